@@ -1,0 +1,304 @@
+//! One opaque error for every backend.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+
+use crate::lease::LossReason;
+use crate::name::LockName;
+
+/// What went wrong, as far as a program must tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The server could not be reached, or answered that it cannot serve now. Nothing was taken or changed.
+    Unavailable,
+    /// The request was sent and its answer never came: it may or may not have been carried out. The library goes on
+    /// cleaning up in the background.
+    Indeterminate,
+    /// A time limit that is not a wait for a lock ran out; nothing was taken.
+    TimedOut,
+    /// The lock was lost while it was held.
+    Lost,
+    /// What was to be released, renewed or freed is not held (any more) by the caller.
+    NotHeld,
+    /// The server refused the credentials or the right to a command or key.
+    Denied,
+    /// The caller's input is wrong: a name, a duration, a count, a URL.
+    InvalidArgument,
+    /// Clients disagree on the limit of one semaphore.
+    LimitMismatch,
+    /// The backend, or its configuration, cannot do this.
+    Unsupported,
+    /// The server answered something that the protocol does not allow, or the key holds foreign data.
+    Protocol,
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unavailable => "unavailable",
+            Self::Indeterminate => "outcome unknown",
+            Self::TimedOut => "timed out",
+            Self::Lost => "lock lost",
+            Self::NotHeld => "not held",
+            Self::Denied => "denied",
+            Self::InvalidArgument => "invalid argument",
+            Self::LimitMismatch => "limit mismatch",
+            Self::Unsupported => "unsupported",
+            Self::Protocol => "protocol error",
+        })
+    }
+}
+
+/// What the library was doing when the error occurred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Checking names, options and limits.
+    Configure,
+    /// Reaching the server for the first time.
+    Connect,
+    /// Asking for a lock.
+    Acquire,
+    /// Waiting in the queue for a lock.
+    Wait,
+    /// Extending a lease.
+    Renew,
+    /// Giving a lock back.
+    Release,
+    /// Undoing an acquisition that was given up.
+    Cancel,
+    /// Turning a write lock into a read lock.
+    Downgrade,
+    /// Reading or changing a lock as an operator.
+    Inspect,
+    /// Working while the lock is held.
+    Hold,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Configure => "configure",
+            Self::Connect => "connect",
+            Self::Acquire => "acquire",
+            Self::Wait => "wait",
+            Self::Renew => "renew",
+            Self::Release => "release",
+            Self::Cancel => "cancel",
+            Self::Downgrade => "downgrade",
+            Self::Inspect => "inspect",
+            Self::Hold => "hold",
+        })
+    }
+}
+
+/// Whether calling again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Retry {
+    /// Nothing happened; the same call may succeed later.
+    Later,
+    /// The outcome is unknown. Calling again is safe (every attempt has its own identity), but the first attempt may
+    /// stand in the way until its lease ends.
+    AfterLease,
+    /// The same call fails again until something is changed.
+    Never,
+}
+
+type Source = Box<dyn StdError + Send + Sync + 'static>;
+
+/// The error of every operation.
+///
+/// "Somebody else holds the lock" is no error but `Ok(None)`. No secret (password, user part of a URL) is ever part
+/// of an error.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    phase: Phase,
+    what: Cow<'static, str>,
+    backend: Option<&'static str>,
+    server: Option<String>,
+    name: Option<String>,
+    loss: Option<LossReason>,
+    source: Option<Source>,
+}
+
+impl Error {
+    /// A new error: its kind, what was being done, and one clause that says what was wrong.
+    #[must_use]
+    pub fn new(kind: ErrorKind, phase: Phase, what: impl Into<Cow<'static, str>>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            phase,
+            what: what.into(),
+            backend: None,
+            server: None,
+            name: None,
+            loss: None,
+            source: None,
+        }))
+    }
+
+    /// [`ErrorKind::InvalidArgument`].
+    #[must_use]
+    pub fn invalid(phase: Phase, what: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::InvalidArgument, phase, what)
+    }
+
+    /// [`ErrorKind::Unavailable`].
+    #[must_use]
+    pub fn unavailable(phase: Phase, what: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Unavailable, phase, what)
+    }
+
+    /// [`ErrorKind::Indeterminate`].
+    #[must_use]
+    pub fn indeterminate(phase: Phase, what: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Indeterminate, phase, what)
+    }
+
+    /// [`ErrorKind::Lost`], with the reason.
+    #[must_use]
+    pub fn lost(phase: Phase, reason: LossReason) -> Self {
+        let mut error = Self::new(ErrorKind::Lost, phase, reason.to_string());
+        error.0.loss = Some(reason);
+        error
+    }
+
+    /// Names the backend.
+    #[must_use]
+    pub fn with_backend(mut self, backend: &'static str) -> Self {
+        self.0.backend.get_or_insert(backend);
+        self
+    }
+
+    /// Names the server, without secrets.
+    #[must_use]
+    pub fn with_server(mut self, server: impl Into<String>) -> Self {
+        self.0.server.get_or_insert_with(|| server.into());
+        self
+    }
+
+    /// Names the lock.
+    #[must_use]
+    pub fn with_name(mut self, name: &LockName) -> Self {
+        self.0.name.get_or_insert_with(|| name.to_string());
+        self
+    }
+
+    /// Keeps the first cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Source>) -> Self {
+        self.0.source.get_or_insert_with(|| source.into());
+        self
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What was being done.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.0.phase
+    }
+
+    /// The backend that reports it, such as `"redis"`.
+    #[must_use]
+    pub fn backend(&self) -> Option<&'static str> {
+        self.0.backend
+    }
+
+    /// The name of the lock concerned.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    /// Why the lock was lost, if this is a loss.
+    #[must_use]
+    pub fn loss(&self) -> Option<&LossReason> {
+        self.0.loss.as_ref()
+    }
+
+    /// Whether the outcome is known: if so, the failed call took and changed nothing.
+    #[must_use]
+    pub fn is_definite(&self) -> bool {
+        self.0.kind != ErrorKind::Indeterminate
+    }
+
+    /// Whether calling again can help.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self.0.kind {
+            ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Lost => Retry::Later,
+            ErrorKind::Indeterminate => Retry::AfterLease,
+            _ => Retry::Never,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, phase, what, backend, server, name, .. } = &*self.0;
+        write!(f, "{kind}: {phase}")?;
+        if let Some(name) = name {
+            write!(f, " {name:?}")?;
+        }
+        match (backend, server) {
+            (Some(backend), Some(server)) => write!(f, " on {backend} at {server}")?,
+            (Some(backend), None) => write!(f, " on {backend}")?,
+            (None, Some(server)) => write!(f, " at {server}")?,
+            (None, None) => {}
+        }
+        write!(f, ": {what}")
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, phase, what, backend, server, name, loss, source } = &*self.0;
+        f.debug_struct("Error")
+            .field("kind", kind)
+            .field("phase", phase)
+            .field("what", what)
+            .field("backend", backend)
+            .field("server", server)
+            .field("name", name)
+            .field("loss", loss)
+            .field("source", source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_names_everything_and_does_not_repeat_the_cause() {
+        let error = Error::unavailable(Phase::Acquire, "the connection was refused")
+            .with_name(&LockName::from("orders/42"))
+            .with_backend("redis")
+            .with_server("127.0.0.1:6379")
+            .with_source(std::io::Error::other("ECONNREFUSED"));
+        assert_eq!(
+            error.to_string(),
+            "unavailable: acquire \"orders/42\" on redis at 127.0.0.1:6379: the connection was refused"
+        );
+        assert_eq!(error.source().unwrap().to_string(), "ECONNREFUSED");
+        assert!(error.is_definite());
+        assert!(!Error::indeterminate(Phase::Release, "no answer").is_definite());
+    }
+}

@@ -1,0 +1,95 @@
+//! The lease of one grant, shared between its guard and the keeper.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::LossReason;
+use super::state::{Actions, Event, LeaseState};
+use crate::backend::{Attempt, Grant};
+use crate::clock::{BootInstant, Clock};
+use crate::options::LeaseOptions;
+use crate::sync::locked;
+use crate::token::FencingToken;
+
+/// State machine, identity and loss signal of one grant.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) attempt: Arc<Attempt>,
+    pub(crate) token: Option<FencingToken>,
+    /// When the keeper looks at this lease next; only the keeper's registry reads and writes it, under its own lock.
+    pub(super) scheduled: Mutex<Option<BootInstant>>,
+    state: Mutex<LeaseState>,
+    lost: Notify,
+}
+
+impl Cell {
+    pub(crate) fn new(
+        attempt: Arc<Attempt>,
+        grant: &Grant,
+        mut options: LeaseOptions,
+        granularity: Duration,
+    ) -> Arc<Self> {
+        options.renew_every = Some(spread(&attempt, options.renewal_interval()));
+        Arc::new(Self {
+            state: Mutex::new(LeaseState::new(grant, options, granularity)),
+            token: grant.token,
+            attempt,
+            scheduled: Mutex::new(None),
+            lost: Notify::new(),
+        })
+    }
+
+    /// Takes an event. The clock is read while the state is locked: an answer that is taken after somebody saw the
+    /// deadline pass sees it pass too.
+    pub(super) fn step(&self, clock: &dyn Clock, event: Event) -> Actions {
+        let mut state = locked(&self.state);
+        let actions = state.step(clock.now(), event);
+        drop(state);
+        if actions.lost.is_some() {
+            self.lost.notify_waiters();
+        }
+        actions
+    }
+
+    pub(crate) fn is_held(&self, clock: &dyn Clock) -> bool {
+        let mut state = locked(&self.state);
+        state.is_held(clock.now())
+    }
+
+    pub(super) fn remaining(&self, clock: &dyn Clock) -> Duration {
+        let mut state = locked(&self.state);
+        let now = clock.now();
+        if state.is_held(now) { state.deadline().since(now) } else { Duration::ZERO }
+    }
+
+    pub(super) fn wake_at(&self) -> Option<BootInstant> {
+        locked(&self.state).wake_at()
+    }
+
+    pub(crate) fn is_released(&self) -> bool {
+        locked(&self.state).is_released()
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        locked(&self.state).loss().cloned()
+    }
+
+    /// Resolves when the loss has been noticed; never after a release.
+    pub(super) async fn wait_lost(&self) -> LossReason {
+        loop {
+            let noticed = self.lost.notified();
+            if let Some(reason) = self.loss() {
+                return reason;
+            }
+            noticed.await;
+        }
+    }
+}
+
+/// Up to a tenth less than the interval, different for every grant, so that leases that began together do not renew
+/// together for ever.
+fn spread(attempt: &Attempt, interval: Duration) -> Duration {
+    interval - interval / 10 * u32::from(attempt.id.as_bytes()[0]) / 255
+}

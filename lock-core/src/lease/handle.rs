@@ -1,0 +1,248 @@
+//! What every guard can do: the holder's side of a lease.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::state::{Answer, Event};
+use super::{Cell, LossReason};
+use crate::backend::{Released, Renewal, Renewed};
+use crate::client::Core;
+use crate::clock::BootInstant;
+use crate::error::{Error, ErrorKind, Phase};
+use crate::name::LockName;
+use crate::options::check_ttl;
+use crate::owner::GrantId;
+
+/// The lease behind a guard. Every guard dereferences to it.
+///
+/// # When the lock is lost
+/// [`is_held`](Lease::is_held) turns false at the local deadline at the latest, without any network traffic and without
+/// any timer: it is computed from the clock at each call. A passed deadline is final. [`lost`](Lease::lost) resolves
+/// with the reason, at most 100 ms later on a runtime that is not starved.
+///
+/// # Drop
+/// Dropping a guard gives the lock back in the background; it never blocks and reports nothing. Until that release has
+/// reached the server, or the lease has ended, the lock stays taken. Use `release` to know.
+pub struct Lease {
+    pub(crate) core: Arc<Core>,
+    pub(crate) cell: Arc<Cell>,
+    since: BootInstant,
+    /// Whether dropping this must give the lock back.
+    armed: bool,
+}
+
+impl Lease {
+    pub(crate) fn new(core: Arc<Core>, cell: Arc<Cell>) -> Self {
+        let since = core.keeper.clock.now();
+        Self { core, cell, since, armed: true }
+    }
+
+    /// The lock's name.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        &self.cell.attempt.name
+    }
+
+    /// The identity of this grant: what [`inspect`](crate::Mutex::inspect) shows and
+    /// [`force_release`](crate::Mutex::force_release) takes.
+    #[must_use]
+    pub fn grant_id(&self) -> GrantId {
+        self.cell.attempt.id
+    }
+
+    /// Whether the lock is held at this instant, computed from the end of the lease and the clock.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.cell.is_held(&*self.core.keeper.clock)
+    }
+
+    /// How long the lock is held at least, if no renewal succeeds any more; zero when it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.cell.remaining(&*self.core.keeper.clock)
+    }
+
+    /// Resolves with the reason when the lock is lost; never after a normal release.
+    ///
+    /// The future is independent of the guard (`Send + 'static`); ask for as many as you like, each resolves once and
+    /// is pending for ever afterwards. One that is asked for after the loss resolves at once.
+    ///
+    /// # Cancel safety
+    /// Dropping it has no effect.
+    pub fn lost(&self) -> Lost {
+        let cell = self.cell.clone();
+        Lost(Some(Box::pin(async move { cell.wait_lost().await })))
+    }
+
+    /// Extends the lease now: at least `ttl` from this call, never less than what is left. The automatic renewal, if
+    /// on, begins again when the extension comes to its end.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Lost`] if the lock is lost, with the reason;
+    /// - [`ErrorKind::InvalidArgument`] if `ttl` is below 100 ms or above 24 h;
+    /// - [`ErrorKind::Indeterminate`] if no answer came: the lease ends as it would have without the call.
+    ///
+    /// # Cancel safety
+    /// The extension may be carried out at the server although the future was dropped; the guard then does not count
+    /// on it.
+    pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        check_ttl(ttl).map_err(|error| self.named(error))?;
+        self.check(Phase::Renew)?;
+        let keeper = &self.core.keeper;
+        let sent_at = keeper.clock.now();
+        let ask = ttl.max(self.cell.remaining(&*keeper.clock));
+        let mut answers = keeper.backend.renew(&[Renewal::new(&self.cell.attempt, ask)]).await;
+        let (answer, outcome) = match answers.pop() {
+            Some(Renewed::For(valid_for)) => (Answer::Renewed(valid_for), Ok(())),
+            Some(Renewed::Lost(reason)) => (Answer::Lost(reason.clone()), Err(Error::lost(Phase::Renew, reason))),
+            Some(Renewed::Unknown(error)) => (Answer::Unknown, Err(error)),
+            Some(Renewed::Held) | None => (
+                Answer::Unknown,
+                Err(Error::new(ErrorKind::Unsupported, Phase::Renew, "this backend did not extend the lease")),
+            ),
+        };
+        keeper.settle(&self.cell, Event::Answer { sent_at, answer });
+        outcome.map_err(|error| self.named(error))?;
+        self.check(Phase::Renew)
+    }
+
+    /// Runs `work`, and drops it at its next await point when the lock is lost.
+    ///
+    /// `Ok` means that the lock was held when `work` ended. `work` may still have had effects after a loss, between two
+    /// of its await points; only a fencing token protects a resource from that.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let guard = locks.mutex("report").lock().await?;
+    /// let pages = guard.while_held(async { 42 }).await?;
+    /// assert_eq!(pages, 42);
+    /// guard.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`], with the reason.
+    ///
+    /// # Cancel safety
+    /// As `work`; the guard is not touched.
+    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        let mut lost = self.lost();
+        let mut work = pin!(work);
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(reason) = Pin::new(&mut lost).poll(cx) {
+                return Poll::Ready(Err(self.named(Error::lost(Phase::Hold, reason))));
+            }
+            self.check(Phase::Hold)?;
+            match work.as_mut().poll(cx) {
+                Poll::Ready(output) => Poll::Ready(self.check(Phase::Hold).map(|()| output)),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// An error unless the lock is held.
+    pub(crate) fn check(&self, phase: Phase) -> Result<(), Error> {
+        if self.is_held() {
+            return Ok(());
+        }
+        // The deadline may have passed without anybody having said so yet.
+        self.core.keeper.settle(&self.cell, Event::Tick);
+        let error = match self.cell.loss() {
+            Some(reason) => Error::lost(phase, reason),
+            None => Error::new(ErrorKind::NotHeld, phase, "the lock was released"),
+        };
+        Err(self.named(error))
+    }
+
+    pub(crate) fn named(&self, error: Error) -> Error {
+        self.core.named(error, self.name())
+    }
+
+    /// Gives the lock back; see [`MutexGuard::release`](crate::MutexGuard::release).
+    ///
+    /// Dropping this future, or an error, leaves the lease armed: its drop hands the release to the reaper.
+    pub(crate) async fn release(mut self) -> Result<(), Error> {
+        let core = self.core.clone();
+        if core.keeper.settle(&self.cell, Event::Release).lost.is_some() || self.cell.loss().is_some() {
+            self.armed = false;
+            return Err(self.not_held(self.cell.loss()));
+        }
+        match core.keeper.backend.release(&self.cell.attempt).await {
+            Ok(answer) => {
+                self.armed = false;
+                core.keeper.meters.released(core.keeper.clock.now().since(self.since));
+                match answer {
+                    Released::Done => Ok(()),
+                    Released::NotHeld(reason) => Err(self.not_held(reason)),
+                }
+            }
+            Err(cause) => {
+                let what = "no confirmation from the server; the release goes on in the background";
+                Err(self.named(Error::indeterminate(Phase::Release, what).with_source(cause)))
+            }
+        }
+    }
+
+    fn not_held(&self, reason: Option<LossReason>) -> Error {
+        let what = match reason {
+            Some(reason) => reason.to_string(),
+            None => "the server has no such grant (any more)".to_owned(),
+        };
+        self.named(Error::new(ErrorKind::NotHeld, Phase::Release, what))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let keeper = &self.core.keeper;
+        keeper.settle(&self.cell, Event::Release);
+        // A lost lease was handed to the reaper when the loss was noticed.
+        if self.cell.is_released() {
+            keeper.meters.released(keeper.clock.now().since(self.since));
+            keeper.reaper.release(self.cell.attempt.clone());
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", self.name())
+            .field("grant", &self.grant_id())
+            .field("token", &self.cell.token)
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}
+
+/// Resolves once, with the reason, when a lock is lost. From [`Lease::lost`].
+#[must_use = "futures do nothing unless polled"]
+pub struct Lost(Option<Pin<Box<dyn Future<Output = LossReason> + Send + Sync>>>);
+
+impl Future for Lost {
+    type Output = LossReason;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LossReason> {
+        let Some(waiting) = &mut self.0 else { return Poll::Pending };
+        let ready = waiting.as_mut().poll(cx);
+        if ready.is_ready() {
+            self.0 = None;
+        }
+        ready
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lost")
+    }
+}

@@ -1,0 +1,223 @@
+//! The one task per client that renews leases in batches and tells holders of a loss.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::reaper::Reaper;
+use super::state::{Actions, Answer, Event};
+use super::{Cell, LossReason};
+use crate::backend::{Backend, Notices, Renewal, Renewed};
+use crate::clock::{BootInstant, Clock};
+use crate::meters::Meters;
+use crate::owner::GrantId;
+use crate::sync::locked;
+
+/// How many leases one call of [`Backend::renew`] carries at most.
+const BATCH: usize = 128;
+
+/// Wake-ups are rounded up to this, so that leases that are due one after the other share a batch.
+const SLOT: Duration = Duration::from_millis(20);
+
+/// How long the keeper stays up after the last lease is gone, so that a client that locks and releases in a loop does
+/// not wake it each time.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Knows every held lease of a client.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) reaper: Reaper,
+    pub(crate) meters: Meters,
+    registry: Mutex<Registry>,
+    wake: Notify,
+    closed: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Registry {
+    due: BTreeMap<(BootInstant, GrantId), Arc<Cell>>,
+    /// When the task will look by itself; registering something due earlier wakes it.
+    looks_at: BootInstant,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    pub(crate) fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
+        let clock = backend.clock();
+        Arc::new(Self {
+            reaper: Reaper::new(backend.clone(), clock.clone()),
+            meters: Meters::new(backend.name()),
+            registry: Mutex::new(Registry { due: BTreeMap::new(), looks_at: BootInstant::FAR_FUTURE, task: None }),
+            wake: Notify::new(),
+            closed: AtomicBool::new(false),
+            backend,
+            clock,
+        })
+    }
+
+    /// Keeps a lease from now on.
+    pub(crate) fn register(self: &Arc<Self>, cell: &Arc<Cell>) {
+        self.reaper.ensure_running();
+        let mut registry = locked(&self.registry);
+        if registry.task.as_ref().is_none_or(JoinHandle::is_finished)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            registry.looks_at = BootInstant::FAR_FUTURE;
+            registry.task = Some(runtime.spawn(run(self.clone(), self.backend.notices())));
+        }
+        self.schedule(&mut registry, cell);
+    }
+
+    /// Takes an event for a lease and does what follows from it.
+    pub(crate) fn settle(&self, cell: &Arc<Cell>, event: Event) -> Actions {
+        let actions = cell.step(&*self.clock, event);
+        if let Some(reason) = &actions.lost {
+            tracing::warn!(name = %cell.attempt.name, grant = %cell.attempt.id, %reason, "lock lost");
+            self.meters.lost(reason);
+            if actions.discard {
+                self.reaper.release(cell.attempt.clone());
+            }
+        }
+        self.schedule(&mut locked(&self.registry), cell);
+        actions
+    }
+
+    /// Stops the task: the client is gone, and with it every guard.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    fn schedule(&self, registry: &mut Registry, cell: &Arc<Cell>) {
+        let mut scheduled = locked(&cell.scheduled);
+        let wake_at = cell.wake_at();
+        if *scheduled == wake_at {
+            return;
+        }
+        if let Some(before) = scheduled.take() {
+            registry.due.remove(&(before, cell.attempt.id));
+        }
+        if let Some(at) = wake_at {
+            registry.due.insert((at, cell.attempt.id), cell.clone());
+            *scheduled = Some(at);
+            if at < registry.looks_at {
+                registry.looks_at = at;
+                self.wake.notify_one();
+            }
+        }
+    }
+
+    /// Every lease that is due, and when to look again.
+    fn due(&self, idle_since: &mut Option<BootInstant>) -> (Vec<Arc<Cell>>, BootInstant) {
+        let mut registry = locked(&self.registry);
+        let now = self.clock.now();
+        let mut cells = Vec::new();
+        while let Some(entry) = registry.due.first_entry()
+            && entry.key().0 <= now
+        {
+            let cell = entry.remove();
+            locked(&cell.scheduled).take();
+            cells.push(cell);
+        }
+        let next = match registry.due.first_key_value() {
+            Some(((at, _), _)) => {
+                *idle_since = None;
+                at.plus(SLOT.saturating_sub(Duration::from_nanos(1)))
+            }
+            None if !cells.is_empty() => now.plus(LINGER),
+            None if now.since(*idle_since.get_or_insert(now)) < LINGER => now.plus(LINGER),
+            None => BootInstant::FAR_FUTURE,
+        };
+        registry.looks_at = next;
+        (cells, next)
+    }
+
+    fn find(&self, id: GrantId) -> Option<Arc<Cell>> {
+        locked(&self.registry).due.values().find(|cell| cell.attempt.id == id).cloned()
+    }
+}
+
+type Batch = BoxFuture<'static, (Vec<(Arc<Cell>, Duration)>, BootInstant, Vec<Renewed>)>;
+
+/// The task. It ends when the client and every guard are gone.
+async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
+    let mut batches: FuturesUnordered<Batch> = FuturesUnordered::new();
+    let mut idle_since = None;
+    while !keeper.closed.load(Ordering::Acquire) {
+        let (due, next) = keeper.due(&mut idle_since);
+        let mut renewals = Vec::new();
+        for cell in due {
+            if let Some(ttl) = keeper.settle(&cell, Event::Tick).renew {
+                renewals.push((cell, ttl));
+            }
+        }
+        while !renewals.is_empty() {
+            let rest = renewals.split_off(renewals.len().min(BATCH));
+            batches.push(Box::pin(renew(keeper.clone(), std::mem::replace(&mut renewals, rest))));
+        }
+        tokio::select! {
+            Some((cells, sent_at, answers)) = batches.next() => take(&keeper, cells, sent_at, answers),
+            notice = next_notice(&mut notices) => match notice {
+                Some((id, reason)) => {
+                    if let Some(cell) = keeper.find(id) {
+                        keeper.settle(&cell, Event::Notice(reason));
+                    }
+                }
+                None => notices = None,
+            },
+            () = keeper.wake.notified() => {}
+            () = keeper.clock.sleep_until(next) => {}
+        }
+    }
+}
+
+async fn next_notice(notices: &mut Option<Notices>) -> Option<(GrantId, LossReason)> {
+    match notices {
+        Some(notices) => notices.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// One request for up to [`BATCH`] leases. The instant of sending is read before the backend is asked, however long it
+/// needs to find a connection: that can only end a lease too early.
+async fn renew(
+    keeper: Arc<Keeper>,
+    cells: Vec<(Arc<Cell>, Duration)>,
+) -> (Vec<(Arc<Cell>, Duration)>, BootInstant, Vec<Renewed>) {
+    let sent_at = keeper.clock.now();
+    let batch: Vec<_> = cells.iter().map(|(cell, ttl)| Renewal::new(&cell.attempt, *ttl)).collect();
+    let answers = keeper.backend.renew(&batch).await;
+    drop(batch);
+    (cells, sent_at, answers)
+}
+
+fn take(keeper: &Arc<Keeper>, cells: Vec<(Arc<Cell>, Duration)>, sent_at: BootInstant, answers: Vec<Renewed>) {
+    let mut answers = answers.into_iter();
+    for (cell, _) in cells {
+        // A backend that gives fewer answers than questions has said nothing about the rest.
+        let answer = match answers.next() {
+            Some(Renewed::For(valid_for)) => {
+                keeper.meters.margin(cell.remaining(&*keeper.clock));
+                Answer::Renewed(valid_for)
+            }
+            Some(Renewed::Held) => Answer::Held,
+            Some(Renewed::Lost(reason)) => Answer::Lost(reason),
+            Some(Renewed::Unknown(error)) => {
+                keeper.meters.renewal_failed();
+                tracing::debug!(name = %cell.attempt.name, %error, "renewal without an answer");
+                Answer::Unknown
+            }
+            None => Answer::Unknown,
+        };
+        keeper.settle(&cell, Event::Answer { sent_at, answer });
+    }
+}

@@ -1,0 +1,47 @@
+//! Leases: how long a grant lives, how it is renewed, and how its holder learns that it is gone.
+//!
+//! [`state`] is the pure state machine, [`keeper`] the one task per client that drives it, [`reaper`] the one task that
+//! finishes releases and cancellations in the background, and [`Lease`] what a guard shows of all that.
+
+mod cell;
+mod handle;
+pub(crate) mod keeper;
+pub(crate) mod reaper;
+pub mod state;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use cell::Cell;
+pub use handle::{Lease, Lost};
+
+/// Why a lock was lost.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The lease ended before a renewal was confirmed.
+    Expired,
+    /// The session that carried the lock ended.
+    SessionExpired,
+    /// The entry at the server is gone, or is another's.
+    Taken,
+    /// An operator freed it.
+    ForceReleased {
+        /// Who did it.
+        by: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired => f.write_str("the lease ended before a renewal was confirmed"),
+            Self::SessionExpired => f.write_str("the session ended"),
+            Self::Taken => f.write_str("the entry at the server is gone or another's"),
+            Self::ForceReleased { by, reason } => write!(f, "freed by {by}: {reason}"),
+        }
+    }
+}

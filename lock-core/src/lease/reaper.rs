@@ -1,0 +1,115 @@
+//! The one task per client that finishes, in the background, what callers no longer wait for: releases of dropped
+//! guards, releases whose answer never came, and the undoing of acquisitions that were given up.
+
+use std::sync::{Arc, Mutex};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::mpsc;
+
+use crate::backend::{Attempt, Backend, Cancelled};
+use crate::clock::{BootInstant, Clock};
+use crate::sync::locked;
+use crate::wait;
+
+/// Pauses between two tries: the first one, and the longest.
+const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+const LONGEST_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Release,
+    Cancel,
+}
+
+#[derive(Debug)]
+struct Job {
+    attempt: Arc<Attempt>,
+    task: Task,
+    until: BootInstant,
+}
+
+/// Takes jobs from anywhere, also from `Drop` and outside a runtime.
+#[derive(Debug)]
+pub(crate) struct Reaper {
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    queue: Mutex<Option<mpsc::UnboundedSender<Job>>>,
+}
+
+impl Reaper {
+    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
+        Self { backend, clock, queue: Mutex::new(None) }
+    }
+
+    /// Starts the task if it does not run. Needs a runtime; without one the job waits for the TTL.
+    pub(crate) fn ensure_running(&self) {
+        let mut queue = locked(&self.queue);
+        if queue.as_ref().is_some_and(|queue| !queue.is_closed()) {
+            return;
+        }
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            runtime.spawn(run(self.backend.clone(), self.clock.clone(), receiver));
+            *queue = Some(sender);
+        }
+    }
+
+    /// Gives the grant back in the background, until it is confirmed or its lease is over.
+    pub(crate) fn release(&self, attempt: Arc<Attempt>) {
+        self.push(attempt, Task::Release);
+    }
+
+    /// Undoes an attempt in the background, until that is confirmed or whatever it left is over.
+    pub(crate) fn cancel(&self, attempt: Arc<Attempt>) {
+        self.push(attempt, Task::Cancel);
+    }
+
+    fn push(&self, attempt: Arc<Attempt>, task: Task) {
+        self.ensure_running();
+        let until = self.clock.now().plus(attempt.op_timeout).plus(attempt.ttl);
+        let job = Job { attempt, task, until };
+        if let Some(queue) = &*locked(&self.queue)
+            && queue.send(job).is_ok()
+        {
+            return;
+        }
+        tracing::debug!("no runtime to clean up in; the server's expiry will");
+    }
+}
+
+/// Ends when the client is gone and every job is done.
+async fn run(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, mut queue: mpsc::UnboundedReceiver<Job>) {
+    let mut jobs = FuturesUnordered::new();
+    let mut open = true;
+    while open || !jobs.is_empty() {
+        tokio::select! {
+            job = queue.recv(), if open => match job {
+                Some(job) => jobs.push(finish(&*backend, &*clock, job)),
+                None => open = false,
+            },
+            Some(()) = jobs.next() => {}
+        }
+    }
+}
+
+async fn finish(backend: &dyn Backend, clock: &dyn Clock, job: Job) {
+    let Job { attempt, task, until } = job;
+    for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+        let settled = match task {
+            Task::Release => backend.release(&attempt).await.map(|_| true),
+            Task::Cancel => backend.cancel(&attempt).await.map(|answer| answer == Cancelled::Settled),
+        };
+        match settled {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => tracing::debug!(name = %attempt.name, %error, "clean-up will be tried again"),
+        }
+        let now = clock.now();
+        if now >= until {
+            tracing::warn!(name = %attempt.name, grant = %attempt.id, "clean-up given up: the lease is over");
+            return;
+        }
+        clock.sleep_until(now.plus(pause).min(until)).await;
+    }
+}

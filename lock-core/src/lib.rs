@@ -1,0 +1,75 @@
+//! Distributed locks: mutex, reentrant, read-write and semaphore, with fencing tokens, an honest loss signal and
+//! leak-free cancellation, over backends that share one set of handles and guards.
+//!
+//! # Using a lock
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+//! use std::time::Duration;
+//! use lock_core::MemoryLocks;
+//!
+//! let locks = MemoryLocks::new(); // or RedisLocks::connect("redis://…").await?
+//! let orders = locks.mutex("orders/42");
+//!
+//! let guard = orders.lock().await?;
+//! assert!(guard.is_held());
+//! assert!(orders.try_lock().await?.is_none()); // somebody holds it: no error
+//! assert!(orders.try_lock_for(Duration::from_millis(10)).await?.is_none());
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
+//! A guard is a [`Lease`]: it is renewed in the background, computes [`is_held`](Lease::is_held) from the clock, tells of
+//! a loss through [`lost`](Lease::lost), and drops work with [`while_held`](Lease::while_held) before the lock can lapse.
+//! What a resource needs so that a late holder does no harm is a [`FencingToken`]; see [`fence`].
+//!
+//! # Choosing a backend
+//! [`MemoryLocks`] is complete, lives in one process and needs no server: the embedded default, the executable
+//! specification, and the test double (virtual clock, injected loss and delays). For several processes take
+//! `lock-redis`. [`Guarantees`] says what each one promises; [`Client::require`] refuses what does not suffice. An
+//! application that decides at run time stores one [`Locks`].
+//!
+//! # Writing a backend
+//! See [`backend`]: a backend answers five questions, everything else is here.
+
+#![forbid(unsafe_code)]
+
+pub mod backend;
+mod client;
+pub mod clock;
+mod error;
+pub mod fence;
+mod guarantees;
+mod inspect;
+mod lease;
+mod locks;
+pub mod memory;
+mod meters;
+pub mod multi;
+mod mutex;
+mod name;
+mod options;
+mod owner;
+mod reentrant;
+mod rwlock;
+mod semaphore;
+mod sync;
+mod token;
+pub mod wait;
+
+pub use client::Client;
+pub use error::{Error, ErrorKind, Phase, Retry};
+pub use guarantees::{Guarantee, Guarantees, Support};
+pub use inspect::{Holder, Inspection, Waiter};
+pub use lease::{Lease, LossReason, Lost};
+pub use locks::Locks;
+pub use memory::MemoryLocks;
+pub use mutex::{FencedMutex, FencedMutexGuard, Mutex, MutexGuard};
+pub use name::LockName;
+pub use options::{ClientOptions, LeaseOptions};
+pub use owner::{GrantId, Owner};
+pub use reentrant::{ReentrantGuard, ReentrantMutex};
+pub use rwlock::{DowngradeError, ReadGuard, RwLock, WriteGuard};
+pub use semaphore::{Permit, Semaphore};
+pub use token::{FencingToken, PermitToken};
+
+/// The pure state machine of a lease, for those who want to test against it.
+pub use lease::state as lease_state;

@@ -1,0 +1,111 @@
+//! One type for an application that picks its backend at run time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backend::{MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
+use crate::client::{Client, Core};
+use crate::error::Error;
+use crate::guarantees::{Guarantee, Guarantees};
+use crate::mutex::Mutex;
+use crate::name::LockName;
+use crate::reentrant::ReentrantMutex;
+use crate::rwlock::RwLock;
+use crate::semaphore::Semaphore;
+
+/// The locks of one connected client, whatever its backend: the mutex always, the other kinds if it has them.
+///
+/// ```
+/// use lock_core::{Locks, MemoryLocks};
+///
+/// let locks: Locks = MemoryLocks::new().into();
+/// let _mutex = locks.mutex("a");
+/// assert!(locks.semaphore("b", 3).is_some());
+/// ```
+#[derive(Clone)]
+pub struct Locks {
+    core: Arc<Core>,
+    mutex: Arc<dyn MutexBackend>,
+    reentrant: Option<Arc<dyn ReentrantBackend>>,
+    rwlock: Option<Arc<dyn RwLockBackend>>,
+    semaphore: Option<Arc<dyn SemaphoreBackend>>,
+}
+
+impl Locks {
+    /// For authors of backends: only the mutex of this client. Add what else the backend has with the `offering` calls.
+    #[must_use]
+    pub fn of<B: MutexBackend>(client: &Client<B>) -> Self {
+        Self { core: client.core().clone(), mutex: client.shared(), reentrant: None, rwlock: None, semaphore: None }
+    }
+
+    /// Adds the reentrant lock of the same client.
+    #[must_use]
+    pub fn offering_reentrant<B: ReentrantBackend>(mut self, client: &Client<B>) -> Self {
+        self.reentrant = Some(client.shared());
+        self
+    }
+
+    /// Adds the read-write lock of the same client.
+    #[must_use]
+    pub fn offering_rwlock<B: RwLockBackend>(mut self, client: &Client<B>) -> Self {
+        self.rwlock = Some(client.shared());
+        self
+    }
+
+    /// Adds the semaphore of the same client.
+    #[must_use]
+    pub fn offering_semaphore<B: SemaphoreBackend>(mut self, client: &Client<B>) -> Self {
+        self.semaphore = Some(client.shared());
+        self
+    }
+
+    /// As [`Client::mutex`].
+    #[must_use]
+    pub fn mutex(&self, name: impl Into<LockName>) -> Mutex {
+        Mutex::new(self.core.clone(), self.mutex.clone(), name.into())
+    }
+
+    /// As [`Client::reentrant`], if the backend has reentrant locks.
+    #[must_use]
+    pub fn reentrant(&self, name: impl Into<LockName>) -> Option<ReentrantMutex> {
+        self.reentrant.as_ref().map(|backend| ReentrantMutex::new(self.core.clone(), backend.clone(), name.into()))
+    }
+
+    /// As [`Client::rwlock`], if the backend has read-write locks.
+    #[must_use]
+    pub fn rwlock(&self, name: impl Into<LockName>) -> Option<RwLock> {
+        self.rwlock.as_ref().map(|backend| RwLock::new(self.core.clone(), backend.clone(), name.into()))
+    }
+
+    /// As [`Client::semaphore`], if the backend has semaphores.
+    #[must_use]
+    pub fn semaphore(&self, name: impl Into<LockName>, limit: u32) -> Option<Semaphore> {
+        self.semaphore.as_ref().map(|backend| Semaphore::new(self.core.clone(), backend.clone(), name.into(), limit))
+    }
+
+    /// The backend's name, such as `"redis"`.
+    #[must_use]
+    pub fn backend_name(&self) -> &'static str {
+        self.mutex.name()
+    }
+
+    /// As [`Client::guarantees`].
+    #[must_use]
+    pub fn guarantees(&self) -> Guarantees {
+        self.mutex.guarantees()
+    }
+
+    /// As [`Client::require`].
+    ///
+    /// # Errors
+    /// As [`Client::require`].
+    pub fn require(&self, wanted: &[Guarantee]) -> Result<(), Error> {
+        self.guarantees().require(wanted).map_err(|error| error.with_backend(self.backend_name()))
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("backend", &self.backend_name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,250 @@
+//! The memory backend's side of the traits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::futures::OwnedNotified;
+use tokio::sync::{mpsc, oneshot};
+
+use super::store::MemoryStore;
+use crate::backend::{
+    Attempt, Backend, Cancelled, Grant, Kind, MutexBackend, Notices, Operator, ReentrantBackend, Released, Renewal,
+    Renewed, RwLockBackend, SemaphoreBackend,
+};
+use crate::clock::{Clock, Deadline};
+use crate::error::{Error, ErrorKind, Phase};
+use crate::guarantees::{Guarantees, Support};
+use crate::inspect::Inspection;
+use crate::lease::LossReason;
+use crate::name::LockName;
+use crate::owner::{GrantId, Owner};
+
+/// One client's connection to a [`MemoryStore`].
+#[derive(Debug)]
+pub struct MemoryBackend {
+    store: MemoryStore,
+    client: u64,
+    namespace: String,
+}
+
+impl MemoryBackend {
+    pub(super) fn new(store: MemoryStore, client: u64, namespace: String) -> Self {
+        Self { store, client, namespace }
+    }
+
+    async fn ask(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.store.reach(Phase::Acquire).await?;
+        self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, now, fence| {
+            lock.ask(attempt, self.client, now, fence)
+        })
+    }
+
+    async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.store.reach(Phase::Acquire).await?;
+        let mut told = match self.join(attempt)? {
+            Ok(grant) => return Ok(Some(grant)),
+            Err(told) => told,
+        };
+        loop {
+            let (sooner, until) = self.watch(attempt);
+            tokio::select! {
+                biased;
+                grant = &mut told => {
+                    // The sender is dropped without a word only when this attempt was cancelled.
+                    return grant.map(Some).map_err(|_| attempt.error(ErrorKind::Unavailable, Phase::Wait, "the place in the queue is gone"));
+                }
+                () = self.store.clock().sleep_until(deadline.instant()) => return Ok(None),
+                () = sooner => {}
+                () = self.store.clock().sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// The lock at once, or a place in the queue.
+    fn join(&self, attempt: &Attempt) -> Result<Result<Grant, oneshot::Receiver<Grant>>, Error> {
+        self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, now, fence| {
+            Ok(match lock.ask(attempt, self.client, now, fence)? {
+                Some(grant) => Ok(grant),
+                None => Err(lock.enqueue(attempt, self.client, now)),
+            })
+        })
+    }
+
+    /// Settles what has expired, and says until when nothing will.
+    fn watch(&self, attempt: &Attempt) -> (OwnedNotified, crate::clock::BootInstant) {
+        self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| {
+            (lock.sooner.clone().notified_owned(), lock.sleep_until())
+        })
+    }
+
+    /// A change of a grant that is there.
+    async fn change(
+        &self,
+        attempt: &Attempt,
+        phase: Phase,
+        change: impl FnOnce(&mut super::lock::Lock) -> bool + Send,
+    ) -> Result<(), Error> {
+        self.store.reach(phase).await?;
+        if self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| change(lock)) {
+            return Ok(());
+        }
+        Err(attempt.error(ErrorKind::NotHeld, phase, "the store has no such grant (any more)"))
+    }
+}
+
+impl Drop for MemoryBackend {
+    fn drop(&mut self) {
+        self.store.forget(self.client);
+    }
+}
+
+#[async_trait]
+impl Backend for MemoryBackend {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        let mut guarantees = Guarantees::none();
+        guarantees.fencing = Support::Yes;
+        guarantees.fifo = Support::Yes;
+        guarantees.push = Support::Yes;
+        guarantees.limit_check = Support::Yes;
+        guarantees.inspect = Support::Yes;
+        guarantees.force_release = Support::Yes;
+        guarantees.shared_owner = Support::Yes;
+        guarantees
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.store.clock().clone()
+    }
+
+    fn granularity(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn notices(&self) -> Option<Notices> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.store.set_notices(self.client, sender);
+        Some(receiver)
+    }
+
+    async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        if self.store.reach(Phase::Renew).await.is_err() {
+            let unknown = |r: &Renewal<'_>| {
+                Renewed::Unknown(r.attempt.error(
+                    ErrorKind::Unavailable,
+                    Phase::Renew,
+                    "the store was made unreachable",
+                ))
+            };
+            return batch.iter().map(unknown).collect();
+        }
+        let renew = |Renewal { attempt, ttl }: &Renewal<'_>| {
+            let there = self
+                .store
+                .with(&self.namespace, &attempt.name, attempt.kind, |lock, now, _| lock.renew(attempt.id, *ttl, now));
+            if there { Renewed::For(*ttl) } else { Renewed::Lost(LossReason::Taken) }
+        };
+        batch.iter().map(renew).collect()
+    }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
+        self.store.reach(Phase::Release).await?;
+        let held = self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| lock.remove(attempt.id));
+        Ok(if held.is_some() { Released::Done } else { Released::NotHeld(None) })
+    }
+
+    async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
+        self.store.reach(Phase::Cancel).await?;
+        self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| lock.remove(attempt.id));
+        Ok(Cancelled::Settled)
+    }
+
+    fn operator(&self) -> Option<&dyn Operator> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Operator for MemoryBackend {
+    async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
+        self.store.reach(Phase::Inspect).await?;
+        Ok(self.store.with(&self.namespace, name, kind, |lock, now, _| lock.inspect(now)))
+    }
+
+    async fn force_release(
+        &self,
+        name: &LockName,
+        kind: Kind,
+        grant: GrantId,
+        by: &Owner,
+        why: &str,
+    ) -> Result<bool, Error> {
+        self.store.reach(Phase::Inspect).await?;
+        let reason = LossReason::ForceReleased { by: by.to_string(), reason: why.to_owned() };
+        Ok(self.store.take_away(&self.namespace, name, kind, grant, reason))
+    }
+}
+
+#[async_trait]
+impl MutexBackend for MemoryBackend {
+    async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.ask(attempt).await
+    }
+
+    async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.wait(attempt, deadline).await
+    }
+}
+
+#[async_trait]
+impl ReentrantBackend for MemoryBackend {
+    async fn try_enter(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.ask(attempt).await
+    }
+
+    async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.wait(attempt, deadline).await
+    }
+}
+
+#[async_trait]
+impl RwLockBackend for MemoryBackend {
+    async fn try_read(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.ask(attempt).await
+    }
+
+    async fn try_write(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.ask(attempt).await
+    }
+
+    async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.wait(attempt, deadline).await
+    }
+
+    async fn write(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.wait(attempt, deadline).await
+    }
+
+    async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
+        self.change(attempt, Phase::Downgrade, |lock| lock.downgrade(attempt.id)).await
+    }
+}
+
+#[async_trait]
+impl SemaphoreBackend for MemoryBackend {
+    async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.ask(attempt).await
+    }
+
+    async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.wait(attempt, deadline).await
+    }
+
+    async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
+        self.change(attempt, Phase::Release, |lock| lock.shrink(attempt.id, keep)).await
+    }
+}

@@ -1,0 +1,258 @@
+//! One lock in memory: who holds it, who waits, and the rules by which a request is admitted.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::backend::{Attempt, Grant, Kind};
+use crate::clock::BootInstant;
+use crate::error::{Error, ErrorKind, Phase};
+use crate::inspect::{Holder, Inspection, Waiter};
+use crate::owner::{GrantId, Owner};
+use crate::token::FencingToken;
+
+/// A grant.
+#[derive(Debug)]
+pub(super) struct Holding {
+    pub(super) id: GrantId,
+    pub(super) client: u64,
+    pub(super) kind: Kind,
+    owner: Owner,
+    token: FencingToken,
+    since: BootInstant,
+    expires: BootInstant,
+}
+
+/// A request in the queue.
+#[derive(Debug)]
+struct Waiting {
+    id: GrantId,
+    client: u64,
+    kind: Kind,
+    owner: Owner,
+    ttl: Duration,
+    since: BootInstant,
+    tell: oneshot::Sender<Grant>,
+}
+
+/// One lock.
+#[derive(Debug)]
+pub(super) struct Lock {
+    holders: Vec<Holding>,
+    queue: VecDeque<Waiting>,
+    /// Wakes waiters that sleep past a new holder's end.
+    pub(super) sooner: Arc<Notify>,
+    /// The latest instant to which a waiter sleeps.
+    slept_to: BootInstant,
+}
+
+/// Where new tokens come from.
+pub(super) type Fence<'a> = &'a mut dyn FnMut() -> FencingToken;
+
+impl Default for Lock {
+    fn default() -> Self {
+        let slept_to = BootInstant::from_origin(Duration::ZERO);
+        Self { holders: Vec::new(), queue: VecDeque::new(), sooner: Arc::default(), slept_to }
+    }
+}
+
+impl Lock {
+    pub(super) fn is_unused(&self) -> bool {
+        self.holders.is_empty() && self.queue.is_empty()
+    }
+
+    /// Grants the lock to this request, or says `None`; idempotent by the attempt's id.
+    pub(super) fn ask(
+        &mut self,
+        attempt: &Attempt,
+        client: u64,
+        now: BootInstant,
+        fence: Fence<'_>,
+    ) -> Result<Option<Grant>, Error> {
+        self.check(attempt)?;
+        if let Some(held) = self.holders.iter().find(|held| held.id == attempt.id) {
+            return Ok(Some(Grant::new(Some(held.token), now, held.expires.since(now))));
+        }
+        let enters_again = self.holders.iter().any(|held| same_owner(held, attempt.kind, &attempt.owner));
+        if (self.queue.is_empty() || enters_again) && self.admits(attempt.kind, &attempt.owner) {
+            return Ok(Some(self.grant(
+                attempt.id,
+                client,
+                attempt.kind,
+                attempt.owner.clone(),
+                attempt.ttl,
+                now,
+                fence,
+            )));
+        }
+        Ok(None)
+    }
+
+    /// Puts the request at the end of the queue.
+    pub(super) fn enqueue(&mut self, attempt: &Attempt, client: u64, now: BootInstant) -> oneshot::Receiver<Grant> {
+        let (tell, told) = oneshot::channel();
+        let Attempt { id, kind, ttl, .. } = *attempt;
+        self.queue.push_back(Waiting { id, client, kind, owner: attempt.owner.clone(), ttl, since: now, tell });
+        told
+    }
+
+    /// Extends a grant that is there.
+    pub(super) fn renew(&mut self, id: GrantId, ttl: Duration, now: BootInstant) -> bool {
+        match self.holders.iter_mut().find(|held| held.id == id) {
+            Some(held) => {
+                held.expires = now.plus(ttl);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes a grant or a place in the queue away, and says which grant it was.
+    pub(super) fn remove(&mut self, id: GrantId) -> Option<Holding> {
+        self.queue.retain(|waiting| waiting.id != id);
+        let place = self.holders.iter().position(|held| held.id == id)?;
+        Some(self.holders.remove(place))
+    }
+
+    /// Every grant, taken away.
+    pub(super) fn remove_all(&mut self) -> Vec<Holding> {
+        std::mem::take(&mut self.holders)
+    }
+
+    /// Turns a write grant into a read grant; idempotent.
+    pub(super) fn downgrade(&mut self, id: GrantId) -> bool {
+        self.change(id, |_| Kind::Read)
+    }
+
+    /// Leaves a grant `keep` of its permits, or fewer if it has fewer.
+    pub(super) fn shrink(&mut self, id: GrantId, keep: u32) -> bool {
+        self.change(id, |kind| match kind {
+            Kind::Permits { permits, limit } => Kind::Permits { permits: permits.min(keep), limit },
+            other => other,
+        })
+    }
+
+    fn change(&mut self, id: GrantId, to: impl Fn(Kind) -> Kind) -> bool {
+        match self.holders.iter_mut().find(|held| held.id == id) {
+            Some(held) => {
+                held.kind = to(held.kind);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Drops expired grants and lets in whoever is first and fits: the direct hand-over.
+    pub(super) fn settle(&mut self, now: BootInstant, fence: Fence<'_>) {
+        self.holders.retain(|held| held.expires > now);
+        while let Some(first) = self.queue.front()
+            && (first.tell.is_closed() || self.admits(first.kind, &first.owner))
+        {
+            let Some(Waiting { id, client, kind, owner, ttl, tell, .. }) = self.queue.pop_front() else { return };
+            if tell.is_closed() {
+                continue;
+            }
+            let grant = self.grant(id, client, kind, owner, ttl, now, fence);
+            if tell.send(grant).is_err() {
+                self.remove(id);
+            }
+        }
+    }
+
+    /// When the first grant ends; a waiter sleeps until then.
+    pub(super) fn sleep_until(&mut self) -> BootInstant {
+        let end = self.holders.iter().map(|held| held.expires).min().unwrap_or(BootInstant::FAR_FUTURE);
+        self.slept_to = self.slept_to.max(end);
+        end
+    }
+
+    pub(super) fn inspect(&self, now: BootInstant) -> Inspection {
+        let mut inspection = Inspection::default();
+        inspection.holders.extend(self.holders.iter().map(|held| Holder {
+            grant: Some(held.id),
+            owner: Some(held.owner.clone()),
+            token: Some(held.token.as_u64()),
+            permits: weight(held.kind),
+            shared: matches!(held.kind, Kind::Read | Kind::Permits { .. }),
+            held_for: Some(now.since(held.since)),
+            expires_in: Some(held.expires.since(now)),
+        }));
+        inspection.waiters.extend(self.queue.iter().map(|waiting| Waiter {
+            attempt: waiting.id,
+            owner: Some(waiting.owner.clone()),
+            permits: weight(waiting.kind),
+            waiting_for: Some(now.since(waiting.since)),
+        }));
+        inspection
+    }
+
+    /// Refuses requests that do not fit what is there: another kind at a shared key, another limit.
+    fn check(&self, attempt: &Attempt) -> Result<(), Error> {
+        let present = self.holders.iter().map(|held| held.kind).chain(self.queue.iter().map(|waiting| waiting.kind));
+        for kind in present {
+            match (kind, attempt.kind) {
+                (Kind::Permits { limit: a, .. }, Kind::Permits { limit: b, .. }) if a != b => {
+                    let what = format!("the permits in use were asked for with a limit of {a}, not {b}");
+                    return Err(attempt.error(ErrorKind::LimitMismatch, Phase::Acquire, what));
+                }
+                (a, b) if a.space() != b.space() => {
+                    let what = format!("the key is in use by a {}, not a {}", a.space(), b.space());
+                    return Err(attempt.error(ErrorKind::Protocol, Phase::Acquire, what));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the present holders leave room for this request.
+    fn admits(&self, kind: Kind, owner: &Owner) -> bool {
+        match kind {
+            Kind::Read => self.holders.iter().all(|held| held.kind == Kind::Read),
+            Kind::Reentrant => self.holders.iter().all(|held| same_owner(held, kind, owner)),
+            Kind::Permits { permits, limit } => {
+                let used = self.holders.iter().fold(0_u32, |sum, held| sum.saturating_add(weight(held.kind)));
+                used.saturating_add(permits) <= limit
+            }
+            _ => self.holders.is_empty(),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of a holding, from an attempt or from a waiter")]
+    fn grant(
+        &mut self,
+        id: GrantId,
+        client: u64,
+        kind: Kind,
+        owner: Owner,
+        ttl: Duration,
+        now: BootInstant,
+        fence: Fence<'_>,
+    ) -> Grant {
+        // A re-entry of the same owner keeps the token.
+        let token = match self.holders.iter().find(|held| same_owner(held, kind, &owner)) {
+            Some(held) => held.token,
+            None => fence(),
+        };
+        let expires = now.plus(ttl);
+        self.holders.push(Holding { id, client, kind, owner, token, since: now, expires });
+        if expires < self.slept_to {
+            self.slept_to = expires;
+            self.sooner.notify_waiters();
+        }
+        Grant::new(Some(token), now, ttl)
+    }
+}
+
+fn same_owner(held: &Holding, kind: Kind, owner: &Owner) -> bool {
+    kind == Kind::Reentrant && held.owner.id() == owner.id()
+}
+
+fn weight(kind: Kind) -> u32 {
+    match kind {
+        Kind::Permits { permits, .. } => permits,
+        _ => 1,
+    }
+}

@@ -1,0 +1,71 @@
+//! The in-memory backend: all four kinds in one process, without a server.
+//!
+//! It is the executable specification of every backend, the embedded default, and a test double: a [`MemoryStore`] can
+//! run on a [`VirtualClock`](crate::clock::VirtualClock), lose a lock, become unreachable, and delay its answers.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+//! use std::time::Duration;
+//! use lock_core::{LossReason, clock::VirtualClock, memory::MemoryStore};
+//!
+//! let store = MemoryStore::new();
+//! let locks = store.connect();
+//! let guard = locks.mutex("report").lock().await?;
+//! store.lose("report"); // as if the server had lost its memory
+//! assert_eq!(guard.lost().await, LossReason::Taken);
+//! assert!(!guard.is_held());
+//!
+//! let clock = VirtualClock::new();
+//! let locks = MemoryStore::with_clock(clock.clone()).connect();
+//! let guard = locks.mutex("report").lock().await?;
+//! clock.advance(Duration::from_secs(11)); // nobody renewed in these 11 s
+//! assert!(!guard.is_held());
+//! # Ok(()) }
+//! ```
+//!
+//! Waiters are served in the order in which they came, readers in front together, and a released lock is handed over
+//! directly: the next holder owns it when it is woken. State lives as long as the store does.
+
+mod backend;
+mod lock;
+mod store;
+
+pub use backend::MemoryBackend;
+pub use store::MemoryStore;
+
+use crate::client::Client;
+use crate::locks::Locks;
+use crate::options::ClientOptions;
+
+/// Locks in memory. See the [module](self).
+pub type MemoryLocks = Client<MemoryBackend>;
+
+impl MemoryLocks {
+    /// A client of a store of its own: locks between the tasks of this process.
+    #[must_use]
+    pub fn new() -> Self {
+        MemoryStore::new().connect()
+    }
+}
+
+impl Default for MemoryLocks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl From<MemoryLocks> for Locks {
+    fn from(client: MemoryLocks) -> Self {
+        Self::of(&client).offering_reentrant(&client).offering_rwlock(&client).offering_semaphore(&client)
+    }
+}
+
+/// How a client uses a [`MemoryStore`].
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct MemoryConfig {
+    /// Clients of different namespaces do not see each other's locks.
+    pub namespace: String,
+    /// What all locks of the client have in common.
+    pub client: ClientOptions,
+}

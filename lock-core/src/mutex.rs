@@ -1,0 +1,295 @@
+//! The mutex.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Attempt, Grant, Kind, MutexBackend};
+use crate::client::{Core, Wait, Wish};
+use crate::error::{Error, ErrorKind, Phase};
+use crate::guarantees::{Guarantee, Support};
+use crate::inspect::Inspection;
+use crate::lease::Lease;
+use crate::name::LockName;
+use crate::options::LeaseOptions;
+use crate::owner::GrantId;
+use crate::token::FencingToken;
+
+/// A handle for one mutex: cheap to clone, `Send + Sync + 'static`, the same type for every backend.
+///
+/// Not reentrant: a second `lock` by the same task waits like anybody's, and `try_lock` says `None`.
+///
+/// # Fairness
+/// First come, first served, where the backend has a queue ([`Guarantee::Fifo`]).
+///
+/// # When the lock is lost
+/// See [`Lease`]. The same handle can lock again; the new grant has a new id and a new token.
+#[derive(Clone)]
+pub struct Mutex {
+    core: Arc<Core>,
+    backend: Arc<dyn MutexBackend>,
+    name: LockName,
+    lease: LeaseOptions,
+}
+
+impl Mutex {
+    pub(crate) fn new(core: Arc<Core>, backend: Arc<dyn MutexBackend>, name: LockName) -> Self {
+        let lease = core.options.lease;
+        Self { core, backend, name, lease }
+    }
+
+    /// The same lock with other lease options, for guards taken through this handle.
+    #[must_use]
+    pub fn with_lease(mut self, lease: LeaseOptions) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// The same lock with another TTL, for guards taken through this handle.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.lease.ttl = ttl;
+        self
+    }
+
+    /// The lock's name.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// The same lock, every grant of which carries a fencing token by its type.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the configuration has no sound tokens.
+    pub fn fenced(self) -> Result<FencedMutex, Error> {
+        let backend = &self.core.keeper.backend;
+        match backend.guarantees().of(Guarantee::Fencing) {
+            Support::Yes | Support::Unless(_) => Ok(FencedMutex(self)),
+            Support::No => {
+                let what = "this configuration cannot give fencing tokens";
+                Err(self.core.named(Error::new(ErrorKind::Unsupported, Phase::Configure, what), &self.name))
+            }
+        }
+    }
+
+    /// Waits for the lock.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidArgument`] for a name or TTL out of range;
+    /// - [`ErrorKind::Unavailable`] if the server gave no answer at all for [`ClientOptions::patience`];
+    /// - [`ErrorKind::Indeterminate`] if it is unknown whether a request was carried out; it is undone in the
+    ///   background;
+    /// - [`ErrorKind::Denied`], [`ErrorKind::Protocol`]: see [`ErrorKind`].
+    ///
+    /// # Cancel safety
+    /// May be dropped at any await point: no lock, queue entry or renewal stays behind. It is cleaned up at once if the
+    /// link is healthy, by the TTL otherwise.
+    ///
+    /// [`ClientOptions::patience`]: crate::ClientOptions::patience
+    pub async fn lock(&self) -> Result<MutexGuard, Error> {
+        self.core.acquire_patiently(self.wish(), |attempt, wait| self.ask(attempt, wait)).await.map(MutexGuard)
+    }
+
+    /// Takes the lock if it is free; `Ok(None)` if somebody else holds it.
+    ///
+    /// # Errors
+    /// As [`lock`](Mutex::lock); [`ErrorKind::Unavailable`] after one operation timeout.
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Mutex::lock).
+    pub async fn try_lock(&self) -> Result<Option<MutexGuard>, Error> {
+        self.acquire(Wait::Try).await
+    }
+
+    /// Waits for the lock for at most this long; `Ok(None)` if somebody else still holds it then.
+    ///
+    /// The time is one deadline for the whole call. `Duration::ZERO` is a try, `Duration::MAX` waits without limit.
+    ///
+    /// # Errors
+    /// As [`lock`](Mutex::lock), at most one operation timeout after the deadline.
+    ///
+    /// # Cancel safety
+    /// As [`lock`](Mutex::lock).
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MutexGuard>, Error> {
+        self.acquire(self.core.deadline(wait)).await
+    }
+
+    /// Who holds the lock, who waits, since when, with which grant.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the backend cannot tell; otherwise as [`try_lock`](Mutex::try_lock).
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn inspect(&self) -> Result<Inspection, Error> {
+        self.core.inspect(&self.name, Kind::Mutex).await
+    }
+
+    /// Frees exactly this grant, tells its holder where the backend can, and lets the next waiter in. `Ok(false)` if
+    /// the lock is not held under this grant.
+    ///
+    /// The former holder may still be at work: see [`fence`](crate::fence).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the backend cannot do it; [`ErrorKind::Indeterminate`] if no answer came.
+    ///
+    /// # Cancel safety
+    /// May be carried out although the future was dropped.
+    pub async fn force_release(&self, grant: GrantId, reason: &str) -> Result<bool, Error> {
+        self.core.force_release(&self.name, Kind::Mutex, grant, reason).await
+    }
+
+    pub(crate) fn clock(&self) -> Arc<dyn crate::clock::Clock> {
+        self.core.keeper.clock.clone()
+    }
+
+    pub(crate) fn same_client(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.core, &other.core)
+    }
+
+    async fn acquire(&self, wait: Wait) -> Result<Option<MutexGuard>, Error> {
+        let lease = self.core.acquire(self.wish(), wait, |attempt, wait| self.ask(attempt, wait)).await?;
+        Ok(lease.map(MutexGuard))
+    }
+
+    fn wish(&self) -> Wish<'_> {
+        Wish { name: &self.name, kind: Kind::Mutex, owner: &self.core.owner, lease: &self.lease }
+    }
+
+    async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {
+        match wait {
+            Wait::Try => self.backend.try_lock(&attempt).await,
+            Wait::Until(deadline) => self.backend.lock(&attempt, deadline).await,
+        }
+    }
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex").field("name", &self.name).field("backend", &self.backend.name()).finish()
+    }
+}
+
+/// Holds a [`Mutex`]. Everything a holder can ask is on [`Lease`], to which it dereferences.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+#[derive(Debug)]
+pub struct MutexGuard(Lease);
+
+impl MutexGuard {
+    /// The token to present to the resource, where the configuration has them.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.0.cell.token
+    }
+
+    /// Gives the lock back and reports the outcome, within one operation timeout.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::NotHeld`] if the lock had been lost: whatever the server has under this name was not touched;
+    /// - [`ErrorKind::Indeterminate`] if no confirmation came; the client goes on in the background until it is
+    ///   confirmed or the lease is over.
+    ///
+    /// # Cancel safety
+    /// A dropped call is finished in the background.
+    pub async fn release(self) -> Result<(), Error> {
+        self.0.release().await
+    }
+}
+
+impl Deref for MutexGuard {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.0
+    }
+}
+
+/// A [`Mutex`] on a configuration whose grants all carry a fencing token. From [`Mutex::fenced`].
+#[derive(Debug, Clone)]
+pub struct FencedMutex(Mutex);
+
+impl FencedMutex {
+    /// As [`Mutex::lock`].
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`].
+    pub async fn lock(&self) -> Result<FencedMutexGuard, Error> {
+        self.0.lock().await.and_then(|guard| self.fence(guard))
+    }
+
+    /// As [`Mutex::try_lock`].
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`].
+    pub async fn try_lock(&self) -> Result<Option<FencedMutexGuard>, Error> {
+        self.0.try_lock().await?.map(|guard| self.fence(guard)).transpose()
+    }
+
+    /// As [`Mutex::try_lock_for`].
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`].
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<FencedMutexGuard>, Error> {
+        self.0.try_lock_for(wait).await?.map(|guard| self.fence(guard)).transpose()
+    }
+
+    /// The lock without the promise of a token.
+    #[must_use]
+    pub fn as_mutex(&self) -> &Mutex {
+        &self.0
+    }
+
+    fn fence(&self, guard: MutexGuard) -> Result<FencedMutexGuard, Error> {
+        let token = guard.fencing_token().ok_or_else(|| {
+            let what = "a grant came without the token that the backend promises; it is given back";
+            guard.named(Error::new(ErrorKind::Protocol, Phase::Acquire, what))
+        })?;
+        Ok(FencedMutexGuard { guard, token })
+    }
+}
+
+/// Holds a [`FencedMutex`].
+#[must_use = "the lock is released as soon as the guard is dropped"]
+#[derive(Debug)]
+pub struct FencedMutexGuard {
+    guard: MutexGuard,
+    token: FencingToken,
+}
+
+impl FencedMutexGuard {
+    /// The token to present to the resource with every access, reads included.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// As [`MutexGuard::release`].
+    ///
+    /// # Errors
+    /// As [`MutexGuard::release`].
+    ///
+    /// # Cancel safety
+    /// As [`MutexGuard::release`].
+    pub async fn release(self) -> Result<(), Error> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for FencedMutexGuard {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.guard
+    }
+}

@@ -1,0 +1,150 @@
+//! The name of a lock.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Phase};
+
+/// The name of a lock: any non-empty UTF-8 text of at most 1,024 bytes, case-sensitive.
+///
+/// Every backend maps names to keys or paths without collisions; each documents how. Two kinds of locks with one name
+/// never collide: the mutex `"a"` and the semaphore `"a"` are independent.
+///
+/// A literal converts with `into()` and is checked when the lock is first used, so that a handle can be made without
+/// a `Result`; text from outside goes through [`LockName::new`], which checks at once.
+///
+/// ```
+/// use lock_core::LockName;
+///
+/// assert!(LockName::new("orders/42").is_ok());
+/// assert!(LockName::new("").is_err());
+/// assert!(LockName::new("x".repeat(1025)).is_err());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "Repr", from = "Repr")]
+pub struct LockName {
+    text: Arc<str>,
+    at_key: bool,
+}
+
+impl LockName {
+    /// The longest name, in bytes.
+    pub const MAX_BYTES: usize = 1024;
+
+    /// Checks and wraps a name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if it is empty or too long.
+    pub fn new(name: impl Into<String>) -> Result<Self, Error> {
+        let name = Self::from(name.into());
+        name.check()?;
+        Ok(name)
+    }
+
+    /// The door to a key (or path) that is shared with clients of other libraries: the backend uses exactly this key.
+    ///
+    /// Only the kinds whose wire format other libraries share are offered there; a backend says which, and answers
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for the rest.
+    ///
+    /// # Errors
+    /// As [`LockName::new`].
+    pub fn at_key(key: impl Into<String>) -> Result<Self, Error> {
+        let mut name = Self::new(key)?;
+        name.at_key = true;
+        Ok(name)
+    }
+
+    /// The text of the name, or of the key.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether this is a key shared with clients of other libraries, from [`LockName::at_key`].
+    #[must_use]
+    pub const fn is_at_key(&self) -> bool {
+        self.at_key
+    }
+
+    /// Whether the name may be used; asked once more by every acquisition, because literals are not checked earlier.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let bytes = self.text.len();
+        if bytes == 0 {
+            return Err(Error::invalid(Phase::Configure, "the lock's name is empty"));
+        }
+        if bytes > Self::MAX_BYTES {
+            let what = format!("the lock's name has {bytes} bytes, at most {} are allowed", Self::MAX_BYTES);
+            return Err(Error::invalid(Phase::Configure, what).with_name(self));
+        }
+        Ok(())
+    }
+}
+
+impl From<&str> for LockName {
+    fn from(name: &str) -> Self {
+        Self { text: name.into(), at_key: false }
+    }
+}
+
+impl From<String> for LockName {
+    fn from(name: String) -> Self {
+        Self { text: name.into(), at_key: false }
+    }
+}
+
+impl From<&LockName> for LockName {
+    fn from(name: &LockName) -> Self {
+        name.clone()
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Repr {
+    Name(String),
+    Key { at_key: String },
+}
+
+impl From<LockName> for Repr {
+    fn from(name: LockName) -> Self {
+        let text = name.text.to_string();
+        if name.at_key { Self::Key { at_key: text } } else { Self::Name(text) }
+    }
+}
+
+impl From<Repr> for LockName {
+    fn from(repr: Repr) -> Self {
+        match repr {
+            Repr::Name(text) => Self::from(text),
+            Repr::Key { at_key } => Self { text: at_key.into(), at_key: true },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_survives_serde_with_its_door() {
+        for name in [LockName::new("a/ü").unwrap(), LockName::at_key("raw").unwrap()] {
+            let json = serde_json::to_string(&name).unwrap();
+            assert_eq!(serde_json::from_str::<LockName>(&json).unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn the_limits_are_counted_in_bytes() {
+        assert!(LockName::new("ü".repeat(512)).is_ok());
+        let error = LockName::new("ü".repeat(513)).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::InvalidArgument);
+    }
+}

@@ -1,0 +1,159 @@
+//! Options of leases and clients.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Phase};
+
+/// How long a grant lives at the server without renewal, and how it is kept alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct LeaseOptions {
+    /// How long the server keeps the grant when it hears nothing more: the time for which a crashed holder blocks the
+    /// others. From 100 ms to 24 h; 10 s by default.
+    pub ttl: Duration,
+    /// How often the lease is renewed. A third of `ttl` by default.
+    pub renew_every: Option<Duration>,
+    /// Whether the lease is renewed by itself while the guard lives. On by default.
+    pub auto_renew: bool,
+    /// The longest time a grant may be held, renewals included; lost after that. Unlimited by default.
+    ///
+    /// This bounds a guard that was leaked (`mem::forget`) or whose task hangs.
+    pub max_hold: Option<Duration>,
+}
+
+impl LeaseOptions {
+    /// The shortest time to live.
+    pub const MIN_TTL: Duration = Duration::from_millis(100);
+    /// The longest time to live.
+    pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// The defaults with another time to live.
+    #[must_use]
+    pub fn with_ttl(ttl: Duration) -> Self {
+        Self { ttl, ..Self::default() }
+    }
+
+    /// The same, renewed this often.
+    #[must_use]
+    pub fn renewed_every(mut self, interval: Duration) -> Self {
+        self.renew_every = Some(interval);
+        self
+    }
+
+    /// The same, not renewed by itself: the grant ends after `ttl` unless [`Lease::extend`](crate::Lease::extend) is
+    /// called.
+    #[must_use]
+    pub fn without_renewal(mut self) -> Self {
+        self.auto_renew = false;
+        self
+    }
+
+    /// The same, held for at most this long.
+    #[must_use]
+    pub fn held_at_most(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// The interval between two renewals.
+    #[must_use]
+    pub fn renewal_interval(&self) -> Duration {
+        self.renew_every.unwrap_or(self.ttl / 3)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check_ttl(self.ttl)?;
+        if let Some(every) = self.renew_every
+            && (every.is_zero() || every > self.ttl / 2)
+        {
+            let what =
+                format!("renew_every is {every:?}, it must be above zero and at most half of the TTL {:?}", self.ttl);
+            return Err(Error::invalid(Phase::Configure, what));
+        }
+        if self.max_hold.is_some_and(|max| max.is_zero()) {
+            return Err(Error::invalid(Phase::Configure, "max_hold is zero"));
+        }
+        Ok(())
+    }
+}
+
+impl Default for LeaseOptions {
+    fn default() -> Self {
+        Self { ttl: Duration::from_secs(10), renew_every: None, auto_renew: true, max_hold: None }
+    }
+}
+
+pub(crate) fn check_ttl(ttl: Duration) -> Result<(), Error> {
+    let (min, max) = (LeaseOptions::MIN_TTL, LeaseOptions::MAX_TTL);
+    if ttl < min || ttl > max {
+        return Err(Error::invalid(
+            Phase::Configure,
+            format!("the TTL is {ttl:?}, it must lie between {min:?} and {max:?}"),
+        ));
+    }
+    Ok(())
+}
+
+/// What all locks of one client have in common. Every backend's configuration contains one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ClientOptions {
+    /// The lease of a lock that does not choose its own.
+    pub lease: LeaseOptions,
+    /// How long one request to the server may take; 2 s by default.
+    pub op_timeout: Duration,
+    /// How long a wait without a deadline goes on without any answer from the server; 10 s by default.
+    pub patience: Duration,
+    /// What `inspect` shows beside host and process.
+    pub label: Option<String>,
+}
+
+impl ClientOptions {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), naming the option that is wrong.
+    pub fn check(&self) -> Result<(), Error> {
+        self.lease.check()?;
+        for (what, value) in [("op_timeout", self.op_timeout), ("patience", self.patience)] {
+            if value < Duration::from_millis(1) || value > LeaseOptions::MAX_TTL {
+                return Err(Error::invalid(
+                    Phase::Configure,
+                    format!("{what} is {value:?}, it must lie between 1ms and 24h"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            lease: LeaseOptions::default(),
+            op_timeout: Duration::from_secs(2),
+            patience: Duration::from_secs(10),
+            label: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_outside_their_limits_are_refused_by_name() {
+        for ttl in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(99), Duration::MAX] {
+            let error = LeaseOptions::with_ttl(ttl).check().unwrap_err();
+            assert!(error.to_string().contains("TTL"), "{error}");
+        }
+        let slow = LeaseOptions { renew_every: Some(Duration::from_secs(6)), ..LeaseOptions::default() };
+        assert!(slow.check().unwrap_err().to_string().contains("renew_every"));
+        assert!(LeaseOptions::with_ttl(Duration::from_millis(100)).check().is_ok());
+    }
+}

@@ -1,0 +1,190 @@
+//! Who holds a lock: grant ids and owners.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Phase};
+
+/// 128 random bits, written as 32 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct GrantId([u8; 16]);
+
+impl GrantId {
+    /// A new random id from the system's random source.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system has no randomness to give.
+    pub fn random() -> Result<Self, Error> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)
+            .map_err(|e| Error::unavailable(Phase::Configure, "the system gave no random bytes").with_source(e))?;
+        Ok(Self(bytes))
+    }
+
+    /// The raw bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// The id of these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for GrantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; 32];
+        for (i, byte) in self.0.iter().enumerate() {
+            text[2 * i] = HEX[usize::from(byte >> 4)];
+            text[2 * i + 1] = HEX[usize::from(byte & 15)];
+        }
+        // Only ASCII digits were written.
+        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl fmt::Debug for GrantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for GrantId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = || Error::invalid(Phase::Configure, "a grant id has 32 hexadecimal digits");
+        if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        let mut bytes = [0; 16];
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).map_err(|_| wrong())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl From<GrantId> for String {
+    fn from(id: GrantId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for GrantId {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+/// Who asks for a lock: a random id, and what an operator wants to read beside it.
+///
+/// A [`ReentrantMutex`](crate::ReentrantMutex) excludes owners from each other: whoever presents the same `Owner` is
+/// let in again. For the other kinds it is only what [`inspect`](crate::Mutex::inspect) shows. An owner serialises, so
+/// that a job can carry it to another process.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Owner(Arc<Card>);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Card {
+    id: GrantId,
+    host: String,
+    pid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
+}
+
+impl Owner {
+    /// A new owner with a random id, of this host and process.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::build(None)
+    }
+
+    /// A new owner with a text that operators recognise, such as the job's name.
+    #[must_use]
+    pub fn with_label(label: impl Into<String>) -> Self {
+        Self::build(Some(label.into()))
+    }
+
+    fn build(label: Option<String>) -> Self {
+        // Without randomness two owners could be taken for one. Every acquisition needs randomness too and reports
+        // the lack of it as an error, so an owner of all zeroes never reaches a server.
+        let id = GrantId::random().unwrap_or(GrantId([0; 16]));
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Self(Arc::new(Card { id, host, pid: std::process::id(), label }))
+    }
+
+    /// The owner's random id.
+    #[must_use]
+    pub fn id(&self) -> GrantId {
+        self.0.id
+    }
+
+    /// The name of the host on which the owner was made.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.0.host
+    }
+
+    /// The process in which the owner was made.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.0.pid
+    }
+
+    /// The text given by the application, if any.
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        self.0.label.as_deref()
+    }
+}
+
+impl Default for Owner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}:{}", self.label().unwrap_or("owner"), self.host(), self.pid())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_distinct_and_survive_their_text() {
+        let ids: std::collections::HashSet<_> = (0..10_000).map(|_| GrantId::random().unwrap()).collect();
+        assert_eq!(ids.len(), 10_000);
+        for id in ids.iter().take(100) {
+            assert_eq!(id.to_string().parse::<GrantId>().unwrap(), *id);
+        }
+        for wrong in
+            ["", "12", "zz000000000000000000000000000000", "üüüüüüüüüüüüüüüü", "+0+0+0+0+0+0+0+0+0+0+0+0+0+0+0+0"]
+        {
+            assert!(wrong.parse::<GrantId>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_owner_survives_serde() {
+        let owner = Owner::with_label("nightly import");
+        let json = serde_json::to_string(&owner).unwrap();
+        assert_eq!(serde_json::from_str::<Owner>(&json).unwrap(), owner);
+        assert_ne!(Owner::new(), Owner::new());
+    }
+}

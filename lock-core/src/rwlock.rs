@@ -1,0 +1,347 @@
+//! The read-write lock.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Attempt, Grant, Kind, RwLockBackend};
+use crate::client::{Core, Wait, Wish};
+use crate::error::{Error, ErrorKind, Phase};
+use crate::inspect::Inspection;
+use crate::lease::Lease;
+use crate::name::LockName;
+use crate::options::LeaseOptions;
+use crate::owner::{GrantId, Owner};
+use crate::sync::locked;
+use crate::token::FencingToken;
+
+/// Which explicit owners use which read-write lock of a client.
+pub(crate) type Uses = HashSet<(LockName, GrantId)>;
+
+/// A handle for one read-write lock: many readers or one writer.
+///
+/// # Fairness
+/// By arrival, where the backend has a queue: a reader behind a waiting writer waits, readers in front are admitted
+/// together. Every reader has its own lease, so a dead one delays a writer by at most its TTL.
+///
+/// # Upgrade
+/// There is none: two readers that both wait to become the writer wait for ever. A handle that knows its
+/// [`Owner`](RwLock::with_owner) refuses a second request of that owner in this client with
+/// [`ErrorKind::Unsupported`], instead of waiting for itself. A writer becomes a reader by
+/// [`downgrade`](WriteGuard::downgrade).
+///
+/// # When the lock is lost
+/// See [`Lease`].
+#[derive(Clone)]
+pub struct RwLock {
+    core: Arc<Core>,
+    backend: Arc<dyn RwLockBackend>,
+    name: LockName,
+    lease: LeaseOptions,
+    owner: Option<Owner>,
+}
+
+impl RwLock {
+    pub(crate) fn new(core: Arc<Core>, backend: Arc<dyn RwLockBackend>, name: LockName) -> Self {
+        let lease = core.options.lease;
+        Self { core, backend, name, lease, owner: None }
+    }
+
+    /// The same lock with other lease options, for guards taken through this handle.
+    #[must_use]
+    pub fn with_lease(mut self, lease: LeaseOptions) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// The same lock with another TTL, for guards taken through this handle.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.lease.ttl = ttl;
+        self
+    }
+
+    /// The same lock, asked for in this owner's name: a request while the owner already has a guard of this lock in
+    /// this client is refused rather than left to wait for itself.
+    #[must_use]
+    pub fn with_owner(mut self, owner: Owner) -> Self {
+        self.owner = Some(owner);
+        self
+    }
+
+    /// The lock's name.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// Waits for a shared grant.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock); [`ErrorKind::Unsupported`] if the handle's
+    /// [owner](RwLock::with_owner) already has a guard of this lock.
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn read(&self) -> Result<ReadGuard, Error> {
+        let used = self.used()?;
+        let lease = self.core.acquire_patiently(self.wish(Kind::Read), |a, wait| self.ask(a, wait)).await?;
+        Ok(ReadGuard(Held { lease, _used: used }))
+    }
+
+    /// Takes a shared grant if it can be had now.
+    ///
+    /// # Errors
+    /// As [`read`](RwLock::read).
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
+        Ok(self.acquire(Kind::Read, Wait::Try).await?.map(ReadGuard))
+    }
+
+    /// Waits for a shared grant for at most this long.
+    ///
+    /// # Errors
+    /// As [`read`](RwLock::read).
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn try_read_for(&self, wait: Duration) -> Result<Option<ReadGuard>, Error> {
+        Ok(self.acquire(Kind::Read, self.core.deadline(wait)).await?.map(ReadGuard))
+    }
+
+    /// Waits for the exclusive grant.
+    ///
+    /// # Errors
+    /// As [`read`](RwLock::read).
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn write(&self) -> Result<WriteGuard, Error> {
+        let used = self.used()?;
+        let lease = self.core.acquire_patiently(self.wish(Kind::Write), |a, wait| self.ask(a, wait)).await?;
+        Ok(WriteGuard { held: Held { lease, _used: used }, backend: self.backend.clone() })
+    }
+
+    /// Takes the exclusive grant if it can be had now.
+    ///
+    /// # Errors
+    /// As [`read`](RwLock::read).
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
+        let held = self.acquire(Kind::Write, Wait::Try).await?;
+        Ok(held.map(|held| WriteGuard { held, backend: self.backend.clone() }))
+    }
+
+    /// Waits for the exclusive grant for at most this long.
+    ///
+    /// # Errors
+    /// As [`read`](RwLock::read).
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn try_write_for(&self, wait: Duration) -> Result<Option<WriteGuard>, Error> {
+        let held = self.acquire(Kind::Write, self.core.deadline(wait)).await?;
+        Ok(held.map(|held| WriteGuard { held, backend: self.backend.clone() }))
+    }
+
+    /// As [`Mutex::inspect`](crate::Mutex::inspect).
+    ///
+    /// # Errors
+    /// As [`Mutex::inspect`](crate::Mutex::inspect).
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn inspect(&self) -> Result<Inspection, Error> {
+        self.core.inspect(&self.name, Kind::Write).await
+    }
+
+    /// As [`Mutex::force_release`](crate::Mutex::force_release).
+    ///
+    /// # Errors
+    /// As [`Mutex::force_release`](crate::Mutex::force_release).
+    ///
+    /// # Cancel safety
+    /// May be carried out although the future was dropped.
+    pub async fn force_release(&self, grant: GrantId, reason: &str) -> Result<bool, Error> {
+        self.core.force_release(&self.name, Kind::Write, grant, reason).await
+    }
+
+    async fn acquire(&self, kind: Kind, wait: Wait) -> Result<Option<Held>, Error> {
+        let used = self.used()?;
+        let lease = self.core.acquire(self.wish(kind), wait, |a, wait| self.ask(a, wait)).await?;
+        Ok(lease.map(|lease| Held { lease, _used: used }))
+    }
+
+    fn wish(&self, kind: Kind) -> Wish<'_> {
+        let owner = self.owner.as_ref().unwrap_or(&self.core.owner);
+        Wish { name: &self.name, kind, owner, lease: &self.lease }
+    }
+
+    async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {
+        match (attempt.kind, wait) {
+            (Kind::Read, Wait::Try) => self.backend.try_read(&attempt).await,
+            (Kind::Read, Wait::Until(deadline)) => self.backend.read(&attempt, deadline).await,
+            (_, Wait::Try) => self.backend.try_write(&attempt).await,
+            (_, Wait::Until(deadline)) => self.backend.write(&attempt, deadline).await,
+        }
+    }
+
+    /// Marks the explicit owner's use of the lock, or refuses a second one.
+    fn used(&self) -> Result<Option<Used>, Error> {
+        let Some(owner) = &self.owner else { return Ok(None) };
+        let key = (self.name.clone(), owner.id());
+        let mut uses = locked(&self.core.uses);
+        if !uses.insert(key.clone()) {
+            let what = "this owner already uses the lock: it would wait for itself (there is no upgrade; downgrade a write guard)";
+            return Err(self.core.named(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &self.name));
+        }
+        Ok(Some(Used { core: self.core.clone(), key }))
+    }
+}
+
+impl fmt::Debug for RwLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RwLock").field("name", &self.name).field("backend", &self.backend.name()).finish()
+    }
+}
+
+/// An explicit owner's use of a lock, from the request until the guard's end.
+#[derive(Debug)]
+struct Used {
+    core: Arc<Core>,
+    key: (LockName, GrantId),
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        locked(&self.core.uses).remove(&self.key);
+    }
+}
+
+#[derive(Debug)]
+struct Held {
+    lease: Lease,
+    _used: Option<Used>,
+}
+
+/// A shared grant of a [`RwLock`]. Everything a holder can ask is on [`Lease`], to which it dereferences.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+#[derive(Debug)]
+pub struct ReadGuard(Held);
+
+impl ReadGuard {
+    /// The token to present to the resource's shared register, where the configuration has them.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.0.lease.cell.token
+    }
+
+    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    ///
+    /// # Errors
+    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    ///
+    /// # Cancel safety
+    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    pub async fn release(self) -> Result<(), Error> {
+        self.0.lease.release().await
+    }
+}
+
+impl Deref for ReadGuard {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.0.lease
+    }
+}
+
+/// The exclusive grant of a [`RwLock`]. Everything a holder can ask is on [`Lease`], to which it dereferences.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct WriteGuard {
+    held: Held,
+    backend: Arc<dyn RwLockBackend>,
+}
+
+impl WriteGuard {
+    /// The token to present to the resource's exclusive register, where the configuration has them.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.held.lease.cell.token
+    }
+
+    /// Turns the exclusive grant into a shared one, without a gap in which a waiting writer could enter. The token
+    /// stays. Waiting readers in front of the queue are let in.
+    ///
+    /// # Errors
+    /// The write guard comes back in the error: [`ErrorKind::Lost`] or [`ErrorKind::NotHeld`] if it is gone,
+    /// [`ErrorKind::Indeterminate`] if no answer came (it may be a shared grant at the server already; calling again is
+    /// safe).
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the guard: the lock is released in the background.
+    pub async fn downgrade(self) -> Result<ReadGuard, DowngradeError> {
+        if let Err(error) = self.check(Phase::Downgrade) {
+            return Err(DowngradeError { guard: self, error });
+        }
+        match self.backend.downgrade(&self.held.lease.cell.attempt).await {
+            Ok(()) => Ok(ReadGuard(self.held)),
+            Err(error) => {
+                let error = self.named(error);
+                Err(DowngradeError { guard: self, error })
+            }
+        }
+    }
+
+    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    ///
+    /// # Errors
+    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    ///
+    /// # Cancel safety
+    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    pub async fn release(self) -> Result<(), Error> {
+        self.held.lease.release().await
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.held.lease
+    }
+}
+
+impl fmt::Debug for WriteGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WriteGuard").field(&self.held.lease).finish()
+    }
+}
+
+/// A downgrade that failed, with the guard it was asked of.
+#[derive(Debug)]
+pub struct DowngradeError {
+    /// The write guard, as it was.
+    pub guard: WriteGuard,
+    /// What went wrong.
+    pub error: Error,
+}
+
+impl fmt::Display for DowngradeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for DowngradeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}

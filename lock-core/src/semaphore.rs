@@ -1,0 +1,263 @@
+//! The semaphore.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Attempt, Grant, Kind, SemaphoreBackend};
+use crate::client::{Core, Wait, Wish};
+use crate::error::{Error, Phase};
+use crate::inspect::Inspection;
+use crate::lease::Lease;
+use crate::name::LockName;
+use crate::options::LeaseOptions;
+use crate::owner::GrantId;
+use crate::token::PermitToken;
+
+/// A handle for one semaphore with a number of permits that its clients agree on.
+///
+/// # Fairness
+/// By arrival, where the backend has a queue: a big request is not overtaken by small ones. Each grant has its own
+/// lease, so the permits of a dead holder come back.
+///
+/// # When the lock is lost
+/// See [`Lease`].
+#[derive(Clone)]
+pub struct Semaphore {
+    core: Arc<Core>,
+    backend: Arc<dyn SemaphoreBackend>,
+    name: LockName,
+    limit: u32,
+    lease: LeaseOptions,
+}
+
+impl Semaphore {
+    pub(crate) fn new(core: Arc<Core>, backend: Arc<dyn SemaphoreBackend>, name: LockName, limit: u32) -> Self {
+        let lease = core.options.lease;
+        Self { core, backend, name, limit, lease }
+    }
+
+    /// The same semaphore with other lease options, for permits taken through this handle.
+    #[must_use]
+    pub fn with_lease(mut self, lease: LeaseOptions) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// The same semaphore with another TTL, for permits taken through this handle.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.lease.ttl = ttl;
+        self
+    }
+
+    /// The semaphore's name.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// How many permits there are in all.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Waits for one permit.
+    ///
+    /// # Errors
+    /// As [`acquire_many`](Semaphore::acquire_many).
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn acquire(&self) -> Result<Permit, Error> {
+        self.acquire_many(1).await
+    }
+
+    /// Waits for this many permits, all or nothing.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for none, or for more than there are in all;
+    /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if the permits in use were granted under another
+    ///   limit, where the backend can store it;
+    /// - otherwise as [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn acquire_many(&self, permits: u32) -> Result<Permit, Error> {
+        let lease = self.core.acquire_patiently(self.wish(permits), |a, wait| self.ask(a, wait)).await?;
+        Ok(self.permit(lease, permits))
+    }
+
+    /// Takes one permit if it can be had now.
+    ///
+    /// # Errors
+    /// As [`acquire_many`](Semaphore::acquire_many).
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
+        self.get(1, Wait::Try).await
+    }
+
+    /// Takes this many permits if all of them can be had now.
+    ///
+    /// # Errors
+    /// As [`acquire_many`](Semaphore::acquire_many).
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Permit>, Error> {
+        self.get(permits, Wait::Try).await
+    }
+
+    /// Waits for this many permits for at most this long.
+    ///
+    /// # Errors
+    /// As [`acquire_many`](Semaphore::acquire_many).
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn try_acquire_many_for(&self, permits: u32, wait: Duration) -> Result<Option<Permit>, Error> {
+        self.get(permits, self.core.deadline(wait)).await
+    }
+
+    /// How many permits nobody holds at this instant.
+    ///
+    /// # Errors
+    /// As [`inspect`](Semaphore::inspect).
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn available(&self) -> Result<u32, Error> {
+        let held = self.inspect().await?.holders.iter().fold(0_u32, |sum, holder| sum.saturating_add(holder.permits));
+        Ok(self.limit.saturating_sub(held))
+    }
+
+    /// As [`Mutex::inspect`](crate::Mutex::inspect).
+    ///
+    /// # Errors
+    /// As [`Mutex::inspect`](crate::Mutex::inspect).
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn inspect(&self) -> Result<Inspection, Error> {
+        self.core.inspect(&self.name, self.kind(1)).await
+    }
+
+    /// As [`Mutex::force_release`](crate::Mutex::force_release).
+    ///
+    /// # Errors
+    /// As [`Mutex::force_release`](crate::Mutex::force_release).
+    ///
+    /// # Cancel safety
+    /// May be carried out although the future was dropped.
+    pub async fn force_release(&self, grant: GrantId, reason: &str) -> Result<bool, Error> {
+        self.core.force_release(&self.name, self.kind(1), grant, reason).await
+    }
+
+    async fn get(&self, permits: u32, wait: Wait) -> Result<Option<Permit>, Error> {
+        let lease = self.core.acquire(self.wish(permits), wait, |a, wait| self.ask(a, wait)).await?;
+        Ok(lease.map(|lease| self.permit(lease, permits)))
+    }
+
+    fn permit(&self, lease: Lease, permits: u32) -> Permit {
+        Permit { lease, permits, backend: self.backend.clone() }
+    }
+
+    fn kind(&self, permits: u32) -> Kind {
+        Kind::Permits { permits, limit: self.limit }
+    }
+
+    fn wish(&self, permits: u32) -> Wish<'_> {
+        Wish { name: &self.name, kind: self.kind(permits), owner: &self.core.owner, lease: &self.lease }
+    }
+
+    async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {
+        match wait {
+            Wait::Try => self.backend.try_acquire(&attempt).await,
+            Wait::Until(deadline) => self.backend.acquire(&attempt, deadline).await,
+        }
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("name", &self.name)
+            .field("limit", &self.limit)
+            .field("backend", &self.backend.name())
+            .finish()
+    }
+}
+
+/// One or more permits of a [`Semaphore`]. Everything a holder can ask is on [`Lease`], to which it dereferences.
+#[must_use = "the permits are released as soon as this is dropped"]
+pub struct Permit {
+    lease: Lease,
+    permits: u32,
+    backend: Arc<dyn SemaphoreBackend>,
+}
+
+impl Permit {
+    /// How many permits this holds.
+    #[must_use]
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// Identifies the grant, where the configuration has tokens. It cannot fence: see [`PermitToken`].
+    #[must_use]
+    pub fn token(&self) -> Option<PermitToken> {
+        self.lease.cell.token.map(PermitToken::of)
+    }
+
+    /// Gives `permits` of these permits back and keeps the rest, which is at least one.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for none, or if nothing would be left;
+    /// - [`ErrorKind::Lost`](crate::ErrorKind::Lost), [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if the grant is
+    ///   gone;
+    /// - [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no answer came: this guard then still counts
+    ///   the old number, and calling again is safe.
+    ///
+    /// # Cancel safety
+    /// The permits may be given back although the future was dropped; this guard then still counts the old number.
+    pub async fn split(&mut self, permits: u32) -> Result<(), Error> {
+        let keep = self.permits.saturating_sub(permits);
+        if permits == 0 || keep == 0 {
+            let what = format!("{permits} of {} permits: at least one must be given back, and one kept", self.permits);
+            return Err(self.named(Error::invalid(Phase::Release, what)));
+        }
+        self.check(Phase::Release)?;
+        self.backend.shrink(&self.cell.attempt, keep).await.map_err(|error| self.named(error))?;
+        self.permits = keep;
+        Ok(())
+    }
+
+    /// As [`MutexGuard::release`](crate::MutexGuard::release), of all permits.
+    ///
+    /// # Errors
+    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    ///
+    /// # Cancel safety
+    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    pub async fn release(self) -> Result<(), Error> {
+        self.lease.release().await
+    }
+}
+
+impl Deref for Permit {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("permits", &self.permits).field("lease", &self.lease).finish()
+    }
+}

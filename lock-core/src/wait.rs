@@ -1,0 +1,86 @@
+//! The shared poll, for backends whose server can neither queue nor push.
+
+use std::future::Future;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+
+use crate::backend::{Attempt, Grant};
+use crate::clock::{Clock, Deadline};
+use crate::error::{Error, ErrorKind, Phase};
+
+/// The first pause between two tries.
+pub const FIRST_PAUSE: Duration = Duration::from_millis(1);
+
+/// The longest pause between two tries, before jitter.
+pub const LONGEST_PAUSE: Duration = Duration::from_millis(25);
+
+/// An endless sequence of growing, jittered pauses up to `cap` (jitter comes on top, at most once more the pause).
+pub fn pauses(first: Duration, cap: Duration) -> impl Iterator<Item = Duration> + Send + use<> {
+    ExponentialBuilder::default().with_min_delay(first).with_max_delay(cap).with_jitter().without_max_times().build()
+}
+
+/// Tries again and again, with growing, jittered pauses, until the lock is granted or the deadline passes.
+///
+/// The deadline is one instant for the whole call. While the server does not answer, the wait goes on for the
+/// attempt's patience; every answer starts the patience anew.
+///
+/// # Errors
+/// Whatever the try reports, except [`ErrorKind::Unavailable`] within the patience.
+///
+/// # Cancel safety
+/// As the try.
+pub async fn poll<F, T>(
+    clock: &dyn Clock,
+    attempt: &Attempt,
+    deadline: Deadline,
+    mut attempt_once: F,
+) -> Result<Option<Grant>, Error>
+where
+    F: FnMut() -> T,
+    T: Future<Output = Result<Option<Grant>, Error>>,
+{
+    let mut answered = clock.now();
+    let mut pauses = pauses(FIRST_PAUSE, LONGEST_PAUSE);
+    loop {
+        match attempt_once().await {
+            Ok(Some(grant)) => return Ok(Some(grant)),
+            Ok(None) => answered = clock.now(),
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                let now = clock.now();
+                if deadline.has_passed(now) || now.since(answered) >= attempt.patience {
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        let now = clock.now();
+        if deadline.has_passed(now) {
+            return Ok(None);
+        }
+        // The iterator is endless; the cap is its own last value.
+        let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+        clock.sleep_until(now.plus(pause).min(deadline.instant())).await;
+    }
+}
+
+/// Bounds a request by the attempt's operation timeout.
+///
+/// # Errors
+/// What the request reports, or [`ErrorKind::Indeterminate`] when the time is over.
+///
+/// # Cancel safety
+/// As the request.
+pub async fn within<T>(
+    clock: &dyn Clock,
+    attempt: &Attempt,
+    phase: Phase,
+    request: impl Future<Output = Result<T, Error>> + Send,
+) -> Result<T, Error> {
+    let timeout = clock.sleep_until(clock.now().plus(attempt.op_timeout));
+    tokio::select! {
+        biased;
+        answer = request => answer,
+        () = timeout => Err(attempt.error(ErrorKind::Indeterminate, phase, "no answer within the operation timeout")),
+    }
+}

@@ -1,0 +1,3 @@
+//! Locks on Redis.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! The conformance suite.
+
+#![forbid(unsafe_code)]
