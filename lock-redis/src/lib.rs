@@ -1,3 +1,101 @@
-//! Locks on Redis.
+//! Distributed locks on Redis and Valkey.
+//!
+//! ```no_run
+//! # async fn doc() -> Result<(), lock_redis::Error> {
+//! use lock_redis::RedisLocks;
+//!
+//! let locks = RedisLocks::connect("redis://127.0.0.1/").await?;
+//! let guard = locks.mutex("orders/42").lock().await?;
+//! // … work, under `guard.while_held(…)` or with `guard.fencing_token()` …
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! The README tells the algorithm, the keys, the guarantees and where they fail.
 
 #![forbid(unsafe_code)]
+
+mod backend;
+mod config;
+mod connection;
+mod error;
+mod inspect;
+mod keys;
+mod mutex;
+mod queue;
+mod reply;
+mod script;
+
+use std::ops::Deref;
+
+pub use backend::RedisBackend;
+pub use config::RedisConfig;
+pub use lock_core::{
+    Client, ClientOptions, Error, ErrorKind, FencedMutex, FencedMutexGuard, FencingToken, GrantId, Guarantee,
+    Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex, MutexGuard, Owner,
+    Phase, Retry, Support, Waiter, fence, multi,
+};
+
+const NAME: &str = "redis";
+
+/// What this backend promises on a single server.
+#[must_use]
+pub fn guarantees() -> Guarantees {
+    let mut guarantees = Guarantees::none();
+    guarantees.exclusion_across_restart =
+        Support::Unless("the server loses data it had acknowledged (no persistence, or power loss)");
+    guarantees.fencing = Support::Yes;
+    guarantees.fencing_across_restart =
+        Support::Unless("the last token is lost and the server's clock is set back too");
+    guarantees.fifo = Support::Unless("the key is shared with foreign clients");
+    guarantees.push = Support::Yes;
+    guarantees.inspect = Support::Yes;
+    guarantees.force_release = Support::Yes;
+    guarantees.foreign_clients = Support::Yes;
+    guarantees
+}
+
+/// A client of one Redis server. Dereferences to [`Client`], which makes the handles.
+#[derive(Debug, Clone)]
+pub struct RedisLocks(Client<RedisBackend>);
+
+impl RedisLocks {
+    /// Connects to `redis://[user[:password]@]host[:port][/database]` with the default options.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Denied`] if it refuses the credentials,
+    /// [`ErrorKind::InvalidArgument`] for a wrong URL.
+    ///
+    /// # Cancel safety
+    /// Nothing is left of a dropped call.
+    pub async fn connect(url: impl Into<String>) -> Result<Self, Error> {
+        Self::connect_with(RedisConfig::new(url)).await
+    }
+
+    /// Connects with these options. The client lives on the tokio runtime on which it was connected.
+    ///
+    /// # Errors
+    /// As [`connect`](RedisLocks::connect); [`ErrorKind::InvalidArgument`] if an option is out of its range.
+    ///
+    /// # Cancel safety
+    /// Nothing is left of a dropped call.
+    pub async fn connect_with(config: RedisConfig) -> Result<Self, Error> {
+        config.client.check()?;
+        let backend = RedisBackend::connect(&config).await?;
+        Client::over(backend, config.client).map(Self)
+    }
+}
+
+impl Deref for RedisLocks {
+    type Target = Client<RedisBackend>;
+
+    fn deref(&self) -> &Client<RedisBackend> {
+        &self.0
+    }
+}
+
+impl From<RedisLocks> for Locks {
+    fn from(locks: RedisLocks) -> Self {
+        Self::of(&locks.0)
+    }
+}

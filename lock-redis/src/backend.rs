@@ -1,0 +1,350 @@
+//! The backend: what every kind of lock shares, and the tasks of one client.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use lock_core::backend::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::{Error, ErrorKind, FencingToken, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
+use redis::Value;
+use tokio::sync::mpsc;
+
+use crate::config::RedisConfig;
+use crate::connection::dial::Dial;
+use crate::connection::link::{Call, Failed, Link, Reply};
+use crate::connection::push::{self, Message, Push};
+use crate::error::{self, Fate};
+use crate::keys::{self, Keys};
+use crate::queue::{Answer, Due, Waiters};
+use crate::reply::Fields;
+use crate::script::{self, Script};
+
+/// One client's connections to a server, and its waiters.
+#[derive(Debug)]
+pub struct RedisBackend {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) link: Arc<Link>,
+    pub(crate) waiters: Arc<Waiters>,
+    push: Arc<Push>,
+    notices: Notify,
+    prefix: String,
+    /// The prefix of all push channels, and this client's id under it.
+    pub(crate) channels: String,
+    pub(crate) client: String,
+    pub(crate) op_timeout: Duration,
+}
+
+type Notify = Arc<Mutex<Option<mpsc::UnboundedSender<(GrantId, LossReason)>>>>;
+
+impl RedisBackend {
+    pub(crate) async fn connect(config: &RedisConfig) -> Result<Self, Error> {
+        config.check()?;
+        let op_timeout = config.client.op_timeout;
+        let dial = Arc::new(Dial::new(&config.url, op_timeout)?);
+        let client = GrantId::random()?.to_string()[..16].to_owned();
+        let channels = keys::channels(&config.prefix);
+        let waiters = Arc::<Waiters>::default();
+        let notices = Notify::default();
+        let link = Link::connect(dial.clone()).await?;
+        let told = inbox(waiters.clone(), notices.clone());
+        let push = match Push::connect(dial, format!("{channels}{client}"), told).await {
+            Ok(push) => push,
+            Err(error) => {
+                link.close();
+                return Err(error);
+            }
+        };
+        let prefix = config.prefix.clone();
+        let shared = Arc::new(Shared { link, waiters, push, notices, prefix, channels, client, op_timeout });
+        tokio::spawn(poke_for_ever(shared.clone()));
+        Ok(Self { shared })
+    }
+}
+
+impl Drop for RedisBackend {
+    fn drop(&mut self) {
+        self.shared.link.close();
+        self.shared.push.close();
+        self.shared.waiters.wake.notify_one();
+    }
+}
+
+impl Shared {
+    pub(crate) fn keys(&self, name: &LockName) -> Keys {
+        Keys::of(&self.prefix, name)
+    }
+
+    pub(crate) fn until(&self) -> BootInstant {
+        SystemClock.now().plus(self.op_timeout)
+    }
+
+    /// Runs a script that is idempotent by the attempt's nonce. If the connection breaks under it, it is sent once more
+    /// on a clean one, within the same operation timeout.
+    pub(crate) async fn run(
+        &self,
+        script: &Script,
+        keys: &Keys,
+        args: &[&[u8]],
+        attempt: &Attempt,
+        phase: Phase,
+    ) -> Result<Reply, Error> {
+        let until = self.until();
+        let mut unknown = None;
+        loop {
+            // The first connection that may have carried anything of this attempt.
+            let note = |generation| {
+                if attempt.note() == 0 {
+                    attempt.set_note(generation);
+                }
+            };
+            let Failed { fate, error, .. } = match self.link.run(script, &keys.all(), args, phase, until, note).await {
+                Ok(reply) => return Ok(reply),
+                Err(failed) => failed,
+            };
+            if fate == Fate::Refused {
+                return Err(unknown.unwrap_or(error));
+            }
+            let again = SystemClock.now() < until
+                && self.link.ready(until).await.is_ok()
+                && self.link.is_settled(attempt.note());
+            if !again {
+                return Err(unknown.unwrap_or(error));
+            }
+            unknown.get_or_insert(error);
+        }
+    }
+
+    /// Runs a script that belongs to no attempt.
+    pub(crate) async fn run_once(
+        &self,
+        script: &Script,
+        keys: &Keys,
+        args: &[&[u8]],
+        phase: Phase,
+    ) -> Result<Reply, Error> {
+        let outcome = self.link.run(script, &keys.all(), args, phase, self.until(), |_| {}).await;
+        outcome.map_err(|failed| failed.error)
+    }
+
+    /// Reads `{nonce, 1 or 0, ...}`; a reply to somebody else's request costs the connection.
+    pub(crate) fn fields(&self, value: Value, nonce: &str, phase: Phase) -> Result<Fields, Error> {
+        let mut fields = Fields::of(value, phase, self.link.server())?;
+        if fields.text()? != nonce {
+            self.link.distrust();
+            let what = "the reply belongs to another request; the connection was given up".to_owned();
+            let error = error::bad_reply(phase, self.link.server(), what);
+            return Err(Error::indeterminate(phase, "no reply of its own")
+                .with_source(error)
+                .with_backend(crate::NAME));
+        }
+        Ok(fields)
+    }
+
+    /// `{nonce, 1}`, perhaps with the next holder of this client; or `{nonce, 0, why}`.
+    async fn give_back(&self, script: &Script, attempt: &Attempt, phase: Phase) -> Result<Released, Error> {
+        let keys = self.keys(&attempt.name);
+        let nonce = attempt.id.to_string();
+        let shared: &[u8] = if keys.shared { b"1" } else { b"" };
+        let args = [nonce.as_bytes(), self.client.as_bytes(), self.channels.as_bytes(), shared];
+        // If this future is dropped, the reply is too, and with it the news of a next holder in this process.
+        let lost_news = AskOnDrop { waiters: &self.waiters, lock: &keys.lock, armed: true };
+        let reply = self.run(script, &keys, &args, attempt, phase).await;
+        let reply = match reply {
+            Ok(reply) => reply,
+            // Whatever the key holds, it is not this grant.
+            Err(error) if is_foreign(&error) => return Ok(Released::NotHeld(None)),
+            Err(error) => return Err(error),
+        };
+        lost_news.disarm();
+        let mut fields = self.fields(reply.value, &nonce, phase)?;
+        if fields.number()? == 0 {
+            let why = fields.text()?;
+            return Ok(Released::NotHeld((!why.is_empty()).then(|| push::forced(&why))));
+        }
+        if !fields.is_empty() {
+            let next = fields.grant_id()?;
+            let token = fields.token()?;
+            let claim = fields.milliseconds()?;
+            self.waiters.granted(next, token, claim, Some(reply.sent_at));
+        }
+        Ok(Released::Done)
+    }
+
+    async fn poke(&self, due: &Due) -> Result<Answer, Error> {
+        let nonces: Vec<_> = due.nonces.iter().map(GrantId::to_string).collect();
+        let shared: &[u8] = if due.keys.shared { b"1" } else { b"" };
+        let mut args = vec![self.client.as_bytes(), self.channels.as_bytes(), shared];
+        args.extend(nonces.iter().map(String::as_bytes));
+        let Reply { sent_at, value } = self.run_once(&script::POKE, &due.keys, &args, Phase::Wait).await?;
+        let mut fields = self.fields(value, &self.client, Phase::Wait)?;
+        let known = fields.number()? == 1;
+        let ends_in = u64::try_from(fields.number()?).ok().map(Duration::from_millis);
+        let holder = fields.text()?;
+        let token = fields.text()?;
+        let holder = match (holder.parse(), token.parse().ok().and_then(FencingToken::new)) {
+            (Ok(holder), Some(token)) => Some((holder, token)),
+            _ => None,
+        };
+        let queued = fields.text()?.bytes().map(|digit| digit == b'1').collect();
+        Ok(Answer { sent_at, known, ends_in, holder, queued })
+    }
+}
+
+/// Asks for a lock at once if an answer that may have named its next holder is lost.
+struct AskOnDrop<'a> {
+    waiters: &'a Waiters,
+    lock: &'a str,
+    armed: bool,
+}
+
+impl AskOnDrop<'_> {
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for AskOnDrop<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.waiters.ask_after(self.lock, Duration::ZERO);
+        }
+    }
+}
+
+fn is_foreign(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    source.is_some_and(error::is_wrong_type)
+}
+
+/// What is done with a push.
+fn inbox(waiters: Arc<Waiters>, notices: Notify) -> push::Inbox {
+    Box::new(move |message| match message {
+        Message::Granted { nonce, token, claim } => waiters.granted(nonce, token, claim, None),
+        Message::AskAfter { lock, pause } => waiters.ask_after(&lock, pause),
+        Message::Reconnected => waiters.ask_all(),
+        Message::Forced { nonce, reason } => {
+            if let Some(notices) = &*notices.lock().unwrap_or_else(PoisonError::into_inner) {
+                // A client without a keeper has no guards to tell.
+                let _ = notices.send((nonce, reason));
+            }
+        }
+    })
+}
+
+/// The one task that asks for all locks on which this client waits.
+async fn poke_for_ever(shared: Arc<Shared>) {
+    let mut pokes = FuturesUnordered::new();
+    let mut generations = shared.link.generations();
+    let mut echo_due: Option<BootInstant> = None;
+    while !shared.link.is_closed() {
+        let (due, next) = shared.waiters.due();
+        if !due.is_empty() && echo_due.is_some_and(|asked| shared.push.heard_at() < asked) {
+            tracing::info!(server = shared.link.server(), "no pushes arrive; subscribing anew");
+            shared.push.distrust();
+            echo_due = None;
+        }
+        for due in due {
+            let shared = &shared;
+            pokes.push(async move {
+                let answer = shared.poke(&due).await;
+                (due, answer)
+            });
+        }
+        tokio::select! {
+            Some((due, answer)) = pokes.next() => {
+                match &answer {
+                    Ok(answer) => echo_due = Some(answer.sent_at),
+                    Err(error) => tracing::debug!(%error, "a waiter could not ask"),
+                }
+                shared.waiters.answered(&due, answer.as_ref().ok());
+            }
+            Ok(()) = generations.changed() => shared.waiters.ask_all(),
+            () = shared.waiters.wake.notified() => {}
+            () = SystemClock.sleep_until(next) => {}
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for RedisBackend {
+    fn name(&self) -> &'static str {
+        crate::NAME
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        crate::guarantees()
+    }
+
+    fn notices(&self) -> Option<Notices> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        *self.shared.notices.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        Some(receiver)
+    }
+
+    async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        let shared = &self.shared;
+        let call = |Renewal { attempt, ttl, .. }: &Renewal<'_>| Call {
+            keys: shared.keys(&attempt.name).for_renewal().map(Cow::into_owned),
+            args: [attempt.id.to_string(), milliseconds(*ttl)],
+        };
+        let calls: Vec<_> = batch.iter().map(call).collect();
+        let answers = shared.link.run_each(&script::RENEW, &calls, Phase::Renew, shared.until()).await;
+        batch.iter().zip(answers).map(|(renewal, answer)| self.renewed(renewal, answer)).collect()
+    }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
+        self.shared.give_back(&script::RELEASE, attempt, Phase::Release).await
+    }
+
+    async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
+        if attempt.note() == 0 {
+            // Nothing was ever sent.
+            return Ok(Cancelled::Settled);
+        }
+        self.shared.give_back(&script::CANCEL, attempt, Phase::Cancel).await?;
+        Ok(if self.shared.link.is_settled(attempt.note()) { Cancelled::Settled } else { Cancelled::AskAgain })
+    }
+
+    fn operator(&self) -> Option<&dyn Operator> {
+        Some(self)
+    }
+}
+
+impl RedisBackend {
+    fn renewed(&self, renewal: &Renewal<'_>, answer: Result<Value, Failed>) -> Renewed {
+        let value = match answer {
+            Ok(value) => value,
+            Err(Failed { wrong_type: true, .. }) => return Renewed::Lost(LossReason::Taken),
+            Err(Failed { error, .. }) => return Renewed::Unknown(error),
+        };
+        let read = || {
+            let mut fields = self.shared.fields(value, &renewal.attempt.id.to_string(), Phase::Renew)?;
+            if fields.number()? == 1 {
+                return Ok(Renewed::For(renewal.ttl));
+            }
+            let why = fields.text()?;
+            Ok(Renewed::Lost(if why.is_empty() { LossReason::Taken } else { push::forced(&why) }))
+        };
+        read().unwrap_or_else(Renewed::Unknown)
+    }
+}
+
+/// Whole milliseconds, as Redis wants them; a TTL is rounded down, so that nobody believes longer than the server.
+pub(crate) fn milliseconds(duration: Duration) -> String {
+    duration.as_millis().to_string()
+}
+
+/// Who holds a lock, as it is written beside the nonce.
+pub(crate) fn card(owner: &Owner) -> Result<String, Error> {
+    serde_json::to_string(owner).map_err(|e| {
+        Error::new(ErrorKind::InvalidArgument, Phase::Acquire, "the owner cannot be written").with_source(e)
+    })
+}

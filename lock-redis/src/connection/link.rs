@@ -1,0 +1,365 @@
+//! The command connection: one multiplexed connection, redialled for ever.
+//!
+//! # Order across connections
+//! Commands are ordered on one connection only. An acquisition whose connection broke may still sit in the server's
+//! receive buffer, and would be carried out after a release that was sent on a new connection. So a new connection's
+//! first command kills its predecessor (`CLIENT KILL` by id **and** both addresses, so that the ids of a restarted server
+//! cannot hit a stranger). Once that is answered, whatever the old connection carried has been carried out or never
+//! will be: the new connection is *clean*, requests may be repeated on it, and one look settles a cancellation. Where
+//! the user lacks the right to `CLIENT`, it is not clean, and cancellations are repeated until the lease is over.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::{Error, ErrorKind, Phase, wait};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, RedisResult, Value, cmd};
+use tokio::sync::{Notify, watch};
+
+use super::dial::Dial;
+use super::{FIRST_PAUSE, LONGEST_PAUSE};
+use crate::error::{self, Fate};
+use crate::script::{self, Script};
+
+/// How many timeouts in a row make a connection suspect of being dead.
+const TIMEOUTS: u32 = 2;
+
+/// The command connection of one client.
+#[derive(Debug)]
+pub(crate) struct Link {
+    dial: Arc<Dial>,
+    state: Mutex<State>,
+    /// Counts connections; a change wakes those who wait for one.
+    generation: watch::Sender<u64>,
+    broken: Notify,
+    closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    live: Option<Live>,
+    /// Connections before this one are known to be dead at the server too.
+    dead_below: u64,
+    timeouts: u32,
+    last_error: Option<(ErrorKind, String)>,
+}
+
+#[derive(Debug, Clone)]
+struct Live {
+    generation: u64,
+    connection: MultiplexedConnection,
+}
+
+/// A reply, and when and over which connection its request was sent.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) sent_at: BootInstant,
+    pub(crate) value: Value,
+}
+
+/// One of the runs that [`Link::run_each`] makes of a script.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) keys: [String; 2],
+    pub(crate) args: [String; 2],
+}
+
+/// A request that failed.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) fate: Fate,
+    pub(crate) error: Error,
+    /// The key holds foreign data.
+    pub(crate) wrong_type: bool,
+}
+
+impl Link {
+    /// Connects, and keeps connected until [`close`](Link::close).
+    ///
+    /// # Errors
+    /// If the first connection cannot be made.
+    pub(crate) async fn connect(dial: Arc<Dial>) -> Result<Arc<Self>, Error> {
+        let link = Arc::new(Self {
+            state: Mutex::default(),
+            generation: watch::Sender::new(0),
+            broken: Notify::new(),
+            closed: AtomicBool::new(false),
+            dial,
+        });
+        let identity = match link.dial_once(None).await {
+            Ok(identity) => identity,
+            Err(error) => return Err(error::of_connect(error, &link.dial.server)),
+        };
+        tokio::spawn(supervise(link.clone(), identity));
+        Ok(link)
+    }
+
+    pub(crate) fn server(&self) -> &str {
+        &self.dial.server
+    }
+
+    /// Changes with every new connection.
+    pub(crate) fn generations(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Whether of all connections since this one only the present one can still carry something out.
+    pub(crate) fn is_settled(&self, first: u64) -> bool {
+        let state = self.state();
+        state.live.as_ref().is_some_and(|live| live.generation == first || live.generation == state.dead_below)
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// The last error of dialling, if none comes until `until`.
+    pub(crate) async fn ready(&self, until: BootInstant) -> Result<(), Error> {
+        self.live(until).await.map(|_| ())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Ends the supervisor and the connection.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.state().live = None;
+        self.broken.notify_one();
+    }
+
+    /// Runs a script on the present connection, waiting for one at most until `until`; never sends it twice.
+    ///
+    /// `sent` is told the connection before anything is sent, so that a caller that is dropped in the middle leaves a
+    /// trace.
+    pub(crate) async fn run(
+        &self,
+        script: &Script,
+        keys: &[Cow<'_, str>],
+        args: &[&[u8]],
+        phase: Phase,
+        until: BootInstant,
+        sent: impl FnOnce(u64),
+    ) -> Result<Reply, Failed> {
+        let mut live =
+            self.live(until).await.map_err(|error| Failed { fate: Fate::Refused, error, wrong_type: false })?;
+        sent(live.generation);
+        let sent_at = SystemClock.now();
+        let by_digest = evaluation("EVALSHA", &script.digest, keys, args);
+        let mut outcome = live.connection.send_packed_command(&by_digest).await.and_then(Value::extract_error);
+        let mut again = sent_at;
+        if outcome.as_ref().is_err_and(error::is_no_script) {
+            // A flushed or restarted server: this run carries the text, and the server keeps it.
+            again = SystemClock.now();
+            let by_text = evaluation("EVAL", script.code, keys, args);
+            outcome = live.connection.send_packed_command(&by_text).await.and_then(Value::extract_error);
+        }
+        match outcome {
+            Ok(value) => {
+                self.state().timeouts = 0;
+                Ok(Reply { sent_at: again, value })
+            }
+            Err(error) => Err(self.failed(live.generation, error, phase)),
+        }
+    }
+
+    /// Runs one script for many keys in a pipeline; one outcome for each.
+    pub(crate) async fn run_each(
+        &self,
+        script: &Script,
+        calls: &[Call],
+        phase: Phase,
+        until: BootInstant,
+    ) -> Vec<Result<Value, Failed>> {
+        let refused = |error: &Error| Failed {
+            fate: Fate::Refused,
+            error: Error::new(error.kind(), phase, error.to_string()),
+            wrong_type: false,
+        };
+        let mut live = match self.live(until).await {
+            Ok(live) => live,
+            Err(error) => return calls.iter().map(|_| Err(refused(&error))).collect(),
+        };
+        let mut outcomes = send_all(&mut live.connection, "EVALSHA", &script.digest, calls).await;
+        let forgotten: Vec<_> =
+            (0..outcomes.len()).filter(|i| outcomes[*i].as_ref().is_err_and(error::is_no_script)).collect();
+        if !forgotten.is_empty() {
+            let again: Vec<_> = forgotten.iter().map(|i| calls[*i].clone()).collect();
+            let answers = send_all(&mut live.connection, "EVAL", script.code, &again).await;
+            for (i, answer) in forgotten.into_iter().zip(answers) {
+                outcomes[i] = answer;
+            }
+        }
+        outcomes
+            .into_iter()
+            .map(|outcome| outcome.map_err(|error| self.failed(live.generation, error, phase)))
+            .collect()
+    }
+
+    /// Gives up a connection whose replies cannot be trusted.
+    pub(crate) fn distrust(&self) {
+        self.state().live = None;
+        self.broken.notify_one();
+    }
+
+    /// The present connection, or the next one if it comes in time.
+    async fn live(&self, until: BootInstant) -> Result<Live, Error> {
+        let mut generation = self.generation.subscribe();
+        loop {
+            generation.mark_unchanged();
+            if let Some(live) = &self.state().live {
+                return Ok(live.clone());
+            }
+            let waited = tokio::select! {
+                biased;
+                changed = generation.changed() => changed.is_ok(),
+                () = SystemClock.sleep_until(until) => false,
+            };
+            if !waited {
+                return Err(self.down());
+            }
+        }
+    }
+
+    fn down(&self) -> Error {
+        let (kind, cause) = self.state().last_error.clone().unwrap_or((ErrorKind::Unavailable, String::new()));
+        Error::new(kind, Phase::Connect, format!("there is no connection: {cause}"))
+            .with_backend(crate::NAME)
+            .with_server(self.server())
+    }
+
+    /// Classifies a failure, and has the connection replaced if it is dead.
+    fn failed(&self, generation: u64, error: RedisError, phase: Phase) -> Failed {
+        let mut state = self.state();
+        let present = state.live.as_ref().is_some_and(|live| live.generation == generation);
+        if present && error.is_io_error() {
+            state.timeouts += 1;
+            if !error.is_timeout() || state.timeouts >= TIMEOUTS {
+                state.live = None;
+                state.timeouts = 0;
+                self.broken.notify_one();
+            }
+        }
+        drop(state);
+        let (fate, wrong_type) = (error::fate(&error), error::is_wrong_type(&error));
+        Failed { fate, error: error::of_request(error, phase, self.server()), wrong_type }
+    }
+
+    /// One attempt to connect. The scripts are loaded in advance; a failure there only costs the first run a repetition.
+    async fn dial_once(&self, predecessor: Option<&Identity>) -> RedisResult<Option<Identity>> {
+        let mut connection = self.dial.commands().await?;
+        let mut load = redis::pipe();
+        for script in script::all() {
+            load.cmd("SCRIPT").arg("LOAD").arg(script.code);
+        }
+        connection.send_packed_commands(&load, 0, script::all().count()).await?;
+        let identity = Identity::ask(&mut connection).await;
+        let clean = match predecessor {
+            Some(predecessor) => predecessor.kill(&mut connection).await.is_ok(),
+            None => false,
+        };
+        let generation = *self.generation.borrow() + 1;
+        {
+            let mut state = self.state();
+            if generation == 1 || (clean && state.dead_below + 1 == generation) {
+                state.dead_below = generation;
+            }
+            state.timeouts = 0;
+            state.last_error = None;
+            state.live = Some(Live { generation, connection });
+        }
+        self.generation.send_replace(generation);
+        Ok(identity)
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        // Every critical section leaves the state valid after each statement.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Redials for ever, until the link is closed.
+async fn supervise(link: Arc<Link>, mut identity: Option<Identity>) {
+    loop {
+        link.broken.notified().await;
+        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+            if link.closed.load(Ordering::Acquire) {
+                return;
+            }
+            match link.dial_once(identity.as_ref()).await {
+                Ok(next) => {
+                    tracing::info!(server = link.server(), "reconnected");
+                    identity = next;
+                    break;
+                }
+                Err(error) => {
+                    tracing::debug!(server = link.server(), %error, "cannot connect");
+                    let cause = error.to_string();
+                    link.state().last_error = Some((error::of_connect(error, link.server()).kind(), cause));
+                }
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// By what the server knows a connection.
+#[derive(Debug)]
+struct Identity {
+    id: String,
+    addr: String,
+    laddr: String,
+}
+
+impl Identity {
+    /// `None` where the server does not tell: an old one, or a user without the right.
+    async fn ask(connection: &mut MultiplexedConnection) -> Option<Self> {
+        let info: String = cmd("CLIENT").arg("INFO").query_async(connection).await.ok()?;
+        let field = |name: &str| {
+            info.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
+        };
+        Some(Self { id: field("id")?, addr: field("addr")?, laddr: field("laddr")? })
+    }
+
+    async fn kill(&self, connection: &mut MultiplexedConnection) -> RedisResult<u64> {
+        let mut kill = cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(&self.id).arg("ADDR").arg(&self.addr).arg("LADDR").arg(&self.laddr);
+        kill.query_async(connection).await
+    }
+}
+
+fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: &[&[u8]]) -> Cmd {
+    let mut eval = cmd(command);
+    eval.arg(script).arg(keys.len());
+    for key in keys {
+        eval.arg(key.as_bytes());
+    }
+    for arg in args {
+        eval.arg(*arg);
+    }
+    eval
+}
+
+async fn send_all(
+    connection: &mut MultiplexedConnection,
+    command: &'static str,
+    script: &str,
+    calls: &[Call],
+) -> Vec<RedisResult<Value>> {
+    let mut pipeline = redis::pipe();
+    for Call { keys, args } in calls {
+        let keys = keys.each_ref().map(|key| Cow::Borrowed(&**key));
+        pipeline.add_command(evaluation(command, script, &keys, &args.each_ref().map(|arg| arg.as_bytes())));
+    }
+    match connection.send_packed_commands(&pipeline, 0, calls.len()).await {
+        Ok(values) if values.len() == calls.len() => values.into_iter().map(Value::extract_error).collect(),
+        Ok(values) => {
+            let what = format!("{} replies to {} commands", values.len(), calls.len());
+            let error = std::io::Error::other(what);
+            calls.iter().map(|_| Err(std::io::Error::other(error.to_string()).into())).collect()
+        }
+        Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
+    }
+}

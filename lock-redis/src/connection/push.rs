@@ -1,0 +1,199 @@
+//! The subscription connection: listens on this client's own channel, and nothing else.
+//!
+//! Pushes are at most once. Whoever depends on one asks again by itself (the poke), and every poke makes the server say
+//! something on this channel: when nothing was heard although pokes were answered, the connection is replaced.
+
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::{Error, FencingToken, GrantId, LossReason, wait};
+use redis::aio::PubSub;
+use tokio::sync::Notify;
+
+use super::dial::Dial;
+use super::{FIRST_PAUSE, LONGEST_PAUSE};
+use crate::error;
+
+/// What the server tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// A waiter of this client was granted its lock, for a claim time.
+    Granted { nonce: GrantId, token: FencingToken, claim: Duration },
+    /// An operator freed a grant of this client.
+    Forced { nonce: GrantId, reason: LossReason },
+    /// A shared key is left free for a moment: ask for this lock then.
+    AskAfter { lock: String, pause: Duration },
+    /// The connection was made anew: whatever was told meanwhile is lost.
+    Reconnected,
+}
+
+/// The subscription connection of one client.
+#[derive(Debug)]
+pub(crate) struct Push {
+    dial: Arc<Dial>,
+    channel: String,
+    heard: Mutex<BootInstant>,
+    suspect: Notify,
+    closed: AtomicBool,
+}
+
+impl Push {
+    /// Subscribes, and keeps subscribed until [`close`](Push::close).
+    ///
+    /// # Errors
+    /// If the first connection cannot be made.
+    pub(crate) async fn connect(dial: Arc<Dial>, channel: String, tell: Inbox) -> Result<Arc<Self>, Error> {
+        let push = Arc::new(Self {
+            dial,
+            channel,
+            heard: Mutex::new(SystemClock.now()),
+            suspect: Notify::new(),
+            closed: AtomicBool::new(false),
+        });
+        let subscribed = push.subscribe().await.map_err(|e| error::of_connect(e, &push.dial.server))?;
+        tokio::spawn(supervise(push.clone(), subscribed, tell));
+        Ok(push)
+    }
+
+    /// When the server said something last.
+    pub(crate) fn heard_at(&self) -> BootInstant {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the connection.
+    pub(crate) fn distrust(&self) {
+        self.suspect.notify_one();
+    }
+
+    /// Ends the supervisor and the connection.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.suspect.notify_one();
+    }
+
+    async fn subscribe(&self) -> redis::RedisResult<PubSub> {
+        let mut connection = self.dial.pushes().await?;
+        connection.subscribe(&self.channel).await?;
+        self.hear();
+        Ok(connection)
+    }
+
+    fn hear(&self) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = SystemClock.now();
+    }
+}
+
+/// What is done with a message; runs on the task that reads the connection, and does not block.
+pub(crate) type Inbox = Box<dyn Fn(Message) + Send + Sync>;
+
+async fn supervise(push: Arc<Push>, first: PubSub, tell: Inbox) {
+    listen(&push, first, &tell).await;
+    loop {
+        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+            if push.closed.load(Ordering::Acquire) {
+                return;
+            }
+            if let Ok(connection) = push.subscribe().await {
+                tell(Message::Reconnected);
+                listen(&push, connection, &tell).await;
+                break;
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// Until the connection ends, or is to end.
+async fn listen(push: &Push, mut connection: PubSub, tell: &Inbox) {
+    let mut pushes = connection.on_message();
+    loop {
+        let message = tokio::select! {
+            message = pushes.next() => message,
+            () = push.suspect.notified() => return,
+        };
+        let Some(message) = message else { return };
+        push.hear();
+        match parse(message.get_payload_bytes()) {
+            Ok(Some(message)) => tell(message),
+            Ok(None) => {}
+            Err(what) => tracing::warn!(channel = push.channel, what, "a push that is none of ours was ignored"),
+        }
+    }
+}
+
+/// `G<nonce>:<token>:<claim ms>`, `F<nonce>:<JSON>`, `P<ms>:<lock key>`, `E`.
+fn parse(payload: &[u8]) -> Result<Option<Message>, &'static str> {
+    let text = std::str::from_utf8(payload).map_err(|_| "not UTF-8")?;
+    let (kind, rest) = text.split_at_checked(1).ok_or("empty")?;
+    let fields = || rest.split_once(':').ok_or("a field is missing");
+    Ok(match kind {
+        "E" => None,
+        "G" => {
+            let (nonce, rest) = fields()?;
+            let (token, claim) = rest.split_once(':').ok_or("a field is missing")?;
+            Some(Message::Granted { nonce: id(nonce)?, token: parse_token(token)?, claim: milliseconds(claim)? })
+        }
+        "F" => {
+            let (nonce, why) = fields()?;
+            Some(Message::Forced { nonce: id(nonce)?, reason: forced(why) })
+        }
+        "P" => {
+            let (pause, lock) = fields()?;
+            Some(Message::AskAfter { lock: lock.to_owned(), pause: milliseconds(pause)? })
+        }
+        _ => return Err("unknown kind"),
+    })
+}
+
+fn id(text: &str) -> Result<GrantId, &'static str> {
+    GrantId::from_str(text).map_err(|_| "not a nonce")
+}
+
+fn parse_token(text: &str) -> Result<FencingToken, &'static str> {
+    text.parse().ok().and_then(FencingToken::new).ok_or("not a token")
+}
+
+fn milliseconds(text: &str) -> Result<Duration, &'static str> {
+    text.parse().map(Duration::from_millis).map_err(|_| "not a time")
+}
+
+/// What an operator wrote: a JSON array of who and why.
+pub(crate) fn forced(why: &str) -> LossReason {
+    match serde_json::from_str::<(String, String)>(why) {
+        Ok((by, reason)) => LossReason::ForceReleased { by, reason },
+        Err(_) => LossReason::Taken,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONCE: &str = "00112233445566778899aabbccddeeff";
+
+    #[test]
+    fn every_kind_of_push_is_understood() {
+        let nonce = id(NONCE).unwrap();
+        let granted = parse(format!("G{NONCE}:17:2000").as_bytes()).unwrap();
+        let token = FencingToken::new(17).unwrap();
+        assert_eq!(granted, Some(Message::Granted { nonce, token, claim: Duration::from_secs(2) }));
+        let forced = parse(format!("F{NONCE}:[\"ops\",\"it: hangs\"]").as_bytes()).unwrap();
+        let reason = LossReason::ForceReleased { by: "ops".into(), reason: "it: hangs".into() };
+        assert_eq!(forced, Some(Message::Forced { nonce, reason }));
+        let ask = parse(b"P50:a:b").unwrap();
+        assert_eq!(ask, Some(Message::AskAfter { lock: "a:b".into(), pause: Duration::from_millis(50) }));
+        assert_eq!(parse(b"E").unwrap(), None);
+    }
+
+    #[test]
+    fn garbage_on_the_channel_is_refused_and_not_believed() {
+        for garbage in [&b""[..], b"G", b"Gxy:1:1", b"\xff", b"Z1", "üx".as_bytes(), b"P5"] {
+            assert!(parse(garbage).is_err(), "{garbage:?}");
+        }
+        assert!(parse(format!("G{NONCE}:0:5").as_bytes()).is_err());
+    }
+}

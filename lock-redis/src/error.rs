@@ -1,0 +1,91 @@
+//! Redis errors, as the locks report them.
+//!
+//! | the client crate says | we say | outcome |
+//! |---|---|---|
+//! | connection refused, could not connect | `Unavailable` | definite: nothing was sent |
+//! | response timeout, broken pipe, reset | `Indeterminate` | the request may have been carried out |
+//! | `NOAUTH`, `WRONGPASS`, `NOPERM`, authentication failed | `Denied` | definite |
+//! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN`, `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS` | `Unavailable` | definite: refused before the first write |
+//! | `WRONGTYPE` | `Protocol` | definite: the key holds foreign data |
+//! | a URL that is none | `InvalidArgument` | definite |
+//! | anything else | `Protocol` | definite |
+
+use lock_core::{Error, ErrorKind, Phase};
+use redis::{RedisError, ServerErrorKind};
+
+/// What became of a request that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Never carried out.
+    Refused,
+    /// Perhaps carried out.
+    Unknown,
+}
+
+/// Whether the server may have carried the request out.
+pub(crate) fn fate(error: &RedisError) -> Fate {
+    if error.is_io_error() && !error.is_connection_refusal() { Fate::Unknown } else { Fate::Refused }
+}
+
+/// Whether the server does not know the script (yet).
+pub(crate) fn is_no_script(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// Whether the key holds another type of data.
+pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE")
+}
+
+/// The error of one request.
+pub(crate) fn of_request(error: RedisError, phase: Phase, server: &str) -> Error {
+    let (kind, what) = classify(&error);
+    Error::new(kind, phase, what).with_backend(crate::NAME).with_server(server).with_source(error)
+}
+
+/// The error of an attempt to connect: then nothing was asked for yet.
+pub(crate) fn of_connect(error: RedisError, server: &str) -> Error {
+    let (kind, what) = match classify(&error) {
+        (ErrorKind::Indeterminate, _) => {
+            (ErrorKind::Unavailable, "the connection broke or timed out while it was made")
+        }
+        other => other,
+    };
+    Error::new(kind, Phase::Connect, what).with_backend(crate::NAME).with_server(server).with_source(error)
+}
+
+fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
+    if error.is_connection_refusal() {
+        return (ErrorKind::Unavailable, "the connection was refused");
+    }
+    if error.is_timeout() {
+        return (ErrorKind::Indeterminate, "no answer within the operation timeout");
+    }
+    if error.is_io_error() {
+        return (ErrorKind::Indeterminate, "the connection was lost before the answer came");
+    }
+    match error.kind() {
+        redis::ErrorKind::AuthenticationFailed => return (ErrorKind::Denied, "the credentials were refused"),
+        redis::ErrorKind::InvalidClientConfig => return (ErrorKind::InvalidArgument, "the URL or an option is wrong"),
+        _ => {}
+    }
+    match error.code() {
+        Some("NOAUTH" | "WRONGPASS") => (ErrorKind::Denied, "the credentials were refused"),
+        Some("NOPERM") => (ErrorKind::Denied, "the user lacks the right to a command, key or channel"),
+        Some("LOADING") => (ErrorKind::Unavailable, "the server is loading its data"),
+        Some("BUSY") => (ErrorKind::Unavailable, "the server is busy with a script"),
+        Some("READONLY") => (ErrorKind::Unavailable, "the server is a read-only replica"),
+        Some("OOM") => (ErrorKind::Unavailable, "the server is out of memory"),
+        Some("MISCONF") => (ErrorKind::Unavailable, "the server cannot persist and refuses writes"),
+        Some("NOREPLICAS") => (ErrorKind::Unavailable, "the server has too few replicas to accept writes"),
+        Some("MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN") => (ErrorKind::Unavailable, "the server cannot serve now"),
+        Some("WRONGTYPE") => (ErrorKind::Protocol, "the key holds another type of data"),
+        Some("NOSCRIPT") => (ErrorKind::Unavailable, "the server forgot the script twice in a row"),
+        _ => (ErrorKind::Protocol, "the server refused the request"),
+    }
+}
+
+/// A reply that is not what its script promises.
+pub(crate) fn bad_reply(phase: Phase, server: &str, what: String) -> Error {
+    Error::new(ErrorKind::Protocol, phase, what).with_backend(crate::NAME).with_server(server)
+}

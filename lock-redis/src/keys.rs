@@ -1,0 +1,99 @@
+//! Which keys a lock uses.
+//!
+//! | key | content |
+//! |---|---|
+//! | `<prefix>:mutex:{<name>}` | the lock |
+//! | the same + `:q`, `:w`, `:f`, `:x` | queue, waiters, fence, reason of a forced release |
+//! | `<prefix>:client:<id>` | the push channel of one client |
+//!
+//! In a name, `%`, `{` and `}` are written as `%25`, `%7B`, `%7D`, so that the braces around it are the key's hash tag and
+//! all keys of one lock share a slot. A key shared with foreign clients is used as it is; its side keys are
+//! `<prefix>:key:{<tag>}:<key>` with the same endings, where the tag is the part of the key that Redis hashes.
+
+use std::borrow::Cow;
+
+use lock_core::LockName;
+
+/// The keys of one lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Keys {
+    pub(crate) lock: String,
+    side: String,
+    /// Whether foreign clients use the lock's key too.
+    pub(crate) shared: bool,
+}
+
+impl Keys {
+    pub(crate) fn of(prefix: &str, name: &LockName) -> Self {
+        if name.is_at_key() {
+            let side = format!("{prefix}:key:{{{}}}:{}", hash_tag(name.as_str()), escaped(name.as_str()));
+            return Self { lock: name.as_str().to_owned(), side, shared: true };
+        }
+        let lock = format!("{prefix}:mutex:{{{}}}", escaped(name.as_str()));
+        Self { side: lock.clone(), lock, shared: false }
+    }
+
+    /// Lock, queue, waiters, fence, forced: the order of every script.
+    pub(crate) fn all(&self) -> [Cow<'_, str>; 5] {
+        let side = |ending: &str| Cow::Owned([&*self.side, ending].concat());
+        [Cow::Borrowed(&*self.lock), side(":q"), side(":w"), side(":f"), side(":x")]
+    }
+
+    /// Lock and forced, for renewals.
+    pub(crate) fn for_renewal(&self) -> [Cow<'_, str>; 2] {
+        [Cow::Borrowed(&*self.lock), Cow::Owned([&*self.side, ":x"].concat())]
+    }
+}
+
+/// The prefix of every client's push channel.
+pub(crate) fn channels(prefix: &str) -> String {
+    format!("{prefix}:client:")
+}
+
+fn escaped(name: &str) -> Cow<'_, str> {
+    if !name.contains(['%', '{', '}']) {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D"))
+}
+
+/// The part of a key by which Redis Cluster chooses a slot: what stands between the first `{` and the next `}`, if that
+/// is not empty; otherwise the whole key. A whole key with a `}` in it cannot be a tag and is escaped, which costs it the
+/// common slot.
+fn hash_tag(key: &str) -> Cow<'_, str> {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    match tag {
+        Some(tag) if !tag.is_empty() => Cow::Borrowed(tag),
+        _ if key.contains('}') => escaped(key),
+        _ => Cow::Borrowed(key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_braces_of_a_name_never_become_a_hash_tag() {
+        let keys = Keys::of("lock", &LockName::from("a{b}%c"));
+        assert_eq!(keys.lock, "lock:mutex:{a%7Bb%7D%25c}");
+        assert_eq!(keys.all()[1], "lock:mutex:{a%7Bb%7D%25c}:q");
+    }
+
+    #[test]
+    fn distinct_names_have_distinct_keys() {
+        let names = ["a", "A", "a:q", "{a}", "%7Ba%7D", "a}:q", "{}", "}{"];
+        let keys: std::collections::HashSet<_> =
+            names.iter().flat_map(|name| Keys::of("lock", &LockName::from(*name)).all().map(Cow::into_owned)).collect();
+        assert_eq!(keys.len(), names.len() * 5);
+    }
+
+    #[test]
+    fn side_keys_of_a_shared_key_are_in_its_slot() {
+        for (key, tag) in [("jobs", "{jobs}"), ("app:{jobs}:lock", "{jobs}"), ("a{}b", "{a%7B%7Db}")] {
+            let keys = Keys::of("lock", &LockName::at_key(key).unwrap());
+            assert_eq!(keys.lock, key);
+            assert!(keys.all()[1].starts_with(&format!("lock:key:{tag}:")), "{}", keys.all()[1]);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The mutex.
+//!
+//! Taking a free lock is one script call, giving it back another. A waiter's request puts it into the queue at the
+//! server; the release of the holder grants the lock to the first waiter that lives and tells it by push, so that it
+//! owns the lock when it wakes. See `scripts/queue.lua` for the data, [`crate::queue`] for what makes a push count.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::backend::{Attempt, Grant, MutexBackend};
+use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use lock_core::{Error, ErrorKind, Phase};
+
+use crate::backend::{RedisBackend, Shared, card, milliseconds};
+use crate::keys::Keys;
+use crate::queue::{News, Waiting};
+use crate::script;
+
+/// How long to pause before asking again after an answer that says that the server cannot serve now.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// The answer to an acquisition.
+enum Answer {
+    Granted(Grant),
+    Queued { sent_at: BootInstant, ends_in: Option<std::time::Duration>, ticket: u64, known: bool, last_token: u64 },
+}
+
+#[async_trait]
+impl MutexBackend for RedisBackend {
+    async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        let keys = self.shared.keys(&attempt.name);
+        match ask(&self.shared, &keys, attempt, None).await? {
+            Answer::Granted(grant) => Ok(Some(grant)),
+            Answer::Queued { .. } => Ok(None),
+        }
+    }
+
+    async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        let keys = Arc::new(self.shared.keys(&attempt.name));
+        let waiting = self.shared.waiters.enter(attempt.id, &keys);
+        let mut silent_since = SystemClock.now();
+        loop {
+            match ask(&self.shared, &keys, attempt, Some(&waiting)).await {
+                Ok(Answer::Granted(grant)) => return Ok(Some(grant)),
+                Ok(Answer::Queued { sent_at, ends_in, ticket, known, last_token }) => {
+                    waiting.queued(sent_at, ticket, known, ends_in, last_token);
+                    match turn(&waiting, attempt, deadline).await? {
+                        Turn::Granted(grant) => return Ok(Some(grant)),
+                        Turn::Over => return Ok(None),
+                        Turn::AskAgain => silent_since = SystemClock.now(),
+                    }
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate) => {
+                    let now = SystemClock.now();
+                    if deadline.has_passed(now) || now.since(silent_since) >= attempt.patience {
+                        return Err(error);
+                    }
+                    SystemClock.sleep_until(now.plus(PAUSE).min(deadline.instant())).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// How a stay in the queue ends.
+enum Turn {
+    Granted(Grant),
+    AskAgain,
+    Over,
+}
+
+/// Waits for news, for the deadline, or until the server has been silent for too long.
+async fn turn(waiting: &Waiting, attempt: &Attempt, deadline: Deadline) -> Result<Turn, Error> {
+    loop {
+        let silence = waiting.answered_at().plus(attempt.patience);
+        tokio::select! {
+            biased;
+            news = waiting.news() => return Ok(match news {
+                News::Granted(grant) => Turn::Granted(grant),
+                News::AskAgain => Turn::AskAgain,
+            }),
+            () = SystemClock.sleep_until(deadline.instant().min(silence)) => {}
+        }
+        let now = SystemClock.now();
+        let silent_for = now.since(waiting.answered_at());
+        if silent_for >= attempt.patience || (deadline.has_passed(now) && silent_for >= attempt.op_timeout) {
+            let what = format!("the server has not answered for {silent_for:?}");
+            return Err(attempt.error(ErrorKind::Unavailable, Phase::Wait, what));
+        }
+        if deadline.has_passed(now) {
+            return Ok(Turn::Over);
+        }
+    }
+}
+
+/// One acquisition; with `waiting`, one that stays in the queue.
+async fn ask(shared: &Shared, keys: &Keys, attempt: &Attempt, waiting: Option<&Waiting>) -> Result<Answer, Error> {
+    let nonce = attempt.id.to_string();
+    let ttl = milliseconds(attempt.ttl);
+    let card = card(&attempt.owner)?;
+    let stays: &[u8] = if waiting.is_some() { b"1" } else { b"" };
+    let ticket = waiting.and_then(Waiting::ticket).map(|ticket| ticket.to_string()).unwrap_or_default();
+    let foreign: &[u8] = if keys.shared { b"1" } else { b"" };
+    let args = [
+        nonce.as_bytes(),
+        shared.client.as_bytes(),
+        ttl.as_bytes(),
+        card.as_bytes(),
+        stays,
+        ticket.as_bytes(),
+        shared.channels.as_bytes(),
+        foreign,
+    ];
+    let reply = shared.run(&script::ACQUIRE, keys, &args, attempt, Phase::Acquire).await?;
+    let mut fields = shared.fields(reply.value, &nonce, Phase::Acquire)?;
+    if fields.number()? == 1 {
+        let token = fields.token()?;
+        let valid_for = fields.milliseconds()?;
+        let grant = Grant::new(Some(token), reply.sent_at, valid_for);
+        // Shorter than asked for: the lock was handed over for the claim time.
+        return Ok(Answer::Granted(if valid_for.as_millis() < attempt.ttl.as_millis() {
+            grant.to_be_claimed()
+        } else {
+            grant
+        }));
+    }
+    let ends_in = u64::try_from(fields.number()?).ok().map(std::time::Duration::from_millis);
+    let mut unsigned = || fields.number().map(|number| u64::try_from(number).unwrap_or_default());
+    let (ticket, known, last_token) = (unsigned()?, unsigned()? == 1, unsigned()?);
+    Ok(Answer::Queued { sent_at: reply.sent_at, ends_in, ticket, known, last_token })
+}

@@ -1,0 +1,393 @@
+//! This client's waiters: who waits for what, and how each learns that it is its turn.
+//!
+//! The queue itself is at the server. Here each waiter has a place under its nonce, so that a push, the reply to a
+//! release of the same process, or the reply to a poke can reach it. Knowledge from here may save a wake-up; it never
+//! makes a grant.
+//!
+//! # When a pushed grant counts
+//! A push may be old. It is believed from the instant at which the waiter's last request that was answered "still
+//! waiting" was **sent** (the grant is younger than that answer), and for the claim time only. Past that it is no grant
+//! until the server has confirmed it, which one more acquisition under the same nonce asks for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::backend::Grant;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::{FencingToken, GrantId};
+use tokio::sync::Notify;
+
+use crate::keys::Keys;
+
+/// How often a client asks for a lock on which it waits: a lost push, a foreign release or a crashed holder costs at
+/// most this. Sooner when the holder's lease ends sooner, but at most twice a second.
+const POKE: Duration = Duration::from_millis(800);
+const SOONEST_POKE: Duration = Duration::from_millis(500);
+/// How soon a poke that failed is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+/// How many of a client's first waiters one poke asks for.
+const ASKED: usize = 64;
+
+/// Everybody who waits through one client.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    lines: Mutex<Lines>,
+    /// Wakes the poker when something is due earlier than it thinks.
+    pub(crate) wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    places: HashMap<GrantId, Arc<Place>>,
+    lines: HashMap<String, Line>,
+}
+
+/// The waiters on one lock, in the order of their tickets.
+#[derive(Debug)]
+struct Line {
+    keys: Arc<Keys>,
+    waiting: BTreeMap<(u64, GrantId), Arc<Place>>,
+    poke_at: BootInstant,
+    /// Whether a poke is on its way.
+    asking: bool,
+    answered_at: BootInstant,
+}
+
+/// One waiter.
+#[derive(Debug)]
+struct Place {
+    nonce: GrantId,
+    slot: Mutex<Slot>,
+    told: Notify,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// When the last request was sent that was answered "still waiting".
+    asked_at: BootInstant,
+    /// Grants up to this token are from an earlier stay in the queue.
+    floor: u64,
+    ticket: Option<u64>,
+    news: Option<News>,
+}
+
+/// What a waiter is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// It has the lock.
+    Granted(Grant),
+    /// Its entry is gone, or a grant needs to be confirmed: ask again under the same nonce.
+    AskAgain,
+}
+
+/// A poke that is due.
+#[derive(Debug)]
+pub(crate) struct Due {
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) nonces: Vec<GrantId>,
+}
+
+/// What a poke brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) sent_at: BootInstant,
+    /// Whether the server knew that this client waits.
+    pub(crate) known: bool,
+    /// When the holder's lease ends, if there is a holder with a lease.
+    pub(crate) ends_in: Option<Duration>,
+    /// The holder, if it is of this client.
+    pub(crate) holder: Option<(GrantId, FencingToken)>,
+    /// For each nonce that was asked for: whether it is in the queue.
+    pub(crate) queued: Vec<bool>,
+}
+
+impl Waiters {
+    /// A place for this nonce, before anything is sent: a push may come before the reply.
+    pub(crate) fn enter(self: &Arc<Self>, nonce: GrantId, keys: &Arc<Keys>) -> Waiting {
+        let slot = Slot { asked_at: BootInstant::from_origin(Duration::ZERO), floor: 0, ticket: None, news: None };
+        let place = Arc::new(Place { nonce, slot: Mutex::new(slot), told: Notify::new() });
+        self.lock().places.insert(nonce, place.clone());
+        Waiting { waiters: self.clone(), keys: keys.clone(), place }
+    }
+
+    /// A push, or the reply to a release in this process: `nonce` has the lock for the claim time, from a request that
+    /// was sent at `sent_at` or, for a push, from the waiter's own last question.
+    pub(crate) fn granted(&self, nonce: GrantId, token: FencingToken, claim: Duration, sent_at: Option<BootInstant>) {
+        let Some(place) = self.lock().places.get(&nonce).cloned() else { return };
+        let mut slot = locked(&place.slot);
+        if token.as_u64() <= slot.floor {
+            return;
+        }
+        let from = sent_at.unwrap_or(slot.asked_at);
+        let grant = Grant::new(Some(token), from, claim).to_be_claimed();
+        // What is already over, or was never asked for, must be confirmed first.
+        let fresh = SystemClock.now() < from.plus(claim / 2);
+        slot.news = Some(if fresh { News::Granted(grant) } else { News::AskAgain });
+        drop(slot);
+        place.told.notify_one();
+    }
+
+    /// Asks for this lock after a pause, if anybody waits for it.
+    pub(crate) fn ask_after(&self, lock: &str, pause: Duration) {
+        if let Some(line) = self.lock().lines.get_mut(lock) {
+            line.poke_at = line.poke_at.min(SystemClock.now().plus(pause));
+            self.wake.notify_one();
+        }
+    }
+
+    /// Asks for every lock at once: pushes may have been lost.
+    pub(crate) fn ask_all(&self) {
+        let now = SystemClock.now();
+        self.lock().lines.values_mut().for_each(|line| line.poke_at = now);
+        self.wake.notify_one();
+    }
+
+    /// The pokes that are due, and when to look again.
+    pub(crate) fn due(&self) -> (Vec<Due>, BootInstant) {
+        let now = SystemClock.now();
+        let mut next = BootInstant::FAR_FUTURE;
+        let mut due = Vec::new();
+        for line in self.lock().lines.values_mut().filter(|line| !line.asking) {
+            if line.poke_at <= now {
+                line.asking = true;
+                let nonces = line.waiting.keys().take(ASKED).map(|(_, nonce)| *nonce).collect();
+                due.push(Due { keys: line.keys.clone(), nonces });
+            } else {
+                next = next.min(line.poke_at);
+            }
+        }
+        (due, next)
+    }
+
+    /// Takes what a poke brought; `None` if it failed.
+    pub(crate) fn answered(&self, due: &Due, answer: Option<&Answer>) {
+        let now = SystemClock.now();
+        let mut lines = self.lock();
+        let Some(line) = lines.lines.get_mut(&due.keys.lock) else { return };
+        line.asking = false;
+        let Some(answer) = answer else {
+            line.poke_at = now.plus(RETRY);
+            return;
+        };
+        line.answered_at = now;
+        line.poke_at = now.plus(interval(now, answer.ends_in));
+        if !answer.known {
+            line.waiting.values().for_each(|place| place.tell(News::AskAgain));
+            return;
+        }
+        let places: Vec<_> = due.nonces.iter().map(|nonce| lines.places.get(nonce).cloned()).collect();
+        drop(lines);
+        for (place, queued) in places.iter().zip(&answer.queued) {
+            let Some(place) = place else { continue };
+            match answer.holder {
+                Some((nonce, token)) if nonce == place.nonce => {
+                    let claim = answer.ends_in.unwrap_or_default();
+                    self.granted(nonce, token, claim, Some(answer.sent_at));
+                }
+                _ if *queued => locked(&place.slot).asked_at = answer.sent_at,
+                _ => place.tell_unless_granted(News::AskAgain),
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        locked(&self.lines)
+    }
+}
+
+/// A place in the line; leaving it is dropping this.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    waiters: Arc<Waiters>,
+    keys: Arc<Keys>,
+    place: Arc<Place>,
+}
+
+impl Waiting {
+    /// The server has put this waiter into the queue, by a request that was sent at `sent_at`.
+    pub(crate) fn queued(
+        &self,
+        sent_at: BootInstant,
+        ticket: u64,
+        known: bool,
+        ends_in: Option<Duration>,
+        last_token: u64,
+    ) {
+        let now = SystemClock.now();
+        let mut slot = locked(&self.place.slot);
+        let came_again = slot.ticket.replace(ticket).is_some();
+        slot.asked_at = sent_at;
+        if came_again {
+            slot.floor = last_token;
+        }
+        drop(slot);
+        let mut lines = self.waiters.lock();
+        let line = lines.lines.entry(self.keys.lock.clone()).or_insert_with(|| Line {
+            keys: self.keys.clone(),
+            waiting: BTreeMap::new(),
+            poke_at: BootInstant::FAR_FUTURE,
+            asking: false,
+            answered_at: now,
+        });
+        line.answered_at = now;
+        line.waiting.insert((ticket, self.place.nonce), self.place.clone());
+        if !known {
+            // The server had forgotten this client, and with it whoever else waits here.
+            let others = line.waiting.values().filter(|place| place.nonce != self.place.nonce);
+            others.for_each(|place| place.tell_unless_granted(News::AskAgain));
+        }
+        let poke_at = now.plus(interval(now, ends_in));
+        if poke_at < line.poke_at {
+            let first = line.poke_at == BootInstant::FAR_FUTURE;
+            line.poke_at = poke_at;
+            if first {
+                self.waiters.wake.notify_one();
+            }
+        }
+    }
+
+    /// The ticket of the place that this waiter had, if any.
+    pub(crate) fn ticket(&self) -> Option<u64> {
+        locked(&self.place.slot).ticket
+    }
+
+    /// When the server last answered anything about this lock while this waiter waited.
+    pub(crate) fn answered_at(&self) -> BootInstant {
+        let line = self.waiters.lock().lines.get(&self.keys.lock).map(|line| line.answered_at);
+        line.unwrap_or_else(|| locked(&self.place.slot).asked_at)
+    }
+
+    /// What there is to tell, once there is something.
+    ///
+    /// # Cancel safety
+    /// News are not lost.
+    pub(crate) async fn news(&self) -> News {
+        loop {
+            if let Some(news) = locked(&self.place.slot).news.take() {
+                return news;
+            }
+            self.place.told.notified().await;
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut lines = self.waiters.lock();
+        lines.places.remove(&self.place.nonce);
+        let Some(ticket) = locked(&self.place.slot).ticket else { return };
+        if let Some(line) = lines.lines.get_mut(&self.keys.lock) {
+            line.waiting.remove(&(ticket, self.place.nonce));
+            if line.waiting.is_empty() {
+                lines.lines.remove(&self.keys.lock);
+            }
+        }
+    }
+}
+
+impl Place {
+    fn tell(&self, news: News) {
+        locked(&self.slot).news = Some(news);
+        self.told.notify_one();
+    }
+
+    fn tell_unless_granted(&self, news: News) {
+        locked(&self.slot).news.get_or_insert(news);
+        self.told.notify_one();
+    }
+}
+
+/// Until the next poke: at the end of the holder's lease, or after [`POKE`], give or take a tenth.
+fn interval(now: BootInstant, ends_in: Option<Duration>) -> Duration {
+    let jitter = now.since_origin().subsec_nanos() % 100;
+    let regular = POKE * (950 + jitter) / 1000;
+    let end = ends_in.map_or(regular, |end| end + Duration::from_millis(2));
+    end.clamp(SOONEST_POKE, regular)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section leaves its data valid after each statement.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiters() -> (Arc<Waiters>, Arc<Keys>, GrantId) {
+        (Arc::default(), Arc::new(Keys::of("t", &"a".into())), GrantId::random().unwrap())
+    }
+
+    fn token(value: u64) -> FencingToken {
+        FencingToken::new(value).unwrap()
+    }
+
+    const CLAIM: Duration = Duration::from_secs(2);
+
+    #[tokio::test]
+    async fn a_push_is_believed_from_the_last_question_only() {
+        let (waiters, keys, nonce) = waiters();
+        let waiting = waiters.enter(nonce, &keys);
+        waiters.granted(nonce, token(1), CLAIM, None);
+        assert_eq!(waiting.news().await, News::AskAgain, "nothing was asked yet");
+        let asked = SystemClock.now();
+        waiting.queued(asked, 7, true, None, 0);
+        waiters.granted(nonce, token(2), CLAIM, None);
+        assert_eq!(waiting.news().await, News::Granted(Grant::new(Some(token(2)), asked, CLAIM).to_be_claimed()));
+    }
+
+    #[tokio::test]
+    async fn a_push_from_an_earlier_stay_in_the_queue_is_ignored() {
+        let (waiters, keys, nonce) = waiters();
+        let waiting = waiters.enter(nonce, &keys);
+        waiting.queued(SystemClock.now(), 7, true, None, 5);
+        waiting.queued(SystemClock.now(), 7, true, None, 9);
+        waiters.granted(nonce, token(9), CLAIM, None);
+        assert!(futures_util::FutureExt::now_or_never(waiting.news()).is_none());
+        waiters.granted(nonce, token(10), CLAIM, None);
+        assert!(matches!(waiting.news().await, News::Granted(_)));
+    }
+
+    #[tokio::test]
+    async fn a_poke_finds_lost_grants_and_lost_places() {
+        let (waiters, keys, first) = waiters();
+        let second = GrantId::random().unwrap();
+        let places = [first, second].map(|nonce| waiters.enter(nonce, &keys));
+        for (ticket, place) in places.iter().enumerate() {
+            place.queued(SystemClock.now(), ticket as u64, true, None, 0);
+        }
+        waiters.ask_all();
+        let (due, _) = waiters.due();
+        assert_eq!(due[0].nonces, [first, second]);
+        assert!(waiters.due().0.is_empty(), "one poke at a time");
+        let answer = Answer {
+            sent_at: SystemClock.now(),
+            known: true,
+            ends_in: Some(CLAIM),
+            holder: Some((first, token(3))),
+            queued: vec![false, false],
+        };
+        waiters.answered(&due[0], Some(&answer));
+        assert!(matches!(places[0].news().await, News::Granted(_)));
+        assert_eq!(places[1].news().await, News::AskAgain);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_waiter_that_has_gone() {
+        let (waiters, keys, nonce) = waiters();
+        let waiting = waiters.enter(nonce, &keys);
+        waiting.queued(SystemClock.now(), 7, true, None, 0);
+        drop(waiting);
+        let lines = waiters.lock();
+        assert!(lines.places.is_empty() && lines.lines.is_empty());
+    }
+
+    #[test]
+    fn pokes_come_at_the_end_of_a_lease_but_at_most_twice_a_second() {
+        let now = SystemClock.now();
+        assert_eq!(interval(now, Some(Duration::from_millis(1))), SOONEST_POKE);
+        assert!(interval(now, Some(Duration::from_secs(30))) <= Duration::from_millis(880));
+        assert_eq!(interval(now, Some(Duration::from_millis(600))), Duration::from_millis(602));
+    }
+}

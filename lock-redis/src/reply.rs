@@ -1,0 +1,88 @@
+//! Reads a script's reply field by field.
+
+use std::time::Duration;
+
+use lock_core::{Error, FencingToken, GrantId, Phase};
+use redis::Value;
+
+use crate::error;
+
+/// The fields of a reply, in order.
+pub(crate) struct Fields {
+    rest: std::vec::IntoIter<Value>,
+    phase: Phase,
+    server: String,
+}
+
+impl Fields {
+    pub(crate) fn of(value: Value, phase: Phase, server: &str) -> Result<Self, Error> {
+        match value {
+            Value::Array(fields) => Ok(Self { rest: fields.into_iter(), phase, server: server.to_owned() }),
+            other => Err(error::bad_reply(phase, server, format!("a reply is {other:?}, not an array"))),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.as_slice().is_empty()
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, Error> {
+        match self.rest.next() {
+            Some(Value::BulkString(bytes)) => Ok(bytes),
+            Some(Value::SimpleString(text)) => Ok(text.into_bytes()),
+            Some(Value::Int(number)) => Ok(number.to_string().into_bytes()),
+            other => Err(self.wrong("a text", &other)),
+        }
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String, Error> {
+        let bytes = self.bytes()?;
+        String::from_utf8(bytes).map_err(|e| self.wrong("UTF-8", &Some(Value::BulkString(e.into_bytes()))))
+    }
+
+    pub(crate) fn number(&mut self) -> Result<i64, Error> {
+        match self.rest.next() {
+            Some(Value::Int(number)) => Ok(number),
+            Some(Value::BulkString(digits)) => std::str::from_utf8(&digits)
+                .ok()
+                .and_then(|digits| digits.parse().ok())
+                .ok_or_else(|| self.wrong("a number", &Some(Value::BulkString(digits.clone())))),
+            other => Err(self.wrong("a number", &other)),
+        }
+    }
+
+    pub(crate) fn grant_id(&mut self) -> Result<GrantId, Error> {
+        self.text()?.parse().map_err(|_| self.wrong("a nonce", &None))
+    }
+
+    pub(crate) fn token(&mut self) -> Result<FencingToken, Error> {
+        let number = self.number()?;
+        u64::try_from(number)
+            .ok()
+            .and_then(FencingToken::new)
+            .ok_or_else(|| self.wrong("a token", &Some(Value::Int(number))))
+    }
+
+    pub(crate) fn milliseconds(&mut self) -> Result<Duration, Error> {
+        let number = self.number()?;
+        u64::try_from(number).map(Duration::from_millis).map_err(|_| self.wrong("a time", &Some(Value::Int(number))))
+    }
+
+    pub(crate) fn texts(&mut self) -> Result<Vec<String>, Error> {
+        match self.rest.next() {
+            Some(Value::Array(values)) => {
+                let mut inner = Self { rest: values.into_iter(), phase: self.phase, server: self.server.clone() };
+                let mut texts = Vec::new();
+                while !inner.is_empty() {
+                    texts.push(inner.text()?);
+                }
+                Ok(texts)
+            }
+            other => Err(self.wrong("an array", &other)),
+        }
+    }
+
+    fn wrong(&self, wanted: &str, got: &Option<Value>) -> Error {
+        error::bad_reply(self.phase, &self.server, format!("a reply has {got:?} where {wanted} belongs"))
+    }
+}

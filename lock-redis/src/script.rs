@@ -1,0 +1,46 @@
+//! The scripts.
+
+use std::sync::LazyLock;
+
+/// A script and the digest by which the server knows it.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) code: &'static str,
+    pub(crate) digest: String,
+}
+
+impl Script {
+    fn new(code: &'static str) -> Self {
+        Self { code, digest: redis::Script::new(code).get_hash().to_owned() }
+    }
+}
+
+macro_rules! scripts {
+    ($($(#[doc = $doc:literal])+ $name:ident = $($file:literal)+;)+) => {
+        $($(#[doc = $doc])+
+        pub(crate) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new(concat!($(include_str!(concat!("scripts/", $file))),+)));)+
+
+        /// Every script, to be loaded when a connection is made.
+        pub(crate) fn all() -> impl Iterator<Item = &'static Script> {
+            [$(&$name),+].into_iter().map(|script| &**script)
+        }
+    };
+}
+
+scripts! {
+    /// Takes the lock or a place in its queue.
+    ACQUIRE = "queue.lua" "acquire.lua";
+    /// Gives the lock back.
+    RELEASE = "queue.lua" "release.lua";
+    /// Leaves nothing of an attempt.
+    CANCEL = "queue.lua" "cancel.lua";
+    /// Extends a lease.
+    RENEW = "renew.lua";
+    /// A client's sign of life for its waiters.
+    POKE = "queue.lua" "poke.lua";
+    /// Frees one grant by force.
+    FORCE = "queue.lua" "force.lua";
+    /// Who holds and who waits.
+    INSPECT = "queue.lua" "inspect.lua";
+}

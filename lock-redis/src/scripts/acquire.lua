@@ -1,0 +1,41 @@
+-- Takes the lock, or takes a place in its queue. Idempotent by the nonce; for a holder it is the claim.
+--
+-- KEYS as in queue.lua
+-- ARGV[1] nonce  [2] client  [3] TTL ms  [4] holder JSON  [5] '1' to wait in the queue  [6] ticket of an earlier place,
+--      or ''  [7] prefix of the push channels  [8] '1' if the key is shared with foreign clients
+-- Reply {nonce, 1, token, ms until the grant ends} or {nonce, 0, ms until the holder's lease ends, ticket, whether the
+--      client was known to wait, last token}
+local nonce, client, ttl, card = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local me = nonce .. ':' .. client
+local held = redis.call('GET', LOCK)
+
+if held and string.sub(held, 1, 32) == nonce then
+  redis.call('PEXPIRE', LOCK, ttl)
+  return { nonce, 1, string.match(held, '^[^:]*:[^:]*:(%d+):'), ttl }
+end
+if not held and redis.call('EXISTS', QUEUE) == 0 then
+  return { nonce, 1, grant(me, card, now_us(), ttl), ttl }
+end
+
+local now = now_us()
+if ARGV[5] ~= '1' then
+  if not held then promote(now, ARGV[7], '', ARGV[8]) end
+  return { nonce, 0, redis.call('PTTL', LOCK), '0', 1, '0' }
+end
+
+local ticket = ARGV[6]
+if ticket == '' then
+  local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
+  ticket = text(math.max(now, tonumber(last or 0) + 1))
+end
+redis.call('ZADD', QUEUE, 'NX', ticket, me)
+redis.call('HSET', WAITERS, nonce, ttl .. ':' .. card)
+local known = sign(math.floor(now / 1000), client)
+if not held then
+  local first, token, claim = promote(now, ARGV[7], client, ARGV[8])
+  if first == me then return { nonce, 1, token, claim } end
+  if first and string.sub(first, 34, 49) == client then
+    redis.call('PUBLISH', ARGV[7] .. client, 'G' .. string.sub(first, 1, 32) .. ':' .. token .. ':' .. claim)
+  end
+end
+return { nonce, 0, redis.call('PTTL', LOCK), ticket, known, redis.call('GET', FENCE) or '0' }

@@ -1,0 +1,113 @@
+-- Shared by every script that can hand a lock over. Comes first in each of them.
+--
+-- KEYS[1] lock     string: <nonce 32>:<client 16>:<token>:<since µs>:<holder JSON>, with a TTL; any other text is a
+--                  client of another library
+-- KEYS[2] queue    sorted set: <nonce 32>:<client 16>, scored by the ticket (µs at which the waiter first came)
+-- KEYS[3] waiters  hash: <nonce> -> <TTL ms>:<holder JSON>; @<client> -> alive until (ms); #seen -> last sign of any
+--                  waiter (ms); #grace -> nobody is dropped before (ms); #run, #since, #yield -> shared keys only
+-- KEYS[4] fence    string: the last token
+-- KEYS[5] forced   string: <nonce>:<text>, why the last grant was freed by force
+--
+-- Time is the server's. Under memory pressure every write that needs memory fails from a script's first command on or
+-- not at all; the scripts therefore free first and grant afterwards, and a grant that fails leaves the waiter queued.
+
+local LOCK, QUEUE, WAITERS, FENCE, FORCED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local LIVENESS = 3000  -- ms without a sign after which a waiting client counts as dead
+local STALL = 1500     -- ms without a sign of any waiter: the server stood still, everybody gets a full liveness
+local CLAIM = 2000     -- ms for which a handed-over lock is kept until its new holder has claimed it
+local KEEP = 30000     -- ms after which a queue without any sign is forgotten
+local RUN, SLICE, YIELD = 20, 200, 50 -- hand-overs or ms in a row, then ms for which a shared key is left free
+
+local function text(number) return string.format('%.0f', number) end
+
+local function now_us()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- max(last + 1, now), remembered until an hour after the later of itself and now
+local function next_token(now)
+  local token = math.max((tonumber(redis.call('GET', FENCE) or 0) or 0) + 1, now)
+  redis.call('SET', FENCE, text(token), 'PX', text(math.ceil((token - now) / 1000) + 3600000))
+  return text(token)
+end
+
+local function grant(holder, card, now, ttl)
+  local token = next_token(now)
+  redis.call('SET', LOCK, holder .. ':' .. token .. ':' .. text(now) .. ':' .. card, 'PX', ttl)
+  return token
+end
+
+local function leave(member)
+  redis.call('ZREM', QUEUE, member)
+  redis.call('HDEL', WAITERS, string.sub(member, 1, 32))
+  if redis.call('EXISTS', QUEUE) == 0 then redis.call('DEL', WAITERS) end
+end
+
+-- A shared key is left free now and then; returns whether now is such a moment.
+local function yields(ms, channels, client)
+  local yield, run, since = unpack(redis.call('HMGET', WAITERS, '#yield', '#run', '#since'))
+  if tonumber(yield or 0) > ms then return true end
+  run, since = tonumber(run or 0), tonumber(since or ms)
+  if run >= RUN or ms - since >= SLICE then
+    redis.call('HSET', WAITERS, '#yield', text(ms + YIELD), '#run', 0, '#since', text(ms + YIELD))
+    redis.call('PUBLISH', channels .. client, 'P' .. YIELD .. ':' .. LOCK)
+    return true
+  end
+  redis.call('HSET', WAITERS, '#run', run + 1, '#since', text(since))
+  return false
+end
+
+-- Hands a free lock to the first waiter that lives. The caller's own process learns of it by the reply, every other by
+-- push. Returns the new holder, its token and its claim time.
+local function promote(now, channels, caller, shared)
+  local ms = math.floor(now / 1000)
+  while true do
+    local first = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+    if not first then return nil end
+    local nonce, client = string.sub(first, 1, 32), string.sub(first, 34, 49)
+    local card, alive, seen, grace = unpack(redis.call('HMGET', WAITERS, nonce, '@' .. client, '#seen', '#grace'))
+    if ms - tonumber(seen or 0) > STALL then
+      grace = ms + LIVENESS
+      redis.pcall('HSET', WAITERS, '#seen', text(ms), '#grace', text(grace))
+    end
+    if card and math.max(tonumber(alive or 0), tonumber(grace or 0)) >= ms then
+      if shared == '1' and yields(ms, channels, client) then return nil end
+      local split = string.find(card, ':', 1, true)
+      local claim = math.min(tonumber(string.sub(card, 1, split - 1)), CLAIM)
+      local granted, token = pcall(grant, first, string.sub(card, split + 1), now, claim)
+      if not granted then return nil end
+      leave(first)
+      if client ~= caller then redis.call('PUBLISH', channels .. client, 'G' .. nonce .. ':' .. token .. ':' .. claim) end
+      return first, token, claim
+    end
+    redis.call('HDEL', WAITERS, '@' .. client)
+    leave(first)
+  end
+end
+
+-- Marks the client as alive; returns whether it counted as alive before.
+local function sign(ms, client)
+  local alive, seen = unpack(redis.call('HMGET', WAITERS, '@' .. client, '#seen'))
+  if seen and ms - tonumber(seen) > STALL then redis.call('HSET', WAITERS, '#grace', text(ms + LIVENESS)) end
+  redis.call('HSET', WAITERS, '@' .. client, text(ms + LIVENESS), '#seen', text(ms))
+  redis.call('PEXPIRE', QUEUE, KEEP)
+  redis.call('PEXPIRE', WAITERS, KEEP)
+  return alive and 1 or 0
+end
+
+-- Gives the lock back if it is held under this nonce. Returns whether it was, and the next holder if there is one.
+local function free(nonce, channels, caller, shared)
+  local held = redis.call('GET', LOCK)
+  if not held or string.sub(held, 1, 32) ~= nonce then return false end
+  redis.call('DEL', LOCK)
+  if redis.call('EXISTS', QUEUE) == 0 then return true end
+  return true, promote(now_us(), channels, caller, shared)
+end
+
+-- Why this grant is not there: the text of a release by force, or ''.
+local function why(nonce)
+  local forced = redis.call('GET', FORCED)
+  if forced and string.sub(forced, 1, 32) == nonce then return string.sub(forced, 34) end
+  return ''
+end

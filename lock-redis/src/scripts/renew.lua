@@ -1,0 +1,13 @@
+-- Extends the lease if the lock is held under this nonce; never brings back what is gone.
+--
+-- KEYS[1] lock  [2] forced, as in queue.lua
+-- ARGV[1] nonce  [2] TTL ms
+-- Reply {nonce, 1} or {nonce, 0, why}
+local held = redis.call('GET', KEYS[1])
+if held and string.sub(held, 1, 32) == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return { ARGV[1], 1 }
+end
+local forced = redis.call('GET', KEYS[2])
+if forced and string.sub(forced, 1, 32) == ARGV[1] then return { ARGV[1], 0, string.sub(forced, 34) } end
+return { ARGV[1], 0, '' }
