@@ -1,5 +1,6 @@
 //! Who holds a lock: grant ids and owners.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -19,10 +20,7 @@ impl GrantId {
     /// # Errors
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system has no randomness to give.
     pub fn random() -> Result<Self, Error> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes)
-            .map_err(|e| Error::unavailable(Phase::Configure, "the system gave no random bytes").with_source(e))?;
-        Ok(Self(bytes))
+        STOCK.with_borrow_mut(Stock::take)
     }
 
     /// The raw bytes.
@@ -35,6 +33,34 @@ impl GrantId {
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
+    }
+}
+
+/// How many ids one call to the system brings: an acquisition is not to pay for a system call of its own.
+const STOCKED: usize = 16;
+
+thread_local! {
+    static STOCK: RefCell<Stock> = const { RefCell::new(Stock { ids: [[0; 16]; STOCKED], left: 0, process: 0 }) };
+}
+
+/// Random ids in advance, each given out once. A forked child throws away what it inherited.
+struct Stock {
+    ids: [[u8; 16]; STOCKED],
+    left: usize,
+    process: u32,
+}
+
+impl Stock {
+    fn take(&mut self) -> Result<GrantId, Error> {
+        let process = std::process::id();
+        if self.left == 0 || self.process != process {
+            self.left = 0;
+            getrandom::fill(self.ids.as_flattened_mut())
+                .map_err(|e| Error::unavailable(Phase::Configure, "the system gave no random bytes").with_source(e))?;
+            (self.left, self.process) = (STOCKED, process);
+        }
+        self.left -= 1;
+        Ok(GrantId(std::mem::take(&mut self.ids[self.left])))
     }
 }
 

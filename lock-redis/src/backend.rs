@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lock_core::backend::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, ErrorKind, FencingToken, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
+use lock_core::{Error, FencingToken, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
 use redis::Value;
 use tokio::sync::mpsc;
 
@@ -40,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) channels: String,
     pub(crate) client: String,
     pub(crate) op_timeout: Duration,
+    card: Mutex<Option<(GrantId, Arc<str>)>>,
 }
 
 type Notify = Arc<Mutex<Option<mpsc::UnboundedSender<(GrantId, LossReason)>>>>;
@@ -63,7 +64,17 @@ impl RedisBackend {
             }
         };
         let prefix = config.prefix.clone();
-        let shared = Arc::new(Shared { link, waiters, push, notices, prefix, channels, client, op_timeout });
+        let shared = Arc::new(Shared {
+            link,
+            waiters,
+            push,
+            notices,
+            prefix,
+            channels,
+            client,
+            op_timeout,
+            card: Mutex::default(),
+        });
         tokio::spawn(poke_for_ever(shared.clone()));
         Ok(Self { shared })
     }
@@ -82,6 +93,21 @@ impl Shared {
         Keys::of(&self.prefix, name)
     }
 
+    /// Who holds a lock, as it is written beside the nonce. The last one is remembered: most often it is the client's own.
+    pub(crate) fn card(&self, owner: &Owner) -> Result<Arc<str>, Error> {
+        let mut last = self.card.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((id, card)) = &*last
+            && *id == owner.id()
+        {
+            return Ok(card.clone());
+        }
+        let card: Arc<str> = serde_json::to_string(owner)
+            .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))?
+            .into();
+        *last = Some((owner.id(), card.clone()));
+        Ok(card)
+    }
+
     pub(crate) fn until(&self) -> BootInstant {
         SystemClock.now().plus(self.op_timeout)
     }
@@ -91,7 +117,7 @@ impl Shared {
     pub(crate) async fn run(
         &self,
         script: &Script,
-        keys: &Keys,
+        keys: &[Cow<'_, str>],
         args: &[&[u8]],
         attempt: &Attempt,
         phase: Phase,
@@ -105,7 +131,7 @@ impl Shared {
                     attempt.set_note(generation);
                 }
             };
-            let Failed { fate, error, .. } = match self.link.run(script, &keys.all(), args, phase, until, note).await {
+            let Failed { fate, error, .. } = match self.link.run(script, keys, args, phase, until, note).await {
                 Ok(reply) => return Ok(reply),
                 Err(failed) => failed,
             };
@@ -138,14 +164,47 @@ impl Shared {
     pub(crate) fn fields(&self, value: Value, nonce: &str, phase: Phase) -> Result<Fields, Error> {
         let mut fields = Fields::of(value, phase, self.link.server())?;
         if fields.text()? != nonce {
-            self.link.distrust();
-            let what = "the reply belongs to another request; the connection was given up".to_owned();
-            let error = error::bad_reply(phase, self.link.server(), what);
-            return Err(Error::indeterminate(phase, "no reply of its own")
-                .with_source(error)
-                .with_backend(crate::NAME));
+            return Err(self.not_mine(phase));
         }
         Ok(fields)
+    }
+
+    /// Reads `<nonce><sign><rest>`, the reply of the short ways.
+    pub(crate) fn short(&self, value: Value, nonce: &str, phase: Phase) -> Result<(u8, String), Error> {
+        if let Value::BulkString(bytes) = value
+            && let Some((sign, rest)) = bytes.strip_prefix(nonce.as_bytes()).and_then(<[u8]>::split_first)
+        {
+            return Ok((*sign, String::from_utf8_lossy(rest).into_owned()));
+        }
+        Err(self.not_mine(phase))
+    }
+
+    /// A reply to somebody else's request: the connection cannot be trusted any more.
+    fn not_mine(&self, phase: Phase) -> Error {
+        self.link.distrust();
+        let what = "the reply belongs to another request; the connection was given up";
+        Error::indeterminate(phase, what).with_backend(crate::NAME).with_server(self.link.server())
+    }
+
+    /// Gives a lock back for which nobody waits; `false` if that has to be done the long way.
+    async fn drop_lock(&self, attempt: &Attempt) -> Result<bool, Error> {
+        let keys = self.keys(&attempt.name);
+        if self.waiters.is_busy(&keys.lock) {
+            return Ok(false);
+        }
+        let nonce = attempt.id.to_string();
+        let reply = self.run(&script::DROP, &keys.to_drop(), &[nonce.as_bytes()], attempt, Phase::Release).await;
+        match reply {
+            Ok(reply) => {
+                let done = self.short(reply.value, &nonce, Phase::Release)?.0 == b'+';
+                if !done {
+                    self.waiters.found_held(&keys.lock);
+                }
+                Ok(done)
+            }
+            Err(error) if is_foreign(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// `{nonce, 1}`, perhaps with the next holder of this client; or `{nonce, 0, why}`.
@@ -156,7 +215,7 @@ impl Shared {
         let args = [nonce.as_bytes(), self.client.as_bytes(), self.channels.as_bytes(), shared];
         // If this future is dropped, the reply is too, and with it the news of a next holder in this process.
         let lost_news = AskOnDrop { waiters: &self.waiters, lock: &keys.lock, armed: true };
-        let reply = self.run(script, &keys, &args, attempt, phase).await;
+        let reply = self.run(script, &keys.all(), &args, attempt, phase).await;
         let reply = match reply {
             Ok(reply) => reply,
             // Whatever the key holds, it is not this grant.
@@ -292,7 +351,7 @@ impl Backend for RedisBackend {
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let shared = &self.shared;
         let call = |Renewal { attempt, ttl, .. }: &Renewal<'_>| Call {
-            keys: shared.keys(&attempt.name).for_renewal().map(Cow::into_owned),
+            keys: shared.keys(&attempt.name).to_renew().map(Cow::into_owned),
             args: [attempt.id.to_string(), milliseconds(*ttl)],
         };
         let calls: Vec<_> = batch.iter().map(call).collect();
@@ -301,6 +360,9 @@ impl Backend for RedisBackend {
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
+        if self.shared.drop_lock(attempt).await? {
+            return Ok(Released::Done);
+        }
         self.shared.give_back(&script::RELEASE, attempt, Phase::Release).await
     }
 
@@ -340,11 +402,4 @@ impl RedisBackend {
 /// Whole milliseconds, as Redis wants them; a TTL is rounded down, so that nobody believes longer than the server.
 pub(crate) fn milliseconds(duration: Duration) -> String {
     duration.as_millis().to_string()
-}
-
-/// Who holds a lock, as it is written beside the nonce.
-pub(crate) fn card(owner: &Owner) -> Result<String, Error> {
-    serde_json::to_string(owner).map_err(|e| {
-        Error::new(ErrorKind::InvalidArgument, Phase::Acquire, "the owner cannot be written").with_source(e)
-    })
 }

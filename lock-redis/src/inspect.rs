@@ -62,19 +62,22 @@ fn only_mutex(kind: Kind) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Unsupported, Phase::Inspect, what).with_backend(crate::NAME))
 }
 
-/// `<nonce>:<client>:<token>:<since µs>:<owner JSON>`, or a foreign client's text.
+/// `<nonce>:<client>:<owner JSON>:<token>`, perhaps with the mark `!`; or a foreign client's text.
 fn holder(held: &[u8], now: i64) -> Holder {
     ours(held, now).unwrap_or_else(Holder::unknown)
 }
 
 fn ours(held: &[u8], now: i64) -> Option<Holder> {
-    let mut fields = std::str::from_utf8(held).ok()?.splitn(5, ':');
+    let mut fields = std::str::from_utf8(held).ok()?.splitn(3, ':');
     let mut holder = Holder::unknown();
     holder.grant = Some(fields.next()?.parse().ok()?);
     let _client = fields.next()?;
-    holder.token = Some(fields.next()?.parse().ok()?);
-    holder.held_for = since(fields.next()?, now);
-    holder.owner = serde_json::from_str(fields.next()?).ok();
+    let (owner, token) = fields.next()?.rsplit_once(':')?;
+    let token = token.strip_suffix('!').unwrap_or(token);
+    holder.token = Some(token.parse().ok()?);
+    // A token is the server's time in µs, unless that stood still.
+    holder.held_for = since(token, now);
+    holder.owner = serde_json::from_str(owner).ok();
     Some(holder)
 }
 
@@ -101,10 +104,12 @@ mod tests {
     fn our_holders_are_known_and_foreign_ones_are_not() {
         let owner = Owner::with_label("a:b");
         let json = serde_json::to_string(&owner).unwrap();
-        let held = format!("00112233445566778899aabbccddeeff:0123456789abcdef:17:1000000:{json}");
-        let known = holder(held.as_bytes(), 3_500_000);
-        assert_eq!((known.token, known.held_for), (Some(17), Some(Duration::from_millis(2500))));
-        assert_eq!(known.owner, Some(owner));
+        for mark in ["", "!"] {
+            let held = format!("00112233445566778899aabbccddeeff:0123456789abcdef:{json}:1000000{mark}");
+            let known = holder(held.as_bytes(), 3_500_000);
+            assert_eq!((known.token, known.held_for), (Some(1_000_000), Some(Duration::from_millis(2500))));
+            assert_eq!(known.owner.as_ref(), Some(&owner));
+        }
         for foreign in [&b"\xff\xfe"[..], b"0f8fad5bd9cb469fa16570867728950e", b"host:1:2"] {
             assert_eq!(holder(foreign, 0), Holder::unknown());
         }

@@ -35,13 +35,26 @@ impl Keys {
 
     /// Lock, queue, waiters, fence, forced: the order of every script.
     pub(crate) fn all(&self) -> [Cow<'_, str>; 5] {
-        let side = |ending: &str| Cow::Owned([&*self.side, ending].concat());
-        [Cow::Borrowed(&*self.lock), side(":q"), side(":w"), side(":f"), side(":x")]
+        [Cow::Borrowed(&*self.lock), self.side(":q"), self.side(":w"), self.side(":f"), self.side(":x")]
+    }
+
+    /// Lock and fence: what the short way to a free lock needs.
+    pub(crate) fn to_take(&self) -> [Cow<'_, str>; 2] {
+        [Cow::Borrowed(&*self.lock), self.side(":f")]
+    }
+
+    /// The lock: what the short way back needs.
+    pub(crate) fn to_drop(&self) -> [Cow<'_, str>; 1] {
+        [Cow::Borrowed(&*self.lock)]
     }
 
     /// Lock and forced, for renewals.
-    pub(crate) fn for_renewal(&self) -> [Cow<'_, str>; 2] {
-        [Cow::Borrowed(&*self.lock), Cow::Owned([&*self.side, ":x"].concat())]
+    pub(crate) fn to_renew(&self) -> [Cow<'_, str>; 2] {
+        [Cow::Borrowed(&*self.lock), self.side(":x")]
+    }
+
+    fn side(&self, ending: &str) -> Cow<'_, str> {
+        Cow::Owned([&*self.side, ending].concat())
     }
 }
 

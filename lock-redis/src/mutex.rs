@@ -9,9 +9,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lock_core::backend::{Attempt, Grant, MutexBackend};
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
-use lock_core::{Error, ErrorKind, Phase};
+use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
-use crate::backend::{RedisBackend, Shared, card, milliseconds};
+use crate::backend::{RedisBackend, Shared, milliseconds};
 use crate::keys::Keys;
 use crate::queue::{News, Waiting};
 use crate::script;
@@ -29,6 +29,11 @@ enum Answer {
 impl MutexBackend for RedisBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let keys = self.shared.keys(&attempt.name);
+        match take(&self.shared, &keys, attempt).await? {
+            Taken::Granted(grant) => return Ok(Some(grant)),
+            Taken::Held => return Ok(None),
+            Taken::AskTheQueue => {}
+        }
         match ask(&self.shared, &keys, attempt, None).await? {
             Answer::Granted(grant) => Ok(Some(grant)),
             Answer::Queued { .. } => Ok(None),
@@ -37,6 +42,13 @@ impl MutexBackend for RedisBackend {
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let keys = Arc::new(self.shared.keys(&attempt.name));
+        if !self.shared.waiters.is_busy(&keys.lock) {
+            // Whatever goes wrong here, goes wrong below too, where it is waited for.
+            if let Ok(Taken::Granted(grant)) = take(&self.shared, &keys, attempt).await {
+                return Ok(Some(grant));
+            }
+            self.shared.waiters.found_held(&keys.lock);
+        }
         let waiting = self.shared.waiters.enter(attempt.id, &keys);
         let mut silent_since = SystemClock.now();
         loop {
@@ -94,11 +106,35 @@ async fn turn(waiting: &Waiting, attempt: &Attempt, deadline: Deadline) -> Resul
     }
 }
 
+/// What the short way found.
+enum Taken {
+    Granted(Grant),
+    Held,
+    AskTheQueue,
+}
+
+/// The short way: a lock that is free, and for which nobody waits.
+async fn take(shared: &Shared, keys: &Keys, attempt: &Attempt) -> Result<Taken, Error> {
+    let nonce = attempt.id.to_string();
+    let card = shared.card(&attempt.owner)?;
+    let me = [&*nonce, ":", &*shared.client, ":", &*card, ":"].concat();
+    let ttl = milliseconds(attempt.ttl);
+    let args = [me.as_bytes(), ttl.as_bytes()];
+    let reply = shared.run(&script::TAKE, &keys.to_take(), &args, attempt, Phase::Acquire).await?;
+    let (sign, token) = shared.short(reply.value, &nonce, Phase::Acquire)?;
+    match (sign, token.parse().ok().and_then(FencingToken::new)) {
+        (b'+', Some(token)) => Ok(Taken::Granted(Grant::new(Some(token), reply.sent_at, attempt.ttl))),
+        (b'-', _) => Ok(Taken::Held),
+        (b'?', _) => Ok(Taken::AskTheQueue),
+        _ => Err(attempt.error(ErrorKind::Protocol, Phase::Acquire, "the server granted the lock without a token")),
+    }
+}
+
 /// One acquisition; with `waiting`, one that stays in the queue.
 async fn ask(shared: &Shared, keys: &Keys, attempt: &Attempt, waiting: Option<&Waiting>) -> Result<Answer, Error> {
     let nonce = attempt.id.to_string();
     let ttl = milliseconds(attempt.ttl);
-    let card = card(&attempt.owner)?;
+    let card = shared.card(&attempt.owner)?;
     let stays: &[u8] = if waiting.is_some() { b"1" } else { b"" };
     let ticket = waiting.and_then(Waiting::ticket).map(|ticket| ticket.to_string()).unwrap_or_default();
     let foreign: &[u8] = if keys.shared { b"1" } else { b"" };
@@ -112,11 +148,12 @@ async fn ask(shared: &Shared, keys: &Keys, attempt: &Attempt, waiting: Option<&W
         shared.channels.as_bytes(),
         foreign,
     ];
-    let reply = shared.run(&script::ACQUIRE, keys, &args, attempt, Phase::Acquire).await?;
+    let reply = shared.run(&script::ACQUIRE, &keys.all(), &args, attempt, Phase::Acquire).await?;
     let mut fields = shared.fields(reply.value, &nonce, Phase::Acquire)?;
     if fields.number()? == 1 {
         let token = fields.token()?;
         let valid_for = fields.milliseconds()?;
+        shared.waiters.found_free(&keys.lock);
         let grant = Grant::new(Some(token), reply.sent_at, valid_for);
         // Shorter than asked for: the lock was handed over for the claim time.
         return Ok(Answer::Granted(if valid_for.as_millis() < attempt.ttl.as_millis() {

@@ -26,6 +26,9 @@ const POKE: Duration = Duration::from_millis(800);
 const SOONEST_POKE: Duration = Duration::from_millis(500);
 /// How soon a poke that failed is tried again.
 const RETRY: Duration = Duration::from_millis(200);
+/// How long a lock that was found held counts as busy, and how many such locks are remembered.
+const BUSY: Duration = Duration::from_secs(1);
+const MOST_BUSY: usize = 1024;
 /// How many of a client's first waiters one poke asks for.
 const ASKED: usize = 64;
 
@@ -41,6 +44,8 @@ pub(crate) struct Waiters {
 struct Lines {
     places: HashMap<GrantId, Arc<Place>>,
     lines: HashMap<String, Line>,
+    /// Locks that were found held, and until when the short ways are not worth a try.
+    busy: HashMap<String, BootInstant>,
 }
 
 /// The waiters on one lock, in the order of their tickets.
@@ -109,6 +114,33 @@ impl Waiters {
         let place = Arc::new(Place { nonce, slot: Mutex::new(slot), told: Notify::new() });
         self.lock().places.insert(nonce, place.clone());
         Waiting { waiters: self.clone(), keys: keys.clone(), place }
+    }
+
+    /// Whether somebody waits for this lock, or did a moment ago: then the long ways are the shorter ones.
+    pub(crate) fn is_busy(&self, lock: &str) -> bool {
+        let lines = self.lock();
+        if lines.busy.is_empty() && lines.lines.is_empty() {
+            return false;
+        }
+        lines.lines.contains_key(lock) || lines.busy.get(lock).is_some_and(|until| SystemClock.now() < *until)
+    }
+
+    /// Remembers that this lock was found held.
+    pub(crate) fn found_held(&self, lock: &str) {
+        let mut lines = self.lock();
+        if lines.busy.len() >= MOST_BUSY {
+            let now = SystemClock.now();
+            lines.busy.retain(|_, until| now < *until);
+            if lines.busy.len() >= MOST_BUSY {
+                lines.busy.clear();
+            }
+        }
+        lines.busy.insert(lock.to_owned(), SystemClock.now().plus(BUSY));
+    }
+
+    /// Remembers that this lock was found free.
+    pub(crate) fn found_free(&self, lock: &str) {
+        self.lock().busy.remove(lock);
     }
 
     /// A push, or the reply to a release in this process: `nonce` has the lock for the claim time, from a request that

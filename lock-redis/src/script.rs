@@ -29,6 +29,10 @@ macro_rules! scripts {
 }
 
 scripts! {
+    /// The short way to a free lock.
+    TAKE = "take.lua";
+    /// The short way to give a lock back.
+    DROP = "drop.lua";
     /// Takes the lock or a place in its queue.
     ACQUIRE = "queue.lua" "acquire.lua";
     /// Gives the lock back.

@@ -214,7 +214,7 @@ impl Lock {
             Kind::Reentrant => self.holders.iter().all(|held| same_owner(held, kind, owner)),
             Kind::Permits { permits, limit } => {
                 let used = self.holders.iter().fold(0_u32, |sum, held| sum.saturating_add(weight(held.kind)));
-                used.saturating_add(permits) <= limit
+                limit.checked_sub(used).is_some_and(|free| permits <= free)
             }
             _ => self.holders.is_empty(),
         }

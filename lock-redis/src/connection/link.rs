@@ -206,19 +206,19 @@ impl Link {
 
     /// The present connection, or the next one if it comes in time.
     async fn live(&self, until: BootInstant) -> Result<Live, Error> {
+        if let Some(live) = &self.state().live {
+            return Ok(live.clone());
+        }
         let mut generation = self.generation.subscribe();
         loop {
-            generation.mark_unchanged();
+            // Subscribed before this look: a connection that is made after it is a change.
             if let Some(live) = &self.state().live {
                 return Ok(live.clone());
             }
-            let waited = tokio::select! {
+            tokio::select! {
                 biased;
-                changed = generation.changed() => changed.is_ok(),
-                () = SystemClock.sleep_until(until) => false,
-            };
-            if !waited {
-                return Err(self.down());
+                Ok(()) = generation.changed() => {}
+                () = SystemClock.sleep_until(until) => return Err(self.down()),
             }
         }
     }

@@ -11,7 +11,7 @@ local held = redis.call('GET', LOCK)
 
 if held and string.sub(held, 1, 32) == nonce then
   redis.call('PEXPIRE', LOCK, ttl)
-  return { nonce, 1, string.match(held, '^[^:]*:[^:]*:(%d+):'), ttl }
+  return { nonce, 1, string.match(held, '(%d+)!?$'), ttl }
 end
 if not held and redis.call('EXISTS', QUEUE) == 0 then
   return { nonce, 1, grant(me, card, now_us(), ttl), ttl }
@@ -30,6 +30,7 @@ if ticket == '' then
 end
 redis.call('ZADD', QUEUE, 'NX', ticket, me)
 redis.call('HSET', WAITERS, nonce, ttl .. ':' .. card)
+mark(held)
 local known = sign(math.floor(now / 1000), client)
 if not held then
   local first, token, claim = promote(now, ARGV[7], client, ARGV[8])
@@ -38,4 +39,4 @@ if not held then
     redis.call('PUBLISH', ARGV[7] .. client, 'G' .. string.sub(first, 1, 32) .. ':' .. token .. ':' .. claim)
   end
 end
-return { nonce, 0, redis.call('PTTL', LOCK), ticket, known, redis.call('GET', FENCE) or '0' }
+return { nonce, 0, redis.call('PTTL', LOCK), ticket, known, string.match(redis.call('GET', FENCE) or '0', '^%d+') }

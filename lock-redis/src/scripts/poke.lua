@@ -24,6 +24,6 @@ for i = 4, #ARGV do
 end
 local nonce, token = '', '0'
 if string.sub(held, 34, 49) == client then
-  nonce, token = string.sub(held, 1, 32), string.match(held, '^[^:]*:[^:]*:(%d+):')
+  nonce, token = string.sub(held, 1, 32), string.match(held, '(%d+)!?$')
 end
 return { client, known, redis.call('PTTL', LOCK), nonce, token, table.concat(queued) }

@@ -1,11 +1,11 @@
 -- Shared by every script that can hand a lock over. Comes first in each of them.
 --
--- KEYS[1] lock     string: <nonce 32>:<client 16>:<token>:<since µs>:<holder JSON>, with a TTL; any other text is a
---                  client of another library
+-- KEYS[1] lock     string: <nonce 32>:<client 16>:<holder JSON>:<token>, with a TTL, and ! at its end if others wait; any
+--                  other text is a client of another library
 -- KEYS[2] queue    sorted set: <nonce 32>:<client 16>, scored by the ticket (µs at which the waiter first came)
 -- KEYS[3] waiters  hash: <nonce> -> <TTL ms>:<holder JSON>; @<client> -> alive until (ms); #seen -> last sign of any
 --                  waiter (ms); #grace -> nobody is dropped before (ms); #run, #since, #yield -> shared keys only
--- KEYS[4] fence    string: the last token
+-- KEYS[4] fence    string: the last token, and q at its end if a queue stands
 -- KEYS[5] forced   string: <nonce>:<text>, why the last grant was freed by force
 --
 -- Time is the server's. Under memory pressure every write that needs memory fails from a script's first command on or
@@ -25,23 +25,42 @@ local function now_us()
   return time[1] * 1000000 + time[2]
 end
 
--- max(last + 1, now), remembered until an hour after the later of itself and now
-local function next_token(now)
-  local token = math.max((tonumber(redis.call('GET', FENCE) or 0) or 0) + 1, now)
-  redis.call('SET', FENCE, text(token), 'PX', text(math.ceil((token - now) / 1000) + 3600000))
+-- max(last + 1, now), remembered until two hours after the later of itself and now
+local function next_token(now, more)
+  local last = string.match(redis.call('GET', FENCE) or '', '^%d+')
+  local token = math.max(tonumber(last or 0) + 1, now)
+  redis.call('SET', FENCE, text(token) .. (more and 'q' or ''), 'PX', text(math.ceil((token - now) / 1000) + 7200000))
   return text(token)
 end
 
-local function grant(holder, card, now, ttl)
-  local token = next_token(now)
-  redis.call('SET', LOCK, holder .. ':' .. token .. ':' .. text(now) .. ':' .. card, 'PX', ttl)
+-- `more`: whether others wait behind this holder
+local function grant(holder, card, now, ttl, more)
+  local token = next_token(now, more)
+  redis.call('SET', LOCK, holder .. ':' .. card .. ':' .. token .. (more and '!' or ''), 'PX', ttl)
   return token
+end
+
+-- Tells the short ways that somebody waits: take.lua by the fence, drop.lua by the lock.
+local function mark(held)
+  local last = redis.call('GET', FENCE)
+  if not last then
+    redis.call('SET', FENCE, '0q', 'PX', '7200000')
+  elseif string.sub(last, -1) ~= 'q' then
+    redis.call('SET', FENCE, last .. 'q', 'KEEPTTL')
+  end
+  local ours = held and string.sub(held, 33, 33) == ':' and string.sub(held, 50, 51) == ':{'
+  if ours and string.sub(held, -1) ~= '!' then redis.call('APPEND', LOCK, '!') end
 end
 
 local function leave(member)
   redis.call('ZREM', QUEUE, member)
   redis.call('HDEL', WAITERS, string.sub(member, 1, 32))
-  if redis.call('EXISTS', QUEUE) == 0 then redis.call('DEL', WAITERS) end
+  if redis.call('EXISTS', QUEUE) == 0 then
+    redis.call('DEL', WAITERS)
+    local last = redis.call('GET', FENCE)
+    -- Without memory the mark stays; it only sends the next one the long way.
+    if last and string.sub(last, -1) == 'q' then redis.pcall('SET', FENCE, string.sub(last, 1, -2), 'KEEPTTL') end
+  end
 end
 
 -- A shared key is left free now and then; returns whether now is such a moment.
@@ -75,7 +94,8 @@ local function promote(now, channels, caller, shared)
       if shared == '1' and yields(ms, channels, client) then return nil end
       local split = string.find(card, ':', 1, true)
       local claim = math.min(tonumber(string.sub(card, 1, split - 1)), CLAIM)
-      local granted, token = pcall(grant, first, string.sub(card, split + 1), now, claim)
+      local more = redis.call('ZCARD', QUEUE) > 1
+      local granted, token = pcall(grant, first, string.sub(card, split + 1), now, claim, more)
       if not granted then return nil end
       leave(first)
       if client ~= caller then redis.call('PUBLISH', channels .. client, 'G' .. nonce .. ':' .. token .. ':' .. claim) end

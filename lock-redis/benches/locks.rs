@@ -1,0 +1,66 @@
+//! `cargo bench -p lock-redis`: every figure beside its baseline, measured in turn in the same run on a server of its own.
+//!
+//! `cargo bench -p lock-redis -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts:
+//! `uncontended`, `handover`, `processes`, `idle`, `held`.
+
+mod bare;
+mod handover;
+mod held;
+mod idle;
+mod processes;
+mod stats;
+mod uncontended;
+
+use std::time::Duration;
+
+use lock_redis::{RedisConfig, RedisLocks};
+use lock_testkit::servers::redis::RedisServer;
+
+/// What every part needs.
+#[derive(Debug, Clone)]
+struct Bench {
+    url: String,
+    /// How long each variant is measured in one round.
+    round: Duration,
+    /// How many rounds: the variants take turns in each.
+    rounds: u32,
+}
+
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+impl Bench {
+    async fn locks(&self) -> Outcome<RedisLocks> {
+        Ok(RedisLocks::connect_with(RedisConfig::new(&self.url).with_prefix("bench")).await?)
+    }
+}
+
+fn main() -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    if let Some(url) = processes::is_child() {
+        return runtime.block_on(processes::child(url));
+    }
+    let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let quick = args.iter().any(|arg| arg == "--quick");
+    let wanted = |part: &str| args.iter().all(|arg| arg.starts_with("--")) || args.iter().any(|arg| arg == part);
+    runtime.block_on(async {
+        let server = RedisServer::start().await?;
+        let (round, rounds) = if quick { (Duration::from_millis(200), 2) } else { (Duration::from_secs(1), 5) };
+        let bench = Bench { url: server.url().to_owned(), round, rounds };
+        if wanted("uncontended") {
+            uncontended::run(&bench).await?;
+        }
+        if wanted("handover") {
+            handover::run(&bench).await?;
+        }
+        if wanted("processes") {
+            processes::run(&bench).await?;
+        }
+        if wanted("idle") {
+            idle::run(&bench).await?;
+        }
+        if wanted("held") {
+            held::run(&bench).await?;
+        }
+        Ok(())
+    })
+}

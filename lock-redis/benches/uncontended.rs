@@ -1,0 +1,104 @@
+//! Lock and release of free locks, each task its own name, against the bare pair and against two empty scripts.
+
+use std::time::Instant;
+
+use lock_redis::Mutex;
+use redis::aio::MultiplexedConnection;
+
+use crate::stats::Series;
+use crate::{Bench, Outcome, bare};
+
+pub(crate) async fn run(bench: &Bench) -> Outcome {
+    println!("\n## Uncontended lock + release\n");
+    println!("| tasks | variant | median µs | p99 µs | cycles/s | latency ÷ pair | rate ÷ pair | rate ÷ two scripts |");
+    println!("|---|---|---|---|---|---|---|---|");
+    for tasks in [1, 64, 1000] {
+        let [pair, scripts, ours] = measure(bench, tasks).await?;
+        for (name, series) in
+            [("SET NX PX + EVALSHA", &pair), ("two EVALSHA of our length", &scripts), ("lock + release", &ours)]
+        {
+            println!(
+                "| {tasks} | {name} | {:.1} | {:.1} | {:.0} | {:.2} | {:.2} | {:.2} |",
+                series.micros(0.5),
+                series.micros(0.99),
+                series.per_second(),
+                series.micros(0.5) / pair.micros(0.5),
+                series.per_second() / pair.per_second(),
+                series.per_second() / scripts.per_second(),
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn measure(bench: &Bench, tasks: usize) -> Outcome<[Series; 3]> {
+    let mut connection = bare::connection(bench).await?;
+    let compare = bare::load(&mut connection, bare::COMPARE_AND_DELETE).await?;
+    let nothing = bare::load(&mut connection, "return {ARGV[1], 1, '1795228324443725', '10000'}").await?;
+    let locks = bench.locks().await?;
+    let mut all = [Series::new()?, Series::new()?, Series::new()?];
+    for _ in 0..bench.rounds {
+        let [pair, scripts, ours] = &mut all;
+        let bare = |digest: &String, key: String, task| Bare {
+            connection: connection.clone(),
+            digest: digest.clone(),
+            key,
+            token: format!("{task:032}"),
+        };
+        for_a_while(bench, tasks, pair, |task| Cycle::Pair(bare(&compare, format!("pair:{task}"), task))).await?;
+        let key = |task| format!("bench:mutex:{{task {task}}}");
+        for_a_while(bench, tasks, scripts, |task| Cycle::Scripts(bare(&nothing, key(task), task))).await?;
+        for_a_while(bench, tasks, ours, |task| Cycle::Ours(locks.mutex(format!("task {task}")))).await?;
+    }
+    Ok(all)
+}
+
+/// What one task does again and again.
+enum Cycle {
+    Pair(Bare),
+    Scripts(Bare),
+    Ours(Mutex),
+}
+
+struct Bare {
+    connection: MultiplexedConnection,
+    digest: String,
+    key: String,
+    token: String,
+}
+
+impl Cycle {
+    async fn go(&mut self) -> Outcome {
+        match self {
+            Self::Pair(Bare { connection, digest, key, token }) => bare::pair(connection, digest, key, token).await,
+            Self::Scripts(Bare { connection, digest, key, token }) => {
+                bare::two_scripts(connection, digest, key, token).await
+            }
+            Self::Ours(mutex) => Ok(mutex.lock().await?.release().await?),
+        }
+    }
+}
+
+/// Lets every task run its cycle for one round.
+async fn for_a_while(bench: &Bench, tasks: usize, series: &mut Series, cycle: impl Fn(usize) -> Cycle) -> Outcome {
+    let start = Instant::now();
+    let end = start + bench.round;
+    let mut running = Vec::new();
+    for task in 0..tasks {
+        let mut cycle = cycle(task);
+        running.push(tokio::spawn(async move {
+            let mut own = Series::new()?;
+            while Instant::now() < end {
+                let began = Instant::now();
+                cycle.go().await?;
+                own.record(began.elapsed());
+            }
+            Outcome::Ok(own)
+        }));
+    }
+    for task in running {
+        series.add(&task.await??)?;
+    }
+    series.time += start.elapsed();
+    Ok(())
+}
