@@ -1,3 +1,261 @@
-//! Placeholder.
+//! Several workers share one counter under one lock. One of them is killed while it holds the lock, another one stalls
+//! past the end of its lease and then writes; the counter comes out right all the same.
 
-fn main() {}
+use std::error::Error;
+use std::net::SocketAddr;
+use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::error::ErrorKind as Usage;
+use clap::{CommandFactory, Parser};
+use examples::desk::{self, Caller, Desk, Plan, Reply, Say, Wire};
+use lock_core::memory::MemoryStore;
+use lock_core::{ErrorKind, Locks};
+use lock_redis::RedisLocks;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+/// The lock that everybody wants.
+const LOCK: &str = "quickstart/counter";
+
+/// How long a worker takes from reading the counter to writing it.
+const WORK: Duration = Duration::from_millis(40);
+
+type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
+
+#[derive(Parser, Debug)]
+#[command(
+    name = "quickstart",
+    about = "Workers count together under one distributed lock; one is killed, one stalls, no update is lost",
+    after_help = "\
+Examples (put the arguments after `--` when you run it through cargo):
+  quickstart                                        in memory, no server needed
+  quickstart redis://127.0.0.1:6379                 on a Redis or Valkey server
+  quickstart redis://127.0.0.1:6379 --processes 5   the same with real processes and a real SIGKILL
+
+The exit code is 0 if no two workers ever held the lock at once and no update was lost."
+)]
+struct Cli {
+    /// The server, as redis://host:port; without it the locks live in this process
+    url: Option<String>,
+
+    /// How many workers, each in a thread with a client of its own
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(3..=32))]
+    workers: u32,
+
+    /// Run this many workers as processes instead; needs a server
+    #[arg(long, value_name = "N", conflicts_with = "workers", value_parser = clap::value_parser!(u32).range(3..=32))]
+    processes: Option<u32>,
+
+    /// How often each worker takes the lock
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(4..=1000))]
+    rounds: u32,
+
+    /// How long the lock outlives a holder that is not heard of any more
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(300..=10_000))]
+    ttl: u64,
+
+    /// For the children of --processes: who I am
+    #[arg(long, hide = true, requires = "desk")]
+    child: Option<u32>,
+
+    /// For the children of --processes: where the counter is
+    #[arg(long, hide = true)]
+    desk: Option<SocketAddr>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if cli.processes.is_some() && cli.url.is_none() {
+        let what = "--processes needs a server: locks in memory are not shared between processes. \
+                    Give a URL, such as redis://127.0.0.1:6379";
+        Cli::command().error(Usage::MissingRequiredArgument, what).exit();
+    }
+    let clean = match (cli.child, cli.desk) {
+        (Some(worker), Some(desk)) => child(&cli, worker, desk).map(|()| true),
+        _ => run(&cli),
+    };
+    match clean {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The whole show; whether the lock kept its promise.
+#[tokio::main]
+async fn run(cli: &Cli) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    let place = Place::of(cli);
+    // Find a missing server before any worker starts, and a configuration without tokens.
+    let locks = place.connect().await?;
+    locks.mutex(LOCK).fenced()?;
+    let count = cli.processes.unwrap_or(cli.workers);
+    let kind = if cli.processes.is_some() { "processes" } else { "threads" };
+    println!(
+        "{count} {kind} share one counter under the lock {LOCK:?} on {}, TTL {} ms.",
+        locks.backend_name(),
+        cli.ttl
+    );
+    println!("Each reads the counter, works for {} ms, and writes one more.\n", WORK.as_millis());
+    println!("    time  who                   token      waited  what");
+
+    // Everybody has had the lock once before the first of them dies. A stall lasts long enough for a waiter to notice.
+    let all = count as usize;
+    let desk = Desk::new(Plan { kill: all + 2, stall: 2 * all + 1, stall_for: cli.ttl() + Duration::from_secs(1) });
+    let mut workers = JoinSet::new();
+    if cli.processes.is_some() {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        tokio::spawn(desk.clone().serve(listener));
+        for worker in 1..=count {
+            workers.spawn(process(worker, cli, address, desk.enlist(worker))?);
+        }
+    } else {
+        for worker in 1..=count {
+            let (place, desk, killed) = (place.clone(), desk.clone(), desk.enlist(worker));
+            let (rounds, ttl) = (cli.rounds, cli.ttl());
+            workers.spawn_blocking(move || thread(worker, &place, desk, killed, rounds, ttl));
+        }
+    }
+    while let Some(outcome) = workers.join_next().await {
+        outcome??;
+    }
+
+    let verdict = desk.verdict();
+    println!(
+        "\n{} grants, longest wait {} ms, overlaps = {}, lost updates = {} (late accesses refused: {})",
+        verdict.grants,
+        verdict.longest_wait.as_millis(),
+        verdict.overlaps,
+        verdict.lost_updates,
+        verdict.refused
+    );
+    Ok(verdict.is_clean())
+}
+
+/// What every worker does.
+async fn work(worker: u32, locks: Locks, mut desk: Caller, rounds: u32, ttl: Duration) -> Outcome {
+    let counter = locks.mutex(LOCK).with_ttl(ttl).fenced()?;
+    for _ in 0..rounds {
+        let asked = Instant::now();
+        let guard = counter.lock().await?;
+        let (token, waited, at) = (guard.fencing_token(), asked.elapsed(), desk::now());
+
+        let order = desk.say(Say::Granted { worker, token, waited, at }).await?;
+        let Reply::Value(value) = desk.say(Say::Read { token }).await? else { continue };
+        let careless = if let Reply::Stall(time) = order {
+            // The whole runtime stands still, renewals included. Then it writes without looking first: a program can
+            // always be stopped between the look and the write, and only the fence helps against that.
+            std::thread::sleep(time);
+            true
+        } else {
+            tokio::time::sleep(WORK).await;
+            false
+        };
+        let held_at = (!careless).then(desk::now);
+        if careless || guard.is_held() {
+            desk.say(Say::Write { token, value: value + 1, held_at }).await?;
+        }
+        match guard.release().await {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotHeld => {
+                desk.say(Say::Lost { token, reason: error.to_string() }).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// A worker in a thread with its own runtime and its own client: a process in miniature.
+///
+/// When it is killed, its runtime ends where it stands, and with it the renewals and every release.
+fn thread(
+    worker: u32,
+    place: &Place,
+    desk: Arc<Desk>,
+    killed: oneshot::Receiver<()>,
+    rounds: u32,
+    ttl: Duration,
+) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let locks = place.connect().await?;
+        tokio::select! {
+            biased;
+            Ok(()) = killed => Ok(()),
+            outcome = work(worker, locks, Caller::Here(desk), rounds, ttl) => outcome,
+        }
+    })
+}
+
+/// A worker in a process of its own.
+fn process(
+    worker: u32,
+    cli: &Cli,
+    desk: SocketAddr,
+    killed: oneshot::Receiver<()>,
+) -> std::io::Result<impl Future<Output = Outcome> + use<>> {
+    let mut child = tokio::process::Command::new(std::env::current_exe()?)
+        .args(&cli.url)
+        .args(["--rounds", &cli.rounds.to_string(), "--ttl", &cli.ttl.to_string()])
+        .args(["--child", &worker.to_string(), "--desk", &desk.to_string()])
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    Ok(async move {
+        tokio::select! {
+            Ok(()) = killed => {
+                child.start_kill()?;
+                child.wait().await?;
+                Ok(())
+            }
+            status = child.wait() => match status? {
+                status if status.success() => Ok(()),
+                status => Err(format!("worker {worker} ended with {status}").into()),
+            },
+        }
+    })
+}
+
+/// The other side of [`process`]. One thread, so that a stall stops everything, as it does for a suspended machine.
+#[tokio::main(flavor = "current_thread")]
+async fn child(cli: &Cli, worker: u32, desk: SocketAddr) -> Outcome {
+    let desk = Caller::There(Wire::new(TcpStream::connect(desk).await?));
+    work(worker, Place::of(cli).connect().await?, desk, cli.rounds, cli.ttl()).await
+}
+
+impl Cli {
+    fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ttl)
+    }
+}
+
+/// Where the locks are.
+#[derive(Debug, Clone)]
+enum Place {
+    Memory(MemoryStore),
+    Redis(String),
+}
+
+impl Place {
+    fn of(cli: &Cli) -> Self {
+        match &cli.url {
+            Some(url) => Self::Redis(url.clone()),
+            None => Self::Memory(MemoryStore::new()),
+        }
+    }
+
+    /// A new client.
+    async fn connect(&self) -> Result<Locks, lock_core::Error> {
+        Ok(match self {
+            Self::Memory(store) => store.connect().into(),
+            Self::Redis(url) => RedisLocks::connect(url).await?.into(),
+        })
+    }
+}

@@ -1,1 +1,17 @@
-//! The examples are in this folder; run them with `cargo run --release --example NAME`.
+//! What the example programs share, and the sample backend. Run the programs with
+//! `cargo run --release --example NAME`.
+
+#![forbid(unsafe_code)]
+
+pub mod desk;
+pub mod sample_backend;
+
+/// The workspace's README: its code is compiled, and run where it needs no server.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
+
+/// The README of `lock-core`.
+#[cfg(doctest)]
+#[doc = include_str!("../../lock-core/README.md")]
+pub struct CoreReadme;

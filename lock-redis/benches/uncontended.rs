@@ -34,7 +34,7 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
 async fn measure(bench: &Bench, tasks: usize) -> Outcome<[Series; 3]> {
     let mut connection = bare::connection(bench).await?;
     let compare = bare::load(&mut connection, bare::COMPARE_AND_DELETE).await?;
-    let nothing = bare::load(&mut connection, "return {ARGV[1], 1, '1795228324443725', '10000'}").await?;
+    let nothing = bare::load(&mut connection, "return string.sub(ARGV[1], 1, 32) .. '+1795228324443725'").await?;
     let locks = bench.locks().await?;
     let mut all = [Series::new()?, Series::new()?, Series::new()?];
     for _ in 0..bench.rounds {

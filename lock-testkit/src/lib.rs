@@ -1,3 +1,64 @@
-//! The conformance suite.
+//! The conformance suite for distributed-lock backends.
+//!
+//! # Using it
+//! A backend plugs in with one file, `tests/conformance.rs` (`harness = false` in its `Cargo.toml`): a [`Harness`] and
+//! one line of `main`.
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use async_trait::async_trait;
+//! use lock_core::memory::{MemoryConfig, MemoryStore};
+//! use lock_core::{Error, Locks};
+//! use lock_testkit::{Harness, Missing};
+//!
+//! struct Memory(MemoryStore);
+//!
+//! #[async_trait]
+//! impl Harness for Memory {
+//!     fn name(&self) -> &'static str {
+//!         "memory"
+//!     }
+//!
+//!     async fn start() -> Result<Self, Missing> {
+//!         Ok(Self(MemoryStore::new()))
+//!     }
+//!
+//!     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
+//!         let mut config = MemoryConfig::default();
+//!         config.namespace = namespace.to_owned();
+//!         Ok(self.0.connect_with(config)?.into())
+//!     }
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     lock_testkit::main::<Memory>()
+//! }
+//! ```
+//! There is one list of cases and nobody picks from it: every case that the backend's abilities admit is run, the
+//! others are shown as ignored with the reason. `CASES.md` tells the claim behind each id.
+//!
+//! # What it does not depend on
+//! No lock client: the few wire commands that servers, ground truth and specimens need are spoken here ([`servers`]).
+//!
+//! # It can fail
+//! [`specimens`] are deliberately broken locks, the classic recipes of the literature, each rejected by a named case.
 
 #![forbid(unsafe_code)]
+
+mod abilities;
+mod adapters;
+mod cases;
+mod context;
+mod failure;
+mod harness;
+mod island;
+mod run;
+pub mod servers;
+pub mod specimens;
+mod time;
+
+pub use failure::Failure;
+pub use harness::{Admin, Broken, Foreign, GroundTruth, Harness, Missing};
+pub use run::{Outcome, REQUIRE_VARIABLE, main, run_case};
+pub use time::{SCALE_VARIABLE, ms};

@@ -1,0 +1,68 @@
+//! An application that picks its backend at run time, from a URL, and does not care which one it got.
+//!
+//! `cargo run --example choose_backend -- memory:` or `-- redis://127.0.0.1:6379`
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lock_core::{Error, Guarantee, Locks, MemoryLocks, Mutex};
+use lock_redis::RedisLocks;
+
+/// What an application keeps: one `Locks`, whatever is behind it.
+struct App {
+    locks: Locks,
+}
+
+impl App {
+    async fn start(url: &str) -> Result<Self, Box<dyn std::error::Error>> {
+        let locks: Locks = match url.split_once(':') {
+            Some(("memory", _)) => MemoryLocks::new().into(),
+            Some(("redis", _)) => RedisLocks::connect(url).await?.into(),
+            _ => return Err(format!("{url:?} is neither memory: nor redis://host:port").into()),
+        };
+        // What the application cannot do without is said once, at the start, rather than found out later.
+        locks.require(&[Guarantee::Fencing, Guarantee::Push])?;
+        Ok(Self { locks })
+    }
+
+    async fn nightly_report(&self) -> Result<(), Error> {
+        let report = self.locks.mutex("nightly-report").with_ttl(Duration::from_secs(5));
+        if !only_once(&report).await? {
+            println!("somebody else is at it");
+        }
+        match self.locks.semaphore("mail-server", 3) {
+            Some(_) => println!("this backend has semaphores too"),
+            None => println!("this backend has no semaphores (yet)"),
+        }
+        Ok(())
+    }
+}
+
+/// A library takes the handle that it needs; it never learns which backend made it.
+async fn only_once(report: &Mutex) -> Result<bool, Error> {
+    let Some(guard) = report.try_lock().await? else { return Ok(false) };
+    let pages = guard.while_held(async { 42 }).await?;
+    let token = guard.fencing_token().map_or("none".to_owned(), |token| token.to_string());
+    println!("wrote {pages} pages under {:?}, fencing token {token}", report.name().as_str());
+    guard.release().await?;
+    Ok(true)
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".to_owned());
+    let outcome = match App::start(&url).await {
+        Ok(app) => {
+            println!("locks on {}", app.locks.backend_name());
+            app.nightly_report().await.map_err(Into::into)
+        }
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The documents say nothing that is not there: their links lead somewhere, and the guide's code is code that runs.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every Markdown file of the workspace.
+fn documents() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                folders.push(path);
+            } else if name.ends_with(".md") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// What stands between `](` and `)`, outside of code blocks.
+fn links(text: &str) -> Vec<String> {
+    let mut links = Vec::new();
+    let mut in_code = false;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        } else if !in_code {
+            links.extend(line.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())));
+        }
+    }
+    links
+}
+
+/// A heading's anchor, as renderers make it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_')).collect::<String>().replace(' ', "-")
+}
+
+/// The code blocks in this language.
+fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
+    let fence = format!("\n```{language}\n");
+    text.split(&fence).skip(1).map(|rest| rest.split("\n```").next().unwrap_or_default()).collect()
+}
+
+#[test]
+fn every_relative_link_leads_somewhere() {
+    let mut broken = Vec::new();
+    for document in documents() {
+        for link in links(&read(&document)) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (file, fragment) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if file.is_empty() { document.clone() } else { document.parent().unwrap().join(file) };
+            let there = target.exists()
+                && (fragment.is_empty()
+                    || read(&target).lines().any(|line| {
+                        line.strip_prefix('#').is_some_and(|rest| anchor(rest.trim_start_matches('#')) == fragment)
+                    }));
+            if !there {
+                broken.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "links that lead nowhere:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn every_document_of_docs_is_in_its_index() {
+    let docs = root().join("docs");
+    let index = links(&read(&docs.join("README.md")));
+    let missing: Vec<_> = documents()
+        .into_iter()
+        .filter_map(|path| path.strip_prefix(&docs).ok().map(|path| path.to_string_lossy().into_owned()))
+        .filter(|path| path != "README.md" && !index.contains(path))
+        .collect();
+    assert!(missing.is_empty(), "not in docs/README.md: {missing:?}");
+}
+
+#[test]
+fn the_code_of_the_authors_guide_is_compiled_and_run() {
+    let guide = read(&root().join("docs/writing-a-backend.md"));
+    let code = ["examples/src/sample_backend.rs", "examples/tests/sample_backend.rs"]
+        .map(|path| read(&root().join(path)))
+        .join("\n");
+    let blocks = blocks(&guide, "rust");
+    assert!(blocks.len() >= 5, "the guide has lost its code");
+    for block in blocks {
+        assert!(code.contains(block), "not in the sample backend nor in its test:\n{block}");
+    }
+}

@@ -1,0 +1,85 @@
+//! What a backend can do, and what a case needs: why a case runs or is ignored.
+
+use lock_core::{Error, Guarantee, Guarantees, Locks, Support};
+
+use crate::adapters::Form;
+use crate::harness::Harness;
+
+/// What a backend under test can do: what it declares as its guarantees, which kinds it has, and what its harness
+/// offers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Abilities {
+    guarantees: Guarantees,
+    reentrant: bool,
+    rwlock: bool,
+    semaphore: bool,
+    processes: bool,
+    ground_truth: bool,
+    admin: bool,
+    foreign: bool,
+}
+
+/// What a case needs beside a mutex.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// The reentrant lock.
+    Reentrant,
+    /// The read-write lock.
+    RwLock,
+    /// The semaphore.
+    Semaphore,
+    /// A promise that the backend makes.
+    Promise(Guarantee),
+    /// A second process that reaches the same servers.
+    Processes,
+    /// A harness that can read the servers' state.
+    GroundTruth,
+    /// A harness that can delete and spoil entries.
+    Admin,
+    /// A harness that can act as a client of another library.
+    Foreign,
+}
+
+impl Abilities {
+    /// Asks a client and the harness; no traffic beyond the connection.
+    pub(crate) async fn of(harness: &dyn Harness) -> Result<Self, Error> {
+        let locks: Locks = harness.connect("abilities").await?;
+        Ok(Self {
+            guarantees: locks.guarantees(),
+            reentrant: locks.reentrant("abilities").is_some(),
+            rwlock: locks.rwlock("abilities").is_some(),
+            semaphore: locks.semaphore("abilities", 1).is_some(),
+            processes: harness.endpoint().is_some(),
+            ground_truth: harness.ground_truth().is_some(),
+            admin: harness.admin().is_some(),
+            foreign: harness.foreign().is_some(),
+        })
+    }
+
+    /// Whether the backend promises this, perhaps with a reservation: nothing that would end the promise happens in
+    /// these cases.
+    pub(crate) fn promises(&self, guarantee: Guarantee) -> bool {
+        self.guarantees.of(guarantee) != Support::No
+    }
+
+    /// Why a case with these needs cannot run in this form here; `None` if it can.
+    pub(crate) fn lacking(&self, form: Form, needs: &[Need]) -> Option<String> {
+        form.need().into_iter().chain(needs.iter().copied()).find_map(|need| self.lacks(need))
+    }
+
+    fn lacks(&self, need: Need) -> Option<String> {
+        let (there, reason) = match need {
+            Need::Reentrant => (self.reentrant, "the backend has no reentrant lock".to_owned()),
+            Need::RwLock => (self.rwlock, "the backend has no read-write lock".to_owned()),
+            Need::Semaphore => (self.semaphore, "the backend has no semaphore".to_owned()),
+            Need::Promise(guarantee) => {
+                (self.promises(guarantee), format!("the backend does not promise {}", guarantee.name()))
+            }
+            Need::Processes => (self.processes, "the backend lives in one process".to_owned()),
+            Need::GroundTruth => (self.ground_truth, "the harness cannot read the servers' state".to_owned()),
+            Need::Admin => (self.admin, "the harness cannot change entries behind the backend's back".to_owned()),
+            Need::Foreign => (self.foreign, "the harness has no client of another library".to_owned()),
+        };
+        (!there).then_some(reason)
+    }
+}

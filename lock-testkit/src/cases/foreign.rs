@@ -1,0 +1,86 @@
+//! C-I: clients of other libraries on a shared key.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lock_core::{Error, GrantId, LockName, Mutex};
+
+use crate::context::Cx;
+use crate::failure::{Failure, OrFail, Verdict, ensure};
+use crate::time::{eventually, hand_over, ms, pass, promptly, soon, stays_pending, ttl};
+
+/// A raw key of this case alone, and our mutex on it.
+async fn shared(cx: &Cx) -> Result<(String, Mutex), Failure> {
+    let key = format!("raw-{}", GrantId::random()?);
+    let mutex = cx.client().await?.mutex(LockName::at_key(key.clone())?).with_ttl(ttl());
+    Ok((key, mutex))
+}
+
+pub(super) async fn a_foreign_holder_keeps_us_out(cx: Arc<Cx>) -> Verdict {
+    let (key, ours) = shared(&cx).await?;
+    let foreign = cx.foreign()?;
+    ensure!(foreign.try_hold(&key, ttl() * 5).await?, "the foreign client did not get a fresh key");
+    ensure!(ours.try_lock().await?.is_none(), "granted although a foreign client holds the key");
+    ensure!(foreign.release(&key).await?, "our try took the key from the foreign client");
+    ours.try_lock().await?.or_fail("the key is free, but was not granted")?.release().await?;
+    Ok(())
+}
+
+pub(super) async fn our_holder_keeps_foreign_clients_out(cx: Arc<Cx>) -> Verdict {
+    let (key, ours) = shared(&cx).await?;
+    let foreign = cx.foreign()?;
+    let held = ours.lock().await?;
+    let began = Instant::now();
+    // Longer than the TTL, so that our renewals are seen to work on a shared key too.
+    while began.elapsed() < ttl() * 3 / 2 {
+        ensure!(!foreign.try_hold(&key, ttl()).await?, "a foreign client got the key that we hold");
+        pass(ms(50)).await;
+    }
+    ensure!(held.is_held(), "our lock was lost meanwhile");
+    held.release().await?;
+    ensure!(foreign.try_hold(&key, ttl()).await?, "the key is not free for foreign clients after our release");
+    foreign.release(&key).await?;
+    Ok(())
+}
+
+pub(super) async fn our_waiter_follows_a_foreign_release(cx: Arc<Cx>) -> Verdict {
+    let (key, ours) = shared(&cx).await?;
+    let foreign = cx.foreign()?;
+    ensure!(foreign.try_hold(&key, ttl() * 5).await?, "the foreign client did not get a fresh key");
+    let mut waiting = pin!(ours.lock());
+    stays_pending("a wait for a foreign holder", ms(500), waiting.as_mut()).await?;
+    foreign.release(&key).await?;
+    soon("our waiter gets the key after a foreign release", hand_over(), waiting).await??.release().await?;
+    Ok(())
+}
+
+pub(super) async fn our_queue_does_not_starve_a_foreign_client(cx: Arc<Cx>) -> Verdict {
+    let (key, _) = shared(&cx).await?;
+    let foreign = cx.foreign()?;
+    let mut busy = Vec::new();
+    for _ in 0..8 {
+        let ours = cx.client().await?.mutex(LockName::at_key(key.clone())?).with_ttl(ttl());
+        busy.push(tokio::spawn(lock_all_the_time(ours)));
+    }
+    // As other libraries wait: they try again after a pause.
+    let outcome = eventually("the foreign client gets its turn", promptly(), async || {
+        Ok(foreign.try_hold(&key, ttl()).await?.then_some(()))
+    });
+    let outcome = outcome.await;
+    let ended = busy.iter().any(|task| task.is_finished());
+    busy.iter().for_each(tokio::task::JoinHandle::abort);
+    outcome?;
+    ensure!(!ended, "one of our own clients failed meanwhile");
+    foreign.release(&key).await?;
+    Ok(())
+}
+
+async fn lock_all_the_time(ours: Mutex) -> Result<Infallible, Error> {
+    loop {
+        let held = ours.lock().await?;
+        tokio::task::yield_now().await;
+        held.release().await?;
+    }
+}

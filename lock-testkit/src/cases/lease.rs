@@ -1,0 +1,97 @@
+//! C-D: what a holder is told of its lease, and of its end.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::FutureExt;
+use lock_core::{ErrorKind, LeaseOptions, LossReason};
+
+use crate::context::{Cx, release};
+use crate::failure::{OrFail, Verdict, ensure, expect_kind};
+use crate::island::on_island;
+use crate::time::{hand_over, ms, pass, promptly, soon, stays_pending, ttl};
+
+pub(super) async fn a_loss_is_told_exactly_once_and_a_release_never(cx: Arc<Cx>) -> Verdict {
+    let lock = cx.contender().await?;
+    let held = lock.lock().await?;
+    let mut quiet = pin!(held.lost());
+    release(held).await?;
+    stays_pending("the loss signal after a normal release", ms(200), quiet.as_mut()).await?;
+
+    let held = lock.unrenewed(ms(300)).lock().await?;
+    let mut early = held.lost();
+    let reason = soon("the loss is told at the end of the lease", ms(300) + hand_over(), &mut early).await?;
+    ensure!(reason == LossReason::Expired, "lost because {reason:?}, but the lease ended");
+    stays_pending("the loss signal, once told", ms(50), pin!(early).as_mut()).await?;
+    let late = held.lost().now_or_never();
+    ensure!(late == Some(LossReason::Expired), "who asks after the loss is told {late:?}");
+    Ok(())
+}
+
+pub(super) async fn a_lost_lock_can_be_taken_again_through_the_same_handle(cx: Arc<Cx>) -> Verdict {
+    let lock = cx.contender().await?;
+    let first = lock.clone().unrenewed(ms(300)).lock().await?;
+    soon("the lease ends", promptly(), first.lost()).await?;
+    let second = lock.try_lock_for(ms(300) + hand_over()).await?.or_fail("the lost lock cannot be taken again")?;
+    ensure!(first.grant_id() != second.grant_id(), "the new grant has the old id");
+    if let (Some(old), Some(new)) = (first.token(), second.token()) {
+        ensure!(new > old, "the new grant's token {new} is not above the old one's {old}");
+    }
+    ensure!(!first.is_held() && second.is_held(), "the old guard believes in the new grant");
+    release(second).await
+}
+
+pub(super) async fn what_remains_is_never_more_than_the_server_keeps(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = cx.two().await?;
+    let held = a.unrenewed(ttl()).lock().await?;
+    let mut before = ttl();
+    for _ in 0..10 {
+        let (left, looked) = (held.remaining(), Instant::now());
+        ensure!(left <= before, "what remains grew from {before:?} to {left:?} without a renewal");
+        before = left;
+        let seen = b.inspect().await?;
+        let mine = seen.holders.iter().find(|holder| holder.grant == Some(held.grant_id()));
+        let kept = mine.or_fail("the grant is not shown")?.expires_in.or_fail("the grant is shown without an end")?;
+        // The server was asked after our look; milliseconds are the coarsest unit in which it answers.
+        let kept = kept + looked.elapsed() + ms(2);
+        ensure!(left <= kept, "{left:?} are said to remain, but the server keeps it for {kept:?} only");
+        pass(ms(80)).await;
+    }
+    release(held).await
+}
+
+pub(super) async fn the_end_is_seen_without_any_background_task(cx: Arc<Cx>) -> Verdict {
+    // The island's only thread does nothing but look: no timer, no keeper, no network.
+    on_island(move || async move {
+        let lease = ms(400);
+        let held = cx.contender().await?.with_lease(LeaseOptions::with_ttl(lease)).lock().await?;
+        let (began, left) = (Instant::now(), held.remaining());
+        loop {
+            // Read before the look: a thread that is interrupted between the two accuses nobody.
+            let at_least = began.elapsed();
+            if !held.is_held() {
+                break;
+            }
+            ensure!(at_least <= lease, "is_held is still true {at_least:?} after the grant");
+            std::hint::spin_loop();
+        }
+        let ended = began.elapsed();
+        ensure!(ended + ms(5) >= left, "the lock ended after {ended:?}, although {left:?} were said to remain");
+        ensure!(held.remaining().is_zero(), "{:?} remain of a lease that is over", held.remaining());
+        expect_kind("work under a lock that is over", ErrorKind::Lost, held.while_held(async {}).await)?;
+        Ok(())
+    })
+    .await
+}
+
+pub(super) async fn work_is_dropped_when_the_lock_is_lost(cx: Arc<Cx>) -> Verdict {
+    let lock = cx.contender().await?;
+    let held = lock.unrenewed(ms(300)).lock().await?;
+    let began = Instant::now();
+    let endless = held.while_held(std::future::pending::<()>());
+    let outcome = soon("the work is dropped at the loss", ms(300) + hand_over(), endless).await?;
+    expect_kind("work that outlived its lock", ErrorKind::Lost, outcome)?;
+    ensure!(began.elapsed() + ms(50) >= ms(250), "the work was dropped {:?} after the grant", began.elapsed());
+    Ok(())
+}

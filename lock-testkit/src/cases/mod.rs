@@ -1,0 +1,225 @@
+//! The one list of cases.
+//!
+//! An entry declares and registers: the id under which `CASES.md` tells the claim, the function, the forms in which the
+//! lock is met, and what else is needed. The functions are private to this module's files, so that one that is not
+//! listed is dead code. Every case that a backend's abilities admit is run; nobody picks.
+
+mod cancel;
+mod foreign;
+mod lease;
+mod mutex;
+mod naming;
+mod observe;
+mod process;
+mod reentrant;
+mod renewal;
+mod rwlock;
+mod semaphore;
+mod stale;
+mod waiting;
+
+use std::sync::Arc;
+
+use futures_util::future::LocalBoxFuture;
+use lock_core::Guarantee;
+
+use crate::abilities::Need;
+use crate::adapters::{ALL, FENCED, Form, ONCE, SIMPLE};
+use crate::context::Cx;
+use crate::failure::Verdict;
+
+pub(crate) use process::{hold_for_parent, order_from_parent};
+
+/// One claim, and how to try it.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    /// The id under which `CASES.md` tells the claim.
+    pub(crate) id: &'static str,
+    /// The claim as a function's name.
+    pub(crate) name: &'static str,
+    /// The forms in which the lock is met.
+    pub(crate) forms: &'static [Form],
+    /// What else is needed.
+    pub(crate) needs: &'static [Need],
+    /// The case itself.
+    pub(crate) run: fn(Arc<Cx>) -> LocalBoxFuture<'static, Verdict>,
+}
+
+macro_rules! cases {
+    ($($id:literal $file:ident::$name:ident $forms:ident [$($need:expr),*];)+) => {
+        /// Every case.
+        pub(crate) const CASES: &[Case] = &[$(Case {
+            id: $id,
+            name: stringify!($name),
+            forms: $forms,
+            needs: &[$($need),*],
+            run: |cx| Box::pin($file::$name(cx)),
+        }),+];
+    };
+}
+
+const INSPECT: Need = Need::Promise(Guarantee::Inspect);
+const FORCE: Need = Need::Promise(Guarantee::ForceRelease);
+const FENCING: Need = Need::Promise(Guarantee::Fencing);
+const FIFO: Need = Need::Promise(Guarantee::Fifo);
+const PUSH: Need = Need::Promise(Guarantee::Push);
+const LIMIT: Need = Need::Promise(Guarantee::LimitCheck);
+const SHARED_OWNER: Need = Need::Promise(Guarantee::SharedOwner);
+const FOREIGN: Need = Need::Promise(Guarantee::ForeignClients);
+
+cases! {
+    "C-M01" mutex::a_grant_is_visible_with_its_nonce_until_its_release ALL [INSPECT];
+    "C-M02" mutex::a_try_while_held_is_refused_and_leaves_nothing ALL [];
+    "C-M03" mutex::sixty_four_racers_get_exactly_one_grant ALL [];
+    "C-M04" mutex::owners_that_take_turns_never_overlap_nor_lose_a_count ALL [];
+    "C-M05" mutex::tasks_that_share_one_handle_release_only_their_own_grant ALL [];
+    "C-M06" mutex::nonces_are_unique_and_use_every_bit ONCE [];
+    "C-M07" mutex::a_release_hands_the_lock_to_the_waiter ALL [];
+    "C-M08" mutex::a_holder_that_tries_again_is_refused_rather_than_stuck ALL [];
+    "C-M09" mutex::a_dropped_guard_is_released_in_the_background ALL [];
+    "C-M10" mutex::freeing_a_grant_that_is_not_there_changes_nothing ALL [FORCE];
+    "C-M10b" mutex::a_release_of_what_the_server_lost_is_not_held SIMPLE [Need::Admin];
+    "C-M11" stale::a_late_release_does_not_free_the_next_holder ALL [];
+    "C-M11b" stale::a_release_at_the_edge_of_expiry_does_not_free_the_next_holder ALL [];
+    "C-M14" mutex::a_release_that_is_dropped_before_its_reply_still_frees ALL [];
+    "C-M15" mutex::locks_of_similar_names_are_independent SIMPLE [];
+    "C-M16" mutex::namespaces_are_independent_and_one_namespace_is_exclusive SIMPLE [];
+    "C-M17" process::the_lock_of_a_killed_process_is_free_after_its_ttl ALL [Need::Processes];
+    "C-M18" process::the_lock_of_a_process_that_ended_is_free_after_its_ttl ALL [Need::Processes];
+    "C-M19" mutex::a_forced_release_frees_the_lock_and_tells_its_holder ALL [FORCE];
+    "C-M24" stale::tokens_grow_with_every_grant FENCED [FENCING];
+    "C-M25" stale::a_gate_admits_every_holder_and_no_late_one FENCED [FENCING];
+
+    "C-RE01" reentrant::an_owner_enters_again_with_the_same_token ONCE [Need::Reentrant];
+    "C-RE01b" reentrant::one_owner_enters_from_two_clients ONCE [Need::Reentrant, SHARED_OWNER];
+    "C-RE02" reentrant::only_the_last_of_three_releases_frees ONCE [Need::Reentrant];
+    "C-RE03" reentrant::a_waiter_enters_only_after_the_last_release ONCE [Need::Reentrant];
+    "C-RE04" reentrant::another_owner_of_the_same_client_is_refused ONCE [Need::Reentrant];
+    "C-RE05" reentrant::a_nested_lock_never_shortens_the_outer_lease ONCE [Need::Reentrant];
+    "C-RE07" reentrant::depth_two_is_kept_alive_by_renewal ONCE [Need::Reentrant];
+    "C-RE08" reentrant::a_level_beyond_the_limit_is_refused ONCE [Need::Reentrant];
+    "C-RE09" reentrant::a_former_owner_s_release_does_not_touch_the_next_one ONCE [Need::Reentrant];
+    "C-RE10" reentrant::a_loss_is_told_on_every_level ONCE [Need::Reentrant];
+
+    "C-RW01" rwlock::two_readers_hold_together ONCE [Need::RwLock];
+    "C-RW02" rwlock::a_reader_keeps_writers_out_and_a_writer_readers ONCE [Need::RwLock];
+    "C-RW03" rwlock::a_writer_keeps_writers_out ONCE [Need::RwLock];
+    "C-RW04" rwlock::no_read_is_torn_and_no_write_is_lost ONCE [Need::RwLock];
+    "C-RW05" rwlock::a_reader_behind_a_waiting_writer_waits ONCE [Need::RwLock, FIFO];
+    "C-RW06" rwlock::a_stream_of_readers_does_not_starve_a_writer ONCE [Need::RwLock];
+    "C-RW07" rwlock::an_upgrade_is_refused_at_once ONCE [Need::RwLock];
+    "C-RW08" rwlock::a_downgrade_leaves_no_gap_for_a_waiting_writer ONCE [Need::RwLock];
+    "C-RW09" rwlock::a_downgraded_lock_keeps_its_grant_and_admits_readers ONCE [Need::RwLock];
+    "C-RW10" rwlock::a_short_reader_s_end_leaves_the_long_one_its_lease ONCE [Need::RwLock];
+    "C-RW11" rwlock::a_dead_reader_among_live_ones_delays_a_writer_by_its_ttl ONCE [Need::RwLock];
+    "C-RW12" rwlock::readers_behind_a_writer_enter_together ONCE [Need::RwLock];
+    "C-RW13" rwlock::readers_behind_a_writer_that_gave_up_proceed ONCE [Need::RwLock];
+    "C-RW14" rwlock::a_writer_s_token_is_above_every_earlier_one ONCE [Need::RwLock, FENCING];
+
+    "C-S01" semaphore::a_fourth_of_three_permits_is_refused ONCE [Need::Semaphore];
+    "C-S02" semaphore::no_more_than_three_of_twelve_owners_are_inside ONCE [Need::Semaphore];
+    "C-S03" semaphore::one_released_permit_admits_one_waiter ONCE [Need::Semaphore];
+    "C-S04" semaphore::a_grant_is_given_back_once ONCE [Need::Semaphore];
+    "C-S04b" semaphore::freeing_an_unknown_grant_frees_no_permit ONCE [Need::Semaphore, FORCE];
+    "C-S05" semaphore::a_thousand_refused_tries_leave_nothing ONCE [Need::Semaphore];
+    "C-S06" semaphore::permits_of_dead_holders_come_back ONCE [Need::Semaphore];
+    "C-S07" semaphore::a_part_that_is_given_back_is_exactly_that_part ONCE [Need::Semaphore];
+    "C-S08" semaphore::a_cancelled_waiter_leaks_no_permit ONCE [Need::Semaphore];
+    "C-S09" semaphore::an_expired_permit_does_not_keep_live_ones_from_being_freed ONCE [Need::Semaphore];
+    "C-S10" semaphore::clients_that_disagree_on_the_limit_are_told ONCE [Need::Semaphore, LIMIT];
+    "C-S12" semaphore::owners_that_ask_for_two_of_three_never_deadlock ONCE [Need::Semaphore];
+    "C-S13" semaphore::senseless_numbers_of_permits_are_refused ONCE [Need::Semaphore];
+    "C-S15" semaphore::what_is_shown_as_free_can_be_taken ONCE [Need::Semaphore, INSPECT];
+
+    "C-D03" lease::a_loss_is_told_exactly_once_and_a_release_never ALL [];
+    "C-D03b" lease::work_is_dropped_when_the_lock_is_lost ONCE [];
+    "C-D04" stale::a_renewal_after_the_end_does_not_take_the_lock_back ALL [];
+    "C-D06" lease::a_lost_lock_can_be_taken_again_through_the_same_handle ALL [];
+    "C-D07" stale::a_paused_holder_sees_the_end_at_its_first_look ALL [];
+    "C-D07b" lease::the_end_is_seen_without_any_background_task ONCE [];
+    "C-D08" lease::what_remains_is_never_more_than_the_server_keeps ALL [INSPECT];
+
+    "C-R01" renewal::a_renewed_lock_is_held_through_many_ttls ALL [];
+    "C-R03" renewal::five_hundred_guards_are_renewed_without_a_loss SIMPLE [];
+    "C-R05" renewal::a_release_that_races_a_renewal_frees SIMPLE [];
+    "C-R06" renewal::the_lock_of_a_client_that_is_gone_ends_with_its_lease ALL [];
+    "C-R06b" renewal::a_task_that_panics_gives_its_lock_back ALL [];
+    "C-R07" renewal::a_holder_learns_that_its_entry_is_gone SIMPLE [Need::Admin];
+    "C-R08" renewal::an_extension_by_hand_lengthens_and_never_shortens ALL [];
+    "C-R08b" renewal::an_extension_of_a_lease_that_is_over_is_refused ALL [];
+    "C-R09" renewal::a_longest_hold_ends_renewal ALL [];
+
+    "C-W01" waiting::a_wait_without_limit_ends_with_the_release ALL [];
+    "C-W01b" waiting::a_waiter_follows_an_expiry ALL [];
+    "C-W02" waiting::a_wait_of_zero_is_a_try ALL [];
+    "C-W03" waiting::the_longest_wait_does_not_overflow ALL [];
+    "C-W04" waiting::the_limit_of_a_wait_is_one_for_the_whole_call ALL [];
+    "C-W05" waiting::a_short_wait_ends_in_time ALL [];
+    "C-W06" waiting::a_waiter_that_gave_up_leaves_nothing_in_the_way ALL [];
+    "C-W07" waiting::waiters_are_served_in_the_order_of_their_coming ALL [FIFO];
+    "C-W08" cancel::an_acquisition_dropped_at_any_poll_leaves_nothing ALL [];
+    "C-W10" cancel::a_cancellation_at_the_instant_of_grant_leaves_a_guard_or_nothing ALL [];
+    "C-W12" waiting::a_waiter_that_cancels_does_not_change_the_order ALL [FIFO];
+    "C-W15" waiting::a_release_wakes_one_waiter_and_not_the_herd ALL [PUSH];
+    "C-W16" cancel::many_waits_of_one_client_need_no_task_each SIMPLE [];
+    "C-W18" waiting::a_wait_leaves_the_only_thread_to_other_tasks ALL [];
+    "C-W19" waiting::no_waiter_is_starved_by_the_others ALL [];
+
+    "C-N01" naming::odd_names_work_and_do_not_collide SIMPLE [];
+    "C-N02" naming::names_that_differ_only_in_case_are_two SIMPLE [];
+    "C-N03" naming::senseless_durations_are_refused_and_odd_ones_work ALL [];
+    "C-N04" naming::empty_and_overlong_names_are_refused_and_long_ones_work SIMPLE [];
+    "C-N05" naming::a_thousand_random_names_are_independent SIMPLE [];
+    "C-N06" naming::foreign_garbage_in_its_place_is_a_typed_error ONCE [Need::Admin];
+    "C-N08" naming::callers_that_name_locks_in_different_orders_never_deadlock ONCE [];
+    "C-N11" naming::kinds_of_one_name_do_not_collide ONCE [];
+
+    "C-O01" observe::inspection_shows_the_holder_and_the_queue ALL [INSPECT];
+    "C-O01b" observe::an_operator_frees_exactly_the_named_grant ALL [INSPECT, FORCE];
+    "C-O03" observe::an_error_names_lock_backend_and_phase ALL [];
+    "C-O05" observe::whether_a_lock_is_free_is_shown_as_it_is SIMPLE [INSPECT];
+    "C-L01" observe::a_thousand_locks_cost_as_many_tasks_as_one SIMPLE [];
+    "C-L02" observe::a_thousand_failed_tries_leave_the_servers_as_they_were ALL [Need::GroundTruth];
+    "C-L03" observe::a_client_that_is_closed_leaves_neither_entries_nor_tasks SIMPLE [];
+
+    "C-I01" foreign::a_foreign_holder_keeps_us_out ONCE [Need::Foreign, FOREIGN];
+    "C-I02" foreign::our_holder_keeps_foreign_clients_out ONCE [Need::Foreign, FOREIGN];
+    "C-I03" foreign::our_waiter_follows_a_foreign_release ONCE [Need::Foreign, FOREIGN];
+    "C-I04" foreign::our_queue_does_not_starve_a_foreign_client ONCE [Need::Foreign, FOREIGN];
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    const TOLD: &str = include_str!("../../CASES.md");
+
+    /// The ids that head a line of the section that begins with this heading.
+    fn ids_under(heading: &str) -> HashSet<&'static str> {
+        let section = TOLD.split_once(heading).unwrap().1;
+        let section = section.split("\n## ").next().unwrap();
+        section.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**")).map(|(id, _)| id).collect()
+    }
+
+    #[test]
+    fn every_id_is_given_once_and_its_claim_is_told() {
+        let listed: HashSet<_> = CASES.iter().map(|case| case.id).collect();
+        assert_eq!(listed.len(), CASES.len(), "an id is given twice");
+        let told = ids_under("\n## Claims");
+        let untold: Vec<_> = listed.difference(&told).collect();
+        let unlisted: Vec<_> = told.difference(&listed).collect();
+        assert!(untold.is_empty() && unlisted.is_empty(), "not in CASES.md: {untold:?}; only there: {unlisted:?}");
+        let absent = ids_under("\n## Not in this suite yet");
+        assert!(absent.is_disjoint(&listed), "listed as absent, but present");
+    }
+
+    #[test]
+    fn a_case_has_a_form_and_a_name_that_reads_as_a_sentence() {
+        for case in CASES {
+            assert!(!case.forms.is_empty(), "{} is never run", case.id);
+            assert!(case.name.split('_').count() >= 4, "{} is no sentence", case.name);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! C-O, C-L: what can be seen of a lock, and what locks cost.
+
+use std::sync::Arc;
+
+use lock_core::{ErrorKind, GrantId, LeaseOptions, Phase};
+
+use crate::context::{Cx, LOCK, is_complete, release};
+use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
+use crate::time::{eventually, hand_over, ms, promptly, soon, ttl};
+
+pub(super) async fn inspection_shows_the_holder_and_the_queue(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = cx.two().await?;
+    let held = a.lock().await?;
+    let waiter = {
+        let b = b.clone();
+        tokio::spawn(async move { b.lock().await })
+    };
+    cx.queued(&a, 1).await?;
+    let seen = a.inspect().await?;
+    let holder = seen.holders.iter().find(|holder| holder.grant == Some(held.grant_id()));
+    let holder = holder.or_fail("the holder is not shown")?;
+    let owner = holder.owner.as_ref().or_fail("the holder is shown without its owner")?;
+    ensure!(owner.pid() == std::process::id(), "the holder's process is shown as {}", owner.pid());
+    ensure!(!owner.host().is_empty(), "the holder's host is not shown");
+    ensure!(holder.held_for.is_some_and(|time| time <= promptly()), "held for {:?}", holder.held_for);
+    ensure!(holder.expires_in.is_some_and(|time| time <= ttl() + ms(2)), "expires in {:?}", holder.expires_in);
+    if let Some(token) = held.token() {
+        ensure!(holder.token == Some(token.as_u64()), "the token is shown as {:?}, it is {token}", holder.token);
+    }
+    if cx.abilities.promises(lock_core::Guarantee::Fifo) {
+        ensure!(seen.waiters.len() == 1, "{} waiters are shown, there is one", seen.waiters.len());
+        ensure!(seen.waiters[0].attempt != held.grant_id(), "the holder is shown as a waiter");
+    }
+    release(held).await?;
+    release(soon("the waiter is granted", hand_over(), waiter).await???).await
+}
+
+pub(super) async fn an_error_names_lock_backend_and_phase(cx: Arc<Cx>) -> Verdict {
+    let lock = cx.contender().await?;
+    let senseless = lock.clone().with_lease(LeaseOptions::with_ttl(ms(1)).without_renewal());
+    let error = expect_kind("a senseless TTL", ErrorKind::InvalidArgument, senseless.try_lock().await)?;
+    is_complete(&error, LOCK, &[Phase::Configure])?;
+    let held = lock.unrenewed(ms(300)).lock().await?;
+    soon("the lease ends", promptly(), held.lost()).await?;
+    let error = expect_kind("an extension too late", ErrorKind::Lost, held.extend(ttl()).await)?;
+    is_complete(&error, LOCK, &[Phase::Renew])?;
+    ensure!(error.loss().is_some(), "the error does not carry the reason of the loss: {error}");
+    let error = expect_kind("a release too late", ErrorKind::NotHeld, held.release().await)?;
+    is_complete(&error, LOCK, &[Phase::Release])?;
+    ensure!(error.is_definite(), "a refused release counts as unknown: {error}");
+    Ok(())
+}
+
+pub(super) async fn whether_a_lock_is_free_is_shown_as_it_is(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = cx.two().await?;
+    let is_free = async |expected: bool, when: &str| {
+        for who in [&a, &b] {
+            let seen = who.inspect().await?;
+            ensure!(seen.is_free() == expected, "{when}, the lock is shown as {seen:?}");
+        }
+        Ok::<_, Failure>(())
+    };
+    is_free(true, "before anybody had it").await?;
+    let held = a.lock().await?;
+    is_free(false, "while it is held").await?;
+    release(held).await?;
+    is_free(true, "after its release").await?;
+    if let Some(lock) = cx.client().await?.rwlock(LOCK).filter(|_| cx.form == crate::adapters::Form::Write) {
+        let read = lock.read().await?;
+        is_free(false, "while somebody reads").await?;
+        ensure!(b.inspect().await?.holders.iter().all(|holder| holder.shared), "a reader is shown as exclusive");
+        read.release().await?;
+    }
+    let held = b.clone().unrenewed(ms(300)).lock().await?;
+    soon("the lease ends", promptly(), held.lost()).await?;
+    let free = async || Ok(a.inspect().await?.is_free().then_some(()));
+    eventually("an expired lock is shown as free", hand_over(), free).await
+}
+
+pub(super) async fn a_thousand_locks_cost_as_many_tasks_as_one(cx: Arc<Cx>) -> Verdict {
+    let locks = cx.client().await?;
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let first = cx.form.handle(&locks, "cheap/first")?.with_ttl(ms(20_000)).lock().await?;
+    let one = alive();
+    let mut held = Vec::new();
+    for i in 0..1000 {
+        held.push(cx.form.handle(&locks, format!("cheap/{i}"))?.with_ttl(ms(20_000)).lock().await?);
+    }
+    // Two more are no task for each lock: a client may start one late, such as a subscription's.
+    let look = async || Ok((alive() <= one + 2).then_some(()));
+    let outcome = eventually("as many tasks are alive with 1,001 locks as with one", hand_over(), look).await;
+    outcome.map_err(|failure| failure.and(format_args!("{} instead of {one}", alive())))?;
+    ensure!(first.is_held() && held.iter().all(|held| held.is_held()), "a lock was lost meanwhile");
+    Ok(())
+}
+
+pub(super) async fn a_thousand_failed_tries_leave_the_servers_as_they_were(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = cx.two().await?;
+    let held = a.with_ttl(ms(20_000)).lock().await?;
+    let truth = cx.harness.ground_truth().or_fail("the case needs ground truth and did not say so")?;
+    let before = truth.residue(&cx.namespace).await?.len();
+    for i in 0..1000 {
+        ensure!(b.try_lock().await?.is_none(), "try {i} was granted although somebody holds the lock");
+    }
+    let after = truth.residue(&cx.namespace).await?;
+    ensure!(after.len() <= before, "{before} entries before 1,000 failed tries, afterwards {after:?}");
+    release(held).await?;
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn a_client_that_is_closed_leaves_neither_entries_nor_tasks(cx: Arc<Cx>) -> Verdict {
+    let keeps = cx.client().await?;
+    let held = cx.form.handle(&keeps, "kept")?.with_ttl(ms(10_000)).lock().await?;
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = alive();
+    {
+        let closes = cx.client().await?;
+        let mut guards = Vec::new();
+        for i in 0..20 {
+            guards.push(cx.form.handle(&closes, format!("closed/{i}"))?.with_ttl(ms(10_000)).lock().await?);
+        }
+        let blocked = cx.form.handle(&closes, "kept")?;
+        let waiting = std::pin::pin!(blocked.lock());
+        crate::time::stays_pending("a wait for a held lock", ms(50), waiting).await?;
+    }
+    let look = async || Ok((alive() <= before).then_some(()));
+    let outcome = eventually("the closed client's tasks end", promptly(), look).await;
+    outcome.map_err(|failure| failure.and(format_args!("{} are alive, {before} were before", alive())))?;
+    release(held).await?;
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn an_operator_frees_exactly_the_named_grant(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = cx.two().await?;
+    ensure!(!b.force_release(GrantId::random()?, "nobody holds it").await?, "a free lock was freed");
+    let held = a.lock().await?;
+    let seen = b.inspect().await?;
+    let shown = seen.holders.iter().find_map(|holder| holder.grant.filter(|grant| *grant == held.grant_id()));
+    let shown = shown.or_fail("the holder is not shown by its grant")?;
+    ensure!(b.force_release(shown, "the case asks").await?, "the grant that is shown cannot be freed");
+    cx.is_obtainable().await
+}

@@ -1,0 +1,149 @@
+//! C-R: how a lease is kept alive, and what ends it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::{join_all, try_join_all};
+use lock_core::{Error, ErrorKind, LeaseOptions, LossReason};
+
+use crate::adapters::Exclusive;
+use crate::context::{Cx, release};
+use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
+use crate::island::on_island;
+use crate::time::{hand_over, ms, pass, promptly, soon, ttl};
+
+pub(super) async fn a_renewed_lock_is_held_through_many_ttls(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = cx.two().await?;
+    let lease = ms(1000);
+    let held = a.with_ttl(lease).lock().await?;
+    let began = Instant::now();
+    while began.elapsed() < lease * 4 {
+        cx.is_refused(&b).await?;
+        ensure!(held.is_held(), "lost after {:?} although it is renewed", began.elapsed());
+        pass(ms(20)).await;
+    }
+    release(held).await
+}
+
+pub(super) async fn five_hundred_guards_are_renewed_without_a_loss(cx: Arc<Cx>) -> Verdict {
+    let locks = cx.client().await?;
+    let mut guards = Vec::new();
+    for i in 0..500 {
+        let lock = cx.form.handle(&locks, format!("many/{i}"))?.with_ttl(ttl());
+        guards.push(lock.try_lock().await?.or_fail("a fresh name is taken")?);
+    }
+    pass(ttl() * 5 / 2).await;
+    let lost = guards.iter().filter(|held| !held.is_held()).count();
+    ensure!(lost == 0, "{lost} of 500 guards were lost although they are renewed");
+    for outcome in join_all(guards.into_iter().map(release)).await {
+        outcome?;
+    }
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn a_release_that_races_a_renewal_frees(cx: Arc<Cx>) -> Verdict {
+    const LANES: u64 = 24;
+    const CYCLES: u64 = 60;
+    let (ours, theirs) = (cx.client().await?, cx.client().await?);
+    // Renewed so often that the keeper's next look falls into the hold; each lane drifts across that instant.
+    let lease = LeaseOptions::with_ttl(ttl()).renewed_every(ms(1));
+    let race = async |lane: u64| {
+        let name = format!("race/{lane}");
+        let (a, b) = (cx.form.handle(&ours, &*name)?.with_lease(lease), cx.form.handle(&theirs, &*name)?);
+        for cycle in 0..CYCLES {
+            let held = a.lock().await?;
+            pass(ms(16) + ms(1) * u32::try_from((lane + cycle) % 12)?).await;
+            release(held).await?;
+            let next = b.try_lock().await?;
+            let next = next.or_fail(&format!("cycle {cycle}: still taken although its release was confirmed"))?;
+            next.release().await?;
+        }
+        Ok::<_, Failure>(())
+    };
+    try_join_all((0..LANES).map(&race)).await?;
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn the_lock_of_a_client_that_is_gone_ends_with_its_lease(cx: Arc<Cx>) -> Verdict {
+    let next = cx.contender().await?;
+    {
+        let cx = cx.clone();
+        on_island(move || async move {
+            std::mem::forget(cx.contender().await?.lock().await?);
+            Ok(())
+        })
+        .await?;
+    }
+    let died = Instant::now();
+    // This waiter tries all the time, which must not keep the dead one's lease alive.
+    let held =
+        next.try_lock_for(ttl() + ms(1000)).await?.or_fail("still taken one second after the TTL of the dead")?;
+    ensure!(died.elapsed() >= ttl() / 2, "granted {:?} after the death, before the lease's end", died.elapsed());
+    release(held).await?;
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn a_task_that_panics_gives_its_lock_back(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = cx.two().await?;
+    let task = tokio::spawn(hold_and_panic(a));
+    ensure!(soon("the task panics", promptly(), task).await?.is_err(), "the task did not panic");
+    let next = b.try_lock_for(hand_over()).await?.or_fail("the lock of a task that panicked is still taken")?;
+    release(next).await
+}
+
+pub(super) async fn a_holder_learns_that_its_entry_is_gone(cx: Arc<Cx>) -> Verdict {
+    let (a, b, c) = cx.three().await?;
+    let held = a.lock().await?;
+    cx.delete_entry().await?;
+    let next = b.try_lock_for(hand_over()).await?.or_fail("taken although the entry was deleted")?;
+    let reason = soon("the next renewal finds it out", ttl() / 3 + hand_over(), held.lost()).await?;
+    ensure!(reason == LossReason::Taken, "lost because {reason:?}, but the entry is another's");
+    ensure!(!held.is_held(), "the former holder still believes in its lock");
+    // The other's entry is untouched by the renewal that failed and by the clean-up after it.
+    pass(ms(200)).await;
+    cx.is_refused(&c).await?;
+    release(next).await
+}
+
+pub(super) async fn an_extension_by_hand_lengthens_and_never_shortens(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = cx.two().await?;
+    let held = a.unrenewed(ms(1000)).lock().await?;
+    held.extend(ms(5000)).await?;
+    let extended = held.remaining();
+    // The margin: 1 % for the rates of two clocks, and what the calls themselves took.
+    ensure!(extended >= ms(4500), "{extended:?} remain after an extension to 5 s");
+    held.extend(ms(200)).await?;
+    ensure!(held.remaining() >= ms(3500), "an extension to 200 ms shortened the lease to {:?}", held.remaining());
+    pass(ms(1200)).await;
+    ensure!(held.is_held(), "the extended lease ended with the first one");
+    cx.is_refused(&b).await?;
+    release(held).await
+}
+
+pub(super) async fn an_extension_of_a_lease_that_is_over_is_refused(cx: Arc<Cx>) -> Verdict {
+    let lock = cx.contender().await?;
+    let held = lock.unrenewed(ms(300)).lock().await?;
+    soon("the lease ends", promptly(), held.lost()).await?;
+    expect_kind("extending a lease that is over", ErrorKind::Lost, held.extend(ttl()).await)?;
+    ensure!(!held.is_held(), "the extension revived the lease");
+    cx.is_obtainable().await
+}
+
+pub(super) async fn a_longest_hold_ends_renewal(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = cx.two().await?;
+    let longest = ms(1200);
+    let held = a.with_lease(LeaseOptions::with_ttl(ms(600)).held_at_most(longest)).lock().await?;
+    let (began, lost) = (Instant::now(), held.lost());
+    // Leaked: nobody will ever release it.
+    std::mem::forget(held);
+    soon("the hold ends at its longest", longest + hand_over(), lost).await?;
+    ensure!(began.elapsed() >= longest / 2, "lost {:?} after the grant, long before {longest:?}", began.elapsed());
+    let next = b.try_lock_for(ms(600) + hand_over()).await?.or_fail("the leaked lock never became free")?;
+    release(next).await
+}
+
+async fn hold_and_panic(lock: Exclusive) -> Result<(), Error> {
+    let _held = lock.lock().await?;
+    // What a panic does to its task, without the noise: the guard is dropped by unwinding.
+    std::panic::resume_unwind(Box::new("the case asks"))
+}

@@ -1,0 +1,163 @@
+//! What a case gets: fresh names, independent clients, ground truth.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lock_core::{Error, GrantId, Guarantee, Locks, Permit, Phase};
+use tokio::sync::OnceCell;
+
+use crate::abilities::Abilities;
+use crate::adapters::{Exclusive, Form, Held};
+use crate::failure::{Failure, OrFail, Verdict, ensure};
+use crate::harness::{Admin, Foreign, Harness};
+use crate::time::{eventually, hand_over, ms, pass, soon};
+
+/// The surroundings of one run of one case.
+pub(crate) struct Cx {
+    pub(crate) harness: Arc<dyn Harness>,
+    pub(crate) abilities: Abilities,
+    pub(crate) form: Form,
+    /// Fresh for this run: nothing else uses it.
+    pub(crate) namespace: String,
+    drain: OnceCell<std::sync::Mutex<Option<Permit>>>,
+}
+
+/// The lock that most cases are about; another one in every namespace.
+pub(crate) const LOCK: &str = "the/lock";
+
+impl Cx {
+    pub(crate) fn new(harness: Arc<dyn Harness>, abilities: Abilities, form: Form) -> Result<Arc<Self>, Error> {
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        // Random, because an existing deployment remembers earlier runs.
+        let random = GrantId::random()?.to_string();
+        let namespace = format!("testkit-{}-{}", &random[..12], RUNS.fetch_add(1, Ordering::Relaxed));
+        Ok(Arc::new(Self { harness, abilities, form, namespace, drain: OnceCell::new() }))
+    }
+
+    /// A new client of this case's namespace.
+    pub(crate) async fn client(&self) -> Result<Locks, Failure> {
+        Ok(soon("connecting a client", ms(15_000), self.harness.connect(&self.namespace)).await??)
+    }
+
+    /// The case's lock in its form, through a client of its own.
+    pub(crate) async fn contender(&self) -> Result<Exclusive, Failure> {
+        self.lock_of(&self.client().await?).await
+    }
+
+    /// The case's lock in its form, through this client.
+    pub(crate) async fn lock_of(&self, locks: &Locks) -> Result<Exclusive, Failure> {
+        self.drained().await?;
+        Ok(self.form.handle(locks, LOCK)?.with_ttl(crate::time::ttl()))
+    }
+
+    /// Two contenders in independent clients.
+    pub(crate) async fn two(&self) -> Result<(Exclusive, Exclusive), Failure> {
+        Ok((self.contender().await?, self.contender().await?))
+    }
+
+    /// Three contenders in independent clients.
+    pub(crate) async fn three(&self) -> Result<(Exclusive, Exclusive, Exclusive), Failure> {
+        Ok((self.contender().await?, self.contender().await?, self.contender().await?))
+    }
+
+    /// Takes the permits that are not the case's, once.
+    async fn drained(&self) -> Verdict {
+        if self.form != Form::Drained {
+            return Ok(());
+        }
+        let drain = async || -> Result<_, Failure> {
+            let others = self.client().await?.semaphore(LOCK, self.form.limit()).or_fail("no semaphore")?;
+            let permit = others.try_acquire_many(self.form.limit() - 1).await?;
+            Ok(std::sync::Mutex::new(Some(permit.or_fail("a fresh semaphore has no free permits")?)))
+        };
+        self.drain.get_or_try_init(drain).await?;
+        Ok(())
+    }
+
+    /// Gives the permits back that are not the case's.
+    async fn refill(&self) -> Verdict {
+        let permit = self.drain.get().and_then(|slot| slot.lock().ok()?.take());
+        if let Some(permit) = permit {
+            permit.release().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until this many requests are in the queue. Where the backend does not show them, lets the time pass that a
+    /// request may take to get in line.
+    pub(crate) async fn queued(&self, lock: &Exclusive, waiters: usize) -> Verdict {
+        if !(self.abilities.promises(Guarantee::Inspect) && self.abilities.promises(Guarantee::Fifo)) {
+            pass(ms(50)).await;
+            return Ok(());
+        }
+        let look = async || Ok((lock.inspect().await?.waiters.len() == waiters).then_some(()));
+        eventually(&format!("{waiters} waiters are in line"), hand_over(), look).await
+    }
+
+    /// Somebody else, in a client of its own, is granted the lock within the time in which a free lock finds a waiter,
+    /// and gives it back.
+    pub(crate) async fn is_obtainable(&self) -> Verdict {
+        let other = self.contender().await?;
+        let held = other.try_lock_for(hand_over()).await?.or_fail("the lock should be free, but was not granted")?;
+        held.release().await?;
+        Ok(())
+    }
+
+    /// Nobody else can have the lock: one try of this contender is refused.
+    pub(crate) async fn is_refused(&self, other: &Exclusive) -> Verdict {
+        let refused = soon("a try", crate::time::promptly(), other.try_lock()).await??;
+        ensure!(refused.is_none(), "the lock was granted although somebody holds it: {refused:?}");
+        Ok(())
+    }
+
+    /// The servers have nothing left of this case (G5), where the harness can tell.
+    pub(crate) async fn nothing_is_left(&self) -> Verdict {
+        self.refill().await?;
+        self.residue_within(hand_over()).await
+    }
+
+    /// The servers have nothing left of this case after this time at the latest.
+    pub(crate) async fn residue_within(&self, within: std::time::Duration) -> Verdict {
+        let Some(truth) = self.harness.ground_truth() else { return Ok(()) };
+        let last = std::sync::Mutex::new(Vec::new());
+        let look = async || {
+            let residue = truth.residue(&self.namespace).await?;
+            let clean = residue.is_empty();
+            if let Ok(mut last) = last.lock() {
+                *last = residue;
+            }
+            Ok(clean.then_some(()))
+        };
+        let outcome = eventually("the servers have nothing left", within, look).await;
+        let last = last.into_inner().unwrap_or_default();
+        outcome.map_err(|failure| failure.and(format_args!("left: {last:?}")))
+    }
+
+    pub(crate) fn admin(&self) -> Result<&dyn Admin, Failure> {
+        self.harness.admin().or_fail("the case needs an admin and did not say so")
+    }
+
+    pub(crate) fn foreign(&self) -> Result<&dyn Foreign, Failure> {
+        self.harness.foreign().or_fail("the case needs a foreign client and did not say so")
+    }
+
+    /// An admin deletes the entry of the case's lock.
+    pub(crate) async fn delete_entry(&self) -> Verdict {
+        Ok(self.admin()?.delete_entry(&self.namespace, &LOCK.into()).await?)
+    }
+}
+
+/// An error that is about a lock carries its name and backend, and the phase in which it occurred.
+pub(crate) fn is_complete(error: &Error, name: &str, phases: &[Phase]) -> Verdict {
+    ensure!(error.name() == Some(name), "the error names the lock {:?}, not {name:?}: {error}", error.name());
+    ensure!(error.backend().is_some(), "the error does not name the backend: {error}");
+    ensure!(phases.contains(&error.phase()), "the error's phase is {}, not one of {phases:?}: {error}", error.phase());
+    Ok(())
+}
+
+/// Gives back what is still held, and says so if it was not.
+pub(crate) async fn release(held: Held) -> Verdict {
+    ensure!(held.is_held(), "the lock is not held any more before its release: {held:?}");
+    held.release().await?;
+    Ok(())
+}

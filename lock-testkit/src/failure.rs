@@ -1,0 +1,102 @@
+//! Why a case rejects a backend.
+
+use std::fmt;
+use std::panic::Location;
+
+use crate::harness::Broken;
+
+/// Why a case rejects a backend: one sentence, and where in the suite it was decided.
+pub struct Failure {
+    what: String,
+    at: &'static Location<'static>,
+}
+
+/// What a case says of a backend.
+pub(crate) type Verdict = Result<(), Failure>;
+
+impl Failure {
+    /// A failure, decided where this is called.
+    #[must_use]
+    #[track_caller]
+    pub fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), at: Location::caller() }
+    }
+
+    /// The same failure, with more said about it.
+    pub(crate) fn and(mut self, more: impl fmt::Display) -> Self {
+        self.what.push_str(&format!("; {more}"));
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (at {}:{})", self.what, self.at.file(), self.at.line())
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// An error that a case did not expect, with its chain of causes.
+impl<E: std::error::Error> From<E> for Failure {
+    #[track_caller]
+    fn from(error: E) -> Self {
+        let mut what = format!("unexpected error: {error}");
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            what.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        Self::new(what)
+    }
+}
+
+impl From<Broken> for Failure {
+    #[track_caller]
+    fn from(broken: Broken) -> Self {
+        Self::new(format!("the harness could not do its part: {broken}"))
+    }
+}
+
+/// Fails the case with this message unless the claim holds.
+macro_rules! ensure {
+    ($claim:expr, $($message:tt)+) => {
+        if !$claim {
+            return Err($crate::failure::Failure::new(format!($($message)+)));
+        }
+    };
+}
+pub(crate) use ensure;
+
+/// The value, or a failure with this message.
+pub(crate) trait OrFail<T> {
+    fn or_fail(self, what: &str) -> Result<T, Failure>;
+}
+
+impl<T> OrFail<T> for Option<T> {
+    #[track_caller]
+    fn or_fail(self, what: &str) -> Result<T, Failure> {
+        match self {
+            Some(value) => Ok(value),
+            None => Err(Failure::new(what)),
+        }
+    }
+}
+
+/// What an error must be like: of this kind.
+#[track_caller]
+pub(crate) fn expect_kind<T: fmt::Debug>(
+    what: &str,
+    kind: lock_core::ErrorKind,
+    result: Result<T, lock_core::Error>,
+) -> Result<lock_core::Error, Failure> {
+    match result {
+        Err(error) if error.kind() == kind => Ok(error),
+        Err(error) => Err(Failure::new(format!("{what}: expected the error kind {kind:?}, got: {error}"))),
+        Ok(value) => Err(Failure::new(format!("{what}: expected the error kind {kind:?}, got success: {value:?}"))),
+    }
+}

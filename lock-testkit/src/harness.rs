@@ -1,0 +1,167 @@
+//! What a backend's author writes: a [`Harness`], and nothing else.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{Error, LockName, Locks};
+
+/// A backend under test: how to start what it needs, and how to make clients of it.
+///
+/// Only [`name`](Harness::name), [`start`](Harness::start) and [`connect`](Harness::connect) are required. Everything
+/// else lets more cases run; a case that needs what is not there is shown as ignored, with the reason. What the backend
+/// *promises* is not declared here: it is read from its [`Guarantees`](lock_core::Guarantees) and from the kinds that
+/// its [`Locks`] offer.
+///
+/// Each case runs in a tokio runtime of its own, which is gone afterwards; the harness itself lives in another one,
+/// which stays. So a harness opens the connections that it needs for ground truth per call.
+#[async_trait]
+pub trait Harness: Send + Sync + 'static {
+    /// What the trials are called, such as `"redis"`.
+    fn name(&self) -> &'static str;
+
+    /// Starts or finds the servers.
+    ///
+    /// # Errors
+    /// [`Missing`], with the reason that is shown with every ignored trial (or, with `LOCK_TESTKIT_REQUIRE=1`, fails
+    /// the run).
+    async fn start() -> Result<Self, Missing>
+    where
+        Self: Sized;
+
+    /// A **new, independent** client: its own connection and its own background work. Clients of one namespace share
+    /// locks, clients of two do not.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    async fn connect(&self, namespace: &str) -> Result<Locks, Error>;
+
+    /// How another process reaches the same servers, for the cases that kill a holder; `None` if it cannot (a backend
+    /// that lives in one process).
+    fn endpoint(&self) -> Option<String> {
+        None
+    }
+
+    /// The same harness in another process, from the [`endpoint`](Harness::endpoint) of the first one. It owns no
+    /// servers.
+    ///
+    /// # Errors
+    /// [`Missing`] if the servers cannot be reached.
+    async fn attach(endpoint: &str) -> Result<Self, Missing>
+    where
+        Self: Sized,
+    {
+        Err(Missing::new(format!("this harness cannot attach to {endpoint}")))
+    }
+
+    /// What the servers really have, beside what the backend says.
+    fn ground_truth(&self) -> Option<&dyn GroundTruth> {
+        None
+    }
+
+    /// What an operator can do to a lock behind the backend's back.
+    fn admin(&self) -> Option<&dyn Admin> {
+        None
+    }
+
+    /// A client of another library that shares keys with this backend.
+    fn foreign(&self) -> Option<&dyn Foreign> {
+        None
+    }
+
+    /// Cases that this backend does not pass, each with the reason: `("C-W07", "the queue is not ordered")`.
+    ///
+    /// For what [`Guarantees`](lock_core::Guarantees) cannot say. Each line is a departure to be justified.
+    fn exclusions(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+}
+
+/// The servers' own state, read on a connection of the harness.
+#[async_trait]
+pub trait GroundTruth: Send + Sync {
+    /// Every entry that the servers have under this namespace (holders, queues, subscriptions), one readable text for
+    /// each. What a backend keeps on purpose (a compact fence counter) is left out.
+    ///
+    /// # Errors
+    /// What the server or the connection reports.
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken>;
+}
+
+/// An operator with a command line.
+#[async_trait]
+pub trait Admin: Send + Sync {
+    /// Deletes the entry of this lock, whatever its kind and whoever holds it; its queue may stay.
+    ///
+    /// # Errors
+    /// What the server or the connection reports.
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken>;
+
+    /// Puts something that no backend would write at the place where the mutex of this name has its entry (a value of
+    /// the wrong type); [`delete_entry`](Admin::delete_entry) removes it again. `false` if there is no such thing here.
+    ///
+    /// # Errors
+    /// What the server or the connection reports.
+    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, Broken>;
+}
+
+/// A client of another library, which uses a raw key in that library's own way.
+#[async_trait]
+pub trait Foreign: Send + Sync {
+    /// One try for the key; whether it was taken.
+    ///
+    /// # Errors
+    /// What the server or the connection reports.
+    async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, Broken>;
+
+    /// Gives the key back, if this client still has it; whether it had.
+    ///
+    /// # Errors
+    /// What the server or the connection reports.
+    async fn release(&self, key: &str) -> Result<bool, Broken>;
+}
+
+/// Why there is no server to test against.
+#[derive(Debug, Clone)]
+pub struct Missing(String);
+
+impl Missing {
+    /// The reason, as it is shown with the ignored trials; name what to install.
+    #[must_use]
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// Whatever keeps a harness from doing its part; any error becomes one through `?`. A case that meets it fails: missing
+/// ground truth is no green.
+#[derive(Debug)]
+pub struct Broken(String);
+
+impl Broken {
+    /// The harness could not do its part, for this reason.
+    #[must_use]
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<E: std::error::Error> From<E> for Broken {
+    fn from(error: E) -> Self {
+        Self::new(error.to_string())
+    }
+}

@@ -1,0 +1,237 @@
+//! As much of Redis' protocol (RESP 2) as ground truth, readiness and specimens need.
+//!
+//! Wire format: <https://redis.io/docs/latest/develop/reference/protocol-spec/>.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+use crate::harness::Broken;
+
+/// How long one command may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Value {
+    /// No value.
+    Nil,
+    /// A status such as `OK`.
+    Status(String),
+    /// A number.
+    Int(i64),
+    /// A string of bytes.
+    Bulk(Vec<u8>),
+    /// Several replies.
+    Array(Vec<Value>),
+    /// The server refused the command.
+    Error(String),
+}
+
+impl Value {
+    /// The number, if it is one.
+    #[must_use]
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Self::Int(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The text of a status or a string, if it is one.
+    #[must_use]
+    pub fn as_text(&self) -> Option<String> {
+        match self {
+            Self::Status(text) => Some(text.clone()),
+            Self::Bulk(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+            _ => None,
+        }
+    }
+
+    /// The parts of an array; none for everything else.
+    #[must_use]
+    pub fn into_parts(self) -> Vec<Self> {
+        match self {
+            Self::Array(parts) => parts,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether this is the status `OK`.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        matches!(self, Self::Status(text) if text == "OK")
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nil => f.write_str("nil"),
+            Self::Status(text) | Self::Error(text) => f.write_str(text),
+            Self::Int(value) => value.fmt(f),
+            Self::Bulk(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
+            Self::Array(parts) => f.debug_list().entries(parts).finish(),
+        }
+    }
+}
+
+/// A client with one connection, made at the first command and again after every failure. Commands run one at a time.
+///
+/// A command whose future is dropped closes the connection: its reply could not be told from the next one's.
+#[derive(Debug)]
+pub struct Resp {
+    address: String,
+    stream: Mutex<Option<BufReader<TcpStream>>>,
+}
+
+impl Resp {
+    /// A client of the server at `host:port`. No traffic yet.
+    #[must_use]
+    pub fn new(address: impl Into<String>) -> Self {
+        Self { address: address.into(), stream: Mutex::new(None) }
+    }
+
+    /// A client of the server that a `redis://host:port/` URL names. User, password and database are not supported:
+    /// test servers have none.
+    ///
+    /// # Errors
+    /// If the URL has another form.
+    pub fn from_url(url: &str) -> Result<Self, Broken> {
+        let wrong = || Broken::new("the server's URL should read redis://host:port/");
+        let rest = url.strip_prefix("redis://").ok_or_else(wrong)?;
+        let address = rest.split('/').next().unwrap_or_default();
+        if address.is_empty() || address.contains('@') {
+            return Err(wrong());
+        }
+        let address = if address.contains(':') { address.to_owned() } else { format!("{address}:6379") };
+        Ok(Self::new(address))
+    }
+
+    /// A client of the same server with a connection of its own, for a transaction.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self::new(self.address.clone())
+    }
+
+    /// One command, each part of it as it goes over the wire; an error reply is an error.
+    ///
+    /// # Errors
+    /// If the server refuses the command, cannot be reached, or does not answer within five seconds.
+    ///
+    /// # Cancel safety
+    /// The command may be carried out although the future was dropped.
+    pub async fn command<P: AsRef<[u8]>>(&self, parts: &[P]) -> Result<Value, Broken> {
+        match self.raw(parts).await? {
+            Value::Error(text) => Err(Broken::new(text)),
+            value => Ok(value),
+        }
+    }
+
+    async fn raw<P: AsRef<[u8]>>(&self, parts: &[P]) -> Result<Value, Broken> {
+        let mut slot = self.stream.lock().await;
+        let exchange = async {
+            // Out of its slot while in use, so that a dropped future leaves no half-read stream behind.
+            let mut stream = match slot.take() {
+                Some(stream) => stream,
+                None => BufReader::new(connect(&self.address).await?),
+            };
+            stream.get_mut().write_all(&encode(parts)).await?;
+            let value = read(&mut stream).await?;
+            *slot = Some(stream);
+            Ok::<_, io::Error>(value)
+        };
+        match tokio::time::timeout(PATIENCE, exchange).await {
+            Ok(outcome) => Ok(outcome?),
+            Err(_) => Err(Broken::new(format!("{} gave no answer within {PATIENCE:?}", self.address))),
+        }
+    }
+}
+
+async fn connect(address: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn encode<P: AsRef<[u8]>>(parts: &[P]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", parts.len()).into_bytes();
+    for part in parts {
+        let part = part.as_ref();
+        bytes.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
+        bytes.extend_from_slice(part);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+type Reading<'a> = Pin<Box<dyn Future<Output = io::Result<Value>> + Send + 'a>>;
+
+fn read(stream: &mut BufReader<TcpStream>) -> Reading<'_> {
+    Box::pin(async move {
+        let mut line = String::new();
+        if stream.read_line(&mut line).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let line = line.trim_end();
+        let (kind, rest) = line.split_at_checked(1).ok_or_else(|| garbled(line))?;
+        match kind {
+            "+" => Ok(Value::Status(rest.to_owned())),
+            "-" => Ok(Value::Error(rest.to_owned())),
+            ":" => Ok(Value::Int(number(rest)?)),
+            "$" => match usize::try_from(number(rest)?) {
+                Ok(length) => {
+                    let mut bytes = vec![0; length + 2];
+                    stream.read_exact(&mut bytes).await?;
+                    bytes.truncate(length);
+                    Ok(Value::Bulk(bytes))
+                }
+                Err(_) => Ok(Value::Nil),
+            },
+            "*" => match usize::try_from(number(rest)?) {
+                Ok(length) => {
+                    let mut parts = Vec::with_capacity(length.min(1024));
+                    for _ in 0..length {
+                        parts.push(read(stream).await?);
+                    }
+                    Ok(Value::Array(parts))
+                }
+                Err(_) => Ok(Value::Nil),
+            },
+            _ => Err(garbled(line)),
+        }
+    })
+}
+
+fn number(text: &str) -> io::Result<i64> {
+    text.parse().map_err(|_| garbled(text))
+}
+
+fn garbled(line: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("no RESP reply: {line:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_an_array_of_strings() {
+        assert_eq!(encode(&["GET", "ü"]), "*2\r\n$3\r\nGET\r\n$2\r\nü\r\n".as_bytes());
+    }
+
+    #[test]
+    fn only_plain_urls_are_taken() {
+        assert_eq!(Resp::from_url("redis://127.0.0.1:7000/").unwrap().address, "127.0.0.1:7000");
+        assert_eq!(Resp::from_url("redis://localhost").unwrap().address, "localhost:6379");
+        assert!(Resp::from_url("redis://:secret@host/").is_err());
+        assert!(Resp::from_url("http://host/").is_err());
+    }
+}

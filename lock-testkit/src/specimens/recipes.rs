@@ -1,0 +1,240 @@
+//! The recipes, step by step. A step that is not overridden is the sound one.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+
+use super::Recipe;
+use super::backend::At;
+use crate::harness::Broken;
+use crate::servers::resp::Value;
+use crate::time::{ms, pass};
+
+/// Deletes the key if it holds this nonce.
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+/// Extends the key if it holds this nonce.
+const COMPARE_AND_EXTEND: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
+
+/// The steps in which recipes differ. The defaults are the [`Recipe::Reference`].
+#[async_trait]
+pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
+    /// One try; whether it has the lock.
+    async fn take(&self, at: &At<'_>) -> Result<bool, Broken> {
+        let set = at.redis.command(&["SET", &at.key, &at.nonce(), "NX", "PX", &milliseconds(at.attempt.ttl)]).await?;
+        Ok(set.is_ok())
+    }
+
+    /// The release; whether there was something to release.
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+        is_one(at.redis.command(&["EVAL", COMPARE_AND_DELETE, "1", &at.key, &at.nonce()]).await?)
+    }
+
+    /// The renewal; whether the lock is still there.
+    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
+        is_one(at.redis.command(&["EVAL", COMPARE_AND_EXTEND, "1", &at.key, &at.nonce(), &milliseconds(ttl)]).await?)
+    }
+
+    /// What is done about an acquisition that was given up.
+    async fn abandon(&self, at: &At<'_>) -> Result<(), Broken> {
+        self.give_back(at).await.map(drop)
+    }
+}
+
+impl Recipe {
+    /// A short name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reference => "the sound reference",
+            Self::Incr => "INCR as a lock",
+            Self::SetnxThenExpire => "SETNX, then EXPIRE",
+            Self::GetSetTimestamp => "SETNX with GETSET of a client's timestamp",
+            Self::PlainDelete => "SET NX PX with a plain DEL",
+            Self::GetThenDelete => "GET, compare, then DEL",
+            Self::WatchWithoutLook => "WATCH and MULTI without the look",
+        }
+    }
+
+    /// The recipe's steps, on a machine whose wall clock is this far ahead.
+    pub(super) fn steps(self, ahead: Duration) -> Box<dyn Steps> {
+        match self {
+            Self::Reference => Box::new(Reference),
+            Self::Incr => Box::new(Incr),
+            Self::SetnxThenExpire => Box::new(SetnxThenExpire),
+            Self::GetSetTimestamp => Box::new(GetSetTimestamp { ahead }),
+            Self::PlainDelete => Box::new(PlainDelete),
+            Self::GetThenDelete => Box::new(GetThenDelete),
+            Self::WatchWithoutLook => Box::new(WatchWithoutLook),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Reference;
+
+impl Steps for Reference {}
+
+#[derive(Debug)]
+struct Incr;
+
+#[async_trait]
+impl Steps for Incr {
+    async fn take(&self, at: &At<'_>) -> Result<bool, Broken> {
+        let count = at.redis.command(&["INCR", &at.key]).await?;
+        // By everybody: the flaw.
+        at.redis.command(&["PEXPIRE", &at.key, &milliseconds(at.attempt.ttl)]).await?;
+        is_one(count)
+    }
+
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+        is_one(at.redis.command(&["DEL", &at.key]).await?)
+    }
+
+    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
+        is_one(at.redis.command(&["PEXPIRE", &at.key, &milliseconds(ttl)]).await?)
+    }
+
+    async fn abandon(&self, _at: &At<'_>) -> Result<(), Broken> {
+        Ok(()) // a counter does not tell whose count it holds
+    }
+}
+
+#[derive(Debug)]
+struct SetnxThenExpire;
+
+#[async_trait]
+impl Steps for SetnxThenExpire {
+    async fn take(&self, at: &At<'_>) -> Result<bool, Broken> {
+        let won = is_one(at.redis.command(&["SETNX", &at.key, &at.nonce()]).await?)?;
+        if won {
+            // A second request: the flaw. Whatever a busy machine does between the two, made visible as one await.
+            tokio::task::yield_now().await;
+            at.redis.command(&["PEXPIRE", &at.key, &milliseconds(at.attempt.ttl)]).await?;
+        }
+        Ok(won)
+    }
+
+    async fn abandon(&self, _at: &At<'_>) -> Result<(), Broken> {
+        Ok(()) // the recipe knows no step for it: the expiry is meant to do that
+    }
+}
+
+#[derive(Debug)]
+struct GetSetTimestamp {
+    ahead: Duration,
+}
+
+impl GetSetTimestamp {
+    /// What this machine's wall clock says, in milliseconds.
+    fn now(&self) -> Result<u64, Broken> {
+        Ok(u64::try_from((SystemTime::now().duration_since(UNIX_EPOCH)? + self.ahead).as_millis())?)
+    }
+
+    /// The timestamp at which a lease that begins now ends; remembered with the attempt.
+    fn end(&self, at: &At<'_>, ttl: Duration) -> Result<String, Broken> {
+        let end = self.now()? + u64::try_from(ttl.as_millis())?;
+        at.attempt.set_note(end);
+        Ok(end.to_string())
+    }
+}
+
+#[async_trait]
+impl Steps for GetSetTimestamp {
+    async fn take(&self, at: &At<'_>) -> Result<bool, Broken> {
+        let mine = self.end(at, at.attempt.ttl)?;
+        if is_one(at.redis.command(&["SETNX", &at.key, &mine]).await?)? {
+            return Ok(true);
+        }
+        let Some(theirs) = at.redis.command(&["GET", &at.key]).await?.as_text() else { return Ok(false) };
+        // Another machine's timestamp against this machine's clock: the flaw.
+        if theirs.parse::<u64>()? > self.now()? {
+            return Ok(false);
+        }
+        let before = at.redis.command(&["GETSET", &at.key, &mine]).await?;
+        Ok(before.as_text() == Some(theirs))
+    }
+
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+        if at.attempt.note() <= self.now()? {
+            return Ok(false); // expired: it may be another's by now
+        }
+        is_one(at.redis.command(&["DEL", &at.key]).await?)
+    }
+
+    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
+        let end = self.end(at, ttl)?;
+        Ok(at.redis.command(&["SET", &at.key, &end, "XX"]).await?.is_ok())
+    }
+
+    async fn abandon(&self, _at: &At<'_>) -> Result<(), Broken> {
+        Ok(()) // a timestamp does not tell whose it is
+    }
+}
+
+#[derive(Debug)]
+struct PlainDelete;
+
+#[async_trait]
+impl Steps for PlainDelete {
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+        is_one(at.redis.command(&["DEL", &at.key]).await?)
+    }
+
+    async fn abandon(&self, at: &At<'_>) -> Result<(), Broken> {
+        Reference.abandon(at).await
+    }
+}
+
+#[derive(Debug)]
+struct GetThenDelete;
+
+#[async_trait]
+impl Steps for GetThenDelete {
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+        let present = at.redis.command(&["GET", &at.key]).await?;
+        if present.as_text() != Some(at.nonce()) {
+            return Ok(false);
+        }
+        // The pause that a garbage collection or a busy machine makes between two steps, made visible.
+        pass(ms(150)).await;
+        is_one(at.redis.command(&["DEL", &at.key]).await?)
+    }
+
+    async fn abandon(&self, at: &At<'_>) -> Result<(), Broken> {
+        Reference.abandon(at).await
+    }
+}
+
+#[derive(Debug)]
+struct WatchWithoutLook;
+
+#[async_trait]
+impl Steps for WatchWithoutLook {
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+        // A transaction needs a connection to itself.
+        let redis = at.redis.another();
+        redis.command(&["WATCH", &at.key]).await?;
+        // Here the value should be read and compared, and the release be left if it is another's: the flaw.
+        redis.command(&["MULTI"]).await?;
+        redis.command(&["DEL", &at.key]).await?;
+        Ok(redis.command(&["EXEC"]).await?.into_parts() == [Value::Int(1)])
+    }
+
+    async fn abandon(&self, at: &At<'_>) -> Result<(), Broken> {
+        Reference.abandon(at).await
+    }
+}
+
+fn is_one(reply: Value) -> Result<bool, Broken> {
+    match reply {
+        Value::Int(count) => Ok(count == 1),
+        other => Err(Broken::new(format!("expected a number, got {other}"))),
+    }
+}
+
+fn milliseconds(time: Duration) -> String {
+    time.as_millis().to_string()
+}
