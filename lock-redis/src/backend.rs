@@ -1,7 +1,7 @@
 //! The backend: what every kind of lock shares, and the tasks of one client.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) channels: String,
     pub(crate) client: String,
     pub(crate) op_timeout: Duration,
-    card: Mutex<Option<(GrantId, Arc<str>)>>,
+    card: RwLock<Option<(GrantId, Arc<str>)>>,
 }
 
 type Notify = Arc<Mutex<Option<mpsc::UnboundedSender<(GrantId, LossReason)>>>>;
@@ -73,7 +73,7 @@ impl RedisBackend {
             channels,
             client,
             op_timeout,
-            card: Mutex::default(),
+            card: RwLock::default(),
         });
         tokio::spawn(poke_for_ever(shared.clone()));
         Ok(Self { shared })
@@ -95,8 +95,7 @@ impl Shared {
 
     /// Who holds a lock, as it is written beside the nonce. The last one is remembered: most often it is the client's own.
     pub(crate) fn card(&self, owner: &Owner) -> Result<Arc<str>, Error> {
-        let mut last = self.card.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((id, card)) = &*last
+        if let Some((id, card)) = &*self.card.read().unwrap_or_else(PoisonError::into_inner)
             && *id == owner.id()
         {
             return Ok(card.clone());
@@ -104,7 +103,7 @@ impl Shared {
         let card: Arc<str> = serde_json::to_string(owner)
             .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))?
             .into();
-        *last = Some((owner.id(), card.clone()));
+        *self.card.write().unwrap_or_else(PoisonError::into_inner) = Some((owner.id(), card.clone()));
         Ok(card)
     }
 
@@ -233,6 +232,8 @@ impl Shared {
             let token = fields.token()?;
             let claim = fields.milliseconds()?;
             self.waiters.granted(next, token, claim, Some(reply.sent_at));
+            // The new holder is a task of this process: it goes first.
+            tokio::task::yield_now().await;
         }
         Ok(Released::Done)
     }

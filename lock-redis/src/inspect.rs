@@ -84,7 +84,9 @@ fn ours(held: &[u8], now: i64) -> Option<Holder> {
 fn waiter(member: &str, ticket: &str, cards: &HashMap<&str, &str>, now: i64) -> Option<Waiter> {
     let (nonce, _client) = member.split_once(':')?;
     let mut waiter = Waiter::new(nonce.parse().ok()?);
-    waiter.owner = cards.get(nonce).and_then(|card| serde_json::from_str(card.split_once(':')?.1).ok());
+    waiter.owner = cards
+        .get(nonce)
+        .and_then(|card| serde_json::from_str(card.trim_start_matches(|c: char| c.is_ascii_digit())).ok());
     waiter.waiting_for = since(ticket, now);
     Some(waiter)
 }

@@ -18,7 +18,8 @@ use lock_core::LockName;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) lock: String,
-    side: String,
+    /// What the side keys begin with, if that is not the lock's key.
+    side: Option<String>,
     /// Whether foreign clients use the lock's key too.
     pub(crate) shared: bool,
 }
@@ -27,10 +28,10 @@ impl Keys {
     pub(crate) fn of(prefix: &str, name: &LockName) -> Self {
         if name.is_at_key() {
             let side = format!("{prefix}:key:{{{}}}:{}", hash_tag(name.as_str()), escaped(name.as_str()));
-            return Self { lock: name.as_str().to_owned(), side, shared: true };
+            return Self { lock: name.as_str().to_owned(), side: Some(side), shared: true };
         }
-        let lock = format!("{prefix}:mutex:{{{}}}", escaped(name.as_str()));
-        Self { side: lock.clone(), lock, shared: false }
+        let lock = [prefix, ":mutex:{", &escaped(name.as_str()), "}"].concat();
+        Self { lock, side: None, shared: false }
     }
 
     /// Lock, queue, waiters, fence, forced: the order of every script.
@@ -54,7 +55,7 @@ impl Keys {
     }
 
     fn side(&self, ending: &str) -> Cow<'_, str> {
-        Cow::Owned([&*self.side, ending].concat())
+        Cow::Owned([self.side.as_deref().unwrap_or(&self.lock), ending].concat())
     }
 }
 

@@ -19,6 +19,10 @@ use crate::script;
 /// How long to pause before asking again after an answer that says that the server cannot serve now.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
+/// How long a lock that is handed over is kept for a waiter that has not claimed it: what a waiter that died a moment ago
+/// costs the next one.
+const CLAIM: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// The answer to an acquisition.
 enum Answer {
     Granted(Grant),
@@ -134,6 +138,7 @@ async fn take(shared: &Shared, keys: &Keys, attempt: &Attempt) -> Result<Taken, 
 async fn ask(shared: &Shared, keys: &Keys, attempt: &Attempt, waiting: Option<&Waiting>) -> Result<Answer, Error> {
     let nonce = attempt.id.to_string();
     let ttl = milliseconds(attempt.ttl);
+    let claim = milliseconds(attempt.ttl.min(CLAIM));
     let card = shared.card(&attempt.owner)?;
     let stays: &[u8] = if waiting.is_some() { b"1" } else { b"" };
     let ticket = waiting.and_then(Waiting::ticket).map(|ticket| ticket.to_string()).unwrap_or_default();
@@ -147,6 +152,7 @@ async fn ask(shared: &Shared, keys: &Keys, attempt: &Attempt, waiting: Option<&W
         ticket.as_bytes(),
         shared.channels.as_bytes(),
         foreign,
+        claim.as_bytes(),
     ];
     let reply = shared.run(&script::ACQUIRE, &keys.all(), &args, attempt, Phase::Acquire).await?;
     let mut fields = shared.fields(reply.value, &nonce, Phase::Acquire)?;

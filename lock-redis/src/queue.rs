@@ -10,6 +10,7 @@
 //! until the server has confirmed it, which one more acquisition under the same nonce asks for.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ const ASKED: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     lines: Mutex<Lines>,
+    /// Whether any lock is waited for or counts as busy; most clients most of the time have none.
+    any: AtomicBool,
     /// Wakes the poker when something is due earlier than it thinks.
     pub(crate) wake: Notify,
 }
@@ -118,8 +121,12 @@ impl Waiters {
 
     /// Whether somebody waits for this lock, or did a moment ago: then the long ways are the shorter ones.
     pub(crate) fn is_busy(&self, lock: &str) -> bool {
+        if !self.any.load(Ordering::Acquire) {
+            return false;
+        }
         let lines = self.lock();
         if lines.busy.is_empty() && lines.lines.is_empty() {
+            self.any.store(false, Ordering::Release);
             return false;
         }
         lines.lines.contains_key(lock) || lines.busy.get(lock).is_some_and(|until| SystemClock.now() < *until)
@@ -136,6 +143,7 @@ impl Waiters {
             }
         }
         lines.busy.insert(lock.to_owned(), SystemClock.now().plus(BUSY));
+        self.any.store(true, Ordering::Release);
     }
 
     /// Remembers that this lock was found free.
@@ -255,6 +263,7 @@ impl Waiting {
         }
         drop(slot);
         let mut lines = self.waiters.lock();
+        self.waiters.any.store(true, Ordering::Release);
         let line = lines.lines.entry(self.keys.lock.clone()).or_insert_with(|| Line {
             keys: self.keys.clone(),
             waiting: BTreeMap::new(),

@@ -34,9 +34,9 @@ scripts! {
     /// The short way to give a lock back.
     DROP = "drop.lua";
     /// Takes the lock or a place in its queue.
-    ACQUIRE = "queue.lua" "acquire.lua";
+    ACQUIRE = "join.lua" "queue.lua" "acquire.lua";
     /// Gives the lock back.
-    RELEASE = "queue.lua" "release.lua";
+    RELEASE = "hand_over.lua" "queue.lua" "release.lua";
     /// Leaves nothing of an attempt.
     CANCEL = "queue.lua" "cancel.lua";
     /// Extends a lease.

@@ -45,7 +45,7 @@ pub(crate) struct Keeper {
 #[derive(Debug)]
 struct Registry {
     due: BTreeMap<(BootInstant, GrantId), Arc<Cell>>,
-    /// When the task will look by itself; registering something due earlier wakes it.
+    /// When the task will look by itself; registering what that would be more than a slot too late for wakes it.
     looks_at: BootInstant,
     task: Option<JoinHandle<()>>,
 }
@@ -66,11 +66,12 @@ impl Keeper {
 
     /// Keeps a lease from now on.
     pub(crate) fn register(self: &Arc<Self>, cell: &Arc<Cell>) {
-        self.reaper.ensure_running();
         let mut registry = locked(&self.registry);
         if registry.task.as_ref().is_none_or(JoinHandle::is_finished)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
+            // Both, so that a guard that is dropped outside a runtime finds a reaper.
+            self.reaper.ensure_running();
             registry.looks_at = BootInstant::FAR_FUTURE;
             registry.task = Some(runtime.spawn(run(self.clone(), self.backend.notices())));
         }
@@ -109,7 +110,7 @@ impl Keeper {
         if let Some(at) = wake_at {
             registry.due.insert((at, cell.attempt.id), cell.clone());
             *scheduled = Some(at);
-            if at < registry.looks_at {
+            if at.plus(SLOT) <= registry.looks_at {
                 registry.looks_at = at;
                 self.wake.notify_one();
             }

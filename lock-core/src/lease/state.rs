@@ -20,6 +20,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(50);
 /// The longest pause between two such tries.
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
+/// How soon a grant that was handed over for a short time is claimed.
+const CLAIM_AFTER: Duration = Duration::from_millis(20);
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -100,8 +103,9 @@ impl LeaseState {
         };
         state.extend_to(grant.sent_at, grant.valid_for);
         if grant.claim {
-            // A claim is due at once and is sent even when the lease is not renewed by itself.
-            state.renew_at = grant.sent_at;
+            // A claim is sent even when the lease is not renewed by itself. It is due almost at once: a lock that is
+            // given back meanwhile needs no claim.
+            state.renew_at = grant.sent_at.plus(CLAIM_AFTER.min(grant.valid_for / 10));
         }
         state
     }
@@ -303,12 +307,12 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_due_at_once_even_without_renewal() {
+    fn a_claim_is_due_almost_at_once_even_without_renewal() {
         let grant = Grant::new(None, at(0), Duration::from_secs(2)).to_be_claimed();
         let mut lease = LeaseState::new(&grant, LeaseOptions::with_ttl(TTL).without_renewal(), Duration::ZERO);
-        assert_eq!(lease.step(at(1), Event::Tick).renew, Some(TTL));
-        lease.step(at(2), answer(1, Answer::Renewed(TTL)));
-        assert_eq!(lease.deadline(), at(1 + 2970));
+        assert_eq!(lease.step(at(20), Event::Tick).renew, Some(TTL));
+        lease.step(at(22), answer(21, Answer::Renewed(TTL)));
+        assert_eq!(lease.deadline(), at(21 + 2970));
         assert_eq!(lease.step(at(2000), Event::Tick).renew, None);
     }
 

@@ -9,8 +9,8 @@
 //! the user lacks the right to `CLIENT`, it is not clean, and cancellations are repeated until the lease is over.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, Phase, wait};
@@ -30,6 +30,10 @@ const TIMEOUTS: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Link {
     dial: Arc<Dial>,
+    /// The present connection; read by every request.
+    live: RwLock<Option<Live>>,
+    /// How many requests in a row timed out on it.
+    timeouts: AtomicU32,
     state: Mutex<State>,
     /// Counts connections; a change wakes those who wait for one.
     generation: watch::Sender<u64>,
@@ -39,10 +43,8 @@ pub(crate) struct Link {
 
 #[derive(Debug, Default)]
 struct State {
-    live: Option<Live>,
     /// Connections before this one are known to be dead at the server too.
     dead_below: u64,
-    timeouts: u32,
     last_error: Option<(ErrorKind, String)>,
 }
 
@@ -82,6 +84,8 @@ impl Link {
     /// If the first connection cannot be made.
     pub(crate) async fn connect(dial: Arc<Dial>) -> Result<Arc<Self>, Error> {
         let link = Arc::new(Self {
+            live: RwLock::default(),
+            timeouts: AtomicU32::new(0),
             state: Mutex::default(),
             generation: watch::Sender::new(0),
             broken: Notify::new(),
@@ -107,8 +111,8 @@ impl Link {
 
     /// Whether of all connections since this one only the present one can still carry something out.
     pub(crate) fn is_settled(&self, first: u64) -> bool {
-        let state = self.state();
-        state.live.as_ref().is_some_and(|live| live.generation == first || live.generation == state.dead_below)
+        let dead_below = self.state().dead_below;
+        self.present().is_some_and(|live| live.generation == first || live.generation == dead_below)
     }
 
     /// Waits for a connection.
@@ -126,7 +130,7 @@ impl Link {
     /// Ends the supervisor and the connection.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.state().live = None;
+        self.replace(None);
         self.broken.notify_one();
     }
 
@@ -158,7 +162,9 @@ impl Link {
         }
         match outcome {
             Ok(value) => {
-                self.state().timeouts = 0;
+                if self.timeouts.load(Ordering::Relaxed) > 0 {
+                    self.timeouts.store(0, Ordering::Relaxed);
+                }
                 Ok(Reply { sent_at: again, value })
             }
             Err(error) => Err(self.failed(live.generation, error, phase)),
@@ -200,20 +206,20 @@ impl Link {
 
     /// Gives up a connection whose replies cannot be trusted.
     pub(crate) fn distrust(&self) {
-        self.state().live = None;
+        self.replace(None);
         self.broken.notify_one();
     }
 
     /// The present connection, or the next one if it comes in time.
     async fn live(&self, until: BootInstant) -> Result<Live, Error> {
-        if let Some(live) = &self.state().live {
-            return Ok(live.clone());
+        if let Some(live) = self.present() {
+            return Ok(live);
         }
         let mut generation = self.generation.subscribe();
         loop {
             // Subscribed before this look: a connection that is made after it is a change.
-            if let Some(live) = &self.state().live {
-                return Ok(live.clone());
+            if let Some(live) = self.present() {
+                return Ok(live);
             }
             tokio::select! {
                 biased;
@@ -232,17 +238,14 @@ impl Link {
 
     /// Classifies a failure, and has the connection replaced if it is dead.
     fn failed(&self, generation: u64, error: RedisError, phase: Phase) -> Failed {
-        let mut state = self.state();
-        let present = state.live.as_ref().is_some_and(|live| live.generation == generation);
+        let present = self.present().is_some_and(|live| live.generation == generation);
         if present && error.is_io_error() {
-            state.timeouts += 1;
-            if !error.is_timeout() || state.timeouts >= TIMEOUTS {
-                state.live = None;
-                state.timeouts = 0;
+            let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
+            if !error.is_timeout() || timeouts >= TIMEOUTS {
+                self.replace(None);
                 self.broken.notify_one();
             }
         }
-        drop(state);
         let (fate, wrong_type) = (error::fate(&error), error::is_wrong_type(&error));
         Failed { fate, error: error::of_request(error, phase, self.server()), wrong_type }
     }
@@ -266,12 +269,20 @@ impl Link {
             if generation == 1 || (clean && state.dead_below + 1 == generation) {
                 state.dead_below = generation;
             }
-            state.timeouts = 0;
             state.last_error = None;
-            state.live = Some(Live { generation, connection });
         }
+        self.replace(Some(Live { generation, connection }));
         self.generation.send_replace(generation);
         Ok(identity)
+    }
+
+    fn present(&self) -> Option<Live> {
+        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace(&self, live: Option<Live>) {
+        self.timeouts.store(0, Ordering::Relaxed);
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -331,8 +342,9 @@ impl Identity {
 }
 
 fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: &[&[u8]]) -> Cmd {
-    let mut eval = cmd(command);
-    eval.arg(script).arg(keys.len());
+    let bytes = keys.iter().map(|key| key.len()).chain(args.iter().map(|arg| arg.len())).sum::<usize>();
+    let mut eval = Cmd::with_capacity(3 + keys.len() + args.len(), command.len() + script.len() + 2 + bytes);
+    eval.arg(command).arg(script).arg(keys.len());
     for key in keys {
         eval.arg(key.as_bytes());
     }

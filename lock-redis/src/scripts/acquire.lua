@@ -2,7 +2,8 @@
 --
 -- KEYS as in queue.lua
 -- ARGV[1] nonce  [2] client  [3] TTL ms  [4] holder JSON  [5] '1' to wait in the queue  [6] ticket of an earlier place,
---      or ''  [7] prefix of the push channels  [8] '1' if the key is shared with foreign clients
+--      or ''  [7] prefix of the push channels  [8] '1' if the key is shared with foreign clients  [9] claim time ms: how
+--      long a lock that is handed over is kept for this waiter until it has claimed it
 -- Reply {nonce, 1, token, ms until the grant ends} or {nonce, 0, ms until the holder's lease ends, ticket, whether the
 --      client was known to wait, last token}
 local nonce, client, ttl, card = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -25,11 +26,11 @@ end
 
 local ticket = ARGV[6]
 if ticket == '' then
-  local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
-  ticket = text(math.max(now, tonumber(last or 0) + 1))
+  ticket = text(math.max(now, tonumber(redis.call('HGET', WAITERS, '#last') or 0) + 1))
+  redis.call('HSET', WAITERS, '#last', ticket)
 end
 redis.call('ZADD', QUEUE, 'NX', ticket, me)
-redis.call('HSET', WAITERS, nonce, ttl .. ':' .. card)
+redis.call('HSET', WAITERS, nonce, ARGV[9] .. card)
 mark(held)
 local known = sign(math.floor(now / 1000), client)
 if not held then

@@ -3,8 +3,9 @@
 -- KEYS[1] lock     string: <nonce 32>:<client 16>:<holder JSON>:<token>, with a TTL, and ! at its end if others wait; any
 --                  other text is a client of another library
 -- KEYS[2] queue    sorted set: <nonce 32>:<client 16>, scored by the ticket (µs at which the waiter first came)
--- KEYS[3] waiters  hash: <nonce> -> <TTL ms>:<holder JSON>; @<client> -> alive until (ms); #seen -> last sign of any
---                  waiter (ms); #grace -> nobody is dropped before (ms); #run, #since, #yield -> shared keys only
+-- KEYS[3] waiters  hash: <nonce> -> <claim ms><holder JSON>; @<client> -> alive until (ms); #seen -> last sign of any
+--                  waiter (ms); #last -> the last ticket; #grace -> nobody is dropped before (ms); #run, #since,
+--                  #yield -> shared keys only
 -- KEYS[4] fence    string: the last token, and q at its end if a queue stands
 -- KEYS[5] forced   string: <nonce>:<text>, why the last grant was freed by force
 --
@@ -14,7 +15,6 @@
 local LOCK, QUEUE, WAITERS, FENCE, FORCED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local LIVENESS = 3000  -- ms without a sign after which a waiting client counts as dead
 local STALL = 1500     -- ms without a sign of any waiter: the server stood still, everybody gets a full liveness
-local CLAIM = 2000     -- ms for which a handed-over lock is kept until its new holder has claimed it
 local KEEP = 30000     -- ms after which a queue without any sign is forgotten
 local RUN, SLICE, YIELD = 20, 200, 50 -- hand-overs or ms in a row, then ms for which a shared key is left free
 
@@ -92,10 +92,10 @@ local function promote(now, channels, caller, shared)
     end
     if card and math.max(tonumber(alive or 0), tonumber(grace or 0)) >= ms then
       if shared == '1' and yields(ms, channels, client) then return nil end
-      local split = string.find(card, ':', 1, true)
-      local claim = math.min(tonumber(string.sub(card, 1, split - 1)), CLAIM)
+      local digits = string.find(card, '{', 1, true) - 1
+      local claim = string.sub(card, 1, digits)
       local more = redis.call('ZCARD', QUEUE) > 1
-      local granted, token = pcall(grant, first, string.sub(card, split + 1), now, claim, more)
+      local granted, token = pcall(grant, first, string.sub(card, digits + 1), now, claim, more)
       if not granted then return nil end
       leave(first)
       if client ~= caller then redis.call('PUBLISH', channels .. client, 'G' .. nonce .. ':' .. token .. ':' .. claim) end

@@ -1,0 +1,34 @@
+-- The usual hand-over, in as few calls as can be: the lock is held under this nonce, and the first waiter shows life.
+-- Comes before queue.lua, whose functions cost time to define, and leaves everything else to release.lua; until the
+-- first write has succeeded nothing is changed.
+--
+-- KEYS, ARGV and reply as in release.lua
+if ARGV[4] == '' then
+  local held = redis.call('GET', KEYS[1])
+  local first = held and string.sub(held, 1, 32) == ARGV[1] and redis.call('ZRANGE', KEYS[2], 0, 1)
+  if first and first[1] then
+    local next, client = string.sub(first[1], 1, 32), string.sub(first[1], 34, 49)
+    local waiter = redis.call('HMGET', KEYS[3], next, '@' .. client, '#seen')
+    local time = redis.call('TIME')
+    local ms = time[1] * 1000 + math.floor(time[2] / 1000)
+    local usual = waiter[1] and waiter[2] and waiter[3] and tonumber(waiter[2]) >= ms and ms - waiter[3] <= 1500
+    local token = time[1] .. string.sub('00000' .. time[2], -6)
+    local last = usual and redis.pcall('SET', KEYS[4], first[2] and token .. 'q' or token, 'KEEPTTL', 'GET')
+    if type(last) == 'string' and #last == 17 and string.sub(last, 1, 16) < token then
+      if string.sub(last, 1, 7) ~= string.sub(token, 1, 7) then redis.call('PEXPIRE', KEYS[4], '7200000') end
+      -- The claim time has three or four digits, the JSON after it begins with a brace.
+      local digits = string.byte(waiter[1], 5) == 123 and 4 or 3
+      local claim, card = string.sub(waiter[1], 1, digits), string.sub(waiter[1], digits + 1)
+      redis.call('SET', KEYS[1], first[1] .. ':' .. card .. ':' .. token .. (first[2] and '!' or ''), 'PX', claim)
+      redis.call('ZREM', KEYS[2], first[1])
+      if first[2] then redis.call('HDEL', KEYS[3], next) else redis.call('DEL', KEYS[3]) end
+      if client == ARGV[2] then return { ARGV[1], 1, next, token, claim } end
+      redis.call('PUBLISH', ARGV[3] .. client, 'G' .. next .. ':' .. token .. ':' .. claim)
+      return { ARGV[1], 1 }
+    end
+    -- No memory, or the clock was set back, or the last token is unknown: as it was, and the long way.
+    if type(last) == 'string' then redis.call('SET', KEYS[4], last, 'KEEPTTL') end
+    if usual and not last then redis.call('DEL', KEYS[4]) end
+  end
+end
+
