@@ -1,7 +1,7 @@
 //! `cargo bench -p lock-redis`: every figure beside its baseline, measured in turn in the same run on a server of its own.
 //!
 //! `cargo bench -p lock-redis -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts:
-//! `uncontended`, `handover`, `processes`, `idle`, `held`.
+//! `held`, `uncontended`, `handover`, `processes`, `idle`.
 
 mod bare;
 mod handover;
@@ -46,6 +46,9 @@ fn main() -> Outcome {
         let server = RedisServer::start().await?;
         let (round, rounds) = if quick { (Duration::from_millis(200), 2) } else { (Duration::from_secs(1), 5) };
         let bench = Bench { url: server.url().to_owned(), round, rounds };
+        if wanted("held") {
+            held::run(&bench).await?;
+        }
         if wanted("uncontended") {
             uncontended::run(&bench).await?;
         }
@@ -57,9 +60,6 @@ fn main() -> Outcome {
         }
         if wanted("idle") {
             idle::run(&bench).await?;
-        }
-        if wanted("held") {
-            held::run(&bench).await?;
         }
         Ok(())
     })

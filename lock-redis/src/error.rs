@@ -70,6 +70,10 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
         _ => {}
     }
     match error.code() {
+        // How Redis 7.0 tells it of a command inside a script, without a code of its own.
+        _ if error.detail().is_some_and(|detail| detail.starts_with("The user executing the script can't")) => {
+            (ErrorKind::Denied, "the user lacks the right to a command, key or channel")
+        }
         Some("NOAUTH" | "WRONGPASS") => (ErrorKind::Denied, "the credentials were refused"),
         Some("NOPERM") => (ErrorKind::Denied, "the user lacks the right to a command, key or channel"),
         Some("LOADING") => (ErrorKind::Unavailable, "the server is loading its data"),

@@ -11,6 +11,9 @@ use crate::backend::RedisBackend;
 use crate::reply::Fields;
 use crate::script;
 
+/// What `PTTL` says of a key that does not exist.
+const NO_KEY: i64 = -2;
+
 #[async_trait]
 impl Operator for RedisBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
@@ -21,12 +24,13 @@ impl Operator for RedisBackend {
         let mut fields = Fields::of(reply.value, Phase::Inspect, shared.link.server())?;
         let now = fields.number()?;
         let held = fields.bytes()?;
-        let ends_in = u64::try_from(fields.number()?).ok().map(Duration::from_millis);
+        let ends_in = fields.number()?;
         let (queue, cards) = (fields.texts()?, fields.texts()?);
         let mut inspection = Inspection::default();
-        if !held.is_empty() {
+        // A foreign client may hold it with an empty value.
+        if ends_in != NO_KEY {
             let mut holder = holder(&held, now);
-            holder.expires_in = ends_in;
+            holder.expires_in = u64::try_from(ends_in).ok().map(Duration::from_millis);
             inspection.holders.push(holder);
         }
         let cards: HashMap<_, _> = cards.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect();

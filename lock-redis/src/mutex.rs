@@ -60,7 +60,10 @@ impl MutexBackend for RedisBackend {
                 Ok(Answer::Granted(grant)) => return Ok(Some(grant)),
                 Ok(Answer::Queued { sent_at, ends_in, ticket, known, last_token }) => {
                     waiting.queued(sent_at, ticket, known, ends_in, last_token);
-                    match turn(&waiting, attempt, deadline).await? {
+                    match turn(&waiting, attempt, deadline)
+                        .await
+                        .map_err(|error| error.with_server(self.shared.link.server()))?
+                    {
                         Turn::Granted(grant) => return Ok(Some(grant)),
                         Turn::Over => return Ok(None),
                         Turn::AskAgain => silent_since = SystemClock.now(),

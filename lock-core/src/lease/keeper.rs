@@ -11,6 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::home::Home;
 use super::reaper::Reaper;
 use super::state::{Actions, Answer, Event};
 use super::{Cell, LossReason};
@@ -38,6 +39,7 @@ pub(crate) struct Keeper {
     pub(crate) reaper: Reaper,
     pub(crate) meters: Meters,
     registry: Mutex<Registry>,
+    home: Home,
     wake: Notify,
     closed: AtomicBool,
 }
@@ -52,11 +54,12 @@ struct Registry {
 
 impl Keeper {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
-        let clock = backend.clock();
+        let (clock, home) = (backend.clock(), Home::here());
         Arc::new(Self {
-            reaper: Reaper::new(backend.clone(), clock.clone()),
+            reaper: Reaper::new(backend.clone(), clock.clone(), home.clone()),
             meters: Meters::new(backend.name()),
             registry: Mutex::new(Registry { due: BTreeMap::new(), looks_at: BootInstant::FAR_FUTURE, task: None }),
+            home,
             wake: Notify::new(),
             closed: AtomicBool::new(false),
             backend,
@@ -68,12 +71,12 @@ impl Keeper {
     pub(crate) fn register(self: &Arc<Self>, cell: &Arc<Cell>) {
         let mut registry = locked(&self.registry);
         if registry.task.as_ref().is_none_or(JoinHandle::is_finished)
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && let Some(task) = self.home.spawn(|| run(self.clone(), self.backend.notices()))
         {
             // Both, so that a guard that is dropped outside a runtime finds a reaper.
             self.reaper.ensure_running();
             registry.looks_at = BootInstant::FAR_FUTURE;
-            registry.task = Some(runtime.spawn(run(self.clone(), self.backend.notices())));
+            registry.task = Some(task);
         }
         self.schedule(&mut registry, cell);
     }

@@ -5,6 +5,7 @@
 
 mod cell;
 mod handle;
+mod home;
 pub(crate) mod keeper;
 pub(crate) mod reaper;
 pub mod state;

@@ -7,6 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
+use super::home::Home;
 use crate::backend::{Attempt, Backend, Cancelled};
 use crate::clock::{BootInstant, Clock};
 use crate::sync::locked;
@@ -35,11 +36,12 @@ pub(crate) struct Reaper {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     queue: Mutex<Option<mpsc::UnboundedSender<Job>>>,
+    home: Home,
 }
 
 impl Reaper {
-    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
-        Self { backend, clock, queue: Mutex::new(None) }
+    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, home: Home) -> Self {
+        Self { backend, clock, queue: Mutex::new(None), home }
     }
 
     /// Starts the task if it does not run. Needs a runtime; without one the job waits for the TTL.
@@ -48,11 +50,13 @@ impl Reaper {
         if queue.as_ref().is_some_and(|queue| !queue.is_closed()) {
             return;
         }
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            runtime.spawn(run(self.backend.clone(), self.clock.clone(), receiver));
-            *queue = Some(sender);
-        }
+        let mut sender = None;
+        let task = self.home.spawn(|| {
+            let (new, receiver) = mpsc::unbounded_channel();
+            sender = Some(new);
+            run(self.backend.clone(), self.clock.clone(), receiver)
+        });
+        *queue = task.and(sender);
     }
 
     /// Gives the grant back in the background, until it is confirmed or its lease is over.

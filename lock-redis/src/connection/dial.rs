@@ -19,7 +19,7 @@ const PIPELINE: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Dial {
     client: Client,
-    op_timeout: Duration,
+    pub(crate) op_timeout: Duration,
     /// Host, port and database, without credentials.
     pub(crate) server: String,
 }

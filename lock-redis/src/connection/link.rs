@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, Phase, wait};
@@ -25,6 +26,9 @@ use crate::script::{self, Script};
 
 /// How many timeouts in a row make a connection suspect of being dead.
 const TIMEOUTS: u32 = 2;
+
+/// A request that begins this much after its operation needs no timeout of its own.
+const SLACK: Duration = Duration::from_millis(20);
 
 /// The command connection of one client.
 #[derive(Debug)]
@@ -152,13 +156,13 @@ impl Link {
         sent(live.generation);
         let sent_at = SystemClock.now();
         let by_digest = evaluation("EVALSHA", &script.digest, keys, args);
-        let mut outcome = live.connection.send_packed_command(&by_digest).await.and_then(Value::extract_error);
+        let mut outcome = self.send(&mut live.connection, &by_digest, until).await;
         let mut again = sent_at;
         if outcome.as_ref().is_err_and(error::is_no_script) {
             // A flushed or restarted server: this run carries the text, and the server keeps it.
             again = SystemClock.now();
             let by_text = evaluation("EVAL", script.code, keys, args);
-            outcome = live.connection.send_packed_command(&by_text).await.and_then(Value::extract_error);
+            outcome = self.send(&mut live.connection, &by_text, until).await;
         }
         match outcome {
             Ok(value) => {
@@ -208,6 +212,25 @@ impl Link {
     pub(crate) fn distrust(&self) {
         self.replace(None);
         self.broken.notify_one();
+    }
+
+    /// Sends one command. The connection itself gives every command one operation timeout; one that begins late, after a
+    /// reconnect or a repetition, has less.
+    async fn send(
+        &self,
+        connection: &mut MultiplexedConnection,
+        command: &Cmd,
+        until: BootInstant,
+    ) -> RedisResult<Value> {
+        let left = until.since(SystemClock.now());
+        let sending = connection.send_packed_command(command);
+        let outcome = if left + SLACK >= self.dial.op_timeout {
+            sending.await
+        } else {
+            let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+            tokio::time::timeout(left, sending).await.unwrap_or_else(late)
+        };
+        outcome.and_then(Value::extract_error)
     }
 
     /// The present connection, or the next one if it comes in time.

@@ -9,7 +9,7 @@ local nonce = string.sub(ARGV[1], 1, 32)
 local time = redis.call('TIME')
 local token = time[1] .. string.sub('00000' .. time[2], -6)
 if redis.call('SET', KEYS[1], ARGV[1] .. token, 'NX', 'PX', ARGV[2]) then
-  local last = redis.call('SET', KEYS[2], token, 'KEEPTTL', 'GET')
+  local last = redis.pcall('SET', KEYS[2], token, 'KEEPTTL', 'GET')
   if last and #last == #token and last < token then
     -- The memory of the last token is made to last again every 1,000 s.
     if string.sub(last, 1, 7) ~= string.sub(token, 1, 7) then redis.call('PEXPIRE', KEYS[2], '7200000') end
@@ -19,6 +19,11 @@ if redis.call('SET', KEYS[1], ARGV[1] .. token, 'NX', 'PX', ARGV[2]) then
     redis.call('PEXPIRE', KEYS[2], '7200000')
     return nonce .. '+' .. token
   end
+  if type(last) == 'table' then
+    -- Foreign data in the fence's place: nothing is taken.
+    redis.call('DEL', KEYS[1])
+    return last
+  end
   if string.sub(last, -1) == 'q' then
     redis.call('SET', KEYS[2], last, 'KEEPTTL')
     redis.call('DEL', KEYS[1])
@@ -26,7 +31,7 @@ if redis.call('SET', KEYS[1], ARGV[1] .. token, 'NX', 'PX', ARGV[2]) then
   end
   -- The server's clock stands still or was set back: one more than the last.
   local now = tonumber(token)
-  token = string.format('%.0f', math.max(tonumber(last) + 1, now))
+  token = string.format('%.0f', math.max((tonumber(last) or 0) + 1, now))
   redis.call('SET', KEYS[2], token, 'PX', string.format('%.0f', math.ceil((tonumber(token) - now) / 1000) + 7200000))
   redis.call('SET', KEYS[1], ARGV[1] .. token, 'PX', ARGV[2])
   return nonce .. '+' .. token
