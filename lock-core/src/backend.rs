@@ -233,7 +233,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Extends leases, each only if the server still has it under the same id; one answer for each, in order.
+    /// Extends leases, each only if the server still has it under the same id; one answer for each, in order. Never
+    /// shortens one: a renewal may be overtaken by an extension by hand.
     ///
     /// # Errors
     /// None: what went wrong with one lease is its answer, [`Renewed::Unknown`].

@@ -199,7 +199,8 @@ impl Core {
             Err(error) => {
                 let error = self.named(error, &undo.attempt.name);
                 tracing::debug!(%error, "acquisition failed");
-                if matches!(wait, Wait::Try) && error.is_definite() {
+                // An answer that makes no sense says nothing about what was done.
+                if matches!(wait, Wait::Try) && error.is_definite() && error.kind() != ErrorKind::Protocol {
                     undo.disarm();
                 }
                 Err(error)

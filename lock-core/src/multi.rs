@@ -23,7 +23,8 @@ use crate::mutex::{Mutex, MutexGuard};
 ///
 /// # Errors
 /// As [`Mutex::lock`]; [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is none, if a name
-/// comes twice, or if they come from different clients. What was taken is given back.
+/// comes twice, or if they come from different clients; [`ErrorKind::Lost`](crate::ErrorKind::Lost) if one was lost while
+/// the others were waited for. What was taken is given back.
 ///
 /// # Cancel safety
 /// As [`Mutex::lock`], for every one of them.
@@ -32,7 +33,7 @@ pub async fn lock_all(mutexes: impl IntoIterator<Item = Mutex>) -> Result<MultiG
     for mutex in sorted(mutexes)? {
         guards.push(mutex.lock().await?);
     }
-    Ok(MultiGuard(guards))
+    MultiGuard::of(guards)
 }
 
 /// As [`lock_all`], for at most this long in all; `Ok(None)` if one of them is still held then.
@@ -58,7 +59,7 @@ pub async fn try_lock_all_for(
             None => return Ok(None),
         }
     }
-    Ok(Some(MultiGuard(guards)))
+    MultiGuard::of(guards).map(Some)
 }
 
 fn sorted(mutexes: impl IntoIterator<Item = Mutex>) -> Result<Vec<Mutex>, Error> {
@@ -85,6 +86,14 @@ fn sorted(mutexes: impl IntoIterator<Item = Mutex>) -> Result<Vec<Mutex>, Error>
 pub struct MultiGuard(Vec<MutexGuard>);
 
 impl MultiGuard {
+    /// All of them, unless one was lost while the others were waited for.
+    fn of(guards: Vec<MutexGuard>) -> Result<Self, Error> {
+        for guard in &guards {
+            guard.check(Phase::Acquire)?;
+        }
+        Ok(Self(guards))
+    }
+
     /// The guards, in the order of the names.
     pub fn guards(&self) -> &[MutexGuard] {
         &self.0

@@ -1,24 +1,24 @@
 //! The read-write lock.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::backend::{Attempt, Grant, Kind, RwLockBackend};
 use crate::client::{Core, Wait, Wish};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::inspect::Inspection;
-use crate::lease::Lease;
+use crate::lease::{Cell, Lease};
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::{GrantId, Owner};
 use crate::sync::locked;
 use crate::token::FencingToken;
 
-/// Which explicit owners use which read-write lock of a client.
-pub(crate) type Uses = HashSet<(LockName, GrantId)>;
+/// Which explicit owners use which read-write lock of a client, and by which grant once they have one.
+pub(crate) type Uses = HashMap<(LockName, GrantId), Arc<OnceLock<Weak<Cell>>>>;
 
 /// A handle for one read-write lock: many readers or one writer.
 ///
@@ -88,7 +88,7 @@ impl RwLock {
     pub async fn read(&self) -> Result<ReadGuard, Error> {
         let used = self.used()?;
         let lease = self.core.acquire_patiently(self.wish(Kind::Read), |a, wait| self.ask(a, wait)).await?;
-        Ok(ReadGuard(Held { lease, _used: used }))
+        Ok(ReadGuard(Held::new(lease, used)))
     }
 
     /// Takes a shared grant if it can be had now.
@@ -123,7 +123,7 @@ impl RwLock {
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         let used = self.used()?;
         let lease = self.core.acquire_patiently(self.wish(Kind::Write), |a, wait| self.ask(a, wait)).await?;
-        Ok(WriteGuard { held: Held { lease, _used: used }, backend: self.backend.clone() })
+        Ok(WriteGuard { held: Held::new(lease, used), backend: self.backend.clone() })
     }
 
     /// Takes the exclusive grant if it can be had now.
@@ -175,7 +175,7 @@ impl RwLock {
     async fn acquire(&self, kind: Kind, wait: Wait) -> Result<Option<Held>, Error> {
         let used = self.used()?;
         let lease = self.core.acquire(self.wish(kind), wait, |a, wait| self.ask(a, wait)).await?;
-        Ok(lease.map(|lease| Held { lease, _used: used }))
+        Ok(lease.map(|lease| Held::new(lease, used)))
     }
 
     fn wish(&self, kind: Kind) -> Wish<'_> {
@@ -197,11 +197,21 @@ impl RwLock {
         let Some(owner) = &self.owner else { return Ok(None) };
         let key = (self.name.clone(), owner.id());
         let mut uses = locked(&self.core.uses);
-        if !uses.insert(key.clone()) {
+        if uses.get(&key).is_some_and(|grant| self.is_in_use(grant)) {
             let what = "this owner already uses the lock: it would wait for itself (there is no upgrade; downgrade a write guard)";
             return Err(self.core.named(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &self.name));
         }
-        Ok(Some(Used { core: self.core.clone(), key }))
+        let grant = Arc::<OnceLock<Weak<Cell>>>::default();
+        uses.insert(key.clone(), grant.clone());
+        Ok(Some(Used { core: self.core.clone(), key, grant }))
+    }
+
+    /// A use lasts from the request until the guard's end, or until the guard's lock is lost.
+    fn is_in_use(&self, grant: &OnceLock<Weak<Cell>>) -> bool {
+        match grant.get().map(Weak::upgrade) {
+            None => true,
+            Some(cell) => cell.is_some_and(|cell| cell.is_held(&*self.core.keeper.clock)),
+        }
     }
 }
 
@@ -216,11 +226,16 @@ impl fmt::Debug for RwLock {
 struct Used {
     core: Arc<Core>,
     key: (LockName, GrantId),
+    grant: Arc<OnceLock<Weak<Cell>>>,
 }
 
 impl Drop for Used {
     fn drop(&mut self) {
-        locked(&self.core.uses).remove(&self.key);
+        let mut uses = locked(&self.core.uses);
+        // After a loss the owner may have another one by now.
+        if uses.get(&self.key).is_some_and(|grant| Arc::ptr_eq(grant, &self.grant)) {
+            uses.remove(&self.key);
+        }
     }
 }
 
@@ -228,6 +243,16 @@ impl Drop for Used {
 struct Held {
     lease: Lease,
     _used: Option<Used>,
+}
+
+impl Held {
+    fn new(lease: Lease, used: Option<Used>) -> Self {
+        if let Some(used) = &used {
+            // Set once, by the request that made the use.
+            let _ = used.grant.set(Arc::downgrade(&lease.cell));
+        }
+        Self { lease, _used: used }
+    }
 }
 
 /// A shared grant of a [`RwLock`]. Everything a holder can ask is on [`Lease`], to which it dereferences.

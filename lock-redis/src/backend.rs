@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lock_core::backend::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, FencingToken, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
+use lock_core::{Error, ErrorKind, FencingToken, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
 use redis::Value;
 use tokio::sync::mpsc;
 
@@ -111,8 +111,8 @@ impl Shared {
         SystemClock.now().plus(self.op_timeout)
     }
 
-    /// Runs a script that is idempotent by the attempt's nonce. If the connection breaks under it, it is sent once more
-    /// on a clean one, within the same operation timeout.
+    /// Runs a script that is idempotent by the attempt's nonce, within one operation timeout that ends at `until`. If the
+    /// connection breaks under it, it is sent once more on a clean one; the answer then says whether it was sent before.
     pub(crate) async fn run(
         &self,
         script: &Script,
@@ -120,8 +120,8 @@ impl Shared {
         args: &[&[u8]],
         attempt: &Attempt,
         phase: Phase,
-    ) -> Result<Reply, Error> {
-        let until = self.until();
+        until: BootInstant,
+    ) -> Result<(Reply, SentBefore), Error> {
         let mut unknown = None;
         loop {
             // The first connection that may have carried anything of this attempt.
@@ -131,7 +131,7 @@ impl Shared {
                 }
             };
             let Failed { fate, error, .. } = match self.link.run(script, keys, args, phase, until, note).await {
-                Ok(reply) => return Ok(reply),
+                Ok(reply) => return Ok((reply, SentBefore(unknown.is_some()))),
                 Err(failed) => failed,
             };
             if fate == Fate::Refused {
@@ -185,37 +185,44 @@ impl Shared {
         Error::indeterminate(phase, what).with_backend(crate::NAME).with_server(self.link.server())
     }
 
-    /// Gives a lock back for which nobody waits; `false` if that has to be done the long way.
-    async fn drop_lock(&self, attempt: &Attempt) -> Result<bool, Error> {
+    /// Gives a lock back for which nobody waits, or says that it has to be done the long way.
+    async fn drop_lock(&self, attempt: &Attempt, until: BootInstant) -> Result<Dropped, Error> {
         let keys = self.keys(&attempt.name);
         if self.waiters.is_busy(&keys.lock) {
-            return Ok(false);
+            return Ok(Dropped::NotYet(SentBefore(false)));
         }
         let nonce = attempt.id.to_string();
-        let reply = self.run(&script::DROP, &keys.to_drop(), &[nonce.as_bytes()], attempt, Phase::Release).await;
-        match reply {
-            Ok(reply) => {
-                let done = self.short(reply.value, &nonce, Phase::Release)?.0 == b'+';
-                if !done {
-                    self.waiters.found_held(&keys.lock);
-                }
-                Ok(done)
-            }
-            Err(error) if is_foreign(&error) => Ok(false),
-            Err(error) => Err(error),
+        let args = [nonce.as_bytes()];
+        let reply = self.run(&script::DROP, &keys.to_drop(), &args, attempt, Phase::Release, until).await;
+        let (reply, before) = match reply {
+            Ok(reply) => reply,
+            Err(error) if is_foreign(&error) => return Ok(Dropped::NotYet(SentBefore(false))),
+            Err(error) => return Err(error),
+        };
+        if self.short(reply.value, &nonce, Phase::Release)?.0 == b'+' {
+            return Ok(Dropped::Done);
         }
+        self.waiters.found_held(&keys.lock);
+        Ok(Dropped::NotYet(before))
     }
 
     /// `{nonce, 1}`, perhaps with the next holder of this client; or `{nonce, 0, why}`.
-    async fn give_back(&self, script: &Script, attempt: &Attempt, phase: Phase) -> Result<Released, Error> {
+    async fn give_back(
+        &self,
+        script: &Script,
+        attempt: &Attempt,
+        phase: Phase,
+        until: BootInstant,
+        before: SentBefore,
+    ) -> Result<Released, Error> {
         let keys = self.keys(&attempt.name);
         let nonce = attempt.id.to_string();
         let shared: &[u8] = if keys.shared { b"1" } else { b"" };
         let args = [nonce.as_bytes(), self.client.as_bytes(), self.channels.as_bytes(), shared];
         // If this future is dropped, the reply is too, and with it the news of a next holder in this process.
         let lost_news = AskOnDrop { waiters: &self.waiters, lock: &keys.lock, armed: true };
-        let reply = self.run(script, &keys.all(), &args, attempt, phase).await;
-        let reply = match reply {
+        let reply = self.run(script, &keys.all(), &args, attempt, phase, until).await;
+        let (reply, again) = match reply {
             Ok(reply) => reply,
             // Whatever the key holds, it is not this grant.
             Err(error) if is_foreign(&error) => return Ok(Released::NotHeld(None)),
@@ -225,6 +232,12 @@ impl Shared {
         let mut fields = self.fields(reply.value, &nonce, phase)?;
         if fields.number()? == 0 {
             let why = fields.text()?;
+            if why.is_empty() && phase == Phase::Release && (before.0 || again.0) {
+                // Either an earlier sending of this release has done it, or the grant was lost before.
+                let what =
+                    "the grant is gone; whether this release freed it is unknown, as its first answer never came";
+                return Err(attempt.error(ErrorKind::Indeterminate, phase, what).with_server(self.link.server()));
+            }
             return Ok(Released::NotHeld((!why.is_empty()).then(|| push::forced(&why))));
         }
         if !fields.is_empty() {
@@ -236,6 +249,17 @@ impl Shared {
             tokio::task::yield_now().await;
         }
         Ok(Released::Done)
+    }
+
+    /// Gives back what a waiter that gave up was granted all the same. Best effort: the claim time ends it otherwise.
+    async fn give_up(&self, nonce: GrantId, keys: &Keys) {
+        let nonce = nonce.to_string();
+        let shared: &[u8] = if keys.shared { b"1" } else { b"" };
+        // Asked for in nobody's name, so that a next holder of this client is told by push too.
+        let args = [nonce.as_bytes(), b"", self.channels.as_bytes(), shared];
+        if let Err(error) = self.run_once(&script::CANCEL, keys, &args, Phase::Cancel).await {
+            tracing::debug!(%error, "an unwanted grant could not be given back");
+        }
     }
 
     async fn poke(&self, due: &Due) -> Result<Answer, Error> {
@@ -256,6 +280,16 @@ impl Shared {
         let queued = fields.text()?.bytes().map(|digit| digit == b'1').collect();
         Ok(Answer { sent_at, known, ends_in, holder, queued })
     }
+}
+
+/// Whether the request that was answered had been sent once before, without an answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SentBefore(bool);
+
+/// What the short way back has done.
+enum Dropped {
+    Done,
+    NotYet(SentBefore),
 }
 
 /// Asks for a lock at once if an answer that may have named its next holder is lost.
@@ -302,6 +336,7 @@ fn inbox(waiters: Arc<Waiters>, notices: Notify) -> push::Inbox {
 /// The one task that asks for all locks on which this client waits.
 async fn poke_for_ever(shared: Arc<Shared>) {
     let mut pokes = FuturesUnordered::new();
+    let mut returns = FuturesUnordered::new();
     let mut generations = shared.link.generations();
     let mut echo_due: Option<BootInstant> = None;
     while !shared.link.is_closed() {
@@ -310,6 +345,10 @@ async fn poke_for_ever(shared: Arc<Shared>) {
             tracing::info!(server = shared.link.server(), "no pushes arrive; subscribing anew");
             shared.push.distrust();
             echo_due = None;
+        }
+        for (nonce, keys) in shared.waiters.unwanted() {
+            let shared = &shared;
+            returns.push(async move { shared.give_up(nonce, &keys).await });
         }
         for due in due {
             let shared = &shared;
@@ -326,6 +365,7 @@ async fn poke_for_ever(shared: Arc<Shared>) {
                 }
                 shared.waiters.answered(&due, answer.as_ref().ok());
             }
+            Some(()) = returns.next() => {}
             Ok(()) = generations.changed() => shared.waiters.ask_all(),
             () = shared.waiters.wake.notified() => {}
             () = SystemClock.sleep_until(next) => {}
@@ -356,15 +396,21 @@ impl Backend for RedisBackend {
             args: [attempt.id.to_string(), milliseconds(*ttl)],
         };
         let calls: Vec<_> = batch.iter().map(call).collect();
-        let answers = shared.link.run_each(&script::RENEW, &calls, Phase::Renew, shared.until()).await;
+        // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
+        let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(shared.op_timeout);
+        let until = SystemClock.now().plus(shared.op_timeout.min(shortest / 3));
+        let answers = shared.link.run_each(&script::RENEW, &calls, Phase::Renew, until).await;
         batch.iter().zip(answers).map(|(renewal, answer)| self.renewed(renewal, answer)).collect()
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        if self.shared.drop_lock(attempt).await? {
-            return Ok(Released::Done);
+        let until = self.shared.until();
+        match self.shared.drop_lock(attempt, until).await? {
+            Dropped::Done => Ok(Released::Done),
+            Dropped::NotYet(before) => {
+                self.shared.give_back(&script::RELEASE, attempt, Phase::Release, until, before).await
+            }
         }
-        self.shared.give_back(&script::RELEASE, attempt, Phase::Release).await
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
@@ -372,7 +418,8 @@ impl Backend for RedisBackend {
             // Nothing was ever sent.
             return Ok(Cancelled::Settled);
         }
-        self.shared.give_back(&script::CANCEL, attempt, Phase::Cancel).await?;
+        let (until, before) = (self.shared.until(), SentBefore(false));
+        self.shared.give_back(&script::CANCEL, attempt, Phase::Cancel, until, before).await?;
         Ok(if self.shared.link.is_settled(attempt.note()) { Cancelled::Settled } else { Cancelled::AskAgain })
     }
 

@@ -33,12 +33,13 @@ enum Answer {
 impl MutexBackend for RedisBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let keys = self.shared.keys(&attempt.name);
-        match take(&self.shared, &keys, attempt).await? {
+        let until = self.shared.until();
+        match take(&self.shared, &keys, attempt, until).await? {
             Taken::Granted(grant) => return Ok(Some(grant)),
             Taken::Held => return Ok(None),
             Taken::AskTheQueue => {}
         }
-        match ask(&self.shared, &keys, attempt, None).await? {
+        match ask(&self.shared, &keys, attempt, None, until).await? {
             Answer::Granted(grant) => Ok(Some(grant)),
             Answer::Queued { .. } => Ok(None),
         }
@@ -47,24 +48,33 @@ impl MutexBackend for RedisBackend {
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let keys = Arc::new(self.shared.keys(&attempt.name));
         if !self.shared.waiters.is_busy(&keys.lock) {
-            // Whatever goes wrong here, goes wrong below too, where it is waited for.
-            if let Ok(Taken::Granted(grant)) = take(&self.shared, &keys, attempt).await {
-                return Ok(Some(grant));
+            match take(&self.shared, &keys, attempt, self.shared.until()).await {
+                Ok(Taken::Granted(grant)) => return Ok(Some(grant)),
+                Ok(Taken::Held | Taken::AskTheQueue) => {}
+                Err(error) if deadline.has_passed(SystemClock.now()) => return Err(error),
+                // Whatever goes wrong here, goes wrong below too, where it is waited for.
+                Err(_) => {}
             }
             self.shared.waiters.found_held(&keys.lock);
         }
         let waiting = self.shared.waiters.enter(attempt.id, &keys);
         let mut silent_since = SystemClock.now();
         loop {
-            match ask(&self.shared, &keys, attempt, Some(&waiting)).await {
-                Ok(Answer::Granted(grant)) => return Ok(Some(grant)),
+            match ask(&self.shared, &keys, attempt, Some(&waiting), self.shared.until()).await {
+                Ok(Answer::Granted(grant)) => {
+                    waiting.is_over();
+                    return Ok(Some(grant));
+                }
                 Ok(Answer::Queued { sent_at, ends_in, ticket, known, last_token }) => {
                     waiting.queued(sent_at, ticket, known, ends_in, last_token);
                     match turn(&waiting, attempt, deadline)
                         .await
                         .map_err(|error| error.with_server(self.shared.link.server()))?
                     {
-                        Turn::Granted(grant) => return Ok(Some(grant)),
+                        Turn::Granted(grant) => {
+                            waiting.is_over();
+                            return Ok(Some(grant));
+                        }
                         Turn::Over => return Ok(None),
                         Turn::AskAgain => silent_since = SystemClock.now(),
                     }
@@ -121,13 +131,13 @@ enum Taken {
 }
 
 /// The short way: a lock that is free, and for which nobody waits.
-async fn take(shared: &Shared, keys: &Keys, attempt: &Attempt) -> Result<Taken, Error> {
+async fn take(shared: &Shared, keys: &Keys, attempt: &Attempt, until: BootInstant) -> Result<Taken, Error> {
     let nonce = attempt.id.to_string();
     let card = shared.card(&attempt.owner)?;
     let me = [&*nonce, ":", &*shared.client, ":", &*card, ":"].concat();
     let ttl = milliseconds(attempt.ttl);
     let args = [me.as_bytes(), ttl.as_bytes()];
-    let reply = shared.run(&script::TAKE, &keys.to_take(), &args, attempt, Phase::Acquire).await?;
+    let (reply, _) = shared.run(&script::TAKE, &keys.to_take(), &args, attempt, Phase::Acquire, until).await?;
     let (sign, token) = shared.short(reply.value, &nonce, Phase::Acquire)?;
     match (sign, token.parse().ok().and_then(FencingToken::new)) {
         (b'+', Some(token)) => Ok(Taken::Granted(Grant::new(Some(token), reply.sent_at, attempt.ttl))),
@@ -138,13 +148,21 @@ async fn take(shared: &Shared, keys: &Keys, attempt: &Attempt) -> Result<Taken, 
 }
 
 /// One acquisition; with `waiting`, one that stays in the queue.
-async fn ask(shared: &Shared, keys: &Keys, attempt: &Attempt, waiting: Option<&Waiting>) -> Result<Answer, Error> {
+async fn ask(
+    shared: &Shared,
+    keys: &Keys,
+    attempt: &Attempt,
+    waiting: Option<&Waiting>,
+    until: BootInstant,
+) -> Result<Answer, Error> {
     let nonce = attempt.id.to_string();
     let ttl = milliseconds(attempt.ttl);
     let claim = milliseconds(attempt.ttl.min(CLAIM));
     let card = shared.card(&attempt.owner)?;
     let stays: &[u8] = if waiting.is_some() { b"1" } else { b"" };
-    let ticket = waiting.and_then(Waiting::ticket).map(|ticket| ticket.to_string()).unwrap_or_default();
+    // "0" says that this attempt has been sent before, although no ticket came back.
+    let before = if attempt.note() == 0 { String::new() } else { "0".to_owned() };
+    let ticket = waiting.and_then(Waiting::ticket).map_or(before, |ticket| ticket.to_string());
     let foreign: &[u8] = if keys.shared { b"1" } else { b"" };
     let args = [
         nonce.as_bytes(),
@@ -157,7 +175,7 @@ async fn ask(shared: &Shared, keys: &Keys, attempt: &Attempt, waiting: Option<&W
         foreign,
         claim.as_bytes(),
     ];
-    let reply = shared.run(&script::ACQUIRE, &keys.all(), &args, attempt, Phase::Acquire).await?;
+    let (reply, _) = shared.run(&script::ACQUIRE, &keys.all(), &args, attempt, Phase::Acquire, until).await?;
     let mut fields = shared.fields(reply.value, &nonce, Phase::Acquire)?;
     if fields.number()? == 1 {
         let token = fields.token()?;

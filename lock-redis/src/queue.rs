@@ -30,6 +30,8 @@ const RETRY: Duration = Duration::from_millis(200);
 /// How long a lock that was found held counts as busy, and how many such locks are remembered.
 const BUSY: Duration = Duration::from_secs(1);
 const MOST_BUSY: usize = 1024;
+/// How many waiters that gave up are remembered.
+const MOST_ABANDONED: usize = 10_000;
 /// How many of a client's first waiters one poke asks for.
 const ASKED: usize = 64;
 
@@ -47,6 +49,10 @@ pub(crate) struct Waiters {
 struct Lines {
     places: HashMap<GrantId, Arc<Place>>,
     lines: HashMap<String, Line>,
+    /// Waiters that gave up: none of them ever becomes a guard, so a grant to one is given back at once.
+    abandoned: HashMap<GrantId, Arc<Keys>>,
+    /// Grants to such waiters.
+    unwanted: Vec<(GrantId, Arc<Keys>)>,
     /// Locks that were found held, and until when the short ways are not worth a try.
     busy: HashMap<String, BootInstant>,
 }
@@ -74,7 +80,7 @@ struct Place {
 struct Slot {
     /// When the last request was sent that was answered "still waiting".
     asked_at: BootInstant,
-    /// Grants up to this token are from an earlier stay in the queue.
+    /// Grants up to this token are from an earlier stay in the queue, perhaps one whose confirmation never came.
     floor: u64,
     ticket: Option<u64>,
     news: Option<News>,
@@ -116,7 +122,7 @@ impl Waiters {
         let slot = Slot { asked_at: BootInstant::from_origin(Duration::ZERO), floor: 0, ticket: None, news: None };
         let place = Arc::new(Place { nonce, slot: Mutex::new(slot), told: Notify::new() });
         self.lock().places.insert(nonce, place.clone());
-        Waiting { waiters: self.clone(), keys: keys.clone(), place }
+        Waiting { waiters: self.clone(), keys: keys.clone(), place, granted: AtomicBool::new(false) }
     }
 
     /// Whether somebody waits for this lock, or did a moment ago: then the long ways are the shorter ones.
@@ -154,7 +160,15 @@ impl Waiters {
     /// A push, or the reply to a release in this process: `nonce` has the lock for the claim time, from a request that
     /// was sent at `sent_at` or, for a push, from the waiter's own last question.
     pub(crate) fn granted(&self, nonce: GrantId, token: FencingToken, claim: Duration, sent_at: Option<BootInstant>) {
-        let Some(place) = self.lock().places.get(&nonce).cloned() else { return };
+        let mut lines = self.lock();
+        let Some(place) = lines.places.get(&nonce).cloned() else {
+            if let Some(keys) = lines.abandoned.remove(&nonce) {
+                lines.unwanted.push((nonce, keys));
+                self.wake.notify_one();
+            }
+            return;
+        };
+        drop(lines);
         let mut slot = locked(&place.slot);
         if token.as_u64() <= slot.floor {
             return;
@@ -181,6 +195,11 @@ impl Waiters {
         let now = SystemClock.now();
         self.lock().lines.values_mut().for_each(|line| line.poke_at = now);
         self.wake.notify_one();
+    }
+
+    /// Grants that nobody wants any more, to be given back.
+    pub(crate) fn unwanted(&self) -> Vec<(GrantId, Arc<Keys>)> {
+        std::mem::take(&mut self.lock().unwanted)
     }
 
     /// The pokes that are due, and when to look again.
@@ -216,6 +235,12 @@ impl Waiters {
             line.waiting.values().for_each(|place| place.tell(News::AskAgain));
             return;
         }
+        if let Some((nonce, _)) = answer.holder
+            && let Some(keys) = lines.abandoned.remove(&nonce)
+        {
+            lines.unwanted.push((nonce, keys));
+            self.wake.notify_one();
+        }
         let places: Vec<_> = due.nonces.iter().map(|nonce| lines.places.get(nonce).cloned()).collect();
         drop(lines);
         for (place, queued) in places.iter().zip(&answer.queued) {
@@ -242,9 +267,15 @@ pub(crate) struct Waiting {
     waiters: Arc<Waiters>,
     keys: Arc<Keys>,
     place: Arc<Place>,
+    granted: AtomicBool,
 }
 
 impl Waiting {
+    /// The waiter has its lock: leaving the line does not abandon it.
+    pub(crate) fn is_over(&self) {
+        self.granted.store(true, Ordering::Release);
+    }
+
     /// The server has put this waiter into the queue, by a request that was sent at `sent_at`.
     pub(crate) fn queued(
         &self,
@@ -256,11 +287,9 @@ impl Waiting {
     ) {
         let now = SystemClock.now();
         let mut slot = locked(&self.place.slot);
-        let came_again = slot.ticket.replace(ticket).is_some();
+        slot.ticket = Some(ticket);
         slot.asked_at = sent_at;
-        if came_again {
-            slot.floor = last_token;
-        }
+        slot.floor = last_token;
         drop(slot);
         let mut lines = self.waiters.lock();
         self.waiters.any.store(true, Ordering::Release);
@@ -317,6 +346,13 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let mut lines = self.waiters.lock();
         lines.places.remove(&self.place.nonce);
+        if !self.granted.load(Ordering::Acquire) {
+            if lines.abandoned.len() >= MOST_ABANDONED {
+                // The server's own bounds remain: a claim time for each.
+                lines.abandoned.clear();
+            }
+            lines.abandoned.insert(self.place.nonce, self.keys.clone());
+        }
         let Some(ticket) = locked(&self.place.slot).ticket else { return };
         if let Some(line) = lines.lines.get_mut(&self.keys.lock) {
             line.waiting.remove(&(ticket, self.place.nonce));
@@ -422,6 +458,20 @@ mod tests {
         drop(waiting);
         let lines = waiters.lock();
         assert!(lines.places.is_empty() && lines.lines.is_empty());
+    }
+
+    #[test]
+    fn a_grant_to_a_waiter_that_gave_up_is_given_back_but_not_one_to_a_guard() {
+        let (waiters, keys, nonce) = waiters();
+        let held = GrantId::random().unwrap();
+        drop(waiters.enter(nonce, &keys));
+        let waiting = waiters.enter(held, &keys);
+        waiting.is_over();
+        drop(waiting);
+        for nonce in [nonce, held, nonce] {
+            waiters.granted(nonce, token(1), CLAIM, None);
+        }
+        assert_eq!(waiters.unwanted(), [(nonce, keys)]);
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Harness for Redis {
 impl GroundTruth for Redis {
     /// Every key, but for the last tokens (`:f`), which are kept for two hours, and the reasons of forced releases
     /// (`:x`), which end with the lease that they ended. A client's one channel is its own as long as it lives; that it
-    /// ends with the client is checked in `trouble.rs`.
+    /// ends with the client is checked in `trouble/`.
     async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
         let keys = self.command(&["KEYS", &format!("{namespace}:*")]).await?.into_parts();
         let left = keys.iter().filter_map(Value::as_text).filter(|key| !key.ends_with(":f") && !key.ends_with(":x"));

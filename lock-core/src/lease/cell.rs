@@ -64,6 +64,10 @@ impl Cell {
         if state.is_held(now) { state.deadline().since(now) } else { Duration::ZERO }
     }
 
+    pub(super) fn deadline(&self) -> BootInstant {
+        locked(&self.state).deadline()
+    }
+
     pub(super) fn wake_at(&self) -> Option<BootInstant> {
         locked(&self.state).wake_at()
     }

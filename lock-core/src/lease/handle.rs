@@ -208,7 +208,7 @@ impl Drop for Lease {
         // A lost lease was handed to the reaper when the loss was noticed.
         if self.cell.is_released() {
             keeper.meters.released(keeper.clock.now().since(self.since));
-            keeper.reaper.release(self.cell.attempt.clone());
+            keeper.reaper.release(self.cell.attempt.clone(), self.cell.deadline());
         }
     }
 }

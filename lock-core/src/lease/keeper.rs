@@ -88,7 +88,7 @@ impl Keeper {
             tracing::warn!(name = %cell.attempt.name, grant = %cell.attempt.id, %reason, "lock lost");
             self.meters.lost(reason);
             if actions.discard {
-                self.reaper.release(cell.attempt.clone());
+                self.reaper.release(cell.attempt.clone(), cell.deadline());
             }
         }
         self.schedule(&mut locked(&self.registry), cell);

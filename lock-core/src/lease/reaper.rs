@@ -2,6 +2,7 @@
 //! guards, releases whose answer never came, and the undoing of acquisitions that were given up.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -14,8 +15,11 @@ use crate::sync::locked;
 use crate::wait;
 
 /// Pauses between two tries: the first one, and the longest.
-const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
-const LONGEST_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a cancellation is tried at least.
+const QUEUED: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
@@ -59,19 +63,23 @@ impl Reaper {
         *queue = task.and(sender);
     }
 
-    /// Gives the grant back in the background, until it is confirmed or its lease is over.
-    pub(crate) fn release(&self, attempt: Arc<Attempt>) {
-        self.push(attempt, Task::Release);
+    /// Gives the grant back in the background, until it is confirmed or its lease, which may have been extended to
+    /// `deadline`, is over.
+    pub(crate) fn release(&self, attempt: Arc<Attempt>, deadline: BootInstant) {
+        let lasts = attempt.ttl.max(deadline.since(self.clock.now()));
+        self.push(attempt, Task::Release, lasts);
     }
 
     /// Undoes an attempt in the background, until that is confirmed or whatever it left is over.
     pub(crate) fn cancel(&self, attempt: Arc<Attempt>) {
-        self.push(attempt, Task::Cancel);
+        // A place in a queue has no TTL of its own: its cancellation goes on for longer.
+        let lasts = attempt.ttl.max(QUEUED);
+        self.push(attempt, Task::Cancel, lasts);
     }
 
-    fn push(&self, attempt: Arc<Attempt>, task: Task) {
+    fn push(&self, attempt: Arc<Attempt>, task: Task, lasts: Duration) {
         self.ensure_running();
-        let until = self.clock.now().plus(attempt.op_timeout).plus(attempt.ttl);
+        let until = self.clock.now().plus(attempt.op_timeout).plus(lasts);
         let job = Job { attempt, task, until };
         if let Some(queue) = &*locked(&self.queue)
             && queue.send(job).is_ok()

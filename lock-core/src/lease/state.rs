@@ -85,6 +85,7 @@ pub struct LeaseState {
     renew_at: BootInstant,
     in_flight: bool,
     unanswered: u32,
+    claimed: bool,
 }
 
 impl LeaseState {
@@ -100,6 +101,7 @@ impl LeaseState {
             renew_at: BootInstant::FAR_FUTURE,
             in_flight: false,
             unanswered: 0,
+            claimed: !grant.claim,
         };
         state.extend_to(grant.sent_at, grant.valid_for);
         if grant.claim {
@@ -181,6 +183,7 @@ impl LeaseState {
             Event::Tick | Event::Release => {}
             Event::Answer { sent_at, answer: Answer::Renewed(valid_for) } => {
                 self.unanswered = 0;
+                self.claimed = true;
                 self.extend_to(sent_at, valid_for);
                 if now >= self.deadline {
                     self.lose(LossReason::Expired, true, &mut actions);
@@ -189,12 +192,16 @@ impl LeaseState {
             }
             Event::Answer { sent_at, answer: Answer::Held } => {
                 self.unanswered = 0;
-                self.renew_at = sent_at.plus(self.options.renewal_interval());
+                if self.is_renewed() {
+                    self.renew_at = sent_at.plus(self.options.renewal_interval());
+                }
             }
             Event::Answer { answer: Answer::Unknown, .. } => {
                 let pause = FIRST_RETRY * 2_u32.saturating_pow(self.unanswered.min(10));
                 self.unanswered += 1;
-                self.renew_at = now.plus(pause.min(LONGEST_RETRY));
+                if self.is_renewed() {
+                    self.renew_at = now.plus(pause.min(LONGEST_RETRY));
+                }
             }
             Event::Answer { answer: Answer::Lost(reason), .. } | Event::Notice(reason) => {
                 self.lose(reason, false, &mut actions);
@@ -205,7 +212,12 @@ impl LeaseState {
         actions
     }
 
-    /// A renewal with its own TTL was confirmed outside the keeper's rhythm.
+    /// Whether the keeper renews this lease: by choice, or because it has to be claimed first.
+    fn is_renewed(&self) -> bool {
+        self.options.auto_renew || !self.claimed
+    }
+
+    /// The server keeps the grant for `valid_for` from `sent_at` at least.
     fn extend_to(&mut self, sent_at: BootInstant, valid_for: Duration) {
         let margin = valid_for / 100 + self.granularity;
         let mut end = sent_at.plus(valid_for.saturating_sub(margin));
@@ -218,8 +230,13 @@ impl LeaseState {
         if let Some(max) = self.options.max_hold {
             end = end.min(self.granted_at.plus(max));
         }
-        self.deadline = end;
-        self.renew_at = renew_at;
+        // An answer that was overtaken by a longer extension takes nothing away.
+        if end >= self.deadline {
+            self.deadline = end;
+            self.renew_at = renew_at;
+        } else if self.options.auto_renew {
+            self.renew_at = self.renew_at.max(renew_at);
+        }
     }
 
     fn lose(&mut self, reason: LossReason, discard: bool, actions: &mut Actions) {
@@ -323,6 +340,23 @@ mod tests {
         assert_eq!(lease.step(at(2000), Event::Tick).renew, None);
         let due = 100 + 57_000 + 1000;
         assert_eq!(lease.step(at(due), Event::Tick).renew, Some(TTL));
+    }
+
+    #[test]
+    fn a_failed_extension_by_hand_starts_no_renewals() {
+        let mut lease = lease(LeaseOptions::with_ttl(TTL).without_renewal());
+        lease.step(at(100), answer(100, Answer::Unknown));
+        assert_eq!(lease.step(at(1500), Event::Tick).renew, None);
+    }
+
+    #[test]
+    fn a_renewal_that_was_overtaken_by_an_extension_takes_nothing_away() {
+        let mut lease = lease(LeaseOptions::with_ttl(TTL));
+        lease.step(at(1000), Event::Tick);
+        lease.step(at(1100), answer(1050, Answer::Renewed(Duration::from_secs(60))));
+        let extended = lease.deadline();
+        lease.step(at(1200), answer(1000, Answer::Renewed(TTL)));
+        assert_eq!(lease.deadline(), extended);
     }
 
     /// Every sequence of events of length six, at every order of instants: the invariants that a holder relies on.

@@ -102,7 +102,8 @@ impl Lock {
     pub(super) fn renew(&mut self, id: GrantId, ttl: Duration, now: BootInstant) -> bool {
         match self.holders.iter_mut().find(|held| held.id == id) {
             Some(held) => {
-                held.expires = now.plus(ttl);
+                // A renewal may come after a longer extension by hand.
+                held.expires = held.expires.max(now.plus(ttl));
                 true
             }
             None => false,

@@ -58,11 +58,14 @@ impl Dial {
         self.client.get_multiplexed_async_connection_with_config(&config).await
     }
 
-    /// A connection that only listens.
-    pub(crate) async fn pushes(&self) -> RedisResult<PubSub> {
-        match tokio::time::timeout(CONNECT_TIMEOUT, self.client.get_async_pubsub()).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
-        }
+    /// A connection that only listens, to this channel.
+    pub(crate) async fn pushes(&self, channel: &str) -> RedisResult<PubSub> {
+        let subscribe = async {
+            let mut connection = self.client.get_async_pubsub().await?;
+            connection.subscribe(channel).await?;
+            Ok(connection)
+        };
+        let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+        tokio::time::timeout(CONNECT_TIMEOUT, subscribe).await.unwrap_or_else(late)
     }
 }

@@ -47,8 +47,8 @@ pub(crate) struct Link {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Connections before this one are known to be dead at the server too.
-    dead_below: u64,
+    /// Earlier connections that are not known to be dead at the server too, the oldest first.
+    undead: Vec<Former>,
     last_error: Option<(ErrorKind, String)>,
 }
 
@@ -96,11 +96,8 @@ impl Link {
             closed: AtomicBool::new(false),
             dial,
         });
-        let identity = match link.dial_once(None).await {
-            Ok(identity) => identity,
-            Err(error) => return Err(error::of_connect(error, &link.dial.server)),
-        };
-        tokio::spawn(supervise(link.clone(), identity));
+        let first = link.dial_once().await.map_err(|error| error::of_connect(error, &link.dial.server))?;
+        tokio::spawn(supervise(link.clone(), first));
         Ok(link)
     }
 
@@ -115,8 +112,8 @@ impl Link {
 
     /// Whether of all connections since this one only the present one can still carry something out.
     pub(crate) fn is_settled(&self, first: u64) -> bool {
-        let dead_below = self.state().dead_below;
-        self.present().is_some_and(|live| live.generation == first || live.generation == dead_below)
+        let undead = self.state().undead.iter().any(|former| former.generation >= first);
+        !undead && self.present().is_some()
     }
 
     /// Waits for a connection.
@@ -171,7 +168,10 @@ impl Link {
                 }
                 Ok(Reply { sent_at: again, value })
             }
-            Err(error) => Err(self.failed(live.generation, error, phase)),
+            Err(error) => {
+                self.noted(live.generation, &error);
+                Err(self.failed(error, phase))
+            }
         }
     }
 
@@ -192,20 +192,21 @@ impl Link {
             Ok(live) => live,
             Err(error) => return calls.iter().map(|_| Err(refused(&error))).collect(),
         };
-        let mut outcomes = send_all(&mut live.connection, "EVALSHA", &script.digest, calls).await;
+        let mut outcomes = self.send_each(&mut live.connection, "EVALSHA", &script.digest, calls, until).await;
         let forgotten: Vec<_> =
             (0..outcomes.len()).filter(|i| outcomes[*i].as_ref().is_err_and(error::is_no_script)).collect();
         if !forgotten.is_empty() {
             let again: Vec<_> = forgotten.iter().map(|i| calls[*i].clone()).collect();
-            let answers = send_all(&mut live.connection, "EVAL", script.code, &again).await;
+            let answers = self.send_each(&mut live.connection, "EVAL", script.code, &again, until).await;
             for (i, answer) in forgotten.into_iter().zip(answers) {
                 outcomes[i] = answer;
             }
         }
-        outcomes
-            .into_iter()
-            .map(|outcome| outcome.map_err(|error| self.failed(live.generation, error, phase)))
-            .collect()
+        // However many it carried, a pipeline that failed is one failure of the connection.
+        if let Some(error) = outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
+            self.noted(live.generation, error);
+        }
+        outcomes.into_iter().map(|outcome| outcome.map_err(|error| self.failed(error, phase))).collect()
     }
 
     /// Gives up a connection whose replies cannot be trusted.
@@ -231,6 +232,23 @@ impl Link {
             tokio::time::timeout(left, sending).await.unwrap_or_else(late)
         };
         outcome.and_then(Value::extract_error)
+    }
+
+    /// Sends one script for many keys; all of them get the error if the pipeline fails or its time is over.
+    async fn send_each(
+        &self,
+        connection: &mut MultiplexedConnection,
+        command: &'static str,
+        script: &str,
+        calls: &[Call],
+        until: BootInstant,
+    ) -> Vec<RedisResult<Value>> {
+        let left = until.since(SystemClock.now());
+        let late = |_| {
+            let late = || Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+            calls.iter().map(|_| late()).collect()
+        };
+        tokio::time::timeout(left, send_all(connection, command, script, calls)).await.unwrap_or_else(late)
     }
 
     /// The present connection, or the next one if it comes in time.
@@ -259,8 +277,8 @@ impl Link {
             .with_server(self.server())
     }
 
-    /// Classifies a failure, and has the connection replaced if it is dead.
-    fn failed(&self, generation: u64, error: RedisError, phase: Phase) -> Failed {
+    /// Has the connection replaced if this failure says that it is dead.
+    fn noted(&self, generation: u64, error: &RedisError) {
         let present = self.present().is_some_and(|live| live.generation == generation);
         if present && error.is_io_error() {
             let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
@@ -269,34 +287,39 @@ impl Link {
                 self.broken.notify_one();
             }
         }
+    }
+
+    fn failed(&self, error: RedisError, phase: Phase) -> Failed {
         let (fate, wrong_type) = (error::fate(&error), error::is_wrong_type(&error));
         Failed { fate, error: error::of_request(error, phase, self.server()), wrong_type }
     }
 
     /// One attempt to connect. The scripts are loaded in advance; a failure there only costs the first run a repetition.
-    async fn dial_once(&self, predecessor: Option<&Identity>) -> RedisResult<Option<Identity>> {
+    async fn dial_once(&self) -> RedisResult<Former> {
         let mut connection = self.dial.commands().await?;
         let mut load = redis::pipe();
         for script in script::all() {
             load.cmd("SCRIPT").arg("LOAD").arg(script.code);
         }
         connection.send_packed_commands(&load, 0, script::all().count()).await?;
+        let former = std::mem::take(&mut self.state().undead);
+        let mut undead = Vec::new();
+        for former in former {
+            if !former.kill(&mut connection).await {
+                undead.push(former);
+            }
+        }
         let identity = Identity::ask(&mut connection).await;
-        let clean = match predecessor {
-            Some(predecessor) => predecessor.kill(&mut connection).await.is_ok(),
-            None => false,
-        };
         let generation = *self.generation.borrow() + 1;
         {
             let mut state = self.state();
-            if generation == 1 || (clean && state.dead_below + 1 == generation) {
-                state.dead_below = generation;
-            }
+            undead.append(&mut state.undead);
+            state.undead = undead;
             state.last_error = None;
         }
         self.replace(Some(Live { generation, connection }));
         self.generation.send_replace(generation);
-        Ok(identity)
+        Ok(Former { generation, identity })
     }
 
     fn present(&self) -> Option<Live> {
@@ -314,27 +337,55 @@ impl Link {
     }
 }
 
-/// Redials for ever, until the link is closed.
-async fn supervise(link: Arc<Link>, mut identity: Option<Identity>) {
+/// Replaces every connection that breaks, until the link is closed.
+async fn supervise(link: Arc<Link>, mut present: Former) {
     loop {
         link.broken.notified().await;
-        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
-            if link.closed.load(Ordering::Acquire) {
-                return;
+        if link.present().is_some() {
+            continue; // said of a connection that has been replaced since
+        }
+        link.state().undead.push(present);
+        match redial(&link).await {
+            Some(next) => present = next,
+            None => return,
+        }
+        tracing::info!(server = link.server(), "reconnected");
+    }
+}
+
+/// Dials until a connection is made; `None` once the link is closed.
+async fn redial(link: &Link) -> Option<Former> {
+    for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+        if link.is_closed() {
+            return None;
+        }
+        match link.dial_once().await {
+            Ok(next) => return Some(next),
+            Err(error) => {
+                tracing::debug!(server = link.server(), %error, "cannot connect");
+                let cause = error.to_string();
+                link.state().last_error = Some((error::of_connect(error, link.server()).kind(), cause));
             }
-            match link.dial_once(identity.as_ref()).await {
-                Ok(next) => {
-                    tracing::info!(server = link.server(), "reconnected");
-                    identity = next;
-                    break;
-                }
-                Err(error) => {
-                    tracing::debug!(server = link.server(), %error, "cannot connect");
-                    let cause = error.to_string();
-                    link.state().last_error = Some((error::of_connect(error, link.server()).kind(), cause));
-                }
-            }
-            tokio::time::sleep(pause).await;
+        }
+        tokio::time::sleep(pause).await;
+    }
+    None
+}
+
+/// A connection, and by what the server knows it; `None` where the server does not tell: an old one, or a user without
+/// the right.
+#[derive(Debug)]
+struct Former {
+    generation: u64,
+    identity: Option<Identity>,
+}
+
+impl Former {
+    /// Whether the server says that this connection is dead now.
+    async fn kill(&self, connection: &mut MultiplexedConnection) -> bool {
+        match &self.identity {
+            Some(identity) => identity.kill(connection).await.is_ok(),
+            None => false,
         }
     }
 }
@@ -348,7 +399,6 @@ struct Identity {
 }
 
 impl Identity {
-    /// `None` where the server does not tell: an old one, or a user without the right.
     async fn ask(connection: &mut MultiplexedConnection) -> Option<Self> {
         let info: String = cmd("CLIENT").arg("INFO").query_async(connection).await.ok()?;
         let field = |name: &str| {

@@ -76,8 +76,7 @@ impl Push {
     }
 
     async fn subscribe(&self) -> redis::RedisResult<PubSub> {
-        let mut connection = self.dial.pushes().await?;
-        connection.subscribe(&self.channel).await?;
+        let connection = self.dial.pushes(&self.channel).await?;
         self.hear();
         Ok(connection)
     }

@@ -2,7 +2,7 @@
 --
 -- KEYS as in queue.lua
 -- ARGV[1] nonce  [2] client  [3] TTL ms  [4] holder JSON  [5] '1' to wait in the queue  [6] ticket of an earlier place,
---      or ''  [7] prefix of the push channels  [8] '1' if the key is shared with foreign clients  [9] claim time ms: how
+--      '0' if it was asked for before without an answer, or ''  [7] prefix of the push channels  [8] '1' if the key is shared with foreign clients  [9] claim time ms: how
 --      long a lock that is handed over is kept for this waiter until it has claimed it
 -- Reply {nonce, 1, token, ms until the grant ends} or {nonce, 0, ms until the holder's lease ends, ticket, whether the
 --      client was known to wait, last token}
@@ -11,7 +11,8 @@ local me = nonce .. ':' .. client
 local held = redis.call('GET', LOCK)
 
 if held and string.sub(held, 1, 32) == nonce then
-  redis.call('PEXPIRE', LOCK, ttl)
+  -- Never shortens: this may be a late copy of a request whose lease was extended since.
+  if redis.call('PTTL', LOCK) < tonumber(ttl) then redis.call('PEXPIRE', LOCK, ttl) end
   return { nonce, 1, string.match(held, '(%d+)!?$'), ttl }
 end
 if not held and redis.call('EXISTS', QUEUE) == 0 then
@@ -20,12 +21,17 @@ end
 
 local now = now_us()
 if ARGV[5] ~= '1' then
-  if not held then promote(now, ARGV[7], '', ARGV[8]) end
+  if not held then
+    promote(now, ARGV[7], '', ARGV[8])
+    -- Everybody in the queue was dead.
+    local free = redis.call('EXISTS', LOCK, QUEUE) == 0
+    if free then return { nonce, 1, grant(me, card, now, ttl), ttl } end
+  end
   return { nonce, 0, redis.call('PTTL', LOCK), '0', 1, '0' }
 end
 
 local ticket = ARGV[6]
-if ticket == '' then
+if ticket == '' or ticket == '0' then
   ticket = text(math.max(now, tonumber(redis.call('HGET', WAITERS, '#last') or 0) + 1))
   redis.call('HSET', WAITERS, '#last', ticket)
 end
@@ -40,4 +46,4 @@ if not held then
     redis.call('PUBLISH', ARGV[7] .. client, 'G' .. string.sub(first, 1, 32) .. ':' .. token .. ':' .. claim)
   end
 end
-return { nonce, 0, redis.call('PTTL', LOCK), ticket, known, string.match(redis.call('GET', FENCE) or '0', '^%d+') }
+return { nonce, 0, redis.call('PTTL', LOCK), redis.call('ZSCORE', QUEUE, me) or ticket, known, string.match(redis.call('GET', FENCE) or '0', '^%d+') }

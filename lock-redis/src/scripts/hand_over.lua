@@ -11,7 +11,7 @@ if ARGV[4] == '' then
     local waiter = redis.call('HMGET', KEYS[3], next, '@' .. client, '#seen')
     local time = redis.call('TIME')
     local ms = time[1] * 1000 + math.floor(time[2] / 1000)
-    local usual = waiter[1] and waiter[2] and waiter[3] and tonumber(waiter[2]) >= ms and ms - waiter[3] <= 1500
+    local usual = waiter[1] and waiter[2] and waiter[3] and tonumber(waiter[2]) >= ms and math.abs(ms - waiter[3]) <= 1500
     local token = time[1] .. string.sub('00000' .. time[2], -6)
     local last = usual and redis.pcall('SET', KEYS[4], first[2] and token .. 'q' or token, 'KEEPTTL', 'GET')
     if type(last) == 'string' and #last == 17 and string.sub(last, 1, 16) < token then

@@ -18,6 +18,15 @@ if not held then
   held = redis.call('GET', LOCK) or ''
 end
 
+-- Clients that have gone leave a sign behind; with a queue that never empties somebody has to clear up.
+if redis.call('HLEN', WAITERS) > 2 * redis.call('ZCARD', QUEUE) + 64 then
+  local all = redis.call('HGETALL', WAITERS)
+  for i = 1, #all, 2 do
+    local dead = string.sub(all[i], 1, 1) == '@' and tonumber(all[i + 1]) < now / 1000
+    if dead then redis.call('HDEL', WAITERS, all[i]) end
+  end
+end
+
 local queued = {}
 for i = 4, #ARGV do
   queued[i - 3] = redis.call('ZSCORE', QUEUE, ARGV[i] .. ':' .. client) and '1' or '0'

@@ -4,7 +4,8 @@
 --                  other text is a client of another library
 -- KEYS[2] queue    sorted set: <nonce 32>:<client 16>, scored by the ticket (µs at which the waiter first came)
 -- KEYS[3] waiters  hash: <nonce> -> <claim ms><holder JSON>; @<client> -> alive until (ms); #seen -> last sign of any
---                  waiter (ms); #last -> the last ticket; #grace -> nobody is dropped before (ms); #run, #since,
+--                  waiter (ms); #last -> the last ticket; #grace -> nobody who was alive at
+--                  #stalled is dropped before (ms); #run, #since,
 --                  #yield -> shared keys only
 -- KEYS[4] fence    string: the last token, and q at its end if a queue stands
 -- KEYS[5] forced   string: <nonce>:<text>, why the last grant was freed by force
@@ -14,7 +15,8 @@
 
 local LOCK, QUEUE, WAITERS, FENCE, FORCED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local LIVENESS = 3000  -- ms without a sign after which a waiting client counts as dead
-local STALL = 1500     -- ms without a sign of any waiter: the server stood still, everybody gets a full liveness
+local STALL = 1500     -- ms without a sign of any waiter: the server stood still, and who was alive before gets a full
+                       -- liveness anew
 local KEEP = 30000     -- ms after which a queue without any sign is forgotten
 local RUN, SLICE, YIELD = 20, 200, 50 -- hand-overs or ms in a row, then ms for which a shared key is left free
 
@@ -63,11 +65,26 @@ local function leave(member)
   end
 end
 
+-- Whether an instant lies ahead, and not further than it can have been set: the clock may have been set back.
+local function within(instant, ms, longest)
+  local ahead = tonumber(instant or 0) - ms
+  return ahead > 0 and ahead <= longest
+end
+
+-- If the server stood still, or its clock was set back: since when. Who was alive then is spared for a liveness.
+local function stood_still(ms, seen, grace)
+  if within(grace, ms, LIVENESS) then return nil end
+  local gap = ms - tonumber(seen or 0)
+  if gap > STALL then return seen or '0' end
+  if gap < -STALL then return '0' end
+  return nil
+end
+
 -- A shared key is left free now and then; returns whether now is such a moment.
 local function yields(ms, channels, client)
   local yield, run, since = unpack(redis.call('HMGET', WAITERS, '#yield', '#run', '#since'))
-  if tonumber(yield or 0) > ms then return true end
-  run, since = tonumber(run or 0), tonumber(since or ms)
+  if within(yield, ms, YIELD) then return true end
+  run, since = tonumber(run or 0), math.min(tonumber(since or ms), ms + YIELD)
   if run >= RUN or ms - since >= SLICE then
     redis.call('HSET', WAITERS, '#yield', text(ms + YIELD), '#run', 0, '#since', text(ms + YIELD))
     redis.call('PUBLISH', channels .. client, 'P' .. YIELD .. ':' .. LOCK)
@@ -85,12 +102,17 @@ local function promote(now, channels, caller, shared)
     local first = redis.call('ZRANGE', QUEUE, 0, 0)[1]
     if not first then return nil end
     local nonce, client = string.sub(first, 1, 32), string.sub(first, 34, 49)
-    local card, alive, seen, grace = unpack(redis.call('HMGET', WAITERS, nonce, '@' .. client, '#seen', '#grace'))
-    if ms - tonumber(seen or 0) > STALL then
-      grace = ms + LIVENESS
-      redis.pcall('HSET', WAITERS, '#seen', text(ms), '#grace', text(grace))
+    local card, alive, seen, grace, stalled =
+      unpack(redis.call('HMGET', WAITERS, nonce, '@' .. client, '#seen', '#grace', '#stalled'))
+    local since = stood_still(ms, seen, grace)
+    if since then
+      grace, stalled = ms + LIVENESS, since
+      redis.pcall('HSET', WAITERS, '#seen', text(ms), '#grace', text(grace), '#stalled', stalled)
     end
-    if card and math.max(tonumber(alive or 0), tonumber(grace or 0)) >= ms then
+    alive = tonumber(alive or 0)
+    local lives = alive >= ms and alive <= ms + LIVENESS
+    local spared = within(grace, ms, LIVENESS) and alive >= tonumber(stalled or 0)
+    if card and (lives or spared) then
       if shared == '1' and yields(ms, channels, client) then return nil end
       local digits = string.find(card, '{', 1, true) - 1
       local claim = string.sub(card, 1, digits)
@@ -108,8 +130,9 @@ end
 
 -- Marks the client as alive; returns whether it counted as alive before.
 local function sign(ms, client)
-  local alive, seen = unpack(redis.call('HMGET', WAITERS, '@' .. client, '#seen'))
-  if seen and ms - tonumber(seen) > STALL then redis.call('HSET', WAITERS, '#grace', text(ms + LIVENESS)) end
+  local alive, seen, grace = unpack(redis.call('HMGET', WAITERS, '@' .. client, '#seen', '#grace'))
+  local since = seen and stood_still(ms, seen, grace)
+  if since then redis.call('HSET', WAITERS, '#grace', text(ms + LIVENESS), '#stalled', since) end
   redis.call('HSET', WAITERS, '@' .. client, text(ms + LIVENESS), '#seen', text(ms))
   redis.call('PEXPIRE', QUEUE, KEEP)
   redis.call('PEXPIRE', WAITERS, KEEP)

@@ -1,11 +1,12 @@
--- Extends the lease if the lock is held under this nonce; never brings back what is gone.
+-- Extends the lease if the lock is held under this nonce; never brings back what is gone, and never shortens: a renewal
+-- may overtake, or be overtaken by, an extension by hand.
 --
 -- KEYS[1] lock  [2] forced, as in queue.lua
 -- ARGV[1] nonce  [2] TTL ms
 -- Reply {nonce, 1} or {nonce, 0, why}
 local held = redis.call('GET', KEYS[1])
 if held and string.sub(held, 1, 32) == ARGV[1] then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
   return { ARGV[1], 1 }
 end
 local forced = redis.call('GET', KEYS[2])

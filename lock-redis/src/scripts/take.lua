@@ -38,7 +38,7 @@ if redis.call('SET', KEYS[1], ARGV[1] .. token, 'NX', 'PX', ARGV[2]) then
 end
 local held = redis.call('GET', KEYS[1])
 if string.sub(held, 1, 32) == nonce then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
   return nonce .. '+' .. string.match(held, '(%d+)!?$')
 end
 return nonce .. '-'
