@@ -108,7 +108,7 @@ impl Attempt {
         Ok(Self { id: GrantId::random()?, name, kind, owner, ttl, op_timeout, patience, note: AtomicU64::new(0) })
     }
 
-    /// A number that the backend keeps with the attempt, such as the connection over which it was last sent; 0 at first.
+    /// A number that the backend keeps with the attempt, such as the connection over which it was sent first; 0 at first.
     #[must_use]
     pub fn note(&self) -> u64 {
         self.note.load(Ordering::Acquire)

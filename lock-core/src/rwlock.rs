@@ -27,7 +27,7 @@ pub(crate) type Uses = HashMap<(LockName, GrantId), Arc<OnceLock<Weak<Cell>>>>;
 /// together. Every reader has its own lease, so a dead one delays a writer by at most its TTL.
 ///
 /// # Upgrade
-/// There is none: two readers that both wait to become the writer wait for ever. A handle that knows its
+/// There is none: a task that asks for the write lock while it keeps a read guard waits for itself. A handle that knows its
 /// [`Owner`](RwLock::with_owner) refuses a second request of that owner in this client with
 /// [`ErrorKind::Unsupported`], instead of waiting for itself. A writer becomes a reader by
 /// [`downgrade`](WriteGuard::downgrade).

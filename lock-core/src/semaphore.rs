@@ -112,6 +112,17 @@ impl Semaphore {
         self.get(permits, Wait::Try).await
     }
 
+    /// Waits for one permit for at most this long.
+    ///
+    /// # Errors
+    /// As [`acquire_many`](Semaphore::acquire_many).
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn try_acquire_for(&self, wait: Duration) -> Result<Option<Permit>, Error> {
+        self.get(1, self.core.deadline(wait)).await
+    }
+
     /// Waits for this many permits for at most this long.
     ///
     /// # Errors

@@ -54,15 +54,10 @@ impl RedisBackend {
         let channels = keys::channels(&config.prefix);
         let waiters = Arc::<Waiters>::default();
         let notices = Notify::default();
-        let link = Link::connect(dial.clone()).await?;
+        let link = Unfinished { link: Link::connect(dial.clone()).await?, armed: true };
         let told = inbox(waiters.clone(), notices.clone());
-        let push = match Push::connect(dial, format!("{channels}{client}"), told).await {
-            Ok(push) => push,
-            Err(error) => {
-                link.close();
-                return Err(error);
-            }
-        };
+        let push = Push::connect(dial, format!("{channels}{client}"), told).await?;
+        let link = link.finish();
         let prefix = config.prefix.clone();
         let shared = Arc::new(Shared {
             link,
@@ -77,6 +72,27 @@ impl RedisBackend {
         });
         tokio::spawn(poke_for_ever(shared.clone()));
         Ok(Self { shared })
+    }
+}
+
+/// Closes the command connection of a client that does not come to be, by an error or because nobody waits for it.
+struct Unfinished {
+    link: Arc<Link>,
+    armed: bool,
+}
+
+impl Unfinished {
+    fn finish(mut self) -> Arc<Link> {
+        self.armed = false;
+        self.link.clone()
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if self.armed {
+            self.link.close();
+        }
     }
 }
 
@@ -447,7 +463,8 @@ impl RedisBackend {
     }
 }
 
-/// Whole milliseconds, as Redis wants them; a TTL is rounded down, so that nobody believes longer than the server.
+/// Whole milliseconds, as Redis wants them. What is rounded off a TTL is less than the granularity that every lease has
+/// subtracted.
 pub(crate) fn milliseconds(duration: Duration) -> String {
     duration.as_millis().to_string()
 }

@@ -54,12 +54,12 @@ impl Cell {
     }
 
     pub(crate) fn is_held(&self, clock: &dyn Clock) -> bool {
-        let mut state = locked(&self.state);
+        let state = locked(&self.state);
         state.is_held(clock.now())
     }
 
     pub(super) fn remaining(&self, clock: &dyn Clock) -> Duration {
-        let mut state = locked(&self.state);
+        let state = locked(&self.state);
         let now = clock.now();
         if state.is_held(now) { state.deadline().since(now) } else { Duration::ZERO }
     }

@@ -78,8 +78,9 @@ impl Lease {
         Lost(Some(Box::pin(async move { cell.wait_lost().await })))
     }
 
-    /// Extends the lease now: at least `ttl` from this call, never less than what is left. The automatic renewal, if
-    /// on, begins again when the extension comes to its end.
+    /// Extends the lease now: at least `ttl` from this call, never less than what is left, and never beyond
+    /// [`max_hold`](crate::LeaseOptions::max_hold). The automatic renewal, if on, begins again when the extension comes to
+    /// its end.
     ///
     /// # Errors
     /// - [`ErrorKind::Lost`] if the lock is lost, with the reason;

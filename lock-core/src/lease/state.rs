@@ -112,8 +112,9 @@ impl LeaseState {
         state
     }
 
-    /// Whether the lock is held at `now`. Makes a passed deadline final.
-    pub fn is_held(&mut self, now: BootInstant) -> bool {
+    /// Whether the lock is held at `now`. A passed deadline is final: every later step finds it passed.
+    #[must_use]
+    pub fn is_held(&self, now: BootInstant) -> bool {
         self.phase == Phase::Held && now < self.deadline
     }
 
