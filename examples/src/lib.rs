@@ -15,3 +15,8 @@ pub struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../lock-core/README.md")]
 pub struct CoreReadme;
+
+/// The README of `lock-redis`.
+#[cfg(doctest)]
+#[doc = include_str!("../../lock-redis/README.md")]
+pub struct RedisReadme;

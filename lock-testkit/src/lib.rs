@@ -53,9 +53,11 @@ mod context;
 mod failure;
 mod harness;
 mod island;
+mod meter;
 mod run;
 pub mod servers;
 pub mod specimens;
+mod stalls;
 mod time;
 
 pub use failure::Failure;

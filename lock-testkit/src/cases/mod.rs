@@ -176,6 +176,7 @@ cases! {
 
     "C-O01" observe::inspection_shows_the_holder_and_the_queue ALL [INSPECT];
     "C-O01b" observe::an_operator_frees_exactly_the_named_grant ALL [INSPECT, FORCE];
+    "C-O02" observe::meters_move_by_exactly_what_happened ALL [];
     "C-O03" observe::an_error_names_lock_backend_and_phase ALL [];
     "C-O05" observe::whether_a_lock_is_free_is_shown_as_it_is SIMPLE [INSPECT];
     "C-L01" observe::a_thousand_locks_cost_as_many_tasks_as_one SIMPLE [];

@@ -1,12 +1,14 @@
 //! C-O, C-L: what can be seen of a lock, and what locks cost.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use lock_core::{ErrorKind, GrantId, LeaseOptions, Phase};
 
 use crate::context::{Cx, LOCK, is_complete, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
-use crate::time::{eventually, hand_over, ms, promptly, soon, ttl};
+use crate::meter::Meter;
+use crate::time::{eventually, hand_over, ms, pass, promptly, soon, ttl};
 
 pub(super) async fn inspection_shows_the_holder_and_the_queue(cx: Arc<Cx>) -> Verdict {
     let (a, b) = cx.two().await?;
@@ -33,6 +35,55 @@ pub(super) async fn inspection_shows_the_holder_and_the_queue(cx: Arc<Cx>) -> Ve
     }
     release(held).await?;
     release(soon("the waiter is granted", hand_over(), waiter).await???).await
+}
+
+pub(super) async fn meters_move_by_exactly_what_happened(cx: Arc<Cx>) -> Verdict {
+    let meter = Meter::default();
+    let (locks, other) = (meter.under(cx.client()).await?, cx.contender().await?);
+    let lock = cx.lock_of(&locks).await?;
+    let counts = || {
+        let losses = ["expired", "session_expired", "taken", "force_released"];
+        let lost = |reason: &str| meter.total(&format!("lock_losses_total{{reason={reason}}}"));
+        let measured = |name: &str| meter.values(name).len();
+        let [grants, refusals] = ["lock_grants_total", "lock_refusals_total"].map(|name| meter.total(name));
+        (grants, refusals, losses.map(lost), measured("lock_wait_seconds"), measured("lock_hold_seconds"))
+    };
+    let expect = |what: &str, expected| {
+        let counted = counts();
+        ensure!(counted == expected, "after {what}, the meters show {counted:?} instead of {expected:?}");
+        Ok(())
+    };
+    expect("connecting", (0.0, 0.0, [0.0; 4], 0, 0))?;
+    for _ in 0..3 {
+        release(lock.lock().await?).await?;
+    }
+    expect("three grants and releases", (3.0, 0.0, [0.0; 4], 3, 3))?;
+    let theirs = other.lock().await?;
+    for wait in [0, 0, 50] {
+        ensure!(lock.try_lock_for(ms(wait)).await?.is_none(), "granted although somebody holds the lock");
+    }
+    expect("three refusals", (3.0, 3.0, [0.0; 4], 3, 3))?;
+    // A wait and a hold of a known length.
+    let (began, time) = (Instant::now(), ms(200));
+    let (mine, freed) = tokio::join!(lock.lock(), async {
+        pass(time).await;
+        release(theirs).await
+    });
+    freed?;
+    let mine = mine?;
+    pass(time).await;
+    release(mine).await?;
+    expect("a wait and a hold", (4.0, 3.0, [0.0; 4], 4, 4))?;
+    for name in ["lock_wait_seconds", "lock_hold_seconds"] {
+        let last = meter.values(name).pop().unwrap_or_default();
+        let right = (time * 9 / 10).as_secs_f64()..=began.elapsed().as_secs_f64();
+        ensure!(right.contains(&last), "{name} shows {last}, not within {right:?}");
+    }
+    let held = lock.clone().unrenewed(ms(300)).lock().await?;
+    soon("the lease ends", promptly(), held.lost()).await?;
+    drop(held);
+    // What was lost is not released: it has no hold to be measured.
+    expect("a loss", (5.0, 3.0, [1.0, 0.0, 0.0, 0.0], 5, 4))
 }
 
 pub(super) async fn an_error_names_lock_backend_and_phase(cx: Arc<Cx>) -> Verdict {

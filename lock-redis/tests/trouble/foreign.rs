@@ -1,0 +1,69 @@
+//! A key that is shared with other libraries, down to the wire.
+
+use futures_util::future::try_join_all;
+use lock_redis::LockName;
+
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, key, long, ms, obtain, soon};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_value_excludes_us_whatever_its_bytes_and_its_deletion_lets_us_in() {
+    let Some(server) = Server::start().await else { return };
+    let (a, b) = (server.client().await, server.client().await);
+    let binary = [&b"\xff\xfe\x00 \r\n"[..], &[0x80; 40]].concat();
+    let alike = format!("{}:0123456789abcdef:no json", "0".repeat(32));
+    let values: [&[u8]; 6] = [b"1", b"", &binary, &[b'!'; 60], alike.as_bytes(), b"0f8fad5bd9cb469fa16570867728950e"];
+    for value in values {
+        let jobs = || LockName::at_key("jobs").unwrap();
+        let put: [&[u8]; 6] = [b"SET", b"jobs", value, b"NX", b"PX", b"30000"];
+        assert!(server.run(&put).await.is_ok());
+        assert!(a.mutex(jobs()).try_lock().await.unwrap().is_none());
+        assert!(a.mutex(jobs()).try_lock_for(ms(100)).await.unwrap().is_none());
+        let seen = a.mutex(jobs()).inspect().await.unwrap();
+        assert!(seen.holders.len() == 1 && seen.holders[0].owner.is_none(), "{seen:?}");
+        let in_turn = [&a, &b].map(|locks| {
+            let turn = obtain(locks, jobs(), PROMPTLY);
+            tokio::spawn(async move { turn.await.release().await.unwrap() })
+        });
+        let queue = async || (a.mutex(jobs()).inspect().await.unwrap().waiters.len() == 2).then_some(());
+        crate::server::eventually("two are in line", PROMPTLY, queue).await;
+        // Our waiters have left the foreign value as it was.
+        assert_eq!(server.say("GET jobs").await, lock_testkit::servers::resp::Value::Bulk(value.to_vec()));
+        server.say("DEL jobs").await;
+        soon("both in turn", HAND_OVER * 2 + SLACK, try_join_all(in_turn)).await.unwrap();
+        assert_eq!(server.say("EXISTS jobs").await.as_int(), Some(0));
+        server.has_nothing_left().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_holder_without_expiry_is_followed_too() {
+    let Some(server) = Server::start().await else { return };
+    let locks = server.client().await;
+    let jobs = LockName::at_key("jobs").unwrap();
+    assert!(server.say("SETNX jobs somebody").await.as_int() == Some(1));
+    let waiting = tokio::spawn(obtain(&locks, &jobs, PROMPTLY));
+    tokio::time::sleep(ms(300)).await;
+    assert!(!waiting.is_finished());
+    server.say("DEL jobs").await;
+    let held = soon("granted", HAND_OVER + SLACK, waiting).await.unwrap();
+    // Ours is a plain string with an expiry: what other libraries call taken.
+    assert!(server.say("SET jobs other NX PX 1000").await == lock_testkit::servers::resp::Value::Nil);
+    assert_eq!(server.say("TYPE jobs").await.as_text().as_deref(), Some("string"));
+    assert!(server.say("PTTL jobs").await.as_int() > Some(0));
+    held.release().await.unwrap();
+    server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_value_in_the_place_of_our_own_lock_excludes_too_and_nothing_of_it_is_touched() {
+    let Some(server) = Server::start().await else { return };
+    let locks = server.client().await;
+    let held = locks.mutex("foreign").with_lease(long()).lock().await.unwrap();
+    server.run(&["SET", &key("foreign"), "somebody", "PX", "30000"]).await;
+    let error = held.release().await.unwrap_err();
+    assert_eq!(error.kind(), lock_redis::ErrorKind::NotHeld, "{error}");
+    assert!(locks.mutex("foreign").try_lock().await.unwrap().is_none());
+    assert_eq!(server.run(&["GET", &key("foreign")]).await.as_text().as_deref(), Some("somebody"));
+    server.run(&["DEL", &key("foreign")]).await;
+    server.is_as_new(&locks, "foreign").await;
+}

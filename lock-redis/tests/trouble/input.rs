@@ -1,0 +1,171 @@
+//! Input that cannot be meant, and secrets.
+
+use std::time::Duration;
+
+use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, LockName, Phase, RedisConfig, RedisLocks, Retry};
+
+use crate::server::{HAND_OVER, SLACK, Server, everything_of, hasty, key, ms, obtain, refused};
+
+const SECRET: &str = "hunter2-s3cret";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn senseless_names_and_durations_are_refused_before_anything_is_sent() {
+    let Some(server) = Server::start().await else { return };
+    let locks = server.client().await;
+    server.say("CONFIG RESETSTAT").await;
+    let long = "x".repeat(LockName::MAX_BYTES + 1);
+    for name in ["", &*long] {
+        let mutex = locks.mutex(name);
+        let outcomes = [
+            mutex.lock().await.map(drop),
+            mutex.try_lock().await.map(drop),
+            mutex.try_lock_for(ms(50)).await.map(drop),
+        ];
+        for outcome in outcomes {
+            let error = refused(outcome, &[ErrorKind::InvalidArgument], &[Phase::Configure], name, "");
+            assert_eq!(error.retry(), Retry::Never);
+        }
+        assert_eq!(mutex.inspect().await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+    let day = Duration::from_secs(24 * 60 * 60);
+    for ttl in [Duration::ZERO, ms(99), day + ms(1), Duration::MAX] {
+        let mutex = locks.mutex("input").with_ttl(ttl);
+        for outcome in [mutex.lock().await.map(drop), mutex.try_lock_for(ms(50)).await.map(drop)] {
+            refused(outcome, &[ErrorKind::InvalidArgument], &[Phase::Configure], "input", "");
+        }
+        let mut options = ClientOptions::default();
+        options.lease = LeaseOptions::with_ttl(ttl);
+        let outcome = RedisLocks::connect_with(RedisConfig::new(server.url()).with_client(options)).await;
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+    let calls = server.say("INFO commandstats").await.as_text().unwrap();
+    assert!(!calls.contains("cmdstat_eval"), "a script was run: {calls}");
+    assert_eq!(server.say("DBSIZE").await.as_int(), Some(0));
+    // At their limits they work.
+    for ttl in [ms(100), day] {
+        let held = locks.mutex("x".repeat(LockName::MAX_BYTES)).with_ttl(ttl).try_lock().await.unwrap().unwrap();
+        held.release().await.unwrap();
+    }
+    server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_url_is_refused_without_its_password() {
+    let wrong = [
+        "",
+        "hunter2-s3cret",
+        "redis://",
+        "http://:hunter2-s3cret@127.0.0.1/",
+        "redis://:hunter2-s3cret@127.0.0.1:port/",
+        "redis://:hunter2-s3cret@127.0.0.1:6379/database",
+        "redis://:hunter2-s3cret@[::1/",
+        "redis+unix:///tmp/socket?pass=hunter2-s3cret",
+        "unix:///tmp/socket?pass=hunter2-s3cret",
+        "rediss://:hunter2-s3cret@127.0.0.1/",
+    ];
+    for url in wrong {
+        let error = RedisLocks::connect(url).await.expect_err(url);
+        assert!(matches!(error.kind(), ErrorKind::InvalidArgument | ErrorKind::Unsupported), "{url}: {error:?}");
+        assert_eq!((error.retry(), error.backend()), (Retry::Never, Some("redis")), "{url}: {error:?}");
+        assert!(!everything_of(&error).concat().contains(SECRET), "{url}: {error:?}");
+    }
+    for prefix in ["", "a{b", "}", &*"x".repeat(257)] {
+        let error = RedisLocks::connect_with(RedisConfig::new("redis://127.0.0.1/").with_prefix(prefix)).await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidArgument, "{prefix:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_is_denied_and_leaves_no_connection() {
+    let Some(server) = Server::start().await else { return };
+    server.say(&format!("ACL SETUSER worker on >{SECRET} ~* &* +@all")).await;
+    let error = RedisLocks::connect(server.url_as("worker", "not-the-password")).await.unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (ErrorKind::Denied, Phase::Connect), "{error:?}");
+    assert!(error.to_string().contains(&server.shown()), "{error}");
+    assert!(!everything_of(&error).concat().contains("not-the-password"), "{error:?}");
+    server.say("ACL SETUSER default off").await;
+    let error = RedisLocks::connect(server.url()).await.unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (ErrorKind::Denied, Phase::Connect), "{error:?}");
+    let locks = RedisLocks::connect(server.url_as("worker", SECRET)).await.unwrap();
+    obtain(&locks, "input", SLACK).await.release().await.unwrap();
+    drop(locks);
+    crate::links::are_gone(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_error_and_no_debug_text_shows_the_password() {
+    let Some(server) = Server::start().await else { return };
+    server.say(&format!("ACL SETUSER worker on >{SECRET} ~* &* +@all")).await;
+    let config = RedisConfig::new(server.url_as("worker", SECRET)).with_client(hasty());
+    let mut said = vec![format!("{config:?}"), format!("{config:#?}")];
+    let locks = RedisLocks::connect_with(config.clone()).await.unwrap();
+    let mutex = locks.mutex("input");
+    let held = mutex.lock().await.unwrap();
+    said.extend([format!("{locks:?}"), format!("{:?}", locks.backend()), format!("{mutex:?}"), format!("{held:?}")]);
+    said.push(format!("{:?}", lock_redis::Locks::from(locks.clone())));
+    let mut errors = Vec::new();
+    server.run(&["LPUSH", &key("wrong"), "type"]).await;
+    errors.push(locks.mutex("wrong").try_lock().await.unwrap_err());
+    server.say("CONFIG SET maxmemory 1").await;
+    errors.push(locks.mutex("memory").try_lock().await.unwrap_err());
+    server.stop().unwrap();
+    errors.push(locks.mutex("frozen").try_lock().await.unwrap_err());
+    errors.push(RedisLocks::connect_with(config.clone()).await.unwrap_err());
+    server.kill().unwrap();
+    errors.push(locks.mutex("down").try_lock().await.unwrap_err());
+    errors.push(locks.mutex("down").lock().await.unwrap_err());
+    errors.push(locks.mutex("down").inspect().await.unwrap_err());
+    errors.push(held.extend(ms(20_000)).await.unwrap_err());
+    errors.push(held.release().await.unwrap_err());
+    errors.push(RedisLocks::connect_with(config).await.unwrap_err());
+    said.extend(errors.iter().flat_map(everything_of));
+    for text in said {
+        assert!(!text.contains(SECRET), "{text}");
+        assert!(!text.contains("worker:"), "a URL's user part is no business of a log: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_another_type_is_a_typed_error_that_leaves_nothing_else() {
+    let Some(server) = Server::start().await else { return };
+    let locks = server.client().await;
+    let mutex = locks.mutex("input");
+    for side in ["", ":f"] {
+        let spoiled = format!("{}{side}", key("input"));
+        server.run(&["LPUSH", &spoiled, "type"]).await;
+        let shown = server.shown();
+        refused(mutex.try_lock().await, &[ErrorKind::Protocol], &[Phase::Acquire], "input", &shown);
+        refused(mutex.lock().await, &[ErrorKind::Protocol], &[Phase::Acquire], "input", &shown);
+        refused(mutex.try_lock_for(ms(300)).await, &[ErrorKind::Protocol], &[Phase::Acquire], "input", &shown);
+        // What somebody else has put there is all that is there.
+        let left = async || (server.say("KEYS *").await.into_parts().len() == 1).then_some(());
+        crate::server::eventually("only the foreign key is left", ms(2000), left).await;
+        server.run(&["DEL", &spoiled]).await;
+        obtain(&locks, "input", HAND_OVER).await.release().await.unwrap();
+        server.run(&["DEL", &format!("{}:f", key("input"))]).await;
+    }
+    // Text that is no token is none.
+    for garbage in ["", "x", "q", "xq", "zzzzzzzzzzzzzzzz", "!!!!!!!!!!!!!!!!", "1e300", "-5"] {
+        server.run(&["SET", &format!("{}:f", key("input")), garbage]).await;
+        obtain(&locks, "input", HAND_OVER).await.release().await.unwrap();
+    }
+    server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_key_was_replaced_by_another_type_is_lost_and_not_held() {
+    let Some(server) = Server::start().await else { return };
+    let locks = server.client().await;
+    let (renewed, released) = (
+        locks.mutex("renewed").with_ttl(ms(2000)).lock().await.unwrap(),
+        locks.mutex("released").lock().await.unwrap(),
+    );
+    for name in ["renewed", "released"] {
+        server.run(&["DEL", &key(name)]).await;
+        server.run(&["LPUSH", &key(name), "type"]).await;
+    }
+    assert_eq!(released.release().await.unwrap_err().kind(), ErrorKind::NotHeld);
+    let reason = crate::server::soon("the next renewal finds it out", ms(2000), renewed.lost()).await;
+    assert_eq!(reason, lock_redis::LossReason::Taken);
+    assert_eq!(server.say("KEYS lock:mutex:*d}").await.into_parts().len(), 2, "foreign data was touched");
+}

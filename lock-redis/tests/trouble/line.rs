@@ -1,0 +1,171 @@
+//! The queue: dead waiters, cancelled ones, and many.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use lock_redis::RedisLocks;
+use tokio::task::JoinHandle;
+
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, long, ms, obtain, soon};
+
+/// Waiters that are in line in the order of their numbers; each notes its number when it is granted.
+pub(crate) struct Line {
+    order: Arc<Mutex<Vec<usize>>>,
+    waiters: Vec<JoinHandle<()>>,
+}
+
+impl Line {
+    /// So many, each behind the one before, through these clients in turn.
+    pub(crate) async fn up(server: &Server, clients: &[&RedisLocks], name: &str, count: usize) -> Self {
+        let order = Arc::<Mutex<Vec<_>>>::default();
+        let mut waiters = Vec::new();
+        for number in 0..count {
+            let (mutex, order) = (clients[number % clients.len()].mutex(name).with_lease(long()), order.clone());
+            waiters.push(tokio::spawn(async move {
+                let held = mutex.lock().await.unwrap();
+                order.lock().unwrap().push(number);
+                held.release().await.unwrap();
+            }));
+            server.until_queued(name, number + 1).await;
+        }
+        Self { order, waiters }
+    }
+
+    /// The order in which those that were not cancelled were granted.
+    pub(crate) async fn order(self, within: Duration) -> Vec<usize> {
+        for waiter in self.waiters {
+            match soon("a waiter is granted", within, waiter).await {
+                Ok(()) => {}
+                Err(error) => assert!(error.is_cancelled(), "{error}"),
+            }
+        }
+        self.order.lock().unwrap().clone()
+    }
+
+    fn cancel(&self, number: usize) {
+        self.waiters[number].abort();
+    }
+}
+
+/// A client in a process of its own, as far as the server can tell, that waits until it vanishes without a word.
+struct Doomed {
+    die: tokio::sync::oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Doomed {
+    fn wait_for(server: &Server, name: &'static str) -> Self {
+        let url = server.url().to_owned();
+        let (die, dies) = tokio::sync::oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let locks = RedisLocks::connect(url).await.unwrap();
+                tokio::select! {
+                    held = obtain(&locks, name, PROMPTLY * 6) => panic!("{held:?} before its turn"),
+                    told = dies => told.unwrap(),
+                    // Whatever a cancelled wait would send: nothing is polled any more.
+                }
+            });
+        });
+        Self { die, thread }
+    }
+
+    /// Dies; the order to do so takes effect while its wait is still in line.
+    fn die(self) {
+        self.die.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_waiters_together_delay_the_next_living_one_by_five_seconds_at_most() {
+    let Some(server) = Server::start().await else { return };
+    let (holder, waiter) = (server.client().await, server.client().await);
+    let held = holder.mutex("line").with_lease(long()).lock().await.unwrap();
+    let mut doomed = Vec::new();
+    for number in 0..8 {
+        doomed.push(Doomed::wait_for(&server, "line"));
+        server.until_queued("line", number + 1).await;
+    }
+    let waiting = tokio::spawn(obtain(&waiter, "line", PROMPTLY * 6));
+    server.until_queued("line", 9).await;
+    doomed.into_iter().for_each(Doomed::die);
+    assert_eq!(server.queued("line").await, 9, "the dead ones have said good-bye");
+    let began = Instant::now();
+    held.release().await.unwrap();
+    // Liveness, one claim, one question.
+    let bound = ms(3000) + ms(2000) + ms(900);
+    let held = soon("the living one is granted", bound + SLACK, waiting).await.unwrap();
+    println!("granted after {:?}", began.elapsed());
+    held.release().await.unwrap();
+    server.is_as_new(&waiter, "line").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_line_that_nobody_watched_delays_a_newcomer_by_five_seconds_at_most() {
+    let Some(server) = Server::start().await else { return };
+    let (holder, newcomer) = (server.client().await, server.client().await);
+    let held = holder.mutex("line").with_lease(long()).lock().await.unwrap();
+    let mut doomed = Vec::new();
+    for number in 0..6 {
+        doomed.push(Doomed::wait_for(&server, "line"));
+        server.until_queued("line", number + 1).await;
+    }
+    doomed.into_iter().for_each(Doomed::die);
+    held.release().await.unwrap();
+    // The first of the dead has its claim now, and nobody gives a sign of life.
+    tokio::time::sleep(ms(2200)).await;
+    let held = obtain(&newcomer, "line", ms(3000) + ms(2000) + ms(900) + SLACK).await;
+    held.release().await.unwrap();
+    server.is_as_new(&newcomer, "line").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_that_cancel_anywhere_in_the_line_leave_the_others_in_order() {
+    let Some(server) = Server::start().await else { return };
+    let (holder, a, b) = (server.client().await, server.client().await, server.client().await);
+    for cancelled in [&[0][..], &[3], &[7], &[0, 1, 2], &[2, 4, 5], &[1, 3, 5, 7], &[0, 1, 2, 3, 4, 5, 6, 7]] {
+        let held = holder.mutex("line").with_lease(long()).lock().await.unwrap();
+        let line = Line::up(&server, &[&a, &b], "line", 8).await;
+        cancelled.iter().for_each(|number| line.cancel(*number));
+        server.until_queued("line", 8 - cancelled.len()).await;
+        held.release().await.unwrap();
+        let expected: Vec<_> = (0..8).filter(|number| !cancelled.contains(number)).collect();
+        assert_eq!(line.order(PROMPTLY).await, expected);
+        server.is_as_new(&holder, "line").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_that_cancel_at_the_instant_of_the_hand_over_lose_nothing() {
+    let Some(server) = Server::start().await else { return };
+    let (holder, a, b) = (server.client().await, server.client().await, server.client().await);
+    for round in 0..40 {
+        let held = holder.mutex("line").with_lease(long()).lock().await.unwrap();
+        let line = Line::up(&server, &[&a, &b], "line", 3).await;
+        let released = tokio::spawn(held.release());
+        tokio::time::sleep(Duration::from_micros(50 * (round % 20))).await;
+        line.cancel(0);
+        released.await.unwrap().unwrap();
+        let order = line.order(PROMPTLY).await;
+        assert!(order == [1, 2] || order == [0, 1, 2], "{order:?}");
+    }
+    server.is_as_new(&holder, "line").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_waiters_that_are_dropped_at_once_leave_nothing() {
+    let Some(server) = Server::start().await else { return };
+    let (holder, crowd) = (server.client().await, server.client().await);
+    let held = holder.mutex("line").with_lease(long()).lock().await.unwrap();
+    let waiting: Vec<_> = (0..1000).map(|_| tokio::spawn(obtain(&crowd, "line", PROMPTLY * 6))).collect();
+    server.until_queued("line", 1000).await;
+    let behind = tokio::spawn(obtain(&holder, "line", PROMPTLY * 6));
+    server.until_queued("line", 1001).await;
+    waiting.iter().for_each(JoinHandle::abort);
+    server.until_queued("line", 1).await;
+    held.release().await.unwrap();
+    soon("who stood behind them is granted", HAND_OVER + SLACK, behind).await.unwrap().release().await.unwrap();
+    server.is_as_new(&crowd, "line").await;
+}

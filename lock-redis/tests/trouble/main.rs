@@ -1,0 +1,18 @@
+//! Bad input and trouble, on a real server that each test has for itself: it is frozen, killed, starved of memory,
+//! flushed and spoiled. What goes wrong is a typed error that names lock, server and phase, nothing is left behind, and
+//! the same client works again when the trouble is over.
+//!
+//! Without a `redis-server` each test says that it was skipped; with `LOCK_TESTKIT_REQUIRE=1` it fails.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
+
+mod fence;
+mod foreign;
+mod freeze;
+mod input;
+mod line;
+mod links;
+mod outage;
+mod refusal;
+mod rights;
+mod server;

@@ -1,0 +1,108 @@
+//! A server that answers, but refuses: out of memory, or a read-only replica.
+
+use lock_redis::{ErrorKind, Phase, Retry};
+
+use crate::line::Line;
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, long, ms, obtain, refused, soon};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_out_of_memory_refuses_definitely_and_leaves_nothing() {
+    let Some(server) = Server::start().await else { return };
+    let locks = server.hasty_client().await;
+    let mutex = locks.mutex("refusal");
+    // Also where a token is remembered, and where it is not.
+    for name in ["refusal", "new"] {
+        server.say("CONFIG SET maxmemory 1").await;
+        let mutex = locks.mutex(name);
+        let shown = server.shown();
+        let error = refused(mutex.try_lock().await, &[ErrorKind::Unavailable], &[Phase::Acquire], name, &shown);
+        assert_eq!(error.retry(), Retry::Later);
+        assert!(error.to_string().contains("memory"), "{error}");
+        refused(mutex.try_lock_for(ms(300)).await, &[ErrorKind::Unavailable], &[Phase::Acquire], name, &shown);
+        refused(mutex.lock().await, &[ErrorKind::Unavailable], &[Phase::Acquire, Phase::Wait], name, &shown);
+        assert!(mutex.inspect().await.unwrap().is_free());
+        server.has_nothing_left().await;
+        server.say("CONFIG SET maxmemory 0").await;
+        obtain(&locks, name, HAND_OVER).await.release().await.unwrap();
+    }
+    // A wait goes on until there is memory.
+    server.say("CONFIG SET maxmemory 1").await;
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    tokio::time::sleep(ms(700)).await;
+    assert!(!waiting.is_finished());
+    server.say("CONFIG SET maxmemory 0").await;
+    soon("granted", HAND_OVER + SLACK, waiting).await.unwrap().unwrap().release().await.unwrap();
+    server.is_as_new(&locks, "refusal").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_renewed_and_released_without_memory() {
+    let Some(server) = Server::start().await else { return };
+    let locks = server.client().await;
+    let held = locks.mutex("refusal").with_ttl(ms(2000)).lock().await.unwrap();
+    server.say("CONFIG SET maxmemory 1").await;
+    assert!(tokio::time::timeout(ms(4500), held.lost()).await.is_err(), "lost for want of memory");
+    held.extend(ms(3000)).await.unwrap();
+    held.release().await.unwrap();
+    server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_without_memory_frees_and_the_waiters_get_the_lock_in_order() {
+    let Some(server) = Server::start().await else { return };
+    let (holder, a, b) = (server.client().await, server.client().await, server.client().await);
+    // At once, and after the waiters' signs of life have failed for longer than their liveness.
+    for pause in [0, 4000] {
+        let held = holder.mutex("refusal").with_lease(long()).lock().await.unwrap();
+        let line = Line::up(&server, &[&a, &b], "refusal", 4).await;
+        server.say("CONFIG SET maxmemory 1").await;
+        tokio::time::sleep(ms(pause)).await;
+        let grant = held.grant_id();
+        held.release().await.unwrap();
+        let seen = a.mutex("refusal").inspect().await.unwrap();
+        assert!(seen.holders.iter().all(|holder| holder.grant != Some(grant)), "the release freed nothing: {seen:?}");
+        tokio::time::sleep(ms(500)).await;
+        server.say("CONFIG SET maxmemory 0").await;
+        assert_eq!(line.order(HAND_OVER * 4 + SLACK).await, [0, 1, 2, 3]);
+        server.is_as_new(&a, "refusal").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_that_gives_up_without_memory_leaves_nothing() {
+    let Some(server) = Server::start().await else { return };
+    let (holder, waiter) = (server.client().await, server.client().await);
+    let held = holder.mutex("refusal").with_lease(long()).lock().await.unwrap();
+    let waiting = tokio::spawn(obtain(&waiter, "refusal", PROMPTLY));
+    server.until_queued("refusal", 1).await;
+    server.say("CONFIG SET maxmemory 1").await;
+    waiting.abort();
+    server.until_queued("refusal", 0).await;
+    held.release().await.unwrap();
+    server.say("CONFIG SET maxmemory 0").await;
+    // The mark of the queue could not be removed then; it is now, and costs no more than the long way.
+    obtain(&waiter, "refusal", HAND_OVER + SLACK).await.release().await.unwrap();
+    server.is_as_new(&waiter, "refusal").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_only_replica_refuses_definitely_and_a_promoted_one_works() {
+    let (Some(primary), Some(server)) = (Server::start().await, Server::start().await) else { return };
+    let locks = server.hasty_client().await;
+    server.say(&format!("REPLICAOF 127.0.0.1 {}", primary.port().unwrap())).await;
+    eventually("the replica follows", PROMPTLY, async || {
+        server.say("INFO replication").await.as_text().unwrap().contains("master_link_status:up").then_some(())
+    })
+    .await;
+    let (mutex, shown) = (locks.mutex("refusal"), server.shown());
+    let error = refused(mutex.try_lock().await, &[ErrorKind::Unavailable], &[Phase::Acquire], "refusal", &shown);
+    assert!(error.to_string().contains("replica"), "{error}");
+    refused(mutex.lock().await, &[ErrorKind::Unavailable], &[Phase::Acquire, Phase::Wait], "refusal", &shown);
+    let fresh = server.hasty_client().await;
+    refused(fresh.mutex("refusal").try_lock().await, &[ErrorKind::Unavailable], &[Phase::Acquire], "refusal", &shown);
+    assert_eq!(primary.say("DBSIZE").await.as_int(), Some(0));
+    server.say("REPLICAOF NO ONE").await;
+    for locks in [&locks, &fresh] {
+        server.is_as_new(locks, "refusal").await;
+    }
+}

@@ -1,0 +1,140 @@
+//! The rights that a user of the locks needs: what the README says is enough, and nothing is tried beyond it.
+
+use std::collections::BTreeSet;
+
+use lock_redis::{ErrorKind, LeaseOptions, LockName, Phase, RedisConfig, RedisLocks};
+
+use crate::line::Line;
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, hasty, long, ms, obtain, refused, short, soon};
+
+const README: &str = include_str!("../../README.md");
+
+/// The rights in the README's `ACL SETUSER` line, without user and password.
+fn rights() -> Vec<&'static str> {
+    let line = README.split_once("ACL SETUSER ").expect("the README has the line").1;
+    let line = line.split_once("\n```").expect("it ends its block").0;
+    line.split_whitespace().filter(|word| *word != "\\").skip(3).collect()
+}
+
+async fn user(server: &Server, name: &str, rights: &[&str]) {
+    let version = server.say("INFO server").await.as_text().unwrap();
+    let old = version.contains("redis_version:7.0.");
+    let known = rights.iter().filter(|right| !(old && **right == "+client|setinfo")).copied();
+    let command: Vec<_> = ["ACL", "SETUSER", name, "on", ">pw"].into_iter().chain(known).collect();
+    assert!(server.run(&command).await.is_ok());
+}
+
+#[test]
+fn the_rights_in_the_readme_are_the_commands_of_the_scripts_and_of_a_connection() {
+    let mut needed: BTreeSet<_> =
+        ["evalsha", "eval", "script|load", "subscribe", "client|info", "client|kill", "client|setinfo", "select"]
+            .map(str::to_owned)
+            .into();
+    for script in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts")).unwrap() {
+        let code = std::fs::read_to_string(script.unwrap().path()).unwrap();
+        let calls = code.split("call('").skip(1);
+        needed.extend(calls.map(|call| call.split('\'').next().unwrap().to_ascii_lowercase()));
+    }
+    let granted: BTreeSet<_> = rights().iter().filter_map(|right| right.strip_prefix('+')).map(str::to_owned).collect();
+    assert!(needed.len() > 20, "the scripts were not found");
+    let [missing, superfluous] =
+        [needed.difference(&granted), granted.difference(&needed)].map(|rights| rights.collect::<Vec<_>>());
+    assert!(missing.is_empty() && superfluous.is_empty(), "missing: {missing:?}, superfluous: {superfluous:?}");
+}
+
+async fn denials(server: &Server) -> String {
+    server.say("ACL LOG").await.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_in_the_readme_are_enough_for_everything() {
+    let Some(server) = Server::start().await else { return };
+    user(&server, "locks", &rights()).await;
+    let connect = async || RedisLocks::connect(server.url_as("locks", "pw")).await.unwrap();
+    let (a, b) = (connect().await, connect().await);
+    let jobs = LockName::at_key("jobs").unwrap();
+    user(&server, "locks", &["~jobs"]).await;
+    for name in [LockName::from("rights"), jobs] {
+        let held = a.mutex(&name).with_lease(short()).lock().await.unwrap();
+        assert!(b.mutex(&name).try_lock().await.unwrap().is_none());
+        assert!(b.mutex(&name).try_lock_for(ms(50)).await.unwrap().is_none());
+        let waiting = tokio::spawn(obtain(&b, &name, PROMPTLY));
+        eventually("one is in line", PROMPTLY, async || {
+            (a.mutex(&name).inspect().await.unwrap().waiters.len() == 1).then_some(())
+        })
+        .await;
+        // Through renewals and questions.
+        assert!(tokio::time::timeout(ms(3500), held.lost()).await.is_err());
+        held.release().await.unwrap();
+        let held = soon("pushed", HAND_OVER + SLACK, waiting).await.unwrap();
+        held.extend(ms(20_000)).await.unwrap();
+        assert!(a.mutex(&name).force_release(held.grant_id(), "the test asks").await.unwrap());
+        soon("told by push", HAND_OVER, held.lost()).await;
+        // The lock of a holder that forgot it.
+        let lease = LeaseOptions::with_ttl(ms(300)).without_renewal();
+        std::mem::forget(a.mutex(&name).with_lease(lease).lock().await.unwrap());
+        obtain(&b, &name, PROMPTLY).await.release().await.unwrap();
+    }
+    // Connections that are cut are replaced, scripts that are flushed told again, a clock that was set back endured.
+    server.say("SCRIPT FLUSH").await;
+    server.run(&["SET", "lock:mutex:{line}:f", "9007199254000000"]).await;
+    let held = a.mutex("line").with_lease(long()).lock().await.unwrap();
+    let line = Line::up(&server, &[&a, &b], "line", 4).await;
+    server.say("CLIENT KILL USER locks").await;
+    held.release().await.unwrap();
+    assert_eq!(line.order(HAND_OVER * 4 + SLACK).await, [0, 1, 2, 3]);
+    assert_eq!(denials(&server).await, "[]");
+    server.is_as_new(&a, "line").await;
+    // And it is a real limit.
+    let outcome = a.mutex(LockName::at_key("others").unwrap()).try_lock().await;
+    refused(outcome, &[ErrorKind::Denied], &[Phase::Acquire], "others", &server.shown());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_that_is_missing_is_denied_definitely() {
+    let Some(server) = Server::start().await else { return };
+    user(&server, "locks", &rights()).await;
+    let connect =
+        async || RedisLocks::connect_with(RedisConfig::new(server.url_as("locks", "pw")).with_client(hasty())).await;
+    for missing in ["-subscribe", "resetchannels"] {
+        user(&server, "locks", &[missing]).await;
+        let error = connect().await.unwrap_err();
+        assert_eq!((error.kind(), error.phase()), (ErrorKind::Denied, Phase::Connect), "{missing}: {error:?}");
+        user(&server, "locks", &rights()).await;
+    }
+    let locks = connect().await.unwrap();
+    for missing in ["-evalsha", "-set", "resetkeys"] {
+        user(&server, "locks", &[missing]).await;
+        let shown = server.shown();
+        refused(locks.mutex("rights").try_lock().await, &[ErrorKind::Denied], &[Phase::Acquire], "rights", &shown);
+        refused(locks.mutex("rights").lock().await, &[ErrorKind::Denied], &[Phase::Acquire], "rights", &shown);
+        server.has_nothing_left().await;
+        user(&server, "locks", &rights()).await;
+        server.is_as_new(&locks, "rights").await;
+    }
+    // Taken away, and the password changed, while the client lives: a typed error, and a cure when they are back.
+    server.say("ACL DELUSER locks").await;
+    let error = locks.mutex("rights").lock().await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error:?}");
+    user(&server, "locks", &rights()).await;
+    obtain(&locks, "rights", PROMPTLY).await.release().await.unwrap();
+    server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_right_to_identify_connections_all_still_works() {
+    let Some(server) = Server::start().await else { return };
+    user(&server, "locks", &[&rights()[..], &["-client"]].concat()).await;
+    let config = RedisConfig::new(server.url_as("locks", "pw")).with_client(hasty());
+    let locks = RedisLocks::connect_with(config).await.unwrap();
+    for _ in 0..3 {
+        obtain(&locks, "rights", PROMPTLY).await.release().await.unwrap();
+        server.stop().unwrap();
+        assert!(locks.mutex("rights").with_ttl(ms(1000)).try_lock().await.is_err());
+        server.cont().unwrap();
+        server.say("CLIENT KILL USER locks").await;
+    }
+    // What could not be settled on a clean connection ends with its lease.
+    obtain(&locks, "rights", PROMPTLY).await.release().await.unwrap();
+    server.is_as_new(&locks, "rights").await;
+}

@@ -1,0 +1,238 @@
+//! A server of a test's own, clients of it, and waiting with a deadline.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::ops::Deref;
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use lock_redis::{ClientOptions, Error, ErrorKind, LeaseOptions, LockName, MutexGuard, Phase, RedisConfig, RedisLocks};
+use lock_testkit::servers::redis::RedisServer;
+use lock_testkit::servers::resp::{Resp, Value};
+
+/// By when something that needs no waiting has happened even on a busy machine.
+pub(crate) const PROMPTLY: Duration = Duration::from_secs(10);
+/// How long a lock may be free while somebody waits for it, and what a busy machine may add to that.
+pub(crate) const HAND_OVER: Duration = Duration::from_millis(1000);
+pub(crate) const SLACK: Duration = Duration::from_millis(1500);
+/// An operation timeout that makes trouble show soon.
+pub(crate) const SHORT: Duration = Duration::from_millis(500);
+
+pub(crate) const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// A server of a test's own, with an operator's connection to it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    own: RedisServer,
+    operator: Resp,
+}
+
+impl Deref for Server {
+    type Target = RedisServer;
+
+    fn deref(&self) -> &RedisServer {
+        &self.own
+    }
+}
+
+impl Server {
+    /// `None`, loudly, where no `redis-server` is installed.
+    pub(crate) async fn start() -> Option<Self> {
+        match RedisServer::start_own().await {
+            Ok(own) => Some(Self { operator: own.client().unwrap(), own }),
+            Err(missing) => {
+                let required = std::env::var(lock_testkit::REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
+                assert!(!required, "LOCK_TESTKIT_REQUIRE=1, but the server is missing: {missing}");
+                eprintln!("SKIPPED: {missing}");
+                None
+            }
+        }
+    }
+
+    /// `host:port/database`, as errors name it.
+    pub(crate) fn shown(&self) -> String {
+        format!("127.0.0.1:{}/0", self.port().unwrap())
+    }
+
+    /// The URL with credentials.
+    pub(crate) fn url_as(&self, user: &str, password: &str) -> String {
+        self.url().replace("redis://", &format!("redis://{user}:{password}@"))
+    }
+
+    /// A new client with the default options.
+    pub(crate) async fn client(&self) -> RedisLocks {
+        RedisLocks::connect(self.url()).await.unwrap()
+    }
+
+    /// A new client with an operation timeout of 500 ms.
+    pub(crate) async fn hasty_client(&self) -> RedisLocks {
+        RedisLocks::connect_with(RedisConfig::new(self.url()).with_client(hasty())).await.unwrap()
+    }
+
+    /// Kills the server and starts it again, without what it knew.
+    pub(crate) async fn restart(&self) {
+        self.own.restart().await.unwrap();
+        // The operator's connection is of before.
+        let _ = self.operator.command(&["PING"]).await;
+    }
+
+    /// One command of the operator.
+    pub(crate) async fn run<P: AsRef<[u8]>>(&self, command: &[P]) -> Value {
+        self.operator.command(command).await.unwrap()
+    }
+
+    /// One command of the operator, its words separated by blanks.
+    pub(crate) async fn say(&self, command: &str) -> Value {
+        self.run(&command.split(' ').collect::<Vec<_>>()).await
+    }
+
+    /// How many stand in the queue for this lock.
+    pub(crate) async fn queued(&self, name: &str) -> usize {
+        let count = self.run(&["ZCARD", &format!("{}:q", key(name))]).await;
+        usize::try_from(count.as_int().unwrap()).unwrap()
+    }
+
+    /// Waits until so many stand in the queue.
+    pub(crate) async fn until_queued(&self, name: &str, waiters: usize) {
+        eventually(&format!("{waiters} are in line"), PROMPTLY, async || {
+            (self.queued(name).await == waiters).then_some(())
+        })
+        .await;
+    }
+
+    /// No lock, queue or waiter is left, and no fence says that somebody waits: what remains is the last tokens, and for
+    /// the rest of a lease why it was ended by force.
+    pub(crate) async fn has_nothing_left(&self) {
+        let mut left = Vec::new();
+        let began = Instant::now();
+        while began.elapsed() < PROMPTLY {
+            left.clear();
+            for key in self.say("KEYS *").await.into_parts().iter().filter_map(Value::as_text) {
+                let marked = key.ends_with(":f") && self.run(&["GET", &key]).await.as_text().unwrap().ends_with('q');
+                if marked || !(key.ends_with(":f") || key.ends_with(":x")) {
+                    left.push(key);
+                }
+            }
+            if left.is_empty() {
+                return;
+            }
+            tokio::time::sleep(ms(20)).await;
+        }
+        panic!("the server still has {left:?}");
+    }
+
+    /// An uncontended lock and release leave nothing but a token: no mark of an earlier queue is in their way.
+    pub(crate) async fn is_as_new(&self, locks: &RedisLocks, name: &str) {
+        self.has_nothing_left().await;
+        let held = obtain(locks, name, HAND_OVER + SLACK).await;
+        held.release().await.unwrap();
+        self.has_nothing_left().await;
+    }
+}
+
+/// The documented key, for names without `%` and braces.
+pub(crate) fn key(name: &str) -> String {
+    format!("lock:mutex:{{{name}}}")
+}
+
+/// Options with an operation timeout of 500 ms and a patience of 3 s.
+pub(crate) fn hasty() -> ClientOptions {
+    let mut options = ClientOptions::default();
+    (options.op_timeout, options.patience) = (SHORT, ms(3000));
+    options
+}
+
+/// A lease that no machine's hiccup outlasts, and one that ends while a test looks.
+pub(crate) fn long() -> LeaseOptions {
+    LeaseOptions::with_ttl(ms(30_000))
+}
+
+pub(crate) fn short() -> LeaseOptions {
+    LeaseOptions::with_ttl(ms(3000))
+}
+
+/// Is granted this lock within the time.
+#[track_caller]
+pub(crate) fn obtain(
+    locks: &RedisLocks,
+    name: impl Into<LockName>,
+    within: Duration,
+) -> BoxFuture<'static, MutexGuard> {
+    let mutex = locks.mutex(name.into());
+    let caller = std::panic::Location::caller();
+    Box::pin(async move {
+        let began = Instant::now();
+        // Trouble may just have ended: what counts is that the same client gets the lock in the end.
+        loop {
+            match mutex.try_lock_for(within.saturating_sub(began.elapsed())).await {
+                Ok(Some(held)) => return held,
+                outcome => assert!(began.elapsed() < within, "{caller}: no lock within {within:?}: {outcome:?}"),
+            }
+            tokio::time::sleep(ms(20)).await;
+        }
+    })
+}
+
+/// What the future gives, within the time.
+#[track_caller]
+pub(crate) fn soon<F: Future>(what: &str, within: Duration, future: F) -> impl Future<Output = F::Output> {
+    let (what, caller) = (what.to_owned(), std::panic::Location::caller());
+    async move {
+        match tokio::time::timeout(within, future).await {
+            Ok(output) => output,
+            Err(_) => panic!("{caller}: {what}: not within {within:?}"),
+        }
+    }
+}
+
+/// Asks until there is an answer, within the time.
+#[track_caller]
+pub(crate) fn eventually<T>(
+    what: &str,
+    within: Duration,
+    mut ask: impl AsyncFnMut() -> Option<T>,
+) -> impl Future<Output = T> {
+    let (what, caller) = (what.to_owned(), std::panic::Location::caller());
+    async move {
+        let began = Instant::now();
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            assert!(began.elapsed() < within, "{caller}: {what}: not within {within:?}");
+            tokio::time::sleep(ms(10)).await;
+        }
+    }
+}
+
+/// The error is of one of these kinds, and names lock, server, phase and backend.
+#[track_caller]
+pub(crate) fn refused<T: Debug>(
+    outcome: Result<T, Error>,
+    kinds: &[ErrorKind],
+    phases: &[Phase],
+    name: &str,
+    server: &str,
+) -> Error {
+    let error = outcome.expect_err("it was refused");
+    assert!(kinds.contains(&error.kind()), "not one of {kinds:?}: {error:?}");
+    assert!(phases.contains(&error.phase()), "not one of {phases:?}: {error:?}");
+    assert_eq!(error.name(), Some(name), "{error:?}");
+    assert_eq!(error.backend(), Some("redis"), "{error:?}");
+    assert!(everything_of(&error)[0].contains(server), "the message does not name the server {server}: {error:?}");
+    assert_eq!(error.is_definite(), error.kind() != ErrorKind::Indeterminate);
+    error
+}
+
+/// Whatever an error can be made to say: its message first, its causes, and all of it for developers.
+pub(crate) fn everything_of(error: &Error) -> Vec<String> {
+    let mut said = vec![error.to_string(), format!("{error:?}"), format!("{error:#?}")];
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        said.extend([error.to_string(), format!("{error:?}"), format!("{error:#?}")]);
+        cause = error.source();
+    }
+    said
+}
