@@ -76,7 +76,8 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn sleep_until(&self, at: BootInstant) -> Sleep;
 }
 
-/// The system's clock. Its sleepers need a tokio runtime with timers.
+/// The system's clock. Its sleepers need a tokio runtime with timers that run: under `tokio::time::pause` timers end at
+/// once and this clock does not move, so a sleeper would spin. Tests in virtual time use a [`VirtualClock`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

@@ -45,12 +45,12 @@ impl Cell {
     /// deadline pass sees it pass too.
     pub(super) fn step(&self, clock: &dyn Clock, event: Event) -> Actions {
         let mut state = locked(&self.state);
-        let actions = state.step(clock.now(), event);
-        drop(state);
-        if actions.lost.is_some() {
-            self.lost.notify_waiters();
-        }
-        actions
+        state.step(clock.now(), event)
+    }
+
+    /// Wakes those who wait for the loss that a step has found.
+    pub(super) fn tell_lost(&self) {
+        self.lost.notify_waiters();
     }
 
     pub(crate) fn is_held(&self, clock: &dyn Clock) -> bool {

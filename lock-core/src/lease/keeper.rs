@@ -86,7 +86,9 @@ impl Keeper {
         let actions = cell.step(&*self.clock, event);
         if let Some(reason) = &actions.lost {
             tracing::warn!(name = %cell.attempt.name, grant = %cell.attempt.id, %reason, "lock lost");
+            // Counted first: whoever is told finds it counted.
             self.meters.lost(reason);
+            cell.tell_lost();
             if actions.discard {
                 self.reaper.release(cell.attempt.clone(), cell.deadline());
             }

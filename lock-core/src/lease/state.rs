@@ -83,7 +83,8 @@ pub struct LeaseState {
     granted_at: BootInstant,
     deadline: BootInstant,
     renew_at: BootInstant,
-    in_flight: bool,
+    /// When the renewal that is under way was sent.
+    in_flight: Option<BootInstant>,
     unanswered: u32,
     claimed: bool,
 }
@@ -99,7 +100,7 @@ impl LeaseState {
             granted_at: grant.sent_at,
             deadline: grant.sent_at,
             renew_at: BootInstant::FAR_FUTURE,
-            in_flight: false,
+            in_flight: None,
             unanswered: 0,
             claimed: !grant.claim,
         };
@@ -149,8 +150,7 @@ impl LeaseState {
     #[must_use]
     pub fn wake_at(&self) -> Option<BootInstant> {
         match self.phase {
-            Phase::Held if self.in_flight => Some(self.deadline),
-            Phase::Held => Some(self.renew_at.min(self.deadline)),
+            Phase::Held => Some(self.renew_at.max(self.overdue_at()).min(self.deadline)),
             _ => None,
         }
     }
@@ -167,7 +167,7 @@ impl LeaseState {
             return actions;
         }
         if let Event::Answer { .. } = event {
-            self.in_flight = false;
+            self.in_flight = None;
         }
         if self.phase != Phase::Held {
             return actions;
@@ -177,8 +177,8 @@ impl LeaseState {
             return actions;
         }
         match event {
-            Event::Tick if !self.in_flight && now >= self.renew_at => {
-                self.in_flight = true;
+            Event::Tick if now >= self.renew_at && now >= self.overdue_at() => {
+                self.in_flight = Some(now);
                 actions.renew = Some(self.ttl_to_ask(now));
             }
             Event::Tick | Event::Release => {}
@@ -211,6 +211,11 @@ impl LeaseState {
         }
         actions.wake_at = self.wake_at();
         actions
+    }
+
+    /// When the renewal under way, if any, is given up as lost: it may have gone with the task that sent it.
+    fn overdue_at(&self) -> BootInstant {
+        self.in_flight.map_or(self.granted_at, |sent| sent.plus(self.options.renewal_interval()))
     }
 
     /// Whether the keeper renews this lease: by choice, or because it has to be claimed first.
@@ -291,6 +296,14 @@ mod tests {
         let again = lease.step(at(2969), answer(1000, Answer::Renewed(TTL)));
         assert_eq!(again, Actions::default());
         assert!(!lease.is_held(at(2970)));
+    }
+
+    #[test]
+    fn a_renewal_that_is_never_answered_is_sent_again_after_an_interval() {
+        let mut lease = lease(LeaseOptions::with_ttl(TTL));
+        assert_eq!(lease.step(at(1000), Event::Tick).wake_at, Some(at(2000)));
+        assert_eq!(lease.step(at(2000), Event::Tick).renew, Some(TTL));
+        assert_eq!(lease.wake_at(), Some(at(2968)), "never past the deadline");
     }
 
     #[test]
