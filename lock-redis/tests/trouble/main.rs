@@ -10,6 +10,7 @@ mod fence;
 mod foreign;
 mod freeze;
 mod input;
+mod late;
 mod line;
 mod links;
 mod outage;
