@@ -7,6 +7,7 @@
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, authentication failed | `Denied` | definite |
 //! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN`, `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS` | `Unavailable` | definite: refused before the first write |
 //! | `WRONGTYPE` | `Protocol` | definite: the key holds foreign data |
+//! | `LOCKLIMIT`, `LOCKKIND` (our scripts) | `LimitMismatch`, `Protocol` | definite: refused before the first write |
 //! | a URL that is none | `InvalidArgument` | definite |
 //! | anything else | `Protocol` | definite |
 
@@ -84,6 +85,8 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
         Some("NOREPLICAS") => (ErrorKind::Unavailable, "the server has too few replicas to accept writes"),
         Some("MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN") => (ErrorKind::Unavailable, "the server cannot serve now"),
         Some("WRONGTYPE") => (ErrorKind::Protocol, "the key holds another type of data"),
+        Some("LOCKLIMIT") => (ErrorKind::LimitMismatch, "the permits in use were asked for with another limit"),
+        Some("LOCKKIND") => (ErrorKind::Protocol, "the key is in use by another kind of lock"),
         Some("NOSCRIPT") => (ErrorKind::Unavailable, "the server forgot the script twice in a row"),
         _ => (ErrorKind::Protocol, "the server refused the request"),
     }
