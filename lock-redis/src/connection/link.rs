@@ -27,6 +27,10 @@ use crate::script::{self, Script};
 /// How many timeouts in a row make a connection suspect of being dead.
 const TIMEOUTS: u32 = 2;
 
+/// A timeout that is noticed this much too late says nothing about the connection: this process stood still, and the answer
+/// may have been there in time.
+const STOOD_STILL: Duration = Duration::from_millis(100);
+
 /// A request that begins this much after its operation needs no timeout of its own.
 const SLACK: Duration = Duration::from_millis(20);
 
@@ -169,7 +173,7 @@ impl Link {
                 Ok(Reply { sent_at: again, value })
             }
             Err(error) => {
-                self.noted(live.generation, &error);
+                self.noted(live.generation, &error, until);
                 Err(self.failed(error, phase))
             }
         }
@@ -204,7 +208,7 @@ impl Link {
         }
         // However many it carried, a pipeline that failed is one failure of the connection.
         if let Some(error) = outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
-            self.noted(live.generation, error);
+            self.noted(live.generation, error, until);
         }
         outcomes.into_iter().map(|outcome| outcome.map_err(|error| self.failed(error, phase))).collect()
     }
@@ -278,9 +282,10 @@ impl Link {
     }
 
     /// Has the connection replaced if this failure says that it is dead.
-    fn noted(&self, generation: u64, error: &RedisError) {
+    fn noted(&self, generation: u64, error: &RedisError, until: BootInstant) {
         let present = self.present().is_some_and(|live| live.generation == generation);
-        if present && error.is_io_error() {
+        let stood_still = error.is_timeout() && SystemClock.now() > until.plus(STOOD_STILL);
+        if present && error.is_io_error() && !stood_still {
             let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
             if !error.is_timeout() || timeouts >= TIMEOUTS {
                 self.replace(None);
