@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
 
+mod cluster;
+mod independent;
 mod sentinel;
 mod single;
 mod support;

@@ -4,6 +4,10 @@
 //! `redis-server` (or else `valkey-server`) on the `PATH`, or the program that [`SERVER_VARIABLE`] names.
 
 mod certificates;
+mod cluster;
+mod independent;
+mod members;
+mod migration;
 mod options;
 mod program;
 mod sentinel;
@@ -11,6 +15,9 @@ mod server;
 mod status;
 
 pub use certificates::Certificates;
+pub use cluster::{CLUSTER_URL_VARIABLE, ClusterDeployment};
+pub use independent::{IndependentServers, QUORUM_URLS_VARIABLE};
+pub use migration::Migration;
 pub use options::{ClientCertificates, RedisOptions};
 pub use program::SERVER_VARIABLE;
 pub use sentinel::{SENTINEL_URL_VARIABLE, SentinelDeployment};

@@ -61,6 +61,12 @@ impl RedisOptions {
         self
     }
 
+    /// With these directives of `redis.conf`, unless something else was said.
+    pub(super) fn with_defaults(mut self, directives: &[(&str, &str)]) -> Self {
+        self.directives.splice(0..0, directives.iter().map(|(name, value)| format!("{name} {value}")));
+        self
+    }
+
     /// With at most so much memory, such as `"4mb"`, and what happens when it is full, such as `"allkeys-lru"`.
     #[must_use]
     pub fn with_max_memory(self, bytes: &str, policy: &str) -> Self {

@@ -178,7 +178,7 @@ impl RedisServer {
     }
 
     /// Waits for the server's first answer.
-    async fn ready(&self) -> Result<(), Missing> {
+    pub(super) async fn ready(&self) -> Result<(), Missing> {
         let client = self.client().map_err(|error| Missing::new(error.to_string()))?;
         let began = Instant::now();
         // No `eventually`: the future of an asynchronous closure is not known to be `Send`, which a harness needs.
