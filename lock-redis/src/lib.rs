@@ -25,16 +25,19 @@ mod mutex;
 mod queue;
 mod reply;
 mod script;
+mod tls;
+mod url;
 
 use std::ops::Deref;
 
 pub use backend::RedisBackend;
-pub use config::RedisConfig;
+pub use config::{RedisConfig, Replicas};
 pub use lock_core::{
     Client, ClientOptions, Error, ErrorKind, FencedMutex, FencedMutexGuard, FencingToken, GrantId, Guarantee,
     Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex, MutexGuard, Owner,
     Phase, Retry, Support, Waiter, fence, multi,
 };
+pub use tls::Tls;
 
 const NAME: &str = "redis";
 

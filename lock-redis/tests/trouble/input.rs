@@ -59,7 +59,7 @@ async fn a_wrong_url_is_refused_without_its_password() {
         "redis://:hunter2-s3cret@127.0.0.1:port/",
         "redis://:hunter2-s3cret@127.0.0.1:6379/database",
         "redis://:hunter2-s3cret@[::1/",
-        "redis+unix:///tmp/socket?pass=hunter2-s3cret",
+        "redis+unix:///tmp/socket?password=hunter2-s3cret",
         "unix:///tmp/socket?pass=hunter2-s3cret",
         "rediss://:hunter2-s3cret@127.0.0.1/",
     ];
