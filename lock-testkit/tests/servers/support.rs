@@ -1,0 +1,42 @@
+//! What is there to test, and what it leaves behind.
+
+use std::path::PathBuf;
+
+use lock_testkit::servers::redis::RedisServer;
+use lock_testkit::{Missing, REQUIRE_VARIABLE};
+
+/// What was started; `None`, loudly, where no `redis-server` is installed.
+pub(crate) fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
+    let missing = match outcome {
+        Ok(started) => return Some(started),
+        Err(missing) => missing,
+    };
+    let required = std::env::var(REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
+    assert!(!required && missing.to_string().contains("not installed"), "{missing}");
+    eprintln!("SKIPPED: {missing}");
+    None
+}
+
+/// What a server leaves behind if nobody cleans up: its process and its directory.
+#[derive(Debug)]
+pub(crate) struct Traces {
+    pid: u32,
+    directory: PathBuf,
+}
+
+impl Traces {
+    pub(crate) fn of(server: &RedisServer) -> Self {
+        let traces = Self { pid: server.pid().unwrap(), directory: server.directory().unwrap().to_owned() };
+        assert!(traces.process() && traces.directory.is_dir(), "{traces:?}");
+        traces
+    }
+
+    pub(crate) fn process(&self) -> bool {
+        // A process that ended, but that nobody has looked after yet, has no memory and no files.
+        std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).is_ok_and(|stat| !stat.contains(") Z "))
+    }
+
+    pub(crate) fn are_gone(&self) -> bool {
+        !self.process() && !self.directory.exists()
+    }
+}
