@@ -300,7 +300,7 @@ impl Link {
         if let Some(live) = self.present() {
             return Ok(live);
         }
-        let mut generation = self.ledger.made();
+        let mut generation = self.generations();
         loop {
             // Subscribed before this look: a connection that is made after it is a change.
             if let Some(live) = self.present() {

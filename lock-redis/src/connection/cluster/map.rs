@@ -77,6 +77,10 @@ impl Map {
         self.masters.contains(address)
     }
 
+    pub(super) fn masters(&self) -> impl Iterator<Item = &Address> {
+        self.masters.iter()
+    }
+
     /// Every node that is known, masters first.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Address> {
         self.masters.iter().chain(&self.others)

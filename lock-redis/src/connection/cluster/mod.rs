@@ -24,7 +24,7 @@ use redis::{RedisError, ServerErrorKind};
 use tokio::sync::Notify;
 
 use super::address::Address;
-use super::dial::{Dial, Opener, nowhere};
+use super::dial::{CONNECT_TIMEOUT, Dial, Opener, nowhere};
 use super::former::Ledger;
 use super::link::{Call, Failed, Link, Live, Raw, Reply, Request};
 use crate::script::Script;
@@ -84,6 +84,10 @@ impl Router {
             server,
         });
         tokio::spawn(refresh::for_ever(router.clone()));
+        // Masters that cannot be reached now are waited for when they are needed.
+        let until = SystemClock.now().plus(CONNECT_TIMEOUT);
+        let masters = router.nodes.map();
+        join_all(masters.masters().map(async |master| router.link(master).ready(until).await.ok())).await;
         Ok(router)
     }
 
@@ -320,6 +324,7 @@ impl Router {
         });
         drop(asked);
         self.nodes.replace(map);
+        self.nodes.map().masters().for_each(|master| drop(self.link(master)));
         self.ledger.changed();
     }
 }
