@@ -233,6 +233,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Changes whenever the server may have forgotten grants that it had confirmed, such as when another server took over:
+    /// everything that is renewed at all is then renewed at once, and so verified.
+    fn doubts(&self) -> Option<Doubts> {
+        None
+    }
+
     /// Extends leases, each only if the server still has it under the same id; one answer for each, in order. Never
     /// shortens one: a renewal may be overtaken by an extension by hand.
     ///
@@ -271,6 +277,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
 /// Announcements of grants that the server took away.
 pub type Notices = tokio::sync::mpsc::UnboundedReceiver<(GrantId, LossReason)>;
+
+/// Counts the occasions on which the server may have forgotten grants.
+pub type Doubts = tokio::sync::watch::Receiver<u64>;
 
 /// Looking into a lock, and freeing a grant by force.
 #[async_trait]

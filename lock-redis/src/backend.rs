@@ -7,15 +7,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lock_core::backend::{Attempt, Backend, Cancelled, Kind, Notices, Operator, Released, Renewal, Renewed};
+use lock_core::backend::{Attempt, Backend, Cancelled, Doubts, Kind, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
 use redis::Value;
 use tokio::sync::mpsc;
 
 use crate::config::RedisConfig;
-use crate::connection::dial::Dial;
-use crate::connection::link::{Call, Failed, Link, Reply};
+use crate::connection::link::{Call, Failed, Raw, Reply};
+use crate::connection::links::Links;
 use crate::connection::push::{self, Message, Push};
 use crate::error::{self, Fate};
 use crate::keys::{self, Keys};
@@ -31,7 +31,7 @@ pub struct RedisBackend {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Arc<Links>,
     pub(crate) waiters: Arc<Waiters>,
     push: Arc<Push>,
     notices: Notify,
@@ -47,17 +47,17 @@ type Notify = Arc<Mutex<Option<mpsc::UnboundedSender<(GrantId, LossReason)>>>>;
 
 impl RedisBackend {
     pub(crate) async fn connect(config: &RedisConfig) -> Result<Self, Error> {
-        config.check()?;
+        let target = config.check()?;
         let op_timeout = config.client.op_timeout;
-        let dial = Arc::new(Dial::new(&config.url, op_timeout)?);
         let client = GrantId::random()?.to_string()[..16].to_owned();
         let channels = keys::channels(&config.prefix);
         let waiters = Arc::<Waiters>::default();
         let notices = Notify::default();
-        let link = Unfinished { link: Link::connect(dial.clone()).await?, armed: true };
+        let link = Unfinished { link: Arc::new(Links::connect(config, target).await?), armed: true };
         let told = inbox(waiters.clone(), notices.clone());
-        let push = Push::connect(dial, format!("{channels}{client}"), told).await?;
+        let push = Push::connect(link.link.to_listen(), format!("{channels}{client}"), told).await?;
         let link = link.finish();
+        link.follow(&push);
         let prefix = config.prefix.clone();
         let shared = Arc::new(Shared {
             link,
@@ -75,14 +75,14 @@ impl RedisBackend {
     }
 }
 
-/// Closes the command connection of a client that does not come to be, by an error or because nobody waits for it.
+/// Closes the command connections of a client that does not come to be, by an error or because nobody waits for it.
 struct Unfinished {
-    link: Arc<Link>,
+    link: Arc<Links>,
     armed: bool,
 }
 
 impl Unfinished {
-    fn finish(mut self) -> Arc<Link> {
+    fn finish(mut self) -> Arc<Links> {
         self.armed = false;
         self.link.clone()
     }
@@ -154,8 +154,8 @@ impl Shared {
                 return Err(unknown.unwrap_or(error));
             }
             let again = SystemClock.now() < until
-                && self.link.ready(until).await.is_ok()
-                && self.link.is_settled(attempt.note());
+                && self.link.ready(&keys[0], until).await.is_ok()
+                && self.link.is_settled(attempt.note(), &keys[0]);
             if !again {
                 return Err(unknown.unwrap_or(error));
             }
@@ -176,27 +176,27 @@ impl Shared {
     }
 
     /// Reads `{nonce, 1 or 0, ...}`; a reply to somebody else's request costs the connection.
-    pub(crate) fn fields(&self, value: Value, nonce: &str, phase: Phase) -> Result<Fields, Error> {
-        let mut fields = Fields::of(value, phase, self.link.server())?;
+    pub(crate) fn fields(&self, raw: Raw, nonce: &str, phase: Phase) -> Result<Fields, Error> {
+        let mut fields = Fields::of(raw.value, phase, self.link.server())?;
         if fields.text()? != nonce {
-            return Err(self.not_mine(phase));
+            return Err(self.not_mine(raw.generation, phase));
         }
         Ok(fields)
     }
 
     /// Reads `<nonce><sign><rest>`, the reply of the short ways.
-    pub(crate) fn short(&self, value: Value, nonce: &str, phase: Phase) -> Result<(u8, String), Error> {
-        if let Value::BulkString(bytes) = value
+    pub(crate) fn short(&self, raw: Raw, nonce: &str, phase: Phase) -> Result<(u8, String), Error> {
+        if let Value::BulkString(bytes) = raw.value
             && let Some((sign, rest)) = bytes.strip_prefix(nonce.as_bytes()).and_then(<[u8]>::split_first)
         {
             return Ok((*sign, String::from_utf8_lossy(rest).into_owned()));
         }
-        Err(self.not_mine(phase))
+        Err(self.not_mine(raw.generation, phase))
     }
 
     /// A reply to somebody else's request: the connection cannot be trusted any more.
-    fn not_mine(&self, phase: Phase) -> Error {
-        self.link.distrust();
+    fn not_mine(&self, generation: u64, phase: Phase) -> Error {
+        self.link.distrust(generation);
         let what = "the reply belongs to another request; the connection was given up";
         Error::indeterminate(phase, what).with_backend(crate::NAME).with_server(self.link.server())
     }
@@ -356,7 +356,7 @@ fn inbox(waiters: Arc<Waiters>, notices: Notify) -> push::Inbox {
 async fn poke_for_ever(shared: Arc<Shared>) {
     let mut pokes = FuturesUnordered::new();
     let mut returns = FuturesUnordered::new();
-    let mut generations = shared.link.generations();
+    let mut changes = shared.link.changes();
     let mut echo_due: Option<BootInstant> = None;
     while !shared.link.is_closed() {
         let (due, next) = shared.waiters.due();
@@ -385,7 +385,7 @@ async fn poke_for_ever(shared: Arc<Shared>) {
                 shared.waiters.answered(&due, answer.as_ref().ok());
             }
             Some(()) = returns.next() => {}
-            Ok(()) = generations.changed() => shared.waiters.ask_all(),
+            Ok(()) = changes.changed() => shared.waiters.ask_all(),
             () = shared.waiters.wake.notified() => {}
             () = SystemClock.sleep_until(next) => {}
         }
@@ -406,6 +406,10 @@ impl Backend for RedisBackend {
         let (sender, receiver) = mpsc::unbounded_channel();
         *self.shared.notices.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
         Some(receiver)
+    }
+
+    fn doubts(&self) -> Option<Doubts> {
+        Some(self.shared.link.changes())
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
@@ -445,7 +449,8 @@ impl Backend for RedisBackend {
         let script = &keys.scripts().cancel;
         let giving = Giving { script, keys, attempt, mode: "", phase: Phase::Cancel, until };
         shared.give_back(giving, SentBefore::NEVER).await?;
-        Ok(if shared.link.is_settled(attempt.note()) { Cancelled::Settled } else { Cancelled::AskAgain })
+        let settled = shared.link.is_settled(attempt.note(), &keys.lock);
+        Ok(if settled { Cancelled::Settled } else { Cancelled::AskAgain })
     }
 
     fn operator(&self) -> Option<&dyn Operator> {
@@ -467,7 +472,7 @@ impl RedisBackend {
         batch.iter().zip(answers).map(|(renewal, answer)| self.renewed(renewal, answer)).collect()
     }
 
-    fn renewed(&self, renewal: &Renewal<'_>, answer: Result<Value, Failed>) -> Renewed {
+    fn renewed(&self, renewal: &Renewal<'_>, answer: Result<Raw, Failed>) -> Renewed {
         let value = match answer {
             Ok(value) => value,
             Err(Failed { wrong_type: true, .. }) => return Renewed::Lost(LossReason::Taken),

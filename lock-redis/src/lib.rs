@@ -30,17 +30,20 @@ mod reply;
 mod rwlock;
 mod script;
 mod semaphore;
+mod tls;
+mod url;
 
 use std::ops::Deref;
 
 pub use backend::RedisBackend;
-pub use config::RedisConfig;
+pub use config::{RedisConfig, Replicas};
 pub use lock_core::{
     Client, ClientOptions, DowngradeError, Error, ErrorKind, FencedMutex, FencedMutexGuard, FencingToken, GrantId,
     Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex,
     MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore,
     Support, Waiter, WriteGuard, fence, multi,
 };
+pub use tls::Tls;
 
 const NAME: &str = "redis";
 

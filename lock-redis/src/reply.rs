@@ -16,8 +16,8 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    pub(crate) fn of(value: Value, phase: Phase, server: &str) -> Result<Self, Error> {
-        match value {
+    pub(crate) fn of(value: impl Into<Value>, phase: Phase, server: &str) -> Result<Self, Error> {
+        match value.into() {
             Value::Array(fields) => Ok(Self { rest: fields.into_iter(), phase, server: server.to_owned() }),
             other => Err(error::bad_reply(phase, server, format!("a reply is {other:?}, not an array"))),
         }

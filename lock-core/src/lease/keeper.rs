@@ -15,7 +15,7 @@ use super::home::Home;
 use super::reaper::Reaper;
 use super::state::{Actions, Answer, Event};
 use super::{Cell, LossReason};
-use crate::backend::{Backend, Notices, Renewal, Renewed};
+use crate::backend::{Backend, Doubts, Notices, Renewal, Renewed};
 use crate::clock::{BootInstant, Clock};
 use crate::meters::Meters;
 use crate::owner::GrantId;
@@ -147,6 +147,14 @@ impl Keeper {
         (cells, next)
     }
 
+    /// Has every lease verified.
+    fn suspect_all(&self) {
+        let all: Vec<_> = locked(&self.registry).due.values().cloned().collect();
+        for cell in all {
+            self.settle(&cell, Event::Suspect);
+        }
+    }
+
     fn find(&self, id: GrantId) -> Option<Arc<Cell>> {
         locked(&self.registry).due.values().find(|cell| cell.attempt.id == id).cloned()
     }
@@ -157,6 +165,7 @@ type Batch = BoxFuture<'static, (Vec<(Arc<Cell>, Duration)>, BootInstant, Vec<Re
 /// The task. It ends when the client and every guard are gone.
 async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
     let mut batches: FuturesUnordered<Batch> = FuturesUnordered::new();
+    let mut doubts = keeper.backend.doubts();
     let mut idle_since = None;
     while !keeper.closed.load(Ordering::Acquire) {
         let (due, next) = keeper.due(&mut idle_since);
@@ -180,6 +189,7 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
                 }
                 None => notices = None,
             },
+            () = next_doubt(&mut doubts) => keeper.suspect_all(),
             () = keeper.wake.notified() => {}
             () = keeper.clock.sleep_until(next) => {}
         }
@@ -191,6 +201,16 @@ async fn next_notice(notices: &mut Option<Notices>) -> Option<(GrantId, LossReas
         Some(notices) => notices.recv().await,
         None => std::future::pending().await,
     }
+}
+
+async fn next_doubt(doubts: &mut Option<Doubts>) {
+    if let Some(some) = doubts
+        && some.changed().await.is_ok()
+    {
+        return;
+    }
+    *doubts = None;
+    std::future::pending().await
 }
 
 /// One request for up to [`BATCH`] leases. The instant of sending is read before the backend is asked, however long it

@@ -1,12 +1,4 @@
-//! The command connection: one multiplexed connection, redialled for ever.
-//!
-//! # Order across connections
-//! Commands are ordered on one connection only. An acquisition whose connection broke may still sit in the server's
-//! receive buffer, and would be carried out after a release that was sent on a new connection. So a new connection's
-//! first command kills its predecessor (`CLIENT KILL` by id **and** both addresses, so that the ids of a restarted server
-//! cannot hit a stranger). Once that is answered, whatever the old connection carried has been carried out or never
-//! will be: the new connection is *clean*, requests may be repeated on it, and one look settles a cancellation. Where
-//! the user lacks the right to `CLIENT`, it is not clean, and cancellations are repeated until the lease is over.
+//! The command connection to one server: one multiplexed connection, redialled for ever.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,11 +7,12 @@ use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, Phase, wait};
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, RedisResult, Value, cmd};
+use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 
-use super::dial::Dial;
+use super::address::Address;
+use super::dial::{Commands, Dial};
+use super::former::{Former, Identity, Ledger};
 use super::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::error::{self, Fate};
 use crate::script::{self, Script};
@@ -34,39 +27,59 @@ const STOOD_STILL: Duration = Duration::from_millis(100);
 /// A request that begins this much after its operation needs no timeout of its own.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// The command connection of one client.
+/// How old a connection must be for "you can't write against a read only replica" to mean that the address has moved on
+/// to another server since, so that dialling again may find that one.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// The command connection to one server.
 #[derive(Debug)]
 pub(crate) struct Link {
     dial: Arc<Dial>,
+    ledger: Arc<Ledger>,
     /// The present connection; read by every request.
     live: RwLock<Option<Live>>,
     /// How many requests in a row timed out on it.
     timeouts: AtomicU32,
-    state: Mutex<State>,
-    /// Counts connections; a change wakes those who wait for one.
-    generation: watch::Sender<u64>,
+    last_error: Mutex<Option<(ErrorKind, String)>>,
     broken: Notify,
     closed: AtomicBool,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    /// Earlier connections that are not known to be dead at the server too, the oldest first.
-    undead: Vec<Former>,
-    last_error: Option<(ErrorKind, String)>,
-}
-
+/// A connection that is in use.
 #[derive(Debug, Clone)]
-struct Live {
-    generation: u64,
-    connection: MultiplexedConnection,
+pub(super) struct Live {
+    pub(super) generation: u64,
+    pub(super) server: Address,
+    since: BootInstant,
+    pub(super) commands: Commands,
 }
 
-/// A reply, and when and over which connection its request was sent.
+/// What came back, and over which connection.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    pub(crate) value: Value,
+    pub(crate) generation: u64,
+}
+
+impl From<Raw> for Value {
+    fn from(raw: Raw) -> Self {
+        raw.value
+    }
+}
+
+/// A reply, and when its request was sent.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) sent_at: BootInstant,
-    pub(crate) value: Value,
+    pub(crate) value: Raw,
+}
+
+/// One run of a script.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) script: &'a Script,
+    pub(crate) keys: &'a [Cow<'a, str>],
+    pub(crate) args: &'a [&'a [u8]],
 }
 
 /// One of the runs that [`Link::run_each`] makes of a script.
@@ -85,24 +98,52 @@ pub(crate) struct Failed {
     pub(crate) wrong_type: bool,
 }
 
+impl Failed {
+    /// Nothing was sent.
+    pub(super) fn unsent(error: Error) -> Self {
+        Self { fate: Fate::Refused, error, wrong_type: false }
+    }
+
+    pub(super) fn of(error: RedisError, phase: Phase, server: &str) -> Self {
+        let (fate, wrong_type) = (error::fate(&error), error::is_wrong_type(&error));
+        Self { fate, error: error::of_request(error, phase, server), wrong_type }
+    }
+
+    /// The same for another request that shares its fate.
+    pub(super) fn again(&self, phase: Phase) -> Self {
+        Self::unsent(Error::new(self.error.kind(), phase, self.error.to_string()))
+    }
+}
+
 impl Link {
     /// Connects, and keeps connected until [`close`](Link::close).
     ///
     /// # Errors
     /// If the first connection cannot be made.
     pub(crate) async fn connect(dial: Arc<Dial>) -> Result<Arc<Self>, Error> {
-        let link = Arc::new(Self {
+        let link = Self::unconnected(dial, Arc::default());
+        let first = link.dial_once().await?;
+        tokio::spawn(supervise(link.clone(), Some(first)));
+        Ok(link)
+    }
+
+    /// Begins to connect, as one of several links with a common ledger.
+    pub(super) fn begin(dial: Arc<Dial>, ledger: Arc<Ledger>) -> Arc<Self> {
+        let link = Self::unconnected(dial, ledger);
+        tokio::spawn(supervise(link.clone(), None));
+        link
+    }
+
+    fn unconnected(dial: Arc<Dial>, ledger: Arc<Ledger>) -> Arc<Self> {
+        Arc::new(Self {
+            dial,
+            ledger,
             live: RwLock::default(),
             timeouts: AtomicU32::new(0),
-            state: Mutex::default(),
-            generation: watch::Sender::new(0),
+            last_error: Mutex::default(),
             broken: Notify::new(),
             closed: AtomicBool::new(false),
-            dial,
-        });
-        let first = link.dial_once().await.map_err(|error| error::of_connect(error, &link.dial.server))?;
-        tokio::spawn(supervise(link.clone(), first));
-        Ok(link)
+        })
     }
 
     pub(crate) fn server(&self) -> &str {
@@ -111,13 +152,17 @@ impl Link {
 
     /// Changes with every new connection.
     pub(crate) fn generations(&self) -> watch::Receiver<u64> {
-        self.generation.subscribe()
+        self.ledger.made()
     }
 
-    /// Whether of all connections since this one only the present one can still carry something out.
+    /// Changes when the connection was replaced.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.ledger.changes()
+    }
+
+    /// Whether of all connections since this one only the present one can still carry something out that counts.
     pub(crate) fn is_settled(&self, first: u64) -> bool {
-        let undead = self.state().undead.iter().any(|former| former.generation >= first);
-        !undead && self.present().is_some()
+        self.present().is_some_and(|live| self.ledger.is_quiet(&live.server, first))
     }
 
     /// Waits for a connection.
@@ -137,6 +182,8 @@ impl Link {
         self.closed.store(true, Ordering::Release);
         self.replace(None);
         self.broken.notify_one();
+        // Whoever waits for a change finds it closed.
+        self.ledger.changed();
     }
 
     /// Runs a script on the present connection, waiting for one at most until `until`; never sends it twice.
@@ -152,29 +199,39 @@ impl Link {
         until: BootInstant,
         sent: impl FnOnce(u64),
     ) -> Result<Reply, Failed> {
-        let mut live =
-            self.live(until).await.map_err(|error| Failed { fate: Fate::Refused, error, wrong_type: false })?;
+        let live = self.live(until).await.map_err(Failed::unsent)?;
         sent(live.generation);
-        let sent_at = SystemClock.now();
+        let outcome = self.run_on(live, Request { script, keys, args }, false, until).await;
+        outcome.map_err(|error| Failed::of(error, phase, self.server()))
+    }
+
+    /// Runs a script on this connection; `asking` where the server is about to take the keys over.
+    pub(super) async fn run_on(
+        &self,
+        mut live: Live,
+        Request { script, keys, args }: Request<'_>,
+        asking: bool,
+        until: BootInstant,
+    ) -> RedisResult<Reply> {
+        let mut sent_at = SystemClock.now();
         let by_digest = evaluation("EVALSHA", &script.digest, keys, args);
-        let mut outcome = self.send(&mut live.connection, &by_digest, until).await;
-        let mut again = sent_at;
+        let mut outcome = self.send(&mut live.commands, &by_digest, asking, until).await;
         if outcome.as_ref().is_err_and(error::is_no_script) {
             // A flushed or restarted server: this run carries the text, and the server keeps it.
-            again = SystemClock.now();
+            sent_at = SystemClock.now();
             let by_text = evaluation("EVAL", script.code, keys, args);
-            outcome = self.send(&mut live.connection, &by_text, until).await;
+            outcome = self.send(&mut live.commands, &by_text, asking, until).await;
         }
         match outcome {
             Ok(value) => {
                 if self.timeouts.load(Ordering::Relaxed) > 0 {
                     self.timeouts.store(0, Ordering::Relaxed);
                 }
-                Ok(Reply { sent_at: again, value })
+                Ok(Reply { sent_at, value: Raw { value, generation: live.generation } })
             }
             Err(error) => {
                 self.noted(live.generation, &error, until);
-                Err(self.failed(error, phase))
+                Err(error)
             }
         }
     }
@@ -186,22 +243,32 @@ impl Link {
         calls: &[Call],
         phase: Phase,
         until: BootInstant,
-    ) -> Vec<Result<Value, Failed>> {
-        let refused = |error: &Error| Failed {
-            fate: Fate::Refused,
-            error: Error::new(error.kind(), phase, error.to_string()),
-            wrong_type: false,
-        };
-        let mut live = match self.live(until).await {
+    ) -> Vec<Result<Raw, Failed>> {
+        let live = match self.live(until).await {
             Ok(live) => live,
-            Err(error) => return calls.iter().map(|_| Err(refused(&error))).collect(),
+            Err(error) => {
+                let failed = Failed::unsent(error);
+                return calls.iter().map(|_| Err(failed.again(phase))).collect();
+            }
         };
-        let mut outcomes = self.send_each(&mut live.connection, "EVALSHA", &script.digest, calls, until).await;
+        let outcomes = self.run_each_on(live, script, calls, until).await;
+        outcomes.into_iter().map(|outcome| outcome.map_err(|e| Failed::of(e, phase, self.server()))).collect()
+    }
+
+    /// [`run_each`](Link::run_each) on this connection.
+    pub(super) async fn run_each_on(
+        &self,
+        mut live: Live,
+        script: &Script,
+        calls: &[Call],
+        until: BootInstant,
+    ) -> Vec<RedisResult<Raw>> {
+        let mut outcomes = self.send_each(&mut live.commands, "EVALSHA", &script.digest, calls, until).await;
         let forgotten: Vec<_> =
             (0..outcomes.len()).filter(|i| outcomes[*i].as_ref().is_err_and(error::is_no_script)).collect();
         if !forgotten.is_empty() {
             let again: Vec<_> = forgotten.iter().map(|i| calls[*i].clone()).collect();
-            let answers = self.send_each(&mut live.connection, "EVAL", script.code, &again, until).await;
+            let answers = self.send_each(&mut live.commands, "EVAL", script.code, &again, until).await;
             for (i, answer) in forgotten.into_iter().zip(answers) {
                 outcomes[i] = answer;
             }
@@ -210,26 +277,67 @@ impl Link {
         if let Some(error) = outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
             self.noted(live.generation, error, until);
         }
-        outcomes.into_iter().map(|outcome| outcome.map_err(|error| self.failed(error, phase))).collect()
+        let generation = live.generation;
+        outcomes.into_iter().map(|outcome| outcome.map(|value| Raw { value, generation })).collect()
     }
 
-    /// Gives up a connection whose replies cannot be trusted.
-    pub(crate) fn distrust(&self) {
-        self.replace(None);
+    /// Gives up this connection, if it is still the present one: its replies cannot be trusted, or it leads to a server
+    /// that is not the one that is meant any more.
+    pub(crate) fn distrust(&self, generation: u64) {
+        {
+            let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+            if live.as_ref().is_none_or(|live| live.generation != generation) {
+                return;
+            }
+            *live = None;
+        }
         self.broken.notify_one();
+    }
+
+    /// The present connection.
+    pub(super) fn present(&self) -> Option<Live> {
+        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The present connection, or the next one if it comes in time.
+    pub(super) async fn live(&self, until: BootInstant) -> Result<Live, Error> {
+        if let Some(live) = self.present() {
+            return Ok(live);
+        }
+        let mut generation = self.generations();
+        loop {
+            // Subscribed before this look: a connection that is made after it is a change.
+            if let Some(live) = self.present() {
+                return Ok(live);
+            }
+            tokio::select! {
+                biased;
+                Ok(_) = generation.changed() => {}
+                () = SystemClock.sleep_until(until) => return Err(self.down()),
+            }
+        }
+    }
+
+    /// That there is no connection, and why.
+    pub(super) fn down(&self) -> Error {
+        let (kind, cause) = self.last_error().clone().unwrap_or((ErrorKind::Unavailable, String::new()));
+        Error::new(kind, Phase::Connect, format!("there is no connection: {cause}"))
+            .with_backend(crate::NAME)
+            .with_server(self.server())
     }
 
     /// Sends one command. The connection itself gives every command one operation timeout; one that begins late, after a
     /// reconnect or a repetition, has less.
     async fn send(
         &self,
-        connection: &mut MultiplexedConnection,
+        commands: &mut Commands,
         command: &Cmd,
+        asking: bool,
         until: BootInstant,
     ) -> RedisResult<Value> {
         let left = until.since(SystemClock.now());
-        let sending = connection.send_packed_command(command);
-        let outcome = if left + SLACK >= self.dial.op_timeout {
+        let sending = send_one(commands, command, asking);
+        let outcome = if left + SLACK >= self.dial.op_timeout() {
             sending.await
         } else {
             let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
@@ -241,7 +349,7 @@ impl Link {
     /// Sends one script for many keys; all of them get the error if the pipeline fails or its time is over.
     async fn send_each(
         &self,
-        connection: &mut MultiplexedConnection,
+        commands: &mut Commands,
         command: &'static str,
         script: &str,
         calls: &[Call],
@@ -252,83 +360,43 @@ impl Link {
             let late = || Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
             calls.iter().map(|_| late()).collect()
         };
-        tokio::time::timeout(left, send_all(connection, command, script, calls)).await.unwrap_or_else(late)
+        tokio::time::timeout(left, send_all(commands, command, script, calls)).await.unwrap_or_else(late)
     }
 
-    /// The present connection, or the next one if it comes in time.
-    async fn live(&self, until: BootInstant) -> Result<Live, Error> {
-        if let Some(live) = self.present() {
-            return Ok(live);
-        }
-        let mut generation = self.generation.subscribe();
-        loop {
-            // Subscribed before this look: a connection that is made after it is a change.
-            if let Some(live) = self.present() {
-                return Ok(live);
-            }
-            tokio::select! {
-                biased;
-                Ok(()) = generation.changed() => {}
-                () = SystemClock.sleep_until(until) => return Err(self.down()),
-            }
-        }
-    }
-
-    fn down(&self) -> Error {
-        let (kind, cause) = self.state().last_error.clone().unwrap_or((ErrorKind::Unavailable, String::new()));
-        Error::new(kind, Phase::Connect, format!("there is no connection: {cause}"))
-            .with_backend(crate::NAME)
-            .with_server(self.server())
-    }
-
-    /// Has the connection replaced if this failure says that it is dead.
+    /// Has the connection replaced if this failure says that it is dead, or leads to the wrong server.
     fn noted(&self, generation: u64, error: &RedisError, until: BootInstant) {
-        let present = self.present().is_some_and(|live| live.generation == generation);
-        let stood_still = error.is_timeout() && SystemClock.now() > until.plus(STOOD_STILL);
-        if present && error.is_io_error() && !stood_still {
-            let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
-            if !error.is_timeout() || timeouts >= TIMEOUTS {
-                self.replace(None);
-                self.broken.notify_one();
-            }
+        let Some(present) = self.present().filter(|live| live.generation == generation) else { return };
+        if error.is_timeout() && SystemClock.now() > until.plus(STOOD_STILL) {
+            return;
         }
-    }
-
-    fn failed(&self, error: RedisError, phase: Phase) -> Failed {
-        let (fate, wrong_type) = (error::fate(&error), error::is_wrong_type(&error));
-        Failed { fate, error: error::of_request(error, phase, self.server()), wrong_type }
+        let give_up = if error.is_io_error() {
+            let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
+            !error.is_timeout() || timeouts >= TIMEOUTS
+        } else {
+            error.code() == Some("READONLY") && SystemClock.now().since(present.since) >= SETTLED
+        };
+        if give_up {
+            self.distrust(generation);
+        }
     }
 
     /// One attempt to connect. The scripts are loaded in advance; a failure there only costs the first run a repetition.
-    async fn dial_once(&self) -> RedisResult<Former> {
-        let mut connection = self.dial.commands().await?;
+    async fn dial_once(&self) -> Result<Former, Error> {
+        let (server, mut commands) = self.dial.commands().await?;
+        let connection = &mut commands.connection;
         let mut load = redis::pipe();
         for script in script::all() {
             load.cmd("SCRIPT").arg("LOAD").arg(script.code);
         }
-        connection.send_packed_commands(&load, 0, script::all().count()).await?;
-        let former = std::mem::take(&mut self.state().undead);
-        let mut undead = Vec::new();
-        for former in former {
-            if !former.kill(&mut connection).await {
-                undead.push(former);
-            }
-        }
-        let identity = Identity::ask(&mut connection).await;
-        let generation = *self.generation.borrow() + 1;
-        {
-            let mut state = self.state();
-            undead.append(&mut state.undead);
-            state.undead = undead;
-            state.last_error = None;
-        }
-        self.replace(Some(Live { generation, connection }));
-        self.generation.send_replace(generation);
-        Ok(Former { generation, identity })
-    }
-
-    fn present(&self) -> Option<Live> {
-        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let loaded = connection.send_packed_commands(&load, 0, script::all().count()).await;
+        loaded.map_err(|e| error::of_connect(e, self.server()))?;
+        self.ledger.bury(&server, connection).await;
+        let identity = Identity::ask(connection).await;
+        let generation = self.ledger.number();
+        *self.last_error() = None;
+        self.replace(Some(Live { generation, server: server.clone(), since: SystemClock.now(), commands }));
+        self.ledger.was_made(generation);
+        Ok(Former { generation, server, identity })
     }
 
     fn replace(&self, live: Option<Live>) {
@@ -336,25 +404,28 @@ impl Link {
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // Every critical section leaves the state valid after each statement.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_error(&self) -> std::sync::MutexGuard<'_, Option<(ErrorKind, String)>> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Replaces every connection that breaks, until the link is closed.
-async fn supervise(link: Arc<Link>, mut present: Former) {
-    loop {
-        link.broken.notified().await;
-        if link.present().is_some() {
-            continue; // said of a connection that has been replaced since
+async fn supervise(link: Arc<Link>, first: Option<Former>) {
+    let mut present = match first {
+        Some(first) => Some(first),
+        None => redial(&link).await,
+    };
+    while let Some(connection) = present {
+        // Also told of connections that have been replaced since.
+        while link.present().is_some() {
+            link.broken.notified().await;
         }
-        link.state().undead.push(present);
-        match redial(&link).await {
-            Some(next) => present = next,
-            None => return,
+        link.ledger.retire(connection);
+        present = redial(&link).await;
+        if present.is_some() {
+            link.ledger.changed();
+            tracing::info!(server = link.server(), "reconnected");
         }
-        tracing::info!(server = link.server(), "reconnected");
     }
 }
 
@@ -365,58 +436,21 @@ async fn redial(link: &Link) -> Option<Former> {
             return None;
         }
         match link.dial_once().await {
-            Ok(next) => return Some(next),
+            Ok(next) => {
+                if link.is_closed() {
+                    // Closed while it was made.
+                    link.replace(None);
+                }
+                return Some(next);
+            }
             Err(error) => {
                 tracing::debug!(server = link.server(), %error, "cannot connect");
-                let cause = error.to_string();
-                link.state().last_error = Some((error::of_connect(error, link.server()).kind(), cause));
+                *link.last_error() = Some((error.kind(), error.to_string()));
             }
         }
         tokio::time::sleep(pause).await;
     }
     None
-}
-
-/// A connection, and by what the server knows it; `None` where the server does not tell: an old one, or a user without
-/// the right.
-#[derive(Debug)]
-struct Former {
-    generation: u64,
-    identity: Option<Identity>,
-}
-
-impl Former {
-    /// Whether the server says that this connection is dead now.
-    async fn kill(&self, connection: &mut MultiplexedConnection) -> bool {
-        match &self.identity {
-            Some(identity) => identity.kill(connection).await.is_ok(),
-            None => false,
-        }
-    }
-}
-
-/// By what the server knows a connection.
-#[derive(Debug)]
-struct Identity {
-    id: String,
-    addr: String,
-    laddr: String,
-}
-
-impl Identity {
-    async fn ask(connection: &mut MultiplexedConnection) -> Option<Self> {
-        let info: String = cmd("CLIENT").arg("INFO").query_async(connection).await.ok()?;
-        let field = |name: &str| {
-            info.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
-        };
-        Some(Self { id: field("id")?, addr: field("addr")?, laddr: field("laddr")? })
-    }
-
-    async fn kill(&self, connection: &mut MultiplexedConnection) -> RedisResult<u64> {
-        let mut kill = cmd("CLIENT");
-        kill.arg("KILL").arg("ID").arg(&self.id).arg("ADDR").arg(&self.addr).arg("LADDR").arg(&self.laddr);
-        kill.query_async(connection).await
-    }
 }
 
 fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: &[&[u8]]) -> Cmd {
@@ -432,8 +466,18 @@ fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: 
     eval
 }
 
+async fn send_one(commands: &mut Commands, command: &Cmd, asking: bool) -> RedisResult<Value> {
+    if !asking {
+        return commands.connection.send_packed_command(command).await;
+    }
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("ASKING").add_command(command.clone());
+    let mut values = commands.connection.send_packed_commands(&pipeline, 0, 2).await?;
+    values.pop().ok_or_else(|| std::io::Error::other("no reply to a pipeline").into())
+}
+
 async fn send_all(
-    connection: &mut MultiplexedConnection,
+    commands: &mut Commands,
     command: &'static str,
     script: &str,
     calls: &[Call],
@@ -443,7 +487,7 @@ async fn send_all(
         let keys = keys.each_ref().map(|key| Cow::Borrowed(&**key));
         pipeline.add_command(evaluation(command, script, &keys, &args.each_ref().map(|arg| arg.as_bytes())));
     }
-    match connection.send_packed_commands(&pipeline, 0, calls.len()).await {
+    match commands.connection.send_packed_commands(&pipeline, 0, calls.len()).await {
         Ok(values) if values.len() == calls.len() => values.into_iter().map(Value::extract_error).collect(),
         Ok(values) => {
             let what = format!("{} replies to {} commands", values.len(), calls.len());

@@ -14,9 +14,9 @@ use lock_core::{Error, FencingToken, GrantId, LossReason, wait};
 use redis::aio::PubSub;
 use tokio::sync::Notify;
 
+use super::address::Address;
 use super::dial::Dial;
 use super::{FIRST_PAUSE, LONGEST_PAUSE};
-use crate::error;
 use crate::queue::Granted;
 
 /// What the server tells.
@@ -38,6 +38,7 @@ pub(crate) struct Push {
     dial: Arc<Dial>,
     channel: String,
     heard: Mutex<BootInstant>,
+    listens_to: Mutex<Option<Address>>,
     suspect: Notify,
     closed: AtomicBool,
 }
@@ -52,10 +53,11 @@ impl Push {
             dial,
             channel,
             heard: Mutex::new(SystemClock.now()),
+            listens_to: Mutex::default(),
             suspect: Notify::new(),
             closed: AtomicBool::new(false),
         });
-        let subscribed = push.subscribe().await.map_err(|e| error::of_connect(e, &push.dial.server))?;
+        let subscribed = push.subscribe().await?;
         tokio::spawn(supervise(push.clone(), subscribed, tell));
         Ok(push)
     }
@@ -63,6 +65,11 @@ impl Push {
     /// When the server said something last.
     pub(crate) fn heard_at(&self) -> BootInstant {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which server the subscription is at.
+    pub(super) fn listens_to(&self) -> Option<Address> {
+        self.listens_to.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Replaces the connection.
@@ -76,8 +83,9 @@ impl Push {
         self.suspect.notify_one();
     }
 
-    async fn subscribe(&self) -> redis::RedisResult<PubSub> {
-        let connection = self.dial.pushes(&self.channel).await?;
+    async fn subscribe(&self) -> Result<PubSub, Error> {
+        let (server, connection) = self.dial.pushes(&self.channel).await?;
+        *self.listens_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
         self.hear();
         Ok(connection)
     }
