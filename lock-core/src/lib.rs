@@ -35,6 +35,7 @@
 pub mod backend;
 mod client;
 pub mod clock;
+mod core;
 mod error;
 pub mod fence;
 mod guarantees;

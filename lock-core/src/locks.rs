@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::{MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
-use crate::client::{Client, Core};
+use crate::client::Client;
+use crate::core::Core;
 use crate::error::Error;
 use crate::guarantees::{Guarantee, Guarantees};
 use crate::mutex::Mutex;

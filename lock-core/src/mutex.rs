@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Attempt, Grant, Kind, MutexBackend};
-use crate::client::{Core, Wait, Wish};
+use crate::core::{Core, Wait, Wish};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::guarantees::{Guarantee, Support};
 use crate::inspect::Inspection;

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::backend::{Attempt, Grant, Kind, ReentrantBackend};
-use crate::client::{Core, Wait, Wish};
 use crate::clock::Deadline;
+use crate::core::{Core, Wait, Wish};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::inspect::Inspection;
 use crate::lease::Lease;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::backend::{Attempt, Grant, Kind, RwLockBackend};
-use crate::client::{Core, Wait, Wish};
+use crate::core::{Core, Wait, Wish};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::inspect::Inspection;
 use crate::lease::{Cell, Lease};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Attempt, Grant, Kind, SemaphoreBackend};
-use crate::client::{Core, Wait, Wish};
+use crate::core::{Core, Wait, Wish};
 use crate::error::{Error, Phase};
 use crate::inspect::Inspection;
 use crate::lease::Lease;
