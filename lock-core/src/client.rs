@@ -72,6 +72,33 @@ impl<B: Backend> Client<B> {
         &self.core.owner
     }
 
+    /// Ends this client in good order, before a program ends: waits until the server has confirmed what goes on in the
+    /// background, for at most one operation timeout. Guards that were dropped just before then leave nothing behind.
+    ///
+    /// From this call on nobody takes a lock through this client, its clones and handles: waits end, and new
+    /// acquisitions are refused, with [`ErrorKind::Closed`](crate::ErrorKind::Closed). Guards that are still there stay
+    /// valid, are renewed, and can be released. Calling again waits again.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// let locks = lock_core::MemoryLocks::new();
+    /// let guard = locks.mutex("report").lock().await?;
+    /// drop(guard); // gives the lock back in the background
+    /// locks.close().await?; // now it is free
+    /// assert_eq!(locks.mutex("report").lock().await.unwrap_err().kind(), lock_core::ErrorKind::Closed);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate), with the number of releases and cancellations that
+    /// were not confirmed in time. They go on while the runtime lives; otherwise what they left ends with its lease.
+    ///
+    /// # Cancel safety
+    /// The client is closed although the future was dropped.
+    pub async fn close(&self) -> Result<(), Error> {
+        self.core.close().await
+    }
+
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }

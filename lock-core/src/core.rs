@@ -4,8 +4,10 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tracing::Instrument;
+
 use crate::backend::{Attempt, Backend, Cancelled, Grant, Kind, Operator};
-use crate::clock::{BootInstant, Deadline};
+use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::inspect::Inspection;
 use crate::lease::keeper::Keeper;
@@ -15,6 +17,8 @@ use crate::options::{ClientOptions, LeaseOptions};
 use crate::owner::{GrantId, Owner};
 use crate::reentrant::Entries;
 use crate::rwlock::Uses;
+use crate::shutdown::UnderWay;
+use crate::trace::Operation;
 
 /// How long a wait that ran out may spend on confirming that nothing of it is left.
 const CANCEL_GRACE: Duration = Duration::from_millis(100);
@@ -35,6 +39,16 @@ pub(crate) struct Core {
 pub(crate) enum Wait {
     Try,
     Until(Deadline),
+}
+
+impl Wait {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Try => "try",
+            Self::Until(Deadline::NEVER) => "unlimited",
+            Self::Until(_) => "limited",
+        }
+    }
 }
 
 type Answer = Result<Option<Grant>, Error>;
@@ -77,25 +91,60 @@ impl Core {
         T: Future<Output = Answer>,
     {
         let attempt = self.attempt(&wish).map_err(|error| self.named(error, wish.name))?;
+        let mut operation = Operation::acquire(self.keeper.backend.name(), &attempt, wait.name());
         let began = self.keeper.clock.now();
-        let undo = Undo { core: self, attempt, armed: true };
-        let answer = ask(undo.attempt.clone(), wait).await;
-        match answer {
-            Ok(Some(grant)) => self.admit(undo, wish.lease, &grant, began).map(Some),
+        let outcome = self.request(attempt, wish.lease, wait, ask).instrument(operation.span()).await;
+        match &outcome {
+            Ok(Some(lease)) => {
+                let waited = lease.since().since(began);
+                self.keeper.meters.granted(waited);
+                lease.describe(&mut operation, waited);
+            }
             Ok(None) => {
-                if let Wait::Until(_) = wait {
-                    self.leave(undo).await;
-                } else {
-                    undo.disarm();
-                }
                 self.keeper.meters.refused();
+                operation.ends("refused");
+            }
+            Err(error) => operation.fails(error),
+        }
+        outcome
+    }
+
+    /// Asks the backend until it answers or the client is closed, and undoes what remains of a request in vain.
+    async fn request<F, T>(
+        self: &Arc<Self>,
+        attempt: Arc<Attempt>,
+        lease: &LeaseOptions,
+        wait: Wait,
+        ask: F,
+    ) -> Result<Option<Lease>, Error>
+    where
+        F: FnOnce(Arc<Attempt>, Wait) -> T,
+        T: Future<Output = Answer>,
+    {
+        let undo = Undo { core: self, attempt, armed: true, _under_way: self.keeper.shutdown.track() };
+        if self.keeper.shutdown.has_begun() {
+            let error = self.named(closed(), &undo.attempt.name);
+            undo.disarm();
+            return Err(error);
+        }
+        let answer = tokio::select! {
+            biased;
+            answer = ask(undo.attempt.clone(), wait) => answer,
+            () = self.keeper.shutdown.begun() => Err(closed()),
+        };
+        match answer {
+            Ok(Some(grant)) => self.admit(undo, lease, &grant).map(Some),
+            Ok(None) => {
+                match wait {
+                    Wait::Until(_) => self.leave(undo).await,
+                    Wait::Try => undo.disarm(),
+                }
                 Ok(None)
             }
             Err(error) => {
                 let error = self.named(error, &undo.attempt.name);
-                tracing::debug!(%error, "acquisition failed");
-                // An answer that makes no sense says nothing about what was done.
-                if matches!(wait, Wait::Try) && error.is_definite() && error.kind() != ErrorKind::Protocol {
+                let answered = !error.is_without_answer() && error.kind() != ErrorKind::Closed;
+                if matches!(wait, Wait::Try) && answered {
                     undo.disarm();
                 }
                 Err(error)
@@ -132,25 +181,20 @@ impl Core {
     }
 
     /// Turns a grant into a lease, unless it came so late that nothing is left of it.
-    fn admit(
-        self: &Arc<Self>,
-        undo: Undo<'_>,
-        lease: &LeaseOptions,
-        grant: &Grant,
-        began: BootInstant,
-    ) -> Result<Lease, Error> {
+    fn admit(self: &Arc<Self>, undo: Undo<'_>, lease: &LeaseOptions, grant: &Grant) -> Result<Lease, Error> {
         let cell = Cell::new(undo.attempt.clone(), grant, *lease, self.granularity);
         if !cell.is_held(&*self.keeper.clock) {
             // Dropping `undo` gives the grant back.
             let what = "the grant came so late that its lease was over; it is given back";
-            return Err(self.named(Error::unavailable(Phase::Acquire, what), &cell.attempt.name));
+            return Err(self.named(Error::new(ErrorKind::TimedOut, Phase::Acquire, what), &cell.attempt.name));
         }
         undo.disarm();
         self.keeper.register(&cell);
-        let waited = self.keeper.clock.now().since(began);
-        self.keeper.meters.granted(waited);
-        tracing::debug!(name = %cell.attempt.name, kind = cell.attempt.kind.name(), grant = %cell.attempt.id, ?waited, "granted");
-        Ok(Lease::new(self.clone(), cell))
+        let lease = Lease::new(self.clone(), cell);
+        if let Some(woken_at) = grant.woken_at {
+            self.keeper.meters.woken(lease.since().since(woken_at));
+        }
+        Ok(lease)
     }
 
     /// After a wait that ran out: confirms that nothing is left, or leaves that to the reaper.
@@ -168,13 +212,27 @@ impl Core {
         }
     }
 
+    /// See [`Client::close`](crate::Client::close).
+    pub(crate) async fn close(&self) -> Result<(), Error> {
+        let Keeper { shutdown, clock, backend, .. } = &*self.keeper;
+        shutdown.begin();
+        tokio::select! {
+            biased;
+            () = shutdown.idle() => return Ok(()),
+            () = clock.sleep_until(clock.now().plus(self.options.op_timeout)) => {}
+        }
+        let left = shutdown.under_way();
+        let what = format!("{left} releases or cancellations were not confirmed; what they left ends with its lease");
+        Err(Error::indeterminate(Phase::Close, what).with_backend(backend.name()))
+    }
+
     /// Completes an error with the names of lock and backend.
     pub(crate) fn named(&self, error: Error, name: &LockName) -> Error {
         error.with_name(name).with_backend(self.keeper.backend.name())
     }
 
     pub(crate) async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
-        name.check()?;
+        name.check().map_err(|error| self.named(error, name))?;
         self.operator()?.inspect(name, kind).await.map_err(|error| self.named(error, name))
     }
 
@@ -185,7 +243,7 @@ impl Core {
         grant: GrantId,
         why: &str,
     ) -> Result<bool, Error> {
-        name.check()?;
+        name.check().map_err(|error| self.named(error, name))?;
         let freed = self.operator()?.force_release(name, kind, grant, &self.owner, why).await;
         freed.map_err(|error| self.named(error, name))
     }
@@ -197,6 +255,10 @@ impl Core {
                 .with_backend(backend.name())
         })
     }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, Phase::Acquire, "the client was closed")
 }
 
 impl Drop for Core {
@@ -219,6 +281,7 @@ struct Undo<'a> {
     core: &'a Core,
     attempt: Arc<Attempt>,
     armed: bool,
+    _under_way: UnderWay,
 }
 
 impl Undo<'_> {

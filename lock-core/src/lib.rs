@@ -52,8 +52,10 @@ mod owner;
 mod reentrant;
 mod rwlock;
 mod semaphore;
+mod shutdown;
 mod sync;
 mod token;
+mod trace;
 pub mod wait;
 
 pub use client::Client;

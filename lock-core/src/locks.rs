@@ -103,6 +103,17 @@ impl Locks {
     pub fn require(&self, wanted: &[Guarantee]) -> Result<(), Error> {
         self.guarantees().require(wanted).map_err(|error| error.with_backend(self.backend_name()))
     }
+
+    /// As [`Client::close`].
+    ///
+    /// # Errors
+    /// As [`Client::close`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::close`].
+    pub async fn close(&self) -> Result<(), Error> {
+        self.core.close().await
+    }
 }
 
 impl fmt::Debug for Locks {
