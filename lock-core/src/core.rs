@@ -176,7 +176,7 @@ impl Core {
         }
         let mut attempt = Attempt::new(wish.name.clone(), wish.kind, wish.owner.clone(), wish.lease.ttl)?;
         attempt.op_timeout = self.options.op_timeout;
-        attempt.patience = self.options.patience;
+        attempt.patience = wish.patience;
         Ok(Arc::new(attempt))
     }
 
@@ -274,6 +274,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) kind: Kind,
     pub(crate) owner: &'a Owner,
     pub(crate) lease: &'a LeaseOptions,
+    /// How long a wait may go on without any answer.
+    pub(crate) patience: Duration,
 }
 
 /// Hands an attempt to the reaper, unless it is disarmed first.

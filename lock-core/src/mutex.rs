@@ -155,7 +155,13 @@ impl Mutex {
     }
 
     fn wish(&self) -> Wish<'_> {
-        Wish { name: &self.name, kind: Kind::Mutex, owner: &self.core.owner, lease: &self.lease }
+        Wish {
+            name: &self.name,
+            kind: Kind::Mutex,
+            owner: &self.core.owner,
+            lease: &self.lease,
+            patience: self.core.options.patience,
+        }
     }
 
     async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {

@@ -180,7 +180,7 @@ impl RwLock {
 
     fn wish(&self, kind: Kind) -> Wish<'_> {
         let owner = self.owner.as_ref().unwrap_or(&self.core.owner);
-        Wish { name: &self.name, kind, owner, lease: &self.lease }
+        Wish { name: &self.name, kind, owner, lease: &self.lease, patience: self.core.options.patience }
     }
 
     async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {

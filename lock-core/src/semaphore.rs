@@ -182,7 +182,13 @@ impl Semaphore {
     }
 
     fn wish(&self, permits: u32) -> Wish<'_> {
-        Wish { name: &self.name, kind: self.kind(permits), owner: &self.core.owner, lease: &self.lease }
+        Wish {
+            name: &self.name,
+            kind: self.kind(permits),
+            owner: &self.core.owner,
+            lease: &self.lease,
+            patience: self.core.options.patience,
+        }
     }
 
     async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {

@@ -4,3 +4,4 @@ mod close;
 mod lab;
 mod late;
 mod permits;
+mod reentrant;
