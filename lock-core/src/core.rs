@@ -9,6 +9,7 @@ use tracing::Instrument;
 use crate::backend::{Attempt, Backend, Cancelled, Grant, Kind, Operator};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind, Phase};
+use crate::guarantees::{Guarantee, Support};
 use crate::inspect::Inspection;
 use crate::lease::keeper::Keeper;
 use crate::lease::{Cell, Lease};
@@ -224,6 +225,17 @@ impl Core {
         let left = shutdown.under_way();
         let what = format!("{left} releases or cancellations were not confirmed; what they left ends with its lease");
         Err(Error::indeterminate(Phase::Close, what).with_backend(backend.name()))
+    }
+
+    /// Refuses a configuration that has no sound fencing tokens.
+    pub(crate) fn require_fencing(&self, name: &LockName) -> Result<(), Error> {
+        match self.keeper.backend.guarantees().of(Guarantee::Fencing) {
+            Support::Yes | Support::Unless(_) => Ok(()),
+            Support::No => {
+                let what = "this configuration cannot give fencing tokens";
+                Err(self.named(Error::new(ErrorKind::Unsupported, Phase::Configure, what), name))
+            }
+        }
     }
 
     /// Completes an error with the names of lock and backend.

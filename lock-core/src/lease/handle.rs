@@ -151,19 +151,8 @@ impl Lease {
     /// # Cancel safety
     /// As `work`; the guard is not touched.
     pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
-        let mut lost = self.lost();
-        let mut work = pin!(work);
-        std::future::poll_fn(|cx| {
-            if let Poll::Ready(reason) = Pin::new(&mut lost).poll(cx) {
-                return Poll::Ready(Err(self.named(Error::lost(Phase::Hold, reason))));
-            }
-            self.check(Phase::Hold)?;
-            match work.as_mut().poll(cx) {
-                Poll::Ready(output) => Poll::Ready(self.check(Phase::Hold).map(|()| output)),
-                Poll::Pending => Poll::Pending,
-            }
-        })
-        .await
+        let lost = async { Error::lost(Phase::Hold, self.lost().await) };
+        drop_when(lost, || self.check(Phase::Hold), work).await.map_err(|error| self.named(error))
     }
 
     /// An error unless the lock is held.
@@ -257,6 +246,26 @@ impl fmt::Debug for Lease {
             .field("remaining", &self.remaining())
             .finish()
     }
+}
+
+/// Runs `work` and drops it when `lost` resolves, or when `check` fails before or after one of its polls.
+pub(crate) async fn drop_when<T>(
+    lost: impl Future<Output = Error>,
+    check: impl Fn() -> Result<(), Error>,
+    work: impl Future<Output = T>,
+) -> Result<T, Error> {
+    let (mut lost, mut work) = (pin!(lost), pin!(work));
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(error) = lost.as_mut().poll(cx) {
+            return Poll::Ready(Err(error));
+        }
+        check()?;
+        match work.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(check().map(|()| output)),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// Resolves once, with the reason, when a lock is lost. From [`Lease::lost`].

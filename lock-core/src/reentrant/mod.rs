@@ -21,6 +21,7 @@ use crate::backend::{Attempt, Grant, Kind, ReentrantBackend};
 use crate::clock::{BootInstant, Deadline};
 use crate::core::{Core, Wait, Wish};
 use crate::error::{Error, ErrorKind, Phase};
+use crate::fenced::Fenced;
 use crate::inspect::Inspection;
 use crate::lease::Lease;
 use crate::name::LockName;
@@ -92,6 +93,15 @@ impl ReentrantMutex {
     #[must_use]
     pub fn name(&self) -> &LockName {
         &self.name
+    }
+
+    /// The same lock, every grant of which carries a fencing token by its type.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the configuration has no sound tokens.
+    pub fn fenced(self) -> Result<Fenced<Self>, Error> {
+        self.core.require_fencing(&self.name)?;
+        Ok(Fenced::over(self))
     }
 
     /// Waits for the lock; at once if the owner is inside already.

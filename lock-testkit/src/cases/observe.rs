@@ -112,7 +112,7 @@ pub(super) async fn a_push_is_measured_until_its_guard(cx: Arc<Cx>) -> Verdict {
 }
 
 pub(super) async fn every_acquisition_closes_its_span_with_its_outcome(cx: Arc<Cx>) -> Verdict {
-    let trace = Trace::default();
+    let trace = Trace::new();
     let (a, b) = cx.two().await?;
     let held = trace.under(a.lock()).await?;
     ensure!(trace.under(b.try_lock()).await?.is_none(), "granted although somebody holds the lock");
@@ -129,8 +129,8 @@ pub(super) async fn every_acquisition_closes_its_span_with_its_outcome(cx: Arc<C
     ensure!(told == expected, "the acquisitions were told as {told:?}, not {expected:?}");
     let token = held.token().map(|token| token.to_string());
     let (granted, grant) = (&spans[0], held.grant_id().to_string());
-    ensure!(granted.value("grant") == grant, "the grant {grant} is told as {:?}", granted.values);
-    ensure!(token.is_none_or(|token| granted.value("token") == token), "the token is told as {:?}", granted.values);
+    ensure!(granted.value("grant") == grant, "the grant {grant} is told as {:?}", granted);
+    ensure!(token.is_none_or(|token| granted.value("token") == token), "the token is told as {:?}", granted);
     ensure!(spans.iter().all(|span| span.value("name") == LOCK), "an acquisition does not name its lock: {spans:?}");
     trace.under(release(held)).await?;
     let spans = trace.spans("lock.release");
