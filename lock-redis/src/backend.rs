@@ -155,7 +155,7 @@ impl Shared {
             }
             let again = SystemClock.now() < until
                 && self.link.ready(&keys[0], until).await.is_ok()
-                && self.link.is_settled(attempt.note(), &keys[0]);
+                && self.link.is_settled(attempt.note(), || keys[0].to_string());
             if !again {
                 return Err(unknown.unwrap_or(error));
             }
@@ -449,8 +449,12 @@ impl Backend for RedisBackend {
         let script = &keys.scripts().cancel;
         let giving = Giving { script, keys, attempt, mode: "", phase: Phase::Cancel, until };
         shared.give_back(giving, SentBefore::NEVER).await?;
-        let settled = shared.link.is_settled(attempt.note(), &keys.lock);
-        Ok(if settled { Cancelled::Settled } else { Cancelled::AskAgain })
+        Ok(if self.is_settled(attempt) { Cancelled::Settled } else { Cancelled::AskAgain })
+    }
+
+    fn is_settled(&self, attempt: &Attempt) -> bool {
+        let first = attempt.note();
+        first == 0 || self.shared.link.is_settled(first, || self.shared.keys(&attempt.name, attempt.kind).lock)
     }
 
     fn operator(&self) -> Option<&dyn Operator> {

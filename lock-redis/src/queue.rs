@@ -182,9 +182,10 @@ impl Waiters {
             return;
         }
         let from = sent_at.unwrap_or(slot.asked_at);
-        let grant = Grant::new(Some(token), from, claim).to_be_claimed();
+        let now = SystemClock.now();
+        let grant = Grant::new(Some(token), from, claim).to_be_claimed().woken_at(now);
         // What is already over, or was never asked for, must be confirmed first.
-        let fresh = SystemClock.now() < from.plus(claim / 2);
+        let fresh = now < from.plus(claim / 2);
         slot.news = Some(if fresh { News::Granted(grant) } else { News::AskAgain });
         drop(slot);
         place.told.notify_one();
@@ -421,7 +422,8 @@ mod tests {
         let asked = SystemClock.now();
         waiting.queued(asked, 7, true, None, 0);
         waiters.granted(grant(nonce, 2), None);
-        assert_eq!(waiting.news().await, News::Granted(Grant::new(Some(token(2)), asked, CLAIM).to_be_claimed()));
+        let News::Granted(grant) = waiting.news().await else { panic!("asked for, and granted since") };
+        assert_eq!((grant.sent_at, grant.valid_for, grant.claim), (asked, CLAIM, true));
     }
 
     #[tokio::test]

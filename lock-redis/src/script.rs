@@ -67,12 +67,3 @@ pub(crate) static DROP: LazyLock<Script> = LazyLock::new(|| script!("mutex/drop.
 /// Gives a grant another mode.
 pub(crate) static CHANGE: LazyLock<Script> =
     LazyLock::new(|| script!("base.lua" "holders/many.lua" "queue.lua" "holders/change.lua"));
-
-/// Every script, to be loaded when a connection is made.
-pub(crate) fn all() -> impl Iterator<Item = &'static Script> {
-    let of_a_kind = |scripts: &'static Scripts| {
-        let Scripts { acquire, release, cancel, renew, poke, force, inspect } = scripts;
-        [acquire, release, cancel, renew, poke, force, inspect]
-    };
-    of_a_kind(&MUTEX).into_iter().chain(of_a_kind(&HOLDERS)).chain([&*TAKE, &*DROP, &*CHANGE])
-}

@@ -15,7 +15,7 @@ use super::dial::{Commands, Dial};
 use super::former::{Former, Identity, Ledger};
 use super::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::error::{self, Fate};
-use crate::script::{self, Script};
+use crate::script::Script;
 
 /// How many timeouts in a row make a connection suspect of being dead.
 const TIMEOUTS: u32 = 2;
@@ -162,7 +162,8 @@ impl Link {
 
     /// Whether of all connections since this one only the present one can still carry something out that counts.
     pub(crate) fn is_settled(&self, first: u64) -> bool {
-        self.present().is_some_and(|live| self.ledger.is_quiet(&live.server, first))
+        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+        live.as_ref().is_some_and(|live| live.generation == first || self.ledger.is_quiet(&live.server, first))
     }
 
     /// Waits for a connection.
@@ -380,16 +381,10 @@ impl Link {
         }
     }
 
-    /// One attempt to connect. The scripts are loaded in advance; a failure there only costs the first run a repetition.
+    /// One attempt to connect.
     async fn dial_once(&self) -> Result<Former, Error> {
         let (server, mut commands) = self.dial.commands().await?;
         let connection = &mut commands.connection;
-        let mut load = redis::pipe();
-        for script in script::all() {
-            load.cmd("SCRIPT").arg("LOAD").arg(script.code);
-        }
-        let loaded = connection.send_packed_commands(&load, 0, script::all().count()).await;
-        loaded.map_err(|e| error::of_connect(e, self.server()))?;
         self.ledger.bury(&server, connection).await;
         let identity = Identity::ask(connection).await;
         let generation = self.ledger.number();

@@ -89,10 +89,10 @@ impl Links {
 
     /// Whether of all connections since this one only the present one for this key can still carry something out that
     /// counts.
-    pub(crate) fn is_settled(&self, first: u64, key: &str) -> bool {
+    pub(crate) fn is_settled(&self, first: u64, key: impl FnOnce() -> String) -> bool {
         match self {
             Self::One { link, .. } => link.is_settled(first),
-            Self::Cluster { router, .. } => router.is_settled(first, key),
+            Self::Cluster { router, .. } => router.is_settled(first, &key()),
         }
     }
 

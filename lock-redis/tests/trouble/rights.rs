@@ -27,7 +27,7 @@ async fn user(server: &Server, name: &str, rights: &[&str]) {
 #[test]
 fn the_rights_in_the_readme_are_the_commands_of_the_scripts_and_of_a_connection() {
     let mut needed: BTreeSet<_> =
-        ["evalsha", "eval", "script|load", "subscribe", "client|info", "client|kill", "client|setinfo", "select"]
+        ["evalsha", "eval", "subscribe", "client|info", "client|kill", "client|setinfo", "select"]
             .map(str::to_owned)
             .into();
     for folder in ["", "/mutex", "/holders"] {

@@ -212,12 +212,15 @@ pub(super) async fn a_thousand_failed_tries_leave_the_servers_as_they_were(cx: A
     cx.nothing_is_left().await
 }
 
+/// How many clients go: one task of each that stays is too many.
+const GONE: usize = 4;
+
 pub(super) async fn a_client_that_is_gone_leaves_neither_entries_nor_tasks(cx: Arc<Cx>) -> Verdict {
     let keeps = cx.client().await?;
     let held = cx.form.handle(&keeps, "kept")?.with_ttl(ms(10_000)).lock().await?;
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = alive();
-    {
+    for _ in 0..GONE {
         let closes = cx.client().await?;
         let mut guards = Vec::new();
         for i in 0..20 {
@@ -227,7 +230,8 @@ pub(super) async fn a_client_that_is_gone_leaves_neither_entries_nor_tasks(cx: A
         let waiting = std::pin::pin!(blocked.lock());
         crate::time::stays_pending("a wait for a held lock", ms(50), waiting).await?;
     }
-    let look = async || Ok((alive() <= before).then_some(()));
+    // The client that stays may still make itself at home.
+    let look = async || Ok((alive() < before + GONE).then_some(()));
     let outcome = eventually("the closed client's tasks end", promptly(), look).await;
     outcome.map_err(|failure| failure.and(format_args!("{} are alive, {before} were before", alive())))?;
     release(held).await?;
