@@ -127,6 +127,7 @@ impl Model {
             return Asked::Granted { token, for_ms: request.ttl };
         }
         if self.admits(request.mode) && (self.queue.is_empty() || self.is_inside(request.mode)) {
+            self.leave_the_queue(&request.nonce);
             return Asked::Granted { token: self.grant(request, request.ttl), for_ms: request.ttl };
         }
         if !waits {
@@ -178,11 +179,15 @@ impl Model {
     }
 
     pub(crate) fn cancel(&mut self, nonce: &str) {
+        self.leave_the_queue(nonce);
+        self.remove(nonce);
+        self.promote();
+    }
+
+    fn leave_the_queue(&mut self, nonce: &str) {
         if let Some(place) = self.queue.iter().position(|waiter| waiter.request.nonce == nonce) {
             self.leave(place);
         }
-        self.remove(nonce);
-        self.promote();
     }
 
     pub(crate) fn force(&mut self, nonce: &str) -> bool {

@@ -4,7 +4,7 @@ use lock_testkit::servers::resp::Value;
 
 use crate::lock::{ALL, CHANNELS, Data, Lock, server, texts};
 use crate::script::{DROP, MUTEX, TAKE};
-use crate::sequence::Sequence;
+use crate::sequence::{CLIENTS, Sequence};
 
 const JOIN: &str = include_str!("../../src/scripts/mutex/join.lua");
 const HAND_OVER: &str = include_str!("../../src/scripts/mutex/hand_over.lua");
@@ -20,7 +20,8 @@ struct Twins {
 
 impl Twins {
     async fn of(&mut self, lock: &mut Lock) {
-        (self.short.now, self.long.now) = (lock.now, lock.now);
+        let now = lock.now + 10;
+        (self.short.now, self.long.now) = (now, now);
         lock.copy_to(&self.short).await;
         lock.copy_to(&self.long).await;
         self.before = self.short.look().await.0;
@@ -45,11 +46,7 @@ impl Twins {
         let short = self.short.run(&TAKE, &["", ":f"], &[&me, "20000"]).await.unwrap().as_text().unwrap();
         let answer = short.strip_prefix(nonce).unwrap();
         let what = format!("take by {nonce}: {answer}");
-        if answer == "-" {
-            return self.did_nothing(&what).await;
-        }
-        if answer == "?" {
-            // Only the mark may have been told to live on.
+        if answer == "-" || answer == "?" {
             return self.did_nothing(&what).await;
         }
         let long = self.long.run(&MUTEX.acquire, &ALL, &ask(nonce, client, false)).await.unwrap();
@@ -57,8 +54,9 @@ impl Twins {
         self.are_alike(0, &what).await;
     }
 
-    async fn join(&mut self, nonce: &str, client: &str) {
-        let args = ask(nonce, client, true);
+    async fn join(&mut self, nonce: &str, client: &str, asked_before: bool) {
+        let mut args = ask(nonce, client, true);
+        args[5] = if asked_before { "0" } else { "" };
         let short = self.short.run_part(JOIN, "join", &ALL, &args).await.unwrap();
         let what = format!("join by {nonce}: {short}");
         if short == Value::Nil {
@@ -106,20 +104,21 @@ async fn the_short_ways_of_a_mutex_do_what_the_long_ones_do_or_nothing() {
     let mut sequence = Sequence::of_mutexes(lock(""), 0);
     let before = sequence.lock.look().await.0;
     let mut twins = Twins { short: lock("short"), long: lock("long"), before, decided: [0; 4] };
-    for seed in 1..=150 {
+    for seed in 1..=120 {
         sequence = Sequence::of_mutexes(sequence.lock, seed);
         for _ in 0..1 + seed % 12 {
             sequence.step().await;
         }
-        let (newcomer, known) = (format!("{seed:032x}"), "000000000000000a");
         let holders = sequence.model.holders.iter().map(|holder| (holder.nonce.clone(), holder.client.clone()));
-        let mut others: Vec<_> = holders.chain([(newcomer, known.to_owned())]).collect();
+        let newcomers = CLIENTS.iter().map(|client| (format!("{seed:032x}"), (*client).to_owned()));
+        let mut others: Vec<_> = holders.chain(newcomers).collect();
         others.extend(sequence.requests.first().map(|(request, _)| (request.nonce.clone(), request.client.clone())));
         for (nonce, client) in others {
+            let asked_before = sequence.requests.iter().any(|(request, _)| request.nonce == nonce);
             twins.of(&mut sequence.lock).await;
             twins.take(&nonce, &client).await;
             twins.of(&mut sequence.lock).await;
-            twins.join(&nonce, &client).await;
+            twins.join(&nonce, &client, asked_before).await;
             twins.of(&mut sequence.lock).await;
             twins.drop(&nonce, &client).await;
             twins.of(&mut sequence.lock).await;
