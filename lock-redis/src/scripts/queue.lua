@@ -63,7 +63,8 @@ local function promote(now, channels, caller, shared)
     local since = stood_still(ms, seen_at, grace)
     if since then
       grace, stalled = ms + LIVENESS, since
-      redis.pcall('HSET', WAITERS, '#seen', text(ms), '#grace', text(grace), '#stalled', stalled)
+      -- As if the last sign were of the end of the grace: nobody is spared twice for one silence.
+      redis.pcall('HSET', WAITERS, '#seen', text(grace), '#grace', text(grace), '#stalled', stalled)
     end
     alive = tonumber(alive or 0)
     local lives = alive >= ms and alive <= ms + LIVENESS + STALL
