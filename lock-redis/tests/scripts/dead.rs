@@ -51,8 +51,9 @@ async fn a_try_gets_past_any_number_of_dead_waiters() {
             lock.now += every * 1000;
             tries += 1;
             let waited = (lock.now - died) / 1000;
-            // Twice a liveness, a claim that a dead one got at its end, and the pause between two tries.
-            assert!(waited <= 2 * 3000 + 2000 + 2 * every, "a try every {every} ms: none in {waited} ms");
+            // Nobody gives a sign, so that it may be the server that stood still: that is seen after a claim that begins
+            // 1.5 s late, the dead are spared for a liveness then, and the last of them has a claim at its end.
+            assert!(waited <= 1500 + 2000 + 3000 + 2000 + 3 * every, "a try every {every} ms: none in {waited} ms");
         }
     }
 }

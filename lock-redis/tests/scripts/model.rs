@@ -248,7 +248,8 @@ impl Model {
             return;
         }
         self.signs.grace = Some((ms + LIVENESS, if last > ms { 0 } else { last }));
-        self.signs.last_sign = Some(ms);
+        // Nobody is spared twice for one silence.
+        self.signs.last_sign = Some(ms + LIVENESS);
     }
 
     fn is_grace(&self) -> bool {

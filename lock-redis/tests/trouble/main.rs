@@ -19,6 +19,7 @@ mod owners;
 mod permits;
 mod readers;
 mod refusal;
+mod relay;
 mod rights;
 mod server;
 mod stalls;
