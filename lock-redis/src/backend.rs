@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lock_core::backend::{Attempt, Backend, Cancelled, Doubts, Notices, Operator, Released, Renewal, Renewed};
+use lock_core::backend::{Attempt, Backend, Cancelled, Doubts, Grant, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, FencingToken, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
 use redis::Value;
@@ -17,6 +17,7 @@ use crate::config::RedisConfig;
 use crate::connection::link::{Call, Failed, Raw, Reply};
 use crate::connection::links::Links;
 use crate::connection::push::{self, Message, Push};
+use crate::connection::witness::{Witnessed, Witnesses};
 use crate::error::{self, Fate};
 use crate::keys::{self, Keys};
 use crate::queue::{Answer, Due, Waiters};
@@ -160,6 +161,14 @@ impl Shared {
                 return Err(unknown.unwrap_or(error));
             }
             unknown.get_or_insert(error);
+        }
+    }
+
+    /// How [`RENEW`](script::RENEW) is called for this lease.
+    fn renewal(&self, Renewal { attempt, ttl, .. }: &Renewal<'_>) -> Call {
+        Call {
+            keys: self.keys(&attempt.name).to_renew().map(Cow::into_owned),
+            args: [attempt.id.to_string(), milliseconds(*ttl)],
         }
     }
 
@@ -396,7 +405,7 @@ impl Backend for RedisBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        crate::guarantees()
+        self.shared.link.topology().guarantees()
     }
 
     fn notices(&self) -> Option<Notices> {
@@ -411,11 +420,7 @@ impl Backend for RedisBackend {
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let shared = &self.shared;
-        let call = |Renewal { attempt, ttl, .. }: &Renewal<'_>| Call {
-            keys: shared.keys(&attempt.name).to_renew().map(Cow::into_owned),
-            args: [attempt.id.to_string(), milliseconds(*ttl)],
-        };
-        let calls: Vec<_> = batch.iter().map(call).collect();
+        let calls: Vec<_> = batch.iter().map(|renewal| shared.renewal(renewal)).collect();
         // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
         let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(shared.op_timeout);
         let until = SystemClock.now().plus(shared.op_timeout.min(shortest / 3));
@@ -451,6 +456,49 @@ impl Backend for RedisBackend {
 }
 
 impl RedisBackend {
+    /// Lets a grant count only if as many replicas as are wanted have it; undoes it otherwise.
+    pub(crate) async fn confirmed(&self, attempt: &Attempt, grant: Option<Grant>) -> Result<Option<Grant>, Error> {
+        let (Some(granted), Some(witnesses)) = (grant, self.shared.link.witnesses()) else { return Ok(grant) };
+        let error = match self.witnessed(attempt, granted, witnesses).await {
+            Ok(grant) => return Ok(Some(grant)),
+            Err(error) => error,
+        };
+        // An unknown outcome of the undoing is one of the acquisition: the core then undoes it in the background.
+        self.cancel(attempt).await.map_err(|undoing| {
+            let what = format!("{error}; undoing the grant: {undoing}");
+            attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what).with_server(self.shared.link.server())
+        })?;
+        Err(error)
+    }
+
+    async fn witnessed(&self, attempt: &Attempt, granted: Grant, witnesses: &Witnesses) -> Result<Grant, Error> {
+        let shared = &self.shared;
+        let refused = |what: String| {
+            attempt.error(ErrorKind::Unavailable, Phase::Acquire, what).with_server(shared.link.server())
+        };
+        let renewal = Renewal::new(attempt, attempt.ttl);
+        let call = shared.renewal(&renewal);
+        let server = shared.link.master(&call.keys[0]);
+        let server = server.ok_or_else(|| refused("there is no master whose replicas could be asked".to_owned()))?;
+        let sent_at = SystemClock.now();
+        let asked = witnesses.ask(&server, &script::RENEW, call).await;
+        let Witnessed { value, replicas } =
+            asked.map_err(|e| refused("the replicas could not be asked".to_owned()).with_source(e))?;
+        let needed = witnesses.needed();
+        if replicas < needed.count {
+            let what = format!(
+                "{replicas} instead of {} replicas acknowledged the grant within {:?}; it was undone",
+                needed.count, needed.timeout
+            );
+            return Err(refused(what));
+        }
+        // Another server than the one that granted it may have been asked: there it is not.
+        match self.renewed(&renewal, Ok(Raw { value, generation: 0 })) {
+            Renewed::For(valid_for) => Ok(Grant::new(granted.token, sent_at, valid_for)),
+            _ => Err(refused("the grant was gone before replicas acknowledged it".to_owned())),
+        }
+    }
+
     fn renewed(&self, renewal: &Renewal<'_>, answer: Result<Raw, Failed>) -> Renewed {
         let value = match answer {
             Ok(value) => value,

@@ -71,8 +71,14 @@ impl Opener {
 
     /// A connection for commands, each of which may take one operation timeout.
     pub(super) async fn commands(&self, address: &Address) -> RedisResult<Commands> {
-        let config =
-            AsyncConnectionConfig::new().set_response_timeout(Some(self.op_timeout)).set_pipeline_buffer_size(PIPELINE);
+        self.patient_commands(address, Duration::ZERO).await
+    }
+
+    /// A connection for commands that may take so much longer.
+    pub(super) async fn patient_commands(&self, address: &Address, longer: Duration) -> RedisResult<Commands> {
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(Some(self.op_timeout + longer))
+            .set_pipeline_buffer_size(PIPELINE);
         let open = async {
             let stream = self.stream(address).await?;
             let (connection, driver) = MultiplexedConnection::new_with_config(&self.info, stream, config).await?;

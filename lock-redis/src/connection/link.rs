@@ -459,6 +459,11 @@ fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: 
     eval
 }
 
+pub(super) fn evaluation_of(command: &'static str, script: &str, Call { keys, args }: &Call) -> Cmd {
+    let keys = keys.each_ref().map(|key| Cow::Borrowed(&**key));
+    evaluation(command, script, &keys, &args.each_ref().map(|arg| arg.as_bytes()))
+}
+
 async fn send_one(commands: &mut Commands, command: &Cmd, asking: bool) -> RedisResult<Value> {
     if !asking {
         return commands.connection.send_packed_command(command).await;
@@ -476,9 +481,8 @@ async fn send_all(
     calls: &[Call],
 ) -> Vec<RedisResult<Value>> {
     let mut pipeline = redis::pipe();
-    for Call { keys, args } in calls {
-        let keys = keys.each_ref().map(|key| Cow::Borrowed(&**key));
-        pipeline.add_command(evaluation(command, script, &keys, &args.each_ref().map(|arg| arg.as_bytes())));
+    for call in calls {
+        pipeline.add_command(evaluation_of(command, script, call));
     }
     match commands.connection.send_packed_commands(&pipeline, 0, calls.len()).await {
         Ok(values) if values.len() == calls.len() => values.into_iter().map(Value::extract_error).collect(),

@@ -141,6 +141,11 @@ impl Router {
         self.reach(slot(key.as_bytes()), &Way::Owner, until).await.map(|_| ())
     }
 
+    /// Where the master of this key is, if anybody is.
+    pub(crate) fn master(&self, key: &str) -> Option<Address> {
+        self.nodes.map().owner(slot(key.as_bytes())).cloned()
+    }
+
     /// Runs a script at the master of its keys.
     pub(crate) async fn run(
         &self,
@@ -264,20 +269,21 @@ impl Router {
 
     /// A connection to the node that is meant, or to whichever takes over meanwhile.
     async fn reach(&self, slot: u16, way: &Way, until: BootInstant) -> Result<(Arc<Link>, Live), Error> {
-        let (mut maps, mut made) = (self.nodes.maps(), self.ledger.made());
         let mut named = match way {
             Way::Owner => None,
-            Way::To(address) | Way::Asking(address) => Some(address.clone()),
+            Way::To(address) | Way::Asking(address) => Some(address),
         };
+        if let Some((link, Some(live))) = self.look(slot, named) {
+            return Ok((link, live));
+        }
+        let (mut maps, mut made) = (self.nodes.maps(), self.ledger.made());
         loop {
             // Subscribed before this look: whatever comes after it is a change.
-            let address = named.clone().or_else(|| self.nodes.map().owner(slot).cloned());
-            let link = address.map(|address| self.link(&address));
-            if let Some(link) = &link
-                && let Some(live) = link.present()
-            {
-                return Ok((link.clone(), live));
-            }
+            let link = match self.look(slot, named) {
+                Some((link, Some(live))) => return Ok((link, live)),
+                Some((link, None)) => Some(link),
+                None => None,
+            };
             let now = SystemClock.now();
             if now >= until || self.is_closed() {
                 let nobody = || nowhere(format!("no node serves slot {slot}"), &self.server);
@@ -297,13 +303,24 @@ impl Router {
         }
     }
 
+    /// The link to the node that is named, or else to the master of the slot, and its connection if it has one.
+    fn look(&self, slot: u16, named: Option<&Address>) -> Option<(Arc<Link>, Option<Live>)> {
+        let map = self.nodes.map();
+        let link = self.link(named.or_else(|| map.owner(slot))?);
+        let live = link.present();
+        Some((link, live))
+    }
+
     fn link(&self, address: &Address) -> Arc<Link> {
         let mut links = locked(&self.links);
-        let begin = || Link::begin(Arc::new(Dial::to(self.opener.clone(), address.clone())), self.ledger.clone());
-        let link = links.entry(address.clone()).or_insert_with(begin).clone();
+        if let Some(link) = links.get(address) {
+            return link.clone();
+        }
+        let link = Link::begin(Arc::new(Dial::to(self.opener.clone(), address.clone())), self.ledger.clone());
         if self.is_closed() {
             link.close();
         }
+        links.insert(address.clone(), link.clone());
         link
     }
 
