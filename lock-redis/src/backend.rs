@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lock_core::backend::{Attempt, Backend, Cancelled, Doubts, Grant, Notices, Operator, Released, Renewal, Renewed};
+use lock_core::backend::{Attempt, Backend, Cancelled, Doubts, Kind, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, ErrorKind, FencingToken, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
+use lock_core::{Error, ErrorKind, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
 use redis::Value;
 use tokio::sync::mpsc;
 
@@ -17,7 +17,6 @@ use crate::config::RedisConfig;
 use crate::connection::link::{Call, Failed, Raw, Reply};
 use crate::connection::links::Links;
 use crate::connection::push::{self, Message, Push};
-use crate::connection::witness::{Witnessed, Witnesses};
 use crate::error::{self, Fate};
 use crate::keys::{self, Keys};
 use crate::queue::{Answer, Due, Waiters};
@@ -106,8 +105,8 @@ impl Drop for RedisBackend {
 }
 
 impl Shared {
-    pub(crate) fn keys(&self, name: &LockName) -> Keys {
-        Keys::of(&self.prefix, name)
+    pub(crate) fn keys(&self, name: &LockName, kind: Kind) -> Keys {
+        Keys::of(&self.prefix, name, kind)
     }
 
     /// Who holds a lock, as it is written beside the nonce. The last one is remembered: most often it is the client's own.
@@ -156,7 +155,7 @@ impl Shared {
             }
             let again = SystemClock.now() < until
                 && self.link.ready(&keys[0], until).await.is_ok()
-                && self.link.is_settled(attempt.note(), &keys[0]);
+                && self.link.is_settled(attempt.note(), || keys[0].to_string());
             if !again {
                 return Err(unknown.unwrap_or(error));
             }
@@ -164,10 +163,10 @@ impl Shared {
         }
     }
 
-    /// How [`RENEW`](script::RENEW) is called for this lease.
-    fn renewal(&self, Renewal { attempt, ttl, .. }: &Renewal<'_>) -> Call {
+    /// How a renewal script is called for this lease.
+    pub(crate) fn renewal(&self, Renewal { attempt, ttl, .. }: &Renewal<'_>) -> Call {
         Call {
-            keys: self.keys(&attempt.name).to_renew().map(Cow::into_owned),
+            keys: self.keys(&attempt.name, attempt.kind).to_renew().map(Cow::into_owned),
             args: [attempt.id.to_string(), milliseconds(*ttl)],
         }
     }
@@ -211,17 +210,16 @@ impl Shared {
     }
 
     /// Gives a lock back for which nobody waits, or says that it has to be done the long way.
-    async fn drop_lock(&self, attempt: &Attempt, until: BootInstant) -> Result<Dropped, Error> {
-        let keys = self.keys(&attempt.name);
-        if self.waiters.is_busy(&keys.lock) {
-            return Ok(Dropped::NotYet(SentBefore(false)));
+    async fn drop_lock(&self, keys: &Keys, attempt: &Attempt, until: BootInstant) -> Result<Dropped, Error> {
+        if !keys.mutex || self.waiters.is_busy(&keys.lock) {
+            return Ok(Dropped::NotYet(SentBefore::NEVER));
         }
         let nonce = attempt.id.to_string();
         let args = [nonce.as_bytes()];
         let reply = self.run(&script::DROP, &keys.to_drop(), &args, attempt, Phase::Release, until).await;
         let (reply, before) = match reply {
             Ok(reply) => reply,
-            Err(error) if is_foreign(&error) => return Ok(Dropped::NotYet(SentBefore(false))),
+            Err(error) if is_foreign(&error) => return Ok(Dropped::NotYet(SentBefore::NEVER)),
             Err(error) => return Err(error),
         };
         if self.short(reply.value, &nonce, Phase::Release)?.0 == b'+' {
@@ -231,19 +229,12 @@ impl Shared {
         Ok(Dropped::NotYet(before))
     }
 
-    /// `{nonce, 1}`, perhaps with the next holder of this client; or `{nonce, 0, why}`.
-    async fn give_back(
-        &self,
-        script: &Script,
-        attempt: &Attempt,
-        phase: Phase,
-        until: BootInstant,
-        before: SentBefore,
-    ) -> Result<Released, Error> {
-        let keys = self.keys(&attempt.name);
+    /// Runs a script that makes room for others.
+    pub(crate) async fn give_back(&self, giving: Giving<'_>, before: SentBefore) -> Result<Released, Error> {
+        let Giving { script, keys, attempt, mode, phase, until } = giving;
         let nonce = attempt.id.to_string();
-        let shared: &[u8] = if keys.shared { b"1" } else { b"" };
-        let args = [nonce.as_bytes(), self.client.as_bytes(), self.channels.as_bytes(), shared];
+        let args =
+            [nonce.as_bytes(), self.client.as_bytes(), self.channels.as_bytes(), keys.shared_arg(), mode.as_bytes()];
         // If this future is dropped, the reply is too, and with it the news of a next holder in this process.
         let lost_news = AskOnDrop { waiters: &self.waiters, lock: &keys.lock, armed: true };
         let reply = self.run(script, &keys.all(), &args, attempt, phase, until).await;
@@ -265,12 +256,12 @@ impl Shared {
             }
             return Ok(Released::NotHeld((!why.is_empty()).then(|| push::forced(&why))));
         }
-        if !fields.is_empty() {
-            let next = fields.grant_id()?;
-            let token = fields.token()?;
-            let claim = fields.milliseconds()?;
-            self.waiters.granted(next, token, claim, Some(reply.sent_at));
-            // The new holder is a task of this process: it goes first.
+        let next = fields.grants()?;
+        for granted in &next {
+            self.waiters.granted(*granted, Some(reply.sent_at));
+        }
+        if !next.is_empty() {
+            // The new holders are tasks of this process: they go first.
             tokio::task::yield_now().await;
         }
         Ok(Released::Done)
@@ -279,37 +270,48 @@ impl Shared {
     /// Gives back what a waiter that gave up was granted all the same. Best effort: the claim time ends it otherwise.
     async fn give_up(&self, nonce: GrantId, keys: &Keys) {
         let nonce = nonce.to_string();
-        let shared: &[u8] = if keys.shared { b"1" } else { b"" };
         // Asked for in nobody's name, so that a next holder of this client is told by push too.
-        let args = [nonce.as_bytes(), b"", self.channels.as_bytes(), shared];
-        if let Err(error) = self.run_once(&script::CANCEL, keys, &args, Phase::Cancel).await {
+        let args = [nonce.as_bytes(), b"", self.channels.as_bytes(), keys.shared_arg()];
+        if let Err(error) = self.run_once(&keys.scripts().cancel, keys, &args, Phase::Cancel).await {
             tracing::debug!(%error, "an unwanted grant could not be given back");
         }
     }
 
     async fn poke(&self, due: &Due) -> Result<Answer, Error> {
         let nonces: Vec<_> = due.nonces.iter().map(GrantId::to_string).collect();
-        let shared: &[u8] = if due.keys.shared { b"1" } else { b"" };
-        let mut args = vec![self.client.as_bytes(), self.channels.as_bytes(), shared];
+        let mut args = vec![self.client.as_bytes(), self.channels.as_bytes(), due.keys.shared_arg()];
         args.extend(nonces.iter().map(String::as_bytes));
-        let Reply { sent_at, value } = self.run_once(&script::POKE, &due.keys, &args, Phase::Wait).await?;
+        let poke = &due.keys.scripts().poke;
+        let Reply { sent_at, value } = self.run_once(poke, &due.keys, &args, Phase::Wait).await?;
         let mut fields = self.fields(value, &self.client, Phase::Wait)?;
         let known = fields.number()? == 1;
         let ends_in = u64::try_from(fields.number()?).ok().map(Duration::from_millis);
-        let holder = fields.text()?;
-        let token = fields.text()?;
-        let holder = match (holder.parse(), token.parse().ok().and_then(FencingToken::new)) {
-            (Ok(holder), Some(token)) => Some((holder, token)),
-            _ => None,
-        };
         let queued = fields.text()?.bytes().map(|digit| digit == b'1').collect();
-        Ok(Answer { sent_at, known, ends_in, holder, queued })
+        Ok(Answer { sent_at, known, ends_in, queued, grants: fields.grants()? })
     }
+}
+
+/// A request that makes room for others: a release, a cancellation, a change of what is held.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Giving<'a> {
+    /// Replies `{nonce, 1, grants…}`, where the grants are those of this client's waiters that found room, or
+    /// `{nonce, 0, why}`.
+    pub(crate) script: &'static Script,
+    pub(crate) keys: &'a Keys,
+    pub(crate) attempt: &'a Attempt,
+    /// What the grant is to become, for a change.
+    pub(crate) mode: &'a str,
+    pub(crate) phase: Phase,
+    pub(crate) until: BootInstant,
 }
 
 /// Whether the request that was answered had been sent once before, without an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SentBefore(bool);
+
+impl SentBefore {
+    pub(crate) const NEVER: Self = Self(false);
+}
 
 /// What the short way back has done.
 enum Dropped {
@@ -346,7 +348,7 @@ fn is_foreign(error: &Error) -> bool {
 /// What is done with a push.
 fn inbox(waiters: Arc<Waiters>, notices: Notify) -> push::Inbox {
     Box::new(move |message| match message {
-        Message::Granted { nonce, token, claim } => waiters.granted(nonce, token, claim, None),
+        Message::Granted(granted) => waiters.granted(granted, None),
         Message::AskAfter { lock, pause } => waiters.ask_after(&lock, pause),
         Message::Reconnected => waiters.ask_all(),
         Message::Forced { nonce, reason } => {
@@ -419,21 +421,28 @@ impl Backend for RedisBackend {
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        let shared = &self.shared;
-        let calls: Vec<_> = batch.iter().map(|renewal| shared.renewal(renewal)).collect();
         // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
-        let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(shared.op_timeout);
-        let until = SystemClock.now().plus(shared.op_timeout.min(shortest / 3));
-        let answers = shared.link.run_each(&script::RENEW, &calls, Phase::Renew, until).await;
-        batch.iter().zip(answers).map(|(renewal, answer)| self.renewed(renewal, answer)).collect()
+        let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(self.shared.op_timeout);
+        let until = SystemClock.now().plus(self.shared.op_timeout.min(shortest / 3));
+        let is_mutex = |renewal: &Renewal<'_>| renewal.attempt.kind == Kind::Mutex;
+        let (mutexes, others): (Vec<_>, Vec<_>) = batch.iter().partition(|renewal| is_mutex(renewal));
+        let (mutexes, others) = tokio::join!(
+            self.renew_each(&script::MUTEX.renew, &mutexes, until),
+            self.renew_each(&script::HOLDERS.renew, &others, until),
+        );
+        let (mut mutexes, mut others) = (mutexes.into_iter(), others.into_iter());
+        // Each part has one answer for each of its renewals.
+        batch.iter().filter_map(|renewal| if is_mutex(renewal) { mutexes.next() } else { others.next() }).collect()
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        let until = self.shared.until();
-        match self.shared.drop_lock(attempt, until).await? {
+        let (shared, until) = (&self.shared, self.shared.until());
+        let keys = &shared.keys(&attempt.name, attempt.kind);
+        match shared.drop_lock(keys, attempt, until).await? {
             Dropped::Done => Ok(Released::Done),
             Dropped::NotYet(before) => {
-                self.shared.give_back(&script::RELEASE, attempt, Phase::Release, until, before).await
+                let script = &keys.scripts().release;
+                shared.give_back(Giving { script, keys, attempt, mode: "", phase: Phase::Release, until }, before).await
             }
         }
     }
@@ -443,11 +452,17 @@ impl Backend for RedisBackend {
             // Nothing was ever sent.
             return Ok(Cancelled::Settled);
         }
-        let (until, before) = (self.shared.until(), SentBefore(false));
-        self.shared.give_back(&script::CANCEL, attempt, Phase::Cancel, until, before).await?;
-        let key = self.shared.keys(&attempt.name).lock;
-        let settled = self.shared.link.is_settled(attempt.note(), &key);
-        Ok(if settled { Cancelled::Settled } else { Cancelled::AskAgain })
+        let (shared, until) = (&self.shared, self.shared.until());
+        let keys = &shared.keys(&attempt.name, attempt.kind);
+        let script = &keys.scripts().cancel;
+        let giving = Giving { script, keys, attempt, mode: "", phase: Phase::Cancel, until };
+        shared.give_back(giving, SentBefore::NEVER).await?;
+        Ok(if self.is_settled(attempt) { Cancelled::Settled } else { Cancelled::AskAgain })
+    }
+
+    fn is_settled(&self, attempt: &Attempt) -> bool {
+        let first = attempt.note();
+        first == 0 || self.shared.link.is_settled(first, || self.shared.keys(&attempt.name, attempt.kind).lock)
     }
 
     fn operator(&self) -> Option<&dyn Operator> {
@@ -456,50 +471,16 @@ impl Backend for RedisBackend {
 }
 
 impl RedisBackend {
-    /// Lets a grant count only if as many replicas as are wanted have it; undoes it otherwise.
-    pub(crate) async fn confirmed(&self, attempt: &Attempt, grant: Option<Grant>) -> Result<Option<Grant>, Error> {
-        let (Some(granted), Some(witnesses)) = (grant, self.shared.link.witnesses()) else { return Ok(grant) };
-        let error = match self.witnessed(attempt, granted, witnesses).await {
-            Ok(grant) => return Ok(Some(grant)),
-            Err(error) => error,
-        };
-        // An unknown outcome of the undoing is one of the acquisition: the core then undoes it in the background.
-        self.cancel(attempt).await.map_err(|undoing| {
-            let what = format!("{error}; undoing the grant: {undoing}");
-            attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what).with_server(self.shared.link.server())
-        })?;
-        Err(error)
+    async fn renew_each(&self, script: &'static Script, batch: &[&Renewal<'_>], until: BootInstant) -> Vec<Renewed> {
+        if batch.is_empty() {
+            return Vec::new();
+        }
+        let calls: Vec<_> = batch.iter().map(|renewal| self.shared.renewal(renewal)).collect();
+        let answers = self.shared.link.run_each(script, &calls, Phase::Renew, until).await;
+        batch.iter().zip(answers).map(|(renewal, answer)| self.renewed(renewal, answer)).collect()
     }
 
-    async fn witnessed(&self, attempt: &Attempt, granted: Grant, witnesses: &Witnesses) -> Result<Grant, Error> {
-        let shared = &self.shared;
-        let refused = |what: String| {
-            attempt.error(ErrorKind::Unavailable, Phase::Acquire, what).with_server(shared.link.server())
-        };
-        let renewal = Renewal::new(attempt, attempt.ttl);
-        let call = shared.renewal(&renewal);
-        let server = shared.link.master(&call.keys[0]);
-        let server = server.ok_or_else(|| refused("there is no master whose replicas could be asked".to_owned()))?;
-        let sent_at = SystemClock.now();
-        let asked = witnesses.ask(&server, &script::RENEW, call).await;
-        let Witnessed { value, replicas } =
-            asked.map_err(|e| refused("the replicas could not be asked".to_owned()).with_source(e))?;
-        let needed = witnesses.needed();
-        if replicas < needed.count {
-            let what = format!(
-                "{replicas} instead of {} replicas acknowledged the grant within {:?}; it was undone",
-                needed.count, needed.timeout
-            );
-            return Err(refused(what));
-        }
-        // Another server than the one that granted it may have been asked: there it is not.
-        match self.renewed(&renewal, Ok(Raw { value, generation: 0 })) {
-            Renewed::For(valid_for) => Ok(Grant::new(granted.token, sent_at, valid_for)),
-            _ => Err(refused("the grant was gone before replicas acknowledged it".to_owned())),
-        }
-    }
-
-    fn renewed(&self, renewal: &Renewal<'_>, answer: Result<Raw, Failed>) -> Renewed {
+    pub(crate) fn renewed(&self, renewal: &Renewal<'_>, answer: Result<Raw, Failed>) -> Renewed {
         let value = match answer {
             Ok(value) => value,
             Err(Failed { wrong_type: true, .. }) => return Renewed::Lost(LossReason::Taken),

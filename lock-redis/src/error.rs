@@ -9,6 +9,7 @@
 //! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN`, `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS` | `Unavailable` | definite: refused before the first write |
 //! | `MOVED`, `ASK`, `CROSSSLOT` of a server that was not said to be of a cluster | `Unsupported` | definite |
 //! | `WRONGTYPE` | `Protocol` | definite: the key holds foreign data |
+//! | `LOCKLIMIT`, `LOCKKIND` (our scripts) | `LimitMismatch`, `Protocol` | definite: refused before the first write |
 //! | a URL that is none | `InvalidArgument` | definite |
 //! | anything else | `Protocol` | definite |
 
@@ -96,6 +97,8 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
             (ErrorKind::Unsupported, "the server belongs to a cluster; connect to it by redis-cluster://")
         }
         Some("WRONGTYPE") => (ErrorKind::Protocol, "the key holds another type of data"),
+        Some("LOCKLIMIT") => (ErrorKind::LimitMismatch, "the permits in use were asked for with another limit"),
+        Some("LOCKKIND") => (ErrorKind::Protocol, "the key is in use by another kind of lock"),
         Some("NOSCRIPT") => (ErrorKind::Unavailable, "the server forgot the script twice in a row"),
         _ => (ErrorKind::Protocol, "the server refused the request"),
     }

@@ -15,16 +15,22 @@
 
 #![forbid(unsafe_code)]
 
+mod acquire;
 mod backend;
 mod config;
+mod confirm;
 mod connection;
 mod error;
+mod holders;
 mod inspect;
 mod keys;
 mod mutex;
 mod queue;
+mod reentrant;
 mod reply;
+mod rwlock;
 mod script;
+mod semaphore;
 mod tls;
 mod topology;
 mod url;
@@ -34,9 +40,10 @@ use std::ops::Deref;
 pub use backend::RedisBackend;
 pub use config::{RedisConfig, Replicas};
 pub use lock_core::{
-    Client, ClientOptions, Error, ErrorKind, FencedMutex, FencedMutexGuard, FencingToken, GrantId, Guarantee,
-    Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex, MutexGuard, Owner,
-    Phase, Retry, Support, Waiter, fence, multi,
+    Client, ClientOptions, DowngradeError, Error, ErrorKind, FencedMutex, FencedMutexGuard, FencingToken, GrantId,
+    Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex,
+    MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore,
+    Support, Waiter, WriteGuard, fence, multi,
 };
 pub use tls::Tls;
 pub use topology::Topology;
@@ -54,8 +61,10 @@ pub fn guarantees() -> Guarantees {
         Support::Unless("the last token is lost and the server's clock is set back too");
     guarantees.fifo = Support::Unless("the key is shared with foreign clients");
     guarantees.push = Support::Yes;
+    guarantees.limit_check = Support::Yes;
     guarantees.inspect = Support::Yes;
     guarantees.force_release = Support::Yes;
+    guarantees.shared_owner = Support::Yes;
     guarantees.foreign_clients = Support::Yes;
     guarantees
 }
@@ -101,6 +110,6 @@ impl Deref for RedisLocks {
 
 impl From<RedisLocks> for Locks {
     fn from(locks: RedisLocks) -> Self {
-        Self::of(&locks.0)
+        Self::of(&locks.0).offering_reentrant(&locks.0).offering_rwlock(&locks.0).offering_semaphore(&locks.0)
     }
 }

@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use super::home::Home;
 use super::reaper::Reaper;
@@ -19,7 +20,9 @@ use crate::backend::{Backend, Doubts, Notices, Renewal, Renewed};
 use crate::clock::{BootInstant, Clock};
 use crate::meters::Meters;
 use crate::owner::GrantId;
+use crate::shutdown::Shutdown;
 use crate::sync::locked;
+use crate::trace::Operation;
 
 /// How many leases one call of [`Backend::renew`] carries at most.
 const BATCH: usize = 128;
@@ -38,6 +41,7 @@ pub(crate) struct Keeper {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) reaper: Reaper,
     pub(crate) meters: Meters,
+    pub(crate) shutdown: Arc<Shutdown>,
     registry: Mutex<Registry>,
     home: Home,
     wake: Notify,
@@ -55,8 +59,10 @@ struct Registry {
 impl Keeper {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
         let (clock, home) = (backend.clock(), Home::here());
+        let shutdown = Arc::<Shutdown>::default();
         Arc::new(Self {
-            reaper: Reaper::new(backend.clone(), clock.clone(), home.clone()),
+            reaper: Reaper::new(backend.clone(), clock.clone(), shutdown.clone(), home.clone()),
+            shutdown,
             meters: Meters::new(backend.name()),
             registry: Mutex::new(Registry { due: BTreeMap::new(), looks_at: BootInstant::FAR_FUTURE, task: None }),
             home,
@@ -91,10 +97,20 @@ impl Keeper {
             cell.tell_lost();
             if actions.discard {
                 self.reaper.release(cell.attempt.clone(), cell.deadline());
+            } else {
+                self.reaper.ended(&cell.attempt);
             }
         }
         self.schedule(&mut locked(&self.registry), cell);
         actions
+    }
+
+    /// One request for these renewals.
+    pub(super) async fn ask(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        let operation = Operation::renew(self.backend.name(), batch.len());
+        let answers = self.backend.renew(batch).instrument(operation.span()).await;
+        operation.answered(&answers);
+        answers
     }
 
     /// Stops the task: the client is gone, and with it every guard.
@@ -221,7 +237,7 @@ async fn renew(
 ) -> (Vec<(Arc<Cell>, Duration)>, BootInstant, Vec<Renewed>) {
     let sent_at = keeper.clock.now();
     let batch: Vec<_> = cells.iter().map(|(cell, ttl)| Renewal::new(&cell.attempt, *ttl)).collect();
-    let answers = keeper.backend.renew(&batch).await;
+    let answers = keeper.ask(&batch).await;
     drop(batch);
     (cells, sent_at, answers)
 }

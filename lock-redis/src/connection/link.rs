@@ -15,10 +15,14 @@ use super::dial::{Commands, Dial};
 use super::former::{Former, Identity, Ledger};
 use super::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::error::{self, Fate};
-use crate::script::{self, Script};
+use crate::script::Script;
 
 /// How many timeouts in a row make a connection suspect of being dead.
 const TIMEOUTS: u32 = 2;
+
+/// A timeout that is noticed this much too late says nothing about the connection: this process stood still, and the answer
+/// may have been there in time.
+const STOOD_STILL: Duration = Duration::from_millis(100);
 
 /// A request that begins this much after its operation needs no timeout of its own.
 const SLACK: Duration = Duration::from_millis(20);
@@ -158,7 +162,8 @@ impl Link {
 
     /// Whether of all connections since this one only the present one can still carry something out that counts.
     pub(crate) fn is_settled(&self, first: u64) -> bool {
-        self.present().is_some_and(|live| self.ledger.is_quiet(&live.server, first))
+        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+        live.as_ref().is_some_and(|live| live.generation == first || self.ledger.is_quiet(&live.server, first))
     }
 
     /// Waits for a connection.
@@ -226,7 +231,7 @@ impl Link {
                 Ok(Reply { sent_at, value: Raw { value, generation: live.generation } })
             }
             Err(error) => {
-                self.noted(live.generation, &error);
+                self.noted(live.generation, &error, until);
                 Err(error)
             }
         }
@@ -271,7 +276,7 @@ impl Link {
         }
         // However many it carried, a pipeline that failed is one failure of the connection.
         if let Some(error) = outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
-            self.noted(live.generation, error);
+            self.noted(live.generation, error, until);
         }
         let generation = live.generation;
         outcomes.into_iter().map(|outcome| outcome.map(|value| Raw { value, generation })).collect()
@@ -360,8 +365,11 @@ impl Link {
     }
 
     /// Has the connection replaced if this failure says that it is dead, or leads to the wrong server.
-    fn noted(&self, generation: u64, error: &RedisError) {
+    fn noted(&self, generation: u64, error: &RedisError, until: BootInstant) {
         let Some(present) = self.present().filter(|live| live.generation == generation) else { return };
+        if error.is_timeout() && SystemClock.now() > until.plus(STOOD_STILL) {
+            return;
+        }
         let give_up = if error.is_io_error() {
             let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
             !error.is_timeout() || timeouts >= TIMEOUTS
@@ -373,16 +381,10 @@ impl Link {
         }
     }
 
-    /// One attempt to connect. The scripts are loaded in advance; a failure there only costs the first run a repetition.
+    /// One attempt to connect.
     async fn dial_once(&self) -> Result<Former, Error> {
         let (server, mut commands) = self.dial.commands().await?;
         let connection = &mut commands.connection;
-        let mut load = redis::pipe();
-        for script in script::all() {
-            load.cmd("SCRIPT").arg("LOAD").arg(script.code);
-        }
-        let loaded = connection.send_packed_commands(&load, 0, script::all().count()).await;
-        loaded.map_err(|e| error::of_connect(e, self.server()))?;
         self.ledger.bury(&server, connection).await;
         let identity = Identity::ask(connection).await;
         let generation = self.ledger.number();

@@ -115,10 +115,10 @@ impl Links {
 
     /// Whether of all connections since this one only the present one for this key can still carry something out that
     /// counts.
-    pub(crate) fn is_settled(&self, first: u64, key: &str) -> bool {
+    pub(crate) fn is_settled(&self, first: u64, key: impl FnOnce() -> String) -> bool {
         match &self.masters {
             Masters::One { link, .. } => link.is_settled(first),
-            Masters::Cluster(router) => router.is_settled(first, key),
+            Masters::Cluster(router) => router.is_settled(first, &key()),
         }
     }
 

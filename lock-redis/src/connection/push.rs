@@ -17,12 +17,13 @@ use tokio::sync::Notify;
 use super::address::Address;
 use super::dial::Dial;
 use super::{FIRST_PAUSE, LONGEST_PAUSE};
+use crate::queue::Granted;
 
 /// What the server tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
     /// A waiter of this client was granted its lock, for a claim time.
-    Granted { nonce: GrantId, token: FencingToken, claim: Duration },
+    Granted(Granted),
     /// An operator freed a grant of this client.
     Forced { nonce: GrantId, reason: LossReason },
     /// A shared key is left free for a moment: ask for this lock then.
@@ -142,7 +143,8 @@ fn parse(payload: &[u8]) -> Result<Option<Message>, &'static str> {
         "G" => {
             let (nonce, rest) = fields()?;
             let (token, claim) = rest.split_once(':').ok_or("a field is missing")?;
-            Some(Message::Granted { nonce: id(nonce)?, token: parse_token(token)?, claim: milliseconds(claim)? })
+            let (nonce, token, claim) = (id(nonce)?, parse_token(token)?, milliseconds(claim)?);
+            Some(Message::Granted(Granted { nonce, token, claim }))
         }
         "F" => {
             let (nonce, why) = fields()?;
@@ -187,7 +189,7 @@ mod tests {
         let nonce = id(NONCE).unwrap();
         let granted = parse(format!("G{NONCE}:17:2000").as_bytes()).unwrap();
         let token = FencingToken::new(17).unwrap();
-        assert_eq!(granted, Some(Message::Granted { nonce, token, claim: Duration::from_secs(2) }));
+        assert_eq!(granted, Some(Message::Granted(Granted { nonce, token, claim: Duration::from_secs(2) })));
         let forced = parse(format!("F{NONCE}:[\"ops\",\"it: hangs\"]").as_bytes()).unwrap();
         let reason = LossReason::ForceReleased { by: "ops".into(), reason: "it: hangs".into() };
         assert_eq!(forced, Some(Message::Forced { nonce, reason }));

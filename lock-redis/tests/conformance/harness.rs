@@ -132,17 +132,22 @@ impl<D: Deployment> GroundTruth for Redis<D> {
 #[async_trait]
 impl<D: Deployment> Admin for Redis<D> {
     async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
-        self.command(&["DEL", &key(namespace, name)]).await.map(drop)
+        let keys = keys(namespace, name);
+        let del: Vec<_> = ["DEL"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+        self.command(&del).await.map(drop)
     }
 
     async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, Broken> {
-        self.command(&["RPUSH", &key(namespace, name), "garbage"]).await.map(|_| true)
+        for key in keys(namespace, name) {
+            self.command(&["RPUSH", &key, "garbage"]).await?;
+        }
+        Ok(true)
     }
 }
 
-/// The documented mapping, for names without `%` and braces.
-fn key(namespace: &str, name: &LockName) -> String {
-    format!("{namespace}:mutex:{{{name}}}")
+/// The documented mapping for every kind, for names without `%` and braces.
+fn keys(namespace: &str, name: &LockName) -> [String; 4] {
+    ["mutex", "reentrant", "rwlock", "semaphore"].map(|kind| format!("{namespace}:{kind}:{{{name}}}"))
 }
 
 /// As redis-py, node-redlock, redsync and redislock do it.

@@ -6,6 +6,7 @@
 
 mod cluster;
 mod independent;
+mod killed;
 mod sentinel;
 mod single;
 mod support;

@@ -1,9 +1,10 @@
-//! What is there to test, and what it leaves behind.
+//! Waiting with a deadline, and looking at processes.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use lock_testkit::servers::redis::RedisServer;
-use lock_testkit::{Missing, REQUIRE_VARIABLE};
+use lock_testkit::{Missing, REQUIRE_VARIABLE, ms};
 
 /// What was started; `None`, loudly, where no `redis-server` is installed.
 pub(crate) fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
@@ -17,6 +18,16 @@ pub(crate) fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
     None
 }
 
+/// Asks until it is so.
+#[track_caller]
+pub(crate) fn eventually(what: &str, so: impl Fn() -> bool) {
+    let (began, within) = (Instant::now(), ms(10_000));
+    while !so() {
+        assert!(began.elapsed() < within, "{what}: not within {within:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// What a server leaves behind if nobody cleans up: its process and its directory.
 #[derive(Debug)]
 pub(crate) struct Traces {
@@ -26,7 +37,11 @@ pub(crate) struct Traces {
 
 impl Traces {
     pub(crate) fn of(server: &RedisServer) -> Self {
-        let traces = Self { pid: server.pid().unwrap(), directory: server.directory().unwrap().to_owned() };
+        Self::new(server.pid().unwrap(), server.directory().unwrap().to_owned())
+    }
+
+    pub(crate) fn new(pid: u32, directory: PathBuf) -> Self {
+        let traces = Self { pid, directory };
         assert!(traces.process() && traces.directory.is_dir(), "{traces:?}");
         traces
     }

@@ -1,7 +1,7 @@
 -- Extends the lease if the lock is held under this nonce; never brings back what is gone, and never shortens: a renewal
 -- may overtake, or be overtaken by, an extension by hand.
 --
--- KEYS[1] lock  [2] forced, as in queue.lua
+-- KEYS[1] lock  [2] forced, as in base.lua and one.lua
 -- ARGV[1] nonce  [2] TTL ms
 -- Reply {nonce, 1} or {nonce, 0, why}
 local held = redis.call('GET', KEYS[1])
