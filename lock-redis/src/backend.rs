@@ -55,6 +55,7 @@ impl RedisBackend {
         let notices = Notify::default();
         let link = Unfinished { link: Arc::new(Links::connect(config, target).await?), armed: true };
         let told = inbox(waiters.clone(), notices.clone());
+        link.link.warm_up().await;
         let push = Push::connect(link.link.to_listen(), format!("{channels}{client}"), told).await?;
         let link = link.finish();
         link.follow(&push);
@@ -165,10 +166,9 @@ impl Shared {
 
     /// How a renewal script is called for this lease.
     pub(crate) fn renewal(&self, Renewal { attempt, ttl, .. }: &Renewal<'_>) -> Call {
-        Call {
-            keys: self.keys(&attempt.name, attempt.kind).to_renew().map(Cow::into_owned),
-            args: [attempt.id.to_string(), milliseconds(*ttl)],
-        }
+        let keys = self.keys(&attempt.name, attempt.kind);
+        let args = [attempt.id.to_string(), milliseconds(*ttl), keys.forced().into_owned()];
+        Call { key: keys.lock, args }
     }
 
     /// Runs a script that belongs to no attempt.

@@ -175,6 +175,17 @@ impl Dial {
 
     /// A connection that only listens, to this channel, and to where.
     pub(super) async fn pushes(&self, channel: &str) -> Result<(Address, PubSub), Error> {
+        let mut outcome = self.listen(channel).await;
+        for _ in 1..self.place.choices() {
+            if outcome.is_ok() {
+                break;
+            }
+            outcome = self.listen(channel).await;
+        }
+        outcome
+    }
+
+    async fn listen(&self, channel: &str) -> Result<(Address, PubSub), Error> {
         let address = self.place.find().await?;
         let connection = self.opener.pushes(&address, channel).await;
         Ok((address, connection.map_err(|e| error::of_connect(e, &self.server))?))

@@ -85,8 +85,8 @@ pub(crate) struct Request<'a> {
 /// One of the runs that [`Link::run_each`] makes of a script.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
-    pub(crate) keys: [String; 2],
-    pub(crate) args: [String; 2],
+    pub(crate) key: String,
+    pub(crate) args: [String; 3],
 }
 
 /// A request that failed.
@@ -295,6 +295,11 @@ impl Link {
         self.broken.notify_one();
     }
 
+    /// Cuts the pause short if it pauses between two attempts to connect: there is reason to hope.
+    pub(super) fn hurry(&self) {
+        self.broken.notify_one();
+    }
+
     /// The present connection.
     pub(super) fn present(&self) -> Option<Live> {
         self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -443,7 +448,10 @@ async fn redial(link: &Link) -> Option<Former> {
                 *link.last_error() = Some((error.kind(), error.to_string()));
             }
         }
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = link.broken.notified() => {}
+        }
     }
     None
 }
@@ -461,9 +469,8 @@ fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: 
     eval
 }
 
-pub(super) fn evaluation_of(command: &'static str, script: &str, Call { keys, args }: &Call) -> Cmd {
-    let keys = keys.each_ref().map(|key| Cow::Borrowed(&**key));
-    evaluation(command, script, &keys, &args.each_ref().map(|arg| arg.as_bytes()))
+pub(super) fn evaluation_of(command: &'static str, script: &str, Call { key, args }: &Call) -> Cmd {
+    evaluation(command, script, &[Cow::Borrowed(key)], &args.each_ref().map(|arg| arg.as_bytes()))
 }
 
 async fn send_one(commands: &mut Commands, command: &Cmd, asking: bool) -> RedisResult<Value> {

@@ -58,6 +58,13 @@ impl Links {
         Ok(Self { masters, opener, witnesses })
     }
 
+    /// Makes the connections that are not made yet, as far as they can be made soon.
+    pub(crate) async fn warm_up(&self) {
+        if let Masters::Cluster(router) = &self.masters {
+            router.warm_up().await;
+        }
+    }
+
     pub(crate) fn topology(&self) -> Topology {
         match &self.masters {
             Masters::One { sentinels: None, .. } => Topology::Single,

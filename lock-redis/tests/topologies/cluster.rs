@@ -128,6 +128,29 @@ async fn a_slot_that_moves_under_load_takes_its_locks_along() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_renewed_and_given_back_while_its_slot_is_on_its_way() {
+    let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+    let locks = with_ttl(cluster.url(), Duration::from_secs(3)).await;
+    let held = locks.mutex("on-its-way").lock().await.unwrap();
+    let mut lost = held.lost();
+    let mut is_lost = async || tokio::time::timeout(ms(4000), &mut lost).await.ok();
+    let key = "lock:mutex:{on-its-way}";
+    let slot = cluster.slot_of(key).await.unwrap();
+    let from = cluster.master_of(slot).await.unwrap();
+    let to = cluster.nodes()[..3].iter().find(|node| node.address() != from.address()).unwrap();
+    let migration = cluster.migrate(slot, to).await.unwrap();
+    assert_eq!(is_lost().await, None, "at its old master, for longer than its lease");
+    migration.move_keys(&[key]).await.unwrap();
+    assert_eq!(is_lost().await, None, "at its new master");
+    held.release().await.unwrap();
+    let there = to.client().unwrap();
+    assert!(there.command(&["ASKING"]).await.unwrap().is_ok());
+    assert_eq!(there.command(&["EXISTS", key]).await.unwrap().as_int(), Some(0));
+    migration.finish().await.unwrap();
+    obtain(&locks, "on-its-way", PROMPTLY).await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_wait_survives_the_end_of_the_subscription() {
     let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
     let (holder, waiter) = (connect(cluster.url()).await, connect(cluster.url()).await);

@@ -8,6 +8,7 @@
 mod cluster;
 mod load;
 mod replicas;
+mod rights;
 mod sentinel;
 mod single;
 mod support;

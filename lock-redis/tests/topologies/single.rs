@@ -1,9 +1,11 @@
 //! One server: behind a Unix socket, with users, and at an address that another server takes over.
 
-use lock_redis::{Error, ErrorKind, RedisConfig, RedisLocks};
+use std::time::Duration;
+
+use lock_redis::{Error, ErrorKind, LossReason, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{ClusterDeployment, RedisOptions, RedisServer};
 
-use crate::support::{PROMPTLY, connect, eventually, installed, obtain, say, told};
+use crate::support::{PROMPTLY, connect, eventually, installed, obtain, say, soon, told, with_ttl};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unix_socket_works_and_works_again_after_a_restart() {
@@ -40,6 +42,17 @@ async fn credentials_and_a_database_may_come_from_url_or_config() {
     held.release().await.unwrap();
     let encoded = format!("redis://worker:s3%3Acret@{}/3", server.address());
     obtain(&connect(&encoded).await, "users", PROMPTLY).await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_forgot_is_told_at_once_and_not_at_the_next_renewal() {
+    let Some(server) = installed(RedisServer::start_own().await) else { return };
+    let locks = with_ttl(server.url(), Duration::from_secs(300)).await;
+    let held = locks.mutex("forgotten").lock().await.unwrap();
+    let lost = held.lost();
+    server.restart().await.unwrap();
+    let reason = soon("the holder is told, long before its renewal is due", PROMPTLY * 2, lost).await;
+    assert_eq!(reason, LossReason::Taken);
 }
 
 #[tokio::test(flavor = "multi_thread")]

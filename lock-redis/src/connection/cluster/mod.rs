@@ -84,11 +84,15 @@ impl Router {
             server,
         });
         tokio::spawn(refresh::for_ever(router.clone()));
-        // Masters that cannot be reached now are waited for when they are needed.
-        let until = SystemClock.now().plus(CONNECT_TIMEOUT);
-        let masters = router.nodes.map();
-        join_all(masters.masters().map(async |master| router.link(master).ready(until).await.ok())).await;
         Ok(router)
+    }
+
+    /// Connects to every master, so that what a client costs does not depend on which locks it uses. Those that cannot be
+    /// reached are waited for when they are needed.
+    pub(crate) async fn warm_up(&self) {
+        let until = SystemClock.now().plus(CONNECT_TIMEOUT);
+        let map = self.nodes.map();
+        join_all(map.masters().map(async |master| self.link(master).ready(until).await.ok())).await;
     }
 
     pub(crate) fn server(&self) -> &str {
@@ -190,7 +194,7 @@ impl Router {
         let map = self.nodes.map();
         let mut groups: HashMap<_, Vec<usize>> = HashMap::new();
         for (i, call) in calls.iter().enumerate() {
-            groups.entry(map.owner(slot(call.keys[0].as_bytes()))).or_default().push(i);
+            groups.entry(map.owner(slot(call.key.as_bytes()))).or_default().push(i);
         }
         let outcomes = groups.into_values().map(async |group: Vec<usize>| {
             let calls: Vec<_> = group.iter().map(|i| calls[*i].clone()).collect();
@@ -214,7 +218,7 @@ impl Router {
         phase: Phase,
         until: BootInstant,
     ) -> Vec<Result<Raw, Failed>> {
-        let (link, live) = match self.reach(slot(calls[0].keys[0].as_bytes()), &Way::Owner, until).await {
+        let (link, live) = match self.reach(slot(calls[0].key.as_bytes()), &Way::Owner, until).await {
             Ok(reached) => reached,
             Err(error) => {
                 let failed = Failed::unsent(error);
@@ -225,7 +229,7 @@ impl Router {
         let outcomes = link.run_each_on(live, script, calls, until).await;
         let each = outcomes.into_iter().zip(calls).map(async |(outcome, call)| match outcome {
             Ok(raw) => Ok(raw),
-            Err(error) if self.after(slot(call.keys[0].as_bytes()), &node, &error).is_some() => {
+            Err(error) if self.after(slot(call.key.as_bytes()), &node, &error).is_some() => {
                 self.run_alone(script, call, phase, until).await
             }
             Err(error) => Err(Failed::of(error, phase, link.server())),
@@ -234,9 +238,9 @@ impl Router {
     }
 
     async fn run_alone(&self, script: &Script, call: &Call, phase: Phase, until: BootInstant) -> Result<Raw, Failed> {
-        let keys = call.keys.each_ref().map(|key| (&**key).into());
         let args = call.args.each_ref().map(|arg| arg.as_bytes());
-        let reply = self.run(Request { script, keys: &keys, args: &args }, phase, until, |_| {}).await?;
+        let reply =
+            self.run(Request { script, keys: &[(&*call.key).into()], args: &args }, phase, until, |_| {}).await?;
         Ok(reply.value)
     }
 
