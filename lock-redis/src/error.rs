@@ -80,6 +80,10 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
         _ if error.detail().is_some_and(|detail| detail.starts_with("The user executing the script can't")) => {
             (ErrorKind::Denied, "the user lacks the right to a command, key or channel")
         }
+        // How the client crate tells it when the first command is to choose a database.
+        _ if error.detail().is_some_and(|detail| detail.starts_with("Authentication required")) => {
+            (ErrorKind::Denied, "the credentials were refused")
+        }
         Some("NOAUTH" | "WRONGPASS") => (ErrorKind::Denied, "the credentials were refused"),
         Some("NOPERM") => (ErrorKind::Denied, "the user lacks the right to a command, key or channel"),
         Some("LOADING") => (ErrorKind::Unavailable, "the server is loading its data"),

@@ -204,6 +204,10 @@ impl Nodes {
         self.map.send_replace(Arc::new(map));
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.map.borrow().nodes().count().max(1)
+    }
+
     /// A node, another one each time.
     pub(crate) fn next(&self) -> Address {
         let all = self.all();
