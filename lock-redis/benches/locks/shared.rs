@@ -14,6 +14,7 @@ use crate::{Bench, Outcome, bare};
 
 /// What `RedisLocks` sends, word for word.
 const ACQUIRE: &str = concat!(
+    include_str!("../../src/scripts/holders/enter.lua"),
     include_str!("../../src/scripts/base.lua"),
     include_str!("../../src/scripts/holders/many.lua"),
     include_str!("../../src/scripts/ask.lua"),
@@ -21,6 +22,7 @@ const ACQUIRE: &str = concat!(
     include_str!("../../src/scripts/acquire.lua"),
 );
 const RELEASE: &str = concat!(
+    include_str!("../../src/scripts/holders/exit.lua"),
     include_str!("../../src/scripts/base.lua"),
     include_str!("../../src/scripts/holders/many.lua"),
     include_str!("../../src/scripts/give.lua"),
