@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use lock_core::{Guarantee, Guarantees, MemoryLocks};
+use lock_redis::Topology;
 
 const BEGIN: &str = "<!-- guarantees: begin -->\n";
 const END: &str = "<!-- guarantees: end -->";
@@ -52,7 +53,12 @@ fn every_promise_has_a_line() {
 
 #[test]
 fn the_table_says_what_the_backends_declare() {
-    let backends = [("memory", MemoryLocks::new().guarantees()), ("Redis, one server", lock_redis::guarantees())];
+    let backends = [
+        ("memory", MemoryLocks::new().guarantees()),
+        ("Redis, one server", Topology::Single.guarantees()),
+        ("Redis behind sentinels", Topology::Sentinel.guarantees()),
+        ("Redis cluster", Topology::Cluster.guarantees()),
+    ];
     let declared = table(&backends);
 
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guarantees.md");

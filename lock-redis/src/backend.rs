@@ -55,6 +55,7 @@ impl RedisBackend {
         let notices = Notify::default();
         let link = Unfinished { link: Arc::new(Links::connect(config, target).await?), armed: true };
         let told = inbox(waiters.clone(), notices.clone());
+        link.link.warm_up().await;
         let push = Push::connect(link.link.to_listen(), format!("{channels}{client}"), told).await?;
         let link = link.finish();
         link.follow(&push);
@@ -161,6 +162,13 @@ impl Shared {
             }
             unknown.get_or_insert(error);
         }
+    }
+
+    /// How a renewal script is called for this lease.
+    pub(crate) fn renewal(&self, Renewal { attempt, ttl, .. }: &Renewal<'_>) -> Call {
+        let keys = self.keys(&attempt.name, attempt.kind);
+        let args = [attempt.id.to_string(), milliseconds(*ttl), keys.forced().into_owned()];
+        Call { key: keys.lock, args }
     }
 
     /// Runs a script that belongs to no attempt.
@@ -399,7 +407,7 @@ impl Backend for RedisBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        crate::guarantees()
+        self.shared.link.topology().guarantees()
     }
 
     fn notices(&self) -> Option<Notices> {
@@ -467,16 +475,12 @@ impl RedisBackend {
         if batch.is_empty() {
             return Vec::new();
         }
-        let call = |Renewal { attempt, ttl, .. }: &&Renewal<'_>| Call {
-            keys: self.shared.keys(&attempt.name, attempt.kind).to_renew().map(Cow::into_owned),
-            args: [attempt.id.to_string(), milliseconds(*ttl)],
-        };
-        let calls: Vec<_> = batch.iter().map(call).collect();
+        let calls: Vec<_> = batch.iter().map(|renewal| self.shared.renewal(renewal)).collect();
         let answers = self.shared.link.run_each(script, &calls, Phase::Renew, until).await;
         batch.iter().zip(answers).map(|(renewal, answer)| self.renewed(renewal, answer)).collect()
     }
 
-    fn renewed(&self, renewal: &Renewal<'_>, answer: Result<Raw, Failed>) -> Renewed {
+    pub(crate) fn renewed(&self, renewal: &Renewal<'_>, answer: Result<Raw, Failed>) -> Renewed {
         let value = match answer {
             Ok(value) => value,
             Err(Failed { wrong_type: true, .. }) => return Renewed::Lost(LossReason::Taken),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::{ClientOptions, Error, Phase};
 
 use crate::tls::Tls;
-use crate::url::{Login, Target, Topology};
+use crate::url::{Login, Servers, Target};
 
 /// Configuration of a [`RedisLocks`](crate::RedisLocks) client.
 ///
@@ -144,7 +144,7 @@ impl RedisConfig {
         if let Some(credentials) = &self.credentials {
             target.login = credentials.clone();
         }
-        let is_sentinel = matches!(target.topology, Topology::Sentinel { .. });
+        let is_sentinel = matches!(target.servers, Servers::Sentinel { .. });
         if self.sentinel_credentials.is_some() && !is_sentinel {
             return Err(invalid("there are credentials for sentinels, but no sentinels".to_owned()));
         }

@@ -13,12 +13,14 @@ use crate::script;
 impl RedisBackend {
     pub(crate) async fn try_holders(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let keys = self.shared.keys(&attempt.name, attempt.kind);
-        acquire::once(&self.shared, &keys, attempt, self.shared.until()).await
+        let granted = acquire::once(&self.shared, &keys, attempt, self.shared.until()).await?;
+        self.confirmed(attempt, granted).await
     }
 
     pub(crate) async fn wait_for_holders(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let keys = Arc::new(self.shared.keys(&attempt.name, attempt.kind));
-        acquire::in_turn(&self.shared, &keys, attempt, deadline).await
+        let granted = acquire::in_turn(&self.shared, &keys, attempt, deadline).await?;
+        self.confirmed(attempt, granted).await
     }
 
     /// Gives a grant another mode, of no more weight.

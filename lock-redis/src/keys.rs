@@ -65,9 +65,9 @@ impl Keys {
         [Cow::Borrowed(&*self.lock)]
     }
 
-    /// Lock and forced, for renewals.
-    pub(crate) fn to_renew(&self) -> [Cow<'_, str>; 2] {
-        [Cow::Borrowed(&*self.lock), self.side(":x")]
+    /// The reason of a forced release, which renewals look at when the lock is gone.
+    pub(crate) fn forced(&self) -> Cow<'_, str> {
+        self.side(":x")
     }
 
     fn side(&self, ending: &str) -> Cow<'_, str> {

@@ -18,6 +18,7 @@
 mod acquire;
 mod backend;
 mod config;
+mod confirm;
 mod connection;
 mod error;
 mod holders;
@@ -31,6 +32,7 @@ mod rwlock;
 mod script;
 mod semaphore;
 mod tls;
+mod topology;
 mod url;
 
 use std::ops::Deref;
@@ -38,16 +40,18 @@ use std::ops::Deref;
 pub use backend::RedisBackend;
 pub use config::{RedisConfig, Replicas};
 pub use lock_core::{
-    Client, ClientOptions, DowngradeError, Error, ErrorKind, FencedMutex, FencedMutexGuard, FencingToken, GrantId,
+    Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
+    FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,
     Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex,
     MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore,
     Support, Waiter, WriteGuard, fence, multi,
 };
 pub use tls::Tls;
+pub use topology::Topology;
 
 const NAME: &str = "redis";
 
-/// What this backend promises on a single server.
+/// What this backend promises on a single server; for others see [`Topology::guarantees`].
 #[must_use]
 pub fn guarantees() -> Guarantees {
     let mut guarantees = Guarantees::none();
@@ -66,12 +70,12 @@ pub fn guarantees() -> Guarantees {
     guarantees
 }
 
-/// A client of one Redis server. Dereferences to [`Client`], which makes the handles.
+/// A client of one Redis deployment. Dereferences to [`Client`], which makes the handles.
 #[derive(Debug, Clone)]
 pub struct RedisLocks(Client<RedisBackend>);
 
 impl RedisLocks {
-    /// Connects to `redis://[user[:password]@]host[:port][/database]` with the default options.
+    /// Connects with the default options to the servers that this URL names; [`RedisConfig::url`] tells its forms.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Denied`] if it refuses the credentials,

@@ -17,6 +17,18 @@ use crate::script;
 #[async_trait]
 impl MutexBackend for RedisBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        let granted = self.try_now(attempt).await?;
+        self.confirmed(attempt, granted).await
+    }
+
+    async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        let granted = self.wait(attempt, deadline).await?;
+        self.confirmed(attempt, granted).await
+    }
+}
+
+impl RedisBackend {
+    async fn try_now(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let keys = self.shared.keys(&attempt.name, Kind::Mutex);
         let until = self.shared.until();
         match take(&self.shared, &keys, attempt, until).await? {
@@ -26,7 +38,7 @@ impl MutexBackend for RedisBackend {
         }
     }
 
-    async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+    async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let keys = Arc::new(self.shared.keys(&attempt.name, Kind::Mutex));
         if !self.shared.waiters.is_busy(&keys.lock) {
             match take(&self.shared, &keys, attempt, self.shared.until()).await {

@@ -23,7 +23,7 @@ const SENTINEL_PORT: u16 = 26379;
 /// What a URL says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
-    pub(crate) topology: Topology,
+    pub(crate) servers: Servers,
     pub(crate) login: Login,
     pub(crate) database: i64,
     pub(crate) tls: bool,
@@ -31,9 +31,9 @@ pub(crate) struct Target {
 
 /// How the servers are arranged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Topology {
+pub(crate) enum Servers {
     /// One server.
-    Server(Address),
+    One(Address),
     /// The master of this name, wherever the sentinels say that it is.
     Sentinel { sentinels: Vec<Address>, master: String },
     /// A cluster, of which these are some nodes.
@@ -85,14 +85,14 @@ impl Target {
         let mut hosts: Vec<_> =
             hosts.split(',').map(|host| Address::parse(host, port).map_err(wrong)).collect::<Result<_, _>>()?;
         let mut path = path.split('/').filter(|part| !part.is_empty());
-        let topology = match scheme {
+        let servers = match scheme {
             Scheme::Sentinel => {
                 let master = path.next().ok_or_else(|| wrong("the master's name is missing after the sentinels"))?;
-                Topology::Sentinel { sentinels: hosts, master: decoded(master)? }
+                Servers::Sentinel { sentinels: hosts, master: decoded(master)? }
             }
-            Scheme::Cluster => Topology::Cluster(hosts),
+            Scheme::Cluster => Servers::Cluster(hosts),
             Scheme::Server | Scheme::Unix => match (hosts.pop(), hosts.is_empty()) {
-                (Some(host), true) => Topology::Server(host),
+                (Some(host), true) => Servers::One(host),
                 _ => return Err(wrong("several hosts are for redis-sentinel:// and redis-cluster://")),
             },
         };
@@ -103,7 +103,7 @@ impl Target {
         if scheme == Scheme::Cluster && database != 0 {
             return Err(wrong("a cluster has no databases"));
         }
-        Ok(Self { topology, login, database, tls })
+        Ok(Self { servers, login, database, tls })
     }
 
     fn of_socket(path: &str, query: &str) -> Result<Self, Error> {
@@ -119,8 +119,8 @@ impl Target {
                 _ => return Err(wrong("the parameters of a unix:// URL are db, user and pass")),
             }
         }
-        let topology = Topology::Server(Address::Unix(decoded(path)?.into()));
-        Ok(Self { topology, login, database: db, tls: false })
+        let servers = Servers::One(Address::Unix(decoded(path)?.into()));
+        Ok(Self { servers, login, database: db, tls: false })
     }
 }
 
@@ -181,21 +181,21 @@ mod tests {
     fn every_form_of_url_is_understood() {
         let server = Target::parse("redis://wor%40ker:p%3Aw@[::1]:7000/2").unwrap();
         let login = Login { user: Some("wor@ker".into()), password: Some("p:w".into()) };
-        assert_eq!(server, Target { topology: Topology::Server(tcp("::1", 7000)), login, database: 2, tls: false });
-        assert_eq!(Target::parse("rediss://host").unwrap().topology, Topology::Server(tcp("host", 6379)));
+        assert_eq!(server, Target { servers: Servers::One(tcp("::1", 7000)), login, database: 2, tls: false });
+        assert_eq!(Target::parse("rediss://host").unwrap().servers, Servers::One(tcp("host", 6379)));
         assert!(Target::parse("valkeys://host/").unwrap().tls);
 
         let socket = Target::parse("unix:///run/a%20b.sock?db=3&pass=x").unwrap();
-        assert_eq!(socket.topology, Topology::Server(Address::Unix("/run/a b.sock".into())));
+        assert_eq!(socket.servers, Servers::One(Address::Unix("/run/a b.sock".into())));
         assert_eq!((socket.database, socket.login.password.as_deref()), (3, Some("x")));
         assert!(Target::parse("redis+unix:///run/redis.sock").is_ok());
 
         let sentinel = Target::parse("redis-sentinel://:pw@a,b:1,[::2]:3/my%2Fmaster/4").unwrap();
         let sentinels = vec![tcp("a", 26379), tcp("b", 1), tcp("::2", 3)];
-        assert_eq!(sentinel.topology, Topology::Sentinel { sentinels, master: "my/master".into() });
+        assert_eq!(sentinel.servers, Servers::Sentinel { sentinels, master: "my/master".into() });
         assert_eq!((sentinel.database, sentinel.tls), (4, false));
         let cluster = Target::parse("rediss-cluster://a:1,b").unwrap();
-        assert_eq!((cluster.topology, cluster.tls), (Topology::Cluster(vec![tcp("a", 1), tcp("b", 6379)]), true));
+        assert_eq!((cluster.servers, cluster.tls), (Servers::Cluster(vec![tcp("a", 1), tcp("b", 6379)]), true));
     }
 
     #[test]

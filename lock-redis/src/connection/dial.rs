@@ -11,6 +11,7 @@ use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::address::Address;
@@ -38,15 +39,35 @@ pub(crate) struct Opener {
 #[derive(Debug, Clone)]
 pub(crate) struct Commands {
     pub(super) connection: MultiplexedConnection,
-    _driver: Arc<Driver>,
+    driver: Arc<Driver>,
 }
 
 #[derive(Debug)]
-struct Driver(AbortHandle);
+struct Driver {
+    task: AbortHandle,
+    ended: Arc<Notify>,
+}
+
+impl Commands {
+    fn over<D: Future<Output = ()> + Send + 'static>(connection: MultiplexedConnection, driver: D) -> Self {
+        let ended = Arc::<Notify>::default();
+        let told = ended.clone();
+        let task = tokio::spawn(async move {
+            driver.await;
+            told.notify_one();
+        });
+        Self { connection, driver: Arc::new(Driver { task: task.abort_handle(), ended }) }
+    }
+
+    /// Waits until the connection has ended, which nobody would notice before the next command. For one to wait.
+    pub(super) async fn ended(&self) {
+        self.driver.ended.notified().await;
+    }
+}
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -71,13 +92,18 @@ impl Opener {
 
     /// A connection for commands, each of which may take one operation timeout.
     pub(super) async fn commands(&self, address: &Address) -> RedisResult<Commands> {
-        let config =
-            AsyncConnectionConfig::new().set_response_timeout(Some(self.op_timeout)).set_pipeline_buffer_size(PIPELINE);
+        self.patient_commands(address, Duration::ZERO).await
+    }
+
+    /// A connection for commands that may take so much longer.
+    pub(super) async fn patient_commands(&self, address: &Address, longer: Duration) -> RedisResult<Commands> {
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(Some(self.op_timeout + longer))
+            .set_pipeline_buffer_size(PIPELINE);
         let open = async {
             let stream = self.stream(address).await?;
             let (connection, driver) = MultiplexedConnection::new_with_config(&self.info, stream, config).await?;
-            let driver = Arc::new(Driver(tokio::spawn(driver).abort_handle()));
-            Ok(Commands { connection, _driver: driver })
+            Ok(Commands::over(connection, driver))
         };
         in_time(open).await
     }
@@ -169,6 +195,17 @@ impl Dial {
 
     /// A connection that only listens, to this channel, and to where.
     pub(super) async fn pushes(&self, channel: &str) -> Result<(Address, PubSub), Error> {
+        let mut outcome = self.listen(channel).await;
+        for _ in 1..self.place.choices() {
+            if outcome.is_ok() {
+                break;
+            }
+            outcome = self.listen(channel).await;
+        }
+        outcome
+    }
+
+    async fn listen(&self, channel: &str) -> Result<(Address, PubSub), Error> {
         let address = self.place.find().await?;
         let connection = self.opener.pushes(&address, channel).await;
         Ok((address, connection.map_err(|e| error::of_connect(e, &self.server))?))

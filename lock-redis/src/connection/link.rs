@@ -85,8 +85,8 @@ pub(crate) struct Request<'a> {
 /// One of the runs that [`Link::run_each`] makes of a script.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
-    pub(crate) keys: [String; 2],
-    pub(crate) args: [String; 2],
+    pub(crate) key: String,
+    pub(crate) args: [String; 3],
 }
 
 /// A request that failed.
@@ -295,6 +295,11 @@ impl Link {
         self.broken.notify_one();
     }
 
+    /// Cuts the pause short if it pauses between two attempts to connect: there is reason to hope.
+    pub(super) fn hurry(&self) {
+        self.broken.notify_one();
+    }
+
     /// The present connection.
     pub(super) fn present(&self) -> Option<Live> {
         self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -374,7 +379,7 @@ impl Link {
             let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
             !error.is_timeout() || timeouts >= TIMEOUTS
         } else {
-            error.code() == Some("READONLY") && SystemClock.now().since(present.since) >= SETTLED
+            error::code(&error) == Some("READONLY") && SystemClock.now().since(present.since) >= SETTLED
         };
         if give_up {
             self.distrust(generation);
@@ -412,8 +417,11 @@ async fn supervise(link: Arc<Link>, first: Option<Former>) {
     };
     while let Some(connection) = present {
         // Also told of connections that have been replaced since.
-        while link.present().is_some() {
-            link.broken.notified().await;
+        while let Some(live) = link.present() {
+            tokio::select! {
+                () = link.broken.notified() => {}
+                () = live.commands.ended() => link.distrust(live.generation),
+            }
         }
         link.ledger.retire(connection);
         present = redial(&link).await;
@@ -443,7 +451,10 @@ async fn redial(link: &Link) -> Option<Former> {
                 *link.last_error() = Some((error.kind(), error.to_string()));
             }
         }
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = link.broken.notified() => {}
+        }
     }
     None
 }
@@ -459,6 +470,10 @@ fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: 
         eval.arg(*arg);
     }
     eval
+}
+
+pub(super) fn evaluation_of(command: &'static str, script: &str, Call { key, args }: &Call) -> Cmd {
+    evaluation(command, script, &[Cow::Borrowed(key)], &args.each_ref().map(|arg| arg.as_bytes()))
 }
 
 async fn send_one(commands: &mut Commands, command: &Cmd, asking: bool) -> RedisResult<Value> {
@@ -478,9 +493,8 @@ async fn send_all(
     calls: &[Call],
 ) -> Vec<RedisResult<Value>> {
     let mut pipeline = redis::pipe();
-    for Call { keys, args } in calls {
-        let keys = keys.each_ref().map(|key| Cow::Borrowed(&**key));
-        pipeline.add_command(evaluation(command, script, &keys, &args.each_ref().map(|arg| arg.as_bytes())));
+    for call in calls {
+        pipeline.add_command(evaluation_of(command, script, call));
     }
     match commands.connection.send_packed_commands(&pipeline, 0, calls.len()).await {
         Ok(values) if values.len() == calls.len() => values.into_iter().map(Value::extract_error).collect(),

@@ -15,6 +15,7 @@ pub(crate) mod place;
 pub(crate) mod push;
 pub(crate) mod sentinel;
 pub(crate) mod tls;
+pub(crate) mod witness;
 
 use std::time::Duration;
 

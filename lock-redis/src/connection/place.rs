@@ -10,6 +10,9 @@ use super::address::Address;
 use super::cluster::map::Nodes;
 use super::sentinel::Sentinels;
 
+/// How many nodes of a cluster are tried, where any of them would do.
+const MOST_CHOICES: usize = 3;
+
 /// Where a server is to be found.
 #[derive(Debug)]
 pub(crate) enum Place {
@@ -27,6 +30,14 @@ impl Place {
             Self::At(address) => Ok(address.clone()),
             Self::Master(sentinels) => sentinels.find().await,
             Self::AnyNode(nodes) => Ok(nodes.next()),
+        }
+    }
+
+    /// In how many places it is worth looking, one after the other.
+    pub(super) fn choices(&self) -> usize {
+        match self {
+            Self::At(_) | Self::Master(_) => 1,
+            Self::AnyNode(nodes) => nodes.count().min(MOST_CHOICES),
         }
     }
 

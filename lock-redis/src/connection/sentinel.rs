@@ -151,7 +151,11 @@ pub(super) async fn follow(sentinels: Arc<Sentinels>, link: Arc<Link>, push: Arc
             Ok(()) = changes.changed() => {}
             () = tokio::time::sleep(PERIOD) => {}
         }
-        let (Some(live), Ok(master)) = (link.present(), sentinels.find().await) else { continue };
+        let Some(live) = link.present() else {
+            link.hurry();
+            continue;
+        };
+        let Ok(master) = sentinels.find().await else { continue };
         if live.server != master {
             tracing::warn!(from = %live.server, to = %master, "another server is master now");
             link.distrust(live.generation);

@@ -20,7 +20,7 @@ async fn late_copies_of_requests_never_shorten_an_extended_lease() {
         include_str!("../../src/scripts/ask.lua"),
     );
     let copies: [&[&str]; 3] = [
-        &["EVAL", include_str!("../../src/scripts/mutex/renew.lua"), "2", &lock, &forced, &nonce, "1000"],
+        &["EVAL", include_str!("../../src/scripts/mutex/renew.lua"), "1", &lock, &nonce, "1000", &forced],
         &["EVAL", include_str!("../../src/scripts/mutex/take.lua"), "2", &lock, &fence, &me, "1000"],
         &[
             "EVAL",

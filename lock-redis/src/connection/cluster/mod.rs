@@ -84,11 +84,15 @@ impl Router {
             server,
         });
         tokio::spawn(refresh::for_ever(router.clone()));
-        // Masters that cannot be reached now are waited for when they are needed.
-        let until = SystemClock.now().plus(CONNECT_TIMEOUT);
-        let masters = router.nodes.map();
-        join_all(masters.masters().map(async |master| router.link(master).ready(until).await.ok())).await;
         Ok(router)
+    }
+
+    /// Connects to every master, so that what a client costs does not depend on which locks it uses. Those that cannot be
+    /// reached are waited for when they are needed.
+    pub(crate) async fn warm_up(&self) {
+        let until = SystemClock.now().plus(CONNECT_TIMEOUT);
+        let map = self.nodes.map();
+        join_all(map.masters().map(async |master| self.link(master).ready(until).await.ok())).await;
     }
 
     pub(crate) fn server(&self) -> &str {
@@ -141,6 +145,11 @@ impl Router {
         self.reach(slot(key.as_bytes()), &Way::Owner, until).await.map(|_| ())
     }
 
+    /// Where the master of this key is, if anybody is.
+    pub(crate) fn master(&self, key: &str) -> Option<Address> {
+        self.nodes.map().owner(slot(key.as_bytes())).cloned()
+    }
+
     /// Runs a script at the master of its keys.
     pub(crate) async fn run(
         &self,
@@ -185,7 +194,7 @@ impl Router {
         let map = self.nodes.map();
         let mut groups: HashMap<_, Vec<usize>> = HashMap::new();
         for (i, call) in calls.iter().enumerate() {
-            groups.entry(map.owner(slot(call.keys[0].as_bytes()))).or_default().push(i);
+            groups.entry(map.owner(slot(call.key.as_bytes()))).or_default().push(i);
         }
         let outcomes = groups.into_values().map(async |group: Vec<usize>| {
             let calls: Vec<_> = group.iter().map(|i| calls[*i].clone()).collect();
@@ -209,7 +218,7 @@ impl Router {
         phase: Phase,
         until: BootInstant,
     ) -> Vec<Result<Raw, Failed>> {
-        let (link, live) = match self.reach(slot(calls[0].keys[0].as_bytes()), &Way::Owner, until).await {
+        let (link, live) = match self.reach(slot(calls[0].key.as_bytes()), &Way::Owner, until).await {
             Ok(reached) => reached,
             Err(error) => {
                 let failed = Failed::unsent(error);
@@ -220,7 +229,7 @@ impl Router {
         let outcomes = link.run_each_on(live, script, calls, until).await;
         let each = outcomes.into_iter().zip(calls).map(async |(outcome, call)| match outcome {
             Ok(raw) => Ok(raw),
-            Err(error) if self.after(slot(call.keys[0].as_bytes()), &node, &error).is_some() => {
+            Err(error) if self.after(slot(call.key.as_bytes()), &node, &error).is_some() => {
                 self.run_alone(script, call, phase, until).await
             }
             Err(error) => Err(Failed::of(error, phase, link.server())),
@@ -229,9 +238,9 @@ impl Router {
     }
 
     async fn run_alone(&self, script: &Script, call: &Call, phase: Phase, until: BootInstant) -> Result<Raw, Failed> {
-        let keys = call.keys.each_ref().map(|key| (&**key).into());
         let args = call.args.each_ref().map(|arg| arg.as_bytes());
-        let reply = self.run(Request { script, keys: &keys, args: &args }, phase, until, |_| {}).await?;
+        let reply =
+            self.run(Request { script, keys: &[(&*call.key).into()], args: &args }, phase, until, |_| {}).await?;
         Ok(reply.value)
     }
 
@@ -264,20 +273,21 @@ impl Router {
 
     /// A connection to the node that is meant, or to whichever takes over meanwhile.
     async fn reach(&self, slot: u16, way: &Way, until: BootInstant) -> Result<(Arc<Link>, Live), Error> {
-        let (mut maps, mut made) = (self.nodes.maps(), self.ledger.made());
         let mut named = match way {
             Way::Owner => None,
-            Way::To(address) | Way::Asking(address) => Some(address.clone()),
+            Way::To(address) | Way::Asking(address) => Some(address),
         };
+        if let Some((link, Some(live))) = self.look(slot, named) {
+            return Ok((link, live));
+        }
+        let (mut maps, mut made) = (self.nodes.maps(), self.ledger.made());
         loop {
             // Subscribed before this look: whatever comes after it is a change.
-            let address = named.clone().or_else(|| self.nodes.map().owner(slot).cloned());
-            let link = address.map(|address| self.link(&address));
-            if let Some(link) = &link
-                && let Some(live) = link.present()
-            {
-                return Ok((link.clone(), live));
-            }
+            let link = match self.look(slot, named) {
+                Some((link, Some(live))) => return Ok((link, live)),
+                Some((link, None)) => Some(link),
+                None => None,
+            };
             let now = SystemClock.now();
             if now >= until || self.is_closed() {
                 let nobody = || nowhere(format!("no node serves slot {slot}"), &self.server);
@@ -297,13 +307,24 @@ impl Router {
         }
     }
 
+    /// The link to the node that is named, or else to the master of the slot, and its connection if it has one.
+    fn look(&self, slot: u16, named: Option<&Address>) -> Option<(Arc<Link>, Option<Live>)> {
+        let map = self.nodes.map();
+        let link = self.link(named.or_else(|| map.owner(slot))?);
+        let live = link.present();
+        Some((link, live))
+    }
+
     fn link(&self, address: &Address) -> Arc<Link> {
         let mut links = locked(&self.links);
-        let begin = || Link::begin(Arc::new(Dial::to(self.opener.clone(), address.clone())), self.ledger.clone());
-        let link = links.entry(address.clone()).or_insert_with(begin).clone();
+        if let Some(link) = links.get(address) {
+            return link.clone();
+        }
+        let link = Link::begin(Arc::new(Dial::to(self.opener.clone(), address.clone())), self.ledger.clone());
         if self.is_closed() {
             link.close();
         }
+        links.insert(address.clone(), link.clone());
         link
     }
 

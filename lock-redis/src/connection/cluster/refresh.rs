@@ -29,10 +29,15 @@ const GRACE: Duration = Duration::from_millis(100);
 /// # Errors
 /// What the last of them said, if none has one.
 pub(super) async fn first(opener: &Opener, seeds: &[Address], server: &str) -> Result<Map, Error> {
-    let (views, failure) = gather(seeds.iter().map(|seed| view(opener, None, seed))).await;
-    let map = Map::of(&views);
-    if !map.serves_nothing() {
-        return Ok(map);
+    let mut failure = None;
+    // Not all at once: any of them would do, and there may be many.
+    for some in seeds.chunks(ASKED / 2) {
+        let (views, failed) = gather(some.iter().map(|seed| view(opener, None, seed))).await;
+        let map = Map::of(&views);
+        if !map.serves_nothing() {
+            return Ok(map);
+        }
+        failure = failed.or(failure);
     }
     Err(match failure {
         Some(failure) if failure.to_string().contains("cluster support disabled") => {

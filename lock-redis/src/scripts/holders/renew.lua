@@ -1,7 +1,8 @@
 -- As mutex/renew.lua, for the other kinds.
 --
--- KEYS[1] lock  [2] forced, as in base.lua and many.lua
--- ARGV[1] nonce  [2] TTL ms
+-- KEYS[1] lock, as in base.lua and many.lua
+-- ARGV[1] nonce  [2] TTL ms  [3] the key of what was forced. It is not declared: while a slot of a cluster is on its way,
+--      requests with several keys are refused, and a lease must be renewed then too.
 -- Reply {nonce, 1} or {nonce, 0, why}
 local record = redis.call('HGET', KEYS[1], ARGV[1])
 local time = redis.call('TIME')
@@ -15,6 +16,6 @@ if ends > ms then
   end
   return { ARGV[1], 1 }
 end
-local forced = redis.call('GET', KEYS[2])
+local forced = redis.call('GET', ARGV[3])
 if forced and string.sub(forced, 1, 32) == ARGV[1] then return { ARGV[1], 0, string.sub(forced, 34) } end
 return { ARGV[1], 0, '' }
