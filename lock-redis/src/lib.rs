@@ -23,6 +23,7 @@ mod inspect;
 mod keys;
 mod mutex;
 mod queue;
+pub mod quorum;
 mod reply;
 mod script;
 
@@ -35,6 +36,7 @@ pub use lock_core::{
     Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex, MutexGuard, Owner,
     Phase, Retry, Support, Waiter, fence, multi,
 };
+pub use quorum::{QuorumBackend, QuorumConfig, QuorumLocks};
 
 const NAME: &str = "redis";
 

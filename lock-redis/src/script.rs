@@ -47,4 +47,10 @@ scripts! {
     FORCE = "queue.lua" "force.lua";
     /// Who holds and who waits.
     INSPECT = "queue.lua" "inspect.lua";
+    /// One server's part of taking a lock of a quorum.
+    QUORUM_TAKE = "quorum/take.lua";
+    /// One server's part of giving a lock of a quorum back.
+    QUORUM_GIVE = "quorum/give.lua";
+    /// What one server of a quorum knows of a lock.
+    QUORUM_LOOK = "quorum/look.lua";
 }

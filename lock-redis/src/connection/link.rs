@@ -20,6 +20,7 @@ use redis::{Cmd, RedisError, RedisResult, Value, cmd};
 use tokio::sync::{Notify, watch};
 
 use super::dial::Dial;
+use super::uptime;
 use super::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::error::{self, Fate};
 use crate::script::{self, Script};
@@ -34,6 +35,8 @@ const SLACK: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Link {
     dial: Arc<Dial>,
+    /// A server that has been up for less is as good as down.
+    min_uptime: Duration,
     /// The present connection; read by every request.
     live: RwLock<Option<Live>>,
     /// How many requests in a row timed out on it.
@@ -49,6 +52,8 @@ pub(crate) struct Link {
 struct State {
     /// Earlier connections that are not known to be dead at the server too, the oldest first.
     undead: Vec<Former>,
+    /// When the last connection was given up.
+    last_end: Option<BootInstant>,
     last_error: Option<(ErrorKind, String)>,
 }
 
@@ -87,7 +92,29 @@ impl Link {
     /// # Errors
     /// If the first connection cannot be made.
     pub(crate) async fn connect(dial: Arc<Dial>) -> Result<Arc<Self>, Error> {
-        let link = Arc::new(Self {
+        let link = Arc::new(Self::new(dial, Duration::ZERO));
+        let first = link.dial_once().await.map_err(|error| error::of_connect(error, &link.dial.server))?;
+        tokio::spawn(supervise(link.clone(), first));
+        Ok(link)
+    }
+
+    /// Connects in the background, and keeps connected until [`close`](Link::close): for a server that may be down. One
+    /// that has been up for less than `min_uptime` is left alone.
+    pub(crate) fn start(dial: Arc<Dial>, min_uptime: Duration) -> Arc<Self> {
+        let link = Arc::new(Self::new(dial, min_uptime));
+        tokio::spawn({
+            let link = link.clone();
+            async move {
+                if let Some(first) = redial(&link).await {
+                    supervise(link, first).await;
+                }
+            }
+        });
+        link
+    }
+
+    fn new(dial: Arc<Dial>, min_uptime: Duration) -> Self {
+        Self {
             live: RwLock::default(),
             timeouts: AtomicU32::new(0),
             state: Mutex::default(),
@@ -95,10 +122,8 @@ impl Link {
             broken: Notify::new(),
             closed: AtomicBool::new(false),
             dial,
-        });
-        let first = link.dial_once().await.map_err(|error| error::of_connect(error, &link.dial.server))?;
-        tokio::spawn(supervise(link.clone(), first));
-        Ok(link)
+            min_uptime,
+        }
     }
 
     pub(crate) fn server(&self) -> &str {
@@ -114,6 +139,27 @@ impl Link {
     pub(crate) fn is_settled(&self, first: u64) -> bool {
         let undead = self.state().undead.iter().any(|former| former.generation >= first);
         !undead && self.present().is_some()
+    }
+
+    /// Whether there is a connection now.
+    pub(crate) fn is_up(&self) -> bool {
+        self.present().is_some()
+    }
+
+    /// Why there is no connection now, if there is none.
+    pub(crate) fn outage(&self) -> Option<Error> {
+        (!self.is_up()).then(|| self.down())
+    }
+
+    /// Whether there has been a connection at any time since then: if not, nothing was sent since then.
+    pub(crate) fn was_up_since(&self, at: BootInstant) -> bool {
+        self.is_up() || self.state().last_end.is_some_and(|end| end >= at)
+    }
+
+    /// Whether of all connections that were up since then only the present one can still carry something out.
+    pub(crate) fn is_settled_since(&self, at: BootInstant) -> bool {
+        let undead = self.state().undead.iter().any(|former| former.ended_at >= at);
+        !undead && self.is_up()
     }
 
     /// Waits for a connection.
@@ -148,9 +194,34 @@ impl Link {
         until: BootInstant,
         sent: impl FnOnce(u64),
     ) -> Result<Reply, Failed> {
-        let mut live =
-            self.live(until).await.map_err(|error| Failed { fate: Fate::Refused, error, wrong_type: false })?;
+        let live = self.live(until).await.map_err(|error| Failed { fate: Fate::Refused, error, wrong_type: false })?;
         sent(live.generation);
+        self.run_on(live, script, keys, args, phase, until).await
+    }
+
+    /// As [`run`](Link::run), but without a connection it is refused at once.
+    pub(crate) async fn run_now(
+        &self,
+        script: &Script,
+        keys: &[Cow<'_, str>],
+        args: &[&[u8]],
+        phase: Phase,
+        until: BootInstant,
+    ) -> Result<Reply, Failed> {
+        let live =
+            self.present().ok_or_else(|| Failed { fate: Fate::Refused, error: self.down(), wrong_type: false })?;
+        self.run_on(live, script, keys, args, phase, until).await
+    }
+
+    async fn run_on(
+        &self,
+        mut live: Live,
+        script: &Script,
+        keys: &[Cow<'_, str>],
+        args: &[&[u8]],
+        phase: Phase,
+        until: BootInstant,
+    ) -> Result<Reply, Failed> {
         let sent_at = SystemClock.now();
         let by_digest = evaluation("EVALSHA", &script.digest, keys, args);
         let mut outcome = self.send(&mut live.connection, &by_digest, until).await;
@@ -297,6 +368,7 @@ impl Link {
     /// One attempt to connect. The scripts are loaded in advance; a failure there only costs the first run a repetition.
     async fn dial_once(&self) -> RedisResult<Former> {
         let mut connection = self.dial.commands().await?;
+        uptime::at_least(self.min_uptime, &mut connection).await?;
         let mut load = redis::pipe();
         for script in script::all() {
             load.cmd("SCRIPT").arg("LOAD").arg(script.code);
@@ -319,7 +391,7 @@ impl Link {
         }
         self.replace(Some(Live { generation, connection }));
         self.generation.send_replace(generation);
-        Ok(Former { generation, identity })
+        Ok(Former { generation, identity, ended_at: BootInstant::FAR_FUTURE })
     }
 
     fn present(&self) -> Option<Live> {
@@ -328,6 +400,9 @@ impl Link {
 
     fn replace(&self, live: Option<Live>) {
         self.timeouts.store(0, Ordering::Relaxed);
+        if live.is_none() {
+            self.state().last_end = Some(SystemClock.now());
+        }
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
     }
 
@@ -344,7 +419,7 @@ async fn supervise(link: Arc<Link>, mut present: Former) {
         if link.present().is_some() {
             continue; // said of a connection that has been replaced since
         }
-        link.state().undead.push(present);
+        link.state().undead.push(Former { ended_at: SystemClock.now(), ..present });
         match redial(&link).await {
             Some(next) => present = next,
             None => return,
@@ -377,6 +452,8 @@ async fn redial(link: &Link) -> Option<Former> {
 #[derive(Debug)]
 struct Former {
     generation: u64,
+    /// When it was given up.
+    ended_at: BootInstant,
     identity: Option<Identity>,
 }
 

@@ -5,6 +5,7 @@
 pub(crate) mod dial;
 pub(crate) mod link;
 pub(crate) mod push;
+mod uptime;
 
 use std::time::Duration;
 

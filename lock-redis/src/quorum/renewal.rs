@@ -1,0 +1,121 @@
+//! Extending leases on all servers.
+//!
+//! A majority has to confirm. A minority that has lost the entry never gets it back by a renewal: only a new acquisition
+//! may take what is free.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use lock_core::backend::{Renewal, Renewed};
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::{Error, LossReason, Phase};
+
+use super::asked::Asked;
+use super::backend::{QuorumBackend, lost_by};
+use super::member::Member;
+use super::refusal::too_few;
+use super::tally::majority;
+use crate::backend::milliseconds;
+use crate::connection::link::{Call, Failed};
+use crate::reply::Fields;
+use crate::script;
+
+/// One server's answer to one renewal.
+enum Answer {
+    Extended,
+    Gone(Option<LossReason>),
+    Failed(Error),
+}
+
+/// All servers' answers to one renewal.
+#[derive(Debug, Default)]
+struct Answers {
+    extended: usize,
+    gone: usize,
+    why: Option<LossReason>,
+    failures: Vec<Error>,
+}
+
+impl QuorumBackend {
+    pub(super) async fn renew_on_all(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        let allowed = |renewal: &&Renewal<'_>| self.limit.is_none_or(|limit| renewal.ttl <= limit);
+        let call = |Renewal { attempt, ttl, .. }: &Renewal<'_>| Call {
+            keys: self.keys(&attempt.name).to_renew().map(Cow::into_owned),
+            args: [attempt.id.to_string(), milliseconds(*ttl)],
+        };
+        let calls: Arc<[Call]> = batch.iter().filter(allowed).map(call).collect();
+        // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
+        let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(self.op_timeout);
+        let until = SystemClock.now().plus(self.op_timeout.min(shortest / 3));
+        let mut answers = self.extend(calls, until).await.into_iter();
+        let outcome = |renewal| match answers.next() {
+            Some(answers) if allowed(&renewal) => answers.outcome(self.members.len(), renewal),
+            _ => Renewed::Unknown(self.check_ttl(renewal.ttl).err().unwrap_or_else(|| {
+                // There is an answer for every call.
+                Error::unavailable(Phase::Renew, "no server was asked")
+            })),
+        };
+        batch.iter().map(outcome).collect()
+    }
+
+    /// Asks the servers that can be reached, until each call has a majority for one answer or none can come.
+    async fn extend(&self, calls: Arc<[Call]>, until: BootInstant) -> Vec<Answers> {
+        let majority = self.majority();
+        let mut answers: Vec<_> = calls.iter().map(|_| Answers::default()).collect();
+        let reachable = self.members.iter().filter(|member| member.link.is_up());
+        let mut asked =
+            Asked::all(&self.background, reachable.map(|member| member.clone().extend(calls.clone(), until)));
+        while answers.iter().any(|answers| answers.extended < majority && answers.gone < majority) {
+            let Some((_, of_one)) = asked.next().await else { break };
+            answers.iter_mut().zip(of_one).for_each(|(answers, answer)| answers.count(answer));
+        }
+        answers
+    }
+}
+
+impl Answers {
+    fn count(&mut self, answer: Answer) {
+        match answer {
+            Answer::Extended => self.extended += 1,
+            Answer::Gone(why) => {
+                self.gone += 1;
+                self.why = self.why.take().or(why);
+            }
+            Answer::Failed(error) => self.failures.push(error),
+        }
+    }
+
+    fn outcome(self, servers: usize, renewal: &Renewal<'_>) -> Renewed {
+        if self.extended >= majority(servers) {
+            return Renewed::For(renewal.ttl);
+        }
+        if self.gone >= majority(servers) {
+            return Renewed::Lost(self.why.unwrap_or(LossReason::Taken));
+        }
+        Renewed::Unknown(too_few(Phase::Renew, servers, self.extended + self.gone, self.failures))
+    }
+}
+
+impl Member {
+    async fn extend(self: Arc<Self>, calls: Arc<[Call]>, until: BootInstant) -> Vec<Answer> {
+        let values = self.link.run_each(&script::RENEW, &calls, Phase::Renew, until).await;
+        let read = |(call, value): (&Call, Result<_, Failed>)| match value {
+            Ok(value) => self.extended(&call.args[0], value).unwrap_or_else(Answer::Failed),
+            Err(Failed { wrong_type: true, .. }) => Answer::Gone(None),
+            Err(Failed { error, .. }) => Answer::Failed(error),
+        };
+        calls.iter().zip(values).map(read).collect()
+    }
+
+    /// `{nonce, 1}` or `{nonce, 0, why}`.
+    fn extended(&self, nonce: &str, value: redis::Value) -> Result<Answer, Error> {
+        let mut fields = Fields::of(value, Phase::Renew, self.link.server())?;
+        if fields.text()? != nonce {
+            return Err(self.not_mine(Phase::Renew).error);
+        }
+        if fields.number()? == 1 {
+            return Ok(Answer::Extended);
+        }
+        Ok(Answer::Gone(lost_by(&fields.text()?)))
+    }
+}
