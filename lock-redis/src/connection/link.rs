@@ -416,6 +416,11 @@ impl Link {
 async fn supervise(link: Arc<Link>, mut present: Former) {
     loop {
         link.broken.notified().await;
+        if link.is_closed() {
+            // Perhaps while the present connection was being made.
+            link.replace(None);
+            return;
+        }
         if link.present().is_some() {
             continue; // said of a connection that has been replaced since
         }

@@ -28,6 +28,10 @@ use crate::script;
 /// How long connecting may take at least.
 const CONNECT: Duration = Duration::from_secs(1);
 
+/// How long the others are waited for when a majority is connected: a first lock that only just a majority holds would
+/// not survive the next outage.
+const GRACE: Duration = Duration::from_millis(100);
+
 /// Frees whatever the round; the largest number that a script keeps exactly.
 const EVERY_ROUND: u64 = (1 << 53) - 1;
 
@@ -57,20 +61,32 @@ impl QuorumBackend {
         Ok(backend)
     }
 
-    /// Waits until a majority is connected.
+    /// Waits until a majority is connected, and a moment for the others.
     async fn ready(&self, until: BootInstant) -> Result<(), Error> {
         let (mut connected, mut reasons) = (0, Vec::new());
         let mut members: FuturesUnordered<_> = self.members.iter().map(|member| member.link.ready(until)).collect();
-        while let Some(outcome) = members.next().await {
-            match outcome {
-                Ok(()) => connected += 1,
-                Err(reason) => reasons.push(reason),
+        let mut enough = BootInstant::FAR_FUTURE;
+        loop {
+            tokio::select! {
+                outcome = members.next() => match outcome {
+                    Some(Ok(())) => connected += 1,
+                    Some(Err(reason)) => reasons.push(reason),
+                    None => break,
+                },
+                () = SystemClock.sleep_until(enough) => break,
             }
-            if connected >= self.majority() {
-                return Ok(());
+            if connected == self.majority() && enough == BootInstant::FAR_FUTURE {
+                enough = SystemClock.now().plus(GRACE);
             }
         }
-        Err(too_few(Phase::Connect, self.members.len(), connected, reasons))
+        if connected >= self.majority() {
+            return Ok(());
+        }
+        Err(self.too_few(Phase::Connect, reasons))
+    }
+
+    pub(super) fn too_few(&self, phase: Phase, reasons: Vec<Error>) -> Error {
+        too_few(phase, self.members.len(), reasons)
     }
 
     pub(super) fn majority(&self) -> usize {
@@ -134,7 +150,7 @@ impl QuorumBackend {
         if freed + absent >= self.majority() {
             return Ok(Released::Done);
         }
-        Err(too_few(debt.give.phase, self.members.len(), freed + absent, reasons))
+        Err(self.too_few(debt.give.phase, reasons))
     }
 }
 

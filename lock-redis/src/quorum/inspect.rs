@@ -12,7 +12,6 @@ use super::NAME;
 use super::asked::Asked;
 use super::backend::QuorumBackend;
 use super::member::{Member, Request};
-use super::refusal::too_few;
 use crate::connection::link::Failed;
 use crate::reply::Fields;
 use crate::script;
@@ -46,9 +45,9 @@ impl Operator for QuorumBackend {
                 Err(error) => reasons.push(error),
             }
         }
-        let answered = seen.values().map(Vec::len).sum();
+        let answered: usize = seen.values().map(Vec::len).sum();
         if answered < self.majority() {
-            return Err(too_few(Phase::Inspect, self.members.len(), answered, reasons));
+            return Err(self.too_few(Phase::Inspect, reasons));
         }
         // Nobody has a majority: attempts that are about to be undone, or remains of a lease that is over.
         Ok(inspection(None))

@@ -17,7 +17,6 @@ use super::NAME;
 use super::asked::Asked;
 use super::backend::QuorumBackend;
 use super::member::{Request, Said};
-use super::refusal::too_few;
 use super::tally::{Tally, Verdict, Vote};
 use crate::backend::milliseconds;
 use crate::connection::link::Failed;
@@ -103,12 +102,12 @@ impl QuorumBackend {
             // Every server that granted it began its TTL after this instant.
             return Ok(Round::Granted(Grant::new(None, sent_at, attempt.ttl)));
         }
-        let Votes { granted, tally, mut reasons, .. } = votes;
+        let Votes { granted, mut reasons, .. } = votes;
         reasons.extend(self.undo(attempt, round, granted).await);
         match verdict {
             Verdict::Held => Ok(Round::Held),
             Verdict::Split => Ok(Round::Split),
-            _ => Err(too_few(Phase::Acquire, self.members.len(), tally.answered(), reasons)),
+            _ => Err(self.too_few(Phase::Acquire, reasons)),
         }
     }
 
@@ -116,7 +115,7 @@ impl QuorumBackend {
     fn check_reachable(&self) -> Result<(), Error> {
         let down: Vec<_> = self.members.iter().filter_map(|member| member.link.outage()).collect();
         let up = self.members.len() - down.len();
-        if up >= self.majority() { Ok(()) } else { Err(too_few(Phase::Acquire, self.members.len(), up, down)) }
+        if up >= self.majority() { Ok(()) } else { Err(self.too_few(Phase::Acquire, down)) }
     }
 
     fn take(&self, attempt: &Attempt, round: u64) -> Result<Request, Error> {

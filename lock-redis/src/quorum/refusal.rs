@@ -5,9 +5,9 @@ use lock_core::{Error, ErrorKind, Phase};
 use super::NAME;
 use super::tally::majority;
 
-/// Of so many servers only some have answered; the others for these reasons.
-pub(super) fn too_few(phase: Phase, servers: usize, answered: usize, reasons: Vec<Error>) -> Error {
-    let mut what = format!("{answered} of {servers} servers answered, {} are needed", majority(servers));
+/// Of so many servers, too many have not answered, for these reasons.
+pub(super) fn too_few(phase: Phase, servers: usize, reasons: Vec<Error>) -> Error {
+    let mut what = format!("{} of {servers} servers gave no answer, {} have to", reasons.len(), majority(servers));
     for reason in &reasons {
         what.push_str("; ");
         what.push_str(&reason.to_string());
@@ -39,9 +39,10 @@ mod tests {
     fn every_server_s_reason_is_told_and_the_kind_is_what_is_common() {
         let reason = |kind, server: &str| Error::new(kind, Phase::Acquire, "why").with_server(server);
         let kind = |kinds: &[ErrorKind]| {
-            let error = too_few(Phase::Acquire, 5, 2, kinds.iter().map(|kind| reason(*kind, "there:1")).collect());
+            let error = too_few(Phase::Acquire, 5, kinds.iter().map(|kind| reason(*kind, "there:1")).collect());
             assert_eq!(error.to_string().matches("there:1").count(), kinds.len(), "{error}");
-            assert!(error.to_string().contains("2 of 5 servers answered, 3 are needed"), "{error}");
+            let told = format!("{} of 5 servers gave no answer, 3 have to", kinds.len());
+            assert!(error.to_string().contains(&told), "{error}");
             error.kind()
         };
         use ErrorKind::{Denied, Indeterminate, Protocol, Unavailable};

@@ -13,8 +13,6 @@ use lock_core::{Error, LossReason, Phase};
 use super::asked::Asked;
 use super::backend::{QuorumBackend, lost_by};
 use super::member::Member;
-use super::refusal::too_few;
-use super::tally::majority;
 use crate::backend::milliseconds;
 use crate::connection::link::{Call, Failed};
 use crate::reply::Fields;
@@ -38,7 +36,7 @@ struct Answers {
 
 impl QuorumBackend {
     pub(super) async fn renew_on_all(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        let allowed = |renewal: &&Renewal<'_>| self.limit.is_none_or(|limit| renewal.ttl <= limit);
+        let allowed = |renewal: &&Renewal<'_>| self.check_ttl(renewal.ttl).is_ok();
         let call = |Renewal { attempt, ttl, .. }: &Renewal<'_>| Call {
             keys: self.keys(&attempt.name).to_renew().map(Cow::into_owned),
             args: [attempt.id.to_string(), milliseconds(*ttl)],
@@ -48,14 +46,23 @@ impl QuorumBackend {
         let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(self.op_timeout);
         let until = SystemClock.now().plus(self.op_timeout.min(shortest / 3));
         let mut answers = self.extend(calls, until).await.into_iter();
-        let outcome = |renewal| match answers.next() {
-            Some(answers) if allowed(&renewal) => answers.outcome(self.members.len(), renewal),
-            _ => Renewed::Unknown(self.check_ttl(renewal.ttl).err().unwrap_or_else(|| {
-                // There is an answer for every call.
-                Error::unavailable(Phase::Renew, "no server was asked")
-            })),
+        let outcome = |renewal: &Renewal<'_>| match self.check_ttl(renewal.ttl) {
+            // There is one for every call.
+            Ok(()) => self.renewed(renewal, answers.next().unwrap_or_default()),
+            Err(error) => Renewed::Unknown(error),
         };
         batch.iter().map(outcome).collect()
+    }
+
+    fn renewed(&self, renewal: &Renewal<'_>, answers: Answers) -> Renewed {
+        if answers.extended >= self.majority() {
+            return Renewed::For(renewal.ttl);
+        }
+        if answers.gone >= self.majority() {
+            return Renewed::Lost(answers.why.unwrap_or(LossReason::Taken));
+        }
+        let down = self.members.iter().filter_map(|member| member.link.outage());
+        Renewed::Unknown(self.too_few(Phase::Renew, answers.failures.into_iter().chain(down).collect()))
     }
 
     /// Asks the servers that can be reached, until each call has a majority for one answer or none can come.
@@ -83,16 +90,6 @@ impl Answers {
             }
             Answer::Failed(error) => self.failures.push(error),
         }
-    }
-
-    fn outcome(self, servers: usize, renewal: &Renewal<'_>) -> Renewed {
-        if self.extended >= majority(servers) {
-            return Renewed::For(renewal.ttl);
-        }
-        if self.gone >= majority(servers) {
-            return Renewed::Lost(self.why.unwrap_or(LossReason::Taken));
-        }
-        Renewed::Unknown(too_few(Phase::Renew, servers, self.extended + self.gone, self.failures))
     }
 }
 
