@@ -52,7 +52,11 @@ fn every_promise_has_a_line() {
 
 #[test]
 fn the_table_says_what_the_backends_declare() {
-    let backends = [("memory", MemoryLocks::new().guarantees()), ("Redis, one server", lock_redis::guarantees())];
+    let backends = [
+        ("memory", MemoryLocks::new().guarantees()),
+        ("Redis, one server", lock_redis::guarantees()),
+        ("Redis, quorum", lock_redis::quorum::guarantees()),
+    ];
     let declared = table(&backends);
 
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guarantees.md");

@@ -1,13 +1,14 @@
 //! `cargo bench -p lock-redis`: every figure beside its baseline, measured in turn in the same run on a server of its own.
 //!
 //! `cargo bench -p lock-redis -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts:
-//! `held`, `uncontended`, `handover`, `processes`, `idle`.
+//! `held`, `uncontended`, `handover`, `processes`, `idle`, `quorum`.
 
 mod bare;
 mod handover;
 mod held;
 mod idle;
 mod processes;
+mod quorum;
 mod stats;
 mod uncontended;
 
@@ -60,6 +61,9 @@ fn main() -> Outcome {
         }
         if wanted("idle") {
             idle::run(&bench).await?;
+        }
+        if wanted("quorum") {
+            quorum::run(&bench).await?;
         }
         Ok(())
     })

@@ -1,8 +1,10 @@
 //! Configurations that make no quorum, and what a quorum does not offer.
 
+use std::collections::BTreeSet;
+
 use lock_redis::{ErrorKind, Guarantee, Phase, QuorumConfig, QuorumLocks, Support};
 
-use crate::servers::{Servers, ms};
+use crate::servers::{ALL, Servers, hasty, ms};
 
 async fn refused(config: QuorumConfig, what: &str) {
     let error = QuorumLocks::connect_with(config).await.unwrap_err();
@@ -47,4 +49,56 @@ async fn four_servers_need_three() {
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
     assert!(error.to_string().contains("2 of 4 servers gave no answer, 3 have to"), "{error}");
     servers.have_nothing_left(&[2, 3, 4]).await;
+}
+
+/// The rights in the README's second `ACL SETUSER` line, without user and password.
+fn rights() -> Vec<&'static str> {
+    let line = include_str!("../../README.md").split("ACL SETUSER ").nth(2).expect("the README has the line");
+    let line = line.split_once("\n```").expect("it ends its block").0;
+    line.split_whitespace().filter(|word| *word != "\\").skip(3).collect()
+}
+
+#[test]
+fn the_rights_in_the_readme_are_the_commands_of_the_scripts_and_of_a_connection() {
+    let connection =
+        ["evalsha", "eval", "script|load", "client|info", "client|kill", "client|setinfo", "select", "info"];
+    let mut needed: BTreeSet<_> = connection.map(str::to_owned).into();
+    for script in ["quorum/take.lua", "quorum/give.lua", "quorum/look.lua", "renew.lua"] {
+        let path = format!("{}/src/scripts/{script}", env!("CARGO_MANIFEST_DIR"));
+        let code = std::fs::read_to_string(path).unwrap();
+        let calls = code.split("call('").skip(1);
+        needed.extend(calls.map(|call| call.split('\'').next().unwrap().to_ascii_lowercase()));
+    }
+    let granted: BTreeSet<_> = rights().iter().filter_map(|right| right.strip_prefix('+')).map(str::to_owned).collect();
+    assert_eq!(granted, needed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_in_the_readme_are_enough_for_everything() {
+    let Some(servers) = Servers::start().await else { return };
+    for i in ALL {
+        let old = servers.run(*i, &["INFO", "server"]).await.as_text().unwrap().contains("redis_version:7.0.");
+        let known = rights().into_iter().filter(|right| !(old && *right == "+client|setinfo"));
+        let command: Vec<_> = ["ACL", "SETUSER", "locks", "on", ">pw"].into_iter().chain(known).collect();
+        assert!(servers.run(*i, &command).await.is_ok());
+    }
+    // Servers are asked for their uptime too, and are old enough after two seconds.
+    let mut config = servers.config().with_client(hasty());
+    config.urls.iter_mut().for_each(|url| *url = url.replace("redis://", "redis://locks:pw@"));
+    config.client.lease.ttl = ms(1000);
+    config.counts_young_servers = false;
+    let connect = async || QuorumLocks::connect_with(config.clone()).await.ok();
+    let (a, b) = tokio::join!(
+        crate::servers::eventually("connected", ms(10_000), connect),
+        crate::servers::eventually("connected", ms(10_000), connect)
+    );
+    let held = a.mutex("input").lock().await.unwrap();
+    assert!(b.mutex("input").try_lock_for(ms(50)).await.unwrap().is_none());
+    assert!(tokio::time::timeout(ms(1500), held.lost()).await.is_err(), "not renewed");
+    assert!(b.mutex("input").force_release(held.grant_id(), "the test asks").await.unwrap());
+    held.lost().await;
+    b.mutex("input").lock().await.unwrap().release().await.unwrap();
+    for i in ALL {
+        assert_eq!(servers.run(*i, &["ACL", "LOG"]).await.into_parts(), [], "server {i} has denied something");
+    }
 }

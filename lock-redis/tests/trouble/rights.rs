@@ -31,7 +31,11 @@ fn the_rights_in_the_readme_are_the_commands_of_the_scripts_and_of_a_connection(
             .map(str::to_owned)
             .into();
     for script in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts")).unwrap() {
-        let code = std::fs::read_to_string(script.unwrap().path()).unwrap();
+        let path = script.unwrap().path();
+        if path.is_dir() {
+            continue; // what a quorum needs is in tests/quorum/input.rs
+        }
+        let code = std::fs::read_to_string(path).unwrap();
         let calls = code.split("call('").skip(1);
         needed.extend(calls.map(|call| call.split('\'').next().unwrap().to_ascii_lowercase()));
     }
