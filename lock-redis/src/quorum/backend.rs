@@ -12,6 +12,8 @@ use lock_core::backend::{Attempt, Backend, Cancelled, Operator, Released, Renewa
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, GrantId, Guarantees, LockName, LossReason, Phase};
 
+use tokio::sync::Notify;
+
 use super::asked::Asked;
 use super::background::Background;
 use super::config::QuorumConfig;
@@ -53,9 +55,10 @@ impl QuorumBackend {
         let dials = config.urls.iter().map(|url| Dial::new(url, op_timeout)).collect::<Result<Vec<_>, _>>()?;
         are_distinct(&dials)?;
         let min_uptime = config.limit().unwrap_or_default();
-        let members: Arc<[_]> = dials.into_iter().map(|dial| Member::start(dial, min_uptime)).collect();
+        let owing = Arc::<Notify>::default();
+        let members: Arc<[_]> = dials.into_iter().map(|dial| Member::start(dial, min_uptime, owing.clone())).collect();
         // From here on, dropping the backend closes the connections.
-        let background = Background::start(members.clone());
+        let background = Background::start(members.clone(), owing);
         let backend = Self { members, background, op_timeout, limit: config.limit(), prefix: config.prefix.clone() };
         backend.ready(SystemClock.now().plus(op_timeout.max(CONNECT))).await?;
         Ok(backend)

@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{Clock, SystemClock};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::member::Member;
 
@@ -20,9 +20,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Background(mpsc::UnboundedSender<BoxFuture<'static, ()>>);
 
 impl Background {
-    pub(super) fn start(members: Arc<[Arc<Member>]>) -> Self {
+    /// For these members, which say through `owing` that they have something to give back.
+    pub(super) fn start(members: Arc<[Arc<Member>]>, owing: Arc<Notify>) -> Self {
         let (sender, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(run(members, inbox));
+        tokio::spawn(run(members, owing, inbox));
         Self(sender)
     }
 
@@ -32,18 +33,23 @@ impl Background {
     }
 }
 
-async fn run(members: Arc<[Arc<Member>]>, mut inbox: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>) {
+async fn run(
+    members: Arc<[Arc<Member>]>,
+    owing: Arc<Notify>,
+    mut inbox: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>,
+) {
     let mut rest = FuturesUnordered::new();
     let mut look_at = SystemClock.now().plus(LOOK_EVERY);
     loop {
-        let owing = members.iter().any(|member| member.owes());
+        let owes = members.iter().any(|member| member.owes());
         tokio::select! {
             next = inbox.recv() => match next {
                 Some(next) => rest.push(next),
                 None => break,
             },
             Some(()) = rest.next() => {}
-            () = SystemClock.sleep_until(look_at), if owing => {}
+            () = owing.notified() => {}
+            () = SystemClock.sleep_until(look_at), if owes => {}
         }
         let now = SystemClock.now();
         if now >= look_at {

@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 use redis::Value;
+use tokio::sync::Notify;
 
 use crate::connection::dial::Dial;
 use crate::connection::link::{Failed, Link};
@@ -48,13 +49,15 @@ pub(super) struct Member {
     /// At most one for each attempt that was under way, or held, when the server stopped answering: without a connection
     /// nothing is sent, and so nothing is owed.
     debts: Mutex<HashMap<GrantId, Debt>>,
+    /// Tells the background task of a debt.
+    owing: Arc<Notify>,
 }
 
 impl Member {
     /// Dials in the background, for ever.
-    pub(super) fn start(dial: Dial, min_uptime: Duration) -> Arc<Self> {
+    pub(super) fn start(dial: Dial, min_uptime: Duration, owing: Arc<Notify>) -> Arc<Self> {
         let op_timeout = dial.op_timeout;
-        Arc::new(Self { link: Link::start(Arc::new(dial), min_uptime), op_timeout, debts: Mutex::default() })
+        Arc::new(Self { link: Link::start(Arc::new(dial), min_uptime), op_timeout, debts: Mutex::default(), owing })
     }
 
     /// Runs a script now or, without a connection, not at all: a request that waited could come after its own undo.
@@ -78,6 +81,7 @@ impl Member {
         let unheard = |failed: &Failed| failed.fate == Fate::Unknown || !self.link.is_up();
         if outcome.as_ref().is_err_and(unheard) && self.link.was_up_since(debt.since) {
             self.debts().insert(debt.id, debt);
+            self.owing.notify_one();
         }
         outcome
     }

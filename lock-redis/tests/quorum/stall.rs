@@ -133,7 +133,7 @@ async fn connections_that_were_given_up_are_cleaned_after_a_resume() {
     // Sent to all, and held for long enough for both connections to be given up.
     let mut held = Vec::new();
     for i in 0..5 {
-        held.push(locks.mutex(format!("stall/{i}")).with_ttl(ms(3000)).lock().await.unwrap());
+        held.push(locks.mutex(format!("stall/{i}")).with_lease(long()).lock().await.unwrap());
     }
     tokio::time::sleep(Duration::from_millis(2500)).await;
     for held in held {
@@ -141,7 +141,7 @@ async fn connections_that_were_given_up_are_cleaned_after_a_resume() {
         held.release().await.unwrap();
     }
     servers.cont(&[3, 4]);
-    // Each take is carried out now, with a lease that begins now. It is given back before that ends.
+    // Each take is carried out now, with a lease that begins now and is longer than anybody waits here.
     let began = Instant::now();
     servers.have_nothing_left(ALL).await;
     println!("clean after {:?}", began.elapsed());
