@@ -1,7 +1,7 @@
 //! Redlock: one mutex over several independent servers, held while a majority of them says so.
 //!
-//! [`tally`] counts votes and does nothing else. [`asked`] asks all servers at once and hands what the caller does not
-//! wait for to [`background`], the one task of a client. [`member`] is one server: its connection, and what it has to
+//! `tally.rs` counts votes and does nothing else. `asked.rs` asks all servers at once and hands what the caller does not
+//! wait for to `background.rs`, the one task of a client. `member.rs` is one server: its connection, and what it has to
 //! give back when it can be reached again. README and `docs/decisions/` tell what a quorum promises and what it does not.
 
 mod asked;
