@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use lock_core::{Guarantee, Guarantees, MemoryLocks};
+use lock_redis::Topology;
 
 const BEGIN: &str = "<!-- guarantees: begin -->\n";
 const END: &str = "<!-- guarantees: end -->";
@@ -54,7 +55,9 @@ fn every_promise_has_a_line() {
 fn the_table_says_what_the_backends_declare() {
     let backends = [
         ("memory", MemoryLocks::new().guarantees()),
-        ("Redis, one server", lock_redis::guarantees()),
+        ("Redis, one server", Topology::Single.guarantees()),
+        ("Redis behind sentinels", Topology::Sentinel.guarantees()),
+        ("Redis cluster", Topology::Cluster.guarantees()),
         ("Redis, quorum", lock_redis::quorum::guarantees()),
     ];
     let declared = table(&backends);

@@ -14,6 +14,8 @@
 //! - When the future of `try_lock` or `lock` is dropped, or its outcome is unknown, [`Backend::cancel`] is called until
 //!   it says [`Cancelled::Settled`], or until the attempt's lease would be over.
 //! - When `lock` returns `Ok(None)` at its deadline, `cancel` is called before the caller is told.
+//! - When a grant has ended and [`Backend::is_settled`] says that a late copy of one of its requests may still be on its
+//!   way, `cancel` is called in the same manner.
 
 use std::fmt;
 use std::sync::Arc;
@@ -138,19 +140,28 @@ pub struct Grant {
     pub valid_for: Duration,
     /// The grant was handed over for a short claim time: renew at once to get the full TTL.
     pub claim: bool,
+    /// When the waiter was woken, if it was by a push; for the metric `lock_wake_to_grant_seconds` only.
+    pub woken_at: Option<BootInstant>,
 }
 
 impl Grant {
     /// A grant that the server keeps for `valid_for` from `sent_at`.
     #[must_use]
     pub const fn new(token: Option<FencingToken>, sent_at: BootInstant, valid_for: Duration) -> Self {
-        Self { token, sent_at, valid_for, claim: false }
+        Self { token, sent_at, valid_for, claim: false, woken_at: None }
     }
 
     /// The same grant, to be claimed by a renewal at once.
     #[must_use]
     pub const fn to_be_claimed(mut self) -> Self {
         self.claim = true;
+        self
+    }
+
+    /// The same grant, of which the waiter was told by a push at this instant.
+    #[must_use]
+    pub const fn woken_at(mut self, instant: BootInstant) -> Self {
+        self.woken_at = Some(instant);
         self
     }
 }
@@ -233,6 +244,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Changes whenever the server may have forgotten grants that it had confirmed, such as when another server took over:
+    /// everything that is renewed at all is then renewed at once, and so verified.
+    fn doubts(&self) -> Option<Doubts> {
+        None
+    }
+
     /// Extends leases, each only if the server still has it under the same id; one answer for each, in order. Never
     /// shortens one: a renewal may be overtaken by an extension by hand.
     ///
@@ -263,6 +280,15 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// May be dropped; the core repeats it.
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error>;
 
+    /// Whether no copy of a request of this attempt can reach the server any more. The core asks when the grant has ended;
+    /// after `false` it calls [`cancel`](Backend::cancel) until that says [`Cancelled::Settled`].
+    ///
+    /// Only for backends that may send an acquisition twice, over two connections: the copy that is late would take the
+    /// lock again for somebody who has given it back.
+    fn is_settled(&self, _attempt: &Attempt) -> bool {
+        true
+    }
+
     /// The operator's side, if the backend has one.
     fn operator(&self) -> Option<&dyn Operator> {
         None
@@ -271,6 +297,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
 /// Announcements of grants that the server took away.
 pub type Notices = tokio::sync::mpsc::UnboundedReceiver<(GrantId, LossReason)>;
+
+/// Counts the occasions on which the server may have forgotten grants.
+pub type Doubts = tokio::sync::watch::Receiver<u64>;
 
 /// Looking into a lock, and freeing a grant by force.
 #[async_trait]
@@ -382,7 +411,8 @@ pub trait SemaphoreBackend: Backend {
         wait::poll(&*self.clock(), attempt, deadline, || self.try_acquire(attempt)).await
     }
 
-    /// Gives permits of this grant back until it has `keep` left, which is at least one. Idempotent.
+    /// Gives permits of this grant back until it has `keep` left, which is at least one. A grant that has fewer keeps
+    /// what it has: a repetition may come after a later call that left it less.
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`] if the grant is gone; otherwise as [`Backend::release`].

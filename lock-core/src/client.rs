@@ -1,28 +1,18 @@
-//! What all locks of one client share: backend, keeper, reaper, options.
+//! A connected client: what makes the handles.
 
-use std::future::Future;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
-use crate::backend::{
-    Attempt, Backend, Cancelled, Grant, Kind, MutexBackend, Operator, ReentrantBackend, RwLockBackend, SemaphoreBackend,
-};
-use crate::clock::Deadline;
-use crate::error::{Error, ErrorKind, Phase};
+use crate::backend::{Backend, MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
+use crate::core::Core;
+use crate::error::Error;
 use crate::guarantees::{Guarantee, Guarantees};
-use crate::inspect::Inspection;
-use crate::lease::keeper::Keeper;
-use crate::lease::{Cell, Lease};
-use crate::mutex::Mutex as LockMutex;
+use crate::mutex::Mutex;
 use crate::name::LockName;
-use crate::options::{ClientOptions, LeaseOptions};
-use crate::owner::{GrantId, Owner};
-use crate::reentrant::{Entries, ReentrantMutex};
-use crate::rwlock::{RwLock, Uses};
+use crate::options::ClientOptions;
+use crate::owner::Owner;
+use crate::reentrant::ReentrantMutex;
+use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
-
-/// How long a wait that ran out may spend on confirming that nothing of it is left.
-const CANCEL_GRACE: Duration = Duration::from_millis(100);
 
 /// A connected client of one backend: makes handles for the kinds that the backend implements.
 ///
@@ -45,7 +35,7 @@ impl<B: Backend> Client<B> {
     /// A client over a connected backend.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if an option is out of its range.
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an option is out of its range.
     pub fn over(backend: B, options: ClientOptions) -> Result<Self, Error> {
         options.check()?;
         Ok(Self::with_checked(backend, options))
@@ -71,7 +61,7 @@ impl<B: Backend> Client<B> {
     /// Refuses a configuration that does not keep every promise in `wanted`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`], listing everything that fails at once.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), listing everything that fails at once.
     pub fn require(&self, wanted: &[Guarantee]) -> Result<(), Error> {
         self.guarantees().require(wanted).map_err(|error| error.with_backend(self.backend.name()))
     }
@@ -80,6 +70,33 @@ impl<B: Backend> Client<B> {
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.core.owner
+    }
+
+    /// Ends this client in good order, before a program ends: waits until the server has confirmed what goes on in the
+    /// background, for at most one operation timeout. Guards that were dropped just before then leave nothing behind.
+    ///
+    /// From this call on nobody takes a lock through this client, its clones and handles: waits end, and new
+    /// acquisitions are refused, with [`ErrorKind::Closed`](crate::ErrorKind::Closed). Guards that are still there stay
+    /// valid, are renewed, and can be released. Calling again waits again.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// let locks = lock_core::MemoryLocks::new();
+    /// let guard = locks.mutex("report").lock().await?;
+    /// drop(guard); // gives the lock back in the background
+    /// locks.close().await?; // now it is free
+    /// assert_eq!(locks.mutex("report").lock().await.unwrap_err().kind(), lock_core::ErrorKind::Closed);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate), with the number of releases and cancellations that
+    /// were not confirmed in time. They go on while the runtime lives; otherwise what they left ends with its lease.
+    ///
+    /// # Cancel safety
+    /// The client is closed although the future was dropped.
+    pub async fn close(&self) -> Result<(), Error> {
+        self.core.close().await
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -94,8 +111,8 @@ impl<B: Backend> Client<B> {
 impl<B: MutexBackend> Client<B> {
     /// A handle for the mutex of this name. No traffic; the name is checked when the lock is first used.
     #[must_use]
-    pub fn mutex(&self, name: impl Into<LockName>) -> LockMutex {
-        LockMutex::new(self.core.clone(), self.backend.clone(), name.into())
+    pub fn mutex(&self, name: impl Into<LockName>) -> Mutex {
+        Mutex::new(self.core.clone(), self.backend.clone(), name.into())
     }
 }
 
@@ -121,221 +138,5 @@ impl<B: SemaphoreBackend> Client<B> {
     #[must_use]
     pub fn semaphore(&self, name: impl Into<LockName>, limit: u32) -> Semaphore {
         Semaphore::new(self.core.clone(), self.backend.clone(), name.into(), limit)
-    }
-}
-
-/// The part of a client that does not depend on the backend's type.
-#[derive(Debug)]
-pub(crate) struct Core {
-    pub(crate) keeper: Arc<Keeper>,
-    pub(crate) owner: Owner,
-    pub(crate) options: ClientOptions,
-    pub(crate) entries: Mutex<Entries>,
-    pub(crate) uses: Mutex<Uses>,
-    granularity: Duration,
-}
-
-/// How long an acquisition may take.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Wait {
-    Try,
-    Until(Deadline),
-}
-
-type Answer = Result<Option<Grant>, Error>;
-
-impl Core {
-    fn new(backend: Arc<dyn Backend>, options: ClientOptions) -> Self {
-        let owner = match &options.label {
-            Some(label) => Owner::with_label(label),
-            None => Owner::new(),
-        };
-        Self {
-            granularity: backend.granularity(),
-            keeper: Keeper::new(backend),
-            owner,
-            options,
-            entries: Mutex::default(),
-            uses: Mutex::default(),
-        }
-    }
-
-    /// The instant after `wait` on this client's clock.
-    pub(crate) fn deadline(&self, wait: Duration) -> Wait {
-        if wait.is_zero() {
-            return Wait::Try;
-        }
-        Wait::Until(Deadline::after(self.keeper.clock.now(), wait))
-    }
-
-    /// One acquisition of any kind, from the checks to the guard's lease.
-    ///
-    /// From before the first request until the outcome is known, dropping this future hands the attempt to the reaper.
-    pub(crate) async fn acquire<'a, F, T>(
-        self: &'a Arc<Self>,
-        wish: Wish<'a>,
-        wait: Wait,
-        ask: F,
-    ) -> Result<Option<Lease>, Error>
-    where
-        F: FnOnce(Arc<Attempt>, Wait) -> T,
-        T: Future<Output = Answer>,
-    {
-        let attempt = self.attempt(&wish).map_err(|error| self.named(error, wish.name))?;
-        let began = self.keeper.clock.now();
-        let undo = Undo { core: self, attempt, armed: true };
-        let answer = ask(undo.attempt.clone(), wait).await;
-        match answer {
-            Ok(Some(grant)) => self.admit(undo, wish.lease, &grant, began).map(Some),
-            Ok(None) => {
-                if let Wait::Until(_) = wait {
-                    self.leave(undo).await;
-                } else {
-                    undo.disarm();
-                }
-                self.keeper.meters.refused();
-                Ok(None)
-            }
-            Err(error) => {
-                let error = self.named(error, &undo.attempt.name);
-                tracing::debug!(%error, "acquisition failed");
-                // An answer that makes no sense says nothing about what was done.
-                if matches!(wait, Wait::Try) && error.is_definite() && error.kind() != ErrorKind::Protocol {
-                    undo.disarm();
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// [`acquire`](Core::acquire) without a deadline.
-    pub(crate) async fn acquire_patiently<'a, F, T>(self: &'a Arc<Self>, wish: Wish<'a>, ask: F) -> Result<Lease, Error>
-    where
-        F: FnOnce(Arc<Attempt>, Wait) -> T,
-        T: Future<Output = Answer>,
-    {
-        self.acquire(wish, Wait::Until(Deadline::NEVER), ask).await?.ok_or_else(|| {
-            let what = "the backend ended a wait that has no deadline";
-            self.named(Error::new(ErrorKind::Protocol, Phase::Wait, what), wish.name)
-        })
-    }
-
-    fn attempt(&self, wish: &Wish<'_>) -> Result<Arc<Attempt>, Error> {
-        wish.name.check()?;
-        wish.lease.check()?;
-        if let Kind::Permits { permits, limit } = wish.kind
-            && (permits == 0 || limit == 0 || permits > limit)
-        {
-            let what =
-                format!("{permits} of {limit} permits: both must be at least 1, and no more than all can be asked for");
-            return Err(Error::invalid(Phase::Configure, what));
-        }
-        let mut attempt = Attempt::new(wish.name.clone(), wish.kind, wish.owner.clone(), wish.lease.ttl)?;
-        attempt.op_timeout = self.options.op_timeout;
-        attempt.patience = self.options.patience;
-        Ok(Arc::new(attempt))
-    }
-
-    /// Turns a grant into a lease, unless it came so late that nothing is left of it.
-    fn admit(
-        self: &Arc<Self>,
-        undo: Undo<'_>,
-        lease: &LeaseOptions,
-        grant: &Grant,
-        began: crate::clock::BootInstant,
-    ) -> Result<Lease, Error> {
-        let cell = Cell::new(undo.attempt.clone(), grant, *lease, self.granularity);
-        if !cell.is_held(&*self.keeper.clock) {
-            // Dropping `undo` gives the grant back.
-            let what = "the grant came so late that its lease was over; it is given back";
-            return Err(self.named(Error::unavailable(Phase::Acquire, what), &cell.attempt.name));
-        }
-        undo.disarm();
-        self.keeper.register(&cell);
-        let waited = self.keeper.clock.now().since(began);
-        self.keeper.meters.granted(waited);
-        tracing::debug!(name = %cell.attempt.name, kind = cell.attempt.kind.name(), grant = %cell.attempt.id, ?waited, "granted");
-        Ok(Lease::new(self.clone(), cell))
-    }
-
-    /// After a wait that ran out: confirms that nothing is left, or leaves that to the reaper.
-    async fn leave(&self, undo: Undo<'_>) {
-        let clock = &self.keeper.clock;
-        let grace = clock.sleep_until(clock.now().plus(CANCEL_GRACE));
-        tokio::select! {
-            biased;
-            answer = self.keeper.backend.cancel(&undo.attempt) => {
-                if let Ok(Cancelled::Settled) = answer {
-                    undo.disarm();
-                }
-            }
-            () = grace => {}
-        }
-    }
-
-    /// Completes an error with the names of lock and backend.
-    pub(crate) fn named(&self, error: Error, name: &LockName) -> Error {
-        error.with_name(name).with_backend(self.keeper.backend.name())
-    }
-
-    pub(crate) async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
-        name.check()?;
-        self.operator()?.inspect(name, kind).await.map_err(|error| self.named(error, name))
-    }
-
-    pub(crate) async fn force_release(
-        &self,
-        name: &LockName,
-        kind: Kind,
-        grant: GrantId,
-        why: &str,
-    ) -> Result<bool, Error> {
-        name.check()?;
-        let freed = self.operator()?.force_release(name, kind, grant, &self.owner, why).await;
-        freed.map_err(|error| self.named(error, name))
-    }
-
-    fn operator(&self) -> Result<&dyn Operator, Error> {
-        let backend = &self.keeper.backend;
-        backend.operator().ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, Phase::Inspect, "this backend shows nothing to operators")
-                .with_backend(backend.name())
-        })
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        self.keeper.close();
-    }
-}
-
-/// What a handle asks the core for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish<'a> {
-    pub(crate) name: &'a LockName,
-    pub(crate) kind: Kind,
-    pub(crate) owner: &'a Owner,
-    pub(crate) lease: &'a LeaseOptions,
-}
-
-/// Hands an attempt to the reaper, unless it is disarmed first.
-struct Undo<'a> {
-    core: &'a Core,
-    attempt: Arc<Attempt>,
-    armed: bool,
-}
-
-impl Undo<'_> {
-    fn disarm(mut self) {
-        self.armed = false;
-    }
-}
-
-impl Drop for Undo<'_> {
-    fn drop(&mut self) {
-        if self.armed {
-            self.core.keeper.reaper.cancel(self.attempt.clone());
-        }
     }
 }

@@ -16,7 +16,9 @@ pub enum ErrorKind {
     /// The request was sent and its answer never came: it may or may not have been carried out. The library goes on
     /// cleaning up in the background.
     Indeterminate,
-    /// A time limit that is not a wait for a lock ran out; nothing was taken.
+    /// The server granted the lock, but its answer came so late that the lease was over by then: nothing was taken, and
+    /// what the server may still have is given back. A wait that ran out is `Ok(None)`; a server that does not answer
+    /// is [`Unavailable`](ErrorKind::Unavailable) or [`Indeterminate`](ErrorKind::Indeterminate).
     TimedOut,
     /// The lock was lost while it was held.
     Lost,
@@ -32,6 +34,8 @@ pub enum ErrorKind {
     Unsupported,
     /// The server answered something that the protocol does not allow, or the key holds foreign data.
     Protocol,
+    /// The client was [closed](crate::Client::close): it takes no locks any more.
+    Closed,
 }
 
 impl fmt::Display for ErrorKind {
@@ -47,6 +51,7 @@ impl fmt::Display for ErrorKind {
             Self::LimitMismatch => "limit mismatch",
             Self::Unsupported => "unsupported",
             Self::Protocol => "protocol error",
+            Self::Closed => "closed",
         })
     }
 }
@@ -75,6 +80,8 @@ pub enum Phase {
     Inspect,
     /// Working while the lock is held.
     Hold,
+    /// Closing a client.
+    Close,
 }
 
 impl fmt::Display for Phase {
@@ -90,6 +97,7 @@ impl fmt::Display for Phase {
             Self::Downgrade => "downgrade",
             Self::Inspect => "inspect",
             Self::Hold => "hold",
+            Self::Close => "close",
         })
     }
 }
@@ -214,6 +222,12 @@ impl Error {
         self.0.backend
     }
 
+    /// The server that was asked, such as `"127.0.0.1:6379"`; without secrets.
+    #[must_use]
+    pub fn server(&self) -> Option<&str> {
+        self.0.server.as_deref()
+    }
+
     /// The name of the lock concerned.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
@@ -230,6 +244,11 @@ impl Error {
     #[must_use]
     pub fn is_definite(&self) -> bool {
         self.0.kind != ErrorKind::Indeterminate
+    }
+
+    /// Whether the server may have carried the request out: no answer came, or one that makes no sense.
+    pub(crate) fn is_without_answer(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Indeterminate | ErrorKind::Protocol)
     }
 
     /// Whether calling again can help.
@@ -298,6 +317,7 @@ mod tests {
             "unavailable: acquire \"orders/42\" on redis at 127.0.0.1:6379: the connection was refused"
         );
         assert_eq!(error.source().unwrap().to_string(), "ECONNREFUSED");
+        assert_eq!((error.backend(), error.server()), (Some("redis"), Some("127.0.0.1:6379")));
         assert!(error.is_definite());
         assert!(!Error::indeterminate(Phase::Release, "no answer").is_definite());
     }

@@ -35,8 +35,10 @@
 pub mod backend;
 mod client;
 pub mod clock;
+mod core;
 mod error;
 pub mod fence;
+mod fenced;
 mod guarantees;
 mod inspect;
 mod lease;
@@ -51,18 +53,24 @@ mod owner;
 mod reentrant;
 mod rwlock;
 mod semaphore;
+mod shutdown;
 mod sync;
 mod token;
+mod trace;
 pub mod wait;
 
 pub use client::Client;
 pub use error::{Error, ErrorKind, Phase, Retry};
+pub use fenced::{
+    Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex,
+    FencedRwLock, FencedWriteGuard,
+};
 pub use guarantees::{Guarantee, Guarantees, Support};
 pub use inspect::{Holder, Inspection, Waiter};
 pub use lease::{Lease, LossReason, Lost};
 pub use locks::Locks;
 pub use memory::MemoryLocks;
-pub use mutex::{FencedMutex, FencedMutexGuard, Mutex, MutexGuard};
+pub use mutex::{Mutex, MutexGuard};
 pub use name::LockName;
 pub use options::{ClientOptions, LeaseOptions};
 pub use owner::{GrantId, Owner};

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::{MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
-use crate::client::{Client, Core};
+use crate::client::Client;
+use crate::core::Core;
 use crate::error::Error;
 use crate::guarantees::{Guarantee, Guarantees};
 use crate::mutex::Mutex;
@@ -101,6 +102,17 @@ impl Locks {
     /// As [`Client::require`].
     pub fn require(&self, wanted: &[Guarantee]) -> Result<(), Error> {
         self.guarantees().require(wanted).map_err(|error| error.with_backend(self.backend_name()))
+    }
+
+    /// As [`Client::close`].
+    ///
+    /// # Errors
+    /// As [`Client::close`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::close`].
+    pub async fn close(&self) -> Result<(), Error> {
+        self.core.close().await
     }
 }
 

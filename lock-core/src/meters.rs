@@ -13,6 +13,7 @@ use crate::lease::LossReason;
 #[derive(Clone)]
 pub(crate) struct Meters {
     wait: Histogram,
+    wake_to_grant: Histogram,
     hold: Histogram,
     margin: Histogram,
     grants: Counter,
@@ -27,6 +28,7 @@ impl Meters {
             .map(|reason| counter!("lock_losses_total", "backend" => backend, "reason" => reason));
         Self {
             wait: histogram!("lock_wait_seconds", "backend" => backend),
+            wake_to_grant: histogram!("lock_wake_to_grant_seconds", "backend" => backend),
             hold: histogram!("lock_hold_seconds", "backend" => backend),
             margin: histogram!("lock_renewal_margin_seconds", "backend" => backend),
             grants: counter!("lock_grants_total", "backend" => backend),
@@ -39,6 +41,11 @@ impl Meters {
     pub(crate) fn granted(&self, wait: Duration) {
         self.grants.increment(1);
         self.wait.record(wait.as_secs_f64());
+    }
+
+    /// Time from the push that woke a waiter until its guard.
+    pub(crate) fn woken(&self, latency: Duration) {
+        self.wake_to_grant.record(latency.as_secs_f64());
     }
 
     pub(crate) fn refused(&self) {

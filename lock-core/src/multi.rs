@@ -1,11 +1,19 @@
 //! Several mutexes at once: all or nothing, in one order everywhere, so that two callers never wait for each other.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use futures_util::future::join_all;
 
 use crate::clock::Deadline;
 use crate::error::{Error, Phase};
+use crate::lease::{LossReason, Lost, drop_when};
 use crate::mutex::{Mutex, MutexGuard};
+use crate::name::LockName;
+use crate::token::FencingToken;
 
 /// Locks all of these, waiting as long as it takes.
 ///
@@ -34,6 +42,17 @@ pub async fn lock_all(mutexes: impl IntoIterator<Item = Mutex>) -> Result<MultiG
         guards.push(mutex.lock().await?);
     }
     MultiGuard::of(guards)
+}
+
+/// As [`lock_all`], without waiting; `Ok(None)` if one of them is held.
+///
+/// # Errors
+/// As [`lock_all`].
+///
+/// # Cancel safety
+/// As [`lock_all`].
+pub async fn try_lock_all(mutexes: impl IntoIterator<Item = Mutex>) -> Result<Option<MultiGuard>, Error> {
+    try_lock_all_for(mutexes, Duration::ZERO).await
 }
 
 /// As [`lock_all`], for at most this long in all; `Ok(None)` if one of them is still held then.
@@ -82,21 +101,37 @@ fn sorted(mutexes: impl IntoIterator<Item = Mutex>) -> Result<Vec<Mutex>, Error>
 }
 
 /// Holds several mutexes.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let Some(both) = lock_core::multi::try_lock_all([locks.mutex("from"), locks.mutex("to")]).await? else {
+///     return Ok(()); // somebody holds one of them
+/// };
+/// let moved = both.while_held(async { 42 }).await?; // dropped when one of them is lost
+/// assert_eq!(moved, 42);
+/// both.release().await
+/// # }
+/// ```
 #[must_use = "the locks are released as soon as the guard is dropped"]
 pub struct MultiGuard(Vec<MutexGuard>);
 
 impl MultiGuard {
     /// All of them, unless one was lost while the others were waited for.
     fn of(guards: Vec<MutexGuard>) -> Result<Self, Error> {
-        for guard in &guards {
-            guard.check(Phase::Acquire)?;
-        }
-        Ok(Self(guards))
+        let all = Self(guards);
+        all.check(Phase::Acquire)?;
+        Ok(all)
     }
 
     /// The guards, in the order of the names.
     pub fn guards(&self) -> &[MutexGuard] {
         &self.0
+    }
+
+    /// The tokens to present to the resources, in the order of the names, where the configuration has them.
+    pub fn fencing_tokens(&self) -> impl Iterator<Item = (&LockName, Option<FencingToken>)> {
+        self.0.iter().map(|guard| (guard.name(), guard.fencing_token()))
     }
 
     /// Whether every one of them is held at this instant.
@@ -105,19 +140,73 @@ impl MultiGuard {
         self.0.iter().all(|guard| guard.is_held())
     }
 
-    /// Gives all of them back, the last one first, whatever the outcome of each.
+    /// How long all of them are held at least: what remains of the lease that ends first.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.0.iter().map(|guard| guard.remaining()).min().unwrap_or_default()
+    }
+
+    /// Resolves when the first of them is lost, with its name and the reason; never after a normal release. Otherwise as
+    /// [`Lease::lost`].
+    ///
+    /// # Cancel safety
+    /// Dropping it has no effect.
+    pub fn lost(&self) -> LostOne {
+        LostOne(self.0.iter().map(|guard| (guard.name().clone(), guard.lost())).collect())
+    }
+
+    /// Runs `work`, and drops it at its next await point when one of them is lost. Otherwise as [`Lease::while_held`].
     ///
     /// # Errors
-    /// The first one that occurred; see [`MutexGuard::release`].
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), with the name of the lock and the reason.
+    ///
+    /// # Cancel safety
+    /// As `work`; the guard is not touched.
+    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        let lost = async {
+            let (name, reason) = self.lost().await;
+            let error = Error::lost(Phase::Hold, reason).with_name(&name);
+            match self.0.first() {
+                Some(guard) => guard.named(error),
+                None => error,
+            }
+        };
+        drop_when(lost, || self.check(Phase::Hold), work).await
+    }
+
+    /// Gives all of them back, within one operation timeout, whatever the outcome of each.
+    ///
+    /// # Errors
+    /// The first one by name; see [`MutexGuard::release`].
     ///
     /// # Cancel safety
     /// As [`MutexGuard::release`].
     pub async fn release(self) -> Result<(), Error> {
-        let mut outcome = Ok(());
-        for guard in self.0.into_iter().rev() {
-            outcome = outcome.and(guard.release().await);
-        }
-        outcome
+        join_all(self.0.into_iter().map(MutexGuard::release)).await.into_iter().collect()
+    }
+
+    fn check(&self, phase: Phase) -> Result<(), Error> {
+        self.0.iter().try_for_each(|guard| guard.check(phase))
+    }
+}
+
+/// Resolves once, with name and reason, when the first of several locks is lost. From [`MultiGuard::lost`].
+#[must_use = "futures do nothing unless polled"]
+#[derive(Debug)]
+pub struct LostOne(Vec<(LockName, Lost)>);
+
+impl Future for LostOne {
+    type Output = (LockName, LossReason);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let lost = self.0.iter_mut().find_map(|(name, lost)| match Pin::new(lost).poll(cx) {
+            Poll::Ready(reason) => Some((name.clone(), reason)),
+            Poll::Pending => None,
+        });
+        let Some(lost) = lost else { return Poll::Pending };
+        // Told once: from now on it is pending for ever.
+        self.0.clear();
+        Poll::Ready(lost)
     }
 }
 

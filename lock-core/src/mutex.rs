@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Attempt, Grant, Kind, MutexBackend};
-use crate::client::{Core, Wait, Wish};
-use crate::error::{Error, ErrorKind, Phase};
-use crate::guarantees::{Guarantee, Support};
+use crate::core::{Core, Wait, Wish};
+use crate::error::Error;
+use crate::fenced::Fenced;
 use crate::inspect::Inspection;
 use crate::lease::Lease;
 use crate::name::LockName;
@@ -21,7 +21,7 @@ use crate::token::FencingToken;
 /// Not reentrant: a second `lock` by the same task waits like anybody's, and `try_lock` says `None`.
 ///
 /// # Fairness
-/// First come, first served, where the backend has a queue ([`Guarantee::Fifo`]).
+/// First come, first served, where the backend has a queue ([`Guarantee::Fifo`](crate::Guarantee::Fifo)).
 ///
 /// # When the lock is lost
 /// See [`Lease`]. The same handle can lock again; the new grant has a new id and a new token.
@@ -63,15 +63,9 @@ impl Mutex {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the configuration has no sound tokens.
-    pub fn fenced(self) -> Result<FencedMutex, Error> {
-        let backend = &self.core.keeper.backend;
-        match backend.guarantees().of(Guarantee::Fencing) {
-            Support::Yes | Support::Unless(_) => Ok(FencedMutex(self)),
-            Support::No => {
-                let what = "this configuration cannot give fencing tokens";
-                Err(self.core.named(Error::new(ErrorKind::Unsupported, Phase::Configure, what), &self.name))
-            }
-        }
+    pub fn fenced(self) -> Result<Fenced<Self>, Error> {
+        self.core.require_fencing(&self.name)?;
+        Ok(Fenced::over(self))
     }
 
     /// Waits for the lock.
@@ -155,7 +149,13 @@ impl Mutex {
     }
 
     fn wish(&self) -> Wish<'_> {
-        Wish { name: &self.name, kind: Kind::Mutex, owner: &self.core.owner, lease: &self.lease }
+        Wish {
+            name: &self.name,
+            kind: Kind::Mutex,
+            owner: &self.core.owner,
+            lease: &self.lease,
+            patience: self.core.options.patience,
+        }
     }
 
     async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {
@@ -203,93 +203,5 @@ impl Deref for MutexGuard {
 
     fn deref(&self) -> &Lease {
         &self.0
-    }
-}
-
-/// A [`Mutex`] on a configuration whose grants all carry a fencing token. From [`Mutex::fenced`].
-#[derive(Debug, Clone)]
-pub struct FencedMutex(Mutex);
-
-impl FencedMutex {
-    /// As [`Mutex::lock`].
-    ///
-    /// # Errors
-    /// As [`Mutex::lock`].
-    ///
-    /// # Cancel safety
-    /// As [`Mutex::lock`].
-    pub async fn lock(&self) -> Result<FencedMutexGuard, Error> {
-        self.0.lock().await.and_then(|guard| self.fence(guard))
-    }
-
-    /// As [`Mutex::try_lock`].
-    ///
-    /// # Errors
-    /// As [`Mutex::lock`].
-    ///
-    /// # Cancel safety
-    /// As [`Mutex::lock`].
-    pub async fn try_lock(&self) -> Result<Option<FencedMutexGuard>, Error> {
-        self.0.try_lock().await?.map(|guard| self.fence(guard)).transpose()
-    }
-
-    /// As [`Mutex::try_lock_for`].
-    ///
-    /// # Errors
-    /// As [`Mutex::lock`].
-    ///
-    /// # Cancel safety
-    /// As [`Mutex::lock`].
-    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<FencedMutexGuard>, Error> {
-        self.0.try_lock_for(wait).await?.map(|guard| self.fence(guard)).transpose()
-    }
-
-    /// The lock without the promise of a token.
-    #[must_use]
-    pub fn as_mutex(&self) -> &Mutex {
-        &self.0
-    }
-
-    fn fence(&self, guard: MutexGuard) -> Result<FencedMutexGuard, Error> {
-        let token = guard.fencing_token().ok_or_else(|| {
-            let what = "a grant came without the token that the backend promises; it is given back";
-            guard.named(Error::new(ErrorKind::Protocol, Phase::Acquire, what))
-        })?;
-        Ok(FencedMutexGuard { guard, token })
-    }
-}
-
-/// Holds a [`FencedMutex`].
-#[must_use = "the lock is released as soon as the guard is dropped"]
-#[derive(Debug)]
-pub struct FencedMutexGuard {
-    guard: MutexGuard,
-    token: FencingToken,
-}
-
-impl FencedMutexGuard {
-    /// The token to present to the resource with every access, reads included.
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.token
-    }
-
-    /// As [`MutexGuard::release`].
-    ///
-    /// # Errors
-    /// As [`MutexGuard::release`].
-    ///
-    /// # Cancel safety
-    /// As [`MutexGuard::release`].
-    pub async fn release(self) -> Result<(), Error> {
-        self.guard.release().await
-    }
-}
-
-impl Deref for FencedMutexGuard {
-    type Target = Lease;
-
-    fn deref(&self) -> &Lease {
-        &self.guard
     }
 }

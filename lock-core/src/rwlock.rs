@@ -7,8 +7,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::backend::{Attempt, Grant, Kind, RwLockBackend};
-use crate::client::{Core, Wait, Wish};
+use crate::core::{Core, Wait, Wish};
 use crate::error::{Error, ErrorKind, Phase};
+use crate::fenced::Fenced;
 use crate::inspect::Inspection;
 use crate::lease::{Cell, Lease};
 use crate::name::LockName;
@@ -75,6 +76,15 @@ impl RwLock {
     #[must_use]
     pub fn name(&self) -> &LockName {
         &self.name
+    }
+
+    /// The same lock, every grant of which carries a fencing token by its type.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the configuration has no sound tokens.
+    pub fn fenced(self) -> Result<Fenced<Self>, Error> {
+        self.core.require_fencing(&self.name)?;
+        Ok(Fenced::over(self))
     }
 
     /// Waits for a shared grant.
@@ -180,7 +190,7 @@ impl RwLock {
 
     fn wish(&self, kind: Kind) -> Wish<'_> {
         let owner = self.owner.as_ref().unwrap_or(&self.core.owner);
-        Wish { name: &self.name, kind, owner, lease: &self.lease }
+        Wish { name: &self.name, kind, owner, lease: &self.lease, patience: self.core.options.patience }
     }
 
     async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {
@@ -352,21 +362,28 @@ impl fmt::Debug for WriteGuard {
 
 /// A downgrade that failed, with the guard it was asked of.
 #[derive(Debug)]
-pub struct DowngradeError {
+pub struct DowngradeError<G = WriteGuard> {
     /// The write guard, as it was.
-    pub guard: WriteGuard,
+    pub guard: G,
     /// What went wrong.
     pub error: Error,
 }
 
-impl fmt::Display for DowngradeError {
+impl<G> fmt::Display for DowngradeError<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl std::error::Error for DowngradeError {
+impl<G: fmt::Debug> std::error::Error for DowngradeError<G> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.error.source()
+    }
+}
+
+/// For callers that have no use for the guard: it is dropped, and the lock released in the background.
+impl<G> From<DowngradeError<G>> for Error {
+    fn from(failed: DowngradeError<G>) -> Self {
+        failed.error
     }
 }

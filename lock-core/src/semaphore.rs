@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Attempt, Grant, Kind, SemaphoreBackend};
-use crate::client::{Core, Wait, Wish};
+use crate::core::{Core, Wait, Wish};
 use crate::error::{Error, Phase};
 use crate::inspect::Inspection;
 use crate::lease::Lease;
@@ -182,7 +182,13 @@ impl Semaphore {
     }
 
     fn wish(&self, permits: u32) -> Wish<'_> {
-        Wish { name: &self.name, kind: self.kind(permits), owner: &self.core.owner, lease: &self.lease }
+        Wish {
+            name: &self.name,
+            kind: self.kind(permits),
+            owner: &self.core.owner,
+            lease: &self.lease,
+            patience: self.core.options.patience,
+        }
     }
 
     async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {
@@ -212,7 +218,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// How many permits this holds.
+    /// How many permits this holds: what was granted, less what was [given back](Permit::split).
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.permits
@@ -226,25 +232,39 @@ impl Permit {
 
     /// Gives `permits` of these permits back and keeps the rest, which is at least one.
     ///
+    /// What was asked to be given back is not to be used any more, whatever the answer: [`permits`](Permit::permits)
+    /// counts only what certainly remains.
+    ///
     /// # Errors
     /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for none, or if nothing would be left;
     /// - [`ErrorKind::Lost`](crate::ErrorKind::Lost), [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if the grant is
     ///   gone;
-    /// - [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no answer came: this guard then still counts
-    ///   the old number, and calling again is safe.
+    /// - [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no answer came: this guard counts the smaller
+    ///   number, and the client goes on in the background until the server has confirmed it or the grant has ended. Do
+    ///   not call again for the same permits: that gives more of them back;
+    /// - after any other error nothing was given back, and the guard counts what it did.
     ///
     /// # Cancel safety
-    /// The permits may be given back although the future was dropped; this guard then still counts the old number.
+    /// A dropped call is finished in the background; this guard counts the smaller number.
     pub async fn split(&mut self, permits: u32) -> Result<(), Error> {
-        let keep = self.permits.saturating_sub(permits);
+        let had = self.permits;
+        let keep = had.saturating_sub(permits);
         if permits == 0 || keep == 0 {
-            let what = format!("{permits} of {} permits: at least one must be given back, and one kept", self.permits);
+            let what = format!("{permits} of {had} permits: at least one must be given back, and one kept");
             return Err(self.named(Error::invalid(Phase::Release, what)));
         }
         self.check(Phase::Release)?;
-        self.backend.shrink(&self.cell.attempt, keep).await.map_err(|error| self.named(error))?;
         self.permits = keep;
-        Ok(())
+        let mut unconfirmed = Unconfirmed { permit: self, keep, armed: true };
+        let outcome = self.backend.shrink(&self.cell.attempt, keep).await;
+        unconfirmed.armed = outcome.as_ref().is_err_and(Error::is_without_answer);
+        drop(unconfirmed);
+        outcome.map_err(|error| {
+            if !error.is_without_answer() {
+                self.permits = had;
+            }
+            self.named(error)
+        })
     }
 
     /// As [`MutexGuard::release`](crate::MutexGuard::release), of all permits.
@@ -256,6 +276,23 @@ impl Permit {
     /// As [`MutexGuard::release`](crate::MutexGuard::release).
     pub async fn release(self) -> Result<(), Error> {
         self.lease.release().await
+    }
+}
+
+/// Hands to the reaper what a [`Permit::split`] has not been told of, by an answer that never came or because its future
+/// was dropped.
+struct Unconfirmed<'a> {
+    permit: &'a Permit,
+    keep: u32,
+    armed: bool,
+}
+
+impl Drop for Unconfirmed<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            let Lease { core, cell, .. } = &self.permit.lease;
+            core.keeper.reaper.shrink(self.permit.backend.clone(), cell.clone(), self.keep);
+        }
     }
 }
 

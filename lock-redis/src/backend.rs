@@ -7,15 +7,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lock_core::backend::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
+use lock_core::backend::{Attempt, Backend, Cancelled, Doubts, Kind, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, ErrorKind, FencingToken, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
+use lock_core::{Error, ErrorKind, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
 use redis::Value;
 use tokio::sync::mpsc;
 
 use crate::config::RedisConfig;
-use crate::connection::dial::Dial;
-use crate::connection::link::{Call, Failed, Link, Reply};
+use crate::connection::link::{Call, Failed, Raw, Reply};
+use crate::connection::links::Links;
 use crate::connection::push::{self, Message, Push};
 use crate::error::{self, Fate};
 use crate::keys::{self, Keys};
@@ -31,7 +31,7 @@ pub struct RedisBackend {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Arc<Links>,
     pub(crate) waiters: Arc<Waiters>,
     push: Arc<Push>,
     notices: Notify,
@@ -47,17 +47,18 @@ type Notify = Arc<Mutex<Option<mpsc::UnboundedSender<(GrantId, LossReason)>>>>;
 
 impl RedisBackend {
     pub(crate) async fn connect(config: &RedisConfig) -> Result<Self, Error> {
-        config.check()?;
+        let target = config.check()?;
         let op_timeout = config.client.op_timeout;
-        let dial = Arc::new(Dial::new(&config.url, op_timeout)?);
         let client = GrantId::random()?.to_string()[..16].to_owned();
         let channels = keys::channels(&config.prefix);
         let waiters = Arc::<Waiters>::default();
         let notices = Notify::default();
-        let link = Unfinished { link: Link::connect(dial.clone()).await?, armed: true };
+        let link = Unfinished { link: Arc::new(Links::connect(config, target).await?), armed: true };
         let told = inbox(waiters.clone(), notices.clone());
-        let push = Push::connect(dial, format!("{channels}{client}"), told).await?;
+        link.link.warm_up().await;
+        let push = Push::connect(link.link.to_listen(), format!("{channels}{client}"), told).await?;
         let link = link.finish();
+        link.follow(&push);
         let prefix = config.prefix.clone();
         let shared = Arc::new(Shared {
             link,
@@ -75,14 +76,14 @@ impl RedisBackend {
     }
 }
 
-/// Closes the command connection of a client that does not come to be, by an error or because nobody waits for it.
+/// Closes the command connections of a client that does not come to be, by an error or because nobody waits for it.
 struct Unfinished {
-    link: Arc<Link>,
+    link: Arc<Links>,
     armed: bool,
 }
 
 impl Unfinished {
-    fn finish(mut self) -> Arc<Link> {
+    fn finish(mut self) -> Arc<Links> {
         self.armed = false;
         self.link.clone()
     }
@@ -105,8 +106,8 @@ impl Drop for RedisBackend {
 }
 
 impl Shared {
-    pub(crate) fn keys(&self, name: &LockName) -> Keys {
-        Keys::of(&self.prefix, name)
+    pub(crate) fn keys(&self, name: &LockName, kind: Kind) -> Keys {
+        Keys::of(&self.prefix, name, kind)
     }
 
     /// Who holds a lock, as it is written beside the nonce. The last one is remembered: most often it is the client's own.
@@ -154,13 +155,18 @@ impl Shared {
                 return Err(unknown.unwrap_or(error));
             }
             let again = SystemClock.now() < until
-                && self.link.ready(until).await.is_ok()
-                && self.link.is_settled(attempt.note());
+                && self.link.ready(&keys[0], until).await.is_ok()
+                && self.link.is_settled(attempt.note(), || keys[0].to_string());
             if !again {
                 return Err(unknown.unwrap_or(error));
             }
             unknown.get_or_insert(error);
         }
+    }
+
+    /// How a renewal script is called for this lease.
+    pub(crate) fn renewal(&self, renewal: &Renewal<'_>) -> Call {
+        renewal_of(self.keys(&renewal.attempt.name, renewal.attempt.kind), renewal)
     }
 
     /// Runs a script that belongs to no attempt.
@@ -176,43 +182,42 @@ impl Shared {
     }
 
     /// Reads `{nonce, 1 or 0, ...}`; a reply to somebody else's request costs the connection.
-    pub(crate) fn fields(&self, value: Value, nonce: &str, phase: Phase) -> Result<Fields, Error> {
-        let mut fields = Fields::of(value, phase, self.link.server())?;
+    pub(crate) fn fields(&self, raw: Raw, nonce: &str, phase: Phase) -> Result<Fields, Error> {
+        let mut fields = Fields::of(raw.value, phase, self.link.server())?;
         if fields.text()? != nonce {
-            return Err(self.not_mine(phase));
+            return Err(self.not_mine(raw.generation, phase));
         }
         Ok(fields)
     }
 
     /// Reads `<nonce><sign><rest>`, the reply of the short ways.
-    pub(crate) fn short(&self, value: Value, nonce: &str, phase: Phase) -> Result<(u8, String), Error> {
-        if let Value::BulkString(bytes) = value
+    pub(crate) fn short(&self, raw: Raw, nonce: &str, phase: Phase) -> Result<(u8, String), Error> {
+        if let Value::BulkString(bytes) = raw.value
             && let Some((sign, rest)) = bytes.strip_prefix(nonce.as_bytes()).and_then(<[u8]>::split_first)
         {
             return Ok((*sign, String::from_utf8_lossy(rest).into_owned()));
         }
-        Err(self.not_mine(phase))
+        Err(self.not_mine(raw.generation, phase))
     }
 
     /// A reply to somebody else's request: the connection cannot be trusted any more.
-    fn not_mine(&self, phase: Phase) -> Error {
-        self.link.distrust();
+    fn not_mine(&self, generation: u64, phase: Phase) -> Error {
+        self.link.distrust(generation);
         let what = "the reply belongs to another request; the connection was given up";
         Error::indeterminate(phase, what).with_backend(crate::NAME).with_server(self.link.server())
     }
 
     /// Gives a lock back for which nobody waits, or says that it has to be done the long way.
-    async fn drop_lock(&self, attempt: &Attempt, until: BootInstant) -> Result<Dropped, Error> {
-        let keys = self.keys(&attempt.name);
-        if self.waiters.is_busy(&keys.lock) {
-            return Ok(Dropped::NotYet(SentBefore(false)));
+    async fn drop_lock(&self, keys: &Keys, attempt: &Attempt, until: BootInstant) -> Result<Dropped, Error> {
+        if !keys.mutex || self.waiters.is_busy(&keys.lock) {
+            return Ok(Dropped::NotYet(SentBefore::NEVER));
         }
         let nonce = attempt.id.to_string();
         let args = [nonce.as_bytes()];
         let reply = self.run(&script::DROP, &keys.to_drop(), &args, attempt, Phase::Release, until).await;
         let (reply, before) = match reply {
             Ok(reply) => reply,
-            Err(error) if is_foreign(&error) => return Ok(Dropped::NotYet(SentBefore(false))),
+            Err(error) if is_foreign(&error) => return Ok(Dropped::NotYet(SentBefore::NEVER)),
             Err(error) => return Err(error),
         };
         if self.short(reply.value, &nonce, Phase::Release)?.0 == b'+' {
@@ -222,19 +227,12 @@ impl Shared {
         Ok(Dropped::NotYet(before))
     }
 
-    /// `{nonce, 1}`, perhaps with the next holder of this client; or `{nonce, 0, why}`.
-    async fn give_back(
-        &self,
-        script: &Script,
-        attempt: &Attempt,
-        phase: Phase,
-        until: BootInstant,
-        before: SentBefore,
-    ) -> Result<Released, Error> {
-        let keys = self.keys(&attempt.name);
+    /// Runs a script that makes room for others.
+    pub(crate) async fn give_back(&self, giving: Giving<'_>, before: SentBefore) -> Result<Released, Error> {
+        let Giving { script, keys, attempt, mode, phase, until } = giving;
         let nonce = attempt.id.to_string();
-        let shared: &[u8] = if keys.shared { b"1" } else { b"" };
-        let args = [nonce.as_bytes(), self.client.as_bytes(), self.channels.as_bytes(), shared];
+        let args =
+            [nonce.as_bytes(), self.client.as_bytes(), self.channels.as_bytes(), keys.shared_arg(), mode.as_bytes()];
         // If this future is dropped, the reply is too, and with it the news of a next holder in this process.
         let lost_news = AskOnDrop { waiters: &self.waiters, lock: &keys.lock, armed: true };
         let reply = self.run(script, &keys.all(), &args, attempt, phase, until).await;
@@ -256,12 +254,12 @@ impl Shared {
             }
             return Ok(Released::NotHeld((!why.is_empty()).then(|| push::forced(&why))));
         }
-        if !fields.is_empty() {
-            let next = fields.grant_id()?;
-            let token = fields.token()?;
-            let claim = fields.milliseconds()?;
-            self.waiters.granted(next, token, claim, Some(reply.sent_at));
-            // The new holder is a task of this process: it goes first.
+        let next = fields.grants()?;
+        for granted in &next {
+            self.waiters.granted(*granted, Some(reply.sent_at));
+        }
+        if !next.is_empty() {
+            // The new holders are tasks of this process: they go first.
             tokio::task::yield_now().await;
         }
         Ok(Released::Done)
@@ -270,37 +268,48 @@ impl Shared {
     /// Gives back what a waiter that gave up was granted all the same. Best effort: the claim time ends it otherwise.
     async fn give_up(&self, nonce: GrantId, keys: &Keys) {
         let nonce = nonce.to_string();
-        let shared: &[u8] = if keys.shared { b"1" } else { b"" };
         // Asked for in nobody's name, so that a next holder of this client is told by push too.
-        let args = [nonce.as_bytes(), b"", self.channels.as_bytes(), shared];
-        if let Err(error) = self.run_once(&script::CANCEL, keys, &args, Phase::Cancel).await {
+        let args = [nonce.as_bytes(), b"", self.channels.as_bytes(), keys.shared_arg()];
+        if let Err(error) = self.run_once(&keys.scripts().cancel, keys, &args, Phase::Cancel).await {
             tracing::debug!(%error, "an unwanted grant could not be given back");
         }
     }
 
     async fn poke(&self, due: &Due) -> Result<Answer, Error> {
         let nonces: Vec<_> = due.nonces.iter().map(GrantId::to_string).collect();
-        let shared: &[u8] = if due.keys.shared { b"1" } else { b"" };
-        let mut args = vec![self.client.as_bytes(), self.channels.as_bytes(), shared];
+        let mut args = vec![self.client.as_bytes(), self.channels.as_bytes(), due.keys.shared_arg()];
         args.extend(nonces.iter().map(String::as_bytes));
-        let Reply { sent_at, value } = self.run_once(&script::POKE, &due.keys, &args, Phase::Wait).await?;
+        let poke = &due.keys.scripts().poke;
+        let Reply { sent_at, value } = self.run_once(poke, &due.keys, &args, Phase::Wait).await?;
         let mut fields = self.fields(value, &self.client, Phase::Wait)?;
         let known = fields.number()? == 1;
         let ends_in = u64::try_from(fields.number()?).ok().map(Duration::from_millis);
-        let holder = fields.text()?;
-        let token = fields.text()?;
-        let holder = match (holder.parse(), token.parse().ok().and_then(FencingToken::new)) {
-            (Ok(holder), Some(token)) => Some((holder, token)),
-            _ => None,
-        };
         let queued = fields.text()?.bytes().map(|digit| digit == b'1').collect();
-        Ok(Answer { sent_at, known, ends_in, holder, queued })
+        Ok(Answer { sent_at, known, ends_in, queued, grants: fields.grants()? })
     }
+}
+
+/// A request that makes room for others: a release, a cancellation, a change of what is held.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Giving<'a> {
+    /// Replies `{nonce, 1, grants…}`, where the grants are those of this client's waiters that found room, or
+    /// `{nonce, 0, why}`.
+    pub(crate) script: &'static Script,
+    pub(crate) keys: &'a Keys,
+    pub(crate) attempt: &'a Attempt,
+    /// What the grant is to become, for a change.
+    pub(crate) mode: &'a str,
+    pub(crate) phase: Phase,
+    pub(crate) until: BootInstant,
 }
 
 /// Whether the request that was answered had been sent once before, without an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SentBefore(bool);
+
+impl SentBefore {
+    pub(crate) const NEVER: Self = Self(false);
+}
 
 /// What the short way back has done.
 enum Dropped {
@@ -337,7 +346,7 @@ fn is_foreign(error: &Error) -> bool {
 /// What is done with a push.
 fn inbox(waiters: Arc<Waiters>, notices: Notify) -> push::Inbox {
     Box::new(move |message| match message {
-        Message::Granted { nonce, token, claim } => waiters.granted(nonce, token, claim, None),
+        Message::Granted(granted) => waiters.granted(granted, None),
         Message::AskAfter { lock, pause } => waiters.ask_after(&lock, pause),
         Message::Reconnected => waiters.ask_all(),
         Message::Forced { nonce, reason } => {
@@ -353,7 +362,7 @@ fn inbox(waiters: Arc<Waiters>, notices: Notify) -> push::Inbox {
 async fn poke_for_ever(shared: Arc<Shared>) {
     let mut pokes = FuturesUnordered::new();
     let mut returns = FuturesUnordered::new();
-    let mut generations = shared.link.generations();
+    let mut changes = shared.link.changes();
     let mut echo_due: Option<BootInstant> = None;
     while !shared.link.is_closed() {
         let (due, next) = shared.waiters.due();
@@ -382,7 +391,7 @@ async fn poke_for_ever(shared: Arc<Shared>) {
                 shared.waiters.answered(&due, answer.as_ref().ok());
             }
             Some(()) = returns.next() => {}
-            Ok(()) = generations.changed() => shared.waiters.ask_all(),
+            Ok(()) = changes.changed() => shared.waiters.ask_all(),
             () = shared.waiters.wake.notified() => {}
             () = SystemClock.sleep_until(next) => {}
         }
@@ -396,7 +405,7 @@ impl Backend for RedisBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        crate::guarantees()
+        self.shared.link.topology().guarantees()
     }
 
     fn notices(&self) -> Option<Notices> {
@@ -405,26 +414,33 @@ impl Backend for RedisBackend {
         Some(receiver)
     }
 
+    fn doubts(&self) -> Option<Doubts> {
+        Some(self.shared.link.changes())
+    }
+
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        let shared = &self.shared;
-        let call = |Renewal { attempt, ttl, .. }: &Renewal<'_>| Call {
-            keys: shared.keys(&attempt.name).to_renew().map(Cow::into_owned),
-            args: [attempt.id.to_string(), milliseconds(*ttl)],
-        };
-        let calls: Vec<_> = batch.iter().map(call).collect();
         // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
-        let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(shared.op_timeout);
-        let until = SystemClock.now().plus(shared.op_timeout.min(shortest / 3));
-        let answers = shared.link.run_each(&script::RENEW, &calls, Phase::Renew, until).await;
-        batch.iter().zip(answers).map(|(renewal, answer)| self.renewed(renewal, answer)).collect()
+        let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(self.shared.op_timeout);
+        let until = SystemClock.now().plus(self.shared.op_timeout.min(shortest / 3));
+        let is_mutex = |renewal: &Renewal<'_>| renewal.attempt.kind == Kind::Mutex;
+        let (mutexes, others): (Vec<_>, Vec<_>) = batch.iter().partition(|renewal| is_mutex(renewal));
+        let (mutexes, others) = tokio::join!(
+            self.renew_each(&script::MUTEX.renew, &mutexes, until),
+            self.renew_each(&script::HOLDERS.renew, &others, until),
+        );
+        let (mut mutexes, mut others) = (mutexes.into_iter(), others.into_iter());
+        // Each part has one answer for each of its renewals.
+        batch.iter().filter_map(|renewal| if is_mutex(renewal) { mutexes.next() } else { others.next() }).collect()
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        let until = self.shared.until();
-        match self.shared.drop_lock(attempt, until).await? {
+        let (shared, until) = (&self.shared, self.shared.until());
+        let keys = &shared.keys(&attempt.name, attempt.kind);
+        match shared.drop_lock(keys, attempt, until).await? {
             Dropped::Done => Ok(Released::Done),
             Dropped::NotYet(before) => {
-                self.shared.give_back(&script::RELEASE, attempt, Phase::Release, until, before).await
+                let script = &keys.scripts().release;
+                shared.give_back(Giving { script, keys, attempt, mode: "", phase: Phase::Release, until }, before).await
             }
         }
     }
@@ -434,9 +450,17 @@ impl Backend for RedisBackend {
             // Nothing was ever sent.
             return Ok(Cancelled::Settled);
         }
-        let (until, before) = (self.shared.until(), SentBefore(false));
-        self.shared.give_back(&script::CANCEL, attempt, Phase::Cancel, until, before).await?;
-        Ok(if self.shared.link.is_settled(attempt.note()) { Cancelled::Settled } else { Cancelled::AskAgain })
+        let (shared, until) = (&self.shared, self.shared.until());
+        let keys = &shared.keys(&attempt.name, attempt.kind);
+        let script = &keys.scripts().cancel;
+        let giving = Giving { script, keys, attempt, mode: "", phase: Phase::Cancel, until };
+        shared.give_back(giving, SentBefore::NEVER).await?;
+        Ok(if self.is_settled(attempt) { Cancelled::Settled } else { Cancelled::AskAgain })
+    }
+
+    fn is_settled(&self, attempt: &Attempt) -> bool {
+        let first = attempt.note();
+        first == 0 || self.shared.link.is_settled(first, || self.shared.keys(&attempt.name, attempt.kind).lock)
     }
 
     fn operator(&self) -> Option<&dyn Operator> {
@@ -445,7 +469,16 @@ impl Backend for RedisBackend {
 }
 
 impl RedisBackend {
-    fn renewed(&self, renewal: &Renewal<'_>, answer: Result<Value, Failed>) -> Renewed {
+    async fn renew_each(&self, script: &'static Script, batch: &[&Renewal<'_>], until: BootInstant) -> Vec<Renewed> {
+        if batch.is_empty() {
+            return Vec::new();
+        }
+        let calls: Vec<_> = batch.iter().map(|renewal| self.shared.renewal(renewal)).collect();
+        let answers = self.shared.link.run_each(script, &calls, Phase::Renew, until).await;
+        batch.iter().zip(answers).map(|(renewal, answer)| self.renewed(renewal, answer)).collect()
+    }
+
+    pub(crate) fn renewed(&self, renewal: &Renewal<'_>, answer: Result<Raw, Failed>) -> Renewed {
         let value = match answer {
             Ok(value) => value,
             Err(Failed { wrong_type: true, .. }) => return Renewed::Lost(LossReason::Taken),
@@ -461,6 +494,12 @@ impl RedisBackend {
         };
         read().unwrap_or_else(Renewed::Unknown)
     }
+}
+
+/// How a renewal script is called for the lease of this lock.
+pub(crate) fn renewal_of(keys: Keys, Renewal { attempt, ttl, .. }: &Renewal<'_>) -> Call {
+    let args = [attempt.id.to_string(), milliseconds(*ttl), keys.forced().into_owned()];
+    Call { key: keys.lock, args }
 }
 
 /// Whole milliseconds, as Redis wants them. What is rounded off a TTL is less than the granularity that every lease has

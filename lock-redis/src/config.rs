@@ -1,6 +1,11 @@
 //! How to connect, and what all locks of a client have in common.
 
+use std::time::Duration;
+
 use lock_core::{ClientOptions, Error, Phase};
+
+use crate::tls::Tls;
+use crate::url::{Login, Servers, Target};
 
 /// Configuration of a [`RedisLocks`](crate::RedisLocks) client.
 ///
@@ -9,24 +14,101 @@ use lock_core::{ClientOptions, Error, Phase};
 ///
 /// let config = RedisConfig::new("redis://worker:secret@127.0.0.1:6379/2").with_prefix("billing");
 /// assert!(!format!("{config:?}").contains("secret"));
+///
+/// let watched = RedisConfig::sentinel(["10.0.0.1:26379", "10.0.0.2:26379"], "mymaster")
+///     .with_credentials("worker", "secret")
+///     .with_sentinel_credentials("observer", "another secret");
+/// let cluster = RedisConfig::cluster(["10.0.0.1:6379", "10.0.0.2:6379"]);
+/// # let _ = (watched, cluster);
 /// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RedisConfig {
-    /// `redis://[user[:password]@]host[:port][/database]`.
+    /// Which servers: `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with TLS, `unix:///path`,
+    /// `redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/master-name[/database]`, or
+    /// `redis-cluster://[user[:password]@]host[:port][,host[:port]…]`.
     pub url: String,
     /// What every key and channel begins with, except keys given by [`LockName::at_key`](lock_core::LockName::at_key).
     /// Clients with different prefixes do not see each other's locks. `"lock"` by default.
     pub prefix: String,
     /// Lease, time limits and label.
     pub client: ClientOptions,
+    /// How many replicas must have acknowledged a grant, and how long that may take; none by default.
+    pub replicas: Option<Replicas>,
+    credentials: Option<Login>,
+    sentinel_credentials: Option<Login>,
+    tls: Option<Tls>,
+}
+
+/// What [`RedisConfig::with_replicas`] asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Replicas {
+    /// How many replicas must have a grant, at least.
+    pub count: u32,
+    /// How long they may take.
+    pub timeout: Duration,
 }
 
 impl RedisConfig {
-    /// The defaults for this server.
+    /// The defaults for the servers that this URL names.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), prefix: "lock".to_owned(), client: ClientOptions::default() }
+        Self {
+            url: url.into(),
+            prefix: "lock".to_owned(),
+            client: ClientOptions::default(),
+            replicas: None,
+            credentials: None,
+            sentinel_credentials: None,
+            tls: None,
+        }
+    }
+
+    /// The master of this name, wherever these sentinels (`host:port`) say that it is. Name all of them: each is watched.
+    #[must_use]
+    pub fn sentinel<S: AsRef<str>>(sentinels: impl IntoIterator<Item = S>, master: &str) -> Self {
+        Self::new(format!("redis-sentinel://{}/{}", listed(sentinels), encoded(master)))
+    }
+
+    /// The cluster to which these nodes (`host:port`) belong; the others are found through them.
+    #[must_use]
+    pub fn cluster<S: AsRef<str>>(nodes: impl IntoIterator<Item = S>) -> Self {
+        Self::new(format!("redis-cluster://{}", listed(nodes)))
+    }
+
+    /// The same as this user, whatever the URL says. An empty user is the default one.
+    #[must_use]
+    pub fn with_credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials = Some(login(user, password));
+        self
+    }
+
+    /// The same as this user at the sentinels, which have users of their own. Without this they are asked without
+    /// credentials.
+    #[must_use]
+    pub fn with_sentinel_credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.sentinel_credentials = Some(login(user, password));
+        self
+    }
+
+    /// The same with TLS to every server and sentinel, with these certificates. Needs the feature `tls`.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Counts an acquisition only when so many replicas have acknowledged it (`WAIT`) within `timeout`; otherwise it is
+    /// undone, and the error is [`ErrorKind::Unavailable`](lock_core::ErrorKind::Unavailable). Costs a round trip more,
+    /// and the replication's own delay.
+    ///
+    /// This narrows the window in which a failover forgets a lock; it does not close it: the replica that is promoted
+    /// need not be one of those that acknowledged, and renewals are not waited for.
+    #[must_use]
+    pub fn with_replicas(mut self, count: u32, timeout: Duration) -> Self {
+        self.replicas = Some(Replicas { count, timeout });
+        self
     }
 
     /// The same with another prefix.
@@ -43,22 +125,92 @@ impl RedisConfig {
         self
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Everything that can be checked without a server.
+    pub(crate) fn check(&self) -> Result<Target, Error> {
         let prefix = &self.prefix;
         if prefix.is_empty() || prefix.len() > 256 || prefix.contains(['{', '}']) {
-            let what = format!("the prefix {prefix:?} must have 1 to 256 bytes and no braces");
-            return Err(Error::invalid(Phase::Configure, what).with_backend(crate::NAME));
+            return Err(invalid(format!("the prefix {prefix:?} must have 1 to 256 bytes and no braces")));
         }
-        Ok(())
+        if let Some(Replicas { count, timeout }) = self.replicas
+            && (count == 0 || timeout < Duration::from_millis(1) || timeout > self.client.op_timeout)
+        {
+            let what = format!(
+                "{count} replicas within {timeout:?}: ask for at least 1, within 1 ms to one operation timeout ({:?})",
+                self.client.op_timeout
+            );
+            return Err(invalid(what));
+        }
+        let mut target = Target::parse(&self.url)?;
+        if let Some(credentials) = &self.credentials {
+            target.login = credentials.clone();
+        }
+        let is_sentinel = matches!(target.servers, Servers::Sentinel { .. });
+        if self.sentinel_credentials.is_some() && !is_sentinel {
+            return Err(invalid("there are credentials for sentinels, but no sentinels".to_owned()));
+        }
+        target.tls |= self.tls.is_some();
+        Ok(target)
+    }
+
+    pub(crate) fn tls(&self) -> Tls {
+        self.tls.clone().unwrap_or_default()
+    }
+
+    pub(crate) fn sentinel_login(&self) -> Login {
+        self.sentinel_credentials.clone().unwrap_or_default()
     }
 }
 
 impl std::fmt::Debug for RedisConfig {
-    /// Without the URL, which may carry a password.
+    /// Without the URL, which may carry a password, and without credentials.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedisConfig")
             .field("prefix", &self.prefix)
             .field("client", &self.client)
+            .field("replicas", &self.replicas)
+            .field("tls", &self.tls)
             .finish_non_exhaustive()
+    }
+}
+
+fn login(user: impl Into<String>, password: impl Into<String>) -> Login {
+    let given = |text: String| (!text.is_empty()).then_some(text);
+    Login { user: given(user.into()), password: given(password.into()) }
+}
+
+fn listed<S: AsRef<str>>(hosts: impl IntoIterator<Item = S>) -> String {
+    hosts.into_iter().map(|host| host.as_ref().to_owned()).collect::<Vec<_>>().join(",")
+}
+
+fn encoded(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+fn invalid(what: String) -> Error {
+    Error::invalid(Phase::Configure, what).with_backend(crate::NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_say_the_same_as_a_url() {
+        let of_url = RedisConfig::new("redis-sentinel://u:p@a:1,b:2/my%2Fmaster").check().unwrap();
+        let of_values = RedisConfig::sentinel(["a:1", "b:2"], "my/master").with_credentials("u", "p");
+        assert_eq!(of_values.check().unwrap(), of_url);
+        let cluster = RedisConfig::cluster(["a:1", "b:2"]).with_tls(Tls::new()).check().unwrap();
+        assert_eq!(cluster, RedisConfig::new("rediss-cluster://a:1,b:2").check().unwrap());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_and_secrets_are_not_shown() {
+        let config = RedisConfig::new("redis://:hunter2@a").with_credentials("hunter2", "hunter2");
+        assert!(!format!("{config:?}").contains("hunter2"));
+        assert!(config.clone().with_sentinel_credentials("a", "b").check().is_err());
+        assert!(config.clone().with_replicas(0, Duration::from_millis(10)).check().is_err());
+        assert!(config.clone().with_replicas(1, Duration::ZERO).check().is_err());
+        assert!(config.clone().with_replicas(1, Duration::from_secs(60)).check().is_err());
+        assert!(config.with_replicas(1, Duration::from_millis(50)).check().is_ok());
     }
 }

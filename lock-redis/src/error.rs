@@ -2,11 +2,14 @@
 //!
 //! | the client crate says | we say | outcome |
 //! |---|---|---|
+//! | certificates or versions of TLS that do not fit | `Denied` | definite: nothing was sent |
 //! | connection refused, could not connect | `Unavailable` | definite: nothing was sent |
 //! | response timeout, broken pipe, reset | `Indeterminate` | the request may have been carried out |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, authentication failed | `Denied` | definite |
 //! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN`, `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS` | `Unavailable` | definite: refused before the first write |
+//! | `MOVED`, `ASK`, `CROSSSLOT` of a server that was not said to be of a cluster | `Unsupported` | definite |
 //! | `WRONGTYPE` | `Protocol` | definite: the key holds foreign data |
+//! | `LOCKLIMIT`, `LOCKKIND` (our scripts) | `LimitMismatch`, `Protocol` | definite: refused before the first write |
 //! | a URL that is none | `InvalidArgument` | definite |
 //! | anything else | `Protocol` | definite |
 
@@ -61,6 +64,9 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
     if error.is_timeout() {
         return (ErrorKind::Indeterminate, "no answer within the operation timeout");
     }
+    if is_of_tls(error) {
+        return (ErrorKind::Denied, "TLS came to no agreement: certificates, names or versions do not fit");
+    }
     if error.is_io_error() {
         return (ErrorKind::Indeterminate, "the connection was lost before the answer came");
     }
@@ -74,6 +80,10 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
         _ if error.detail().is_some_and(|detail| detail.starts_with("The user executing the script can't")) => {
             (ErrorKind::Denied, "the user lacks the right to a command, key or channel")
         }
+        // How the client crate tells it when the first command is to choose a database.
+        _ if error.detail().is_some_and(|detail| detail.starts_with("Authentication required")) => {
+            (ErrorKind::Denied, "the credentials were refused")
+        }
         Some("NOAUTH" | "WRONGPASS") => (ErrorKind::Denied, "the credentials were refused"),
         Some("NOPERM") => (ErrorKind::Denied, "the user lacks the right to a command, key or channel"),
         Some("LOADING") => (ErrorKind::Unavailable, "the server is loading its data"),
@@ -83,10 +93,29 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
         Some("MISCONF") => (ErrorKind::Unavailable, "the server cannot persist and refuses writes"),
         Some("NOREPLICAS") => (ErrorKind::Unavailable, "the server has too few replicas to accept writes"),
         Some("MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN") => (ErrorKind::Unavailable, "the server cannot serve now"),
+        Some("MOVED" | "ASK" | "CROSSSLOT") => {
+            (ErrorKind::Unsupported, "the server belongs to a cluster; connect to it by redis-cluster://")
+        }
         Some("WRONGTYPE") => (ErrorKind::Protocol, "the key holds another type of data"),
+        Some("LOCKLIMIT") => (ErrorKind::LimitMismatch, "the permits in use were asked for with another limit"),
+        Some("LOCKKIND") => (ErrorKind::Protocol, "the key is in use by another kind of lock"),
         Some("NOSCRIPT") => (ErrorKind::Unavailable, "the server forgot the script twice in a row"),
         _ => (ErrorKind::Protocol, "the server refused the request"),
     }
+}
+
+/// Whether the two sides could not agree on a secure connection.
+#[cfg(feature = "tls")]
+fn is_of_tls(error: &RedisError) -> bool {
+    type Shared = std::sync::Arc<dyn std::error::Error + Send + Sync>;
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Shared>());
+    let cause = cause.and_then(|cause| cause.downcast_ref::<std::io::Error>()).and_then(std::io::Error::get_ref);
+    cause.is_some_and(|cause| cause.is::<tokio_rustls::rustls::Error>())
+}
+
+#[cfg(not(feature = "tls"))]
+fn is_of_tls(_: &RedisError) -> bool {
+    false
 }
 
 /// A reply that is not what its script promises.

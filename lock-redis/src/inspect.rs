@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::backend::{Kind, Operator};
-use lock_core::{Error, ErrorKind, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
+use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 
 use crate::backend::RedisBackend;
 use crate::reply::Fields;
-use crate::script;
 
 /// What `PTTL` says of a key that does not exist.
 const NO_KEY: i64 = -2;
@@ -17,24 +16,16 @@ const NO_KEY: i64 = -2;
 #[async_trait]
 impl Operator for RedisBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
-        only_mutex(kind)?;
         let shared = &self.shared;
-        let keys = shared.keys(name);
-        let reply = shared.run_once(&script::INSPECT, &keys, &[], Phase::Inspect).await?;
+        let keys = shared.keys(name, kind);
+        let reply = shared.run_once(&keys.scripts().inspect, &keys, &[], Phase::Inspect).await?;
         let mut fields = Fields::of(reply.value, Phase::Inspect, shared.link.server())?;
         let now = fields.number()?;
-        let held = fields.bytes()?;
-        let ends_in = fields.number()?;
-        let (queue, cards) = (fields.texts()?, fields.texts()?);
         let mut inspection = Inspection::default();
-        // A foreign client may hold it with an empty value.
-        if ends_in != NO_KEY {
-            let mut holder = holder(&held, now);
-            holder.expires_in = u64::try_from(ends_in).ok().map(Duration::from_millis);
-            inspection.holders.push(holder);
-        }
-        let cards: HashMap<_, _> = cards.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect();
-        inspection.waiters = queue.chunks_exact(2).filter_map(|pair| waiter(&pair[0], &pair[1], &cards, now)).collect();
+        inspection.holders = if keys.mutex { the_one(fields.inner()?, now)? } else { all(&fields.pairs()?, now) };
+        let (queue, cards) = (fields.pairs()?, fields.pairs()?);
+        let cards: HashMap<_, _> = cards.iter().map(|(field, value)| (&**field, &**value)).collect();
+        inspection.waiters = queue.iter().filter_map(|(member, ticket)| waiter(member, ticket, &cards, now)).collect();
         Ok(inspection)
     }
 
@@ -46,24 +37,55 @@ impl Operator for RedisBackend {
         by: &Owner,
         why: &str,
     ) -> Result<bool, Error> {
-        only_mutex(kind)?;
         let shared = &self.shared;
-        let keys = shared.keys(name);
+        let keys = shared.keys(name, kind);
         let nonce = grant.to_string();
-        let foreign: &[u8] = if keys.shared { b"1" } else { b"" };
         let why = serde_json::json!([by.to_string(), why]).to_string();
-        let args = [nonce.as_bytes(), shared.channels.as_bytes(), foreign, why.as_bytes()];
-        let reply = shared.run_once(&script::FORCE, &keys, &args, Phase::Inspect).await?;
+        let args = [nonce.as_bytes(), shared.channels.as_bytes(), keys.shared_arg(), why.as_bytes()];
+        let reply = shared.run_once(&keys.scripts().force, &keys, &args, Phase::Inspect).await?;
         Ok(shared.fields(reply.value, &nonce, Phase::Inspect)?.number()? == 1)
     }
 }
 
-fn only_mutex(kind: Kind) -> Result<(), Error> {
-    if kind == Kind::Mutex {
-        return Ok(());
+/// The holder of a mutex, if it has one.
+fn the_one(mut fields: Fields, now: i64) -> Result<Vec<Holder>, Error> {
+    let (held, ends_in) = (fields.bytes()?, fields.number()?);
+    // A foreign client may hold it with an empty value.
+    if ends_in == NO_KEY {
+        return Ok(Vec::new());
     }
-    let what = format!("no {} on Redis yet", kind.space());
-    Err(Error::new(ErrorKind::Unsupported, Phase::Inspect, what).with_backend(crate::NAME))
+    let mut holder = holder(&held, now);
+    holder.expires_in = u64::try_from(ends_in).ok().map(Duration::from_millis);
+    Ok(vec![holder])
+}
+
+/// The holders of the other kinds whose leases have not ended, the earliest first.
+fn all(fields: &[(String, String)], now: i64) -> Vec<Holder> {
+    let mut holders: Vec<_> = fields.iter().filter_map(|(nonce, record)| one_of_many(nonce, record, now)).collect();
+    holders.sort_by_key(|holder| holder.token);
+    holders
+}
+
+/// `<end ms>:<token>:<client>:<mode>:<owner JSON>`
+fn one_of_many(nonce: &str, record: &str, now: i64) -> Option<Holder> {
+    let grant = nonce.parse().ok()?;
+    let [ends, token, _client, mode, owner] = record.splitn(5, ':').collect::<Vec<_>>().try_into().ok()?;
+    let mut holder = Holder::unknown();
+    holder.grant = Some(grant);
+    holder.token = Some(token.parse().ok()?);
+    holder.owner = serde_json::from_str(owner).ok();
+    holder.permits = permits(mode);
+    holder.shared = mode.starts_with(['R', 'P']);
+    holder.held_for = since(token, now);
+    let left = ends.parse::<i64>().ok()?.checked_sub(now / 1000)?;
+    holder.expires_in = Some(Duration::from_millis(u64::try_from(left).ok().filter(|left| *left > 0)?));
+    Some(holder)
+}
+
+/// The weight of a mode, as `scripts/holders/many.lua` has it.
+fn permits(mode: &str) -> u32 {
+    let number = mode.strip_prefix('P').and_then(|rest| rest.split_once('/')).map(|(permits, _)| permits.parse());
+    number.and_then(Result::ok).unwrap_or(1)
 }
 
 /// `<nonce>:<client>:<owner JSON>:<token>`, perhaps with the mark `!`; or a foreign client's text.
@@ -88,9 +110,11 @@ fn ours(held: &[u8], now: i64) -> Option<Holder> {
 fn waiter(member: &str, ticket: &str, cards: &HashMap<&str, &str>, now: i64) -> Option<Waiter> {
     let (nonce, _client) = member.split_once(':')?;
     let mut waiter = Waiter::new(nonce.parse().ok()?);
-    waiter.owner = cards
-        .get(nonce)
-        .and_then(|card| serde_json::from_str(card.trim_start_matches(|c: char| c.is_ascii_digit())).ok());
+    // `<claim ms><mode><owner JSON>`
+    if let Some((wish, _)) = cards.get(nonce).and_then(|card| card.split_once('{')) {
+        waiter.owner = serde_json::from_str(&cards[nonce][wish.len()..]).ok();
+        waiter.permits = permits(wish.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
     waiter.waiting_for = since(ticket, now);
     Some(waiter)
 }

@@ -2,7 +2,7 @@
 //!
 //! | key | content |
 //! |---|---|
-//! | `<prefix>:mutex:{<name>}` | the lock |
+//! | `<prefix>:<kind>:{<name>}` | the lock; the kind is `mutex`, `reentrant`, `rwlock` or `semaphore` |
 //! | the same + `:q`, `:w`, `:f`, `:x` | queue, waiters, fence, reason of a forced release |
 //! | `<prefix>:client:<id>` | the push channel of one client |
 //!
@@ -13,6 +13,9 @@
 use std::borrow::Cow;
 
 use lock_core::LockName;
+use lock_core::backend::Kind;
+
+use crate::script::{self, Scripts};
 
 /// The keys of one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,16 +25,29 @@ pub(crate) struct Keys {
     side: Option<String>,
     /// Whether foreign clients use the lock's key too.
     pub(crate) shared: bool,
+    /// Whether the lock is a mutex.
+    pub(crate) mutex: bool,
 }
 
 impl Keys {
-    pub(crate) fn of(prefix: &str, name: &LockName) -> Self {
+    pub(crate) fn of(prefix: &str, name: &LockName, kind: Kind) -> Self {
+        let mutex = kind == Kind::Mutex;
         if name.is_at_key() {
             let side = format!("{prefix}:key:{{{}}}:{}", hash_tag(name.as_str()), escaped(name.as_str()));
-            return Self { lock: name.as_str().to_owned(), side: Some(side), shared: true };
+            return Self { lock: name.as_str().to_owned(), side: Some(side), shared: mutex, mutex };
         }
-        let lock = [prefix, ":mutex:{", &escaped(name.as_str()), "}"].concat();
-        Self { lock, side: None, shared: false }
+        let lock = [prefix, ":", kind.space(), ":{", &escaped(name.as_str()), "}"].concat();
+        Self { lock, side: None, shared: false, mutex }
+    }
+
+    /// The scripts for this lock.
+    pub(crate) fn scripts(&self) -> &'static Scripts {
+        if self.mutex { &script::MUTEX } else { &script::HOLDERS }
+    }
+
+    /// What says whether foreign clients use the lock's key too, in a script's arguments.
+    pub(crate) fn shared_arg(&self) -> &'static [u8] {
+        if self.shared { b"1" } else { b"" }
     }
 
     /// Lock, queue, waiters, fence, forced: the order of every script.
@@ -49,9 +65,9 @@ impl Keys {
         [Cow::Borrowed(&*self.lock)]
     }
 
-    /// Lock and forced, for renewals.
-    pub(crate) fn to_renew(&self) -> [Cow<'_, str>; 2] {
-        [Cow::Borrowed(&*self.lock), self.side(":x")]
+    /// The reason of a forced release, which renewals look at when the lock is gone.
+    pub(crate) fn forced(&self) -> Cow<'_, str> {
+        self.side(":x")
     }
 
     fn side(&self, ending: &str) -> Cow<'_, str> {
@@ -89,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_braces_of_a_name_never_become_a_hash_tag() {
-        let keys = Keys::of("lock", &LockName::from("a{b}%c"));
+        let keys = Keys::of("lock", &LockName::from("a{b}%c"), Kind::Mutex);
         assert_eq!(keys.lock, "lock:mutex:{a%7Bb%7D%25c}");
         assert_eq!(keys.all()[1], "lock:mutex:{a%7Bb%7D%25c}:q");
     }
@@ -97,15 +113,17 @@ mod tests {
     #[test]
     fn distinct_names_have_distinct_keys() {
         let names = ["a", "A", "a:q", "{a}", "%7Ba%7D", "a}:q", "{}", "}{"];
-        let keys: std::collections::HashSet<_> =
-            names.iter().flat_map(|name| Keys::of("lock", &LockName::from(*name)).all().map(Cow::into_owned)).collect();
-        assert_eq!(keys.len(), names.len() * 5);
+        let kinds = [Kind::Mutex, Kind::Reentrant, Kind::Write, Kind::Permits { permits: 1, limit: 1 }];
+        let keys: Vec<_> =
+            names.iter().flat_map(|name| kinds.map(|kind| Keys::of("lock", &LockName::from(*name), kind))).collect();
+        let keys: std::collections::HashSet<_> = keys.iter().flat_map(Keys::all).collect();
+        assert_eq!(keys.len(), names.len() * kinds.len() * 5);
     }
 
     #[test]
     fn side_keys_of_a_shared_key_are_in_its_slot() {
         for (key, tag) in [("jobs", "{jobs}"), ("app:{jobs}:lock", "{jobs}"), ("a{}b", "{a%7B%7Db}")] {
-            let keys = Keys::of("lock", &LockName::at_key(key).unwrap());
+            let keys = Keys::of("lock", &LockName::at_key(key).unwrap(), Kind::Mutex);
             assert_eq!(keys.lock, key);
             assert!(keys.all()[1].starts_with(&format!("lock:key:{tag}:")), "{}", keys.all()[1]);
         }

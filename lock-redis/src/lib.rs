@@ -15,32 +15,44 @@
 
 #![forbid(unsafe_code)]
 
+mod acquire;
 mod backend;
 mod config;
+mod confirm;
 mod connection;
 mod error;
+mod holders;
 mod inspect;
 mod keys;
 mod mutex;
 mod queue;
 pub mod quorum;
+mod reentrant;
 mod reply;
+mod rwlock;
 mod script;
+mod semaphore;
+mod tls;
+mod topology;
+mod url;
 
 use std::ops::Deref;
 
 pub use backend::RedisBackend;
-pub use config::RedisConfig;
+pub use config::{RedisConfig, Replicas};
 pub use lock_core::{
-    Client, ClientOptions, Error, ErrorKind, FencedMutex, FencedMutexGuard, FencingToken, GrantId, Guarantee,
-    Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex, MutexGuard, Owner,
-    Phase, Retry, Support, Waiter, fence, multi,
+    Client, ClientOptions, DowngradeError, Error, ErrorKind, FencedMutex, FencedMutexGuard, FencingToken, GrantId,
+    Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex,
+    MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore,
+    Support, Waiter, WriteGuard, fence, multi,
 };
 pub use quorum::{QuorumBackend, QuorumConfig, QuorumLocks};
+pub use tls::Tls;
+pub use topology::Topology;
 
 const NAME: &str = "redis";
 
-/// What this backend promises on a single server.
+/// What this backend promises on a single server; for others see [`Topology::guarantees`].
 #[must_use]
 pub fn guarantees() -> Guarantees {
     let mut guarantees = Guarantees::none();
@@ -51,18 +63,20 @@ pub fn guarantees() -> Guarantees {
         Support::Unless("the last token is lost and the server's clock is set back too");
     guarantees.fifo = Support::Unless("the key is shared with foreign clients");
     guarantees.push = Support::Yes;
+    guarantees.limit_check = Support::Yes;
     guarantees.inspect = Support::Yes;
     guarantees.force_release = Support::Yes;
+    guarantees.shared_owner = Support::Yes;
     guarantees.foreign_clients = Support::Yes;
     guarantees
 }
 
-/// A client of one Redis server. Dereferences to [`Client`], which makes the handles.
+/// A client of one Redis deployment. Dereferences to [`Client`], which makes the handles.
 #[derive(Debug, Clone)]
 pub struct RedisLocks(Client<RedisBackend>);
 
 impl RedisLocks {
-    /// Connects to `redis://[user[:password]@]host[:port][/database]` with the default options.
+    /// Connects with the default options to the servers that this URL names; [`RedisConfig::url`] tells its forms.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Denied`] if it refuses the credentials,
@@ -98,6 +112,6 @@ impl Deref for RedisLocks {
 
 impl From<RedisLocks> for Locks {
     fn from(locks: RedisLocks) -> Self {
-        Self::of(&locks.0)
+        Self::of(&locks.0).offering_reentrant(&locks.0).offering_rwlock(&locks.0).offering_semaphore(&locks.0)
     }
 }

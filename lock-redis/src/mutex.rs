@@ -1,52 +1,45 @@
 //! The mutex.
 //!
-//! Taking a free lock is one script call, giving it back another. A waiter's request puts it into the queue at the
-//! server; the release of the holder grants the lock to the first waiter that lives and tells it by push, so that it
-//! owns the lock when it wakes. See `scripts/queue.lua` for the data, [`crate::queue`] for what makes a push count.
+//! Taking a free one is one script call, giving it back another; everything else is as with the other kinds.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Grant, MutexBackend};
+use lock_core::backend::{Attempt, Grant, Kind, MutexBackend};
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
 use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
+use crate::acquire;
 use crate::backend::{RedisBackend, Shared, milliseconds};
 use crate::keys::Keys;
-use crate::queue::{News, Waiting};
 use crate::script;
-
-/// How long to pause before asking again after an answer that says that the server cannot serve now.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
-
-/// How long a lock that is handed over is kept for a waiter that has not claimed it: what a waiter that died a moment ago
-/// costs the next one.
-const CLAIM: std::time::Duration = std::time::Duration::from_secs(2);
-
-/// The answer to an acquisition.
-enum Answer {
-    Granted(Grant),
-    Queued { sent_at: BootInstant, ends_in: Option<std::time::Duration>, ticket: u64, known: bool, last_token: u64 },
-}
 
 #[async_trait]
 impl MutexBackend for RedisBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        let keys = self.shared.keys(&attempt.name);
-        let until = self.shared.until();
-        match take(&self.shared, &keys, attempt, until).await? {
-            Taken::Granted(grant) => return Ok(Some(grant)),
-            Taken::Held => return Ok(None),
-            Taken::AskTheQueue => {}
-        }
-        match ask(&self.shared, &keys, attempt, None, until).await? {
-            Answer::Granted(grant) => Ok(Some(grant)),
-            Answer::Queued { .. } => Ok(None),
-        }
+        let granted = self.try_now(attempt).await?;
+        self.confirmed(attempt, granted).await
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        let keys = Arc::new(self.shared.keys(&attempt.name));
+        let granted = self.wait(attempt, deadline).await?;
+        self.confirmed(attempt, granted).await
+    }
+}
+
+impl RedisBackend {
+    async fn try_now(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        let keys = self.shared.keys(&attempt.name, Kind::Mutex);
+        let until = self.shared.until();
+        match take(&self.shared, &keys, attempt, until).await? {
+            Taken::Granted(grant) => Ok(Some(grant)),
+            Taken::Held => Ok(None),
+            Taken::AskTheQueue => acquire::once(&self.shared, &keys, attempt, until).await,
+        }
+    }
+
+    async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        let keys = Arc::new(self.shared.keys(&attempt.name, Kind::Mutex));
         if !self.shared.waiters.is_busy(&keys.lock) {
             match take(&self.shared, &keys, attempt, self.shared.until()).await {
                 Ok(Taken::Granted(grant)) => return Ok(Some(grant)),
@@ -57,69 +50,7 @@ impl MutexBackend for RedisBackend {
             }
             self.shared.waiters.found_held(&keys.lock);
         }
-        let waiting = self.shared.waiters.enter(attempt.id, &keys);
-        let mut silent_since = SystemClock.now();
-        loop {
-            match ask(&self.shared, &keys, attempt, Some(&waiting), self.shared.until()).await {
-                Ok(Answer::Granted(grant)) => {
-                    waiting.is_over();
-                    return Ok(Some(grant));
-                }
-                Ok(Answer::Queued { sent_at, ends_in, ticket, known, last_token }) => {
-                    waiting.queued(sent_at, ticket, known, ends_in, last_token);
-                    match turn(&waiting, attempt, deadline)
-                        .await
-                        .map_err(|error| error.with_server(self.shared.link.server()))?
-                    {
-                        Turn::Granted(grant) => {
-                            waiting.is_over();
-                            return Ok(Some(grant));
-                        }
-                        Turn::Over => return Ok(None),
-                        Turn::AskAgain => silent_since = SystemClock.now(),
-                    }
-                }
-                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate) => {
-                    let now = SystemClock.now();
-                    if deadline.has_passed(now) || now.since(silent_since) >= attempt.patience {
-                        return Err(error);
-                    }
-                    SystemClock.sleep_until(now.plus(PAUSE).min(deadline.instant())).await;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-}
-
-/// How a stay in the queue ends.
-enum Turn {
-    Granted(Grant),
-    AskAgain,
-    Over,
-}
-
-/// Waits for news, for the deadline, or until the server has been silent for too long.
-async fn turn(waiting: &Waiting, attempt: &Attempt, deadline: Deadline) -> Result<Turn, Error> {
-    loop {
-        let silence = waiting.answered_at().plus(attempt.patience);
-        tokio::select! {
-            biased;
-            news = waiting.news() => return Ok(match news {
-                News::Granted(grant) => Turn::Granted(grant),
-                News::AskAgain => Turn::AskAgain,
-            }),
-            () = SystemClock.sleep_until(deadline.instant().min(silence)) => {}
-        }
-        let now = SystemClock.now();
-        let silent_for = now.since(waiting.answered_at());
-        if silent_for >= attempt.patience || (deadline.has_passed(now) && silent_for >= attempt.op_timeout) {
-            let what = format!("the server has not answered for {silent_for:?}");
-            return Err(attempt.error(ErrorKind::Unavailable, Phase::Wait, what));
-        }
-        if deadline.has_passed(now) {
-            return Ok(Turn::Over);
-        }
+        acquire::in_turn(&self.shared, &keys, attempt, deadline).await
     }
 }
 
@@ -145,52 +76,4 @@ async fn take(shared: &Shared, keys: &Keys, attempt: &Attempt, until: BootInstan
         (b'?', _) => Ok(Taken::AskTheQueue),
         _ => Err(attempt.error(ErrorKind::Protocol, Phase::Acquire, "the server granted the lock without a token")),
     }
-}
-
-/// One acquisition; with `waiting`, one that stays in the queue.
-async fn ask(
-    shared: &Shared,
-    keys: &Keys,
-    attempt: &Attempt,
-    waiting: Option<&Waiting>,
-    until: BootInstant,
-) -> Result<Answer, Error> {
-    let nonce = attempt.id.to_string();
-    let ttl = milliseconds(attempt.ttl);
-    let claim = milliseconds(attempt.ttl.min(CLAIM));
-    let card = shared.card(&attempt.owner)?;
-    let stays: &[u8] = if waiting.is_some() { b"1" } else { b"" };
-    // "0" says that this attempt has been sent before, although no ticket came back.
-    let before = if attempt.note() == 0 { String::new() } else { "0".to_owned() };
-    let ticket = waiting.and_then(Waiting::ticket).map_or(before, |ticket| ticket.to_string());
-    let foreign: &[u8] = if keys.shared { b"1" } else { b"" };
-    let args = [
-        nonce.as_bytes(),
-        shared.client.as_bytes(),
-        ttl.as_bytes(),
-        card.as_bytes(),
-        stays,
-        ticket.as_bytes(),
-        shared.channels.as_bytes(),
-        foreign,
-        claim.as_bytes(),
-    ];
-    let (reply, _) = shared.run(&script::ACQUIRE, &keys.all(), &args, attempt, Phase::Acquire, until).await?;
-    let mut fields = shared.fields(reply.value, &nonce, Phase::Acquire)?;
-    if fields.number()? == 1 {
-        let token = fields.token()?;
-        let valid_for = fields.milliseconds()?;
-        shared.waiters.found_free(&keys.lock);
-        let grant = Grant::new(Some(token), reply.sent_at, valid_for);
-        // Shorter than asked for: the lock was handed over for the claim time.
-        return Ok(Answer::Granted(if valid_for.as_millis() < attempt.ttl.as_millis() {
-            grant.to_be_claimed()
-        } else {
-            grant
-        }));
-    }
-    let ends_in = u64::try_from(fields.number()?).ok().map(std::time::Duration::from_millis);
-    let mut unsigned = || fields.number().map(|number| u64::try_from(number).unwrap_or_default());
-    let (ticket, known, last_token) = (unsigned()?, unsigned()? == 1, unsigned()?);
-    Ok(Answer::Queued { sent_at: reply.sent_at, ends_in, ticket, known, last_token })
 }

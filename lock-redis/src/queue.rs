@@ -108,12 +108,20 @@ pub(crate) struct Answer {
     pub(crate) sent_at: BootInstant,
     /// Whether the server knew that this client waits.
     pub(crate) known: bool,
-    /// When the holder's lease ends, if there is a holder with a lease.
+    /// When a holder's lease ends, if there is a holder with a lease.
     pub(crate) ends_in: Option<Duration>,
-    /// The holder, if it is of this client.
-    pub(crate) holder: Option<(GrantId, FencingToken)>,
     /// For each nonce that was asked for: whether it is in the queue.
     pub(crate) queued: Vec<bool>,
+    /// What this client holds: of a mutex the one grant, of other kinds those that were asked for.
+    pub(crate) grants: Vec<Granted>,
+}
+
+/// A waiter's grant, for its claim time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Granted {
+    pub(crate) nonce: GrantId,
+    pub(crate) token: FencingToken,
+    pub(crate) claim: Duration,
 }
 
 impl Waiters {
@@ -157,9 +165,9 @@ impl Waiters {
         self.lock().busy.remove(lock);
     }
 
-    /// A push, or the reply to a release in this process: `nonce` has the lock for the claim time, from a request that
-    /// was sent at `sent_at` or, for a push, from the waiter's own last question.
-    pub(crate) fn granted(&self, nonce: GrantId, token: FencingToken, claim: Duration, sent_at: Option<BootInstant>) {
+    /// A push, or a reply that names grants of this client: one has the lock for the claim time, from a request that was
+    /// sent at `sent_at` or, for a push, from the waiter's own last question.
+    pub(crate) fn granted(&self, Granted { nonce, token, claim }: Granted, sent_at: Option<BootInstant>) {
         let mut lines = self.lock();
         let Some(place) = lines.places.get(&nonce).cloned() else {
             if let Some(keys) = lines.abandoned.remove(&nonce) {
@@ -174,9 +182,10 @@ impl Waiters {
             return;
         }
         let from = sent_at.unwrap_or(slot.asked_at);
-        let grant = Grant::new(Some(token), from, claim).to_be_claimed();
+        let now = SystemClock.now();
+        let grant = Grant::new(Some(token), from, claim).to_be_claimed().woken_at(now);
         // What is already over, or was never asked for, must be confirmed first.
-        let fresh = SystemClock.now() < from.plus(claim / 2);
+        let fresh = now < from.plus(claim / 2);
         slot.news = Some(if fresh { News::Granted(grant) } else { News::AskAgain });
         drop(slot);
         place.told.notify_one();
@@ -235,23 +244,17 @@ impl Waiters {
             line.waiting.values().for_each(|place| place.tell(News::AskAgain));
             return;
         }
-        if let Some((nonce, _)) = answer.holder
-            && let Some(keys) = lines.abandoned.remove(&nonce)
-        {
-            lines.unwanted.push((nonce, keys));
-            self.wake.notify_one();
-        }
         let places: Vec<_> = due.nonces.iter().map(|nonce| lines.places.get(nonce).cloned()).collect();
         drop(lines);
+        for granted in &answer.grants {
+            self.granted(*granted, Some(answer.sent_at));
+        }
         for (place, queued) in places.iter().zip(&answer.queued) {
             let Some(place) = place else { continue };
-            match answer.holder {
-                Some((nonce, token)) if nonce == place.nonce => {
-                    let claim = answer.ends_in.unwrap_or_default();
-                    self.granted(nonce, token, claim, Some(answer.sent_at));
-                }
-                _ if *queued => locked(&place.slot).asked_at = answer.sent_at,
-                _ => place.tell_unless_granted(News::AskAgain),
+            if *queued {
+                locked(&place.slot).asked_at = answer.sent_at;
+            } else if answer.grants.iter().all(|granted| granted.nonce != place.nonce) {
+                place.tell_unless_granted(News::AskAgain);
             }
         }
     }
@@ -393,7 +396,11 @@ mod tests {
     use super::*;
 
     fn waiters() -> (Arc<Waiters>, Arc<Keys>, GrantId) {
-        (Arc::default(), Arc::new(Keys::of("t", &"a".into())), GrantId::random().unwrap())
+        (
+            Arc::default(),
+            Arc::new(Keys::of("t", &"a".into(), lock_core::backend::Kind::Mutex)),
+            GrantId::random().unwrap(),
+        )
     }
 
     fn token(value: u64) -> FencingToken {
@@ -402,16 +409,21 @@ mod tests {
 
     const CLAIM: Duration = Duration::from_secs(2);
 
+    fn grant(nonce: GrantId, value: u64) -> Granted {
+        Granted { nonce, token: token(value), claim: CLAIM }
+    }
+
     #[tokio::test]
     async fn a_push_is_believed_from_the_last_question_only() {
         let (waiters, keys, nonce) = waiters();
         let waiting = waiters.enter(nonce, &keys);
-        waiters.granted(nonce, token(1), CLAIM, None);
+        waiters.granted(grant(nonce, 1), None);
         assert_eq!(waiting.news().await, News::AskAgain, "nothing was asked yet");
         let asked = SystemClock.now();
         waiting.queued(asked, 7, true, None, 0);
-        waiters.granted(nonce, token(2), CLAIM, None);
-        assert_eq!(waiting.news().await, News::Granted(Grant::new(Some(token(2)), asked, CLAIM).to_be_claimed()));
+        waiters.granted(grant(nonce, 2), None);
+        let News::Granted(grant) = waiting.news().await else { panic!("asked for, and granted since") };
+        assert_eq!((grant.sent_at, grant.valid_for, grant.claim), (asked, CLAIM, true));
     }
 
     #[tokio::test]
@@ -420,9 +432,9 @@ mod tests {
         let waiting = waiters.enter(nonce, &keys);
         waiting.queued(SystemClock.now(), 7, true, None, 5);
         waiting.queued(SystemClock.now(), 7, true, None, 9);
-        waiters.granted(nonce, token(9), CLAIM, None);
+        waiters.granted(grant(nonce, 9), None);
         assert!(futures_util::FutureExt::now_or_never(waiting.news()).is_none());
-        waiters.granted(nonce, token(10), CLAIM, None);
+        waiters.granted(grant(nonce, 10), None);
         assert!(matches!(waiting.news().await, News::Granted(_)));
     }
 
@@ -442,8 +454,8 @@ mod tests {
             sent_at: SystemClock.now(),
             known: true,
             ends_in: Some(CLAIM),
-            holder: Some((first, token(3))),
             queued: vec![false, false],
+            grants: vec![grant(first, 3)],
         };
         waiters.answered(&due[0], Some(&answer));
         assert!(matches!(places[0].news().await, News::Granted(_)));
@@ -469,7 +481,7 @@ mod tests {
         waiting.is_over();
         drop(waiting);
         for nonce in [nonce, held, nonce] {
-            waiters.granted(nonce, token(1), CLAIM, None);
+            waiters.granted(grant(nonce, 1), None);
         }
         assert_eq!(waiters.unwanted(), [(nonce, keys)]);
     }

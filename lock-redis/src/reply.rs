@@ -6,6 +6,7 @@ use lock_core::{Error, FencingToken, GrantId, Phase};
 use redis::Value;
 
 use crate::error;
+use crate::queue::Granted;
 
 /// The fields of a reply, in order.
 pub(crate) struct Fields {
@@ -15,8 +16,8 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    pub(crate) fn of(value: Value, phase: Phase, server: &str) -> Result<Self, Error> {
-        match value {
+    pub(crate) fn of(value: impl Into<Value>, phase: Phase, server: &str) -> Result<Self, Error> {
+        match value.into() {
             Value::Array(fields) => Ok(Self { rest: fields.into_iter(), phase, server: server.to_owned() }),
             other => Err(error::bad_reply(phase, server, format!("a reply is {other:?}, not an array"))),
         }
@@ -68,18 +69,33 @@ impl Fields {
         u64::try_from(number).map(Duration::from_millis).map_err(|_| self.wrong("a time", &Some(Value::Int(number))))
     }
 
-    pub(crate) fn texts(&mut self) -> Result<Vec<String>, Error> {
+    /// All that is left: `nonce, token, claim ms, ...`.
+    pub(crate) fn grants(mut self) -> Result<Vec<Granted>, Error> {
+        let mut grants = Vec::new();
+        while !self.is_empty() {
+            grants.push(Granted { nonce: self.grant_id()?, token: self.token()?, claim: self.milliseconds()? });
+        }
+        Ok(grants)
+    }
+
+    /// The fields of a field.
+    pub(crate) fn inner(&mut self) -> Result<Self, Error> {
         match self.rest.next() {
             Some(Value::Array(values)) => {
-                let mut inner = Self { rest: values.into_iter(), phase: self.phase, server: self.server.clone() };
-                let mut texts = Vec::new();
-                while !inner.is_empty() {
-                    texts.push(inner.text()?);
-                }
-                Ok(texts)
+                Ok(Self { rest: values.into_iter(), phase: self.phase, server: self.server.clone() })
             }
             other => Err(self.wrong("an array", &other)),
         }
+    }
+
+    /// A field that is a flat list of pairs.
+    pub(crate) fn pairs(&mut self) -> Result<Vec<(String, String)>, Error> {
+        let mut inner = self.inner()?;
+        let mut pairs = Vec::new();
+        while !inner.is_empty() {
+            pairs.push((inner.text()?, inner.text()?));
+        }
+        Ok(pairs)
     }
 
     fn wrong(&self, wanted: &str, got: &Option<Value>) -> Error {

@@ -15,42 +15,62 @@ impl Script {
     }
 }
 
-macro_rules! scripts {
-    ($($(#[doc = $doc:literal])+ $name:ident = $($file:literal)+;)+) => {
-        $($(#[doc = $doc])+
-        pub(crate) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(concat!($(include_str!(concat!("scripts/", $file))),+)));)+
-
-        /// Every script, to be loaded when a connection is made.
-        pub(crate) fn all() -> impl Iterator<Item = &'static Script> {
-            [$(&$name),+].into_iter().map(|script| &**script)
-        }
-    };
+macro_rules! script {
+    ($($file:literal)+) => { Script::new(concat!($(include_str!(concat!("scripts/", $file))),+)) };
 }
 
-scripts! {
-    /// The short way to a free lock.
-    TAKE = "take.lua";
-    /// The short way to give a lock back.
-    DROP = "drop.lua";
+/// The scripts that every kind of lock has.
+#[derive(Debug)]
+pub(crate) struct Scripts {
     /// Takes the lock or a place in its queue.
-    ACQUIRE = "join.lua" "queue.lua" "acquire.lua";
-    /// Gives the lock back.
-    RELEASE = "hand_over.lua" "queue.lua" "release.lua";
+    pub(crate) acquire: Script,
+    /// Gives a grant back.
+    pub(crate) release: Script,
     /// Leaves nothing of an attempt.
-    CANCEL = "queue.lua" "cancel.lua";
+    pub(crate) cancel: Script,
     /// Extends a lease.
-    RENEW = "renew.lua";
+    pub(crate) renew: Script,
     /// A client's sign of life for its waiters.
-    POKE = "queue.lua" "poke.lua";
+    pub(crate) poke: Script,
     /// Frees one grant by force.
-    FORCE = "queue.lua" "force.lua";
+    pub(crate) force: Script,
     /// Who holds and who waits.
-    INSPECT = "queue.lua" "inspect.lua";
-    /// One server's part of taking a lock of a quorum.
-    QUORUM_TAKE = "quorum/take.lua";
-    /// One server's part of giving a lock of a quorum back.
-    QUORUM_GIVE = "quorum/give.lua";
-    /// What one server of a quorum knows of a lock.
-    QUORUM_LOOK = "quorum/look.lua";
+    pub(crate) inspect: Script,
 }
+
+/// Of the mutex, whose key is a plain string.
+pub(crate) static MUTEX: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: script!("mutex/join.lua" "base.lua" "mutex/one.lua" "ask.lua" "queue.lua" "acquire.lua"),
+    release: script!("mutex/hand_over.lua" "base.lua" "mutex/one.lua" "give.lua" "queue.lua" "release.lua"),
+    cancel: script!("base.lua" "mutex/one.lua" "queue.lua" "cancel.lua"),
+    renew: script!("mutex/renew.lua"),
+    poke: script!("base.lua" "mutex/one.lua" "queue.lua" "poke.lua"),
+    force: script!("base.lua" "mutex/one.lua" "queue.lua" "force.lua"),
+    inspect: script!("base.lua" "mutex/one.lua" "inspect.lua"),
+});
+
+/// Of the other kinds, which have any number of holders in a hash.
+pub(crate) static HOLDERS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: script!("base.lua" "holders/many.lua" "ask.lua" "queue.lua" "acquire.lua"),
+    release: script!("base.lua" "holders/many.lua" "give.lua" "queue.lua" "release.lua"),
+    cancel: script!("base.lua" "holders/many.lua" "queue.lua" "cancel.lua"),
+    renew: script!("holders/renew.lua"),
+    poke: script!("base.lua" "holders/many.lua" "queue.lua" "poke.lua"),
+    force: script!("base.lua" "holders/many.lua" "queue.lua" "force.lua"),
+    inspect: script!("base.lua" "holders/many.lua" "inspect.lua"),
+});
+
+/// The short way to a free mutex.
+pub(crate) static TAKE: LazyLock<Script> = LazyLock::new(|| script!("mutex/take.lua"));
+/// The short way to give a mutex back.
+pub(crate) static DROP: LazyLock<Script> = LazyLock::new(|| script!("mutex/drop.lua"));
+/// Gives a grant another mode.
+pub(crate) static CHANGE: LazyLock<Script> =
+    LazyLock::new(|| script!("base.lua" "holders/many.lua" "queue.lua" "holders/change.lua"));
+
+/// One server's part of taking a lock of a quorum.
+pub(crate) static QUORUM_TAKE: LazyLock<Script> = LazyLock::new(|| script!("quorum/take.lua"));
+/// One server's part of giving a lock of a quorum back.
+pub(crate) static QUORUM_GIVE: LazyLock<Script> = LazyLock::new(|| script!("quorum/give.lua"));
+/// What one server of a quorum knows of a lock.
+pub(crate) static QUORUM_LOOK: LazyLock<Script> = LazyLock::new(|| script!("quorum/look.lua"));

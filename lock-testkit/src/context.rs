@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lock_core::{Error, GrantId, Guarantee, Locks, Permit, Phase};
+use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use crate::abilities::Abilities;
@@ -20,18 +21,25 @@ pub(crate) struct Cx {
     /// Fresh for this run: nothing else uses it.
     pub(crate) namespace: String,
     drain: OnceCell<std::sync::Mutex<Option<Permit>>>,
+    /// The case's runtime, which outlives its islands.
+    home: Handle,
 }
 
 /// The lock that most cases are about; another one in every namespace.
 pub(crate) const LOCK: &str = "the/lock";
 
 impl Cx {
-    pub(crate) fn new(harness: Arc<dyn Harness>, abilities: Abilities, form: Form) -> Result<Arc<Self>, Error> {
+    pub(crate) fn new(
+        harness: Arc<dyn Harness>,
+        abilities: Abilities,
+        form: Form,
+        home: Handle,
+    ) -> Result<Arc<Self>, Error> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         // Random, because an existing deployment remembers earlier runs.
         let random = GrantId::random()?.to_string();
         let namespace = format!("testkit-{}-{}", &random[..12], RUNS.fetch_add(1, Ordering::Relaxed));
-        Ok(Arc::new(Self { harness, abilities, form, namespace, drain: OnceCell::new() }))
+        Ok(Arc::new(Self { harness, abilities, form, namespace, drain: OnceCell::new(), home }))
     }
 
     /// A new client of this case's namespace.
@@ -66,9 +74,14 @@ impl Cx {
             return Ok(());
         }
         let drain = async || -> Result<_, Failure> {
-            let others = self.client().await?.semaphore(LOCK, self.form.limit()).or_fail("no semaphore")?;
-            let permit = others.try_acquire_many(self.form.limit() - 1).await?;
-            Ok(std::sync::Mutex::new(Some(permit.or_fail("a fresh semaphore has no free permits")?)))
+            let (harness, namespace, limit) = (self.harness.clone(), self.namespace.clone(), self.form.limit());
+            // At home, even if an island asks first: its client would go away with it.
+            let drained = self.home.spawn(async move {
+                let others = harness.connect(&namespace).await?.semaphore(LOCK, limit).or_fail("no semaphore")?;
+                let permit = others.try_acquire_many(limit - 1).await?;
+                permit.or_fail("a fresh semaphore has no free permits")
+            });
+            Ok(std::sync::Mutex::new(Some(soon("draining the semaphore", ms(15_000), drained).await???)))
         };
         self.drain.get_or_try_init(drain).await?;
         Ok(())

@@ -59,6 +59,7 @@ pub mod servers;
 pub mod specimens;
 mod stalls;
 mod time;
+mod trace;
 
 pub use failure::Failure;
 pub use harness::{Admin, Broken, Foreign, GroundTruth, Harness, Missing};

@@ -176,7 +176,7 @@ fn judge(id: &str, mut run: impl FnMut() -> Result<(), (Failure, Option<Duration
 /// One run of a case, with fresh names, in a runtime of its own.
 fn run_once(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: Form) -> Verdict {
     let runtime = runtime(2)?;
-    let cx = Cx::new(harness.clone(), abilities, form)?;
+    let cx = Cx::new(harness.clone(), abilities, form, runtime.handle().clone())?;
     let namespace = cx.namespace.clone();
     let verdict = runtime.block_on(bounded((case.run)(cx)));
     // What the case left running must not keep the trial from ending.

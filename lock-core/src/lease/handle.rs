@@ -7,15 +7,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tracing::Instrument;
+use tracing::field::debug;
+
+use super::keeper::Keeper;
 use super::state::{Answer, Event};
 use super::{Cell, LossReason};
 use crate::backend::{Released, Renewal, Renewed};
-use crate::client::Core;
 use crate::clock::BootInstant;
+use crate::core::Core;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::name::LockName;
 use crate::options::check_ttl;
 use crate::owner::GrantId;
+use crate::trace::Operation;
 
 /// The lease behind a guard. Every guard dereferences to it.
 ///
@@ -39,6 +44,20 @@ impl Lease {
     pub(crate) fn new(core: Arc<Core>, cell: Arc<Cell>) -> Self {
         let since = core.keeper.clock.now();
         Self { core, cell, since, armed: true }
+    }
+
+    /// When the lock was granted to the caller.
+    pub(crate) fn since(&self) -> BootInstant {
+        self.since
+    }
+
+    /// Tells the span of an acquisition how it ended: with this lease.
+    pub(crate) fn describe(&self, operation: &mut Operation, waited: Duration) {
+        if let Some(token) = self.cell.token {
+            operation.note("token", token.as_u64());
+        }
+        operation.note("waited", debug(waited));
+        operation.ends("granted");
     }
 
     /// The lock's name.
@@ -96,7 +115,7 @@ impl Lease {
         let keeper = &self.core.keeper;
         let sent_at = keeper.clock.now();
         let ask = ttl.max(self.cell.remaining(&*keeper.clock));
-        let mut answers = keeper.backend.renew(&[Renewal::new(&self.cell.attempt, ask)]).await;
+        let mut answers = keeper.ask(&[Renewal::new(&self.cell.attempt, ask)]).await;
         let (answer, outcome) = match answers.pop() {
             Some(Renewed::For(valid_for)) => (Answer::Renewed(valid_for), Ok(())),
             Some(Renewed::Lost(reason)) => (Answer::Lost(reason.clone()), Err(Error::lost(Phase::Renew, reason))),
@@ -132,19 +151,8 @@ impl Lease {
     /// # Cancel safety
     /// As `work`; the guard is not touched.
     pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
-        let mut lost = self.lost();
-        let mut work = pin!(work);
-        std::future::poll_fn(|cx| {
-            if let Poll::Ready(reason) = Pin::new(&mut lost).poll(cx) {
-                return Poll::Ready(Err(self.named(Error::lost(Phase::Hold, reason))));
-            }
-            self.check(Phase::Hold)?;
-            match work.as_mut().poll(cx) {
-                Poll::Ready(output) => Poll::Ready(self.check(Phase::Hold).map(|()| output)),
-                Poll::Pending => Poll::Pending,
-            }
-        })
-        .await
+        let lost = async { Error::lost(Phase::Hold, self.lost().await) };
+        drop_when(lost, || self.check(Phase::Hold), work).await.map_err(|error| self.named(error))
     }
 
     /// An error unless the lock is held.
@@ -168,16 +176,31 @@ impl Lease {
     /// Gives the lock back; see [`MutexGuard::release`](crate::MutexGuard::release).
     ///
     /// Dropping this future, or an error, leaves the lease armed: its drop hands the release to the reaper.
-    pub(crate) async fn release(mut self) -> Result<(), Error> {
+    pub(crate) async fn release(self) -> Result<(), Error> {
         let core = self.core.clone();
-        if core.keeper.settle(&self.cell, Event::Release).lost.is_some() || self.cell.loss().is_some() {
+        // Declared before the lease, so dropped after it: what the lease hands to the reaper is counted by then.
+        let _under_way = core.keeper.shutdown.track();
+        let mut lease = self;
+        let mut operation = Operation::release(core.keeper.backend.name(), &lease.cell.attempt);
+        let outcome = lease.give_back(&core.keeper).instrument(operation.span()).await;
+        match &outcome {
+            Ok(()) => operation.ends("released"),
+            Err(error) => operation.fails(error),
+        }
+        outcome
+    }
+
+    async fn give_back(&mut self, keeper: &Keeper) -> Result<(), Error> {
+        let Keeper { backend, clock, meters, reaper, .. } = keeper;
+        if self.core.keeper.settle(&self.cell, Event::Release).lost.is_some() || self.cell.loss().is_some() {
             self.armed = false;
             return Err(self.not_held(self.cell.loss()));
         }
-        match core.keeper.backend.release(&self.cell.attempt).await {
+        match backend.release(&self.cell.attempt).await {
             Ok(answer) => {
                 self.armed = false;
-                core.keeper.meters.released(core.keeper.clock.now().since(self.since));
+                reaper.ended(&self.cell.attempt);
+                meters.released(clock.now().since(self.since));
                 match answer {
                     Released::Done => Ok(()),
                     Released::NotHeld(reason) => Err(self.not_held(reason)),
@@ -223,6 +246,26 @@ impl fmt::Debug for Lease {
             .field("remaining", &self.remaining())
             .finish()
     }
+}
+
+/// Runs `work` and drops it when `lost` resolves, or when `check` fails before or after one of its polls.
+pub(crate) async fn drop_when<T>(
+    lost: impl Future<Output = Error>,
+    check: impl Fn() -> Result<(), Error>,
+    work: impl Future<Output = T>,
+) -> Result<T, Error> {
+    let (mut lost, mut work) = (pin!(lost), pin!(work));
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(error) = lost.as_mut().poll(cx) {
+            return Poll::Ready(Err(error));
+        }
+        check()?;
+        match work.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(check().map(|()| output)),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// Resolves once, with the reason, when a lock is lost. From [`Lease::lost`].

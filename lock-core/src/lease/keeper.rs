@@ -10,16 +10,19 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use super::home::Home;
 use super::reaper::Reaper;
 use super::state::{Actions, Answer, Event};
 use super::{Cell, LossReason};
-use crate::backend::{Backend, Notices, Renewal, Renewed};
+use crate::backend::{Backend, Doubts, Notices, Renewal, Renewed};
 use crate::clock::{BootInstant, Clock};
 use crate::meters::Meters;
 use crate::owner::GrantId;
+use crate::shutdown::Shutdown;
 use crate::sync::locked;
+use crate::trace::Operation;
 
 /// How many leases one call of [`Backend::renew`] carries at most.
 const BATCH: usize = 128;
@@ -38,6 +41,7 @@ pub(crate) struct Keeper {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) reaper: Reaper,
     pub(crate) meters: Meters,
+    pub(crate) shutdown: Arc<Shutdown>,
     registry: Mutex<Registry>,
     home: Home,
     wake: Notify,
@@ -55,8 +59,10 @@ struct Registry {
 impl Keeper {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
         let (clock, home) = (backend.clock(), Home::here());
+        let shutdown = Arc::<Shutdown>::default();
         Arc::new(Self {
-            reaper: Reaper::new(backend.clone(), clock.clone(), home.clone()),
+            reaper: Reaper::new(backend.clone(), clock.clone(), shutdown.clone(), home.clone()),
+            shutdown,
             meters: Meters::new(backend.name()),
             registry: Mutex::new(Registry { due: BTreeMap::new(), looks_at: BootInstant::FAR_FUTURE, task: None }),
             home,
@@ -91,10 +97,20 @@ impl Keeper {
             cell.tell_lost();
             if actions.discard {
                 self.reaper.release(cell.attempt.clone(), cell.deadline());
+            } else {
+                self.reaper.ended(&cell.attempt);
             }
         }
         self.schedule(&mut locked(&self.registry), cell);
         actions
+    }
+
+    /// One request for these renewals.
+    pub(super) async fn ask(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        let operation = Operation::renew(self.backend.name(), batch.len());
+        let answers = self.backend.renew(batch).instrument(operation.span()).await;
+        operation.answered(&answers);
+        answers
     }
 
     /// Stops the task: the client is gone, and with it every guard.
@@ -147,6 +163,14 @@ impl Keeper {
         (cells, next)
     }
 
+    /// Has every lease verified.
+    fn suspect_all(&self) {
+        let all: Vec<_> = locked(&self.registry).due.values().cloned().collect();
+        for cell in all {
+            self.settle(&cell, Event::Suspect);
+        }
+    }
+
     fn find(&self, id: GrantId) -> Option<Arc<Cell>> {
         locked(&self.registry).due.values().find(|cell| cell.attempt.id == id).cloned()
     }
@@ -157,6 +181,7 @@ type Batch = BoxFuture<'static, (Vec<(Arc<Cell>, Duration)>, BootInstant, Vec<Re
 /// The task. It ends when the client and every guard are gone.
 async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
     let mut batches: FuturesUnordered<Batch> = FuturesUnordered::new();
+    let mut doubts = keeper.backend.doubts();
     let mut idle_since = None;
     while !keeper.closed.load(Ordering::Acquire) {
         let (due, next) = keeper.due(&mut idle_since);
@@ -180,6 +205,7 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
                 }
                 None => notices = None,
             },
+            () = next_doubt(&mut doubts) => keeper.suspect_all(),
             () = keeper.wake.notified() => {}
             () = keeper.clock.sleep_until(next) => {}
         }
@@ -193,6 +219,16 @@ async fn next_notice(notices: &mut Option<Notices>) -> Option<(GrantId, LossReas
     }
 }
 
+async fn next_doubt(doubts: &mut Option<Doubts>) {
+    if let Some(some) = doubts
+        && some.changed().await.is_ok()
+    {
+        return;
+    }
+    *doubts = None;
+    std::future::pending().await
+}
+
 /// One request for up to [`BATCH`] leases. The instant of sending is read before the backend is asked, however long it
 /// needs to find a connection: that can only end a lease too early.
 async fn renew(
@@ -201,7 +237,7 @@ async fn renew(
 ) -> (Vec<(Arc<Cell>, Duration)>, BootInstant, Vec<Renewed>) {
     let sent_at = keeper.clock.now();
     let batch: Vec<_> = cells.iter().map(|(cell, ttl)| Renewal::new(&cell.attempt, *ttl)).collect();
-    let answers = keeper.backend.renew(&batch).await;
+    let answers = keeper.ask(&batch).await;
     drop(batch);
     (cells, sent_at, answers)
 }

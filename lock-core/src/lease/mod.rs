@@ -15,6 +15,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use cell::Cell;
+pub(crate) use handle::drop_when;
 pub use handle::{Lease, Lost};
 
 /// Why a lock was lost.

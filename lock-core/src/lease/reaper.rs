@@ -1,5 +1,6 @@
 //! The one task per client that finishes, in the background, what callers no longer wait for: releases of dropped
-//! guards, releases whose answer never came, and the undoing of acquisitions that were given up.
+//! guards, releases whose answer never came, permits that were given back without an answer, and the undoing of
+//! acquisitions that were given up.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,11 +8,16 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
+use tracing::Instrument;
 
+use super::Cell;
 use super::home::Home;
-use crate::backend::{Attempt, Backend, Cancelled};
+use crate::backend::{Attempt, Backend, Cancelled, SemaphoreBackend};
 use crate::clock::{BootInstant, Clock};
+use crate::error::{Error, ErrorKind};
+use crate::shutdown::{Shutdown, UnderWay};
 use crate::sync::locked;
+use crate::trace::Operation;
 use crate::wait;
 
 /// Pauses between two tries: the first one, and the longest.
@@ -21,31 +27,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a cancellation is tried at least.
 const QUEUED: Duration = Duration::from_secs(60);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Task {
-    Release,
-    Cancel,
-}
-
-#[derive(Debug)]
-struct Job {
-    attempt: Arc<Attempt>,
-    task: Task,
-    until: BootInstant,
-}
-
 /// Takes jobs from anywhere, also from `Drop` and outside a runtime.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
+    shutdown: Arc<Shutdown>,
     queue: Mutex<Option<mpsc::UnboundedSender<Job>>>,
     home: Home,
 }
 
 impl Reaper {
-    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, home: Home) -> Self {
-        Self { backend, clock, queue: Mutex::new(None), home }
+    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, shutdown: Arc<Shutdown>, home: Home) -> Self {
+        Self { backend, clock, shutdown, queue: Mutex::new(None), home }
     }
 
     /// Starts the task if it does not run. Needs a runtime; without one the job waits for the TTL.
@@ -67,20 +61,31 @@ impl Reaper {
     /// `deadline`, is over.
     pub(crate) fn release(&self, attempt: Arc<Attempt>, deadline: BootInstant) {
         let lasts = attempt.ttl.max(deadline.since(self.clock.now()));
-        self.push(attempt, Task::Release, lasts);
+        let until = self.clock.now().plus(attempt.op_timeout).plus(lasts);
+        self.push(attempt, Task::Release, until);
     }
 
     /// Undoes an attempt in the background, until that is confirmed or whatever it left is over.
     pub(crate) fn cancel(&self, attempt: Arc<Attempt>) {
-        // A place in a queue has no TTL of its own: its cancellation goes on for longer.
-        let lasts = attempt.ttl.max(QUEUED);
-        self.push(attempt, Task::Cancel, lasts);
+        let until = cancelled_by(&attempt, self.clock.now());
+        self.push(attempt, Task::Cancel, until);
     }
 
-    fn push(&self, attempt: Arc<Attempt>, task: Task, lasts: Duration) {
+    /// After the end of a grant: sees to it that no late copy of its request takes the lock again.
+    pub(crate) fn ended(&self, attempt: &Arc<Attempt>) {
+        if !self.backend.is_settled(attempt) {
+            self.cancel(attempt.clone());
+        }
+    }
+
+    /// Leaves the grant `keep` permits in the background, until that is confirmed or the grant has ended.
+    pub(crate) fn shrink(&self, semaphore: Arc<dyn SemaphoreBackend>, cell: Arc<Cell>, keep: u32) {
+        self.push(cell.attempt.clone(), Task::Shrink { semaphore, cell, keep }, BootInstant::FAR_FUTURE);
+    }
+
+    fn push(&self, attempt: Arc<Attempt>, task: Task, until: BootInstant) {
         self.ensure_running();
-        let until = self.clock.now().plus(attempt.op_timeout).plus(lasts);
-        let job = Job { attempt, task, until };
+        let job = Job { attempt, task, until, _under_way: self.shutdown.track() };
         if let Some(queue) = &*locked(&self.queue)
             && queue.send(job).is_ok()
         {
@@ -90,6 +95,11 @@ impl Reaper {
     }
 }
 
+/// Until when a cancellation is tried. A place in a queue has no TTL of its own: it goes on for longer.
+fn cancelled_by(attempt: &Attempt, now: BootInstant) -> BootInstant {
+    now.plus(attempt.op_timeout).plus(attempt.ttl.max(QUEUED))
+}
+
 /// Ends when the client is gone and every job is done.
 async fn run(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, mut queue: mpsc::UnboundedReceiver<Job>) {
     let mut jobs = FuturesUnordered::new();
@@ -97,7 +107,7 @@ async fn run(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, mut queue: mpsc::
     while open || !jobs.is_empty() {
         tokio::select! {
             job = queue.recv(), if open => match job {
-                Some(job) => jobs.push(finish(&*backend, &*clock, job)),
+                Some(job) => jobs.push(job.finish(&*backend, &*clock)),
                 None => open = false,
             },
             Some(()) = jobs.next() => {}
@@ -105,23 +115,88 @@ async fn run(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, mut queue: mpsc::
     }
 }
 
-async fn finish(backend: &dyn Backend, clock: &dyn Clock, job: Job) {
-    let Job { attempt, task, until } = job;
-    for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
-        let settled = match task {
-            Task::Release => backend.release(&attempt).await.map(|_| true),
-            Task::Cancel => backend.cancel(&attempt).await.map(|answer| answer == Cancelled::Settled),
-        };
-        match settled {
-            Ok(true) => return,
-            Ok(false) => {}
-            Err(error) => tracing::debug!(name = %attempt.name, %error, "clean-up will be tried again"),
+#[derive(Debug)]
+struct Job {
+    attempt: Arc<Attempt>,
+    task: Task,
+    until: BootInstant,
+    _under_way: UnderWay,
+}
+
+#[derive(Debug)]
+enum Task {
+    Release,
+    Cancel,
+    Shrink { semaphore: Arc<dyn SemaphoreBackend>, cell: Arc<Cell>, keep: u32 },
+}
+
+/// What one try of a job has come to.
+enum Progress {
+    Done,
+    /// Given back; a late copy of the acquisition may still be on its way.
+    Returned,
+    Again,
+}
+
+impl Job {
+    async fn finish(mut self, backend: &dyn Backend, clock: &dyn Clock) {
+        let mut operation = Operation::reap(backend.name(), &self.attempt, self.task.name());
+        let span = operation.span();
+        let (tries, outcome) = self.repeat(backend, clock).instrument(span).await;
+        operation.note("tries", tries);
+        operation.ends(outcome);
+    }
+
+    /// Tries until it is done or too late, with growing pauses; says how often, and what came of it.
+    async fn repeat(&mut self, backend: &dyn Backend, clock: &dyn Clock) -> (u32, &'static str) {
+        let mut tries = 0;
+        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+            tries += 1;
+            match self.attempt_once(backend, clock).await {
+                Ok(Progress::Done) => return (tries, "done"),
+                Ok(Progress::Again) => {}
+                Ok(Progress::Returned) => {
+                    self.task = Task::Cancel;
+                    self.until = cancelled_by(&self.attempt, clock.now());
+                }
+                Err(error) => tracing::debug!(name = %self.attempt.name, %error, "clean-up will be tried again"),
+            }
+            let now = clock.now();
+            if now >= self.until {
+                break;
+            }
+            clock.sleep_until(now.plus(pause).min(self.until)).await;
         }
-        let now = clock.now();
-        if now >= until {
-            tracing::warn!(name = %attempt.name, grant = %attempt.id, "clean-up given up: the lease is over");
-            return;
+        let Attempt { name, id, .. } = &*self.attempt;
+        tracing::warn!(%name, grant = %id, "clean-up given up: the lease is over");
+        (tries, "given up")
+    }
+
+    async fn attempt_once(&self, backend: &dyn Backend, clock: &dyn Clock) -> Result<Progress, Error> {
+        match &self.task {
+            Task::Release => {
+                backend.release(&self.attempt).await?;
+                Ok(if backend.is_settled(&self.attempt) { Progress::Done } else { Progress::Returned })
+            }
+            Task::Cancel => match backend.cancel(&self.attempt).await? {
+                Cancelled::Settled => Ok(Progress::Done),
+                Cancelled::AskAgain => Ok(Progress::Again),
+            },
+            Task::Shrink { cell, .. } if !cell.is_held(clock) => Ok(Progress::Done),
+            Task::Shrink { semaphore, keep, .. } => match semaphore.shrink(&self.attempt, *keep).await {
+                Err(error) if error.kind() != ErrorKind::NotHeld => Err(error),
+                _ => Ok(Progress::Done),
+            },
         }
-        clock.sleep_until(now.plus(pause).min(until)).await;
+    }
+}
+
+impl Task {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Cancel => "cancel",
+            Self::Shrink { .. } => "shrink",
+        }
     }
 }

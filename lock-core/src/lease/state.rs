@@ -37,6 +37,8 @@ pub enum Event {
     },
     /// The server announced that the grant is gone.
     Notice(LossReason),
+    /// The server may have forgotten the grant: verify it now.
+    Suspect,
     /// The holder gives the lock back; from now on nothing is renewed and no loss is signalled.
     Release,
 }
@@ -87,6 +89,8 @@ pub struct LeaseState {
     in_flight: Option<BootInstant>,
     unanswered: u32,
     claimed: bool,
+    /// Since when the server may have forgotten the grant; answers to earlier renewals do not dispel that.
+    suspect_since: BootInstant,
 }
 
 impl LeaseState {
@@ -103,6 +107,7 @@ impl LeaseState {
             in_flight: None,
             unanswered: 0,
             claimed: !grant.claim,
+            suspect_since: grant.sent_at,
         };
         state.extend_to(grant.sent_at, grant.valid_for);
         if grant.claim {
@@ -182,10 +187,17 @@ impl LeaseState {
                 actions.renew = Some(self.ttl_to_ask(now));
             }
             Event::Tick | Event::Release => {}
+            Event::Suspect => {
+                self.suspect_since = now;
+                self.verify_now(now);
+            }
             Event::Answer { sent_at, answer: Answer::Renewed(valid_for) } => {
                 self.unanswered = 0;
                 self.claimed = true;
                 self.extend_to(sent_at, valid_for);
+                if sent_at < self.suspect_since {
+                    self.verify_now(now);
+                }
                 if now >= self.deadline {
                     self.lose(LossReason::Expired, true, &mut actions);
                     return actions;
@@ -216,6 +228,13 @@ impl LeaseState {
     /// When the renewal under way, if any, is given up as lost: it may have gone with the task that sent it.
     fn overdue_at(&self) -> BootInstant {
         self.in_flight.map_or(self.granted_at, |sent| sent.plus(self.options.renewal_interval()))
+    }
+
+    /// Has the next renewal sent at once, if there is to be one.
+    fn verify_now(&mut self, now: BootInstant) {
+        if self.is_renewed() {
+            self.renew_at = self.renew_at.min(now);
+        }
     }
 
     /// Whether the keeper renews this lease: by choice, or because it has to be claimed first.
@@ -317,6 +336,24 @@ mod tests {
     }
 
     #[test]
+    fn a_suspicion_is_dispelled_only_by_a_renewal_that_was_sent_after_it() {
+        let mut lease = lease(LeaseOptions::with_ttl(TTL));
+        lease.step(at(1000), Event::Tick);
+        lease.step(at(1100), Event::Suspect);
+        lease.step(at(1200), answer(1000, Answer::Renewed(TTL)));
+        assert_eq!(lease.step(at(1200), Event::Tick).renew, Some(TTL));
+        let verified = lease.step(at(1210), answer(1200, Answer::Renewed(TTL)));
+        assert_eq!(verified.wake_at, Some(at(2200)));
+        let mut kept_by_hand = LeaseState::new(
+            &Grant::new(None, at(0), TTL),
+            LeaseOptions::with_ttl(TTL).without_renewal(),
+            Duration::ZERO,
+        );
+        kept_by_hand.step(at(100), Event::Suspect);
+        assert_eq!(kept_by_hand.step(at(101), Event::Tick).renew, None);
+    }
+
+    #[test]
     fn after_a_release_nothing_is_signalled_or_renewed() {
         let mut lease = lease(LeaseOptions::with_ttl(TTL));
         lease.step(at(10), Event::Release);
@@ -382,6 +419,7 @@ mod tests {
             answer(900, Answer::Renewed(TTL)),
             answer(0, Answer::Unknown),
             answer(0, Answer::Lost(LossReason::Taken)),
+            Event::Suspect,
             Event::Release,
         ];
         let times = [0, 1000, 2967, 2968, 3900, 9000];

@@ -1,71 +1,212 @@
-//! Opens connections to one server.
+//! Opens connections.
 
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::Error;
+use futures_util::future::select_ok;
+use lock_core::{Error, Phase};
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::io::tcp::{TcpSettings, socket2};
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisResult};
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::AbortHandle;
 
+use super::address::Address;
+use super::place::Place;
+use super::tls::Encryption;
+use super::uptime;
 use crate::error;
+use crate::tls::Tls;
+use crate::url::Login;
 
 /// How long one attempt to connect may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many requests may queue for the wire before further ones wait for a place.
 const PIPELINE: usize = 1024;
 
-/// A server's address and credentials.
+/// How connections are opened, whichever server they go to.
+#[derive(Debug)]
+pub(crate) struct Opener {
+    info: RedisConnectionInfo,
+    encryption: Option<Encryption>,
+    pub(crate) op_timeout: Duration,
+}
+
+/// A connection for commands. Its driver ends with the last clone, whatever is still under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Commands {
+    pub(super) connection: MultiplexedConnection,
+    _driver: Arc<Driver>,
+}
+
+#[derive(Debug)]
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+impl Opener {
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](lock_core::ErrorKind::InvalidArgument) if a certificate cannot be used,
+    /// [`ErrorKind::Unsupported`](lock_core::ErrorKind::Unsupported) if TLS is asked for and not built in.
+    pub(crate) fn new(login: &Login, database: i64, tls: Option<&Tls>, op_timeout: Duration) -> Result<Self, Error> {
+        let mut info = RedisConnectionInfo::default().set_db(database);
+        if let Some(user) = &login.user {
+            info = info.set_username(user);
+        }
+        if let Some(password) = &login.password {
+            info = info.set_password(password);
+        }
+        Ok(Self { info, encryption: tls.map(Encryption::new).transpose()?, op_timeout })
+    }
+
+    /// A connection for commands, each of which may take one operation timeout.
+    pub(super) async fn commands(&self, address: &Address) -> RedisResult<Commands> {
+        self.patient_commands(address, Duration::ZERO).await
+    }
+
+    /// A connection for commands that may take so much longer.
+    pub(super) async fn patient_commands(&self, address: &Address, longer: Duration) -> RedisResult<Commands> {
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(Some(self.op_timeout + longer))
+            .set_pipeline_buffer_size(PIPELINE);
+        let open = async {
+            let stream = self.stream(address).await?;
+            let (connection, driver) = MultiplexedConnection::new_with_config(&self.info, stream, config).await?;
+            let driver = Arc::new(Driver(tokio::spawn(driver).abort_handle()));
+            Ok(Commands { connection, _driver: driver })
+        };
+        in_time(open).await
+    }
+
+    /// A connection that only listens, to this channel.
+    pub(super) async fn pushes(&self, address: &Address, channel: &str) -> RedisResult<PubSub> {
+        let subscribe = async {
+            let mut connection = PubSub::new(&self.info, self.stream(address).await?).await?;
+            connection.subscribe(channel).await?;
+            Ok(connection)
+        };
+        in_time(subscribe).await
+    }
+
+    async fn stream(&self, address: &Address) -> io::Result<Box<dyn Stream>> {
+        match address {
+            Address::Tcp { host, port } => {
+                let stream = self.tcp(host, *port).await?;
+                Ok(match &self.encryption {
+                    Some(encryption) => Box::new(encryption.over(stream, host).await?),
+                    None => Box::new(stream),
+                })
+            }
+            #[cfg(unix)]
+            Address::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
+            #[cfg(not(unix))]
+            Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    async fn tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
+        if addresses.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+        }
+        // All at once: one that does not answer is waited for only if none of the others does.
+        let (stream, _) = select_ok(addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address)))).await?;
+        stream.set_nodelay(true)?;
+        // A peer that vanished without a word is noticed by the kernel: when idle by keep-alive probes, and when
+        // something was sent by the lack of an acknowledgement.
+        let keepalive =
+            TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(1)).with_retries(3);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        #[cfg(target_os = "linux")]
+        SockRef::from(&stream).set_tcp_user_timeout(Some(self.op_timeout.max(Duration::from_secs(1)) * 2))?;
+        Ok(stream)
+    }
+}
+
+/// Opens connections to the one server that is meant, wherever it is now.
 #[derive(Debug)]
 pub(crate) struct Dial {
-    client: Client,
-    pub(crate) op_timeout: Duration,
-    /// Host, port and database, without credentials.
+    pub(super) opener: Arc<Opener>,
+    place: Place,
+    /// A server that has been up for less is as good as down.
+    min_uptime: Duration,
+    /// What errors call it: host, port and database, or the name of the master; no credentials.
     pub(crate) server: String,
 }
 
 impl Dial {
-    pub(crate) fn new(url: &str, op_timeout: Duration) -> Result<Self, Error> {
-        let no_server = |e| error::of_connect(e, "(no valid URL)");
-        let info = url.into_connection_info().map_err(no_server)?;
-        let server = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => format!("{host}:{port}/{}", info.redis_settings().db()),
-            _ => {
-                let what = "only redis://host:port URLs are supported yet";
-                let kind = lock_core::ErrorKind::Unsupported;
-                return Err(Error::new(kind, lock_core::Phase::Connect, what).with_backend(crate::NAME));
+    /// To the server at this address.
+    pub(crate) fn to(opener: Arc<Opener>, address: Address) -> Self {
+        let server = match &address {
+            Address::Tcp { .. } => format!("{address}/{}", opener.info.db()),
+            Address::Unix(_) => address.to_string(),
+        };
+        Self::at(opener, Place::At(address), server)
+    }
+
+    /// To whatever server stands at that place when it is dialled.
+    pub(super) fn at(opener: Arc<Opener>, place: Place, server: String) -> Self {
+        Self { opener, place, min_uptime: Duration::ZERO, server }
+    }
+
+    /// The same for a server that is left alone until it has been up for this long.
+    pub(crate) fn once_up_for(self, min_uptime: Duration) -> Self {
+        Self { min_uptime, ..self }
+    }
+
+    pub(super) fn op_timeout(&self) -> Duration {
+        self.opener.op_timeout
+    }
+
+    /// A connection for commands, and to where.
+    ///
+    /// # Errors
+    /// Also if the server that was found does not do what the place is for.
+    pub(super) async fn commands(&self) -> Result<(Address, Commands), Error> {
+        let address = self.place.find().await?;
+        let refused = |e| error::of_connect(e, &self.server);
+        let mut commands = self.opener.commands(&address).await.map_err(refused)?;
+        self.place.check(&mut commands.connection).await.map_err(refused)?;
+        uptime::at_least(self.min_uptime, &mut commands.connection, &self.server).await?;
+        Ok((address, commands))
+    }
+
+    /// A connection that only listens, to this channel, and to where.
+    pub(super) async fn pushes(&self, channel: &str) -> Result<(Address, PubSub), Error> {
+        let mut outcome = self.listen(channel).await;
+        for _ in 1..self.place.choices() {
+            if outcome.is_ok() {
+                break;
             }
-        };
-        // A peer that vanished without a word is noticed by the kernel: when idle by keep-alive probes, and when
-        // something was sent by the lack of an acknowledgement.
-        let keepalive = socket2::TcpKeepalive::new()
-            .with_time(Duration::from_secs(5))
-            .with_interval(Duration::from_secs(1))
-            .with_retries(3);
-        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-        #[cfg(target_os = "linux")]
-        let tcp = tcp.set_user_timeout(op_timeout.max(Duration::from_secs(1)) * 2);
-        let client = Client::open(info.set_tcp_settings(tcp)).map_err(no_server)?;
-        Ok(Self { client, op_timeout, server })
+            outcome = self.listen(channel).await;
+        }
+        outcome
     }
 
-    /// A connection for commands.
-    pub(crate) async fn commands(&self) -> RedisResult<MultiplexedConnection> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(self.op_timeout))
-            .set_pipeline_buffer_size(PIPELINE);
-        self.client.get_multiplexed_async_connection_with_config(&config).await
+    async fn listen(&self, channel: &str) -> Result<(Address, PubSub), Error> {
+        let address = self.place.find().await?;
+        let connection = self.opener.pushes(&address, channel).await;
+        Ok((address, connection.map_err(|e| error::of_connect(e, &self.server))?))
     }
+}
 
-    /// A connection that only listens, to this channel.
-    pub(crate) async fn pushes(&self, channel: &str) -> RedisResult<PubSub> {
-        let subscribe = async {
-            let mut connection = self.client.get_async_pubsub().await?;
-            connection.subscribe(channel).await?;
-            Ok(connection)
-        };
-        let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
-        tokio::time::timeout(CONNECT_TIMEOUT, subscribe).await.unwrap_or_else(late)
-    }
+async fn in_time<T>(open: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
+    tokio::time::timeout(CONNECT_TIMEOUT, open).await.unwrap_or_else(late)
+}
+
+/// There is no place to dial.
+pub(super) fn nowhere(what: impl Into<std::borrow::Cow<'static, str>>, server: &str) -> Error {
+    Error::unavailable(Phase::Connect, what).with_backend(crate::NAME).with_server(server)
 }

@@ -1,12 +1,4 @@
-//! The command connection: one multiplexed connection, redialled for ever.
-//!
-//! # Order across connections
-//! Commands are ordered on one connection only. An acquisition whose connection broke may still sit in the server's
-//! receive buffer, and would be carried out after a release that was sent on a new connection. So a new connection's
-//! first command kills its predecessor (`CLIENT KILL` by id **and** both addresses, so that the ids of a restarted server
-//! cannot hit a stranger). Once that is answered, whatever the old connection carried has been carried out or never
-//! will be: the new connection is *clean*, requests may be repeated on it, and one look settles a cancellation. Where
-//! the user lacks the right to `CLIENT`, it is not clean, and cancellations are repeated until the lease is over.
+//! The command connection to one server: one multiplexed connection, redialled for ever.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,66 +7,93 @@ use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, Phase, wait};
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, RedisResult, Value, cmd};
+use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 
-use super::dial::Dial;
-use super::uptime;
+use super::address::Address;
+use super::dial::{Commands, Dial};
+use super::former::{Former, Identity, Ledger};
 use super::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::error::{self, Fate};
-use crate::script::{self, Script};
+use crate::script::Script;
 
 /// How many timeouts in a row make a connection suspect of being dead.
 const TIMEOUTS: u32 = 2;
 
+/// A timeout that is noticed this much too late says nothing about the connection: this process stood still, and the answer
+/// may have been there in time.
+const STOOD_STILL: Duration = Duration::from_millis(100);
+
 /// A request that begins this much after its operation needs no timeout of its own.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// The command connection of one client.
+/// How old a connection must be for "you can't write against a read only replica" to mean that the address has moved on
+/// to another server since, so that dialling again may find that one.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// The command connection to one server.
 #[derive(Debug)]
 pub(crate) struct Link {
     dial: Arc<Dial>,
-    /// A server that has been up for less is as good as down.
-    min_uptime: Duration,
-    /// The present connection; read by every request.
-    live: RwLock<Option<Live>>,
+    ledger: Arc<Ledger>,
+    /// Read by every request.
+    presence: RwLock<Presence>,
     /// How many requests in a row timed out on it.
     timeouts: AtomicU32,
-    state: Mutex<State>,
-    /// Counts connections; a change wakes those who wait for one.
-    generation: watch::Sender<u64>,
+    last_error: Mutex<Option<(ErrorKind, String)>>,
     broken: Notify,
     closed: AtomicBool,
 }
 
+/// The present connection, and when the last one was given up.
 #[derive(Debug, Default)]
-struct State {
-    /// Earlier connections that are not known to be dead at the server too, the oldest first.
-    undead: Vec<Former>,
-    /// When the last connection was given up.
+struct Presence {
+    live: Option<Live>,
     last_end: Option<BootInstant>,
-    last_error: Option<(ErrorKind, String)>,
 }
 
+/// A connection that is in use.
 #[derive(Debug, Clone)]
-struct Live {
-    generation: u64,
-    connection: MultiplexedConnection,
+pub(super) struct Live {
+    pub(super) generation: u64,
+    pub(super) server: Address,
+    since: BootInstant,
+    pub(super) commands: Commands,
 }
 
-/// A reply, and when and over which connection its request was sent.
+/// What came back, and over which connection.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    pub(crate) value: Value,
+    pub(crate) generation: u64,
+}
+
+impl From<Raw> for Value {
+    fn from(raw: Raw) -> Self {
+        raw.value
+    }
+}
+
+/// A reply, and when its request was sent.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) sent_at: BootInstant,
-    pub(crate) value: Value,
+    pub(crate) value: Raw,
+}
+
+/// One run of a script.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) script: &'a Script,
+    pub(crate) keys: &'a [Cow<'a, str>],
+    pub(crate) args: &'a [&'a [u8]],
 }
 
 /// One of the runs that [`Link::run_each`] makes of a script.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
-    pub(crate) keys: [String; 2],
-    pub(crate) args: [String; 2],
+    pub(crate) key: String,
+    pub(crate) args: [String; 3],
 }
 
 /// A request that failed.
@@ -86,44 +105,52 @@ pub(crate) struct Failed {
     pub(crate) wrong_type: bool,
 }
 
+impl Failed {
+    /// Nothing was sent.
+    pub(super) fn unsent(error: Error) -> Self {
+        Self { fate: Fate::Refused, error, wrong_type: false }
+    }
+
+    pub(super) fn of(error: RedisError, phase: Phase, server: &str) -> Self {
+        let (fate, wrong_type) = (error::fate(&error), error::is_wrong_type(&error));
+        Self { fate, error: error::of_request(error, phase, server), wrong_type }
+    }
+
+    /// The same for another request that shares its fate.
+    pub(super) fn again(&self, phase: Phase) -> Self {
+        Self::unsent(Error::new(self.error.kind(), phase, self.error.to_string()))
+    }
+}
+
 impl Link {
     /// Connects, and keeps connected until [`close`](Link::close).
     ///
     /// # Errors
     /// If the first connection cannot be made.
     pub(crate) async fn connect(dial: Arc<Dial>) -> Result<Arc<Self>, Error> {
-        let link = Arc::new(Self::new(dial, Duration::ZERO));
-        let first = link.dial_once().await.map_err(|error| error::of_connect(error, &link.dial.server))?;
-        tokio::spawn(supervise(link.clone(), first));
+        let link = Self::unconnected(dial, Arc::default());
+        let first = link.dial_once().await?;
+        tokio::spawn(supervise(link.clone(), Some(first)));
         Ok(link)
     }
 
-    /// Connects in the background, and keeps connected until [`close`](Link::close): for a server that may be down. One
-    /// that has been up for less than `min_uptime` is left alone.
-    pub(crate) fn start(dial: Arc<Dial>, min_uptime: Duration) -> Arc<Self> {
-        let link = Arc::new(Self::new(dial, min_uptime));
-        tokio::spawn({
-            let link = link.clone();
-            async move {
-                if let Some(first) = redial(&link).await {
-                    supervise(link, first).await;
-                }
-            }
-        });
+    /// Begins to connect, as one of several links with a common ledger: for a server that may be down.
+    pub(crate) fn begin(dial: Arc<Dial>, ledger: Arc<Ledger>) -> Arc<Self> {
+        let link = Self::unconnected(dial, ledger);
+        tokio::spawn(supervise(link.clone(), None));
         link
     }
 
-    fn new(dial: Arc<Dial>, min_uptime: Duration) -> Self {
-        Self {
-            live: RwLock::default(),
+    fn unconnected(dial: Arc<Dial>, ledger: Arc<Ledger>) -> Arc<Self> {
+        Arc::new(Self {
+            dial,
+            ledger,
+            presence: RwLock::default(),
             timeouts: AtomicU32::new(0),
-            state: Mutex::default(),
-            generation: watch::Sender::new(0),
+            last_error: Mutex::default(),
             broken: Notify::new(),
             closed: AtomicBool::new(false),
-            dial,
-            min_uptime,
-        }
+        })
     }
 
     pub(crate) fn server(&self) -> &str {
@@ -132,18 +159,30 @@ impl Link {
 
     /// Changes with every new connection.
     pub(crate) fn generations(&self) -> watch::Receiver<u64> {
-        self.generation.subscribe()
+        self.ledger.made()
     }
 
-    /// Whether of all connections since this one only the present one can still carry something out.
+    /// Changes when the connection was replaced.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.ledger.changes()
+    }
+
+    /// Whether of all connections since this one only the present one can still carry something out that counts.
     pub(crate) fn is_settled(&self, first: u64) -> bool {
-        let undead = self.state().undead.iter().any(|former| former.generation >= first);
-        !undead && self.present().is_some()
+        let presence = self.presence.read().unwrap_or_else(PoisonError::into_inner);
+        let quiet = |live: &Live| live.generation == first || self.ledger.is_quiet(&live.server, first);
+        presence.live.as_ref().is_some_and(quiet)
+    }
+
+    /// Whether of all connections that were up since then only the present one can still carry something out.
+    pub(crate) fn is_settled_since(&self, at: BootInstant) -> bool {
+        let presence = self.presence.read().unwrap_or_else(PoisonError::into_inner);
+        presence.live.as_ref().is_some_and(|live| self.ledger.is_quiet_since(&live.server, at))
     }
 
     /// Whether there is a connection now.
     pub(crate) fn is_up(&self) -> bool {
-        self.present().is_some()
+        self.presence.read().unwrap_or_else(PoisonError::into_inner).live.is_some()
     }
 
     /// Why there is no connection now, if there is none.
@@ -153,13 +192,8 @@ impl Link {
 
     /// Whether there has been a connection at any time since then: if not, nothing was sent since then.
     pub(crate) fn was_up_since(&self, at: BootInstant) -> bool {
-        self.is_up() || self.state().last_end.is_some_and(|end| end >= at)
-    }
-
-    /// Whether of all connections that were up since then only the present one can still carry something out.
-    pub(crate) fn is_settled_since(&self, at: BootInstant) -> bool {
-        let undead = self.state().undead.iter().any(|former| former.ended_at >= at);
-        !undead && self.is_up()
+        let presence = self.presence.read().unwrap_or_else(PoisonError::into_inner);
+        presence.live.is_some() || presence.last_end.is_some_and(|end| end >= at)
     }
 
     /// Waits for a connection.
@@ -177,8 +211,10 @@ impl Link {
     /// Ends the supervisor and the connection.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.replace(None);
+        self.end();
         self.broken.notify_one();
+        // Whoever waits for a change finds it closed.
+        self.ledger.changed();
     }
 
     /// Runs a script on the present connection, waiting for one at most until `until`; never sends it twice.
@@ -194,56 +230,55 @@ impl Link {
         until: BootInstant,
         sent: impl FnOnce(u64),
     ) -> Result<Reply, Failed> {
-        let live = self.live(until).await.map_err(|error| Failed { fate: Fate::Refused, error, wrong_type: false })?;
+        let live = self.live(until).await.map_err(Failed::unsent)?;
         sent(live.generation);
-        self.run_on(live, script, keys, args, phase, until).await
+        let outcome = self.run_on(live, Request { script, keys, args }, false, until).await;
+        outcome.map_err(|error| Failed::of(error, phase, self.server()))
     }
 
-    /// As [`run`](Link::run), but without a connection it is refused at once.
+    /// Runs a script on the present connection, and without one not at all. It travels with its text, as one command: so
+    /// whatever is sent afterwards on this connection, is carried out afterwards.
     pub(crate) async fn run_now(
         &self,
-        script: &Script,
-        keys: &[Cow<'_, str>],
-        args: &[&[u8]],
+        Request { script, keys, args }: Request<'_>,
         phase: Phase,
         until: BootInstant,
-    ) -> Result<Reply, Failed> {
-        let live =
-            self.present().ok_or_else(|| Failed { fate: Fate::Refused, error: self.down(), wrong_type: false })?;
-        self.run_on(live, script, keys, args, phase, until).await
+    ) -> Result<Raw, Failed> {
+        let mut live = self.present().ok_or_else(|| Failed::unsent(self.down()))?;
+        let command = evaluation("EVAL", script.code, keys, args);
+        let outcome = self.send(&mut live.commands, &command, false, until).await;
+        let outcome = self.judged(live.generation, outcome, until);
+        outcome.map_err(|error| Failed::of(error, phase, self.server()))
     }
 
-    async fn run_on(
+    /// Runs a script on this connection; `asking` where the server is about to take the keys over.
+    pub(super) async fn run_on(
         &self,
         mut live: Live,
-        script: &Script,
-        keys: &[Cow<'_, str>],
-        args: &[&[u8]],
-        phase: Phase,
+        Request { script, keys, args }: Request<'_>,
+        asking: bool,
         until: BootInstant,
-    ) -> Result<Reply, Failed> {
-        let sent_at = SystemClock.now();
+    ) -> RedisResult<Reply> {
+        let mut sent_at = SystemClock.now();
         let by_digest = evaluation("EVALSHA", &script.digest, keys, args);
-        let mut outcome = self.send(&mut live.connection, &by_digest, until).await;
-        let mut again = sent_at;
+        let mut outcome = self.send(&mut live.commands, &by_digest, asking, until).await;
         if outcome.as_ref().is_err_and(error::is_no_script) {
             // A flushed or restarted server: this run carries the text, and the server keeps it.
-            again = SystemClock.now();
+            sent_at = SystemClock.now();
             let by_text = evaluation("EVAL", script.code, keys, args);
-            outcome = self.send(&mut live.connection, &by_text, until).await;
+            outcome = self.send(&mut live.commands, &by_text, asking, until).await;
         }
-        match outcome {
-            Ok(value) => {
-                if self.timeouts.load(Ordering::Relaxed) > 0 {
-                    self.timeouts.store(0, Ordering::Relaxed);
-                }
-                Ok(Reply { sent_at: again, value })
-            }
-            Err(error) => {
-                self.noted(live.generation, &error);
-                Err(self.failed(error, phase))
-            }
+        Ok(Reply { sent_at, value: self.judged(live.generation, outcome, until)? })
+    }
+
+    /// Draws from an answer, or from its absence, what it says about the connection.
+    fn judged(&self, generation: u64, outcome: RedisResult<Value>, until: BootInstant) -> RedisResult<Raw> {
+        match &outcome {
+            Ok(_) if self.timeouts.load(Ordering::Relaxed) > 0 => self.timeouts.store(0, Ordering::Relaxed),
+            Ok(_) => {}
+            Err(error) => self.noted(generation, error, until),
         }
+        outcome.map(|value| Raw { value, generation })
     }
 
     /// Runs one script for many keys in a pipeline; one outcome for each.
@@ -253,50 +288,106 @@ impl Link {
         calls: &[Call],
         phase: Phase,
         until: BootInstant,
-    ) -> Vec<Result<Value, Failed>> {
-        let refused = |error: &Error| Failed {
-            fate: Fate::Refused,
-            error: Error::new(error.kind(), phase, error.to_string()),
-            wrong_type: false,
-        };
-        let mut live = match self.live(until).await {
+    ) -> Vec<Result<Raw, Failed>> {
+        let live = match self.live(until).await {
             Ok(live) => live,
-            Err(error) => return calls.iter().map(|_| Err(refused(&error))).collect(),
+            Err(error) => {
+                let failed = Failed::unsent(error);
+                return calls.iter().map(|_| Err(failed.again(phase))).collect();
+            }
         };
-        let mut outcomes = self.send_each(&mut live.connection, "EVALSHA", &script.digest, calls, until).await;
+        let outcomes = self.run_each_on(live, script, calls, until).await;
+        outcomes.into_iter().map(|outcome| outcome.map_err(|e| Failed::of(e, phase, self.server()))).collect()
+    }
+
+    /// [`run_each`](Link::run_each) on this connection.
+    pub(super) async fn run_each_on(
+        &self,
+        mut live: Live,
+        script: &Script,
+        calls: &[Call],
+        until: BootInstant,
+    ) -> Vec<RedisResult<Raw>> {
+        let mut outcomes = self.send_each(&mut live.commands, "EVALSHA", &script.digest, calls, until).await;
         let forgotten: Vec<_> =
             (0..outcomes.len()).filter(|i| outcomes[*i].as_ref().is_err_and(error::is_no_script)).collect();
         if !forgotten.is_empty() {
             let again: Vec<_> = forgotten.iter().map(|i| calls[*i].clone()).collect();
-            let answers = self.send_each(&mut live.connection, "EVAL", script.code, &again, until).await;
+            let answers = self.send_each(&mut live.commands, "EVAL", script.code, &again, until).await;
             for (i, answer) in forgotten.into_iter().zip(answers) {
                 outcomes[i] = answer;
             }
         }
         // However many it carried, a pipeline that failed is one failure of the connection.
         if let Some(error) = outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
-            self.noted(live.generation, error);
+            self.noted(live.generation, error, until);
         }
-        outcomes.into_iter().map(|outcome| outcome.map_err(|error| self.failed(error, phase))).collect()
+        let generation = live.generation;
+        outcomes.into_iter().map(|outcome| outcome.map(|value| Raw { value, generation })).collect()
     }
 
-    /// Gives up a connection whose replies cannot be trusted.
-    pub(crate) fn distrust(&self) {
-        self.replace(None);
+    /// Gives up this connection, if it is still the present one: its replies cannot be trusted, or it leads to a server
+    /// that is not the one that is meant any more.
+    pub(crate) fn distrust(&self, generation: u64) {
+        {
+            let mut presence = self.presence.write().unwrap_or_else(PoisonError::into_inner);
+            if presence.live.as_ref().is_none_or(|live| live.generation != generation) {
+                return;
+            }
+            presence.end();
+        }
         self.broken.notify_one();
+    }
+
+    /// Cuts the pause short if it pauses between two attempts to connect: there is reason to hope.
+    pub(super) fn hurry(&self) {
+        self.broken.notify_one();
+    }
+
+    /// The present connection.
+    pub(super) fn present(&self) -> Option<Live> {
+        self.presence.read().unwrap_or_else(PoisonError::into_inner).live.clone()
+    }
+
+    /// The present connection, or the next one if it comes in time.
+    pub(super) async fn live(&self, until: BootInstant) -> Result<Live, Error> {
+        if let Some(live) = self.present() {
+            return Ok(live);
+        }
+        let mut generation = self.generations();
+        loop {
+            // Subscribed before this look: a connection that is made after it is a change.
+            if let Some(live) = self.present() {
+                return Ok(live);
+            }
+            tokio::select! {
+                biased;
+                Ok(_) = generation.changed() => {}
+                () = SystemClock.sleep_until(until) => return Err(self.down()),
+            }
+        }
+    }
+
+    /// That there is no connection, and why.
+    pub(super) fn down(&self) -> Error {
+        let (kind, cause) = self.last_error().clone().unwrap_or((ErrorKind::Unavailable, String::new()));
+        Error::new(kind, Phase::Connect, format!("there is no connection: {cause}"))
+            .with_backend(crate::NAME)
+            .with_server(self.server())
     }
 
     /// Sends one command. The connection itself gives every command one operation timeout; one that begins late, after a
     /// reconnect or a repetition, has less.
     async fn send(
         &self,
-        connection: &mut MultiplexedConnection,
+        commands: &mut Commands,
         command: &Cmd,
+        asking: bool,
         until: BootInstant,
     ) -> RedisResult<Value> {
         let left = until.since(SystemClock.now());
-        let sending = connection.send_packed_command(command);
-        let outcome = if left + SLACK >= self.dial.op_timeout {
+        let sending = send_one(commands, command, asking);
+        let outcome = if left + SLACK >= self.dial.op_timeout() {
             sending.await
         } else {
             let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
@@ -308,7 +399,7 @@ impl Link {
     /// Sends one script for many keys; all of them get the error if the pipeline fails or its time is over.
     async fn send_each(
         &self,
-        connection: &mut MultiplexedConnection,
+        commands: &mut Commands,
         command: &'static str,
         script: &str,
         calls: &[Call],
@@ -319,117 +410,75 @@ impl Link {
             let late = || Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
             calls.iter().map(|_| late()).collect()
         };
-        tokio::time::timeout(left, send_all(connection, command, script, calls)).await.unwrap_or_else(late)
+        tokio::time::timeout(left, send_all(commands, command, script, calls)).await.unwrap_or_else(late)
     }
 
-    /// The present connection, or the next one if it comes in time.
-    async fn live(&self, until: BootInstant) -> Result<Live, Error> {
-        if let Some(live) = self.present() {
-            return Ok(live);
+    /// Has the connection replaced if this failure says that it is dead, or leads to the wrong server.
+    fn noted(&self, generation: u64, error: &RedisError, until: BootInstant) {
+        let Some(present) = self.present().filter(|live| live.generation == generation) else { return };
+        if error.is_timeout() && SystemClock.now() > until.plus(STOOD_STILL) {
+            return;
         }
-        let mut generation = self.generation.subscribe();
-        loop {
-            // Subscribed before this look: a connection that is made after it is a change.
-            if let Some(live) = self.present() {
-                return Ok(live);
-            }
-            tokio::select! {
-                biased;
-                Ok(()) = generation.changed() => {}
-                () = SystemClock.sleep_until(until) => return Err(self.down()),
-            }
-        }
-    }
-
-    fn down(&self) -> Error {
-        let (kind, cause) = self.state().last_error.clone().unwrap_or((ErrorKind::Unavailable, String::new()));
-        Error::new(kind, Phase::Connect, format!("there is no connection: {cause}"))
-            .with_backend(crate::NAME)
-            .with_server(self.server())
-    }
-
-    /// Has the connection replaced if this failure says that it is dead.
-    fn noted(&self, generation: u64, error: &RedisError) {
-        let present = self.present().is_some_and(|live| live.generation == generation);
-        if present && error.is_io_error() {
+        let give_up = if error.is_io_error() {
             let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
-            if !error.is_timeout() || timeouts >= TIMEOUTS {
-                self.replace(None);
-                self.broken.notify_one();
-            }
+            !error.is_timeout() || timeouts >= TIMEOUTS
+        } else {
+            error.code() == Some("READONLY") && SystemClock.now().since(present.since) >= SETTLED
+        };
+        if give_up {
+            self.distrust(generation);
         }
     }
 
-    fn failed(&self, error: RedisError, phase: Phase) -> Failed {
-        let (fate, wrong_type) = (error::fate(&error), error::is_wrong_type(&error));
-        Failed { fate, error: error::of_request(error, phase, self.server()), wrong_type }
-    }
-
-    /// One attempt to connect. The scripts are loaded in advance; a failure there only costs the first run a repetition.
-    async fn dial_once(&self) -> RedisResult<Former> {
-        let mut connection = self.dial.commands().await?;
-        uptime::at_least(self.min_uptime, &mut connection).await?;
-        let mut load = redis::pipe();
-        for script in script::all() {
-            load.cmd("SCRIPT").arg("LOAD").arg(script.code);
-        }
-        connection.send_packed_commands(&load, 0, script::all().count()).await?;
-        let former = std::mem::take(&mut self.state().undead);
-        let mut undead = Vec::new();
-        for former in former {
-            if !former.kill(&mut connection).await {
-                undead.push(former);
-            }
-        }
-        let identity = Identity::ask(&mut connection).await;
-        let generation = *self.generation.borrow() + 1;
-        {
-            let mut state = self.state();
-            undead.append(&mut state.undead);
-            state.undead = undead;
-            state.last_error = None;
-        }
-        self.replace(Some(Live { generation, connection }));
-        self.generation.send_replace(generation);
-        Ok(Former { generation, identity, ended_at: BootInstant::FAR_FUTURE })
-    }
-
-    fn present(&self) -> Option<Live> {
-        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn replace(&self, live: Option<Live>) {
+    /// One attempt to connect.
+    async fn dial_once(&self) -> Result<Former, Error> {
+        let (server, mut commands) = self.dial.commands().await?;
+        let connection = &mut commands.connection;
+        self.ledger.bury(&server, connection).await;
+        let identity = Identity::ask(connection).await;
+        let generation = self.ledger.number();
+        *self.last_error() = None;
         self.timeouts.store(0, Ordering::Relaxed);
-        if live.is_none() {
-            self.state().last_end = Some(SystemClock.now());
-        }
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
+        let live = Live { generation, server: server.clone(), since: SystemClock.now(), commands };
+        self.presence.write().unwrap_or_else(PoisonError::into_inner).live = Some(live);
+        self.ledger.was_made(generation);
+        Ok(Former { generation, server, identity, ended_at: BootInstant::FAR_FUTURE })
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // Every critical section leaves the state valid after each statement.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn end(&self) {
+        self.presence.write().unwrap_or_else(PoisonError::into_inner).end();
+    }
+
+    fn last_error(&self) -> std::sync::MutexGuard<'_, Option<(ErrorKind, String)>> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Presence {
+    fn end(&mut self) {
+        if self.live.take().is_some() {
+            self.last_end = Some(SystemClock.now());
+        }
     }
 }
 
 /// Replaces every connection that breaks, until the link is closed.
-async fn supervise(link: Arc<Link>, mut present: Former) {
-    loop {
-        link.broken.notified().await;
-        if link.is_closed() {
-            // Perhaps while the present connection was being made.
-            link.replace(None);
-            return;
+async fn supervise(link: Arc<Link>, first: Option<Former>) {
+    let mut present = match first {
+        Some(first) => Some(first),
+        None => redial(&link).await,
+    };
+    while let Some(connection) = present {
+        // Also told of connections that have been replaced since.
+        while link.present().is_some() {
+            link.broken.notified().await;
         }
-        if link.present().is_some() {
-            continue; // said of a connection that has been replaced since
+        link.ledger.retire(connection);
+        present = redial(&link).await;
+        if present.is_some() {
+            link.ledger.changed();
+            tracing::info!(server = link.server(), "reconnected");
         }
-        link.state().undead.push(Former { ended_at: SystemClock.now(), ..present });
-        match redial(&link).await {
-            Some(next) => present = next,
-            None => return,
-        }
-        tracing::info!(server = link.server(), "reconnected");
     }
 }
 
@@ -440,60 +489,24 @@ async fn redial(link: &Link) -> Option<Former> {
             return None;
         }
         match link.dial_once().await {
-            Ok(next) => return Some(next),
+            Ok(next) => {
+                if link.is_closed() {
+                    // Closed while it was made.
+                    link.end();
+                }
+                return Some(next);
+            }
             Err(error) => {
                 tracing::debug!(server = link.server(), %error, "cannot connect");
-                let cause = error.to_string();
-                link.state().last_error = Some((error::of_connect(error, link.server()).kind(), cause));
+                *link.last_error() = Some((error.kind(), error.to_string()));
             }
         }
-        tokio::time::sleep(pause).await;
-    }
-    None
-}
-
-/// A connection, and by what the server knows it; `None` where the server does not tell: an old one, or a user without
-/// the right.
-#[derive(Debug)]
-struct Former {
-    generation: u64,
-    /// When it was given up.
-    ended_at: BootInstant,
-    identity: Option<Identity>,
-}
-
-impl Former {
-    /// Whether the server says that this connection is dead now.
-    async fn kill(&self, connection: &mut MultiplexedConnection) -> bool {
-        match &self.identity {
-            Some(identity) => identity.kill(connection).await.is_ok(),
-            None => false,
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = link.broken.notified() => {}
         }
     }
-}
-
-/// By what the server knows a connection.
-#[derive(Debug)]
-struct Identity {
-    id: String,
-    addr: String,
-    laddr: String,
-}
-
-impl Identity {
-    async fn ask(connection: &mut MultiplexedConnection) -> Option<Self> {
-        let info: String = cmd("CLIENT").arg("INFO").query_async(connection).await.ok()?;
-        let field = |name: &str| {
-            info.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
-        };
-        Some(Self { id: field("id")?, addr: field("addr")?, laddr: field("laddr")? })
-    }
-
-    async fn kill(&self, connection: &mut MultiplexedConnection) -> RedisResult<u64> {
-        let mut kill = cmd("CLIENT");
-        kill.arg("KILL").arg("ID").arg(&self.id).arg("ADDR").arg(&self.addr).arg("LADDR").arg(&self.laddr);
-        kill.query_async(connection).await
-    }
+    None
 }
 
 fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: &[&[u8]]) -> Cmd {
@@ -509,18 +522,31 @@ fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: 
     eval
 }
 
+pub(super) fn evaluation_of(command: &'static str, script: &str, Call { key, args }: &Call) -> Cmd {
+    evaluation(command, script, &[Cow::Borrowed(key)], &args.each_ref().map(|arg| arg.as_bytes()))
+}
+
+async fn send_one(commands: &mut Commands, command: &Cmd, asking: bool) -> RedisResult<Value> {
+    if !asking {
+        return commands.connection.send_packed_command(command).await;
+    }
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("ASKING").add_command(command.clone());
+    let mut values = commands.connection.send_packed_commands(&pipeline, 0, 2).await?;
+    values.pop().ok_or_else(|| std::io::Error::other("no reply to a pipeline").into())
+}
+
 async fn send_all(
-    connection: &mut MultiplexedConnection,
+    commands: &mut Commands,
     command: &'static str,
     script: &str,
     calls: &[Call],
 ) -> Vec<RedisResult<Value>> {
     let mut pipeline = redis::pipe();
-    for Call { keys, args } in calls {
-        let keys = keys.each_ref().map(|key| Cow::Borrowed(&**key));
-        pipeline.add_command(evaluation(command, script, &keys, &args.each_ref().map(|arg| arg.as_bytes())));
+    for call in calls {
+        pipeline.add_command(evaluation_of(command, script, call));
     }
-    match connection.send_packed_commands(&pipeline, 0, calls.len()).await {
+    match commands.connection.send_packed_commands(&pipeline, 0, calls.len()).await {
         Ok(values) if values.len() == calls.len() => values.into_iter().map(Value::extract_error).collect(),
         Ok(values) => {
             let what = format!("{} replies to {} commands", values.len(), calls.len());

@@ -1,11 +1,22 @@
-//! Two connections to the server, each under a supervisor that redials for ever: [`link`] for commands, [`push`] for
-//! what the server tells. They are apart because the client crate can hand a reply to the wrong caller when
-//! subscriptions share a connection with commands.
+//! Connections: [`link`] for commands to one server and [`links`] for those of a client, [`push`] for what servers tell.
+//! Each is under a supervisor that redials for ever.
+//!
+//! Commands and pushes are apart because the client crate can hand a reply to the wrong caller when subscriptions share
+//! a connection with commands. It is used for the protocol and for one connection alone: finding servers ([`sentinel`],
+//! [`cluster`]) and reaching them ([`dial`], [`tls`]) is done here.
 
+pub(crate) mod address;
+pub(crate) mod cluster;
 pub(crate) mod dial;
+pub(crate) mod former;
 pub(crate) mod link;
+pub(crate) mod links;
+pub(crate) mod place;
 pub(crate) mod push;
+pub(crate) mod sentinel;
+pub(crate) mod tls;
 mod uptime;
+pub(crate) mod witness;
 
 use std::time::Duration;
 

@@ -14,15 +14,16 @@ use lock_core::{Error, FencingToken, GrantId, LossReason, wait};
 use redis::aio::PubSub;
 use tokio::sync::Notify;
 
+use super::address::Address;
 use super::dial::Dial;
 use super::{FIRST_PAUSE, LONGEST_PAUSE};
-use crate::error;
+use crate::queue::Granted;
 
 /// What the server tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
     /// A waiter of this client was granted its lock, for a claim time.
-    Granted { nonce: GrantId, token: FencingToken, claim: Duration },
+    Granted(Granted),
     /// An operator freed a grant of this client.
     Forced { nonce: GrantId, reason: LossReason },
     /// A shared key is left free for a moment: ask for this lock then.
@@ -37,6 +38,7 @@ pub(crate) struct Push {
     dial: Arc<Dial>,
     channel: String,
     heard: Mutex<BootInstant>,
+    listens_to: Mutex<Option<Address>>,
     suspect: Notify,
     closed: AtomicBool,
 }
@@ -51,10 +53,11 @@ impl Push {
             dial,
             channel,
             heard: Mutex::new(SystemClock.now()),
+            listens_to: Mutex::default(),
             suspect: Notify::new(),
             closed: AtomicBool::new(false),
         });
-        let subscribed = push.subscribe().await.map_err(|e| error::of_connect(e, &push.dial.server))?;
+        let subscribed = push.subscribe().await?;
         tokio::spawn(supervise(push.clone(), subscribed, tell));
         Ok(push)
     }
@@ -62,6 +65,11 @@ impl Push {
     /// When the server said something last.
     pub(crate) fn heard_at(&self) -> BootInstant {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which server the subscription is at.
+    pub(super) fn listens_to(&self) -> Option<Address> {
+        self.listens_to.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Replaces the connection.
@@ -75,8 +83,9 @@ impl Push {
         self.suspect.notify_one();
     }
 
-    async fn subscribe(&self) -> redis::RedisResult<PubSub> {
-        let connection = self.dial.pushes(&self.channel).await?;
+    async fn subscribe(&self) -> Result<PubSub, Error> {
+        let (server, connection) = self.dial.pushes(&self.channel).await?;
+        *self.listens_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
         self.hear();
         Ok(connection)
     }
@@ -134,7 +143,8 @@ fn parse(payload: &[u8]) -> Result<Option<Message>, &'static str> {
         "G" => {
             let (nonce, rest) = fields()?;
             let (token, claim) = rest.split_once(':').ok_or("a field is missing")?;
-            Some(Message::Granted { nonce: id(nonce)?, token: parse_token(token)?, claim: milliseconds(claim)? })
+            let (nonce, token, claim) = (id(nonce)?, parse_token(token)?, milliseconds(claim)?);
+            Some(Message::Granted(Granted { nonce, token, claim }))
         }
         "F" => {
             let (nonce, why) = fields()?;
@@ -179,7 +189,7 @@ mod tests {
         let nonce = id(NONCE).unwrap();
         let granted = parse(format!("G{NONCE}:17:2000").as_bytes()).unwrap();
         let token = FencingToken::new(17).unwrap();
-        assert_eq!(granted, Some(Message::Granted { nonce, token, claim: Duration::from_secs(2) }));
+        assert_eq!(granted, Some(Message::Granted(Granted { nonce, token, claim: Duration::from_secs(2) })));
         let forced = parse(format!("F{NONCE}:[\"ops\",\"it: hangs\"]").as_bytes()).unwrap();
         let reason = LossReason::ForceReleased { by: "ops".into(), reason: "it: hangs".into() };
         assert_eq!(forced, Some(Message::Forced { nonce, reason }));

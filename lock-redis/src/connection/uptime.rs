@@ -1,27 +1,30 @@
 //! For how long a server has been up.
 
-use std::io;
 use std::time::Duration;
 
+use lock_core::Error;
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, cmd};
+use redis::cmd;
+
+use super::dial::nowhere;
+use crate::error;
 
 /// What the server's whole seconds may be too much: its start and its present were both rounded off.
 const ROUNDED: Duration = Duration::from_secs(1);
 
 /// Refuses a server that may have been up for less than this.
-pub(super) async fn at_least(min: Duration, connection: &mut MultiplexedConnection) -> RedisResult<()> {
+pub(super) async fn at_least(min: Duration, connection: &mut MultiplexedConnection, server: &str) -> Result<(), Error> {
     if min.is_zero() {
         return Ok(());
     }
-    let info: String = cmd("INFO").arg("server").query_async(connection).await?;
-    match uptime(&info) {
+    let info = cmd("INFO").arg("server").query_async::<String>(connection).await;
+    match uptime(&info.map_err(|e| error::of_connect(e, server))?) {
         Some(uptime) if uptime >= min + ROUNDED => Ok(()),
-        Some(uptime) => Err(io::Error::other(format!(
-            "the server started {uptime:?} ago and may have forgotten locks; it is left alone for {min:?}"
-        ))
-        .into()),
-        None => Err(io::Error::other("the server does not tell its uptime").into()),
+        Some(uptime) => {
+            let what = format!("it started {uptime:?} ago and may have forgotten locks; it is left alone for {min:?}");
+            Err(nowhere(what, server))
+        }
+        None => Err(nowhere("it does not tell its uptime", server)),
     }
 }
 

@@ -1,14 +1,12 @@
 //! The backend: the servers, and what every operation does with all of them.
 
-use std::borrow::Cow;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lock_core::backend::{Attempt, Backend, Cancelled, Operator, Released, Renewal, Renewed};
+use lock_core::backend::{Attempt, Backend, Cancelled, Doubts, Kind, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, GrantId, Guarantees, LockName, LossReason, Phase};
 
@@ -21,7 +19,7 @@ use super::member::{Debt, Member, Request, Said};
 use super::refusal::too_few;
 use super::tally::majority;
 use super::{NAME, guarantees_if};
-use crate::connection::dial::Dial;
+use crate::connection::former::Ledger;
 use crate::connection::link::Failed;
 use crate::connection::push;
 use crate::keys::Keys;
@@ -45,21 +43,21 @@ pub struct QuorumBackend {
     pub(super) op_timeout: Duration,
     /// The longest TTL that is let through, if there is one.
     pub(super) limit: Option<Duration>,
+    ledger: Arc<Ledger>,
     prefix: String,
 }
 
 impl QuorumBackend {
     pub(super) async fn connect(config: &QuorumConfig) -> Result<Self, Error> {
-        config.check()?;
+        let dials = config.dials()?;
+        let (ledger, owing) = (Arc::<Ledger>::default(), Arc::<Notify>::default());
         let op_timeout = config.client.op_timeout;
-        let dials = config.urls.iter().map(|url| Dial::new(url, op_timeout)).collect::<Result<Vec<_>, _>>()?;
-        are_distinct(&dials)?;
-        let min_uptime = config.limit().unwrap_or_default();
-        let owing = Arc::<Notify>::default();
-        let members: Arc<[_]> = dials.into_iter().map(|dial| Member::start(dial, min_uptime, owing.clone())).collect();
+        let start = |dial| Member::start(dial, ledger.clone(), op_timeout, owing.clone());
+        let members: Arc<[_]> = dials.into_iter().map(start).collect();
         // From here on, dropping the backend closes the connections.
         let background = Background::start(members.clone(), owing);
-        let backend = Self { members, background, op_timeout, limit: config.limit(), prefix: config.prefix.clone() };
+        let (limit, prefix) = (config.limit(), config.prefix.clone());
+        let backend = Self { members, background, op_timeout, limit, ledger, prefix };
         backend.ready(SystemClock.now().plus(op_timeout.max(CONNECT))).await?;
         Ok(backend)
     }
@@ -97,7 +95,7 @@ impl QuorumBackend {
     }
 
     pub(super) fn keys(&self, name: &LockName) -> Keys {
-        Keys::of(&self.prefix, name)
+        Keys::of(&self.prefix, name, Kind::Mutex)
     }
 
     pub(super) fn until(&self) -> BootInstant {
@@ -111,9 +109,10 @@ impl QuorumBackend {
     }
 
     fn request(&self, name: &LockName, id: GrantId, last_round: u64, phase: Phase, why: &str) -> Arc<Request> {
-        let keys = self.keys(name).to_renew().map(Cow::into_owned).to_vec();
+        let keys = self.keys(name);
+        let forced = keys.forced().into_owned();
         let args = vec![id.to_string(), last_round.to_string(), why.to_owned()];
-        Arc::new(Request { script: &script::QUORUM_GIVE, keys, args, phase })
+        Arc::new(Request { script: &script::QUORUM_GIVE, keys: vec![keys.lock, forced], args, phase })
     }
 
     /// Frees a grant of whomever by force; whether it was there.
@@ -193,6 +192,17 @@ impl Backend for QuorumBackend {
         Ok(if settled { Cancelled::Settled } else { Cancelled::AskAgain })
     }
 
+    fn doubts(&self) -> Option<Doubts> {
+        Some(self.ledger.changes())
+    }
+
+    /// A server that is away is owed what a release could not undo there.
+    fn is_settled(&self, attempt: &Attempt) -> bool {
+        let since = first_sent(attempt);
+        let settled = |member: &Arc<Member>| !member.link.is_up() || member.link.is_settled_since(since);
+        attempt.note() == 0 || self.members.iter().all(settled)
+    }
+
     fn operator(&self) -> Option<&dyn Operator> {
         Some(self)
     }
@@ -206,17 +216,4 @@ pub(super) fn first_sent(attempt: &Attempt) -> BootInstant {
 /// What an operator wrote, if the grant was freed by force.
 pub(super) fn lost_by(why: &str) -> Option<LossReason> {
     (!why.is_empty()).then(|| push::forced(why))
-}
-
-fn are_distinct(dials: &[Dial]) -> Result<(), Error> {
-    let mut addresses = HashSet::new();
-    for dial in dials {
-        // Two databases of one server fail together.
-        let address = dial.server.rsplit_once('/').map_or(&*dial.server, |(address, _database)| address);
-        if !addresses.insert(address) {
-            let what = format!("the server {address} is named twice: the servers of a quorum must be independent");
-            return Err(Error::invalid(Phase::Configure, what).with_backend(NAME));
-        }
-    }
-    Ok(())
 }

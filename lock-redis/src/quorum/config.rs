@@ -1,11 +1,17 @@
 //! Which servers, and what all locks of a client have in common.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{ClientOptions, Error, Phase};
 
 use super::NAME;
 use crate::config::RedisConfig;
+use crate::connection::address::Address;
+use crate::connection::dial::{Dial, Opener};
+use crate::tls::Tls;
+use crate::url::{Servers, Target};
 
 /// With two servers a majority is both of them: that survives nothing.
 const FEWEST: usize = 3;
@@ -24,8 +30,8 @@ const FEWEST: usize = 3;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct QuorumConfig {
-    /// The servers, each as `redis://[user[:password]@]host[:port][/database]`: at least three that fail independently
-    /// of each other. No replicas of each other, and no two names of one server. An odd number: a fourth one survives
+    /// The servers, each as `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with TLS, or
+    /// `unix:///path[?db=…&user=…&pass=…]`: at least three that fail independently of each other. No replicas of each other, and no two names of one server. An odd number: a fourth one survives
     /// no more failures than three.
     pub urls: Vec<String>,
     /// What every key begins with, except keys given by [`LockName::at_key`](lock_core::LockName::at_key). `"lock"` by
@@ -43,6 +49,7 @@ pub struct QuorumConfig {
     /// Whether servers are asked that started only lately. Off by default: two holders are possible when servers forget
     /// locks in a crash. For tests, and for servers that never forget (`appendfsync always`).
     pub counts_young_servers: bool,
+    tls: Option<Tls>,
 }
 
 impl QuorumConfig {
@@ -55,6 +62,7 @@ impl QuorumConfig {
             client: ClientOptions::default(),
             longest_ttl: None,
             counts_young_servers: false,
+            tls: None,
         }
     }
 
@@ -62,6 +70,13 @@ impl QuorumConfig {
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
+        self
+    }
+
+    /// The same with TLS to every server, with these certificates. Needs the feature `tls`.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -91,21 +106,61 @@ impl QuorumConfig {
         (!self.counts_young_servers).then(|| self.longest_ttl.unwrap_or(self.client.lease.ttl))
     }
 
-    pub(super) fn check(&self) -> Result<(), Error> {
-        let wrong = |what| Err(Error::invalid(Phase::Configure, what).with_backend(NAME));
+    /// How to reach each server.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](lock_core::ErrorKind::InvalidArgument) for whatever can be found wrong without one.
+    pub(super) fn dials(&self) -> Result<Vec<Dial>, Error> {
         self.client.check()?;
-        RedisConfig::new("").with_prefix(&self.prefix).check()?;
         let servers = self.urls.len();
         if servers < FEWEST {
-            return wrong(format!("a quorum needs at least {FEWEST} independent servers, {servers} are given"));
+            return Err(wrong(format!("a quorum needs at least {FEWEST} independent servers, {servers} are given")));
         }
-        match self.limit() {
-            Some(limit) if limit < self.client.lease.ttl => {
-                wrong(format!("longest_ttl is {limit:?}, below the TTL {:?} of this client", self.client.lease.ttl))
-            }
-            _ => Ok(()),
+        if let Some(limit) = self.limit()
+            && limit < self.client.lease.ttl
+        {
+            let ttl = self.client.lease.ttl;
+            return Err(wrong(format!("longest_ttl is {limit:?}, below the TTL {ttl:?} of this client")));
+        }
+        let targets = self.urls.iter().map(|url| self.target(url)).collect::<Result<Vec<_>, _>>()?;
+        are_distinct(&targets)?;
+        targets.into_iter().map(|(address, target)| self.dial(address, &target)).collect()
+    }
+
+    fn target(&self, url: &str) -> Result<(Address, Target), Error> {
+        let mut config = RedisConfig::new(url).with_prefix(&self.prefix);
+        if let Some(tls) = &self.tls {
+            config = config.with_tls(tls.clone());
+        }
+        let target = config.check()?;
+        match &target.servers {
+            Servers::One(address) => Ok((address.clone(), target)),
+            _ => Err(wrong("a quorum is of single servers, neither behind sentinels nor of a cluster".to_owned())),
         }
     }
+
+    fn dial(&self, address: Address, target: &Target) -> Result<Dial, Error> {
+        let tls = target.tls.then(|| self.tls.clone().unwrap_or_default());
+        let opener = Opener::new(&target.login, target.database, tls.as_ref(), self.client.op_timeout)?;
+        Ok(Dial::to(Arc::new(opener), address).once_up_for(self.limit().unwrap_or_default()))
+    }
+}
+
+/// Two databases of one server fail together.
+fn are_distinct(targets: &[(Address, Target)]) -> Result<(), Error> {
+    let mut addresses = HashSet::new();
+    for (address, _) in targets {
+        if !addresses.insert(address) {
+            return Err(wrong(format!(
+                "the server {address} is named twice: the servers of a quorum must be independent"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn wrong(what: String) -> Error {
+    Error::invalid(Phase::Configure, what).with_backend(NAME)
 }
 
 impl std::fmt::Debug for QuorumConfig {
@@ -117,6 +172,7 @@ impl std::fmt::Debug for QuorumConfig {
             .field("client", &self.client)
             .field("longest_ttl", &self.longest_ttl)
             .field("counts_young_servers", &self.counts_young_servers)
+            .field("tls", &self.tls)
             .finish()
     }
 }

@@ -13,7 +13,8 @@ use redis::Value;
 use tokio::sync::Notify;
 
 use crate::connection::dial::Dial;
-use crate::connection::link::{Failed, Link};
+use crate::connection::former::Ledger;
+use crate::connection::link::{self, Failed, Link, Raw};
 use crate::error::Fate;
 use crate::script::Script;
 
@@ -55,23 +56,22 @@ pub(super) struct Member {
 
 impl Member {
     /// Dials in the background, for ever.
-    pub(super) fn start(dial: Dial, min_uptime: Duration, owing: Arc<Notify>) -> Arc<Self> {
-        let op_timeout = dial.op_timeout;
-        Arc::new(Self { link: Link::start(Arc::new(dial), min_uptime), op_timeout, debts: Mutex::default(), owing })
+    pub(super) fn start(dial: Dial, ledger: Arc<Ledger>, op_timeout: Duration, owing: Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self { link: Link::begin(Arc::new(dial), ledger), op_timeout, debts: Mutex::default(), owing })
     }
 
     /// Runs a script now or, without a connection, not at all: a request that waited could come after its own undo.
-    pub(super) async fn ask(&self, request: &Request, until: BootInstant) -> Result<Value, Failed> {
+    pub(super) async fn ask(&self, request: &Request, until: BootInstant) -> Result<Raw, Failed> {
         let keys: Vec<_> = request.keys.iter().map(|key| Cow::Borrowed(&**key)).collect();
         let args: Vec<_> = request.args.iter().map(String::as_bytes).collect();
-        let reply = self.link.run_now(request.script, &keys, &args, request.phase, until).await?;
-        Ok(reply.value)
+        let run = link::Request { script: request.script, keys: &keys, args: &args };
+        self.link.run_now(run, request.phase, until).await
     }
 
     /// Runs a script whose reply is its first argument, a sign and perhaps more.
     pub(super) async fn put(self: Arc<Self>, request: Arc<Request>, until: BootInstant) -> Result<Said, Failed> {
-        let value = self.ask(&request, until).await?;
-        said(value, &request.args[0]).ok_or_else(|| self.not_mine(request.phase))
+        let Raw { value, generation } = self.ask(&request, until).await?;
+        said(value, &request.args[0]).ok_or_else(|| self.not_mine(generation, request.phase))
     }
 
     /// Gives back. What cannot be confirmed is owed, unless the server has not been reachable since the attempt began.
@@ -102,8 +102,8 @@ impl Member {
     }
 
     /// A reply to somebody else's request: the connection cannot be trusted any more.
-    pub(super) fn not_mine(&self, phase: Phase) -> Failed {
-        self.link.distrust();
+    pub(super) fn not_mine(&self, generation: u64, phase: Phase) -> Failed {
+        self.link.distrust(generation);
         let what = "the reply belongs to another request; the connection was given up";
         let error = Error::new(ErrorKind::Indeterminate, phase, what).with_backend(crate::NAME);
         Failed { fate: Fate::Unknown, error: error.with_server(self.link.server()), wrong_type: false }

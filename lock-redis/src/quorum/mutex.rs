@@ -103,7 +103,7 @@ impl QuorumBackend {
             return Ok(Round::Granted(Grant::new(None, sent_at, attempt.ttl)));
         }
         let Votes { granted, mut reasons, .. } = votes;
-        reasons.extend(self.undo(attempt, round, granted).await);
+        reasons.extend(self.undo(attempt, round, granted, until).await);
         match verdict {
             Verdict::Held => Ok(Round::Held),
             Verdict::Split => Ok(Round::Split),
@@ -129,12 +129,18 @@ impl QuorumBackend {
         })
     }
 
-    /// Undoes a round on every server, and waits for those that have granted it; why some of these did not confirm.
-    async fn undo(&self, attempt: &Attempt, round: u64, mut granted: Vec<usize>) -> Vec<Error> {
+    /// Undoes a round on every server, and waits until `until` for those that have granted it; why some of these did not
+    /// confirm. The requests themselves have an operation timeout of their own, and go on in the background.
+    async fn undo(&self, attempt: &Attempt, round: u64, mut granted: Vec<usize>, until: BootInstant) -> Vec<Error> {
         let mut reasons = Vec::new();
         let mut asked = self.give(&self.debt(attempt, round, Phase::Cancel));
         while !granted.is_empty() {
-            let Some((place, answer)) = asked.next().await else { break };
+            let answered = tokio::select! {
+                biased;
+                answered = asked.next() => answered,
+                () = SystemClock.sleep_until(until) => None,
+            };
+            let Some((place, answer)) = answered else { break };
             let before = granted.len();
             granted.retain(|other| *other != place);
             if let Err(failed) = answer

@@ -3,7 +3,6 @@
 //! A majority has to confirm. A minority that has lost the entry never gets it back by a renewal: only a new acquisition
 //! may take what is free.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use lock_core::backend::{Renewal, Renewed};
@@ -13,8 +12,8 @@ use lock_core::{Error, LossReason, Phase};
 use super::asked::Asked;
 use super::backend::{QuorumBackend, lost_by};
 use super::member::Member;
-use crate::backend::milliseconds;
-use crate::connection::link::{Call, Failed};
+use crate::backend::renewal_of;
+use crate::connection::link::{Call, Failed, Raw};
 use crate::reply::Fields;
 use crate::script;
 
@@ -37,10 +36,7 @@ struct Answers {
 impl QuorumBackend {
     pub(super) async fn renew_on_all(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let allowed = |renewal: &&Renewal<'_>| self.check_ttl(renewal.ttl).is_ok();
-        let call = |Renewal { attempt, ttl, .. }: &Renewal<'_>| Call {
-            keys: self.keys(&attempt.name).to_renew().map(Cow::into_owned),
-            args: [attempt.id.to_string(), milliseconds(*ttl)],
-        };
+        let call = |renewal: &Renewal<'_>| renewal_of(self.keys(&renewal.attempt.name), renewal);
         let calls: Arc<[Call]> = batch.iter().filter(allowed).map(call).collect();
         // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
         let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(self.op_timeout);
@@ -95,9 +91,9 @@ impl Answers {
 
 impl Member {
     async fn extend(self: Arc<Self>, calls: Arc<[Call]>, until: BootInstant) -> Vec<Answer> {
-        let values = self.link.run_each(&script::RENEW, &calls, Phase::Renew, until).await;
+        let values = self.link.run_each(&script::MUTEX.renew, &calls, Phase::Renew, until).await;
         let read = |(call, value): (&Call, Result<_, Failed>)| match value {
-            Ok(value) => self.extended(&call.args[0], value).unwrap_or_else(Answer::Failed),
+            Ok(raw) => self.extended(&call.args[0], raw).unwrap_or_else(Answer::Failed),
             Err(Failed { wrong_type: true, .. }) => Answer::Gone(None),
             Err(Failed { error, .. }) => Answer::Failed(error),
         };
@@ -105,10 +101,11 @@ impl Member {
     }
 
     /// `{nonce, 1}` or `{nonce, 0, why}`.
-    fn extended(&self, nonce: &str, value: redis::Value) -> Result<Answer, Error> {
-        let mut fields = Fields::of(value, Phase::Renew, self.link.server())?;
+    fn extended(&self, nonce: &str, raw: Raw) -> Result<Answer, Error> {
+        let generation = raw.generation;
+        let mut fields = Fields::of(raw, Phase::Renew, self.link.server())?;
         if fields.text()? != nonce {
-            return Err(self.not_mine(Phase::Renew).error);
+            return Err(self.not_mine(generation, Phase::Renew).error);
         }
         if fields.number()? == 1 {
             return Ok(Answer::Extended);

@@ -1,8 +1,8 @@
 -- Leaves nothing of an attempt: neither its place in the queue nor its grant.
 --
--- KEYS, ARGV and reply as in release.lua
+-- KEYS and ARGV as in release.lua
+-- Reply {nonce, 1, nonce, token, claim ms, ...} as in release.lua
+local now = now_us()
 leave(ARGV[1] .. ':' .. ARGV[2])
-local done, first, token, claim = free(ARGV[1], ARGV[3], ARGV[2], ARGV[4])
-if not done then return { ARGV[1], 0, '' } end
-if first and string.sub(first, 34, 49) == ARGV[2] then return { ARGV[1], 1, string.sub(first, 1, 32), token, claim } end
-return { ARGV[1], 1 }
+remove(now, ARGV[1])
+return { ARGV[1], 1, unpack(promote(now, ARGV[3], ARGV[2], ARGV[4])) }

@@ -1,8 +1,6 @@
 -- Who holds the lock and who waits for it.
 --
--- KEYS as in queue.lua
--- Reply {now µs, what the lock holds or '', ms until it ends, {member, ticket, ...}, {field, value, ...}}
-return {
-  text(now_us()), redis.call('GET', LOCK) or '', redis.call('PTTL', LOCK),
-  redis.call('ZRANGE', QUEUE, 0, -1, 'WITHSCORES'), redis.call('HGETALL', WAITERS),
-}
+-- KEYS as in base.lua
+-- Reply {now µs, what holds it, {member, ticket, ...}, {field, value, ...}}; of a mutex the first is {value or '', ms until
+--      it ends}, of the other kinds {field, value, ...} as in many.lua
+return { text(now_us()), holders(), redis.call('ZRANGE', QUEUE, 0, -1, 'WITHSCORES'), redis.call('HGETALL', WAITERS) }

@@ -19,6 +19,11 @@ async fn servers_that_make_no_quorum_are_refused() {
     // Two databases of one server are no two servers.
     let twice = ["redis://127.0.0.1:1/", "redis://127.0.0.1:2/", "redis://:secret@127.0.0.1:1/7"];
     refused(QuorumConfig::new(twice), "127.0.0.1:1 is named twice").await;
+    let twice = ["unix:///run/a", "unix:///run/b?db=1", "unix:///run/a?db=2"];
+    refused(QuorumConfig::new(twice), "/run/a is named twice").await;
+    let watched = ["redis://127.0.0.1:1/", "redis://127.0.0.1:2/", "redis-sentinel://127.0.0.1:3/master"];
+    refused(QuorumConfig::new(watched), "neither behind sentinels").await;
+    refused(QuorumConfig::new(["redis://a", "redis://b", "http://:secret@c"]), "schemes are").await;
     let three = QuorumConfig::new(["redis://127.0.0.1:1/", "redis://127.0.0.1:2/", "redis://127.0.0.1:3/"]);
     refused(three.clone().with_prefix("{}"), "no braces").await;
     refused(three.with_longest_ttl(ms(5000)), "longest_ttl").await;
@@ -51,19 +56,19 @@ async fn four_servers_need_three() {
     servers.have_nothing_left(&[2, 3, 4]).await;
 }
 
-/// The rights in the README's second `ACL SETUSER` line, without user and password.
+/// The rights in the `ACL SETUSER` line of the README's part on quorums, without user and password.
 fn rights() -> Vec<&'static str> {
-    let line = include_str!("../../README.md").split("ACL SETUSER ").nth(2).expect("the README has the line");
+    let about = include_str!("../../README.md").split("\n## A quorum").nth(1).expect("the README has the part");
+    let line = about.split("ACL SETUSER ").nth(1).expect("the part has the line");
     let line = line.split_once("\n```").expect("it ends its block").0;
     line.split_whitespace().filter(|word| *word != "\\").skip(3).collect()
 }
 
 #[test]
 fn the_rights_in_the_readme_are_the_commands_of_the_scripts_and_of_a_connection() {
-    let connection =
-        ["evalsha", "eval", "script|load", "client|info", "client|kill", "client|setinfo", "select", "info"];
+    let connection = ["evalsha", "eval", "client|info", "client|kill", "client|setinfo", "select", "info"];
     let mut needed: BTreeSet<_> = connection.map(str::to_owned).into();
-    for script in ["quorum/take.lua", "quorum/give.lua", "quorum/look.lua", "renew.lua"] {
+    for script in ["quorum/take.lua", "quorum/give.lua", "quorum/look.lua", "mutex/renew.lua"] {
         let path = format!("{}/src/scripts/{script}", env!("CARGO_MANIFEST_DIR"));
         let code = std::fs::read_to_string(path).unwrap();
         let calls = code.split("call('").skip(1);

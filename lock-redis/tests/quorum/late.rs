@@ -64,3 +64,23 @@ async fn an_undo_frees_only_rounds_before_it_and_a_late_copy_makes_nothing_older
     assert_eq!(give("200").await, format!("{NONCE}+"));
     servers.have_nothing_left(&[0]).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_undo_is_overtaken_where_the_scripts_are_new() {
+    let Some(servers) = Servers::start().await else { return };
+    let locks = servers.client().await;
+    let mutex = locks.mutex("late").with_lease(long());
+    servers.hold_everywhere(&mutex).await.release().await.unwrap();
+    for i in [0, 1, 2] {
+        servers.run(i, &["SET", &key("late"), "foreign", "PX", "60000"]).await;
+    }
+    for _ in 0..20 {
+        for i in [3, 4] {
+            servers.run(i, &["SCRIPT", "FLUSH"]).await;
+        }
+        servers.stop(&[3, 4]);
+        assert!(mutex.try_lock().await.unwrap().is_none());
+        servers.cont(&[3, 4]);
+        servers.have_nothing_left(&[3, 4]).await;
+    }
+}

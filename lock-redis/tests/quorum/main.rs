@@ -14,3 +14,5 @@ mod renewal;
 mod restart;
 mod servers;
 mod stall;
+#[cfg(feature = "tls")]
+mod ways;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lock_redis::{ClientOptions, GrantId, LeaseOptions, Mutex, MutexGuard, QuorumConfig, QuorumLocks};
+use lock_testkit::Missing;
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::resp::{Resp, Value};
 
@@ -28,18 +29,10 @@ pub(crate) struct Servers {
 impl Servers {
     /// `None`, loudly, where no `redis-server` is installed.
     pub(crate) async fn start() -> Option<Self> {
-        match join_all((0..5).map(|_| RedisServer::start_own())).await.into_iter().collect::<Result<Vec<_>, _>>() {
-            Ok(each) => {
-                let operators = each.iter().map(|server| server.client().unwrap()).collect();
-                Some(Self { each, operators })
-            }
-            Err(missing) => {
-                let required = std::env::var(lock_testkit::REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
-                assert!(!required, "LOCK_TESTKIT_REQUIRE=1, but the servers are missing: {missing}");
-                eprintln!("SKIPPED: {missing}");
-                None
-            }
-        }
+        let started = join_all((0..5).map(|_| RedisServer::start_own())).await;
+        let each = installed(started.into_iter().collect::<Result<Vec<_>, _>>())?;
+        let operators = each.iter().map(|server| server.client().unwrap()).collect();
+        Some(Self { each, operators })
     }
 
     /// A configuration that does not mind that the servers have only just started.
@@ -127,6 +120,19 @@ impl Servers {
                 (self.run(*i, &["DBSIZE"]).await.as_int() == Some(0)).then_some(())
             })
             .await;
+        }
+    }
+}
+
+/// What was started; `None`, loudly, where it is not installed.
+pub(crate) fn installed<T>(started: Result<T, Missing>) -> Option<T> {
+    match started {
+        Ok(servers) => Some(servers),
+        Err(missing) => {
+            let required = std::env::var(lock_testkit::REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
+            assert!(!required, "LOCK_TESTKIT_REQUIRE=1, but the servers are missing: {missing}");
+            eprintln!("SKIPPED: {missing}");
+            None
         }
     }
 }

@@ -48,7 +48,7 @@ async fn three_of_five_that_stand_still_are_a_typed_error_in_time_and_leave_noth
     for wait in [0, 0, 0, 200, 0] {
         let began = Instant::now();
         let error = mutex.try_lock_for(ms(wait)).await.unwrap_err();
-        assert!(began.elapsed() < SHORT * 2 + ms(wait) + SLACK, "took {:?}", began.elapsed());
+        assert!(began.elapsed() < SHORT + ms(wait) + SLACK, "took {:?}", began.elapsed());
         assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
         servers.have_nothing_left(&[1, 3]).await;
     }
@@ -71,7 +71,7 @@ async fn a_majority_that_answers_after_the_lease_is_refused_and_cleaned_up() {
     tokio::time::sleep(ms(900)).await;
     servers.cont(&[0, 1, 2]);
     let error = trying.await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     assert!(error.to_string().contains("so late"), "{error}");
     servers.have_nothing_left(ALL).await;
     obtain(&locks, "stall").await.release().await.unwrap();

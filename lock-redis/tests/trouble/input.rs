@@ -59,9 +59,12 @@ async fn a_wrong_url_is_refused_without_its_password() {
         "redis://:hunter2-s3cret@127.0.0.1:port/",
         "redis://:hunter2-s3cret@127.0.0.1:6379/database",
         "redis://:hunter2-s3cret@[::1/",
-        "redis+unix:///tmp/socket?pass=hunter2-s3cret",
-        "unix:///tmp/socket?pass=hunter2-s3cret",
+        "redis+unix:///tmp/socket?password=hunter2-s3cret",
+        "unix://tmp/socket?pass=hunter2-s3cret",
+        #[cfg(not(feature = "tls"))]
         "rediss://:hunter2-s3cret@127.0.0.1/",
+        "redis-sentinel://:hunter2-s3cret@127.0.0.1/",
+        "redis-cluster://:hunter2-s3cret@127.0.0.1/1",
     ];
     for url in wrong {
         let error = RedisLocks::connect(url).await.expect_err(url);

@@ -14,10 +14,14 @@ async fn late_copies_of_requests_never_shorten_an_extended_lease() {
     let (fence, forced) = (format!("{lock}:f"), format!("{lock}:x"));
     let me = format!("{nonce}:0123456789abcdef:{{}}:");
     let [queue, waiters] = ["q", "w"].map(|ending| format!("{lock}:{ending}"));
-    let acquire = concat!(include_str!("../../src/scripts/queue.lua"), include_str!("../../src/scripts/acquire.lua"));
+    let acquire = concat!(
+        include_str!("../../src/scripts/base.lua"),
+        include_str!("../../src/scripts/mutex/one.lua"),
+        include_str!("../../src/scripts/ask.lua"),
+    );
     let copies: [&[&str]; 3] = [
-        &["EVAL", include_str!("../../src/scripts/renew.lua"), "2", &lock, &forced, &nonce, "1000"],
-        &["EVAL", include_str!("../../src/scripts/take.lua"), "2", &lock, &fence, &me, "1000"],
+        &["EVAL", include_str!("../../src/scripts/mutex/renew.lua"), "1", &lock, &nonce, "1000", &forced],
+        &["EVAL", include_str!("../../src/scripts/mutex/take.lua"), "2", &lock, &fence, &me, "1000"],
         &[
             "EVAL",
             acquire,
@@ -36,6 +40,7 @@ async fn late_copies_of_requests_never_shorten_an_extended_lease() {
             "lock:client:",
             "",
             "1000",
+            "",
         ],
     ];
     for copy in copies {

@@ -27,17 +27,18 @@ async fn user(server: &Server, name: &str, rights: &[&str]) {
 #[test]
 fn the_rights_in_the_readme_are_the_commands_of_the_scripts_and_of_a_connection() {
     let mut needed: BTreeSet<_> =
-        ["evalsha", "eval", "script|load", "subscribe", "client|info", "client|kill", "client|setinfo", "select"]
+        ["evalsha", "eval", "subscribe", "client|info", "client|kill", "client|setinfo", "select"]
             .map(str::to_owned)
             .into();
-    for script in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts")).unwrap() {
-        let path = script.unwrap().path();
-        if path.is_dir() {
-            continue; // what a quorum needs is in tests/quorum/input.rs
+    for folder in ["", "/mutex", "/holders"] {
+        for file in std::fs::read_dir(format!("{}/src/scripts{folder}", env!("CARGO_MANIFEST_DIR"))).unwrap() {
+            let file = file.unwrap().path();
+            if file.is_file() {
+                let code = std::fs::read_to_string(file).unwrap();
+                let calls = code.split("call('").skip(1);
+                needed.extend(calls.map(|call| call.split('\'').next().unwrap().to_ascii_lowercase()));
+            }
         }
-        let code = std::fs::read_to_string(path).unwrap();
-        let calls = code.split("call('").skip(1);
-        needed.extend(calls.map(|call| call.split('\'').next().unwrap().to_ascii_lowercase()));
     }
     let granted: BTreeSet<_> = rights().iter().filter_map(|right| right.strip_prefix('+')).map(str::to_owned).collect();
     assert!(needed.len() > 20, "the scripts were not found");

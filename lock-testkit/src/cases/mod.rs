@@ -177,11 +177,14 @@ cases! {
     "C-O01" observe::inspection_shows_the_holder_and_the_queue ALL [INSPECT];
     "C-O01b" observe::an_operator_frees_exactly_the_named_grant ALL [INSPECT, FORCE];
     "C-O02" observe::meters_move_by_exactly_what_happened ALL [];
+    "C-O02b" observe::a_push_is_measured_until_its_guard ALL [PUSH];
     "C-O03" observe::an_error_names_lock_backend_and_phase ALL [];
+    "C-O04" observe::every_acquisition_closes_its_span_with_its_outcome ALL [];
     "C-O05" observe::whether_a_lock_is_free_is_shown_as_it_is SIMPLE [INSPECT];
     "C-L01" observe::a_thousand_locks_cost_as_many_tasks_as_one SIMPLE [];
     "C-L02" observe::a_thousand_failed_tries_leave_the_servers_as_they_were ALL [Need::GroundTruth];
-    "C-L03" observe::a_client_that_is_closed_leaves_neither_entries_nor_tasks SIMPLE [];
+    "C-L03" observe::a_client_that_is_gone_leaves_neither_entries_nor_tasks SIMPLE [];
+    "C-L03b" observe::a_client_that_is_closed_has_given_everything_back ALL [];
 
     "C-I01" foreign::a_foreign_holder_keeps_us_out ONCE [Need::Foreign, FOREIGN];
     "C-I02" foreign::our_holder_keeps_foreign_clients_out ONCE [Need::Foreign, FOREIGN];

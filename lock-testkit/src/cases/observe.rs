@@ -8,7 +8,8 @@ use lock_core::{ErrorKind, GrantId, LeaseOptions, Phase};
 use crate::context::{Cx, LOCK, is_complete, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
 use crate::meter::Meter;
-use crate::time::{eventually, hand_over, ms, pass, promptly, soon, ttl};
+use crate::time::{eventually, hand_over, ms, op_timeout, pass, promptly, soon, ttl};
+use crate::trace::{Seen, Trace};
 
 pub(super) async fn inspection_shows_the_holder_and_the_queue(cx: Arc<Cx>) -> Verdict {
     let (a, b) = cx.two().await?;
@@ -86,6 +87,58 @@ pub(super) async fn meters_move_by_exactly_what_happened(cx: Arc<Cx>) -> Verdict
     expect("a loss", (5.0, 3.0, [1.0, 0.0, 0.0, 0.0], 5, 4))
 }
 
+pub(super) async fn a_push_is_measured_until_its_guard(cx: Arc<Cx>) -> Verdict {
+    let meter = Meter::default();
+    let (mine, other) = (cx.lock_of(&meter.under(cx.client()).await?).await?, cx.contender().await?);
+    let measured = || meter.values("lock_wake_to_grant_seconds");
+    release(mine.lock().await?).await?;
+    ensure!(measured().is_empty(), "a grant without a wait was measured as a wake-up: {:?}", measured());
+    let theirs = other.lock().await?;
+    let began = Instant::now();
+    let freed = async {
+        cx.queued(&other, 1).await?;
+        pass(ms(200)).await;
+        let released = Instant::now();
+        release(theirs).await.map(|()| released)
+    };
+    let (mine, released) = tokio::join!(mine.lock(), freed);
+    let (mine, bound) = (mine?, released?.elapsed().as_secs_f64());
+    let [latency] = measured()[..] else {
+        return Err(Failure::new(format!("one wake-up was measured as {:?}", measured())));
+    };
+    ensure!(latency <= bound, "{latency} s from the wake-up to the guard, but the release was {bound} s ago");
+    ensure!(began.elapsed() >= ms(200), "granted before the release");
+    release(mine).await
+}
+
+pub(super) async fn every_acquisition_closes_its_span_with_its_outcome(cx: Arc<Cx>) -> Verdict {
+    let trace = Trace::new();
+    let (a, b) = cx.two().await?;
+    let held = trace.under(a.lock()).await?;
+    ensure!(trace.under(b.try_lock()).await?.is_none(), "granted although somebody holds the lock");
+    {
+        let mut waiting = std::pin::pin!(trace.under(b.lock()));
+        crate::time::stays_pending("a wait for a held lock", ms(100), waiting.as_mut()).await?;
+    }
+    // A backend may need a moment to notice that nobody waits any more.
+    let closed = async || Ok(trace.spans("lock.acquire").iter().all(Seen::is_closed).then_some(()));
+    eventually("the span of every acquisition is closed", hand_over(), closed).await?;
+    let spans = trace.spans("lock.acquire");
+    let told: Vec<_> = spans.iter().map(|span| (span.value("wait"), span.value("outcome"))).collect();
+    let expected = [("unlimited", "granted"), ("try", "refused"), ("unlimited", "cancelled")];
+    ensure!(told == expected, "the acquisitions were told as {told:?}, not {expected:?}");
+    let token = held.token().map(|token| token.to_string());
+    let (granted, grant) = (&spans[0], held.grant_id().to_string());
+    ensure!(granted.value("grant") == grant, "the grant {grant} is told as {:?}", granted);
+    ensure!(token.is_none_or(|token| granted.value("token") == token), "the token is told as {:?}", granted);
+    ensure!(spans.iter().all(|span| span.value("name") == LOCK), "an acquisition does not name its lock: {spans:?}");
+    trace.under(release(held)).await?;
+    let spans = trace.spans("lock.release");
+    let released = matches!(&spans[..], [span] if span.is_closed() && span.value("outcome") == "released");
+    ensure!(released, "the release was told as {spans:?}");
+    Ok(())
+}
+
 pub(super) async fn an_error_names_lock_backend_and_phase(cx: Arc<Cx>) -> Verdict {
     let lock = cx.contender().await?;
     let senseless = lock.clone().with_lease(LeaseOptions::with_ttl(ms(1)).without_renewal());
@@ -159,12 +212,15 @@ pub(super) async fn a_thousand_failed_tries_leave_the_servers_as_they_were(cx: A
     cx.nothing_is_left().await
 }
 
-pub(super) async fn a_client_that_is_closed_leaves_neither_entries_nor_tasks(cx: Arc<Cx>) -> Verdict {
+/// How many clients go: one task of each that stays is too many.
+const GONE: usize = 4;
+
+pub(super) async fn a_client_that_is_gone_leaves_neither_entries_nor_tasks(cx: Arc<Cx>) -> Verdict {
     let keeps = cx.client().await?;
     let held = cx.form.handle(&keeps, "kept")?.with_ttl(ms(10_000)).lock().await?;
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = alive();
-    {
+    for _ in 0..GONE {
         let closes = cx.client().await?;
         let mut guards = Vec::new();
         for i in 0..20 {
@@ -174,10 +230,22 @@ pub(super) async fn a_client_that_is_closed_leaves_neither_entries_nor_tasks(cx:
         let waiting = std::pin::pin!(blocked.lock());
         crate::time::stays_pending("a wait for a held lock", ms(50), waiting).await?;
     }
-    let look = async || Ok((alive() <= before).then_some(()));
+    // The client that stays may still make itself at home.
+    let look = async || Ok((alive() < before + GONE).then_some(()));
     let outcome = eventually("the closed client's tasks end", promptly(), look).await;
     outcome.map_err(|failure| failure.and(format_args!("{} are alive, {before} were before", alive())))?;
     release(held).await?;
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn a_client_that_is_closed_has_given_everything_back(cx: Arc<Cx>) -> Verdict {
+    let (locks, other) = (cx.client().await?, cx.contender().await?);
+    let lock = cx.lock_of(&locks).await?;
+    drop(lock.lock().await?);
+    soon("a client is closed", op_timeout() + ms(1000), locks.close()).await??;
+    let next = other.try_lock().await?.or_fail("not free although the client that dropped its guard was closed")?;
+    expect_kind("a lock of a closed client", ErrorKind::Closed, lock.try_lock().await)?;
+    release(next).await?;
     cx.nothing_is_left().await
 }
 

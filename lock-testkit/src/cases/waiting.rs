@@ -201,10 +201,14 @@ pub(super) async fn a_wait_leaves_the_only_thread_to_other_tasks(cx: Arc<Cx>) ->
 }
 
 pub(super) async fn no_waiter_is_starved_by_the_others(cx: Arc<Cx>) -> Verdict {
+    let mut locks = Vec::new();
+    for _ in 0..20 {
+        locks.push(cx.contender().await?.with_ttl(ttl()));
+    }
+    // However long it took to connect, everybody competes for the same time.
     let until = Instant::now() + ms(2500);
     let mut waiters = Vec::new();
-    for _ in 0..20 {
-        let lock = cx.contender().await?.with_ttl(ttl());
+    for lock in locks {
         waiters.push(tokio::spawn(async move {
             let mut grants = 0_u32;
             while Instant::now() < until {

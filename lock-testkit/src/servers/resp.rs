@@ -12,6 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
+use super::url::{Credentials, ServerUrl};
 use crate::harness::Broken;
 
 /// How long one command may take.
@@ -88,37 +89,48 @@ impl fmt::Display for Value {
 /// A command whose future is dropped closes the connection: its reply could not be told from the next one's.
 #[derive(Debug)]
 pub struct Resp {
-    address: String,
+    server: Server,
     stream: Mutex<Option<BufReader<TcpStream>>>,
+}
+
+/// Where a client's connections go, and what they begin with.
+#[derive(Debug, Clone)]
+struct Server {
+    address: String,
+    credentials: Option<Credentials>,
+    /// Empty for the first one, which a connection has anyway.
+    database: String,
 }
 
 impl Resp {
     /// A client of the server at `host:port`. No traffic yet.
     #[must_use]
     pub fn new(address: impl Into<String>) -> Self {
-        Self { address: address.into(), stream: Mutex::new(None) }
+        Self::of(Server { address: address.into(), credentials: None, database: String::new() })
     }
 
-    /// A client of the server that a `redis://host:port/` URL names. User, password and database are not supported:
-    /// test servers have none.
+    /// A client of the server that a `redis://[user:password@]host[:port][/database]` URL names. No traffic yet.
     ///
     /// # Errors
     /// If the URL has another form.
     pub fn from_url(url: &str) -> Result<Self, Broken> {
-        let wrong = || Broken::new("the server's URL should read redis://host:port/");
-        let rest = url.strip_prefix("redis://").ok_or_else(wrong)?;
-        let address = rest.split('/').next().unwrap_or_default();
-        if address.is_empty() || address.contains('@') {
-            return Err(wrong());
+        let url = ServerUrl::parse(url, 6379)?;
+        match (url.scheme.as_str(), <[String; 1]>::try_from(url.addresses)) {
+            ("redis", Ok([address])) => {
+                Ok(Self::of(Server { address, credentials: url.credentials, database: url.path }))
+            }
+            _ => Err(Broken::new("the testkit's own client needs a URL like redis://host:port/")),
         }
-        let address = if address.contains(':') { address.to_owned() } else { format!("{address}:6379") };
-        Ok(Self::new(address))
+    }
+
+    fn of(server: Server) -> Self {
+        Self { server, stream: Mutex::new(None) }
     }
 
     /// A client of the same server with a connection of its own, for a transaction.
     #[must_use]
     pub fn another(&self) -> Self {
-        Self::new(self.address.clone())
+        Self::of(self.server.clone())
     }
 
     /// One command, each part of it as it goes over the wire; an error reply is an error.
@@ -141,7 +153,7 @@ impl Resp {
             // Out of its slot while in use, so that a dropped future leaves no half-read stream behind.
             let mut stream = match slot.take() {
                 Some(stream) => stream,
-                None => BufReader::new(connect(&self.address).await?),
+                None => self.server.connect().await?,
             };
             stream.get_mut().write_all(&encode(parts)).await?;
             let value = read(&mut stream).await?;
@@ -150,15 +162,36 @@ impl Resp {
         };
         match tokio::time::timeout(PATIENCE, exchange).await {
             Ok(outcome) => Ok(outcome?),
-            Err(_) => Err(Broken::new(format!("{} gave no answer within {PATIENCE:?}", self.address))),
+            Err(_) => Err(Broken::new(format!("{} gave no answer within {PATIENCE:?}", self.server.address))),
         }
     }
 }
 
-async fn connect(address: &str) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
+impl Server {
+    async fn connect(&self) -> io::Result<BufReader<TcpStream>> {
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        let mut stream = BufReader::new(stream);
+        for greeting in self.greetings() {
+            stream.get_mut().write_all(&encode(&greeting)).await?;
+            if let Value::Error(text) = read(&mut stream).await? {
+                return Err(io::Error::other(text));
+            }
+        }
+        Ok(stream)
+    }
+
+    fn greetings(&self) -> Vec<Vec<&str>> {
+        let mut greetings = Vec::new();
+        if let Some(Credentials { user, password }) = &self.credentials {
+            let user = Some(user.as_str()).filter(|user| !user.is_empty());
+            greetings.push(["AUTH"].into_iter().chain(user).chain([password.as_str()]).collect());
+        }
+        if !self.database.is_empty() {
+            greetings.push(vec!["SELECT", &self.database]);
+        }
+        greetings
+    }
 }
 
 fn encode<P: AsRef<[u8]>>(parts: &[P]) -> Vec<u8> {
@@ -228,10 +261,19 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_urls_are_taken() {
-        assert_eq!(Resp::from_url("redis://127.0.0.1:7000/").unwrap().address, "127.0.0.1:7000");
-        assert_eq!(Resp::from_url("redis://localhost").unwrap().address, "localhost:6379");
-        assert!(Resp::from_url("redis://:secret@host/").is_err());
-        assert!(Resp::from_url("http://host/").is_err());
+    fn a_url_says_where_and_as_whom() {
+        let greetings = |url| Resp::from_url(url).unwrap().server.greetings().concat().join(" ");
+        assert_eq!(Resp::from_url("redis://127.0.0.1:7000/").unwrap().server.address, "127.0.0.1:7000");
+        assert_eq!(Resp::from_url("redis://localhost").unwrap().server.address, "localhost:6379");
+        assert_eq!(greetings("redis://localhost/"), "");
+        assert_eq!(greetings("redis://me:secret@localhost/2"), "AUTH me secret SELECT 2");
+        assert_eq!(greetings("redis://:secret@localhost"), "AUTH secret");
+    }
+
+    #[test]
+    fn other_urls_are_refused() {
+        for url in ["http://host/", "rediss://host/", "unix:///a/socket", "redis://a:1,b:2/"] {
+            assert!(Resp::from_url(url).is_err(), "{url}");
+        }
     }
 }

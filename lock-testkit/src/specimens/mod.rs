@@ -18,6 +18,8 @@
 //!   between the two steps; the `DEL` then frees the next holder's lock.
 //! - [`Recipe::WatchWithoutLook`], `WATCH`, `MULTI`, `DEL`, `EXEC` without comparing the value after the `WATCH`: the
 //!   transaction only notices a change *during* the release, not one before it, and is a plain `DEL` with ceremony.
+//! - [`Recipe::OrphanedTask`], a wait in a task of its own: when the waiter is dropped, the task lives on and takes the
+//!   lock for nobody.
 //!
 //! [`MutexBackend`]: lock_core::backend::MutexBackend
 
@@ -52,6 +54,8 @@ pub enum Recipe {
     GetThenDelete,
     /// Released by `WATCH`, `MULTI`, `DEL`, `EXEC`, without looking at the value.
     WatchWithoutLook,
+    /// Waits in a spawned task, which tries on when its waiter is gone.
+    OrphanedTask,
 }
 
 /// Which case rejects which specimen, and by what it shows.
@@ -73,6 +77,7 @@ pub const REJECTIONS: &[Rejection] = &[
     Rejection { recipe: Recipe::GetSetTimestamp, case: "C-M02", symptom: "granted although somebody holds it" },
     Rejection { recipe: Recipe::PlainDelete, case: "C-M11", symptom: "granted although somebody holds it" },
     Rejection { recipe: Recipe::GetThenDelete, case: "C-M11b", symptom: "granted although somebody holds it" },
+    Rejection { recipe: Recipe::OrphanedTask, case: "C-O04", symptom: "the span of every acquisition is closed" },
     Rejection { recipe: Recipe::WatchWithoutLook, case: "C-M11", symptom: "granted although somebody holds it" },
 ];
 

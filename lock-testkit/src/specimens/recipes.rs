@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
+use tracing::Instrument;
 
 use super::Recipe;
 use super::backend::At;
@@ -55,6 +56,7 @@ impl Recipe {
             Self::PlainDelete => "SET NX PX with a plain DEL",
             Self::GetThenDelete => "GET, compare, then DEL",
             Self::WatchWithoutLook => "WATCH and MULTI without the look",
+            Self::OrphanedTask => "a task that tries on",
         }
     }
 
@@ -68,6 +70,7 @@ impl Recipe {
             Self::PlainDelete => Box::new(PlainDelete),
             Self::GetThenDelete => Box::new(GetThenDelete),
             Self::WatchWithoutLook => Box::new(WatchWithoutLook),
+            Self::OrphanedTask => Box::new(OrphanedTask),
         }
     }
 }
@@ -227,6 +230,31 @@ impl Steps for WatchWithoutLook {
         Reference.abandon(at).await
     }
 }
+
+#[derive(Debug)]
+struct OrphanedTask;
+
+#[async_trait]
+impl Steps for OrphanedTask {
+    async fn take(&self, at: &At<'_>) -> Result<bool, Broken> {
+        let (redis, key, nonce) = (at.redis.another(), at.key.clone(), at.nonce());
+        let ttl = milliseconds(at.attempt.ttl);
+        // A task of its own, which nobody ends when nobody waits any more: the flaw.
+        let tries = async move {
+            for _ in 0..TRIES {
+                if redis.command(&["SET", &key, &nonce, "NX", "PX", &ttl]).await?.is_ok() {
+                    return Ok(true);
+                }
+                pass(ms(50)).await;
+            }
+            Ok(false)
+        };
+        tokio::spawn(tries.in_current_span()).await?
+    }
+}
+
+/// How often an orphaned task tries.
+const TRIES: u32 = 40;
 
 fn is_one(reply: Value) -> Result<bool, Broken> {
     match reply {

@@ -1,5 +1,5 @@
 -- The short way to a free lock for which nobody waits. Idempotent by the nonce. Every command here is on the path of
--- every uncontended acquisition, so there are as few as can be; queue.lua tells what the keys hold.
+-- every uncontended acquisition, so there are as few as can be; base.lua and one.lua tell what the keys hold.
 --
 -- KEYS[1] lock  [2] fence
 -- ARGV[1] <nonce>:<client>:<holder JSON>:  [2] TTL ms

@@ -3,28 +3,30 @@
 //! One client asks the server once for each owner and name. Its first request holds the entry's gate while it asks;
 //! requests of the same owner that come meanwhile wait at the gate and then find the grant. Only the last release goes
 //! to the server.
+//!
+//! A task at the gate has no answer of its own. So when its deadline comes it asks once for itself, and when the request
+//! before it ended without an answer, that time counts as its own: its patience never begins anew.
 
-use std::collections::HashMap;
+mod entry;
+mod guard;
+
 use std::fmt;
-use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use self::entry::Entries;
+use self::entry::{Entry, Silence};
+pub use self::guard::ReentrantGuard;
 use crate::backend::{Attempt, Grant, Kind, ReentrantBackend};
-use crate::client::{Core, Wait, Wish};
-use crate::clock::Deadline;
+use crate::clock::{BootInstant, Deadline};
+use crate::core::{Core, Wait, Wish};
 use crate::error::{Error, ErrorKind, Phase};
+use crate::fenced::Fenced;
 use crate::inspect::Inspection;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::{GrantId, Owner};
-use crate::sync::locked;
-use crate::token::FencingToken;
-
-/// Who is inside which reentrant lock of a client.
-pub(crate) type Entries = HashMap<(LockName, GrantId), Weak<Entry>>;
 
 /// A handle for one reentrant lock.
 ///
@@ -93,6 +95,15 @@ impl ReentrantMutex {
         &self.name
     }
 
+    /// The same lock, every grant of which carries a fencing token by its type.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the configuration has no sound tokens.
+    pub fn fenced(self) -> Result<Fenced<Self>, Error> {
+        self.core.require_fencing(&self.name)?;
+        Ok(Fenced::over(self))
+    }
+
     /// Waits for the lock; at once if the owner is inside already.
     ///
     /// # Errors
@@ -110,7 +121,7 @@ impl ReentrantMutex {
 
     /// Takes the lock if no other owner holds it.
     ///
-    /// While another task of the same owner is waiting in line, this says `None` too.
+    /// It does not wait for another task of the same owner that is waiting in line.
     ///
     /// # Errors
     /// As [`lock`](ReentrantMutex::lock).
@@ -155,37 +166,34 @@ impl ReentrantMutex {
     }
 
     async fn enter(&self, owner: &Owner, wait: Wait) -> Result<Option<ReentrantGuard>, Error> {
-        let entry = self.entry(owner);
-        if let Some(guard) = self.join(&entry)? {
-            self.keep_at_least(&guard).await;
+        let entry = Entry::of(&self.core, &self.name, owner.id());
+        if let Some(guard) = self.join(&entry).await? {
             return Ok(Some(guard));
         }
-        let Some(_gate) = self.pass_gate(&entry, wait).await else { return Ok(None) };
-        if let Some(guard) = self.join(&entry)? {
-            self.keep_at_least(&guard).await;
+        let arrived = self.core.keeper.clock.now();
+        let gate = self.pass_gate(&entry, wait).await;
+        if let Some(guard) = self.join(&entry).await? {
             return Ok(Some(guard));
         }
-        let _queued = Queued::new(&entry, matches!(wait, Wait::Until(_)));
-        let wish = Wish { name: &self.name, kind: Kind::Reentrant, owner, lease: &self.lease };
-        let Some(lease) = self.core.acquire(wish, wait, |attempt, wait| self.ask(attempt, wait)).await? else {
-            return Ok(None);
-        };
-        let inside = Inside { lease: Arc::new(lease), depth: 1 };
-        let guard = ReentrantGuard { entry: entry.clone(), lease: Some(inside.lease.clone()) };
-        *locked(&entry.inside) = Some(inside);
-        Ok(Some(guard))
+        if gate.is_none() {
+            // Whether somebody else holds the lock or the server is silent, only the server can tell.
+            let patience = self.core.options.patience;
+            return Ok(match self.acquire(owner, Wait::Try, patience).await? {
+                Some(lease) => Some(entry.install(lease, self.max_depth)?),
+                None => self.join(&entry).await?,
+            });
+        }
+        let patience = self.patience_left(&entry, arrived, wait)?;
+        self.ask_for_all(&entry, owner, wait, patience).await
     }
 
     /// One level deeper, if the owner is inside.
-    fn join(&self, entry: &Arc<Entry>) -> Result<Option<ReentrantGuard>, Error> {
-        let mut slot = locked(&entry.inside);
-        let Some(inside) = slot.as_mut().filter(|inside| inside.lease.is_held()) else { return Ok(None) };
-        if inside.depth >= self.max_depth {
-            let what = format!("the owner is {} levels deep, no more are allowed", inside.depth);
-            return Err(self.core.named(Error::invalid(Phase::Acquire, what), &self.name));
+    async fn join(&self, entry: &Arc<Entry>) -> Result<Option<ReentrantGuard>, Error> {
+        let guard = entry.join(self.max_depth)?;
+        if let Some(guard) = &guard {
+            self.keep_at_least(guard).await;
         }
-        inside.depth += 1;
-        Ok(Some(ReentrantGuard { entry: entry.clone(), lease: Some(inside.lease.clone()) }))
+        Ok(guard)
     }
 
     /// A nested lock with a longer TTL lengthens the lease; with a shorter one it changes nothing.
@@ -198,10 +206,12 @@ impl ReentrantMutex {
         }
     }
 
+    /// Waits until no other task of the owner asks the server; `None` at the deadline. A try does not wait for a request
+    /// that waits itself.
     async fn pass_gate<'a>(&self, entry: &'a Entry, wait: Wait) -> Option<tokio::sync::MutexGuard<'a, ()>> {
         let clock = &self.core.keeper.clock;
         let until = match wait {
-            Wait::Try if entry.queued.load(Ordering::Acquire) => return entry.gate.try_lock().ok(),
+            Wait::Try if entry.is_queued() => return entry.gate.try_lock().ok(),
             Wait::Try => clock.now().plus(self.core.options.op_timeout),
             Wait::Until(deadline) => deadline.instant(),
         };
@@ -212,21 +222,63 @@ impl ReentrantMutex {
         }
     }
 
-    fn entry(&self, owner: &Owner) -> Arc<Entry> {
-        let mut entries = locked(&self.core.entries);
-        let key = (self.name.clone(), owner.id());
-        if let Some(entry) = entries.get(&key).and_then(Weak::upgrade) {
-            return entry;
+    /// How long this call, which came at `arrived`, may go on without an answer. What it has spent at the gate, behind
+    /// requests that got none, is not granted again.
+    fn patience_left(&self, entry: &Entry, arrived: BootInstant, wait: Wait) -> Result<Duration, Error> {
+        let patience = self.core.options.patience;
+        let Some(silent) = entry.silence_since(arrived) else { return Ok(patience) };
+        let left = patience.saturating_sub(silent);
+        if left.is_zero() || matches!(wait, Wait::Try) {
+            let what = "the server gave no answer to the request of another task of this owner";
+            return Err(self.core.named(Error::unavailable(Phase::Wait, what), &self.name));
         }
-        let entry = Arc::new(Entry {
-            core: Arc::downgrade(&self.core),
-            key: key.clone(),
-            gate: tokio::sync::Mutex::new(()),
-            queued: AtomicBool::new(false),
-            inside: Mutex::new(None),
-        });
-        entries.insert(key, Arc::downgrade(&entry));
-        entry
+        Ok(left)
+    }
+
+    /// The request of the gate's holder, on behalf of all tasks of the owner.
+    async fn ask_for_all(
+        &self,
+        entry: &Arc<Entry>,
+        owner: &Owner,
+        wait: Wait,
+        patience: Duration,
+    ) -> Result<Option<ReentrantGuard>, Error> {
+        let _queued = entry.queued(matches!(wait, Wait::Until(_)));
+        loop {
+            let (entered, before) = (entry.entered(), entry.take_silence());
+            let began = self.core.keeper.clock.now();
+            let lease = tokio::select! {
+                biased;
+                lease = self.acquire(owner, wait, patience) => lease,
+                () = entered => match self.join(entry).await? {
+                    Some(guard) => return Ok(Some(guard)),
+                    None => continue,
+                }
+            };
+            if let Err(error) = &lease
+                && matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
+            {
+                entry.was_silent(self.silence(began, wait, patience, error).after(before));
+            }
+            return lease?.map(|lease| entry.install(lease, self.max_depth)).transpose();
+        }
+    }
+
+    /// What a request that began at `began` and failed knows: there was no answer for its patience or, if something else
+    /// ended it, for one operation timeout.
+    fn silence(&self, began: BootInstant, wait: Wait, patience: Duration, error: &Error) -> Silence {
+        let until = self.core.keeper.clock.now();
+        let impatient = match wait {
+            Wait::Try => true,
+            Wait::Until(deadline) => deadline.has_passed(until) || error.kind() == ErrorKind::Indeterminate,
+        };
+        let known = if impatient { self.core.options.op_timeout } else { patience };
+        Silence { since: began.max(until.minus(known)), until }
+    }
+
+    async fn acquire(&self, owner: &Owner, wait: Wait, patience: Duration) -> Result<Option<Lease>, Error> {
+        let wish = Wish { name: &self.name, kind: Kind::Reentrant, owner, lease: &self.lease, patience };
+        self.core.acquire(wish, wait, |attempt, wait| self.ask(attempt, wait)).await
     }
 
     async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {
@@ -240,130 +292,5 @@ impl ReentrantMutex {
 impl fmt::Debug for ReentrantMutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReentrantMutex").field("name", &self.name).field("backend", &self.backend.name()).finish()
-    }
-}
-
-/// One owner at one lock of one client. Lives as long as a guard or a request of it.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    core: Weak<Core>,
-    key: (LockName, GrantId),
-    gate: tokio::sync::Mutex<()>,
-    /// Whether the request that holds the gate may wait for long.
-    queued: AtomicBool,
-    inside: Mutex<Option<Inside>>,
-}
-
-#[derive(Debug)]
-struct Inside {
-    lease: Arc<Lease>,
-    depth: u32,
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        if let Some(core) = self.core.upgrade() {
-            let mut entries = locked(&core.entries);
-            // Another entry may have taken the place since the last reference went.
-            if entries.get(&self.key).is_some_and(|entry| entry.strong_count() == 0) {
-                entries.remove(&self.key);
-            }
-        }
-    }
-}
-
-/// Tells tries of the same owner that the gate is held by a request that waits in line.
-struct Queued<'a>(&'a Entry);
-
-impl<'a> Queued<'a> {
-    fn new(entry: &'a Entry, waits: bool) -> Self {
-        entry.queued.store(waits, Ordering::Release);
-        Self(entry)
-    }
-}
-
-impl Drop for Queued<'_> {
-    fn drop(&mut self) {
-        self.0.queued.store(false, Ordering::Release);
-    }
-}
-
-/// One level of a [`ReentrantMutex`]. Everything a holder can ask is on [`Lease`], to which it dereferences; all levels
-/// share one lease.
-#[must_use = "the level is left as soon as the guard is dropped"]
-#[derive(Debug)]
-pub struct ReentrantGuard {
-    entry: Arc<Entry>,
-    /// `None` only once the level has been left.
-    lease: Option<Arc<Lease>>,
-}
-
-impl ReentrantGuard {
-    /// The token to present to the resource, where the configuration has them; the same on every level.
-    #[must_use]
-    pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.cell.token
-    }
-
-    /// How deep the owner is inside, through this client.
-    #[must_use]
-    pub fn depth(&self) -> u32 {
-        match &*locked(&self.entry.inside) {
-            Some(inside) if Arc::ptr_eq(&inside.lease, self.shared()) => inside.depth,
-            _ => 0,
-        }
-    }
-
-    /// Leaves one level; the outermost release gives the lock back, as
-    /// [`MutexGuard::release`](crate::MutexGuard::release).
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotHeld`] on every level if the lock was lost; for the outermost level as
-    /// [`MutexGuard::release`](crate::MutexGuard::release).
-    ///
-    /// # Cancel safety
-    /// A dropped call is finished in the background.
-    pub async fn release(mut self) -> Result<(), Error> {
-        let held = self.check(Phase::Release).map_err(|cause| {
-            let what = "the lock was lost before this level was left";
-            self.named(Error::new(ErrorKind::NotHeld, Phase::Release, what).with_source(cause))
-        });
-        match self.leave() {
-            Some(lease) => lease.release().await,
-            None => held,
-        }
-    }
-
-    /// One level less; the lease itself if this was the last one.
-    fn leave(&mut self) -> Option<Lease> {
-        let mut slot = locked(&self.entry.inside);
-        let mine = self.lease.take()?;
-        let inside = slot.as_mut().filter(|inside| Arc::ptr_eq(&inside.lease, &mine))?;
-        // Every level drops its share while the slot is locked, so that the last one finds itself alone.
-        drop(mine);
-        inside.depth -= 1;
-        if inside.depth > 0 {
-            return None;
-        }
-        slot.take().and_then(|inside| Arc::into_inner(inside.lease))
-    }
-
-    fn shared(&self) -> &Arc<Lease> {
-        // Taken only by `leave`, which `release` and `drop` call last.
-        self.lease.as_ref().expect("a guard has its lease until the level is left")
-    }
-}
-
-impl Deref for ReentrantGuard {
-    type Target = Lease;
-
-    fn deref(&self) -> &Lease {
-        self.shared()
-    }
-}
-
-impl Drop for ReentrantGuard {
-    fn drop(&mut self) {
-        drop(self.leave());
     }
 }

@@ -1,6 +1,6 @@
 -- The short way to give back a lock for which nobody waits.
 --
--- KEYS[1] lock, as in queue.lua
+-- KEYS[1] lock, as in base.lua and one.lua
 -- ARGV[1] nonce
 -- Reply <nonce>+ if it is free now, <nonce>? if it is not held under this nonce or others wait: then nothing was
 --      changed, and release.lua decides

@@ -1,0 +1,313 @@
+//! The part of a client that does not depend on the backend's type: one acquisition, from the checks to the lease.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use crate::backend::{Attempt, Backend, Cancelled, Grant, Kind, Operator};
+use crate::clock::Deadline;
+use crate::error::{Error, ErrorKind, Phase};
+use crate::guarantees::{Guarantee, Support};
+use crate::inspect::Inspection;
+use crate::lease::keeper::Keeper;
+use crate::lease::{Cell, Lease};
+use crate::name::LockName;
+use crate::options::{ClientOptions, LeaseOptions};
+use crate::owner::{GrantId, Owner};
+use crate::reentrant::Entries;
+use crate::rwlock::Uses;
+use crate::shutdown::UnderWay;
+use crate::trace::Operation;
+
+/// How long a wait that ran out may spend on confirming that nothing of it is left.
+const CANCEL_GRACE: Duration = Duration::from_millis(100);
+
+/// What all locks of one client share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) owner: Owner,
+    pub(crate) options: ClientOptions,
+    pub(crate) entries: Mutex<Entries>,
+    pub(crate) uses: Mutex<Uses>,
+    granularity: Duration,
+}
+
+/// How long an acquisition may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wait {
+    Try,
+    Until(Deadline),
+}
+
+impl Wait {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Try => "try",
+            Self::Until(Deadline::NEVER) => "unlimited",
+            Self::Until(_) => "limited",
+        }
+    }
+}
+
+type Answer = Result<Option<Grant>, Error>;
+
+impl Core {
+    pub(crate) fn new(backend: Arc<dyn Backend>, options: ClientOptions) -> Self {
+        let owner = match &options.label {
+            Some(label) => Owner::with_label(label),
+            None => Owner::new(),
+        };
+        Self {
+            granularity: backend.granularity(),
+            keeper: Keeper::new(backend),
+            owner,
+            options,
+            entries: Mutex::default(),
+            uses: Mutex::default(),
+        }
+    }
+
+    /// The instant after `wait` on this client's clock.
+    pub(crate) fn deadline(&self, wait: Duration) -> Wait {
+        if wait.is_zero() {
+            return Wait::Try;
+        }
+        Wait::Until(Deadline::after(self.keeper.clock.now(), wait))
+    }
+
+    /// One acquisition of any kind, from the checks to the guard's lease.
+    ///
+    /// From before the first request until the outcome is known, dropping this future hands the attempt to the reaper.
+    pub(crate) async fn acquire<'a, F, T>(
+        self: &'a Arc<Self>,
+        wish: Wish<'a>,
+        wait: Wait,
+        ask: F,
+    ) -> Result<Option<Lease>, Error>
+    where
+        F: FnOnce(Arc<Attempt>, Wait) -> T,
+        T: Future<Output = Answer>,
+    {
+        let attempt = self.attempt(&wish).map_err(|error| self.named(error, wish.name))?;
+        let mut operation = Operation::acquire(self.keeper.backend.name(), &attempt, wait.name());
+        let began = self.keeper.clock.now();
+        let outcome = self.request(attempt, wish.lease, wait, ask).instrument(operation.span()).await;
+        match &outcome {
+            Ok(Some(lease)) => {
+                let waited = lease.since().since(began);
+                self.keeper.meters.granted(waited);
+                lease.describe(&mut operation, waited);
+            }
+            Ok(None) => {
+                self.keeper.meters.refused();
+                operation.ends("refused");
+            }
+            Err(error) => operation.fails(error),
+        }
+        outcome
+    }
+
+    /// Asks the backend until it answers or the client is closed, and undoes what remains of a request in vain.
+    async fn request<F, T>(
+        self: &Arc<Self>,
+        attempt: Arc<Attempt>,
+        lease: &LeaseOptions,
+        wait: Wait,
+        ask: F,
+    ) -> Result<Option<Lease>, Error>
+    where
+        F: FnOnce(Arc<Attempt>, Wait) -> T,
+        T: Future<Output = Answer>,
+    {
+        let undo = Undo { core: self, attempt, armed: true, _under_way: self.keeper.shutdown.track() };
+        if self.keeper.shutdown.has_begun() {
+            let error = self.named(closed(), &undo.attempt.name);
+            undo.disarm();
+            return Err(error);
+        }
+        let answer = tokio::select! {
+            biased;
+            answer = ask(undo.attempt.clone(), wait) => answer,
+            () = self.keeper.shutdown.begun() => Err(closed()),
+        };
+        match answer {
+            Ok(Some(grant)) => self.admit(undo, lease, &grant).map(Some),
+            Ok(None) => {
+                match wait {
+                    Wait::Until(_) => self.leave(undo).await,
+                    Wait::Try => undo.disarm(),
+                }
+                Ok(None)
+            }
+            Err(error) => {
+                let error = self.named(error, &undo.attempt.name);
+                let answered = !error.is_without_answer() && error.kind() != ErrorKind::Closed;
+                if matches!(wait, Wait::Try) && answered {
+                    undo.disarm();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// [`acquire`](Core::acquire) without a deadline.
+    pub(crate) async fn acquire_patiently<'a, F, T>(self: &'a Arc<Self>, wish: Wish<'a>, ask: F) -> Result<Lease, Error>
+    where
+        F: FnOnce(Arc<Attempt>, Wait) -> T,
+        T: Future<Output = Answer>,
+    {
+        self.acquire(wish, Wait::Until(Deadline::NEVER), ask).await?.ok_or_else(|| {
+            let what = "the backend ended a wait that has no deadline";
+            self.named(Error::new(ErrorKind::Protocol, Phase::Wait, what), wish.name)
+        })
+    }
+
+    fn attempt(&self, wish: &Wish<'_>) -> Result<Arc<Attempt>, Error> {
+        wish.name.check()?;
+        wish.lease.check()?;
+        if let Kind::Permits { permits, limit } = wish.kind
+            && (permits == 0 || limit == 0 || permits > limit)
+        {
+            let what =
+                format!("{permits} of {limit} permits: both must be at least 1, and no more than all can be asked for");
+            return Err(Error::invalid(Phase::Configure, what));
+        }
+        let mut attempt = Attempt::new(wish.name.clone(), wish.kind, wish.owner.clone(), wish.lease.ttl)?;
+        attempt.op_timeout = self.options.op_timeout;
+        attempt.patience = wish.patience;
+        Ok(Arc::new(attempt))
+    }
+
+    /// Turns a grant into a lease, unless it came so late that nothing is left of it.
+    fn admit(self: &Arc<Self>, undo: Undo<'_>, lease: &LeaseOptions, grant: &Grant) -> Result<Lease, Error> {
+        let cell = Cell::new(undo.attempt.clone(), grant, *lease, self.granularity);
+        if !cell.is_held(&*self.keeper.clock) {
+            // Dropping `undo` gives the grant back.
+            let what = "the grant came so late that its lease was over; it is given back";
+            return Err(self.named(Error::new(ErrorKind::TimedOut, Phase::Acquire, what), &cell.attempt.name));
+        }
+        undo.disarm();
+        self.keeper.register(&cell);
+        let lease = Lease::new(self.clone(), cell);
+        if let Some(woken_at) = grant.woken_at {
+            self.keeper.meters.woken(lease.since().since(woken_at));
+        }
+        Ok(lease)
+    }
+
+    /// After a wait that ran out: confirms that nothing is left, or leaves that to the reaper.
+    async fn leave(&self, undo: Undo<'_>) {
+        let clock = &self.keeper.clock;
+        let grace = clock.sleep_until(clock.now().plus(CANCEL_GRACE));
+        tokio::select! {
+            biased;
+            answer = self.keeper.backend.cancel(&undo.attempt) => {
+                if let Ok(Cancelled::Settled) = answer {
+                    undo.disarm();
+                }
+            }
+            () = grace => {}
+        }
+    }
+
+    /// See [`Client::close`](crate::Client::close).
+    pub(crate) async fn close(&self) -> Result<(), Error> {
+        let Keeper { shutdown, clock, backend, .. } = &*self.keeper;
+        shutdown.begin();
+        tokio::select! {
+            biased;
+            () = shutdown.idle() => return Ok(()),
+            () = clock.sleep_until(clock.now().plus(self.options.op_timeout)) => {}
+        }
+        let left = shutdown.under_way();
+        let what = format!("{left} releases or cancellations were not confirmed; what they left ends with its lease");
+        Err(Error::indeterminate(Phase::Close, what).with_backend(backend.name()))
+    }
+
+    /// Refuses a configuration that has no sound fencing tokens.
+    pub(crate) fn require_fencing(&self, name: &LockName) -> Result<(), Error> {
+        match self.keeper.backend.guarantees().of(Guarantee::Fencing) {
+            Support::Yes | Support::Unless(_) => Ok(()),
+            Support::No => {
+                let what = "this configuration cannot give fencing tokens";
+                Err(self.named(Error::new(ErrorKind::Unsupported, Phase::Configure, what), name))
+            }
+        }
+    }
+
+    /// Completes an error with the names of lock and backend.
+    pub(crate) fn named(&self, error: Error, name: &LockName) -> Error {
+        error.with_name(name).with_backend(self.keeper.backend.name())
+    }
+
+    pub(crate) async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
+        name.check().map_err(|error| self.named(error, name))?;
+        self.operator()?.inspect(name, kind).await.map_err(|error| self.named(error, name))
+    }
+
+    pub(crate) async fn force_release(
+        &self,
+        name: &LockName,
+        kind: Kind,
+        grant: GrantId,
+        why: &str,
+    ) -> Result<bool, Error> {
+        name.check().map_err(|error| self.named(error, name))?;
+        let freed = self.operator()?.force_release(name, kind, grant, &self.owner, why).await;
+        freed.map_err(|error| self.named(error, name))
+    }
+
+    fn operator(&self) -> Result<&dyn Operator, Error> {
+        let backend = &self.keeper.backend;
+        backend.operator().ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, Phase::Inspect, "this backend shows nothing to operators")
+                .with_backend(backend.name())
+        })
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, Phase::Acquire, "the client was closed")
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.keeper.close();
+    }
+}
+
+/// What a handle asks the core for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish<'a> {
+    pub(crate) name: &'a LockName,
+    pub(crate) kind: Kind,
+    pub(crate) owner: &'a Owner,
+    pub(crate) lease: &'a LeaseOptions,
+    /// How long a wait may go on without any answer.
+    pub(crate) patience: Duration,
+}
+
+/// Hands an attempt to the reaper, unless it is disarmed first.
+struct Undo<'a> {
+    core: &'a Core,
+    attempt: Arc<Attempt>,
+    armed: bool,
+    _under_way: UnderWay,
+}
+
+impl Undo<'_> {
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.core.keeper.reaper.cancel(self.attempt.clone());
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Locks and guards that carry a fencing token by their type.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Phase};
+use crate::lease::Lease;
+use crate::mutex::{Mutex, MutexGuard};
+use crate::owner::Owner;
+use crate::reentrant::{ReentrantGuard, ReentrantMutex};
+use crate::rwlock::{DowngradeError, ReadGuard, RwLock, WriteGuard};
+use crate::token::FencingToken;
+
+/// A lock on a configuration whose grants all carry a fencing token: from [`Mutex::fenced`], [`RwLock::fenced`] and
+/// [`ReentrantMutex::fenced`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let config = locks.rwlock("config").fenced()?;
+/// let write = config.write().await?;
+/// let token = write.fencing_token(); // not an `Option`
+/// let read = write.downgrade().await?;
+/// assert_eq!(read.fencing_token(), token);
+/// read.release().await
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Fenced<L>(L);
+
+/// A [`Mutex`] whose grants all carry a fencing token.
+pub type FencedMutex = Fenced<Mutex>;
+/// A [`RwLock`] whose grants all carry a fencing token.
+pub type FencedRwLock = Fenced<RwLock>;
+/// A [`ReentrantMutex`] whose grants all carry a fencing token.
+pub type FencedReentrantMutex = Fenced<ReentrantMutex>;
+
+/// Holds a [`FencedMutex`].
+pub type FencedMutexGuard = FencedGuard<MutexGuard>;
+/// A shared grant of a [`FencedRwLock`].
+pub type FencedReadGuard = FencedGuard<ReadGuard>;
+/// The exclusive grant of a [`FencedRwLock`].
+pub type FencedWriteGuard = FencedGuard<WriteGuard>;
+/// One level of a [`FencedReentrantMutex`].
+pub type FencedReentrantGuard = FencedGuard<ReentrantGuard>;
+
+impl<L> Fenced<L> {
+    /// For a lock whose configuration was found to have sound tokens.
+    pub(crate) fn over(lock: L) -> Self {
+        Self(lock)
+    }
+
+    /// The lock without the promise of a token.
+    #[must_use]
+    pub fn as_unfenced(&self) -> &L {
+        &self.0
+    }
+}
+
+/// The three ways to take a lock, each as the plain lock has it.
+macro_rules! ways_to_take {
+    ($lock:ident => $guard:ident: $wait:ident, $try:ident, $try_for:ident $(, $owner:ident)?) => {
+        impl Fenced<$lock> {
+            ways_to_take!(#[doc = concat!("As [`", stringify!($lock), "::", stringify!($wait), "`].")]
+                $lock $wait($($owner: &Owner)?) -> FencedGuard<$guard>, FencedGuard::of);
+            ways_to_take!(#[doc = concat!("As [`", stringify!($lock), "::", stringify!($try), "`].")]
+                $lock $try($($owner: &Owner)?) -> Option<FencedGuard<$guard>>, FencedGuard::of_some);
+            ways_to_take!(#[doc = concat!("As [`", stringify!($lock), "::", stringify!($try_for), "`].")]
+                $lock $try_for($($owner: &Owner,)? wait: Duration) -> Option<FencedGuard<$guard>>, FencedGuard::of_some);
+        }
+    };
+    (#[$doc:meta] $lock:ident $name:ident($($arg:ident: $type:ty),*) -> $output:ty, $fence:path) => {
+        #[$doc]
+        ///
+        /// # Errors
+        /// As the plain lock; [`ErrorKind::Protocol`] if a grant came without its token, which is then given back.
+        ///
+        /// # Cancel safety
+        /// As [`Mutex::lock`].
+        pub async fn $name(&self, $($arg: $type),*) -> Result<$output, Error> {
+            $fence(self.0.$name($($arg),*).await?)
+        }
+    };
+}
+
+ways_to_take!(Mutex => MutexGuard: lock, try_lock, try_lock_for);
+ways_to_take!(RwLock => ReadGuard: read, try_read, try_read_for);
+ways_to_take!(RwLock => WriteGuard: write, try_write, try_write_for);
+ways_to_take!(ReentrantMutex => ReentrantGuard: lock, try_lock, try_lock_for, owner);
+
+/// A guard with its fencing token. Everything a holder can ask is on [`Lease`], to which it dereferences.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+#[derive(Debug)]
+pub struct FencedGuard<G> {
+    guard: G,
+    token: FencingToken,
+}
+
+impl<G: Deref<Target = Lease>> FencedGuard<G> {
+    fn of(guard: G) -> Result<Self, Error> {
+        let token = guard.cell.token.ok_or_else(|| {
+            let what = "a grant came without the token that the backend promises; it is given back";
+            guard.named(Error::new(ErrorKind::Protocol, Phase::Acquire, what))
+        })?;
+        Ok(Self { guard, token })
+    }
+
+    fn of_some(guard: Option<G>) -> Result<Option<Self>, Error> {
+        guard.map(Self::of).transpose()
+    }
+}
+
+impl<G> FencedGuard<G> {
+    /// The token to present to the resource with every access, reads included.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// The guard without the promise of a token.
+    pub fn into_inner(self) -> G {
+        self.guard
+    }
+}
+
+macro_rules! guards {
+    ($($guard:ident)+) => {
+        $(
+            impl FencedGuard<$guard> {
+                #[doc = concat!("As [`", stringify!($guard), "::release`].")]
+                ///
+                /// # Errors
+                /// As [`MutexGuard::release`].
+                ///
+                /// # Cancel safety
+                /// As [`MutexGuard::release`].
+                pub async fn release(self) -> Result<(), Error> {
+                    self.guard.release().await
+                }
+            }
+
+            impl From<FencedGuard<$guard>> for $guard {
+                fn from(fenced: FencedGuard<$guard>) -> Self {
+                    fenced.guard
+                }
+            }
+        )+
+    };
+}
+
+guards!(MutexGuard ReadGuard WriteGuard ReentrantGuard);
+
+impl FencedGuard<WriteGuard> {
+    /// As [`WriteGuard::downgrade`]; the token stays.
+    ///
+    /// # Errors
+    /// As [`WriteGuard::downgrade`].
+    ///
+    /// # Cancel safety
+    /// As [`WriteGuard::downgrade`].
+    pub async fn downgrade(self) -> Result<FencedGuard<ReadGuard>, DowngradeError<Self>> {
+        let token = self.token;
+        match self.guard.downgrade().await {
+            Ok(guard) => Ok(FencedGuard { guard, token }),
+            Err(DowngradeError { guard, error }) => Err(DowngradeError { guard: Self { guard, token }, error }),
+        }
+    }
+}
+
+impl FencedGuard<ReentrantGuard> {
+    /// As [`ReentrantGuard::depth`].
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.guard.depth()
+    }
+}
+
+impl<G: Deref<Target = Lease>> Deref for FencedGuard<G> {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.guard
+    }
+}

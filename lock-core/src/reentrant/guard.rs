@@ -1,0 +1,80 @@
+//! One level of a reentrant lock.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::entry::Entry;
+use crate::error::{Error, ErrorKind, Phase};
+use crate::lease::Lease;
+use crate::token::FencingToken;
+
+/// One level of a [`ReentrantMutex`]. Everything a holder can ask is on [`Lease`], to which it dereferences; all levels
+/// share one lease.
+#[must_use = "the level is left as soon as the guard is dropped"]
+#[derive(Debug)]
+pub struct ReentrantGuard {
+    entry: Arc<Entry>,
+    /// `None` only once the level has been left.
+    lease: Option<Arc<Lease>>,
+}
+
+impl ReentrantGuard {
+    pub(super) fn new(entry: Arc<Entry>, lease: Arc<Lease>) -> Self {
+        Self { entry, lease: Some(lease) }
+    }
+
+    /// The token to present to the resource, where the configuration has them; the same on every level.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.cell.token
+    }
+
+    /// How deep the owner is inside, through this client.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.entry.depth(self.shared())
+    }
+
+    /// Leaves one level; the outermost release gives the lock back, as
+    /// [`MutexGuard::release`](crate::MutexGuard::release).
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotHeld`] on every level if the lock was lost; for the outermost level as
+    /// [`MutexGuard::release`](crate::MutexGuard::release).
+    ///
+    /// # Cancel safety
+    /// A dropped call is finished in the background.
+    pub async fn release(mut self) -> Result<(), Error> {
+        let held = self.check(Phase::Release).map_err(|cause| {
+            let what = "the lock was lost before this level was left";
+            self.named(Error::new(ErrorKind::NotHeld, Phase::Release, what).with_source(cause))
+        });
+        match self.leave() {
+            Some(lease) => lease.release().await,
+            None => held,
+        }
+    }
+
+    fn leave(&mut self) -> Option<Lease> {
+        self.entry.leave(self.lease.take()?)
+    }
+
+    fn shared(&self) -> &Arc<Lease> {
+        // Taken only by `leave`, which `release` and `drop` call last.
+        self.lease.as_ref().expect("a guard has its lease until the level is left")
+    }
+}
+
+impl Deref for ReentrantGuard {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        self.shared()
+    }
+}
+
+impl Drop for ReentrantGuard {
+    fn drop(&mut self) {
+        drop(self.leave());
+    }
+}

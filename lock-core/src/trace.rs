@@ -1,0 +1,109 @@
+//! What is told through `tracing`: a span for each acquisition, release, batch of renewals and clean-up.
+//!
+//! All are at level `DEBUG`. Their values are made only if somebody listens: without a subscriber a span costs a branch.
+
+use tracing::field::{Empty, display};
+use tracing::{Span, Value, debug_span};
+
+use crate::backend::{Attempt, Renewed};
+use crate::error::Error;
+
+/// A span that ends with an outcome: `cancelled` if it is dropped before it has one.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    span: Span,
+    told: bool,
+}
+
+impl Operation {
+    /// One acquisition; `wait` is how the caller waits.
+    pub(crate) fn acquire(backend: &'static str, attempt: &Attempt, wait: &'static str) -> Self {
+        Self::of(debug_span!(
+            "lock.acquire",
+            name = %attempt.name,
+            kind = attempt.kind.name(),
+            backend,
+            wait,
+            grant = %attempt.id,
+            token = Empty,
+            waited = Empty,
+            outcome = Empty,
+        ))
+    }
+
+    /// One release that its caller waits for.
+    pub(crate) fn release(backend: &'static str, attempt: &Attempt) -> Self {
+        let (name, kind) = (&attempt.name, attempt.kind.name());
+        Self::of(debug_span!("lock.release", %name, kind, backend, grant = %attempt.id, outcome = Empty))
+    }
+
+    /// One job of the reaper, which belongs to no caller any more.
+    pub(crate) fn reap(backend: &'static str, attempt: &Attempt, job: &'static str) -> Self {
+        let (name, kind) = (&attempt.name, attempt.kind.name());
+        let grant = &attempt.id;
+        Self::of(
+            debug_span!(parent: None, "lock.reap", %name, kind, backend, %grant, job, tries = Empty, outcome = Empty),
+        )
+    }
+
+    /// One request for several renewals.
+    pub(crate) fn renew(backend: &'static str, leases: usize) -> Self {
+        Self::of(debug_span!(
+            parent: None,
+            "lock.renew",
+            backend,
+            leases,
+            renewed = Empty,
+            lost = Empty,
+            unknown = Empty,
+            outcome = Empty,
+        ))
+    }
+
+    fn of(span: Span) -> Self {
+        Self { span, told: false }
+    }
+
+    /// The span itself, to run the work in.
+    pub(crate) fn span(&self) -> Span {
+        self.span.clone()
+    }
+
+    /// Adds a value to the span.
+    pub(crate) fn note(&self, field: &'static str, value: impl Value) {
+        self.span.record(field, value);
+    }
+
+    /// The answers to a batch of renewals.
+    pub(crate) fn answered(mut self, answers: &[Renewed]) {
+        if self.span.is_disabled() {
+            return;
+        }
+        let count = |which: fn(&Renewed) -> bool| answers.iter().filter(|answer| which(answer)).count();
+        let lost = count(|answer| matches!(answer, Renewed::Lost(_)));
+        let unknown = count(|answer| matches!(answer, Renewed::Unknown(_)));
+        self.note("renewed", answers.len() - lost - unknown);
+        self.note("lost", lost);
+        self.note("unknown", unknown);
+        self.ends("answered");
+    }
+
+    pub(crate) fn ends(&mut self, outcome: impl Value) {
+        self.told = true;
+        self.note("outcome", outcome);
+    }
+
+    /// Ends with the kind of this error; the error itself is an event in the span.
+    pub(crate) fn fails(&mut self, error: &Error) {
+        self.ends(display(error.kind()));
+        tracing::debug!(parent: &self.span, %error, "failed");
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        if !self.told {
+            self.note("outcome", "cancelled");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! A memory backend behind a line that can be made to fail, and a count of what was asked.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::backend::{
+    Attempt, Backend, Cancelled, Grant, MutexBackend, ReentrantBackend, Released, Renewal, Renewed, SemaphoreBackend,
+};
+use lock_core::clock::{Clock, Deadline, VirtualClock};
+use lock_core::memory::{MemoryBackend, MemoryStore};
+use lock_core::{Client, ClientOptions, Error, ErrorKind, Guarantees, MemoryLocks, Phase};
+
+/// What the line does with a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Carries it, and the answer back.
+    #[default]
+    None,
+    /// Loses it: a request is given up after its operation timeout, a wait after its patience.
+    Silent,
+    /// Carries it and loses the answer, at once.
+    LosesAnswers,
+    /// Says at once that it carries nothing.
+    Down,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    fault: Fault,
+    asked: HashMap<&'static str, usize>,
+    copies_on_their_way: usize,
+    late: Duration,
+}
+
+/// The line's switches, in the test's hands.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Line(Arc<Mutex<State>>);
+
+impl Line {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    pub(crate) fn set(&self, fault: Fault) {
+        self.state().fault = fault;
+    }
+
+    /// From now on so many cancellations answer that a copy of the acquisition may still be on its way.
+    pub(crate) fn keeps_copies(&self, copies: usize) {
+        self.state().copies_on_their_way = copies;
+    }
+
+    /// Grants say that they were sent this long ago.
+    pub(crate) fn is_late_by(&self, late: Duration) {
+        self.state().late = late;
+    }
+
+    /// How often this was asked.
+    pub(crate) fn asked(&self, what: &str) -> usize {
+        self.state().asked.get(what).copied().unwrap_or_default()
+    }
+
+    /// Waits until this was asked so often.
+    pub(crate) async fn asked_times(&self, what: &str, times: usize) {
+        eventually(&format!("{what} asked {times} times"), || self.asked(what) >= times).await;
+    }
+}
+
+/// Lets other tasks run until the claim holds, for at most ten seconds.
+pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(10), "not within ten seconds: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// A store in virtual time, and a line to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Lab {
+    pub(crate) clock: VirtualClock,
+    pub(crate) store: MemoryStore,
+    pub(crate) line: Line,
+}
+
+impl Lab {
+    pub(crate) fn new() -> Self {
+        let clock = VirtualClock::new();
+        Self { store: MemoryStore::with_clock(clock.clone()), clock, line: Line::default() }
+    }
+
+    /// A client over the line.
+    pub(crate) fn connect(&self) -> Client<Faulty> {
+        let backend = Faulty { inner: self.store.connect(), clock: self.clock.clone(), line: self.line.clone() };
+        Client::over(backend, ClientOptions::default()).unwrap()
+    }
+
+    /// Moves the clock in steps, so that whoever wakes can go on before the next one.
+    pub(crate) async fn pass(&self, time: Duration) {
+        let step = Duration::from_millis(50);
+        let end = self.clock.now().plus(time);
+        while self.clock.now() < end {
+            self.clock.advance(step);
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+/// The backend on the near side of the line.
+#[derive(Debug)]
+pub(crate) struct Faulty {
+    inner: MemoryLocks,
+    clock: VirtualClock,
+    line: Line,
+}
+
+impl Faulty {
+    fn inner(&self) -> &MemoryBackend {
+        self.inner.backend()
+    }
+
+    async fn carry<T>(
+        &self,
+        what: &'static str,
+        attempt: &Attempt,
+        phase: Phase,
+        patience: Duration,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        *self.line.state().asked.entry(what).or_default() += 1;
+        let fault = self.line.state().fault;
+        match fault {
+            Fault::None => request.await,
+            Fault::Down => Err(attempt.error(ErrorKind::Unavailable, phase, "the line is down")),
+            Fault::Silent => {
+                self.clock.sleep_until(self.clock.now().plus(patience)).await;
+                Err(attempt.error(ErrorKind::Unavailable, phase, "no answer"))
+            }
+            Fault::LosesAnswers => {
+                request.await?;
+                Err(attempt.error(ErrorKind::Indeterminate, phase, "the answer was lost"))
+            }
+        }
+    }
+
+    async fn take(
+        &self,
+        what: &'static str,
+        attempt: &Attempt,
+        patience: Duration,
+        request: impl Future<Output = Result<Option<Grant>, Error>>,
+    ) -> Result<Option<Grant>, Error> {
+        let grant = self.carry(what, attempt, Phase::Acquire, patience, request).await?;
+        Ok(grant.map(|mut grant| {
+            grant.sent_at = grant.sent_at.minus(self.line.state().late);
+            grant
+        }))
+    }
+
+    /// How long a wait goes on without an answer.
+    fn patience(&self, attempt: &Attempt, deadline: Deadline) -> Duration {
+        attempt.patience.min(deadline.left(self.clock.now()).saturating_add(attempt.op_timeout))
+    }
+}
+
+#[async_trait]
+impl Backend for Faulty {
+    fn name(&self) -> &'static str {
+        "faulty"
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.inner().guarantees()
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(self.clock.clone())
+    }
+
+    async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        let mut answers = Vec::new();
+        for renewal in batch {
+            let attempt = renewal.attempt;
+            let renewed = async { Ok(self.inner().renew(&[*renewal]).await.pop().unwrap()) };
+            let answer = self.carry("renew", attempt, Phase::Renew, attempt.op_timeout, renewed).await;
+            answers.push(answer.unwrap_or_else(Renewed::Unknown));
+        }
+        answers
+    }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
+        self.carry("release", attempt, Phase::Release, attempt.op_timeout, self.inner().release(attempt)).await
+    }
+
+    async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
+        self.carry("cancel", attempt, Phase::Cancel, attempt.op_timeout, self.inner().cancel(attempt)).await?;
+        let copies = &mut self.line.state().copies_on_their_way;
+        *copies = copies.saturating_sub(1);
+        Ok(if *copies == 0 { Cancelled::Settled } else { Cancelled::AskAgain })
+    }
+
+    fn is_settled(&self, _attempt: &Attempt) -> bool {
+        self.line.state().copies_on_their_way == 0
+    }
+}
+
+#[async_trait]
+impl MutexBackend for Faulty {
+    async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.take("try_lock", attempt, attempt.op_timeout, self.inner().try_lock(attempt)).await
+    }
+
+    async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.take("lock", attempt, self.patience(attempt, deadline), self.inner().lock(attempt, deadline)).await
+    }
+}
+
+#[async_trait]
+impl ReentrantBackend for Faulty {
+    async fn try_enter(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.take("try_enter", attempt, attempt.op_timeout, self.inner().try_enter(attempt)).await
+    }
+
+    async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.take("enter", attempt, self.patience(attempt, deadline), self.inner().enter(attempt, deadline)).await
+    }
+}
+
+#[async_trait]
+impl SemaphoreBackend for Faulty {
+    async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.take("try_acquire", attempt, attempt.op_timeout, self.inner().try_acquire(attempt)).await
+    }
+
+    async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
+        self.carry("shrink", attempt, Phase::Release, attempt.op_timeout, self.inner().shrink(attempt, keep)).await
+    }
+}

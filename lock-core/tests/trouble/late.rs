@@ -1,0 +1,65 @@
+//! Answers and copies of requests that come late.
+
+use std::time::Duration;
+
+use lock_core::{ErrorKind, Retry};
+
+use crate::lab::{Lab, eventually};
+
+#[tokio::test]
+async fn a_grant_that_came_after_its_end_is_no_grant_and_is_given_back() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    lab.line.is_late_by(Duration::from_secs(60));
+    let error = locks.mutex("a").try_lock().await.unwrap_err();
+    assert_eq!((error.kind(), error.retry(), error.is_definite()), (ErrorKind::TimedOut, Retry::Later, true));
+    eventually("the grant is given back", || lab.store.used() == 0).await;
+}
+
+#[tokio::test]
+async fn after_a_release_the_attempt_is_cancelled_until_no_copy_can_come_any_more() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    lab.line.keeps_copies(3);
+    guard.release().await.unwrap();
+    lab.line.asked_times("cancel", 1).await;
+    lab.pass(Duration::from_secs(10)).await;
+    assert_eq!((lab.line.asked("release"), lab.line.asked("cancel")), (1, 3));
+}
+
+#[tokio::test]
+async fn after_the_release_of_a_dropped_guard_the_attempt_is_cancelled_too() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    lab.line.keeps_copies(2);
+    drop(guard);
+    lab.line.asked_times("release", 1).await;
+    lab.pass(Duration::from_secs(10)).await;
+    assert_eq!((lab.line.asked("release"), lab.line.asked("cancel")), (1, 2));
+}
+
+#[tokio::test]
+async fn after_a_loss_the_attempt_is_cancelled_too() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    lab.line.keeps_copies(2);
+    lab.store.lose("a");
+    guard.extend(Duration::from_secs(10)).await.unwrap_err();
+    lab.line.asked_times("cancel", 1).await;
+    lab.pass(Duration::from_secs(10)).await;
+    assert_eq!(lab.line.asked("cancel"), 2);
+}
+
+#[tokio::test]
+async fn a_grant_whose_requests_are_settled_is_not_cancelled() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+    drop(locks.mutex("a").lock().await.unwrap());
+    lab.line.asked_times("release", 2).await;
+    lab.pass(Duration::from_secs(10)).await;
+    assert_eq!(lab.line.asked("cancel"), 0);
+}

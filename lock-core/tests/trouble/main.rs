@@ -1,0 +1,9 @@
+//! What the handles promise when the server is silent, loses answers, or repeats requests.
+
+mod close;
+mod fenced;
+mod lab;
+mod late;
+mod multi;
+mod permits;
+mod reentrant;

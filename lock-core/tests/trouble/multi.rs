@@ -1,0 +1,67 @@
+//! Several locks at once, when one of them goes.
+
+use std::time::Duration;
+
+use lock_core::multi::{lock_all, try_lock_all};
+use lock_core::{ErrorKind, LossReason};
+
+use crate::lab::{Fault, Lab};
+
+#[tokio::test]
+async fn the_first_loss_is_told_with_its_name_and_ends_the_work() {
+    let lab = Lab::new();
+    let locks = lab.store.connect();
+    let both = lock_all([locks.mutex("b"), locks.mutex("a")]).await.unwrap();
+    let mut lost = both.lost();
+    let work = both.while_held(async {
+        lab.store.lose("b");
+        std::future::pending::<()>().await;
+    });
+    let error = work.await.unwrap_err();
+    assert_eq!((error.kind(), error.name(), error.loss()), (ErrorKind::Lost, Some("b"), Some(&LossReason::Taken)));
+    assert_eq!(error.backend(), Some("memory"));
+    let (name, reason) = (&mut lost).await;
+    assert_eq!((name.as_str(), reason), ("b", LossReason::Taken));
+    assert!(futures_util::poll!(&mut lost).is_pending(), "told twice");
+    assert!(!both.is_held());
+    assert_eq!(both.remaining(), Duration::ZERO);
+    assert_eq!(both.release().await.unwrap_err().kind(), ErrorKind::NotHeld);
+    assert!(locks.mutex("a").try_lock().await.unwrap().is_some(), "one loss kept another lock from its release");
+}
+
+#[tokio::test]
+async fn what_remains_is_what_remains_of_the_shortest() {
+    let lab = Lab::new();
+    let locks = lab.store.connect();
+    let short = locks.mutex("a").with_ttl(Duration::from_secs(1));
+    let both = lock_all([short, locks.mutex("b")]).await.unwrap();
+    assert!(both.remaining() <= Duration::from_secs(1), "{:?}", both.remaining());
+    let tokens: Vec<_> = both.fencing_tokens().map(|(name, token)| (name.as_str().to_owned(), token)).collect();
+    assert_eq!(tokens.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["a", "b"]);
+    assert!(tokens.iter().all(|(_, token)| token.is_some()));
+}
+
+#[tokio::test]
+async fn a_try_of_several_takes_all_or_nothing() {
+    let lab = Lab::new();
+    let locks = lab.store.connect();
+    let held = locks.mutex("b").lock().await.unwrap();
+    assert!(try_lock_all([locks.mutex("b"), locks.mutex("a")]).await.unwrap().is_none());
+    let a = locks.mutex("a").try_lock_for(Duration::MAX).await.unwrap();
+    drop((a, held));
+    let all = lock_all([locks.mutex("b"), locks.mutex("a")]).await.unwrap();
+    assert!(all.is_held());
+}
+
+#[tokio::test]
+async fn all_are_released_within_one_operation_timeout() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let all = lock_all((0..5).map(|i| locks.mutex(format!("{i}")))).await.unwrap();
+    lab.line.set(Fault::Silent);
+    let releasing = tokio::spawn(all.release());
+    lab.line.asked_times("release", 1).await;
+    lab.pass(Duration::from_millis(2100)).await;
+    assert!(releasing.is_finished(), "the timeouts of several releases add up");
+    assert_eq!(releasing.await.unwrap().unwrap_err().kind(), ErrorKind::Indeterminate);
+}

@@ -1,0 +1,80 @@
+//! Permits that are given back by parts.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use lock_core::ErrorKind;
+
+use crate::lab::{Fault, Lab, eventually};
+
+/// How many permits the server counts as held.
+async fn held(lab: &Lab) -> u32 {
+    let seen = lab.store.connect().semaphore("a", 5).inspect().await.unwrap();
+    seen.holders.iter().map(|holder| holder.permits).sum()
+}
+
+#[tokio::test]
+async fn a_part_whose_return_was_not_confirmed_is_not_counted_and_is_returned_in_the_background() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let mut permit = locks.semaphore("a", 5).acquire_many(5).await.unwrap();
+    lab.line.set(Fault::LosesAnswers);
+    assert_eq!(permit.split(2).await.unwrap_err().kind(), ErrorKind::Indeterminate);
+    assert_eq!((permit.permits(), held(&lab).await), (3, 3));
+    // Meanwhile more is given back: the repetition of the first part does not undo that.
+    assert_eq!(permit.split(1).await.unwrap_err().kind(), ErrorKind::Indeterminate);
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(5)).await;
+    locks.close().await.unwrap();
+    assert_eq!((permit.permits(), held(&lab).await), (2, 2));
+    assert!(permit.is_held());
+    permit.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_part_that_certainly_was_not_returned_is_still_counted() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let mut permit = locks.semaphore("a", 5).acquire_many(5).await.unwrap();
+    lab.line.set(Fault::Down);
+    assert_eq!(permit.split(2).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(permit.permits(), 5);
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(5)).await;
+    assert_eq!(held(&lab).await, 5, "given back although the caller was told that it was not");
+    permit.split(2).await.unwrap();
+    assert_eq!((permit.permits(), held(&lab).await), (3, 3));
+}
+
+#[tokio::test]
+async fn a_dropped_return_is_finished_in_the_background() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let mut permit = locks.semaphore("a", 5).acquire_many(5).await.unwrap();
+    lab.line.set(Fault::Silent);
+    {
+        let mut splitting = pin!(permit.split(2));
+        assert!(futures_util::poll!(splitting.as_mut()).is_pending());
+    }
+    assert_eq!((permit.permits(), held(&lab).await), (3, 5));
+    lab.line.set(Fault::None);
+    locks.close().await.unwrap();
+    assert_eq!(held(&lab).await, 3);
+    permit.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_return_in_the_background_ends_with_its_grant() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let mut permit = locks.semaphore("a", 5).acquire_many(5).await.unwrap();
+    lab.line.set(Fault::LosesAnswers);
+    permit.split(2).await.unwrap_err();
+    lab.line.set(Fault::None);
+    permit.release().await.unwrap();
+    lab.pass(Duration::from_secs(5)).await;
+    let tries = lab.line.asked("shrink");
+    lab.pass(Duration::from_secs(60)).await;
+    assert_eq!(lab.line.asked("shrink"), tries, "a grant that has ended is still being shrunk");
+    eventually("nothing is left", || lab.store.used() == 0).await;
+}

@@ -1,0 +1,151 @@
+//! Tasks of one owner at one reentrant lock, while the server is silent.
+
+use std::time::Duration;
+
+use lock_core::{Client, Error, ErrorKind, Owner, ReentrantGuard, ReentrantMutex};
+use tokio::task::JoinHandle;
+
+use crate::lab::{Fault, Faulty, Lab};
+
+type Outcome = JoinHandle<Result<Option<ReentrantGuard>, Error>>;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Tree {
+    locks: Client<Faulty>,
+    me: Owner,
+}
+
+impl Tree {
+    fn at(lab: &Lab) -> Self {
+        Self { locks: lab.connect(), me: Owner::new() }
+    }
+
+    fn lock(&self) -> ReentrantMutex {
+        self.locks.reentrant("tree")
+    }
+
+    fn spawn<F>(&self, call: impl FnOnce(ReentrantMutex, Owner) -> F) -> Outcome
+    where
+        F: Future<Output = Result<Option<ReentrantGuard>, Error>> + Send + 'static,
+    {
+        tokio::spawn(call(self.lock(), self.me.clone()))
+    }
+
+    fn locking(&self) -> Outcome {
+        self.spawn(|lock, me| async move { lock.lock(&me).await.map(Some) })
+    }
+
+    fn trying_for(&self, wait: Duration) -> Outcome {
+        self.spawn(move |lock, me| async move { lock.try_lock_for(&me, wait).await })
+    }
+
+    fn trying(&self) -> Outcome {
+        self.spawn(|lock, me| async move { lock.try_lock(&me).await })
+    }
+}
+
+async fn is_unavailable(outcome: Outcome) {
+    assert!(outcome.is_finished(), "still waiting for a silent server");
+    assert_eq!(outcome.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn tasks_at_the_gate_share_one_patience() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    lab.line.set(Fault::Silent);
+    let tasks = [tree.locking(), tree.locking(), tree.locking(), tree.locking(), tree.locking()];
+    lab.pass(SECOND * 9).await;
+    assert!(tasks.iter().all(|task| !task.is_finished()), "a task lost its patience too early");
+    lab.pass(SECOND * 2).await;
+    for task in tasks {
+        is_unavailable(task).await;
+    }
+    assert_eq!(lab.line.asked("enter"), 1);
+}
+
+#[tokio::test]
+async fn a_task_that_came_later_has_its_own_patience_and_no_more() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    lab.line.set(Fault::Silent);
+    let first = tree.locking();
+    lab.pass(SECOND * 5).await;
+    let later = [tree.locking(), tree.locking()];
+    lab.pass(SECOND * 6).await;
+    is_unavailable(first).await;
+    assert!(later.iter().all(|task| !task.is_finished()), "a task lost its patience too early");
+    lab.pass(SECOND * 5).await;
+    for task in later {
+        is_unavailable(task).await;
+    }
+}
+
+#[tokio::test]
+async fn a_patient_task_outlives_the_failure_of_an_impatient_one() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    lab.line.set(Fault::Silent);
+    let impatient = tree.trying_for(SECOND);
+    lab.line.asked_times("enter", 1).await;
+    let patient = tree.locking();
+    lab.pass(SECOND * 2).await;
+    lab.line.set(Fault::None);
+    lab.pass(SECOND * 2).await;
+    is_unavailable(impatient).await;
+    let guard = patient.await.unwrap().unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_deadline_at_the_gate_of_a_silent_server_is_no_refusal() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    lab.line.set(Fault::Silent);
+    let _asks = tree.locking();
+    lab.line.asked_times("enter", 1).await;
+    let limited = tree.trying_for(SECOND);
+    let tries = tree.trying();
+    lab.pass(SECOND * 2 + SECOND / 10).await;
+    is_unavailable(tries).await;
+    lab.pass(SECOND).await;
+    is_unavailable(limited).await;
+}
+
+#[tokio::test]
+async fn a_deadline_at_the_gate_of_a_held_lock_is_a_refusal() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    let other = lab.store.connect().reentrant("tree");
+    let held = other.lock(&Owner::new()).await.unwrap();
+    let waits = tree.locking();
+    lab.line.asked_times("enter", 1).await;
+    let limited = tree.trying_for(SECOND);
+    let tries = tree.trying();
+    lab.pass(SECOND + SECOND / 10).await;
+    for refused in [limited, tries] {
+        assert!(refused.is_finished(), "still waiting for a lock that is held");
+        assert!(refused.await.unwrap().unwrap().is_none());
+    }
+    held.release().await.unwrap();
+    lab.pass(SECOND / 10).await;
+    assert_eq!(waits.await.unwrap().unwrap().unwrap().depth(), 1);
+}
+
+#[tokio::test]
+async fn a_task_whose_request_is_lost_enters_with_the_one_that_asked_for_itself() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    lab.line.set(Fault::Silent);
+    let lost = tree.locking();
+    lab.line.asked_times("enter", 1).await;
+    lab.line.set(Fault::None);
+    let mine = tree.trying().await.unwrap().unwrap().expect("nobody holds the lock");
+    let theirs = lost.await.unwrap().unwrap().unwrap();
+    assert_eq!((mine.depth(), mine.grant_id()), (2, theirs.grant_id()));
+    theirs.release().await.unwrap();
+    mine.release().await.unwrap();
+    tree.locks.close().await.unwrap();
+    assert_eq!(lab.store.used(), 0);
+}

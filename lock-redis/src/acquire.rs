@@ -1,0 +1,164 @@
+//! One acquisition of any kind: asking, taking a place in the queue, and waiting for one's turn.
+//!
+//! A waiter's request puts it into the queue at the server; whoever makes room there grants the lock to the first waiters
+//! that live and fit, and tells them by push, so that each owns its grant when it wakes. See `scripts/queue.lua` for the
+//! data, [`crate::queue`] for what makes a push count.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::backend::{Attempt, Grant};
+use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use lock_core::{Error, ErrorKind, Phase};
+
+use crate::backend::{Shared, milliseconds};
+use crate::holders;
+use crate::keys::Keys;
+use crate::queue::{News, Waiting};
+
+/// How long to pause before asking again after an answer that says that the server cannot serve now.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a lock that is handed over is kept for a waiter that has not claimed it: what a waiter that died a moment ago
+/// costs the next one.
+const CLAIM: Duration = Duration::from_secs(2);
+
+/// The answer to an acquisition.
+enum Answer {
+    Granted(Grant),
+    Queued { sent_at: BootInstant, ends_in: Option<Duration>, ticket: u64, known: bool, last_token: u64 },
+}
+
+/// One try.
+pub(crate) async fn once(
+    shared: &Shared,
+    keys: &Keys,
+    attempt: &Attempt,
+    until: BootInstant,
+) -> Result<Option<Grant>, Error> {
+    match ask(shared, keys, attempt, None, until).await? {
+        Answer::Granted(grant) => Ok(Some(grant)),
+        Answer::Queued { .. } => Ok(None),
+    }
+}
+
+/// Waits in the queue.
+pub(crate) async fn in_turn(
+    shared: &Shared,
+    keys: &Arc<Keys>,
+    attempt: &Attempt,
+    deadline: Deadline,
+) -> Result<Option<Grant>, Error> {
+    let waiting = shared.waiters.enter(attempt.id, keys);
+    let mut silent_since = SystemClock.now();
+    loop {
+        match ask(shared, keys, attempt, Some(&waiting), shared.until()).await {
+            Ok(Answer::Granted(grant)) => {
+                waiting.is_over();
+                return Ok(Some(grant));
+            }
+            Ok(Answer::Queued { sent_at, ends_in, ticket, known, last_token }) => {
+                waiting.queued(sent_at, ticket, known, ends_in, last_token);
+                match turn(&waiting, attempt, deadline)
+                    .await
+                    .map_err(|error| error.with_server(shared.link.server()))?
+                {
+                    Turn::Granted(grant) => {
+                        waiting.is_over();
+                        return Ok(Some(grant));
+                    }
+                    Turn::Over => return Ok(None),
+                    Turn::AskAgain => silent_since = SystemClock.now(),
+                }
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate) => {
+                let now = SystemClock.now();
+                if deadline.has_passed(now) || now.since(silent_since) >= attempt.patience {
+                    return Err(error);
+                }
+                SystemClock.sleep_until(now.plus(PAUSE).min(deadline.instant())).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// How a stay in the queue ends.
+enum Turn {
+    Granted(Grant),
+    AskAgain,
+    Over,
+}
+
+/// Waits for news, for the deadline, or until the server has been silent for too long.
+async fn turn(waiting: &Waiting, attempt: &Attempt, deadline: Deadline) -> Result<Turn, Error> {
+    loop {
+        let silence = waiting.answered_at().plus(attempt.patience);
+        tokio::select! {
+            biased;
+            news = waiting.news() => return Ok(match news {
+                News::Granted(grant) => Turn::Granted(grant),
+                News::AskAgain => Turn::AskAgain,
+            }),
+            () = SystemClock.sleep_until(deadline.instant().min(silence)) => {}
+        }
+        let now = SystemClock.now();
+        let silent_for = now.since(waiting.answered_at());
+        if silent_for >= attempt.patience || (deadline.has_passed(now) && silent_for >= attempt.op_timeout) {
+            let what = format!("the server has not answered for {silent_for:?}");
+            return Err(attempt.error(ErrorKind::Unavailable, Phase::Wait, what));
+        }
+        if deadline.has_passed(now) {
+            return Ok(Turn::Over);
+        }
+    }
+}
+
+/// One acquisition; with `waiting`, one that stays in the queue.
+async fn ask(
+    shared: &Shared,
+    keys: &Keys,
+    attempt: &Attempt,
+    waiting: Option<&Waiting>,
+    until: BootInstant,
+) -> Result<Answer, Error> {
+    let nonce = attempt.id.to_string();
+    let ttl = milliseconds(attempt.ttl);
+    let claim = milliseconds(attempt.ttl.min(CLAIM));
+    let card = shared.card(&attempt.owner)?;
+    let stays: &[u8] = if waiting.is_some() { b"1" } else { b"" };
+    // "0" says that this attempt has been sent before, although no ticket came back.
+    let before = if attempt.note() == 0 { String::new() } else { "0".to_owned() };
+    let ticket = waiting.and_then(Waiting::ticket).map_or(before, |ticket| ticket.to_string());
+    let mode = holders::mode(attempt);
+    let args = [
+        nonce.as_bytes(),
+        shared.client.as_bytes(),
+        ttl.as_bytes(),
+        card.as_bytes(),
+        stays,
+        ticket.as_bytes(),
+        shared.channels.as_bytes(),
+        keys.shared_arg(),
+        claim.as_bytes(),
+        mode.as_bytes(),
+    ];
+    let (reply, _) = shared.run(&keys.scripts().acquire, &keys.all(), &args, attempt, Phase::Acquire, until).await?;
+    let mut fields = shared.fields(reply.value, &nonce, Phase::Acquire)?;
+    if fields.number()? == 1 {
+        let token = fields.token()?;
+        let valid_for = fields.milliseconds()?;
+        shared.waiters.found_free(&keys.lock);
+        let grant = Grant::new(Some(token), reply.sent_at, valid_for);
+        // Shorter than asked for: the lock was handed over for the claim time.
+        return Ok(Answer::Granted(if valid_for.as_millis() < attempt.ttl.as_millis() {
+            grant.to_be_claimed()
+        } else {
+            grant
+        }));
+    }
+    let ends_in = u64::try_from(fields.number()?).ok().map(Duration::from_millis);
+    let mut unsigned = || fields.number().map(|number| u64::try_from(number).unwrap_or_default());
+    let (ticket, known, last_token) = (unsigned()?, unsigned()? == 1, unsigned()?);
+    Ok(Answer::Queued { sent_at: reply.sent_at, ends_in, ticket, known, last_token })
+}

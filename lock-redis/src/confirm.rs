@@ -1,0 +1,56 @@
+//! Grants count only when replicas have them, if that is wanted.
+
+use lock_core::backend::{Attempt, Backend, Grant, Renewal, Renewed};
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::{Error, ErrorKind, Phase};
+
+use crate::backend::RedisBackend;
+use crate::connection::link::Raw;
+use crate::connection::witness::{Witnessed, Witnesses};
+
+impl RedisBackend {
+    /// Lets a grant count only if as many replicas as are wanted have it; undoes it otherwise.
+    pub(crate) async fn confirmed(&self, attempt: &Attempt, grant: Option<Grant>) -> Result<Option<Grant>, Error> {
+        let (Some(granted), Some(witnesses)) = (grant, self.shared.link.witnesses()) else { return Ok(grant) };
+        let error = match self.witnessed(attempt, granted, witnesses).await {
+            Ok(grant) => return Ok(Some(grant)),
+            Err(error) => error,
+        };
+        // An unknown outcome of the undoing is one of the acquisition: the core then undoes it in the background.
+        self.cancel(attempt).await.map_err(|undoing| {
+            let what = format!("{error}; undoing the grant: {undoing}");
+            attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what).with_server(self.shared.link.server())
+        })?;
+        Err(error)
+    }
+
+    /// Has it renewed where replicas can be waited for.
+    async fn witnessed(&self, attempt: &Attempt, granted: Grant, witnesses: &Witnesses) -> Result<Grant, Error> {
+        let shared = &self.shared;
+        let refused = |what: String| {
+            attempt.error(ErrorKind::Unavailable, Phase::Acquire, what).with_server(shared.link.server())
+        };
+        let renewal = Renewal::new(attempt, attempt.ttl);
+        let keys = shared.keys(&attempt.name, attempt.kind);
+        let server = shared.link.master(&keys.lock);
+        let server = server.ok_or_else(|| refused("there is no master whose replicas could be asked".to_owned()))?;
+        let sent_at = SystemClock.now();
+        let script = &keys.scripts().renew;
+        let asked = witnesses.ask(&server, script, shared.renewal(&renewal)).await;
+        let Witnessed { value, replicas } =
+            asked.map_err(|e| refused("the replicas could not be asked".to_owned()).with_source(e))?;
+        let needed = witnesses.needed();
+        if replicas < needed.count {
+            let what = format!(
+                "{replicas} instead of {} replicas acknowledged the grant within {:?}; it was undone",
+                needed.count, needed.timeout
+            );
+            return Err(refused(what));
+        }
+        // Another server than the one that granted it may have been asked: there it is not.
+        match self.renewed(&renewal, Ok(Raw { value, generation: 0 })) {
+            Renewed::For(valid_for) => Ok(Grant::new(granted.token, sent_at, valid_for)),
+            _ => Err(refused("the grant was gone before replicas acknowledged it".to_owned())),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+-- Shared by every script that can hand a lock over. Comes first in each of them, then what holds the lock: mutex/one.lua
+-- for the mutex, holders/many.lua for the other kinds.
+--
+-- KEYS[1] lock     what is held: see one.lua and many.lua
+-- KEYS[2] queue    sorted set: <nonce 32>:<client 16>, scored by the ticket (µs at which the waiter first came)
+-- KEYS[3] waiters  hash, see queue.lua
+-- KEYS[4] fence    string: the last token, and q at its end if a queue stands behind a mutex
+-- KEYS[5] forced   string: <nonce>:<text>, why the last grant was freed by force
+--
+-- Time is the server's. Under memory pressure every write that needs memory fails from a script's first write on or
+-- not at all; the scripts therefore free first and grant afterwards, and a grant that fails leaves the waiter queued.
+
+local LOCK, QUEUE, WAITERS, FENCE, FORCED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+
+local function text(number) return string.format('%.0f', number) end
+
+local function now_us()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- max(last + 1, now), remembered until two hours after the later of itself and now
+local function next_token(now, mark)
+  local last = string.match(redis.call('GET', FENCE) or '', '^%d+')
+  local token = math.max(tonumber(last or 0) + 1, now)
+  redis.call('SET', FENCE, text(token) .. (mark or ''), 'PX', text(math.ceil((token - now) / 1000) + 7200000))
+  return text(token)
+end
+

@@ -1,0 +1,9 @@
+-- Gives a grant another mode without a gap: a writer becomes a reader, some of several permits are given back. Lets in
+-- whom that made room for. Idempotent.
+--
+-- KEYS as in base.lua
+-- ARGV[1] nonce  [2] client  [3] prefix of the push channels  [4] '' as in release.lua  [5] mode
+-- Reply as in release.lua
+local now = now_us()
+if not change(now, ARGV[1], ARGV[5]) then return { ARGV[1], 0, '' } end
+return { ARGV[1], 1, unpack(promote(now, ARGV[3], ARGV[2], ARGV[4])) }

@@ -1,0 +1,171 @@
+//! What the conformance suite needs to know of Redis, however the servers are arranged.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{Error, GrantId, LockName, Locks};
+use lock_redis::{RedisConfig, RedisLocks};
+use lock_testkit::servers::resp::{Resp, Value};
+use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Missing};
+
+/// Servers that the suite starts, or is pointed to.
+#[async_trait]
+pub(crate) trait Deployment: Send + Sync + Sized + 'static {
+    /// What the trials are called.
+    const NAME: &'static str;
+
+    async fn start() -> Result<Self, Missing>;
+
+    fn url(&self) -> &str;
+}
+
+pub(crate) struct Redis<D> {
+    url: String,
+    /// `None` in a child process, which owns no server.
+    _servers: Option<D>,
+    /// What the foreign client has put into which key.
+    foreign: Mutex<HashMap<String, String>>,
+}
+
+impl<D: Deployment> Redis<D> {
+    fn at(url: String, servers: Option<D>) -> Self {
+        Self { url, _servers: servers, foreign: Mutex::default() }
+    }
+
+    /// The servers that have the locks.
+    async fn masters(&self) -> Result<Vec<Resp>, Broken> {
+        let rest = self.url.split_once("://").map_or("", |(_, rest)| rest);
+        let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
+        let hosts = hosts.split(',').map(Resp::new);
+        if self.url.starts_with("redis-cluster:") {
+            return masters_among(hosts).await;
+        }
+        if !self.url.starts_with("redis-sentinel:") {
+            return Ok(vec![Resp::from_url(&self.url)?]);
+        }
+        for sentinel in hosts {
+            let place = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]).await?.into_parts();
+            if let [host, port] = &*place {
+                return Ok(vec![Resp::new(format!("{host}:{port}"))]);
+            }
+        }
+        Err(Broken::new("no sentinel knows the master"))
+    }
+
+    /// A command with a key, by the server that has it.
+    async fn command(&self, parts: &[&str]) -> Result<Value, Broken> {
+        let mut outcome = Err(Broken::new("there is no master"));
+        for master in self.masters().await? {
+            outcome = master.command(parts).await;
+            if !outcome.as_ref().is_err_and(|error| error.to_string().starts_with("MOVED")) {
+                break;
+            }
+        }
+        outcome
+    }
+}
+
+async fn masters_among(nodes: impl Iterator<Item = Resp>) -> Result<Vec<Resp>, Broken> {
+    let mut masters = Vec::new();
+    for node in nodes {
+        let role = node.command(&["ROLE"]).await?.into_parts();
+        if role.first().and_then(Value::as_text).as_deref() == Some("master") {
+            masters.push(node);
+        }
+    }
+    Ok(masters)
+}
+
+#[async_trait]
+impl<D: Deployment> Harness for Redis<D> {
+    fn name(&self) -> &'static str {
+        D::NAME
+    }
+
+    async fn start() -> Result<Self, Missing> {
+        let servers = D::start().await?;
+        Ok(Self::at(servers.url().to_owned(), Some(servers)))
+    }
+
+    async fn attach(endpoint: &str) -> Result<Self, Missing> {
+        Ok(Self::at(endpoint.to_owned(), None))
+    }
+
+    fn endpoint(&self) -> Option<String> {
+        Some(self.url.clone())
+    }
+
+    async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
+        Ok(RedisLocks::connect_with(RedisConfig::new(&self.url).with_prefix(namespace)).await?.into())
+    }
+
+    fn ground_truth(&self) -> Option<&dyn GroundTruth> {
+        Some(self)
+    }
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn foreign(&self) -> Option<&dyn Foreign> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl<D: Deployment> GroundTruth for Redis<D> {
+    /// Every key, but for the last tokens (`:f`), which are kept for two hours, and the reasons of forced releases
+    /// (`:x`), which end with the lease that they ended. A client's one channel is its own as long as it lives; that it
+    /// ends with the client is checked in `trouble/`.
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+        let mut keys = Vec::new();
+        for master in self.masters().await? {
+            keys.extend(master.command(&["KEYS", &format!("{namespace}:*")]).await?.into_parts());
+        }
+        let left = keys.iter().filter_map(Value::as_text).filter(|key| !key.ends_with(":f") && !key.ends_with(":x"));
+        Ok(left.collect())
+    }
+}
+
+#[async_trait]
+impl<D: Deployment> Admin for Redis<D> {
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
+        let keys = keys(namespace, name);
+        let del: Vec<_> = ["DEL"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+        self.command(&del).await.map(drop)
+    }
+
+    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, Broken> {
+        for key in keys(namespace, name) {
+            self.command(&["RPUSH", &key, "garbage"]).await?;
+        }
+        Ok(true)
+    }
+}
+
+/// The documented mapping for every kind, for names without `%` and braces.
+fn keys(namespace: &str, name: &LockName) -> [String; 4] {
+    ["mutex", "reentrant", "rwlock", "semaphore"].map(|kind| format!("{namespace}:{kind}:{{{name}}}"))
+}
+
+/// As redis-py, node-redlock, redsync and redislock do it.
+#[async_trait]
+impl<D: Deployment> Foreign for Redis<D> {
+    async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, Broken> {
+        let token = GrantId::random()?.to_string();
+        let taken = self.command(&["SET", key, &token, "NX", "PX", &ttl.as_millis().to_string()]).await?.is_ok();
+        if taken {
+            self.foreign.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), token);
+        }
+        Ok(taken)
+    }
+
+    async fn release(&self, key: &str) -> Result<bool, Broken> {
+        const COMPARE_AND_DELETE: &str =
+            "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
+        let token = self.foreign.lock().unwrap_or_else(PoisonError::into_inner).remove(key).unwrap_or_default();
+        Ok(self.command(&["EVAL", COMPARE_AND_DELETE, "1", key, &token]).await?.as_int() == Some(1))
+    }
+}

@@ -1,0 +1,16 @@
+//! Every way to arrange the servers, with real ones: TLS, Unix sockets, sentinels and clusters, planned failovers and
+//! masters that are killed under load.
+//!
+//! Without a `redis-server` each test says that it was skipped; with `LOCK_TESTKIT_REQUIRE=1` it fails.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
+
+mod cluster;
+mod load;
+mod replicas;
+mod rights;
+mod sentinel;
+mod single;
+mod support;
+#[cfg(feature = "tls")]
+mod tls;

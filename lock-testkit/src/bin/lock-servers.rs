@@ -1,0 +1,54 @@
+//! Starts Redis servers for as long as somebody wants them: says the URL of the deployment on one line, and ends it
+//! together with its own standard input. For scripts, and for trying things out by hand.
+//!
+//! ```console
+//! $ cargo run -p lock-testkit --bin lock-servers -- sentinel
+//! redis-sentinel://127.0.0.1:12063,127.0.0.1:12064,127.0.0.1:12065/mymaster
+//! ```
+
+use std::io;
+use std::process::ExitCode;
+
+use lock_testkit::servers::redis::{ClusterDeployment, IndependentServers, RedisServer, SentinelDeployment};
+use lock_testkit::{Broken, Missing};
+
+const USAGE: &str = "usage: lock-servers single | sentinel | cluster | quorum
+says a URL (of a quorum: several, separated by commas), and ends with its standard input";
+
+/// How many servers a quorum is of.
+const QUORUM: usize = 5;
+
+fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    let [kind] = words.as_slice() else { return complain(USAGE) };
+    match run(kind) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(broken) => complain(&broken.to_string()),
+    }
+}
+
+fn complain(what: &str) -> ExitCode {
+    eprintln!("{what}");
+    ExitCode::FAILURE
+}
+
+fn run(kind: &str) -> Result<(), Broken> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        match kind {
+            "single" => keep(RedisServer::start_own().await, |server| server.url().to_owned()),
+            "sentinel" => keep(SentinelDeployment::start_own().await, |deployment| deployment.url().to_owned()),
+            "cluster" => keep(ClusterDeployment::start_own().await, |cluster| cluster.url().to_owned()),
+            "quorum" => keep(IndependentServers::start_own(QUORUM).await, |servers| servers.urls().join(",")),
+            _ => Err(Broken::new(USAGE)),
+        }
+    })
+}
+
+/// Keeps what was started until nothing more is said on the standard input.
+fn keep<T>(started: Result<T, Missing>, url: impl Fn(&T) -> String) -> Result<(), Broken> {
+    let started = started?;
+    println!("{}", url(&started));
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! What is left of a suite that is killed: nothing, of any deployment.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use lock_testkit::servers::redis::RedisServer;
+
+use crate::support::{Traces, eventually, installed};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_server_outlives_a_killed_suite() {
+    if installed(RedisServer::start_own().await).is_none() {
+        return;
+    }
+    for (kind, servers) in [("single", 1), ("sentinel", 6), ("cluster", 6), ("quorum", 5)] {
+        let mut suite = Suite::start(kind);
+        let left = suite.servers();
+        assert_eq!(left.len(), servers, "{kind}: {left:?}");
+        suite.process.kill().unwrap();
+        suite.process.wait().unwrap();
+        eventually(&format!("the end of all servers of {kind}"), || left.iter().all(Traces::are_gone));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suite_that_is_told_to_end_leaves_nothing() {
+    if installed(RedisServer::start_own().await).is_none() {
+        return;
+    }
+    let mut suite = Suite::start("single");
+    let left = suite.servers();
+    assert!(suite.url.starts_with("redis://127.0.0.1:") && left.len() == 1, "{suite:?}, {left:?}");
+    drop(suite.process.stdin.take());
+    assert!(suite.process.wait().unwrap().success());
+    assert!(left.iter().all(Traces::are_gone), "{left:?}");
+}
+
+/// A process that has started a deployment, and does nothing more.
+#[derive(Debug)]
+struct Suite {
+    process: Child,
+    url: String,
+}
+
+impl Suite {
+    fn start(kind: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lock-servers"));
+        let mut process = command.arg(kind).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut url = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut url).unwrap();
+        assert!(!url.is_empty(), "no {kind} was started");
+        Self { process, url }
+    }
+
+    /// The servers are its grandchildren: each has a keeper, and works in a directory of its own.
+    fn servers(&self) -> Vec<Traces> {
+        let parents: BTreeMap<u32, u32> = processes().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+        let grandparent = |pid: &u32| parents.get(parents.get(pid)?);
+        let servers = parents.keys().filter(|pid| grandparent(pid) == Some(&self.process.id()));
+        servers.map(|pid| Traces::new(*pid, std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap())).collect()
+    }
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// The second number after the name, which may hold anything: `1 (name) S 0`.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(PathBuf::from(format!("/proc/{pid}/stat"))).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}

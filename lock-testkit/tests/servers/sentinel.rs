@@ -1,0 +1,50 @@
+//! A master behind sentinels.
+
+use lock_testkit::servers::redis::{RedisOptions, SentinelDeployment};
+
+use crate::support::{Traces, installed};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_master_is_replaced_and_comes_back_as_a_replica() {
+    let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+    assert_eq!(deployment.sentinels().len(), 3);
+    assert!(deployment.url().ends_with("/mymaster"), "{}", deployment.url());
+    let old = deployment.master().await.unwrap();
+    assert_eq!(old.address(), deployment.nodes()[0].address());
+    let client = old.client().unwrap();
+    client.command(&["SET", "a", "1"]).await.unwrap();
+    assert_eq!(client.command(&["WAIT", "2", "5000"]).await.unwrap().as_int(), Some(2));
+    old.kill().unwrap();
+    let new = deployment.until_another_master(old).await.unwrap();
+    assert_ne!(new.address(), old.address());
+    let kept = new.client().unwrap().command(&["GET", "a"]).await.unwrap();
+    assert_eq!(kept.as_text().as_deref(), Some("1"));
+    old.restart().await.unwrap();
+    deployment.until_ready().await.unwrap();
+    assert_eq!(old.info("replication", "role").await.unwrap(), "slave");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_planned_failover_needs_only_a_quorum_of_sentinels() {
+    let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+    let (old, frozen) = (deployment.master_address().await.unwrap(), &deployment.sentinels()[0]);
+    frozen.stop().unwrap();
+    let new = deployment.fail_over().await.unwrap().address();
+    assert_ne!(new, old);
+    frozen.cont().unwrap();
+    deployment.until_ready().await.unwrap();
+    assert_eq!(deployment.master_address().await.unwrap(), new);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_left_of_a_deployment_with_a_user() {
+    let options = RedisOptions::new().with_user("worker", "secret");
+    let Some(deployment) = installed(SentinelDeployment::start_with(&options).await) else { return };
+    assert!(deployment.url().starts_with("redis-sentinel://worker:secret@127.0.0.1:"), "{}", deployment.url());
+    let servers: Vec<_> = deployment.nodes().iter().chain(deployment.sentinels()).collect();
+    let traces: Vec<_> = servers.iter().map(|server| Traces::of(server)).collect();
+    servers[0].stop().unwrap();
+    assert_eq!(traces.len(), 6);
+    drop(deployment);
+    assert!(traces.iter().all(Traces::are_gone), "{traces:?}");
+}

@@ -1,0 +1,154 @@
+//! One server.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use lock_testkit::servers::redis::{Certificates, ClientCertificates, RedisOptions, RedisServer};
+use lock_testkit::servers::resp::Resp;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::support::{Traces, installed};
+
+#[tokio::test]
+async fn a_server_is_gone_with_its_handle_and_forgets_at_a_restart() {
+    let Some(server) = installed(RedisServer::start_own().await) else { return };
+    let first = Traces::of(&server);
+    let (client, url) = (server.client().unwrap(), server.url().to_owned());
+    assert!(client.command(&["SET", "a", "1"]).await.unwrap().is_ok());
+    server.restart().await.unwrap();
+    assert!(!first.process());
+    assert!(client.command(&["GET", "a"]).await.is_err(), "the old connection is gone");
+    assert_eq!(client.command(&["GET", "a"]).await.unwrap().to_string(), "nil");
+    assert_eq!(server.url(), url);
+    let traces = Traces::of(&server);
+    server.stop().unwrap();
+    assert!(!server.is_running());
+    drop(server);
+    assert!(traces.are_gone());
+}
+
+#[tokio::test]
+async fn a_frozen_server_goes_on() {
+    let Some(server) = installed(RedisServer::start_own().await) else { return };
+    server.stop().unwrap();
+    assert!(!server.is_running());
+    server.cont().unwrap();
+    assert!(server.client().unwrap().command(&["PING"]).await.is_ok());
+    server.kill().unwrap();
+    assert!(server.cont().is_err() && server.pid().is_none());
+}
+
+#[tokio::test]
+async fn a_persistent_server_knows_after_a_kill_what_it_has_answered() {
+    let Some(server) = installed(RedisServer::start_with(&RedisOptions::new().persistent()).await) else { return };
+    let client = server.client().unwrap();
+    for number in 0..100 {
+        client.command(&["RPUSH", "numbers", &number.to_string()]).await.unwrap();
+    }
+    server.restart().await.unwrap();
+    let left = server.client().unwrap().command(&["LLEN", "numbers"]).await.unwrap();
+    assert_eq!(left.as_int(), Some(100));
+}
+
+#[tokio::test]
+async fn a_server_with_a_user_turns_others_away() {
+    let options = RedisOptions::new().with_user("worker", "secret");
+    let Some(server) = installed(RedisServer::start_with(&options).await) else { return };
+    let who = server.client().unwrap().command(&["ACL", "WHOAMI"]).await.unwrap();
+    assert_eq!(who.as_text().as_deref(), Some("worker"));
+    let stranger = Resp::new(server.address());
+    let refusal = stranger.command(&["PING"]).await.unwrap_err().to_string();
+    assert!(refusal.contains("NOAUTH"), "{refusal}");
+    let impostor = Resp::from_url(&server.url().replace("secret", "guess")).unwrap();
+    let refusal = impostor.command(&["PING"]).await.unwrap_err().to_string();
+    assert!(refusal.contains("WRONGPASS"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_to_write() {
+    let options = RedisOptions::new().with_max_memory("1mb", "noeviction");
+    let Some(server) = installed(RedisServer::start_with(&options).await) else { return };
+    let client = server.client().unwrap();
+    let refusal = client.command(&["SET", "a", &"x".repeat(2_000_000)]).await;
+    let refusal = match refusal {
+        // The server looks at its memory before each command, not within one.
+        Ok(_) => client.command(&["SET", "b", "1"]).await.unwrap_err(),
+        Err(refusal) => refusal,
+    };
+    assert!(refusal.to_string().contains("OOM"), "{refusal}");
+}
+
+#[tokio::test]
+async fn an_unknown_option_is_named() {
+    let options = RedisOptions::new().with_directive("make-coffee", "yes");
+    if installed(RedisServer::start_own().await).is_some() {
+        let missing = RedisServer::start_with(&options).await.unwrap_err().to_string();
+        assert!(missing.contains("make-coffee"), "{missing}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_answers_on_its_unix_socket() {
+    let Some(server) = installed(RedisServer::start_with(&RedisOptions::new().on_unix_socket()).await) else { return };
+    let path = server.url().strip_prefix("unix://").unwrap();
+    assert_eq!(ping(UnixStream::connect(path).unwrap()).unwrap(), "+PONG\r\n");
+    assert!(server.client().unwrap().command(&["PING"]).await.is_ok());
+}
+
+#[tokio::test]
+async fn tls_is_for_those_who_trust_the_authority() {
+    let certificates = Certificates::new().unwrap();
+    let options = RedisOptions::new().with_tls(&certificates, ClientCertificates::NotAsked);
+    let Some(server) = installed(RedisServer::start_with(&options).await) else { return };
+    assert_eq!(ping_by_tls(&server, &certificates, None).unwrap(), "+PONG\r\n");
+    let others = Certificates::new().unwrap();
+    let refusal = ping_by_tls(&server, &others, None).unwrap_err().to_string();
+    assert!(refusal.contains("certificate"), "{refusal}");
+    assert!(server.client().unwrap().command(&["PING"]).await.is_ok());
+}
+
+#[tokio::test]
+async fn tls_with_required_certificates_turns_away_who_has_none() {
+    let certificates = Certificates::new().unwrap();
+    let options = RedisOptions::new().with_tls(&certificates, ClientCertificates::Required);
+    let Some(server) = installed(RedisServer::start_with(&options).await) else { return };
+    assert_eq!(ping_by_tls(&server, &certificates, Some(&certificates)).unwrap(), "+PONG\r\n");
+    assert!(ping_by_tls(&server, &certificates, None).is_err());
+    let others = Certificates::new().unwrap();
+    assert!(ping_by_tls(&server, &certificates, Some(&others)).is_err());
+}
+
+/// PING at the server's URL, as a client that trusts the first authority and shows the second one's certificate.
+fn ping_by_tls(
+    server: &RedisServer,
+    trusted: &Certificates,
+    shown: Option<&Certificates>,
+) -> Result<String, std::io::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(trusted.authority().as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(roots);
+    let config = match shown {
+        None => config.with_no_client_auth(),
+        Some(shown) => {
+            let chain = vec![CertificateDer::from_pem_slice(shown.client_certificate().as_bytes()).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(shown.client_key().as_bytes()).unwrap();
+            config.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
+    let address = server.url().strip_prefix("rediss://").unwrap().trim_end_matches('/');
+    let connection = ClientConnection::new(Arc::new(config), "127.0.0.1".try_into().unwrap()).unwrap();
+    ping(StreamOwned::new(connection, TcpStream::connect(address)?))
+}
+
+fn ping(mut stream: impl Read + Write) -> Result<String, std::io::Error> {
+    stream.write_all(b"PING\r\n")?;
+    let mut answer = [0; 7];
+    stream.read_exact(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
