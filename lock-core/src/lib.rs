@@ -21,6 +21,17 @@
 //! a loss through [`lost`](Lease::lost), and drops work with [`while_held`](Lease::while_held) before the lock can lapse.
 //! What a resource needs so that a late holder does no harm is a [`FencingToken`]; see [`fence`].
 //!
+//! # Watching locks
+//! Through `tracing`, at level `DEBUG`: a span for each acquisition that asks the server (`lock.acquire`), each release
+//! that is waited for (`lock.release`), each request for renewals (`lock.renew`) and each job in the background
+//! (`lock.reap`). Each carries its `outcome`: `granted`, `refused`, `cancelled` for a dropped future, or the kind of the
+//! error. A loss is an event at level `WARN`.
+//!
+//! Through `metrics`, labelled with the backend: the histograms `lock_wait_seconds`, `lock_wake_to_grant_seconds` (from the
+//! push that woke a waiter to its guard), `lock_hold_seconds` and `lock_renewal_margin_seconds`; the counters
+//! `lock_grants_total`, `lock_refusals_total`, `lock_renewal_failures_total` and `lock_losses_total` by reason. Install
+//! the recorder before connecting. Neither costs anything when unused.
+//!
 //! # Choosing a backend
 //! [`MemoryLocks`] is complete, lives in one process and needs no server: the embedded default, the executable
 //! specification, and the test double (virtual clock, injected loss and delays). For several processes take

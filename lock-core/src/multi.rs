@@ -147,7 +147,7 @@ impl MultiGuard {
     }
 
     /// Resolves when the first of them is lost, with its name and the reason; never after a normal release. Otherwise as
-    /// [`Lease::lost`].
+    /// [`Lease::lost`](crate::Lease::lost).
     ///
     /// # Cancel safety
     /// Dropping it has no effect.
@@ -155,7 +155,7 @@ impl MultiGuard {
         LostOne(self.0.iter().map(|guard| (guard.name().clone(), guard.lost())).collect())
     }
 
-    /// Runs `work`, and drops it at its next await point when one of them is lost. Otherwise as [`Lease::while_held`].
+    /// Runs `work`, and drops it at its next await point when one of them is lost. Otherwise as [`Lease::while_held`](crate::Lease::while_held).
     ///
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), with the name of the lock and the reason.

@@ -62,7 +62,7 @@ impl Mutex {
     /// The same lock, every grant of which carries a fencing token by its type.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the configuration has no sound tokens.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the configuration has no sound tokens.
     pub fn fenced(self) -> Result<Fenced<Self>, Error> {
         self.core.require_fencing(&self.name)?;
         Ok(Fenced::over(self))
@@ -71,17 +71,18 @@ impl Mutex {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// - [`ErrorKind::InvalidArgument`] for a name or TTL out of range;
-    /// - [`ErrorKind::Unavailable`] if the server gave no answer at all for [`ClientOptions::patience`];
-    /// - [`ErrorKind::Indeterminate`] if it is unknown whether a request was carried out; it is undone in the
-    ///   background;
-    /// - [`ErrorKind::Denied`], [`ErrorKind::Protocol`]: see [`ErrorKind`].
+    /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a name or TTL out of range;
+    /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the server gave no answer at all for
+    ///   [`ClientOptions::patience`](crate::ClientOptions::patience);
+    /// - [`Indeterminate`](crate::ErrorKind::Indeterminate) if it is unknown whether a request was carried out; it is
+    ///   undone in the background;
+    /// - [`TimedOut`](crate::ErrorKind::TimedOut) if the answer came after the end of the lease that it granted;
+    /// - [`Closed`](crate::ErrorKind::Closed) once the client was [closed](crate::Client::close);
+    /// - [`Denied`](crate::ErrorKind::Denied), [`Protocol`](crate::ErrorKind::Protocol): see [there](crate::ErrorKind).
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind. It is cleaned up at once if the
     /// link is healthy, by the TTL otherwise.
-    ///
-    /// [`ClientOptions::patience`]: crate::ClientOptions::patience
     pub async fn lock(&self) -> Result<MutexGuard, Error> {
         self.core.acquire_patiently(self.wish(), |attempt, wait| self.ask(attempt, wait)).await.map(MutexGuard)
     }
@@ -89,7 +90,7 @@ impl Mutex {
     /// Takes the lock if it is free; `Ok(None)` if somebody else holds it.
     ///
     /// # Errors
-    /// As [`lock`](Mutex::lock); [`ErrorKind::Unavailable`] after one operation timeout.
+    /// As [`lock`](Mutex::lock); [`Unavailable`](crate::ErrorKind::Unavailable) after one operation timeout.
     ///
     /// # Cancel safety
     /// As [`lock`](Mutex::lock).
@@ -113,7 +114,8 @@ impl Mutex {
     /// Who holds the lock, who waits, since when, with which grant.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend cannot tell; otherwise as [`try_lock`](Mutex::try_lock).
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot tell; otherwise as
+    /// [`try_lock`](Mutex::try_lock).
     ///
     /// # Cancel safety
     /// Reads only.
@@ -127,7 +129,8 @@ impl Mutex {
     /// The former holder may still be at work: see [`fence`](crate::fence).
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend cannot do it; [`ErrorKind::Indeterminate`] if no answer came.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot do it;
+    /// [`Indeterminate`](crate::ErrorKind::Indeterminate) if no answer came.
     ///
     /// # Cancel safety
     /// May be carried out although the future was dropped.
@@ -187,9 +190,10 @@ impl MutexGuard {
     /// Gives the lock back and reports the outcome, within one operation timeout.
     ///
     /// # Errors
-    /// - [`ErrorKind::NotHeld`] if the lock had been lost: whatever the server has under this name was not touched;
-    /// - [`ErrorKind::Indeterminate`] if no confirmation came; the client goes on in the background until it is
-    ///   confirmed or the lease is over.
+    /// - [`NotHeld`](crate::ErrorKind::NotHeld) if the lock had been lost: whatever the server has under this name was not
+    ///   touched;
+    /// - [`Indeterminate`](crate::ErrorKind::Indeterminate) if no confirmation came; the client goes on in the
+    ///   background until it is confirmed or the lease is over.
     ///
     /// # Cancel safety
     /// A dropped call is finished in the background.

@@ -41,7 +41,8 @@ use std::ops::Deref;
 pub use backend::RedisBackend;
 pub use config::{RedisConfig, Replicas};
 pub use lock_core::{
-    Client, ClientOptions, DowngradeError, Error, ErrorKind, FencedMutex, FencedMutexGuard, FencingToken, GrantId,
+    Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
+    FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,
     Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex,
     MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore,
     Support, Waiter, WriteGuard, fence, multi,

@@ -51,8 +51,8 @@ pub(crate) static MUTEX: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 
 /// Of the other kinds, which have any number of holders in a hash.
 pub(crate) static HOLDERS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: script!("base.lua" "holders/many.lua" "ask.lua" "queue.lua" "acquire.lua"),
-    release: script!("base.lua" "holders/many.lua" "give.lua" "queue.lua" "release.lua"),
+    acquire: script!("holders/enter.lua" "base.lua" "holders/many.lua" "ask.lua" "queue.lua" "acquire.lua"),
+    release: script!("holders/exit.lua" "base.lua" "holders/many.lua" "give.lua" "queue.lua" "release.lua"),
     cancel: script!("base.lua" "holders/many.lua" "queue.lua" "cancel.lua"),
     renew: script!("holders/renew.lua"),
     poke: script!("base.lua" "holders/many.lua" "queue.lua" "poke.lua"),

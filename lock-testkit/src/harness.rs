@@ -141,6 +141,13 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
+/// A server that could be started or found, but not be made ready.
+impl From<Broken> for Missing {
+    fn from(broken: Broken) -> Self {
+        Self(broken.0)
+    }
+}
+
 /// Whatever keeps a harness from doing its part; any error becomes one through `?`. A case that meets it fails: missing
 /// ground truth is no green.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use tracing::dispatcher::{self, Dispatch};
 use tracing::field::{Field, Visit};
@@ -40,14 +40,20 @@ impl Seen {
     }
 }
 
+/// A second subscriber that lives as long as the process. With a single one, `tracing` judges a span that is met for the
+/// first time by the thread that meets it, and remembers for all threads that nobody listens.
+static LISTENER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Registry::default()));
+
 impl Trace {
     pub(crate) fn new() -> Self {
+        LazyLock::force(&LISTENER);
         let book = Book::default();
         Self { dispatch: Dispatch::new(Registry::default().with(book.clone())), book }
     }
 
     /// Runs a future so that this is the subscriber that it finds.
     pub(crate) async fn under<F: Future>(&self, future: F) -> F::Output {
+        tracing::callsite::rebuild_interest_cache();
         let mut future = pin!(future);
         std::future::poll_fn(|cx| dispatcher::with_default(&self.dispatch, || future.as_mut().poll(cx))).await
     }

@@ -31,7 +31,8 @@ use crate::trace::Operation;
 ///
 /// # Drop
 /// Dropping a guard gives the lock back in the background; it never blocks and reports nothing. Until that release has
-/// reached the server, or the lease has ended, the lock stays taken. Use `release` to know.
+/// reached the server, or the lease has ended, the lock stays taken. Use `release` to know, and
+/// [`Client::close`](crate::Client::close) before the program ends.
 pub struct Lease {
     pub(crate) core: Arc<Core>,
     pub(crate) cell: Arc<Cell>,

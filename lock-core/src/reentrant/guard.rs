@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::Lease;
 use crate::token::FencingToken;
 
-/// One level of a [`ReentrantMutex`]. Everything a holder can ask is on [`Lease`], to which it dereferences; all levels
-/// share one lease.
+/// One level of a [`ReentrantMutex`](super::ReentrantMutex). Everything a holder can ask is on [`Lease`], to which it
+/// dereferences; all levels share one lease.
 #[must_use = "the level is left as soon as the guard is dropped"]
 #[derive(Debug)]
 pub struct ReentrantGuard {

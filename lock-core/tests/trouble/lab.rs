@@ -134,17 +134,26 @@ impl Faulty {
         *self.line.state().asked.entry(what).or_default() += 1;
         let fault = self.line.state().fault;
         match fault {
-            Fault::None => request.await,
-            Fault::Down => Err(attempt.error(ErrorKind::Unavailable, phase, "the line is down")),
-            Fault::Silent => {
-                self.clock.sleep_until(self.clock.now().plus(patience)).await;
-                Err(attempt.error(ErrorKind::Unavailable, phase, "no answer"))
+            Fault::None => {
+                let answer = request.await;
+                if self.line.state().fault == Fault::Silent {
+                    // Went silent while the request was waiting.
+                    return self.unanswered(attempt, phase, attempt.op_timeout).await;
+                }
+                answer
             }
+            Fault::Down => Err(attempt.error(ErrorKind::Unavailable, phase, "the line is down")),
+            Fault::Silent => self.unanswered(attempt, phase, patience).await,
             Fault::LosesAnswers => {
                 request.await?;
                 Err(attempt.error(ErrorKind::Indeterminate, phase, "the answer was lost"))
             }
         }
+    }
+
+    async fn unanswered<T>(&self, attempt: &Attempt, phase: Phase, patience: Duration) -> Result<T, Error> {
+        self.clock.sleep_until(self.clock.now().plus(patience)).await;
+        Err(attempt.error(ErrorKind::Unavailable, phase, "no answer"))
     }
 
     async fn take(

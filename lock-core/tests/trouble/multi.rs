@@ -22,6 +22,8 @@ async fn the_first_loss_is_told_with_its_name_and_ends_the_work() {
     assert_eq!(error.backend(), Some("memory"));
     let (name, reason) = (&mut lost).await;
     assert_eq!((name.as_str(), reason), ("b", LossReason::Taken));
+    lab.store.lose("a");
+    both.guards()[0].lost().await;
     assert!(futures_util::poll!(&mut lost).is_pending(), "told twice");
     assert!(!both.is_held());
     assert_eq!(both.remaining(), Duration::ZERO);

@@ -99,6 +99,26 @@ async fn a_patient_task_outlives_the_failure_of_an_impatient_one() {
 }
 
 #[tokio::test]
+async fn time_in_which_the_server_answered_costs_no_patience() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    let held = lab.store.connect().reentrant("tree").lock(&Owner::new()).await.unwrap();
+    let limited = tree.trying_for(SECOND * 20);
+    lab.line.asked_times("enter", 1).await;
+    let patient = tree.locking();
+    lab.pass(SECOND * 19).await;
+    lab.line.set(Fault::Silent);
+    // Silent for two seconds when the limited wait fails: eight are left.
+    lab.pass(SECOND * 4).await;
+    is_unavailable(limited).await;
+    lab.pass(SECOND * 6).await;
+    assert!(!patient.is_finished(), "a task lost its patience too early");
+    lab.pass(SECOND * 2).await;
+    is_unavailable(patient).await;
+    drop(held);
+}
+
+#[tokio::test]
 async fn a_deadline_at_the_gate_of_a_silent_server_is_no_refusal() {
     let lab = Lab::new();
     let tree = Tree::at(&lab);

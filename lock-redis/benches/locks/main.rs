@@ -1,14 +1,17 @@
 //! `cargo bench -p lock-redis`: every figure beside its baseline, measured in turn in the same run on a server of its own.
 //!
 //! `cargo bench -p lock-redis -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts:
-//! `held`, `uncontended`, `handover`, `processes`, `idle`, `quorum`.
+//! `held`, `uncontended`, `handover`, `processes`, `idle`, `shared`, `churn`, `cluster`, `quorum`.
 
 mod bare;
+mod churn;
+mod clusters;
 mod handover;
 mod held;
 mod idle;
 mod processes;
 mod quorum;
+mod shared;
 mod stats;
 mod uncontended;
 
@@ -61,6 +64,15 @@ fn main() -> Outcome {
         }
         if wanted("idle") {
             idle::run(&bench).await?;
+        }
+        if wanted("shared") {
+            shared::run(&bench).await?;
+        }
+        if wanted("churn") {
+            churn::run(&bench).await?;
+        }
+        if wanted("cluster") {
+            clusters::run(&bench).await?;
         }
         if wanted("quorum") {
             quorum::run(&bench).await?;

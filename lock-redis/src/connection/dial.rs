@@ -11,6 +11,7 @@ use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::address::Address;
@@ -39,15 +40,35 @@ pub(crate) struct Opener {
 #[derive(Debug, Clone)]
 pub(crate) struct Commands {
     pub(super) connection: MultiplexedConnection,
-    _driver: Arc<Driver>,
+    driver: Arc<Driver>,
 }
 
 #[derive(Debug)]
-struct Driver(AbortHandle);
+struct Driver {
+    task: AbortHandle,
+    ended: Arc<Notify>,
+}
+
+impl Commands {
+    fn over<D: Future<Output = ()> + Send + 'static>(connection: MultiplexedConnection, driver: D) -> Self {
+        let ended = Arc::<Notify>::default();
+        let told = ended.clone();
+        let task = tokio::spawn(async move {
+            driver.await;
+            told.notify_one();
+        });
+        Self { connection, driver: Arc::new(Driver { task: task.abort_handle(), ended }) }
+    }
+
+    /// Waits until the connection has ended, which nobody would notice before the next command. For one to wait.
+    pub(super) async fn ended(&self) {
+        self.driver.ended.notified().await;
+    }
+}
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -83,8 +104,7 @@ impl Opener {
         let open = async {
             let stream = self.stream(address).await?;
             let (connection, driver) = MultiplexedConnection::new_with_config(&self.info, stream, config).await?;
-            let driver = Arc::new(Driver(tokio::spawn(driver).abort_handle()));
-            Ok(Commands { connection, _driver: driver })
+            Ok(Commands::over(connection, driver))
         };
         in_time(open).await
     }

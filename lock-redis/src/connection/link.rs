@@ -470,8 +470,11 @@ async fn supervise(link: Arc<Link>, first: Option<Former>) {
     };
     while let Some(connection) = present {
         // Also told of connections that have been replaced since.
-        while link.present().is_some() {
-            link.broken.notified().await;
+        while let Some(live) = link.present() {
+            tokio::select! {
+                () = link.broken.notified() => {}
+                () = live.commands.ended() => link.distrust(live.generation),
+            }
         }
         link.ledger.retire(connection);
         present = redial(&link).await;

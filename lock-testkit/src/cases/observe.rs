@@ -94,7 +94,6 @@ pub(super) async fn a_push_is_measured_until_its_guard(cx: Arc<Cx>) -> Verdict {
     release(mine.lock().await?).await?;
     ensure!(measured().is_empty(), "a grant without a wait was measured as a wake-up: {:?}", measured());
     let theirs = other.lock().await?;
-    let began = Instant::now();
     let freed = async {
         cx.queued(&other, 1).await?;
         pass(ms(200)).await;
@@ -106,8 +105,10 @@ pub(super) async fn a_push_is_measured_until_its_guard(cx: Arc<Cx>) -> Verdict {
     let [latency] = measured()[..] else {
         return Err(Failure::new(format!("one wake-up was measured as {:?}", measured())));
     };
-    ensure!(latency <= bound, "{latency} s from the wake-up to the guard, but the release was {bound} s ago");
-    ensure!(began.elapsed() >= ms(200), "granted before the release");
+    ensure!(
+        (0.0..=bound).contains(&latency),
+        "{latency} s from the wake-up to the guard, but the release was {bound} s ago"
+    );
     release(mine).await
 }
 

@@ -15,6 +15,10 @@ async fn each_server_is_for_itself() {
         assert_eq!(client.command(&["DBSIZE"]).await.unwrap().as_int(), Some(0));
         assert_eq!(server.info("replication", "role").await.unwrap(), "master");
     }
+    let found = IndependentServers::existing(started.urls()).await.unwrap();
+    assert!(found.urls() == started.urls() && found.servers()[0].kill().is_err(), "they are not its own");
+    started.servers()[3].kill().unwrap();
+    assert!(started.servers()[0].is_running() && !started.servers()[3].is_running());
     drop(started);
     assert!(traces.iter().all(Traces::are_gone), "{traces:?}");
 }

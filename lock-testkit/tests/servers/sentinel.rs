@@ -21,7 +21,14 @@ async fn a_killed_master_is_replaced_and_comes_back_as_a_replica() {
     assert_eq!(kept.as_text().as_deref(), Some("1"));
     old.restart().await.unwrap();
     deployment.until_ready().await.unwrap();
+    let found = SentinelDeployment::existing(deployment.url()).await.unwrap();
+    found.until_ready().await.unwrap();
+    assert_eq!(found.master().await.unwrap().address(), new.address());
+    assert!(found.nodes().len() == 3 && found.nodes()[0].kill().is_err(), "they are not its own");
     assert_eq!(old.info("replication", "role").await.unwrap(), "slave");
+    new.kill().unwrap();
+    let third = deployment.until_another_master(new).await.unwrap();
+    assert!(third.is_running() && third.address() != new.address());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,6 +47,8 @@ async fn a_planned_failover_needs_only_a_quorum_of_sentinels() {
 async fn nothing_is_left_of_a_deployment_with_a_user() {
     let options = RedisOptions::new().with_user("worker", "secret");
     let Some(deployment) = installed(SentinelDeployment::start_with(&options).await) else { return };
+    let found = SentinelDeployment::existing(deployment.url()).await.unwrap();
+    assert_eq!(found.master().await.unwrap().info("replication", "role").await.unwrap(), "master");
     assert!(deployment.url().starts_with("redis-sentinel://worker:secret@127.0.0.1:"), "{}", deployment.url());
     let servers: Vec<_> = deployment.nodes().iter().chain(deployment.sentinels()).collect();
     let traces: Vec<_> = servers.iter().map(|server| Traces::of(server)).collect();

@@ -42,7 +42,7 @@ impl ClusterDeployment {
     /// [`Missing`], with what is missing or went wrong.
     pub async fn start() -> Result<Self, Missing> {
         match std::env::var(CLUSTER_URL_VARIABLE) {
-            Ok(url) => Self::existing(url).await.map_err(|broken| Missing::new(broken.to_string())),
+            Ok(url) => Ok(Self::existing(url).await?),
             Err(_) => Self::start_own().await,
         }
     }
@@ -70,17 +70,24 @@ impl ClusterDeployment {
         let addresses: Vec<_> = nodes.iter().map(RedisServer::address).collect();
         let url = format!("redis-cluster://{}{}", authority(options.credentials()), addresses.join(","));
         let cluster = Self { url, nodes, credentials: options.credentials().cloned() };
-        cluster.form().await.map_err(|broken| Missing::new(broken.to_string()))?;
+        cluster.form().await?;
         Ok(cluster)
     }
 
-    async fn existing(url: String) -> Result<Self, Broken> {
+    /// The cluster that runs at this URL, which is not ours to stop:
+    /// `redis-cluster://[user:password@]host:port[,host:port...]`. The first node named there tells the others.
+    ///
+    /// # Errors
+    /// If the URL has another form, or there is no complete cluster.
+    pub async fn existing(url: impl Into<String>) -> Result<Self, Broken> {
+        let url = url.into();
         let ServerUrl { scheme, credentials, addresses, .. } = ServerUrl::parse(&url, 6379)?;
+        let [first, ..] = addresses.as_slice() else { return Err(Broken::new("the URL names no node")) };
+        if scheme != "redis-cluster" {
+            return Err(Broken::new("the URL of a cluster should read redis-cluster://host:port,host:port"));
+        }
         let node =
             |address: &str| RedisServer::existing(format!("redis://{}{address}/", authority(credentials.as_ref())));
-        let first = addresses.first().filter(|_| scheme == "redis-cluster");
-        let first = first
-            .ok_or_else(|| Broken::new(format!("{CLUSTER_URL_VARIABLE} should read redis-cluster://host:port")))?;
         let members = Members::known_to(&node(first)).await?;
         let nodes = members.all().iter().map(|member| node(&member.address)).collect();
         let cluster = Self { url, nodes, credentials };
@@ -140,7 +147,7 @@ impl ClusterDeployment {
     }
 
     /// Begins to move a slot to another master. Until it is finished, the old owner answers ASK for keys that it does
-    /// not have, and TRYAGAIN for commands with several keys of which some are on either side.
+    /// not have, and the new one (from 7 on, the old one too) TRYAGAIN for commands with keys on either side.
     ///
     /// # Errors
     /// If a node refuses.

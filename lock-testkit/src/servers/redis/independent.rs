@@ -22,7 +22,7 @@ impl IndependentServers {
     /// [`Missing`], with what is missing or went wrong.
     pub async fn start(count: usize) -> Result<Self, Missing> {
         match std::env::var(QUORUM_URLS_VARIABLE) {
-            Ok(urls) => Self::existing(&urls).await,
+            Ok(urls) => Self::existing(urls.split(',')).await,
             Err(_) => Self::start_own(count).await,
         }
     }
@@ -44,8 +44,12 @@ impl IndependentServers {
         Ok(Self { servers })
     }
 
-    async fn existing(urls: &str) -> Result<Self, Missing> {
-        let servers: Vec<_> = urls.split(',').map(|url| RedisServer::existing(url.to_owned())).collect();
+    /// The servers that run at these URLs, which are not ours to stop.
+    ///
+    /// # Errors
+    /// [`Missing`], if one of them does not answer.
+    pub async fn existing(urls: impl IntoIterator<Item: Into<String>>) -> Result<Self, Missing> {
+        let servers: Vec<_> = urls.into_iter().map(RedisServer::existing).collect();
         try_join_all(servers.iter().map(RedisServer::ready)).await?;
         Ok(Self { servers })
     }

@@ -21,8 +21,7 @@ const QUORUM: &str = "2";
 /// For how long a master is silent before it counts as down, in milliseconds. Below a second, a busy machine is taken
 /// for a dead one, and fails over for no reason.
 const DOWN_AFTER: &str = "1000";
-/// In milliseconds; also the pause before a second failover of the same master, which begins twice as long after the
-/// first one.
+/// After twice this time, in milliseconds, a failover that did not come about is tried again.
 const FAILOVER_TIMEOUT: &str = "10000";
 /// By when sentinels and replicas know each other, or have failed over: usually within 2 to 4 s, in milliseconds.
 const PATIENCE: u64 = 60_000;
@@ -36,7 +35,6 @@ pub struct SentinelDeployment {
     url: String,
     master_name: String,
     sentinels: Vec<RedisServer>,
-    /// Empty for an existing deployment.
     nodes: Vec<RedisServer>,
 }
 
@@ -47,7 +45,7 @@ impl SentinelDeployment {
     /// [`Missing`], with what is missing or went wrong.
     pub async fn start() -> Result<Self, Missing> {
         match std::env::var(SENTINEL_URL_VARIABLE) {
-            Ok(url) => Self::existing(url).await.map_err(|broken| Missing::new(broken.to_string())),
+            Ok(url) => Ok(Self::existing(url).await?),
             Err(_) => Self::start_own().await,
         }
     }
@@ -77,21 +75,28 @@ impl SentinelDeployment {
         let url = format!("redis-sentinel://{}{}/{MASTER_NAME}", authority(options.credentials()), addresses.join(","));
         let nodes = std::iter::once(master).chain(replicas).collect();
         let deployment = Self { url, master_name: MASTER_NAME.to_owned(), sentinels, nodes };
-        deployment.until_ready().await.map_err(|broken| Missing::new(broken.to_string()))?;
+        deployment.until_ready().await?;
         Ok(deployment)
     }
 
-    async fn existing(url: String) -> Result<Self, Broken> {
-        let parsed = ServerUrl::parse(&url, 26379)?;
-        let master_name = parsed.path.split('/').next().unwrap_or_default().to_owned();
-        if parsed.scheme != "redis-sentinel" || master_name.is_empty() {
-            return Err(Broken::new(format!(
-                "{SENTINEL_URL_VARIABLE} should read redis-sentinel://host:port/master-name"
-            )));
+    /// The deployment that runs at this URL, which is not ours to stop:
+    /// `redis-sentinel://[user:password@]host:port[,host:port...]/master-name`.
+    ///
+    /// # Errors
+    /// If the URL has another form, or no sentinel there knows the master.
+    pub async fn existing(url: impl Into<String>) -> Result<Self, Broken> {
+        let url = url.into();
+        let ServerUrl { scheme, credentials, addresses, path } = ServerUrl::parse(&url, 26379)?;
+        let master_name = path.split('/').next().unwrap_or_default().to_owned();
+        if scheme != "redis-sentinel" || master_name.is_empty() {
+            return Err(Broken::new("the URL of sentinels should read redis-sentinel://host:port/master-name"));
         }
-        let sentinels = parsed.addresses.iter().map(|address| RedisServer::existing(format!("redis://{address}/")));
-        let deployment = Self { url, master_name, sentinels: sentinels.collect(), nodes: Vec::new() };
-        deployment.master_address().await?;
+        let sentinels = addresses.iter().map(|address| RedisServer::existing(format!("redis://{address}/")));
+        let mut deployment = Self { url, master_name, sentinels: sentinels.collect(), nodes: Vec::new() };
+        for address in deployment.node_addresses().await? {
+            let url = format!("redis://{}{address}/", authority(credentials.as_ref()));
+            deployment.nodes.push(RedisServer::existing(url));
+        }
         Ok(deployment)
     }
 
@@ -113,7 +118,7 @@ impl SentinelDeployment {
         &self.sentinels
     }
 
-    /// Master and replicas: the first one was the master at first. Empty for an existing deployment.
+    /// Master and replicas: the first one was the master at first.
     #[must_use]
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
@@ -137,11 +142,11 @@ impl SentinelDeployment {
     /// The present master, as the first sentinel that answers knows it.
     ///
     /// # Errors
-    /// If no sentinel knows one, or it is not a server of ours.
+    /// If no sentinel knows one, or it is none of the [`nodes`](SentinelDeployment::nodes).
     pub async fn master(&self) -> Result<&RedisServer, Broken> {
         let address = self.master_address().await?;
         let node = self.nodes.iter().find(|node| node.address() == address);
-        node.ok_or_else(|| Broken::new(format!("the master {address} is not a server of ours")))
+        node.ok_or_else(|| Broken::new(format!("the master {address} was none of the nodes before")))
     }
 
     /// Fails over as an operator does (`SENTINEL FAILOVER`), and waits for the new master. The old one is told after
@@ -206,6 +211,23 @@ impl SentinelDeployment {
         self.sentinels.iter().filter(|sentinel| sentinel.is_running())
     }
 
+    /// `host:port` of the master and its replicas, as the first sentinel that answers knows them.
+    async fn node_addresses(&self) -> Result<Vec<String>, Broken> {
+        let mut addresses = vec![self.master_address().await?];
+        for sentinel in self.running() {
+            if self.master_according_to(sentinel).await.is_err() {
+                continue;
+            }
+            for replica in sentinel.client()?.command(&["SENTINEL", "REPLICAS", &self.master_name]).await?.into_parts()
+            {
+                // A sentinel's name for a server is its address.
+                addresses.extend(fields(replica).into_iter().find(|(name, _)| name == "name").map(|(_, name)| name));
+            }
+            break;
+        }
+        Ok(addresses)
+    }
+
     async fn master_according_to(&self, sentinel: &RedisServer) -> Result<String, Broken> {
         let command = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.master_name];
         match sentinel.client()?.command(&command).await?.into_parts().as_slice() {
@@ -221,8 +243,8 @@ impl SentinelDeployment {
         let master = fields(client.command(&["SENTINEL", "MASTER", &self.master_name]).await?);
         let expected = [
             ("flags", "master".to_owned()),
-            ("num-other-sentinels", (SENTINELS - 1).to_string()),
-            ("num-slaves", REPLICAS.to_string()),
+            ("num-other-sentinels", (self.sentinels.len() - 1).to_string()),
+            ("num-slaves", (self.nodes.len() - 1).to_string()),
         ];
         for (name, value) in &expected {
             expect(sentinel, &master, name, value)?;

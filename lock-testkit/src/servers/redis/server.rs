@@ -63,7 +63,8 @@ impl RedisServer {
     /// A server of our own that runs like this.
     ///
     /// # Errors
-    /// As [`start`](RedisServer::start), and if the server does not know an option.
+    /// As [`start`](RedisServer::start), and if the server does not know an option. If it is built without TLS, as some
+    /// are, the reason says so.
     pub async fn start_with(options: &RedisOptions) -> Result<Self, Missing> {
         let program = Program::find()?;
         let mut outcome = Err(Missing::new("no port was free"));
@@ -75,21 +76,22 @@ impl RedisServer {
                 break;
             }
         }
-        outcome
+        outcome.map_err(|missing| explain(missing, &program))
     }
 
-    pub(super) fn existing(url: String) -> Self {
-        let address = address_in(&url);
-        Self { plain_url: url.clone(), url, address, own: None }
+    /// The server that runs at this URL, which is not ours to stop. No traffic yet.
+    #[must_use]
+    pub fn existing(url: impl Into<String>) -> Self {
+        let url = url.into();
+        Self { plain_url: url.clone(), address: address_in(&url), url, own: None }
     }
 
     fn prepare(options: &RedisOptions, program: &Program) -> io::Result<Self> {
         let ports = Ports { plain: free_port()?, tls: free_port()? };
         let process = Process::new("redis", |directory| options.write(program, ports, directory))?;
         let url = options.url(ports, process.directory());
-        let plain_url = options.plain_url(ports);
-        let address = address_in(&plain_url);
-        Ok(Self { url, plain_url, address, own: Some(Own { port: ports.plain, process }) })
+        let own = Some(Own { port: ports.plain, process });
+        Ok(Self { url, own, ..Self::existing(options.plain_url(ports)) })
     }
 
     /// Where clients connect to.
@@ -179,7 +181,7 @@ impl RedisServer {
 
     /// Waits for the server's first answer.
     pub(super) async fn ready(&self) -> Result<(), Missing> {
-        let client = self.client().map_err(|error| Missing::new(error.to_string()))?;
+        let client = self.client()?;
         let began = Instant::now();
         // No `eventually`: the future of an asynchronous closure is not known to be `Send`, which a harness needs.
         while let Err(error) = client.command(&["PING"]).await {
@@ -208,6 +210,14 @@ impl RedisServer {
 /// `host:port`, or nothing for a URL of another form, with which no client is made either.
 fn address_in(url: &str) -> String {
     ServerUrl::parse(url, 6379).ok().and_then(|url| url.addresses.into_iter().next()).unwrap_or_default()
+}
+
+/// A server without TLS only says that it does not know the word.
+fn explain(missing: Missing, program: &Program) -> Missing {
+    if missing.to_string().contains(">>> 'tls-port") {
+        return Missing::new(format!("{} is built without TLS", program.path.display()));
+    }
+    missing
 }
 
 fn broken(error: &io::Error) -> Missing {

@@ -1,0 +1,255 @@
+//! The kinds with several holders: a free read lock and a free permit against their bare script calls; readers and writers
+//! on one name; a semaphore under load.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use lock_redis::{RedisLocks, Semaphore};
+use redis::aio::MultiplexedConnection;
+use redis::{Value, cmd};
+
+use crate::stats::Series;
+use crate::{Bench, Outcome, bare};
+
+/// What `RedisLocks` sends, word for word.
+const ACQUIRE: &str = concat!(
+    include_str!("../../src/scripts/holders/enter.lua"),
+    include_str!("../../src/scripts/base.lua"),
+    include_str!("../../src/scripts/holders/many.lua"),
+    include_str!("../../src/scripts/ask.lua"),
+    include_str!("../../src/scripts/queue.lua"),
+    include_str!("../../src/scripts/acquire.lua"),
+);
+const RELEASE: &str = concat!(
+    include_str!("../../src/scripts/holders/exit.lua"),
+    include_str!("../../src/scripts/base.lua"),
+    include_str!("../../src/scripts/holders/many.lua"),
+    include_str!("../../src/scripts/give.lua"),
+    include_str!("../../src/scripts/queue.lua"),
+    include_str!("../../src/scripts/release.lua"),
+);
+
+pub(crate) async fn run(bench: &Bench) -> Outcome {
+    free(bench).await?;
+    readers_and_writers(bench).await?;
+    semaphore(bench).await
+}
+
+async fn free(bench: &Bench) -> Outcome {
+    println!("\n## A free read lock, a free permit\n");
+    println!("| tasks | variant | median µs | cycles/s | latency ÷ bare |");
+    println!("|---|---|---|---|---|");
+    let locks = bench.locks().await?;
+    for tasks in [1, 64] {
+        for (name, space, mode) in [("read + release", "rwlock", "R"), ("acquire + release", "semaphore", "P1/10")] {
+            let mut bare = Bare::connect(bench, space, mode).await?;
+            bare.tasks = tasks;
+            let (mut without, mut with) = (Series::new()?, Series::new()?);
+            for _ in 0..bench.rounds {
+                bare.round(bench, &mut without).await?;
+                ours(bench, &locks, mode == "R", tasks, &mut with).await?;
+            }
+            println!(
+                "| {tasks} | the two scripts of {name}, bare | {:.1} | {:.0} | 1.00 |",
+                without.micros(0.5),
+                without.per_second()
+            );
+            let ratio = with.micros(0.5) / without.micros(0.5);
+            println!("| {tasks} | {name} | {:.1} | {:.0} | {ratio:.2} |", with.micros(0.5), with.per_second());
+        }
+    }
+    Ok(())
+}
+
+/// The two scripts on a connection of their own, without a lock library.
+struct Bare {
+    connection: MultiplexedConnection,
+    digests: [String; 2],
+    space: &'static str,
+    mode: &'static str,
+    tasks: usize,
+}
+
+impl Bare {
+    async fn connect(bench: &Bench, space: &'static str, mode: &'static str) -> Outcome<Self> {
+        let mut connection = bare::connection(bench).await?;
+        let digests = [bare::load(&mut connection, ACQUIRE).await?, bare::load(&mut connection, RELEASE).await?];
+        Ok(Self { connection, digests, space, mode, tasks: 1 })
+    }
+
+    async fn round(&self, bench: &Bench, series: &mut Series) -> Outcome {
+        let start = Instant::now();
+        let end = start + bench.round;
+        let mut running = Vec::new();
+        for task in 0..self.tasks {
+            let (mut connection, digests, mode) = (self.connection.clone(), self.digests.clone(), self.mode);
+            let key = format!("bare:{}:{{task {task}}}", self.space);
+            running.push(tokio::spawn(async move {
+                let mut own = Series::new()?;
+                for number in 0_u64.. {
+                    if Instant::now() >= end {
+                        break;
+                    }
+                    let began = Instant::now();
+                    cycle(&mut connection, &digests, &key, mode, &format!("{number:032x}")).await?;
+                    own.record(began.elapsed());
+                }
+                Outcome::Ok(own)
+            }));
+        }
+        for run in running {
+            series.add(&run.await??)?;
+        }
+        series.time += start.elapsed();
+        Ok(())
+    }
+}
+
+async fn cycle(
+    connection: &mut MultiplexedConnection,
+    digests: &[String; 2],
+    key: &str,
+    mode: &str,
+    nonce: &str,
+) -> Outcome {
+    let card = "{\"id\":\"00000000000000000000000000000000\",\"host\":\"localhost\",\"pid\":12345}";
+    let keys = ["", ":q", ":w", ":f", ":x"].map(|ending| [key, ending].concat());
+    let mut acquire = cmd("EVALSHA");
+    acquire.arg(&digests[0]).arg(5).arg(&keys).arg(nonce).arg("0123456789abcdef").arg(10_000).arg(card);
+    acquire.arg("1").arg("").arg("bench:client:").arg("").arg(2000).arg(mode);
+    let _: Value = acquire.query_async(connection).await?;
+    let mut release = cmd("EVALSHA");
+    release.arg(&digests[1]).arg(5).arg(&keys).arg(nonce).arg("0123456789abcdef").arg("bench:client:").arg("").arg("");
+    let _: Value = release.query_async(connection).await?;
+    Ok(())
+}
+
+async fn ours(bench: &Bench, locks: &RedisLocks, reads: bool, tasks: usize, series: &mut Series) -> Outcome {
+    let start = Instant::now();
+    let end = start + bench.round;
+    let mut running = Vec::new();
+    for task in 0..tasks {
+        let name = format!("task {task}");
+        let (lock, semaphore) = (locks.rwlock(&*name), locks.semaphore(&*name, 10));
+        running.push(tokio::spawn(async move {
+            let mut own = Series::new()?;
+            while Instant::now() < end {
+                let began = Instant::now();
+                if reads {
+                    lock.read().await?.release().await?;
+                } else {
+                    semaphore.acquire().await?.release().await?;
+                }
+                own.record(began.elapsed());
+            }
+            Outcome::Ok(own)
+        }));
+    }
+    for run in running {
+        series.add(&run.await??)?;
+    }
+    series.time += start.elapsed();
+    Ok(())
+}
+
+const READERS: usize = 64;
+const WRITERS: usize = 4;
+
+async fn readers_and_writers(bench: &Bench) -> Outcome {
+    println!("\n## {READERS} readers and {WRITERS} writers on one name, holds of 1 ms\n");
+    println!("| who | grants | least of one | fair share | least ÷ fair share | commands per grant |");
+    println!("|---|---|---|---|---|---|");
+    let mut connection = bare::connection(bench).await?;
+    let lock = bench.locks().await?.rwlock("read and write");
+    let before = bare::client_commands(&mut connection).await?;
+    let end = Instant::now() + bench.round * bench.rounds;
+    let mut running = Vec::new();
+    for task in 0..READERS + WRITERS {
+        let lock = lock.clone();
+        running.push(tokio::spawn(async move {
+            let mut grants = 0_u64;
+            while Instant::now() < end {
+                if task < READERS {
+                    let held = lock.read().await?;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    held.release().await?;
+                } else {
+                    let held = lock.write().await?;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    held.release().await?;
+                }
+                grants += 1;
+            }
+            Outcome::Ok(grants)
+        }));
+    }
+    let mut grants = Vec::new();
+    for run in running {
+        grants.push(run.await??);
+    }
+    let total: u64 = grants.iter().sum();
+    let commands = (bare::client_commands(&mut connection).await? - before) as f64 / total as f64;
+    let fair = total as f64 / (READERS + WRITERS) as f64;
+    for (who, shares) in [("readers", &grants[..READERS]), ("writers", &grants[READERS..])] {
+        let (sum, least) = (shares.iter().sum::<u64>(), shares.iter().min().copied().unwrap_or_default());
+        println!("| {who} | {sum} | {least} | {fair:.0} | {:.2} | {commands:.2} |", least as f64 / fair);
+    }
+    Ok(())
+}
+
+const LIMIT: u32 = 10;
+
+async fn semaphore(bench: &Bench) -> Outcome {
+    println!("\n## A semaphore of {LIMIT}, 100 tasks, holds of 1 ms\n");
+    println!(
+        "| what | median hold µs | hand-over µs | permits/s | limit ÷ (hold + hand-over) | ratio | most at once |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    let locks = bench.locks().await?;
+    // One hand-over: a semaphore of one that tasks pass on without holding it.
+    let (_, one, _) = contend(bench, locks.semaphore("one", 1), Duration::ZERO).await?;
+    let hand_over = 1e6 / one.per_second();
+    let (holds, grants, most) = contend(bench, locks.semaphore("ten", LIMIT), Duration::from_millis(1)).await?;
+    let ideal = f64::from(LIMIT) / (holds.micros(0.5) + hand_over) * 1e6;
+    println!(
+        "| acquire + release | {:.0} | {hand_over:.0} | {:.0} | {ideal:.0} | {:.2} | {most} |",
+        holds.micros(0.5),
+        grants.per_second(),
+        grants.per_second() / ideal,
+    );
+    Ok(())
+}
+
+/// How long permits were held, how many were granted in which time, and how many at once at most.
+async fn contend(bench: &Bench, semaphore: Semaphore, hold: Duration) -> Outcome<(Series, Series, u32)> {
+    let (present, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let start = Instant::now();
+    let end = start + bench.round * bench.rounds;
+    let mut running = Vec::new();
+    for _ in 0..100 {
+        let (semaphore, present, most) = (semaphore.clone(), present.clone(), most.clone());
+        running.push(tokio::spawn(async move {
+            let mut own = Series::new()?;
+            while Instant::now() < end {
+                let permit = semaphore.acquire().await?;
+                let began = Instant::now();
+                most.fetch_max(present.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                if !hold.is_zero() {
+                    tokio::time::sleep(hold).await;
+                }
+                present.fetch_sub(1, Ordering::SeqCst);
+                own.record(began.elapsed());
+                permit.release().await?;
+            }
+            Outcome::Ok(own)
+        }));
+    }
+    let mut holds = Series::new()?;
+    for run in running {
+        holds.add(&run.await??)?;
+    }
+    let mut grants = holds.clone();
+    grants.time = start.elapsed();
+    Ok((holds, grants, most.load(Ordering::SeqCst)))
+}
