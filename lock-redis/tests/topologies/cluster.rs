@@ -94,7 +94,9 @@ async fn a_master_that_is_killed_under_load_lets_no_call_hang() {
     cluster.until_another_master(slot, old).await.unwrap();
     // Locks that the new master had not heard of end with their leases.
     for i in 0..TASKS {
-        obtain(&clients[i % 2], &format!("after/{i}"), PROMPTLY).await.release().await.unwrap();
+        let released = obtain(&clients[i % 2], &format!("after/{i}"), PROMPTLY).await.release().await;
+        // On a machine that is starved an answer may come too late; the release is finished in the background then.
+        assert!(released.is_ok() || released.as_ref().is_err_and(|error| !error.is_definite()), "{released:?}");
     }
     stop.store(true, Ordering::Relaxed);
     for task in soon("every task ends", FAILOVER, join_all(tasks)).await {

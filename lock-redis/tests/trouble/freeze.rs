@@ -39,6 +39,7 @@ async fn a_freeze_shorter_than_the_lease_costs_nobody_anything() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_freeze_beyond_the_liveness_of_waiters_drops_none_and_keeps_their_order() {
     let Some(server) = Server::start().await else { return };
+    server.knows_the_scripts().await;
     let (a, b) = (server.client().await, server.client().await);
     let mut options = hasty();
     options.op_timeout = PROMPTLY;
@@ -158,6 +159,7 @@ async fn a_wait_without_deadline_gives_up_when_its_patience_is_at_its_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquisition_that_was_dropped_in_a_freeze_leaves_the_lock_free() {
     let Some(server) = Server::start().await else { return };
+    server.knows_the_scripts().await;
     for (frozen, tries) in [(ms(100), 1), (ms(700), 1), (ms(1400), 4), (ms(2500), 2)] {
         let locks = server.hasty_client().await;
         server.stop().unwrap();

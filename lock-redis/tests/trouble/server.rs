@@ -88,6 +88,16 @@ impl Server {
         self.run(&command.split(' ').collect::<Vec<_>>()).await
     }
 
+    /// Has every script run once, so that the server knows it, and its first request is the one that counts.
+    pub(crate) async fn knows_the_scripts(&self) {
+        let (a, b) = (self.client().await, self.client().await);
+        let held = a.mutex("scripts").lock().await.unwrap();
+        let waiting = tokio::spawn(obtain(&b, "scripts", PROMPTLY));
+        self.until_queued("scripts", 1).await;
+        held.release().await.unwrap();
+        waiting.await.unwrap().release().await.unwrap();
+    }
+
     /// How many stand in the queue for this lock.
     pub(crate) async fn queued(&self, name: &str) -> usize {
         let count = self.run(&["ZCARD", &format!("{}:q", key(name))]).await;

@@ -48,21 +48,27 @@ impl Map {
     pub(super) fn of(views: &[View]) -> Self {
         let mut claims: Vec<_> = views.iter().flat_map(|view| &view.claims).collect();
         claims.sort_by_key(|claim| claim.epoch);
-        let mut best = vec![None; usize::from(SLOTS)];
-        for claim in claims {
+        let mut owners = vec![NOBODY; usize::from(SLOTS)];
+        // A handful of nodes was asked, and each master claims once: there are far fewer claims than numbers.
+        for (claim, number) in claims.iter().zip(0..NOBODY) {
             for (first, last) in &claim.slots {
-                best[usize::from(*first)..=usize::from(*last)].fill(Some(&claim.master));
+                owners[usize::from(*first)..=usize::from(*last)].fill(number);
             }
         }
-        let mut masters: Vec<_> = best.iter().flatten().map(|address| (*address).clone()).collect();
-        sort(&mut masters);
-        let index = |address: &Address| masters.iter().position(|master| master == address);
-        let numbers: HashMap<_, _> = masters.iter().map(|master| (master, index(master))).collect();
-        let number = |owner: Option<&Address>| owner.and_then(|owner| numbers[owner]);
-        let owners = best
-            .into_iter()
-            .map(|owner| number(owner).and_then(|number| u16::try_from(number).ok()).unwrap_or(NOBODY))
+        let mut prevail = vec![false; claims.len()];
+        owners.iter().filter(|owner| **owner != NOBODY).for_each(|owner| prevail[usize::from(*owner)] = true);
+        let mut masters: Vec<_> = claims
+            .iter()
+            .zip(prevail)
+            .filter(|(_, prevails)| *prevails)
+            .map(|(claim, _)| claim.master.clone())
             .collect();
+        sort(&mut masters);
+        let number = |claim: &&Claim| masters.iter().position(|master| *master == claim.master);
+        let numbers: Vec<_> = claims.iter().map(|claim| number(claim).and_then(|at| u16::try_from(at).ok())).collect();
+        for owner in owners.iter_mut().filter(|owner| **owner != NOBODY) {
+            *owner = numbers[usize::from(*owner)].unwrap_or(NOBODY);
+        }
         let replicas = views.iter().flat_map(|view| &view.replicas);
         let mut others: Vec<_> = replicas.filter(|replica| !masters.contains(replica)).cloned().collect();
         sort(&mut others);
