@@ -14,9 +14,9 @@ use redis::Value;
 use tokio::sync::mpsc;
 
 use crate::config::RedisConfig;
-use crate::connection::link::{Call, Failed, Raw, Reply};
 use crate::connection::links::Links;
 use crate::connection::push::{self, Message, Push};
+use crate::connection::request::{Call, Failed, Raw, Reply};
 use crate::error::{self, Fate};
 use crate::keys::{self, Keys};
 use crate::queue::{Answer, Due, Waiters};

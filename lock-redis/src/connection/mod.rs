@@ -13,6 +13,7 @@ pub(crate) mod link;
 pub(crate) mod links;
 pub(crate) mod place;
 pub(crate) mod push;
+pub(crate) mod request;
 pub(crate) mod sentinel;
 pub(crate) mod tls;
 mod uptime;

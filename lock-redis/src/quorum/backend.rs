@@ -20,8 +20,8 @@ use super::refusal::too_few;
 use super::tally::majority;
 use super::{NAME, guarantees_if};
 use crate::connection::former::Ledger;
-use crate::connection::link::Failed;
 use crate::connection::push;
+use crate::connection::request::Failed;
 use crate::keys::Keys;
 use crate::script;
 

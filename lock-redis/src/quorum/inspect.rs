@@ -12,7 +12,7 @@ use super::NAME;
 use super::asked::Asked;
 use super::backend::QuorumBackend;
 use super::member::{Member, Request};
-use crate::connection::link::Failed;
+use crate::connection::request::Failed;
 use crate::reply::Fields;
 use crate::script;
 

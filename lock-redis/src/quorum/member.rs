@@ -14,7 +14,8 @@ use tokio::sync::Notify;
 
 use crate::connection::dial::Dial;
 use crate::connection::former::Ledger;
-use crate::connection::link::{self, Failed, Link, Raw};
+use crate::connection::link::Link;
+use crate::connection::request::{self, Failed, Raw};
 use crate::error::Fate;
 use crate::script::Script;
 
@@ -64,7 +65,7 @@ impl Member {
     pub(super) async fn ask(&self, request: &Request, until: BootInstant) -> Result<Raw, Failed> {
         let keys: Vec<_> = request.keys.iter().map(|key| Cow::Borrowed(&**key)).collect();
         let args: Vec<_> = request.args.iter().map(String::as_bytes).collect();
-        let run = link::Request { script: request.script, keys: &keys, args: &args };
+        let run = request::Request { script: request.script, keys: &keys, args: &args };
         self.link.run_now(run, request.phase, until).await
     }
 

@@ -19,7 +19,7 @@ use super::backend::QuorumBackend;
 use super::member::{Request, Said};
 use super::tally::{Tally, Verdict, Vote};
 use crate::backend::milliseconds;
-use crate::connection::link::Failed;
+use crate::connection::request::Failed;
 use crate::script;
 
 /// How a round ended.

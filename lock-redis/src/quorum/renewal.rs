@@ -13,7 +13,7 @@ use super::asked::Asked;
 use super::backend::{QuorumBackend, lost_by};
 use super::member::Member;
 use crate::backend::renewal_of;
-use crate::connection::link::{Call, Failed, Raw};
+use crate::connection::request::{Call, Failed, Raw};
 use crate::reply::Fields;
 use crate::script;
 
