@@ -147,3 +147,23 @@ impl Identity {
         kill.query_async(connection).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_former_connection_disturbs_what_was_sent_before_its_end_to_its_own_server() {
+        let ledger = Ledger::default();
+        let address = |host: &str| Address::Tcp { host: host.to_owned(), port: 1 };
+        let (before, first) = (SystemClock.now(), ledger.number());
+        let former =
+            Former { generation: first, server: address("a"), identity: None, ended_at: BootInstant::FAR_FUTURE };
+        assert!(ledger.is_quiet(&address("a"), first) && ledger.is_quiet_since(&address("a"), before));
+        ledger.retire(former);
+        assert!(!ledger.is_quiet(&address("a"), first) && !ledger.is_quiet_since(&address("a"), before));
+        assert!(ledger.is_quiet(&address("b"), first) && ledger.is_quiet_since(&address("b"), before));
+        let after = SystemClock.now().plus(std::time::Duration::from_nanos(1));
+        assert!(ledger.is_quiet(&address("a"), ledger.number()) && ledger.is_quiet_since(&address("a"), after));
+    }
+}

@@ -1,6 +1,6 @@
 //! Servers that come back without their data: the one way in which a quorum can have two holders, and the rule against it.
 
-use lock_redis::{ErrorKind, Phase, QuorumLocks};
+use lock_redis::{ErrorKind, LossReason, Phase, QuorumLocks};
 
 use crate::servers::{PROMPTLY, Servers, eventually, hasty, long, ms};
 
@@ -60,6 +60,17 @@ async fn servers_that_forgot_a_lock_cannot_grant_it_again_while_its_holder_belie
     })
     .await;
     next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_majority_forgot_is_told_when_it_is_back_and_not_at_the_next_renewal() {
+    let Some(servers) = Servers::start().await else { return };
+    let locks = servers.client().await;
+    let held = locks.mutex("restart").with_ttl(ms(300_000)).lock().await.unwrap();
+    servers.kill(&[0, 1, 2]);
+    servers.restart(&[0, 1, 2]).await;
+    let reason = tokio::time::timeout(PROMPTLY, held.lost()).await.expect("told long before a renewal is due");
+    assert_eq!(reason, LossReason::Taken);
 }
 
 #[tokio::test(flavor = "multi_thread")]

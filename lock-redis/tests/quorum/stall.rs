@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use lock_redis::{ErrorKind, LossReason, QuorumLocks};
 
-use crate::servers::{ALL, SHORT, SLACK, Servers, long, ms, obtain};
+use crate::servers::{ALL, SHORT, SLACK, Servers, eventually, key, long, ms, obtain};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_of_five_that_stand_still_cost_nothing_and_are_clean_when_they_go_on() {
@@ -59,6 +59,27 @@ async fn three_of_five_that_stand_still_are_a_typed_error_in_time_and_leave_noth
     servers.cont(&[0, 2, 4]);
     obtain(&locks, "stall").await.release().await.unwrap();
     servers.have_nothing_left(ALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_try_does_not_wait_for_its_own_undo_when_its_time_is_over() {
+    let Some(servers) = Servers::start().await else { return };
+    let locks = servers.hasty_client().await;
+    let mutex = locks.mutex("stall").with_lease(long());
+    servers.hold_everywhere(&mutex).await.release().await.unwrap();
+    servers.have_nothing_left(ALL).await;
+    for i in [3, 4] {
+        servers.run(i, &["SET", &key("stall"), "foreign", "PX", "60000"]).await;
+    }
+    servers.stop(&[1, 2]);
+    let began = Instant::now();
+    let trying = tokio::spawn(async move { mutex.try_lock().await });
+    eventually("the first one has granted it", SHORT, async || servers.held(0, "stall").await).await;
+    servers.stop(&[0]);
+    assert!(trying.await.unwrap().unwrap().is_none(), "granted by one");
+    assert!(began.elapsed() < SHORT * 2, "took {:?}", began.elapsed());
+    servers.cont(&[0, 1, 2]);
+    servers.have_nothing_left(&[0, 1, 2]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
