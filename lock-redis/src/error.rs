@@ -37,7 +37,19 @@ pub(crate) fn is_no_script(error: &RedisError) -> bool {
 
 /// Whether the key holds another type of data.
 pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
-    error.code() == Some("WRONGTYPE")
+    code(error) == Some("WRONGTYPE")
+}
+
+/// The server's code for an error. Inside a script, Redis 6.2 tells it within the text (`… @user_script:11: -OOM …`), and
+/// the lack of a right has no code on any server but a text of its own.
+pub(crate) fn code(error: &RedisError) -> Option<&str> {
+    let text = error.detail().unwrap_or_default();
+    let denied = ["The user executing the script can't", "ACL failure in script"];
+    if denied.iter().any(|start| text.contains(start)) {
+        return Some("NOPERM");
+    }
+    let inside = text.split_once("@user_script").and_then(|(_, rest)| rest.split_once(": -")).map(|(_, rest)| rest);
+    inside.and_then(|rest| rest.split(' ').next()).or_else(|| error.code())
 }
 
 /// The error of one request.
@@ -75,11 +87,7 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
         redis::ErrorKind::InvalidClientConfig => return (ErrorKind::InvalidArgument, "the URL or an option is wrong"),
         _ => {}
     }
-    match error.code() {
-        // How Redis 7.0 tells it of a command inside a script, without a code of its own.
-        _ if error.detail().is_some_and(|detail| detail.starts_with("The user executing the script can't")) => {
-            (ErrorKind::Denied, "the user lacks the right to a command, key or channel")
-        }
+    match code(error) {
         // How the client crate tells it when the first command is to choose a database.
         _ if error.detail().is_some_and(|detail| detail.starts_with("Authentication required")) => {
             (ErrorKind::Denied, "the credentials were refused")
@@ -121,4 +129,36 @@ fn is_of_tls(_: &RedisError) -> bool {
 /// A reply that is not what its script promises.
 pub(crate) fn bad_reply(phase: Phase, server: &str, what: String) -> Error {
     Error::new(ErrorKind::Protocol, phase, what).with_backend(crate::NAME).with_server(server)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_of_an_error_inside_a_script_is_found_whatever_the_server() {
+        let told = |code: &str, text: &str| redis::make_extension_error(code.to_owned(), Some(text.to_owned()));
+        for (error, expected) in [
+            // 6.2
+            (told("ERR", "Error running script (call to f_ab): @user_script:11: -OOM command not allowed"), "OOM"),
+            (told("ERR", "Error running script (call to f_ab): @user_script:3: -READONLY You can't write"), "READONLY"),
+            (
+                told(
+                    "ERR",
+                    "Error running script (call to f_ab): @user_script: 3: The user executing the script can't run this command",
+                ),
+                "NOPERM",
+            ),
+            // 7.0
+            (told("OOM", "command not allowed when used memory > 'maxmemory'. script: ab, on @user_script:1."), "OOM"),
+            // 8 and Valkey
+            (
+                told("ERR", "ACL failure in script: User a has no permissions to run the 'set' command script: ab"),
+                "NOPERM",
+            ),
+            (told("ERR", "unknown"), "ERR"),
+        ] {
+            assert_eq!(code(&error), Some(expected), "{error}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The way through a cluster against the way to one server, free locks; and how long a failover keeps 1,000 tasks waiting.
+//! The way through a cluster against the way straight to one of its nodes, free locks on that node; and how long a failover keeps 1,000 tasks waiting.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,18 +13,21 @@ use crate::{Bench, Outcome};
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
     println!("\n## The way through a cluster\n");
-    println!("| tasks | variant | median µs | cycles/s | latency ÷ one server |");
+    println!("| tasks | variant | median µs | cycles/s | latency ÷ straight |");
     println!("|---|---|---|---|---|");
     let cluster = ClusterDeployment::start().await?;
     let through = RedisLocks::connect_with(RedisConfig::new(cluster.url()).with_prefix("bench")).await?;
-    let direct = bench.locks().await?;
+    let slot = cluster.slot_of("bench:mutex:{task 0}").await.map_err(words)?;
+    let node = cluster.master_of(slot).await.map_err(words)?;
+    let direct = RedisLocks::connect_with(RedisConfig::new(node.url()).with_prefix("bench")).await?;
     for tasks in [1, 64] {
+        let names = names_on(&cluster, node, tasks).await?;
         let (mut one, mut many) = (Series::new()?, Series::new()?);
         for _ in 0..bench.rounds {
-            round(bench, &direct, tasks, &mut one).await?;
-            round(bench, &through, tasks, &mut many).await?;
+            round(bench, &direct, &names, &mut one).await?;
+            round(bench, &through, &names, &mut many).await?;
         }
-        for (name, series) in [("one server", &one), ("cluster", &many)] {
+        for (name, series) in [("straight to the node", &one), ("through the cluster", &many)] {
             let ratio = series.micros(0.5) / one.micros(0.5);
             println!("| {tasks} | {name} | {:.1} | {:.0} | {ratio:.2} |", series.micros(0.5), series.per_second());
         }
@@ -144,12 +147,12 @@ impl Tally {
 }
 
 /// Every task its own name.
-async fn round(bench: &Bench, locks: &RedisLocks, tasks: usize, series: &mut Series) -> Outcome {
+async fn round(bench: &Bench, locks: &RedisLocks, names: &[String], series: &mut Series) -> Outcome {
     let start = Instant::now();
     let end = start + bench.round;
     let mut running = Vec::new();
-    for task in 0..tasks {
-        let mutex = locks.mutex(format!("task {task}"));
+    for name in names {
+        let mutex = locks.mutex(&**name);
         running.push(tokio::spawn(async move {
             let mut own = Series::new()?;
             while Instant::now() < end {
