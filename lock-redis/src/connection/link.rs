@@ -14,6 +14,7 @@ use super::address::Address;
 use super::dial::{Commands, Dial};
 use super::former::{Former, Identity, Ledger};
 use super::{FIRST_PAUSE, LONGEST_PAUSE};
+use crate::error;
 
 /// How many timeouts in a row make a connection suspect of being dead.
 const TIMEOUTS: u32 = 2;
