@@ -17,10 +17,10 @@ use super::NAME;
 use super::asked::Asked;
 use super::backend::QuorumBackend;
 use super::member::{Request, Said};
+use super::scripts;
 use super::tally::{Tally, Verdict, Vote};
 use crate::backend::milliseconds;
 use crate::connection::request::Failed;
-use crate::script;
 
 /// How a round ended.
 enum Round {
@@ -122,7 +122,7 @@ impl QuorumBackend {
         let card = serde_json::to_string(&attempt.owner)
             .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))?;
         Ok(Request {
-            script: &script::QUORUM_TAKE,
+            script: &scripts::TAKE,
             keys: vec![self.keys(&attempt.name).lock],
             args: vec![attempt.id.to_string(), round.to_string(), milliseconds(attempt.ttl), card],
             phase: Phase::Acquire,
