@@ -14,9 +14,9 @@ use redis::Value;
 use tokio::sync::mpsc;
 
 use crate::config::RedisConfig;
-use crate::connection::link::{Call, Failed, Raw, Reply};
 use crate::connection::links::Links;
 use crate::connection::push::{self, Message, Push};
+use crate::connection::request::{Call, Failed, Raw, Reply};
 use crate::error::{self, Fate};
 use crate::keys::{self, Keys};
 use crate::queue::{Answer, Due, Waiters};
@@ -165,10 +165,8 @@ impl Shared {
     }
 
     /// How a renewal script is called for this lease.
-    pub(crate) fn renewal(&self, Renewal { attempt, ttl, .. }: &Renewal<'_>) -> Call {
-        let keys = self.keys(&attempt.name, attempt.kind);
-        let args = [attempt.id.to_string(), milliseconds(*ttl), keys.forced().into_owned()];
-        Call { key: keys.lock, args }
+    pub(crate) fn renewal(&self, renewal: &Renewal<'_>) -> Call {
+        renewal_of(self.keys(&renewal.attempt.name, renewal.attempt.kind), renewal)
     }
 
     /// Runs a script that belongs to no attempt.
@@ -496,6 +494,12 @@ impl RedisBackend {
         };
         read().unwrap_or_else(Renewed::Unknown)
     }
+}
+
+/// How a renewal script is called for the lease of this lock.
+pub(crate) fn renewal_of(keys: Keys, Renewal { attempt, ttl, .. }: &Renewal<'_>) -> Call {
+    let args = [attempt.id.to_string(), milliseconds(*ttl), keys.forced().into_owned()];
+    Call { key: keys.lock, args }
 }
 
 /// Whole milliseconds, as Redis wants them. What is rounded off a TTL is less than the granularity that every lease has

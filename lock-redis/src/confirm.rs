@@ -5,7 +5,7 @@ use lock_core::clock::{Clock, SystemClock};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::RedisBackend;
-use crate::connection::link::Raw;
+use crate::connection::request::Raw;
 use crate::connection::witness::{Witnessed, Witnesses};
 
 impl RedisBackend {

@@ -26,6 +26,7 @@ mod inspect;
 mod keys;
 mod mutex;
 mod queue;
+pub mod quorum;
 mod reentrant;
 mod reply;
 mod rwlock;
@@ -46,6 +47,7 @@ pub use lock_core::{
     MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore,
     Support, Waiter, WriteGuard, fence, multi,
 };
+pub use quorum::{QuorumBackend, QuorumConfig, QuorumLocks};
 pub use tls::Tls;
 pub use topology::Topology;
 
