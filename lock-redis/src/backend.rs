@@ -384,11 +384,18 @@ async fn poke_for_ever(shared: Arc<Shared>) {
         }
         tokio::select! {
             Some((due, answer)) = pokes.next() => {
-                match &answer {
-                    Ok(answer) => echo_due = Some(answer.sent_at),
-                    Err(error) => tracing::debug!(%error, "a waiter could not ask"),
+                match answer {
+                    Ok(answer) => {
+                        echo_due = Some(answer.sent_at);
+                        shared.waiters.answered(&due, &answer);
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "a waiter could not ask");
+                        // What will not pass by itself is for the waiters to hear; their own requests bring it.
+                        let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
+                        shared.waiters.unanswered(&due, !passes);
+                    }
                 }
-                shared.waiters.answered(&due, answer.as_ref().ok());
             }
             Some(()) = returns.next() => {}
             Ok(()) = changes.changed() => shared.waiters.ask_all(),

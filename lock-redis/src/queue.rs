@@ -228,16 +228,23 @@ impl Waiters {
         (due, next)
     }
 
-    /// Takes what a poke brought; `None` if it failed.
-    pub(crate) fn answered(&self, due: &Due, answer: Option<&Answer>) {
+    /// A poke failed. With `refused`, the waiters are to ask for themselves: it will fail again.
+    pub(crate) fn unanswered(&self, due: &Due, refused: bool) {
+        let mut lines = self.lock();
+        let Some(line) = lines.lines.get_mut(&due.keys.lock) else { return };
+        line.asking = false;
+        line.poke_at = SystemClock.now().plus(RETRY);
+        if refused {
+            line.waiting.values().for_each(|place| place.tell_unless_granted(News::AskAgain));
+        }
+    }
+
+    /// Takes what a poke brought.
+    pub(crate) fn answered(&self, due: &Due, answer: &Answer) {
         let now = SystemClock.now();
         let mut lines = self.lock();
         let Some(line) = lines.lines.get_mut(&due.keys.lock) else { return };
         line.asking = false;
-        let Some(answer) = answer else {
-            line.poke_at = now.plus(RETRY);
-            return;
-        };
         line.answered_at = now;
         line.poke_at = now.plus(interval(now, answer.ends_in));
         if !answer.known {
@@ -457,7 +464,7 @@ mod tests {
             queued: vec![false, false],
             grants: vec![grant(first, 3)],
         };
-        waiters.answered(&due[0], Some(&answer));
+        waiters.answered(&due[0], &answer);
         assert!(matches!(places[0].news().await, News::Granted(_)));
         assert_eq!(places[1].news().await, News::AskAgain);
     }
