@@ -223,7 +223,7 @@ impl Link {
             let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
             !error.is_timeout() || timeouts >= TIMEOUTS
         } else {
-            error::code(&error) == Some("READONLY") && SystemClock.now().since(present.since) >= SETTLED
+            error::code(error) == Some("READONLY") && SystemClock.now().since(present.since) >= SETTLED
         };
         if give_up {
             self.distrust(generation);
