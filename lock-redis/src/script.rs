@@ -10,7 +10,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    fn new(code: &'static str) -> Self {
+    pub(crate) fn new(code: &'static str) -> Self {
         Self { code, digest: redis::Script::new(code).get_hash().to_owned() }
     }
 }
@@ -67,10 +67,3 @@ pub(crate) static DROP: LazyLock<Script> = LazyLock::new(|| script!("mutex/drop.
 /// Gives a grant another mode.
 pub(crate) static CHANGE: LazyLock<Script> =
     LazyLock::new(|| script!("base.lua" "holders/many.lua" "queue.lua" "holders/change.lua"));
-
-/// One server's part of taking a lock of a quorum.
-pub(crate) static QUORUM_TAKE: LazyLock<Script> = LazyLock::new(|| script!("quorum/take.lua"));
-/// One server's part of giving a lock of a quorum back.
-pub(crate) static QUORUM_GIVE: LazyLock<Script> = LazyLock::new(|| script!("quorum/give.lua"));
-/// What one server of a quorum knows of a lock.
-pub(crate) static QUORUM_LOOK: LazyLock<Script> = LazyLock::new(|| script!("quorum/look.lua"));

@@ -17,13 +17,13 @@ use super::background::Background;
 use super::config::QuorumConfig;
 use super::member::{Debt, Member, Request, Said};
 use super::refusal::too_few;
+use super::script;
 use super::tally::majority;
 use super::{NAME, guarantees_if};
 use crate::connection::former::Ledger;
 use crate::connection::push;
 use crate::connection::request::Failed;
 use crate::keys::Keys;
-use crate::script;
 
 /// How long connecting may take at least.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -112,7 +112,7 @@ impl QuorumBackend {
         let keys = self.keys(name);
         let forced = keys.forced().into_owned();
         let args = vec![id.to_string(), last_round.to_string(), why.to_owned()];
-        Arc::new(Request { script: &script::QUORUM_GIVE, keys: vec![keys.lock, forced], args, phase })
+        Arc::new(Request { script: &script::GIVE, keys: vec![keys.lock, forced], args, phase })
     }
 
     /// Frees a grant of whomever by force; whether it was there.

@@ -13,6 +13,7 @@ mod member;
 mod mutex;
 mod refusal;
 mod renewal;
+mod script;
 mod tally;
 
 use std::ops::Deref;
