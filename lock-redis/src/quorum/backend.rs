@@ -17,7 +17,7 @@ use super::background::Background;
 use super::config::QuorumConfig;
 use super::member::{Debt, Member, Request, Said};
 use super::refusal::too_few;
-use super::script;
+use super::scripts;
 use super::tally::majority;
 use super::{NAME, guarantees_if};
 use crate::connection::former::Ledger;
@@ -112,7 +112,7 @@ impl QuorumBackend {
         let keys = self.keys(name);
         let forced = keys.forced().into_owned();
         let args = vec![id.to_string(), last_round.to_string(), why.to_owned()];
-        Arc::new(Request { script: &script::GIVE, keys: vec![keys.lock, forced], args, phase })
+        Arc::new(Request { script: &scripts::GIVE, keys: vec![keys.lock, forced], args, phase })
     }
 
     /// Frees a grant of whomever by force; whether it was there.

@@ -12,7 +12,7 @@ use super::NAME;
 use super::asked::Asked;
 use super::backend::QuorumBackend;
 use super::member::{Member, Request};
-use super::script;
+use super::scripts;
 use crate::connection::request::Failed;
 use crate::reply::Fields;
 
@@ -29,7 +29,7 @@ impl Operator for QuorumBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         only_mutex(kind)?;
         let (keys, until) = (vec![self.keys(name).lock], self.until());
-        let request = Arc::new(Request { script: &script::LOOK, keys, args: Vec::new(), phase: Phase::Inspect });
+        let request = Arc::new(Request { script: &scripts::LOOK, keys, args: Vec::new(), phase: Phase::Inspect });
         let look = |member: &Arc<Member>| member.clone().look(request.clone(), until);
         let mut asked = Asked::all(&self.background, self.members.iter().map(look));
         let (mut seen, mut reasons) = (HashMap::<_, Vec<_>>::new(), Vec::new());

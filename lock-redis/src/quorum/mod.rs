@@ -13,7 +13,7 @@ mod member;
 mod mutex;
 mod refusal;
 mod renewal;
-mod script;
+mod scripts;
 mod tally;
 
 use std::ops::Deref;

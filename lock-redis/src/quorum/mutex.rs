@@ -18,7 +18,7 @@ use super::NAME;
 use super::asked::Asked;
 use super::backend::QuorumBackend;
 use super::member::{Request, Said};
-use super::script;
+use super::scripts;
 use super::tally::{Tally, Verdict, Vote};
 use crate::backend::milliseconds;
 use crate::connection::request::Failed;
@@ -126,7 +126,7 @@ impl QuorumBackend {
         let card = serde_json::to_string(&attempt.owner)
             .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))?;
         Ok(Request {
-            script: &script::TAKE,
+            script: &scripts::TAKE,
             keys: vec![self.keys(&attempt.name).lock],
             args: vec![attempt.id.to_string(), round.to_string(), milliseconds(attempt.ttl), card],
             phase: Phase::Acquire,

@@ -246,7 +246,8 @@ impl Sequence {
         let ttl = self.dice.one_of(&[100, 1000, 3000, 20_000]);
         self.note(format!("renew {nonce} for {ttl}"));
         let held = self.model.extend(&nonce, ttl).is_some();
-        let reply = self.lock.run(&self.scripts().renew, &["", ":x"], &[&nonce, &ttl.to_string()]).await.unwrap();
+        let args = [&*nonce, &ttl.to_string(), &self.lock.key(":x")];
+        let reply = self.lock.run(&self.scripts().renew, &[""], &args).await.unwrap();
         let why = if self.model.forced.as_deref() == Some(&nonce) { "why" } else { "" };
         let expected = if held { vec![&*nonce, "1"] } else { vec![&*nonce, "0", why] };
         assert_eq!(texts(reply), expected, "{self}");
