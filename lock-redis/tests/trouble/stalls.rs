@@ -73,14 +73,20 @@ async fn a_runtime_that_was_blocked_past_its_timeouts_keeps_its_connection() {
         let locks = RedisLocks::connect_with(RedisConfig::new(url).with_client(hasty())).await.unwrap();
         go.send(()).unwrap();
         for _ in 0..4 {
-            let mutex = locks.mutex("stalls").with_lease(long());
-            let asking = tokio::spawn(async move { mutex.try_lock().await });
-            // Once: the request is sent, and nothing is read.
+            // Several, so that they are timeouts in a row.
+            let ask = |name: &str| {
+                let mutex = locks.mutex(name).with_lease(long());
+                tokio::spawn(async move { mutex.try_lock().await })
+            };
+            let asking = ["one", "two", "three"].map(ask);
+            // Once: the requests are sent, and nothing is read.
             tokio::task::yield_now().await;
             std::thread::sleep(SHORT + ms(300));
-            // Whatever became of it, it says nothing about the connection.
-            if let Ok(Some(held)) = asking.await.unwrap() {
-                let _ = held.release().await;
+            // Whatever became of them, it says nothing about the connection.
+            for asking in asking {
+                if let Ok(Some(held)) = asking.await.unwrap() {
+                    let _ = held.release().await;
+                }
             }
         }
         done.send(()).unwrap();
