@@ -7,6 +7,7 @@
 //! growing pauses of random length, so that those who split the votes once do not do so for ever.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::backend::{Attempt, Grant, MutexBackend};
@@ -21,6 +22,9 @@ use super::scripts;
 use super::tally::{Tally, Verdict, Vote};
 use crate::backend::milliseconds;
 use crate::connection::request::Failed;
+
+/// How long the undo of a round whose time is over is waited for: servers that are well have confirmed it by then.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// How a round ended.
 enum Round {
@@ -78,7 +82,7 @@ impl MutexBackend for QuorumBackend {
 
 impl QuorumBackend {
     /// Refuses a TTL that outlasts the time for which a server that has started counts as forgetful.
-    pub(super) fn check_ttl(&self, ttl: std::time::Duration) -> Result<(), Error> {
+    pub(super) fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
         match self.limit {
             Some(limit) if ttl > limit => {
                 let what = format!("the TTL is {ttl:?}, above longest_ttl ({limit:?}) of this quorum's configuration");
@@ -129,10 +133,12 @@ impl QuorumBackend {
         })
     }
 
-    /// Undoes a round on every server, and waits until `until` for those that have granted it; why some of these did not
-    /// confirm. The requests themselves have an operation timeout of their own, and go on in the background.
+    /// Undoes a round on every server, and waits for those that have granted it until `until`, or at least for a moment;
+    /// why some of these did not confirm. The requests themselves have an operation timeout of their own, and go on in the
+    /// background.
     async fn undo(&self, attempt: &Attempt, round: u64, mut granted: Vec<usize>, until: BootInstant) -> Vec<Error> {
         let mut reasons = Vec::new();
+        let until = until.max(SystemClock.now().plus(MOMENT));
         let mut asked = self.give(&self.debt(attempt, round, Phase::Cancel));
         while !granted.is_empty() {
             let answered = tokio::select! {
