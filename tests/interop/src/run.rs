@@ -34,9 +34,9 @@ const KEY: &str = "mutex:shared";
 const ANOTHER_KEY: &str = "mutex:somewhere-else";
 const COUNTER: &str = "counter";
 
-const TTL: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(3);
 /// Of the special turns.
-const LONG_WORK: Duration = Duration::from_secs(3);
+const LONG_WORK: Duration = Duration::from_millis(3500);
 const WORK: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(20);
 
