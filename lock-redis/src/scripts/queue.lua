@@ -36,10 +36,13 @@ local function stood_still(ms, seen, grace)
   return nil
 end
 
--- A shared key is left free now and then; returns whether now is such a moment.
-local function yields(ms, channels, client)
+-- A shared key is left free now and then; returns whether now is such a moment. If nobody gives it back just now, it was
+-- free already: other libraries had their moment, and a new run begins. (To yield again then would ask for two free
+-- moments in a row, which a busy key may never have.)
+local function yields(ms, channels, client, given)
   local yield, run, since = unpack(redis.call('HMGET', WAITERS, '#yield', '#run', '#since'))
   if within(yield, ms, YIELD) then return true end
+  if not given then run, since = nil, nil end
   run, since = tonumber(run or 0), math.min(tonumber(since or ms), ms + YIELD)
   if run >= RUN or ms - since >= SLICE then
     redis.call('HSET', WAITERS, '#yield', text(ms + YIELD), '#run', 0, '#since', text(ms + YIELD))
@@ -50,8 +53,8 @@ local function yields(ms, channels, client)
   return false
 end
 
--- Lets in who is first, lives and finds room, one after the other. The caller's own process learns of it by the reply,
--- every other by push. Returns {nonce, token, claim ms, ...} of the caller's grants.
+-- Lets in who is first, lives and finds room, one after the other. The caller is the client that makes room, or ''; its own
+-- process learns of it by the reply, every other by push. Returns {nonce, token, claim ms, ...} of the caller's grants.
 local function promote(now, channels, caller, shared)
   local ms, own = math.floor(now / 1000), {}
   while open(now) do
@@ -71,7 +74,7 @@ local function promote(now, channels, caller, shared)
     local spared = within(grace, ms, LIVENESS + STALL) and alive >= tonumber(stalled or 0)
     if card and (lives or spared) then
       local claim, mode, holder = string.match(card, '^(%d+)([^{]*)(.*)$')
-      if not admits(now, mode) or (shared == '1' and yields(ms, channels, client)) then break end
+      if not admits(now, mode) or (shared == '1' and yields(ms, channels, client, caller ~= '')) then break end
       local granted, token = pcall(grant, now, first, mode, holder, claim, redis.call('ZCARD', QUEUE) > 1)
       if not granted then break end
       leave(first)
