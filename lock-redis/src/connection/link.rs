@@ -17,7 +17,10 @@ use super::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::error;
 
 /// How many timeouts in a row make a connection suspect of being dead.
-const TIMEOUTS: u32 = 2;
+pub(super) const TIMEOUTS: u32 = 2;
+
+/// A silence of this length counts for all of them where leases are at stake.
+pub(super) const LONG_SILENCE: Duration = Duration::from_millis(500);
 
 /// A timeout that is noticed this much too late says nothing about the connection: this process stood still, and the answer
 /// may have been there in time.
@@ -213,14 +216,15 @@ impl Link {
         }
     }
 
-    /// Has the connection replaced if this failure says that it is dead, or leads to the wrong server.
-    pub(super) fn failed(&self, generation: u64, error: &RedisError, until: BootInstant) {
+    /// Has the connection replaced if this failure says that it is dead, or leads to the wrong server. A timeout counts for
+    /// this many.
+    pub(super) fn failed(&self, generation: u64, error: &RedisError, until: BootInstant, counts: u32) {
         let Some(present) = self.present().filter(|live| live.generation == generation) else { return };
         if error.is_timeout() && SystemClock.now() > until.plus(STOOD_STILL) {
             return;
         }
         let give_up = if error.is_io_error() {
-            let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
+            let timeouts = self.timeouts.fetch_add(counts, Ordering::Relaxed) + counts;
             !error.is_timeout() || timeouts >= TIMEOUTS
         } else {
             error::code(error) == Some("READONLY") && SystemClock.now().since(present.since) >= SETTLED

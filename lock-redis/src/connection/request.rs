@@ -8,7 +8,7 @@ use lock_core::{Error, Phase};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use super::dial::Commands;
-use super::link::{Link, Live};
+use super::link::{LONG_SILENCE, Link, Live, TIMEOUTS};
 use crate::error::{self, Fate};
 use crate::script::Script;
 
@@ -135,7 +135,7 @@ impl Link {
     fn judged(&self, generation: u64, outcome: RedisResult<Value>, until: BootInstant) -> RedisResult<Raw> {
         match &outcome {
             Ok(_) => self.answered(),
-            Err(error) => self.failed(generation, error, until),
+            Err(error) => self.failed(generation, error, until, 1),
         }
         outcome.map(|value| Raw { value, generation })
     }
@@ -167,6 +167,7 @@ impl Link {
         calls: &[Call],
         until: BootInstant,
     ) -> Vec<RedisResult<Raw>> {
+        let patience = until.since(SystemClock.now());
         let mut outcomes = self.send_each(&mut live.commands, "EVALSHA", &script.digest, calls, until).await;
         let forgotten: Vec<_> =
             (0..outcomes.len()).filter(|i| outcomes[*i].as_ref().is_err_and(error::is_no_script)).collect();
@@ -179,7 +180,9 @@ impl Link {
         }
         // However many it carried, a pipeline that failed is one failure of the connection.
         if let Some(error) = outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
-            self.failed(live.generation, error, until);
+            // Leases have no time for a second silence as long as this one.
+            let counts = if patience >= LONG_SILENCE { TIMEOUTS } else { 1 };
+            self.failed(live.generation, error, until, counts);
         }
         let generation = live.generation;
         outcomes.into_iter().map(|outcome| outcome.map(|value| Raw { value, generation })).collect()
