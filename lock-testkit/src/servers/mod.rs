@@ -1,5 +1,7 @@
 //! Real servers, and as much of their wire protocols as the suite needs itself.
 
+mod own;
+mod path;
 mod ports;
 mod process;
 pub mod redis;
