@@ -8,3 +8,4 @@ pub mod redis;
 pub mod resp;
 mod until;
 mod url;
+pub mod zookeeper;

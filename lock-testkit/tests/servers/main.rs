@@ -10,3 +10,4 @@ mod killed;
 mod sentinel;
 mod single;
 mod support;
+mod zookeeper;
