@@ -5,6 +5,7 @@ mod path;
 mod ports;
 mod process;
 pub mod redis;
+mod relay;
 pub mod resp;
 mod until;
 mod url;

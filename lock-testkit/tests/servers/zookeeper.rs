@@ -8,14 +8,10 @@ use lock_testkit::servers::zookeeper::{
 
 use crate::support::{Traces, installed};
 
-fn traces(server: &ZooKeeperServer) -> Traces {
-    Traces::new(server.pid().unwrap(), server.directory().unwrap().to_owned())
-}
-
 #[tokio::test]
 async fn a_server_is_gone_with_its_handle_and_remembers_at_a_restart() {
     let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-    let (first, url) = (traces(&server), server.url().to_owned());
+    let (first, url) = (Traces::of_zookeeper(&server), server.url().to_owned());
     assert_eq!(server.mode().await.unwrap(), Mode::Standalone);
     let client = server.client().await.unwrap();
     client.create("/a", b"1", NodeKind::Persistent).await.unwrap();
@@ -27,7 +23,7 @@ async fn a_server_is_gone_with_its_handle_and_remembers_at_a_restart() {
     let owner = client.exists("/mine").await.unwrap().unwrap().ephemeral_owner;
     assert_eq!(owner, client.session().id(), "the session is still there");
     assert_eq!(server.url(), url);
-    let second = traces(&server);
+    let second = Traces::of_zookeeper(&server);
     server.stop().unwrap();
     assert!(!server.is_running());
     drop(server);

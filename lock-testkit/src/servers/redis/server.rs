@@ -8,7 +8,7 @@ use super::options::{Ports, RedisOptions};
 use super::program::Program;
 use crate::harness::{Broken, Missing};
 use crate::servers::own::Own;
-use crate::servers::ports::free_port;
+use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::process::Process;
 use crate::servers::resp::Resp;
 use crate::servers::url::ServerUrl;
@@ -16,9 +16,6 @@ use crate::time::promptly;
 
 /// The variable that points the suite at an existing deployment (`redis://host:port/`) instead.
 pub const URL_VARIABLE: &str = "LOCK_TESTKIT_REDIS_URL";
-
-/// How often another port is tried when somebody else was faster.
-const TRIES: usize = 5;
 
 /// A running server. Stopped, with its directory removed, when this is dropped, and also if the process is killed.
 #[derive(Debug)]
@@ -63,16 +60,11 @@ impl RedisServer {
     /// are, the reason says so.
     pub async fn start_with(options: &RedisOptions) -> Result<Self, Missing> {
         let program = Program::find()?;
-        let mut outcome = Err(Missing::new("no port was free"));
-        for _ in 0..TRIES {
-            // Between our look and the server's own, somebody else may take a port; then another one is tried.
+        let outcome = on_free_ports(|| async {
             let server = Self::prepare(options, &program).map_err(|error| broken(&error))?;
-            outcome = server.launch().await.map(|()| server);
-            if !matches!(&outcome, Err(missing) if missing.to_string().contains("Address already in use")) {
-                break;
-            }
-        }
-        outcome.map_err(|missing| explain(missing, &program))
+            server.launch().await.map(|()| server)
+        });
+        outcome.await.map_err(|missing| explain(missing, &program))
     }
 
     /// The server that runs at this URL, which is not ours to stop. No traffic yet.

@@ -57,9 +57,9 @@ impl ZooKeeperClient {
         Self::open(url, &Session::none(), timeout).await
     }
 
-    /// Takes over somebody else's session: his connection is closed by its server, or refused as `SessionMoved` if he has
-    /// it to another server. [`close`](ZooKeeperClient::close) then ends the session, which to him is as if it had
-    /// expired.
+    /// Takes over somebody else's session: his connection is closed at once, or at his next write if he has it to another
+    /// server. [`close`](ZooKeeperClient::close) then ends the session, which to him is as if it had expired; before that,
+    /// he takes it back as soon as he connects again.
     ///
     /// # Errors
     /// As [`connect`](ZooKeeperClient::connect), and `SessionExpired` if there is no such session.

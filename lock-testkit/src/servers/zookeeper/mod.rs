@@ -5,7 +5,9 @@
 
 mod client;
 mod connection;
+mod ensemble;
 mod jute;
+mod links;
 mod nodes;
 mod options;
 mod program;
@@ -15,6 +17,7 @@ mod session;
 mod status;
 
 pub use client::ZooKeeperClient;
+pub use ensemble::{ENSEMBLE_URL_VARIABLE, ZooKeeperEnsemble};
 pub use options::ZooKeeperOptions;
 pub use program::CLASS_PATH_VARIABLE;
 pub use records::{Acl, NodeKind, Stat};

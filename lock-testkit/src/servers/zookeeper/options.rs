@@ -26,6 +26,16 @@ pub struct ZooKeeperOptions {
     settings: Vec<String>,
     properties: Vec<String>,
     for_benchmarks: bool,
+    severable: bool,
+}
+
+/// What a server of an ensemble has to know.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// Its number among the servers.
+    pub(super) id: usize,
+    /// A line for every server, such as `server.1=host:port:port`.
+    pub(super) servers: Vec<String>,
 }
 
 impl ZooKeeperOptions {
@@ -56,10 +66,31 @@ impl ZooKeeperOptions {
         self
     }
 
+    /// For an ensemble whose servers can be [cut off](super::ZooKeeperEnsemble::cut_off) from each other. What they
+    /// replicate goes through this process, which makes writes slower.
+    #[must_use]
+    pub fn with_severable_links(mut self) -> Self {
+        self.severable = true;
+        self
+    }
+
+    pub(super) fn severable(&self) -> bool {
+        self.severable
+    }
+
     /// Writes the server's files, and answers its command line.
-    pub(super) fn write(&self, program: &Program, port: u16, directory: &Path) -> io::Result<Vec<OsString>> {
+    pub(super) fn write(
+        &self,
+        program: &Program,
+        port: u16,
+        member: Option<&Member>,
+        directory: &Path,
+    ) -> io::Result<Vec<OsString>> {
         let file = directory.join("zoo.cfg");
-        std::fs::write(&file, self.configuration(port, directory))?;
+        std::fs::write(&file, self.configuration(port, member, directory))?;
+        if let Some(Member { id, .. }) = member {
+            std::fs::write(directory.join("myid"), id.to_string())?;
+        }
         Ok(program.command(&self.java_options(directory), &file))
     }
 
@@ -75,7 +106,7 @@ impl ZooKeeperOptions {
         options
     }
 
-    fn configuration(&self, port: u16, directory: &Path) -> String {
+    fn configuration(&self, port: u16, member: Option<&Member>, directory: &Path) -> String {
         let mut lines = vec![
             format!("dataDir={}", directory.display()),
             "clientPortAddress=127.0.0.1".to_owned(),
@@ -91,6 +122,11 @@ impl ZooKeeperOptions {
             "extendedTypesEnabled=true".to_owned(),
             "forceSync=no".to_owned(),
         ];
+        if let Some(Member { servers, .. }) = member {
+            // In ticks: a quorum has 10 s to form, and a server that is silent for 2 s is left alone.
+            lines.extend(["initLimit=50".to_owned(), "syncLimit=10".to_owned()]);
+            lines.extend(servers.iter().cloned());
+        }
         lines.extend(self.settings.iter().cloned());
         lines.join("\n") + "\n"
     }
@@ -103,7 +139,7 @@ mod tests {
     #[test]
     fn what_is_said_stands_after_the_defaults() {
         let options = ZooKeeperOptions::new().with_setting("tickTime", "2000").with_property("a.b", "c");
-        let configuration = options.configuration(7, Path::new("/d"));
+        let configuration = options.configuration(7, None, Path::new("/d"));
         assert!(configuration.contains("clientPort=7\n") && configuration.contains("dataDir=/d\n"), "{configuration}");
         assert!(configuration.find("tickTime=200\n") < configuration.find("tickTime=2000\n"), "{configuration}");
         let java = options.java_options(Path::new("/d"));

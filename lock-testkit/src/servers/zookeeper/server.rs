@@ -5,12 +5,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::client::{DEFAULT_PORT, ZooKeeperClient};
-use super::options::ZooKeeperOptions;
+use super::options::{Member, ZooKeeperOptions};
 use super::program::Program;
 use super::session::Session;
 use crate::harness::{Broken, Missing};
 use crate::servers::own::Own;
-use crate::servers::ports::free_port;
+use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::process::Process;
 use crate::servers::url::ServerUrl;
 use crate::time::ms;
@@ -18,13 +18,10 @@ use crate::time::ms;
 /// The variable that points the suite at an existing server (`zk://host:port/chroot`) instead.
 pub const URL_VARIABLE: &str = "LOCK_TESTKIT_ZOOKEEPER_URL";
 
-/// How often another port is tried when somebody else was faster.
-const TRIES: usize = 5;
 /// By when a server answers: usually within a second, in milliseconds.
-const PATIENCE: u64 = 60_000;
-/// After this time, in milliseconds, it is asked again: a server that is about to start may take a question and never
-/// answer it.
-const ANSWER: u64 = 250;
+pub(super) const PATIENCE: u64 = 60_000;
+/// Between two questions.
+const ASK_EVERY: Duration = Duration::from_millis(10);
 
 /// A running server, which keeps what it has answered over a restart. Stopped, with its directory removed, when this is
 /// dropped, and also if the process is killed.
@@ -32,6 +29,8 @@ const ANSWER: u64 = 250;
 pub struct ZooKeeperServer {
     url: String,
     address: String,
+    /// Whether it is one of several of our own.
+    member: bool,
     own: Own,
 }
 
@@ -65,30 +64,28 @@ impl ZooKeeperServer {
     /// As [`start`](ZooKeeperServer::start), and if the server does not understand an option.
     pub async fn start_with(options: &ZooKeeperOptions) -> Result<Self, Missing> {
         let program = Program::find()?;
-        let mut outcome = Err(Missing::new("no port was free"));
-        for _ in 0..TRIES {
-            // Between our look and the server's own, somebody else may take a port; then another one is tried.
-            let server = Self::prepare(options, &program).map_err(|error| broken(&error))?;
-            outcome = server.launch().await.map(|()| server);
-            if !matches!(&outcome, Err(missing) if missing.to_string().contains("Address already in use")) {
-                break;
-            }
-        }
-        outcome
+        on_free_ports(|| async {
+            let server = Self::prepare(options, &program, None).map_err(|error| broken(&error))?;
+            server.launch().await?;
+            server.until_ready().await?;
+            Ok(server)
+        })
+        .await
     }
 
     /// The server that runs at this URL, which is not ours to stop. No traffic yet.
     #[must_use]
     pub fn existing(url: impl Into<String>) -> Self {
         let url = url.into();
-        Self { address: address_in(&url), url, own: Own::not() }
+        Self { address: address_in(&url), url, member: false, own: Own::not() }
     }
 
-    fn prepare(options: &ZooKeeperOptions, program: &Program) -> io::Result<Self> {
+    /// A server that does not run yet, alone or as a member of an ensemble.
+    pub(super) fn prepare(options: &ZooKeeperOptions, program: &Program, member: Option<&Member>) -> io::Result<Self> {
         let port = free_port()?;
-        let process = Process::new("zookeeper", |directory| options.write(program, port, directory))?;
+        let process = Process::new("zookeeper", |directory| options.write(program, port, member, directory))?;
         let address = format!("127.0.0.1:{port}");
-        Ok(Self { url: format!("zk://{address}"), address, own: Own::new(process) })
+        Ok(Self { url: format!("zk://{address}"), address, member: member.is_some(), own: Own::new(process) })
     }
 
     /// Where clients connect to: `zk://host:port`, to which a chroot may be added.
@@ -163,12 +160,20 @@ impl ZooKeeperServer {
     }
 
     /// Kills the server if it runs, and starts it again on the same port, with what it has kept: nodes, and sessions,
-    /// whose timeouts begin anew.
+    /// whose timeouts begin anew. A server that is alone serves then; one of an ensemble does so once there is a quorum
+    /// ([`until_ready`](ZooKeeperServer::until_ready)).
     ///
     /// # Errors
     /// If it is not ours, or does not start.
     pub async fn restart(&self) -> Result<(), Broken> {
-        Ok(self.launch().await?)
+        self.launch().await?;
+        if self.member { Ok(()) } else { self.until_ready().await }
+    }
+
+    /// Starts the process, and waits until it answers.
+    pub(super) async fn launch(&self) -> Result<(), Broken> {
+        self.own.process()?.start()?;
+        self.until("answer", || self.answers()).await
     }
 
     /// Waits until the server serves.
@@ -176,25 +181,21 @@ impl ZooKeeperServer {
     /// # Errors
     /// If it ends, or takes too long, with what it said last.
     pub async fn until_ready(&self) -> Result<(), Broken> {
+        self.until("serve", || self.serves()).await
+    }
+
+    async fn until<T, F>(&self, what: &str, ask: impl Fn() -> F) -> Result<(), Broken>
+    where
+        F: Future<Output = Result<T, Broken>>,
+    {
         let began = Instant::now();
-        // No `eventually`: the future of an asynchronous closure is not known to be `Send`, which a harness needs.
-        while let Err(error) = self.serves().await {
+        while let Err(error) = ask().await {
             if !self.is_running() || began.elapsed() >= ms(PATIENCE) {
-                return Err(Broken::new(format!("{} does not serve: {error}{}", self.url, self.own.last_words())));
+                return Err(Broken::new(format!("{} does not {what}: {error}{}", self.url, self.own.last_words())));
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(ASK_EVERY).await;
         }
         Ok(())
-    }
-
-    async fn serves(&self) -> Result<(), Broken> {
-        let late = |_| Err(Broken::new("no answer"));
-        tokio::time::timeout(ms(ANSWER), self.mode()).await.unwrap_or_else(late).map(drop)
-    }
-
-    async fn launch(&self) -> Result<(), Missing> {
-        self.own.process()?.start().map_err(|error| broken(&error))?;
-        Ok(self.until_ready().await?)
     }
 }
 

@@ -1,13 +1,18 @@
 //! What a server says of itself, asked with words of four letters.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::server::ZooKeeperServer;
 use crate::harness::Broken;
-use crate::time::promptly;
+use crate::time::{ms, promptly};
+
+/// After this time, in milliseconds, a server is asked again: one that is about to start may take a question and never
+/// answer it.
+const SOON: u64 = 250;
 
 /// A server's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +31,12 @@ impl ZooKeeperServer {
     /// # Errors
     /// If the server does not answer within 10 s, or an existing deployment does not allow the word.
     pub async fn ask(&self, word: &str) -> Result<String, Broken> {
+        self.ask_within(word, promptly()).await
+    }
+
+    async fn ask_within(&self, word: &str, time: Duration) -> Result<String, Broken> {
         let failed = |why: String| Broken::new(format!("{} to {word}: {why}", self.address()));
-        let answer = tokio::time::timeout(promptly(), exchange(self.address(), word)).await;
+        let answer = tokio::time::timeout(time, exchange(self.address(), word)).await;
         let answer = answer.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))?;
         if answer.contains("not in the whitelist") {
             return Err(failed(answer));
@@ -40,8 +49,21 @@ impl ZooKeeperServer {
     /// # Errors
     /// If it has none yet, because there is no quorum, and as [`ask`](ZooKeeperServer::ask).
     pub async fn mode(&self) -> Result<Mode, Broken> {
-        let said = self.ask("srvr").await?;
-        mode(&said).ok_or_else(|| Broken::new(format!("{} has no part yet: {said:?}", self.address())))
+        self.mode_in(&self.ask("srvr").await?)
+    }
+
+    /// As [`mode`](ZooKeeperServer::mode), for somebody who asks again.
+    pub(super) async fn serves(&self) -> Result<Mode, Broken> {
+        self.mode_in(&self.answers().await?)
+    }
+
+    /// Any answer, for somebody who asks again.
+    pub(super) async fn answers(&self) -> Result<String, Broken> {
+        self.ask_within("srvr", ms(SOON)).await
+    }
+
+    fn mode_in(&self, srvr: &str) -> Result<Mode, Broken> {
+        mode(srvr).ok_or_else(|| Broken::new(format!("{} has no part: {srvr:?}", self.address())))
     }
 
     /// A number out of `mntr`, such as `zk_watch_count`, `zk_ephemerals_count`, `zk_num_alive_connections` or
