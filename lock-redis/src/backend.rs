@@ -141,9 +141,10 @@ impl Shared {
     ) -> Result<(Reply, SentBefore), Error> {
         let mut unknown = None;
         loop {
-            // The first connection that may have carried anything of this attempt.
+            // The earliest connection that may have carried anything of this attempt.
             let note = |generation| {
-                if attempt.note() == 0 {
+                let before = attempt.note();
+                if before == 0 || generation < before {
                     attempt.set_note(generation);
                 }
             };

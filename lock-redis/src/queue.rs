@@ -25,6 +25,8 @@ use crate::keys::Keys;
 /// most this. Sooner when the holder's lease ends sooner, but at most twice a second.
 const POKE: Duration = Duration::from_millis(800);
 const SOONEST_POKE: Duration = Duration::from_millis(500);
+/// How soon the next ones are asked for when a poke has found lost news.
+const SOON: Duration = Duration::from_millis(5);
 /// How soon a poke that failed is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 /// How long a lock that was found held counts as busy, and how many such locks are remembered.
@@ -247,6 +249,11 @@ impl Waiters {
         line.asking = false;
         line.answered_at = now;
         line.poke_at = now.plus(interval(now, answer.ends_in));
+        // News were lost, perhaps also of those who were not asked for.
+        let lost = !answer.grants.is_empty() || answer.queued.contains(&false);
+        if lost && line.waiting.len() > due.nonces.len() {
+            line.poke_at = now.plus(SOON);
+        }
         if !answer.known {
             line.waiting.values().for_each(|place| place.tell(News::AskAgain));
             return;

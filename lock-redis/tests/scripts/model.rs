@@ -214,6 +214,14 @@ impl Model {
             self.sign(client);
         }
         self.promote();
+        // One that came before its owner was inside need not wait for its turn.
+        let early = |model: &Self| {
+            model.queue.iter().position(|it| it.request.client == client && model.is_inside(it.request.mode))
+        };
+        while let Some(place) = early(self) {
+            let request = self.leave(place).request;
+            self.grant(&request, request.claim);
+        }
         known
     }
 

@@ -273,6 +273,7 @@ impl Sequence {
         let args: Vec<_> = [client, CHANNELS, ""].into_iter().chain(nonces.iter().map(|nonce| &**nonce)).collect();
         let reply = texts(self.lock.run(&self.scripts().poke, &ALL, &args).await.unwrap());
         self.told.insert(format!("{CHANNELS}{client} E"));
+        let waited = self.model.queue();
         let known = self.model.poke(client);
         let queue = self.model.queue();
         let is_queued = |nonce: &String| queue.iter().any(|(member, _)| member.starts_with(&**nonce));
@@ -282,6 +283,9 @@ impl Sequence {
         let held = self.model.holders.iter().filter(|holder| holder.client == client);
         let held: BTreeMap<_, _> = held.map(|holder| (holder.nonce.clone(), holder.token.to_string())).collect();
         assert_eq!(named, held, "{self}");
+        // What a poke has let in is told by its reply.
+        let let_in = |nonce: &String| waited.iter().any(|(member, _)| member.starts_with(&**nonce));
+        self.heard.extend(named.into_keys().filter(let_in));
     }
 
     /// Time passes; often to the very end of a lease, now and then back.

@@ -88,6 +88,12 @@ end
 -- Whether this request may pass the queue: its owner is inside already.
 local function passes(now, mode) return string.sub(mode, 1, 1) == 'O' and look(now).group == mode end
 
+-- The mode of the owner that is inside, if it is a reentrant lock that is held.
+local function inside(now)
+  local held = look(now).group
+  return held and string.sub(held, 1, 1) == 'O' and held
+end
+
 -- Why this request can never be granted beside what is here, if so.
 local function misfit(now, mode, queued)
   local wanted = group(mode)

@@ -14,6 +14,7 @@ local function extend(now, nonce, ttl)
   if redis.call('PTTL', LOCK) < tonumber(ttl) then redis.call('PEXPIRE', LOCK, ttl) end
 end
 
+local function inside() end
 local function passes() return false end
 
 -- Those who wait at a key may wait for another kind of lock.
