@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use lock_redis::{LeaseOptions, LossReason};
+use lock_redis::{ErrorKind, LeaseOptions, LossReason};
 
 use crate::line::Doomed;
 use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, long, ms, short, soon};
@@ -149,6 +149,35 @@ async fn one_reader_among_many_is_freed_by_force_and_the_others_hold_on() {
     for reader in readers {
         assert!(reader.is_held());
         reader.extend(ms(40_000)).await.unwrap();
+        reader.release().await.unwrap();
+    }
+    server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_whose_downgrade_was_not_answered_is_no_writer_any_more() {
+    let Some(server) = Server::start().await else { return };
+    let locks = server.hasty_client().await;
+    let writer = locks.rwlock("doubt").with_lease(long()).write().await.unwrap();
+    let grant = writer.grant_id();
+    server.stop().unwrap();
+    let failed = writer.downgrade().await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::Indeterminate);
+    // The server may carry it out, and let readers in.
+    assert!(!failed.guard.is_held() && failed.guard.remaining().is_zero());
+    let work = failed.guard.while_held(async {}).await;
+    assert_eq!(work.unwrap_err().kind(), ErrorKind::Indeterminate);
+    server.cont().unwrap();
+    let mut guard = failed.guard;
+    let reader = loop {
+        match guard.downgrade().await {
+            Ok(reader) => break reader,
+            Err(failed) => guard = failed.guard,
+        }
+    };
+    assert!(reader.is_held() && reader.grant_id() == grant);
+    let other = server.client().await.rwlock("doubt").try_read().await.unwrap().unwrap();
+    for reader in [reader, other] {
         reader.release().await.unwrap();
     }
     server.has_nothing_left().await;
