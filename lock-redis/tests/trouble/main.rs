@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
 
 mod every_kind;
+mod faults;
 mod fence;
 mod foreign;
 mod freeze;
