@@ -90,7 +90,9 @@ impl ZkConfig {
             return Err(invalid(format!("the session timeout is {timeout:?}, it must lie between 400ms and 24h")));
         }
         if tick < Duration::from_millis(1) || tick > timeout {
-            return Err(invalid(format!("the tick is {tick:?}, it must lie between 1ms and the session's {timeout:?}")));
+            return Err(invalid(format!(
+                "the tick is {tick:?}, it must lie between 1ms and the session's {timeout:?}"
+            )));
         }
         let Target { servers, chroot } = Target::parse(&self.url)?;
         Ok(Plan { servers, chroot, timeout, tick })

@@ -105,7 +105,9 @@ impl Place {
         }
         // The numbers wrap; a line is much shorter than half their range.
         if let Some(origin) = line.first().map(|first| first.number) {
-            line.sort_unstable_by_key(|contender| (contender.number.wrapping_sub(origin), contender.role == Role::Read));
+            line.sort_unstable_by_key(|contender| {
+                (contender.number.wrapping_sub(origin), contender.role == Role::Read)
+            });
         }
         Ok(line)
     }
@@ -123,7 +125,8 @@ pub(crate) fn forced(prefix: &str, grant: GrantId) -> String {
 
 /// The read lock's node for a writer's: it has the writer's place in line.
 pub(crate) fn downgraded(path: &str) -> String {
-    path.replace(Role::Write.token(), Role::Read.token())
+    let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+    format!("{directory}/{}", name.replace(Role::Write.token(), Role::Read.token()))
 }
 
 fn stem(grant: GrantId, role: Role) -> String {
@@ -257,6 +260,12 @@ mod tests {
         let line = place(Kind::Read).line(nodes.map(|node| format!("{A}{node}")).to_vec()).unwrap();
         let waits = |index| waits_for(&line, index).map(|contender| contender.number);
         assert_eq!([waits(0), waits(1), waits(2), waits(3)], [None, Some(1), Some(2), Some(2)]);
+    }
+
+    #[test]
+    fn a_downgrade_changes_the_node_and_not_the_directory() {
+        assert_eq!(downgraded("/a/__WRIT__/_c_x-__WRIT__0000000002"), "/a/__WRIT__/_c_x-__READ__0000000002");
+        assert_eq!(downgraded("/a/_c_x-__READ__0000000002"), "/a/_c_x-__READ__0000000002");
     }
 
     #[test]

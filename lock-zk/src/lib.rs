@@ -25,6 +25,8 @@ mod inspect;
 mod layout;
 mod mutex;
 mod queue;
+mod reentrant;
+mod rwlock;
 mod seats;
 mod session;
 mod url;
@@ -48,8 +50,9 @@ const NAME: &str = "zookeeper";
 #[must_use]
 pub fn guarantees() -> Guarantees {
     let mut guarantees = Guarantees::none();
-    guarantees.exclusion_across_restart =
-        Support::Unless("the servers lose data they had acknowledged (forceSync=no and power loss, a wiped data directory)");
+    guarantees.exclusion_across_restart = Support::Unless(
+        "the servers lose data they had acknowledged (forceSync=no and power loss, a wiped data directory)",
+    );
     guarantees.exclusion_across_failover = Support::Yes;
     guarantees.fencing = Support::Yes;
     guarantees.fencing_across_restart = Support::Unless("the servers lose data they had acknowledged");
@@ -112,6 +115,6 @@ impl Deref for ZkLocks {
 
 impl From<ZkLocks> for Locks {
     fn from(locks: ZkLocks) -> Self {
-        Self::of(&locks.0)
+        Self::of(&locks.0).offering_reentrant(&locks.0).offering_rwlock(&locks.0)
     }
 }

@@ -164,11 +164,10 @@ impl Shared {
         let place = Place::of(&self.prefix, &attempt.name, attempt.kind).map_err(Trouble::Error)?;
         if let Some(seat) = self.seats.of(attempt.id)
             && Arc::ptr_eq(&seat.session, session)
+            && (seat.node().is_some() || self.find(&seat).await?)
         {
-            if seat.node().is_some() || self.find(&seat).await? {
-                let look = self.look(&seat).await?;
-                return Ok((seat, look));
-            }
+            let look = self.look(&seat).await?;
+            return Ok((seat, look));
         }
         let (stem, card) = (place.stem(attempt.id), Card::of(attempt, session).to_bytes());
         let seat = self.seats.take(attempt.id, session, place);

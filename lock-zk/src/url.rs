@@ -71,7 +71,9 @@ mod tests {
 
     #[test]
     fn what_is_no_such_url_is_refused() {
-        for url in ["a:1", "redis://a", "zk://", "zk://a,,b", "zk://a:0", "zk://a:x", "zk://::1", "zk://a//b", "zk://a/.."] {
+        for url in
+            ["a:1", "redis://a", "zk://", "zk://a,,b", "zk://a:0", "zk://a:x", "zk://::1", "zk://a//b", "zk://a/.."]
+        {
             assert!(Target::parse(url).is_err(), "{url}");
         }
     }

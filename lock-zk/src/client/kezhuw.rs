@@ -35,7 +35,8 @@ impl Kezhuw {
         let made = self.client.create(path, data, &mode.with_acls(Acls::anyone_all()));
         Box::pin(async move {
             let (stat, sequence) = made.await?;
-            let path = if mode == CreateMode::EphemeralSequential { format!("{path}{sequence}") } else { path.to_owned() };
+            let path =
+                if mode == CreateMode::EphemeralSequential { format!("{path}{sequence}") } else { path.to_owned() };
             Ok(Created { path, czxid: stat.czxid })
         })
     }
@@ -81,9 +82,9 @@ impl Connection for Kezhuw {
     }
 
     fn make_directory<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
-        Box::pin(async move {
-            Ok(self.client.mkdir(path, &CreateMode::Container.with_acls(Acls::anyone_all())).await?)
-        })
+        Box::pin(
+            async move { Ok(self.client.mkdir(path, &CreateMode::Container.with_acls(Acls::anyone_all())).await?) },
+        )
     }
 
     fn children<'a>(&'a self, path: &'a str) -> Answer<'a, Vec<String>> {
