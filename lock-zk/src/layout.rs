@@ -66,15 +66,13 @@ impl Place {
             let name = utf8_percent_encode(name.as_str(), ESCAPED);
             return Ok(Self { directory: format!("/{prefix}/{}/{name}", kind.space()), role });
         }
-        let path = name.as_str();
-        let is_path = path.strip_prefix('/').is_some_and(|rest| {
-            rest.split('/').all(|part| !matches!(part, "" | "." | "..")) && !rest.contains(char::is_control)
-        });
+        let path = name.as_str().strip_prefix('/').unwrap_or(name.as_str());
+        let is_path = path.split('/').all(|part| !matches!(part, "" | "." | "..")) && !path.contains(char::is_control);
         if !is_path {
-            let what = "a shared path begins with '/' and has no empty, '.' or '..' part and no control characters";
+            let what = "a shared path has no empty, '.' or '..' part and no control characters";
             return Err(Error::invalid(Phase::Configure, what).with_name(name));
         }
-        Ok(Self { directory: path.to_owned(), role })
+        Ok(Self { directory: format!("/{path}"), role })
     }
 
     /// What the path of this grant's node begins with; the server adds the number.
@@ -220,7 +218,8 @@ mod tests {
     fn a_shared_path_is_used_as_it_is() {
         let at = |path: &str| Place::of("lock", &LockName::at_key(path).unwrap(), Kind::Mutex);
         assert_eq!(at("/jobs/a b").unwrap().directory, "/jobs/a b");
-        for wrong in ["jobs", "/", "/jobs/", "//jobs", "/a/../b"] {
+        assert_eq!(at("jobs/a").unwrap().directory, "/jobs/a");
+        for wrong in ["/", "/jobs/", "//jobs", "/a/../b"] {
             assert!(at(wrong).is_err(), "{wrong}");
         }
     }
