@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::backend::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{Clock, SystemClock};
-use lock_core::{Error, ErrorKind, Guarantees, LossReason, Phase, wait};
+use lock_core::{Error, Guarantees, LossReason, Phase, wait};
 
 use crate::client::{Fate, Fault};
 use crate::config::ZkConfig;
@@ -31,7 +31,8 @@ impl ZkBackend {
         let seats = Arc::<Seats>::default();
         let told = seats.clone();
         let sessions = Sessions::open(plan, Box::new(move |session| told.end(session))).await?;
-        Ok(Self { shared: Shared { sessions, seats, prefix: config.prefix.clone() } })
+        let (prefix, op_timeout) = (config.prefix.clone(), config.client.op_timeout);
+        Ok(Self { shared: Shared { sessions, seats, prefix, op_timeout } })
     }
 
     /// What the client's session is doing.
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) sessions: Sessions,
     pub(crate) seats: Arc<Seats>,
     pub(crate) prefix: String,
+    pub(crate) op_timeout: Duration,
 }
 
 impl Shared {
@@ -83,11 +85,18 @@ impl Shared {
                     unanswered = Some(fault);
                     tokio::time::sleep(pause).await;
                 }
+                Err(fault) if fault.fate == Fate::Ended => break,
                 Err(fault) => return Err(error::of_request(fault, Phase::Release)),
             }
         }
-        // The pauses have no end.
-        Ok(Released::NotHeld(None))
+        // The pauses have no end; the session has.
+        Ok(self.went_with_session(seat))
+    }
+
+    /// What a session held goes with it.
+    fn went_with_session(&self, seat: &Seat) -> Released {
+        self.seats.leave(seat);
+        Released::NotHeld(Some(LossReason::SessionExpired))
     }
 
     /// Why a node that was held is not there any more.
@@ -106,7 +115,6 @@ impl Shared {
                 }
             }
         }
-        self.seats.leave(seat);
         Ok(())
     }
 
@@ -188,7 +196,7 @@ impl Backend for ZkBackend {
             tokio::select! {
                 biased;
                 released = self.shared.give_back(&seat) => released,
-                () = seat.session.ended() => Ok(Released::NotHeld(Some(LossReason::SessionExpired))),
+                () = seat.session.ended() => Ok(self.shared.went_with_session(&seat)),
             }
         };
         wait::within(&SystemClock, attempt, Phase::Release, released).await
@@ -199,20 +207,19 @@ impl Backend for ZkBackend {
         let cleared = async {
             tokio::select! {
                 biased;
-                cleared = self.shared.clear(&seat) => cleared.map_err(|fault| error::of_request(fault, Phase::Cancel)),
+                cleared = self.shared.clear(&seat) => match cleared {
+                    Err(fault) if fault.fate != Fate::Ended => Err(error::of_request(fault, Phase::Cancel)),
+                    _ => Ok(()),
+                },
                 () = seat.session.ended() => Ok(()),
             }
         };
         wait::within(&SystemClock, attempt, Phase::Cancel, cleared).await?;
+        self.shared.seats.leave(&seat);
         Ok(Cancelled::Settled)
     }
 
     fn operator(&self) -> Option<&dyn Operator> {
         Some(self)
     }
-}
-
-/// For errors of requests that belong to no attempt.
-pub(crate) fn late(phase: Phase) -> Error {
-    Error::new(ErrorKind::Indeterminate, phase, "no answer within the operation timeout").with_backend(crate::NAME)
 }

@@ -7,16 +7,13 @@ use async_trait::async_trait;
 use lock_core::backend::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 
-use crate::backend::{ZkBackend, late};
+use crate::backend::ZkBackend;
 use crate::card::Card;
 use crate::client::{Fate, Fault, Node};
 use crate::error;
 use crate::forced;
 use crate::layout::{self, Contender, Place, Role, waits_for};
 use crate::session::Session;
-
-/// How long one look may take.
-const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How many nodes are read by one request.
 const CHUNK: usize = 100;
@@ -25,7 +22,7 @@ const CHUNK: usize = 100;
 impl Operator for ZkBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         let place = Place::of(&self.shared.prefix, name, kind)?;
-        in_time(async {
+        self.in_time(async {
             let session = self.shared.sessions.current().await;
             let line = line(&session, &place).await?;
             let nodes = nodes(&session, &place, &line).await.map_err(of_request)?;
@@ -43,7 +40,7 @@ impl Operator for ZkBackend {
         why: &str,
     ) -> Result<bool, Error> {
         let place = Place::of(&self.shared.prefix, name, kind)?;
-        in_time(async {
+        self.in_time(async {
             let session = self.shared.sessions.current().await;
             let line = line(&session, &place).await?;
             let holds = |(index, node): &(usize, &Contender)| node.is_of(grant) && waits_for(&line, *index).is_none();
@@ -55,6 +52,13 @@ impl Operator for ZkBackend {
 }
 
 impl ZkBackend {
+    async fn in_time<T>(&self, look: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        tokio::time::timeout(self.shared.op_timeout, look).await.unwrap_or_else(|_| {
+            let what = "no answer within the operation timeout";
+            Err(Error::indeterminate(Phase::Inspect, what).with_backend(crate::NAME))
+        })
+    }
+
     /// Deletes a holder's node; whether it was there.
     async fn free(
         &self,
@@ -145,8 +149,4 @@ fn since(node: &Node) -> Option<Duration> {
 
 fn of_request(fault: Fault) -> Error {
     error::of_request(fault, Phase::Inspect)
-}
-
-async fn in_time<T>(look: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::time::timeout(TIMEOUT, look).await.unwrap_or_else(|_| Err(late(Phase::Inspect)))
 }
