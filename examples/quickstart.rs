@@ -108,7 +108,11 @@ async fn run(cli: &Cli) -> Result<bool, Box<dyn Error + Send + Sync>> {
 
     // Everybody has had the lock once before the first of them dies. A stall lasts long enough for a waiter to notice.
     let all = count as usize;
-    let desk = Desk::new(Plan { kill: all + 2, stall: 2 * all + 1, stall_for: place.outlives(cli.ttl()) + Duration::from_secs(1) });
+    let desk = Desk::new(Plan {
+        kill: all + 2,
+        stall: 2 * all + 1,
+        stall_for: place.outlives(cli.ttl()) + Duration::from_secs(1),
+    });
     let mut workers = JoinSet::new();
     if cli.processes.is_some() {
         let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -9,6 +9,7 @@
 mod cut;
 mod input;
 mod line;
+mod load;
 mod parts;
 mod session;
 mod support;
