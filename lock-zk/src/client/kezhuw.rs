@@ -1,0 +1,182 @@
+//! The crate `zookeeper-client` behind our trait.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::future;
+use tokio::sync::Mutex;
+use zookeeper_client::{Acls, Client, CreateMode, Error, MultiReadResult, SessionState, StateWatcher};
+
+use super::{Answer, Change, Connection, Created, Fate, Fault, Link, Node};
+
+/// Where beats go. Nobody makes this node, so that a beat changes nothing; the refusal is agreed upon by a quorum as any
+/// other outcome of a write is.
+const NO_NODE: &str = "/lock-zk-beat";
+
+/// One session, by `zookeeper-client`.
+#[derive(Debug)]
+pub(crate) struct Kezhuw {
+    client: Client,
+    states: Mutex<StateWatcher>,
+}
+
+impl Kezhuw {
+    /// A new session with one of the servers, `host:port,host:port/chroot`.
+    pub(crate) async fn connect(servers: &str, timeout: Duration) -> Result<Self, Fault> {
+        let connector = Client::connector().with_session_timeout(timeout).with_connection_timeout(timeout / 5);
+        let client = connector.connect(servers).await?;
+        let mut states = client.state_watcher();
+        states.state();
+        Ok(Self { client, states: Mutex::new(states) })
+    }
+
+    fn make<'a>(&'a self, path: &'a str, data: &[u8], mode: CreateMode) -> Answer<'a, Created> {
+        let made = self.client.create(path, data, &mode.with_acls(Acls::anyone_all()));
+        Box::pin(async move {
+            let (stat, sequence) = made.await?;
+            let path =
+                if mode == CreateMode::EphemeralSequential { format!("{path}{sequence}") } else { path.to_owned() };
+            Ok(Created { path, czxid: stat.czxid })
+        })
+    }
+}
+
+impl Connection for Kezhuw {
+    fn id(&self) -> i64 {
+        self.client.session_id().0
+    }
+
+    fn timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    fn link_changed(&self) -> Pin<Box<dyn Future<Output = Link> + Send + '_>> {
+        Box::pin(async move {
+            match self.states.lock().await.changed().await {
+                SessionState::SyncConnected => Link::Connected,
+                // A read-only server commits nothing.
+                SessionState::Disconnected | SessionState::ConnectedReadOnly => Link::Suspended,
+                SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => Link::Ended,
+            }
+        })
+    }
+
+    fn beat(&self) -> Answer<'static, ()> {
+        let deleted = self.client.delete(NO_NODE, None);
+        Box::pin(async move {
+            match deleted.await.map_err(Fault::from) {
+                // Missing rights, too, are found by the leader.
+                Ok(()) | Err(Fault { fate: Fate::Missing | Fate::Denied, .. }) => Ok(()),
+                Err(fault) => Err(fault),
+            }
+        })
+    }
+
+    fn create_in_line<'a>(&'a self, prefix: &'a str, data: &[u8]) -> Answer<'a, Created> {
+        self.make(prefix, data, CreateMode::EphemeralSequential)
+    }
+
+    fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Answer<'a, Created> {
+        self.make(path, data, CreateMode::Ephemeral)
+    }
+
+    fn make_directory<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
+        Box::pin(
+            async move { Ok(self.client.mkdir(path, &CreateMode::Container.with_acls(Acls::anyone_all())).await?) },
+        )
+    }
+
+    fn children<'a>(&'a self, path: &'a str) -> Answer<'a, Vec<String>> {
+        let listed = self.client.list_children(path);
+        Box::pin(async move { Ok(listed.await?) })
+    }
+
+    fn sync<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
+        let synced = self.client.sync(path);
+        Box::pin(async move { Ok(synced.await?) })
+    }
+
+    fn watch<'a>(&'a self, path: &'a str) -> Answer<'a, Option<Change>> {
+        // Not by asking whether it exists: that would leave a watch on a node that is gone, and wake nobody.
+        let watched = self.client.get_and_watch_data(path);
+        Box::pin(async move {
+            match watched.await {
+                Ok((_, _, watcher)) => Ok(Some(Box::pin(async move { drop(watcher.changed().await) }) as Change)),
+                Err(Error::NoNode) => Ok(None),
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>> {
+        let mut reader = self.client.new_multi_reader();
+        if let Err(error) = paths.iter().try_for_each(|path| reader.add_get_data(path)) {
+            return Box::pin(future::ready(Err(error.into())));
+        }
+        let read = reader.commit();
+        Box::pin(async move { read.await?.into_iter().map(node).collect() })
+    }
+
+    fn replace(&self, old: &str, new: &str, data: &[u8]) -> Answer<'_, ()> {
+        let mut writer = self.client.new_multi_writer();
+        let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+        let added = writer.add_create(new, data, &options).and_then(|()| writer.add_delete(old, None));
+        if let Err(error) = added {
+            return Box::pin(future::ready(Err(error.into())));
+        }
+        let written = writer.commit();
+        Box::pin(async move {
+            match written.await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(Error::from(error).into()),
+            }
+        })
+    }
+
+    fn delete(&self, path: &str) -> Answer<'static, bool> {
+        let deleted = self.client.delete(path, None);
+        Box::pin(async move {
+            match deleted.await {
+                Ok(()) => Ok(true),
+                Err(Error::NoNode) => Ok(false),
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+}
+
+fn node(result: MultiReadResult) -> Result<Option<Node>, Fault> {
+    match result {
+        MultiReadResult::Data { data, stat } => {
+            Ok(Some(Node { data, czxid: stat.czxid, made_at: stat.ctime, session: stat.ephemeral_owner }))
+        }
+        MultiReadResult::Error { err: Error::NoNode } => Ok(None),
+        MultiReadResult::Error { err } => Err(err.into()),
+        _ => Err(Fault { fate: Fate::Refused, source: "the answer is not to what was asked".into() }),
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        let fate = match &error {
+            Error::NoNode => Fate::Missing,
+            Error::NodeExists => Fate::Exists,
+            Error::NoAuth | Error::InvalidAcl => Fate::Denied,
+            Error::BadArguments(_) => Fate::Invalid,
+            Error::SessionExpired | Error::ClientClosed | Error::AuthFailed => Fate::Ended,
+            Error::BadVersion
+            | Error::NoChildrenForEphemerals
+            | Error::NotEmpty
+            | Error::NotReadOnly
+            | Error::QuotaExceeded
+            | Error::Throttled
+            | Error::Unimplemented
+            | Error::UnexpectedErrorCode(_) => Fate::Refused,
+            // Connection failures come as several kinds, also as `Custom`. Whatever is not known to be a refusal may have
+            // been carried out.
+            _ => Fate::Unknown,
+        };
+        Self { fate, source: Box::new(error) }
+    }
+}
