@@ -20,7 +20,8 @@ local function leave(member)
   end
 end
 
--- Whether an instant lies ahead, and not further than it can have been set: the clock may have been set back.
+-- Whether an instant lies ahead, and not further than it can have been set: the clock may have been set back. By less
+-- than a stall that goes unnoticed, and must not cost a living waiter its place.
 local function within(instant, ms, longest)
   local ahead = tonumber(instant or 0) - ms
   return ahead > 0 and ahead <= longest
@@ -28,7 +29,7 @@ end
 
 -- If the server stood still, or its clock was set back: since when. Who was alive then is spared for a liveness.
 local function stood_still(ms, seen, grace)
-  if within(grace, ms, LIVENESS) then return nil end
+  if within(grace, ms, LIVENESS + STALL) then return nil end
   local gap = ms - tonumber(seen or 0)
   if gap > STALL then return seen or '0' end
   if gap < -STALL then return '0' end
@@ -65,11 +66,12 @@ local function promote(now, channels, caller, shared)
     local since = stood_still(ms, seen_at, grace)
     if since then
       grace, stalled = ms + LIVENESS, since
-      redis.pcall('HSET', WAITERS, '#seen', text(ms), '#grace', text(grace), '#stalled', stalled)
+      -- As if the last sign were of the end of the grace: nobody is spared twice for one silence.
+      redis.pcall('HSET', WAITERS, '#seen', text(grace), '#grace', text(grace), '#stalled', stalled)
     end
     alive = tonumber(alive or 0)
-    local lives = alive >= ms and alive <= ms + LIVENESS
-    local spared = within(grace, ms, LIVENESS) and alive >= tonumber(stalled or 0)
+    local lives = alive >= ms and alive <= ms + LIVENESS + STALL
+    local spared = within(grace, ms, LIVENESS + STALL) and alive >= tonumber(stalled or 0)
     if card and (lives or spared) then
       local claim, mode, holder = string.match(card, '^(%d+)([^{]*)(.*)$')
       if not admits(now, mode) or (shared == '1' and yields(ms, channels, client, caller ~= '')) then break end

@@ -106,8 +106,14 @@ impl Server {
 
     /// Waits until so many stand in the queue.
     pub(crate) async fn until_queued(&self, name: &str, waiters: usize) {
+        self.until_in_line(&key(name), waiters).await;
+    }
+
+    /// Waits until so many stand in the queue of the lock with this key, whatever its kind.
+    pub(crate) async fn until_in_line(&self, key: &str, waiters: usize) {
+        let queue = format!("{key}:q");
         eventually(&format!("{waiters} are in line"), PROMPTLY, async || {
-            (self.queued(name).await == waiters).then_some(())
+            (self.run(&["ZCARD", &queue]).await.as_int() == i64::try_from(waiters).ok()).then_some(())
         })
         .await;
     }

@@ -1,4 +1,4 @@
-//! Starts Redis servers for as long as somebody wants them: says the URL of the deployment on one line, and ends it
+//! Starts servers for as long as somebody wants them: says the URL of the deployment on one line, and ends it
 //! together with its own standard input. For scripts, and for trying things out by hand.
 //!
 //! ```console
@@ -10,9 +10,11 @@ use std::io;
 use std::process::ExitCode;
 
 use lock_testkit::servers::redis::{ClusterDeployment, IndependentServers, RedisServer, SentinelDeployment};
+use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
 use lock_testkit::{Broken, Missing};
 
-const USAGE: &str = "usage: lock-servers single | sentinel | cluster | quorum
+const USAGE: &str = "usage: lock-servers single | sentinel | cluster | quorum (Redis)
+                    | zookeeper | zookeeper-ensemble
 says a URL (of a quorum: several, separated by commas), and ends with its standard input";
 
 /// How many servers a quorum is of.
@@ -40,6 +42,8 @@ fn run(kind: &str) -> Result<(), Broken> {
             "sentinel" => keep(SentinelDeployment::start_own().await, |deployment| deployment.url().to_owned()),
             "cluster" => keep(ClusterDeployment::start_own().await, |cluster| cluster.url().to_owned()),
             "quorum" => keep(IndependentServers::start_own(QUORUM).await, |servers| servers.urls().join(",")),
+            "zookeeper" => keep(ZooKeeperServer::start_own().await, |server| server.url().to_owned()),
+            "zookeeper-ensemble" => keep(ZooKeeperEnsemble::start_own().await, |ensemble| ensemble.url().to_owned()),
             _ => Err(Broken::new(USAGE)),
         }
     })

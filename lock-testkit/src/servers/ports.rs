@@ -6,6 +6,8 @@ use std::net::TcpListener;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::harness::Missing;
+
 /// Below the range from which the kernel takes the ports of outgoing connections. A port of that range could be taken
 /// while its server is down, even by a client that tries to reach it there and meets itself.
 const RANGE: std::ops::Range<u16> = 10_000..20_000;
@@ -13,8 +15,25 @@ const RANGE: std::ops::Range<u16> = 10_000..20_000;
 /// The ports of a Redis Cluster's bus lie so far above those of its nodes, unless told otherwise (which 6.2 cannot be).
 pub(crate) const BUS: u16 = 10_000;
 
-/// A port that nobody listens on, nor on the one [`BUS`] above it. Another process may take it before its server does;
-/// then the server ends, and another port is tried.
+/// How often other ports are tried when somebody else was faster.
+const TRIES: usize = 5;
+
+/// Starts something on free ports. Between our look and a server's own, somebody else may take a port; then it is started
+/// again, on others.
+pub(crate) async fn on_free_ports<T, F>(start: impl Fn() -> F) -> Result<T, Missing>
+where
+    F: Future<Output = Result<T, Missing>>,
+{
+    let mut tries = 1;
+    loop {
+        match start().await {
+            Err(missing) if tries < TRIES && missing.to_string().contains("Address already in use") => tries += 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// A port that nobody listens on, nor on the one [`BUS`] above it.
 pub(crate) fn free_port() -> io::Result<u16> {
     // Each process begins elsewhere, and hands no port out twice until it has been through all of them.
     static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(0) >> 1));
@@ -41,6 +60,23 @@ mod tests {
         different.sort_unstable();
         different.dedup();
         assert_eq!(different.len(), ports.len());
+    }
+
+    #[tokio::test]
+    async fn other_ports_are_tried_when_one_was_taken() {
+        let tried = std::sync::atomic::AtomicUsize::new(0);
+        let start = |lucky: usize| {
+            let number = tried.fetch_add(1, Ordering::Relaxed) + 1;
+            async move { if number == lucky { Ok(number) } else { Err(Missing::new("Address already in use")) } }
+        };
+        assert_eq!(on_free_ports(|| start(3)).await.unwrap(), 3);
+        assert!(on_free_ports(|| start(0)).await.is_err());
+        assert_eq!(tried.load(Ordering::Relaxed), 3 + TRIES);
+        let broken = on_free_ports(|| async {
+            tried.fetch_add(1, Ordering::Relaxed);
+            Err::<(), _>(Missing::new("broken"))
+        });
+        assert!(broken.await.is_err() && tried.load(Ordering::Relaxed) == 4 + TRIES);
     }
 
     #[test]

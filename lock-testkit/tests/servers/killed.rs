@@ -6,15 +6,20 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use lock_testkit::servers::redis::RedisServer;
+use lock_testkit::servers::zookeeper::ZooKeeperServer;
 
 use crate::support::{Traces, eventually, installed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_server_outlives_a_killed_suite() {
-    if installed(RedisServer::start_own().await).is_none() {
-        return;
+    let mut kinds = Vec::new();
+    if installed(RedisServer::start_own().await).is_some() {
+        kinds.extend([("single", 1), ("sentinel", 6), ("cluster", 6), ("quorum", 5)]);
     }
-    for (kind, servers) in [("single", 1), ("sentinel", 6), ("cluster", 6), ("quorum", 5)] {
+    if installed(ZooKeeperServer::start_own().await).is_some() {
+        kinds.extend([("zookeeper", 1), ("zookeeper-ensemble", 3)]);
+    }
+    for (kind, servers) in kinds {
         let mut suite = Suite::start(kind);
         let left = suite.servers();
         assert_eq!(left.len(), servers, "{kind}: {left:?}");
@@ -54,13 +59,22 @@ impl Suite {
         Self { process, url }
     }
 
-    /// The servers are its grandchildren: each has a keeper, and works in a directory of its own.
+    /// The servers are its grandchildren: each has a keeper, a shell that knows the server's directory as its `$0`.
     fn servers(&self) -> Vec<Traces> {
         let parents: BTreeMap<u32, u32> = processes().filter_map(|pid| Some((pid, parent(pid)?))).collect();
-        let grandparent = |pid: &u32| parents.get(parents.get(pid)?);
-        let servers = parents.keys().filter(|pid| grandparent(pid) == Some(&self.process.id()));
-        servers.map(|pid| Traces::new(*pid, std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap())).collect()
+        let keepers = parents.iter().filter(|(_, parent)| **parent == self.process.id()).map(|(keeper, _)| *keeper);
+        let servers = keepers.flat_map(|keeper| {
+            let servers = parents.iter().filter(move |(_, parent)| **parent == keeper);
+            servers.map(move |(pid, _)| Traces::new(*pid, directory_of(keeper)))
+        });
+        servers.collect()
     }
+}
+
+/// What follows `sh`, `-c` and its script.
+fn directory_of(keeper: u32) -> PathBuf {
+    let words = std::fs::read_to_string(format!("/proc/{keeper}/cmdline")).unwrap();
+    words.split('\0').nth(3).unwrap().into()
 }
 
 fn processes() -> impl Iterator<Item = u32> {

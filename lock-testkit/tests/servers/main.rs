@@ -1,12 +1,15 @@
 //! The servers and deployments that the testkit starts: they answer, fail over, and leave nothing behind.
 //!
-//! Without a `redis-server` each test says that it was skipped; with `LOCK_TESTKIT_REQUIRE=1` it fails.
+//! Without the servers each test says that it was skipped; with `LOCK_TESTKIT_REQUIRE=1` it fails.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
 
 mod cluster;
+mod ensemble;
 mod independent;
 mod killed;
 mod sentinel;
 mod single;
 mod support;
+mod tls;
+mod zookeeper;

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use lock_testkit::servers::redis::RedisServer;
+use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use lock_testkit::{Missing, REQUIRE_VARIABLE, ms};
 
-/// What was started; `None`, loudly, where no `redis-server` is installed, or one that is built without TLS was told to
-/// speak it.
+/// What was started; `None`, loudly, where no server is installed, or one that is built without TLS was told to speak it.
 pub(crate) fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
     let missing = match outcome {
         Ok(started) => return Some(started),
@@ -39,6 +39,10 @@ pub(crate) struct Traces {
 
 impl Traces {
     pub(crate) fn of(server: &RedisServer) -> Self {
+        Self::new(server.pid().unwrap(), server.directory().unwrap().to_owned())
+    }
+
+    pub(crate) fn of_zookeeper(server: &ZooKeeperServer) -> Self {
         Self::new(server.pid().unwrap(), server.directory().unwrap().to_owned())
     }
 

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use crate::harness::Missing;
+use crate::servers::path::on_path;
 
 /// The variable that names the program to start instead of the one on the `PATH`. It may be a script that ends with
 /// `exec`: the server has to run under the process id of the program.
@@ -30,20 +31,13 @@ impl Program {
     fn look() -> Result<Self, Missing> {
         let path = match std::env::var_os(SERVER_VARIABLE) {
             Some(path) => path.into(),
-            None => on_path().ok_or_else(|| {
+            None => on_path(NAMES).ok_or_else(|| {
                 Missing::new("redis-server is not installed (Debian package redis-server), and no URL is given")
             })?,
         };
         let major = major_version(&path)?;
         Ok(Self { path, major })
     }
-}
-
-fn on_path() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let directories: Vec<_> = std::env::split_paths(&path).collect();
-    let mut files = NAMES.iter().flat_map(|name| directories.iter().map(move |directory| directory.join(name)));
-    files.find(|file| file.is_file())
 }
 
 fn major_version(program: &Path) -> Result<u32, Missing> {

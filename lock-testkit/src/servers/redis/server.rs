@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use super::options::{Ports, RedisOptions};
 use super::program::Program;
 use crate::harness::{Broken, Missing};
-use crate::servers::ports::free_port;
+use crate::servers::own::Own;
+use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::process::Process;
 use crate::servers::resp::Resp;
 use crate::servers::url::ServerUrl;
@@ -16,9 +17,6 @@ use crate::time::promptly;
 /// The variable that points the suite at an existing deployment (`redis://host:port/`) instead.
 pub const URL_VARIABLE: &str = "LOCK_TESTKIT_REDIS_URL";
 
-/// How often another port is tried when somebody else was faster.
-const TRIES: usize = 5;
-
 /// A running server. Stopped, with its directory removed, when this is dropped, and also if the process is killed.
 #[derive(Debug)]
 pub struct RedisServer {
@@ -26,14 +24,9 @@ pub struct RedisServer {
     /// The way in for the suite's own client, which speaks neither TLS nor through Unix sockets.
     plain_url: String,
     address: String,
-    /// `None` for an existing deployment, which is not ours to stop.
-    own: Option<Own>,
-}
-
-#[derive(Debug)]
-struct Own {
-    port: u16,
-    process: Process,
+    /// `None` for an existing deployment.
+    port: Option<u16>,
+    own: Own,
 }
 
 impl RedisServer {
@@ -67,31 +60,26 @@ impl RedisServer {
     /// are, the reason says so.
     pub async fn start_with(options: &RedisOptions) -> Result<Self, Missing> {
         let program = Program::find()?;
-        let mut outcome = Err(Missing::new("no port was free"));
-        for _ in 0..TRIES {
-            // Between our look and the server's own, somebody else may take a port; then another one is tried.
+        let outcome = on_free_ports(|| async {
             let server = Self::prepare(options, &program).map_err(|error| broken(&error))?;
-            outcome = server.launch().await.map(|()| server);
-            if !matches!(&outcome, Err(missing) if missing.to_string().contains("Address already in use")) {
-                break;
-            }
-        }
-        outcome.map_err(|missing| explain(missing, &program))
+            server.launch().await.map(|()| server)
+        });
+        outcome.await.map_err(|missing| explain(missing, &program))
     }
 
     /// The server that runs at this URL, which is not ours to stop. No traffic yet.
     #[must_use]
     pub fn existing(url: impl Into<String>) -> Self {
         let url = url.into();
-        Self { plain_url: url.clone(), address: address_in(&url), url, own: None }
+        Self { plain_url: url.clone(), address: address_in(&url), url, port: None, own: Own::not() }
     }
 
     fn prepare(options: &RedisOptions, program: &Program) -> io::Result<Self> {
         let ports = Ports { plain: free_port()?, tls: free_port()? };
         let process = Process::new("redis", |directory| options.write(program, ports, directory))?;
         let url = options.url(ports, process.directory());
-        let own = Some(Own { port: ports.plain, process });
-        Ok(Self { url, own, ..Self::existing(options.plain_url(ports)) })
+        let (port, own) = (Some(ports.plain), Own::new(process));
+        Ok(Self { url, port, own, ..Self::existing(options.plain_url(ports)) })
     }
 
     /// Where clients connect to.
@@ -109,26 +97,26 @@ impl RedisServer {
     /// The port of our own server (the one without TLS, if there are two); `None` for an existing deployment.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
-        self.own.as_ref().map(|own| own.port)
+        self.port
     }
 
     /// The process id of our own server while it runs; `None` for an existing deployment.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.own.as_ref()?.process.pid()
+        self.own.pid()
     }
 
     /// Whether our own server could answer: it was started, has not ended, and is not frozen. An existing deployment is
     /// taken to run.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.own.as_ref().is_none_or(|own| own.process.is_running())
+        self.own.is_running()
     }
 
     /// The directory of our own server, with its log and its files; `None` for an existing deployment.
     #[must_use]
     pub fn directory(&self) -> Option<&Path> {
-        self.own.as_ref().map(|own| own.process.directory())
+        self.own.directory()
     }
 
     /// A client for ground truth, with a connection of its own.
@@ -144,7 +132,7 @@ impl RedisServer {
     /// # Errors
     /// If it does not run, or is not ours.
     pub fn stop(&self) -> Result<(), Broken> {
-        Ok(self.process()?.freeze()?)
+        Ok(self.own.process()?.freeze()?)
     }
 
     /// Lets a frozen server go on (SIGCONT).
@@ -152,7 +140,7 @@ impl RedisServer {
     /// # Errors
     /// If it does not run, or is not ours.
     pub fn cont(&self) -> Result<(), Broken> {
-        Ok(self.process()?.thaw()?)
+        Ok(self.own.process()?.thaw()?)
     }
 
     /// Kills the server (SIGKILL) and waits until it is gone.
@@ -160,7 +148,7 @@ impl RedisServer {
     /// # Errors
     /// If it is not ours.
     pub fn kill(&self) -> Result<(), Broken> {
-        Ok(self.process()?.kill()?)
+        Ok(self.own.process()?.kill()?)
     }
 
     /// Kills the server if it runs, and starts it again on the same port, with whatever its directory holds.
@@ -168,14 +156,11 @@ impl RedisServer {
     /// # Errors
     /// If it is not ours, or does not start.
     pub async fn restart(&self) -> Result<(), Broken> {
-        self.process()?;
         Ok(self.launch().await?)
     }
 
     async fn launch(&self) -> Result<(), Missing> {
-        if let Some(own) = &self.own {
-            own.process.start().map_err(|error| broken(&error))?;
-        }
+        self.own.process()?.start().map_err(|error| broken(&error))?;
         self.ready().await
     }
 
@@ -186,24 +171,11 @@ impl RedisServer {
         // No `eventually`: the future of an asynchronous closure is not known to be `Send`, which a harness needs.
         while let Err(error) = client.command(&["PING"]).await {
             if !self.is_running() || began.elapsed() >= promptly() {
-                return Err(Missing::new(format!("no answer from {}: {error}{}", self.url, self.last_words())));
+                return Err(Missing::new(format!("no answer from {}: {error}{}", self.url, self.own.last_words())));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(())
-    }
-
-    /// The last lines of what our own server said.
-    fn last_words(&self) -> String {
-        let Some(directory) = self.directory() else { return String::new() };
-        let said = ["output", "log"].map(|file| std::fs::read_to_string(directory.join(file)).unwrap_or_default());
-        let lines: Vec<_> = said.iter().flat_map(|text| text.lines().rev().take(3).collect::<Vec<_>>()).collect();
-        format!(" ({})", lines.join("; "))
-    }
-
-    fn process(&self) -> Result<&Process, Broken> {
-        let own = self.own.as_ref().ok_or_else(|| Broken::new("an existing deployment is not ours to stop"))?;
-        Ok(&own.process)
     }
 }
 
