@@ -49,11 +49,14 @@
 mod abilities;
 mod adapters;
 mod cases;
+pub mod checker;
 mod context;
 mod failure;
 mod harness;
+pub mod history;
 mod island;
 mod meter;
+pub mod report;
 mod run;
 pub mod servers;
 pub mod specimens;
