@@ -22,7 +22,8 @@ pub(super) fn belief(claim: &Claim<'_>) -> Option<(Mark, Mark)> {
     }
     let over = first_denial(claim);
     let is_before = |mark: Mark| over.is_none_or(|over| mark < over);
-    let checks = claim.checks.iter().filter(|(mark, sample)| is_held(sample) && is_before(*mark)).map(|(mark, _)| *mark);
+    let checks =
+        claim.checks.iter().filter(|(mark, sample)| is_held(sample) && is_before(*mark)).map(|(mark, _)| *mark);
     let releases = claim.releases.first().filter(|release| is_before(release.asked));
     let released = releases.filter(|release| match release.asks.held {
         Some(held) => held,

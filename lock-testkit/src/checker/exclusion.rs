@@ -13,8 +13,7 @@ use crate::history::event::Kind;
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     for lock in &ledger.locks {
-        let mut held: Vec<_> =
-            lock.claims.iter().flat_map(|claim| pieces(*claim, &ledger.claims[*claim])).collect();
+        let mut held: Vec<_> = lock.claims.iter().flat_map(|claim| pieces(*claim, &ledger.claims[*claim])).collect();
         held.sort_by_key(|piece| piece.from);
         match lock.kind {
             Kind::Sem => permits(ledger, lock, &held, findings),
@@ -63,7 +62,11 @@ fn exclusion(ledger: &Ledger<'_>, lock: &Lock<'_>, held: &[Piece], findings: &mu
             findings.add(overlap(ledger, lock, &held[*other], piece));
         }
         if turn == Turn::Begins {
-            if piece.kind.is_exclusive() { exclusive.insert(place) } else { shared.insert(place) };
+            if piece.kind.is_exclusive() {
+                exclusive.insert(place)
+            } else {
+                shared.insert(place)
+            };
         }
     });
 }

@@ -119,6 +119,8 @@ pub(super) struct Ledger<'h> {
     /// The time of the last event.
     pub(super) end: u64,
     pub(super) has_ended: bool,
+    /// Whether the history tells of renewals.
+    pub(super) sees_renewals: bool,
     /// Events that fit nothing.
     pub(super) misfits: Vec<(usize, &'static str)>,
     by_id: HashMap<&'h Text, usize>,
@@ -180,6 +182,7 @@ impl<'h> Ledger<'h> {
             What::Run(run) => self.rules = run.rules.clone(),
             What::Acquire(call) => self.note_acquisition(at, proc, call),
             What::Renew(call) => {
+                self.sees_renewals = true;
                 let known = self.claim(&call.id).map(|claim| match outcome(at, &call.step) {
                     Err(_) => claim.renewals.push((at, Outcome::Pending)),
                     Ok(end) => match claim.renewals.last_mut() {

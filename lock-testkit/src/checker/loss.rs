@@ -22,7 +22,7 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
 /// the sending nor the renewals can be seen, the answer stands for the request, and a renewed lease is not judged.
 fn deadline(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let Some((granted, answer)) = claim.granted() else { return };
-    if ledger.rules.renewed && claim.renewals.is_empty() {
+    if ledger.rules.renewed && !ledger.sees_renewals {
         return;
     }
     let ends = |sent: u64, ttl: u64| sent.saturating_add(ledger.rules.shortest(ttl));
@@ -53,7 +53,11 @@ fn deadline(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &
 fn assertions<'c>(claim: &'c Claim<'_>) -> impl Iterator<Item = (Mark, Option<u64>)> + 'c {
     let granted = claim.granted().map(|(mark, granted)| (mark, granted.sample));
     let checks = claim.checks.iter().copied();
-    granted.into_iter().chain(checks).filter(|(_, sample)| sample.held == Some(true)).map(|(mark, sample)| (mark, sample.deadline))
+    granted
+        .into_iter()
+        .chain(checks)
+        .filter(|(_, sample)| sample.held == Some(true))
+        .map(|(mark, sample)| (mark, sample.deadline))
 }
 
 /// L1: what was lost stays lost. (A downgrade without an answer is in doubt until it is asked for again.)
@@ -80,7 +84,9 @@ fn news(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut 
     let in_time = told.is_some_and(|told| told.t <= due) || listened_until <= due;
     if !in_time && !ledger.windows.touch(claim.proc, denied.t, due) {
         let what = match told {
-            Some(told) => format!("{} was told of its loss {} after it could be seen", claim.id, time(told.t - denied.t)),
+            Some(told) => {
+                format!("{} was told of its loss {} after it could be seen", claim.id, time(told.t - denied.t))
+            }
             None => format!("{} was never told of its loss", claim.id),
         };
         findings.add(Found::new(Check::L2, what).of(lock.res).shown_by([Some(denied), told].into_iter().flatten()));

@@ -1,6 +1,6 @@
 //! P1-P4 and P6: that waiters get on, and calls come back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::found::{Found, time};
 use super::ledger::{Claim, Ledger, Lock, Mark, Outcome};
@@ -74,7 +74,11 @@ pub(super) fn gaps(ledger: &Ledger<'_>, lock: &Lock<'_>) -> Vec<Gap> {
             turns.push((from, Turn::Holds, weight));
             if until <= ledger.end {
                 let by = claim.releases.first().and_then(|release| release.outcome.mark());
-                turns.push((by.filter(|by| by.t == until).unwrap_or(Mark { t: until, event: from.event }), Turn::Leaves, weight));
+                turns.push((
+                    by.filter(|by| by.t == until).unwrap_or(Mark { t: until, event: from.event }),
+                    Turn::Leaves,
+                    weight,
+                ));
             }
         }
     }
@@ -129,7 +133,10 @@ fn idle(ledger: &Ledger<'_>, lock: &Lock<'_>, gap: Gap, findings: &mut Findings)
 /// P2: once nothing is wrong any more, everybody who waits without limit gets its turn.
 fn forgotten(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
     let healed = ledger.windows.last_heal();
-    let lengths = ledger.claims_of(lock).filter_map(|claim| {
+    let pending = |claim: &&Claim<'_>| matches!(claim.answer, Outcome::Pending);
+    let waiters: HashSet<_> = ledger.claims_of(lock).filter(pending).map(|claim| &claim.ask.owner).collect();
+    // Who waits for itself would hold for ever.
+    let lengths = ledger.claims_of(lock).filter(|claim| !waiters.contains(&claim.ask.owner)).filter_map(|claim| {
         let (granted, _) = claim.granted()?;
         Some(ledger.possible_until(claim)?.min(ledger.end).saturating_sub(granted.t))
     });
@@ -179,7 +186,9 @@ fn refusals(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
         let Some(refused) = claim.answer.mark() else { continue };
         let in_the_way = if claim.ask.kind == Kind::Read { &writers } else { &all };
         let there = in_the_way.within(claim.asked.t, refused.t);
-        if there + weight(claim) <= u64::from(claim.ask.limit) && !ledger.windows.touch(claim.proc, claim.asked.t, refused.t) {
+        if there + weight(claim) <= u64::from(claim.ask.limit)
+            && !ledger.windows.touch(claim.proc, claim.asked.t, refused.t)
+        {
             let what = format!("{} was refused although nobody was in the way", claim.id);
             findings.add(Found::new(Check::P4, what).of(lock.res).shown_by([claim.asked, refused]));
         }

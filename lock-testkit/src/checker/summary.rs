@@ -129,7 +129,8 @@ fn resources(ledger: &Ledger<'_>) -> Vec<(Text, bool, u64, u64, usize)> {
     targets.sort_unstable();
     targets.dedup();
     let figures = targets.into_iter().map(|(target, fenced)| {
-        let refused = ledger.uses.iter().filter(|usage| usage.access.target == *target && !usage.access.accepted).count();
+        let refused =
+            ledger.uses.iter().filter(|usage| usage.access.target == *target && !usage.access.accepted).count();
         let (lost, acknowledged) = lost(ledger, target);
         (target.clone(), fenced, lost, acknowledged, refused)
     });
@@ -164,7 +165,10 @@ impl fmt::Display for Spread {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, grants, contended, refusals, unclear, losses, faults, holders, overtaken, .. } = self;
-        writeln!(f, "{events} events: {grants} grants ({contended} contended), {refusals} refusals, {unclear} unclear")?;
+        writeln!(
+            f,
+            "{events} events: {grants} grants ({contended} contended), {refusals} refusals, {unclear} unclear"
+        )?;
         writeln!(f, "{faults} proven faults, {losses} losses, at most {holders} holders, overtaken by {overtaken}")?;
         for (target, fenced, lost, acknowledged, refused) in &self.resources {
             let fenced = if *fenced { "fenced" } else { "unfenced" };

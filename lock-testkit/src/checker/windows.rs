@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::history::event::{Fault, FaultPhase, MACHINE, Text};
+use crate::history::event::{Fault, FaultPhase, STALL, Text};
 
 /// One fault, from its beginning until it was healed.
 #[derive(Debug, Clone)]
@@ -16,9 +16,9 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Whether the run chose it, and the machine did not bring it by itself.
+    /// Whether the run chose it.
     pub(super) fn is_chosen(&self) -> bool {
-        &*self.target != MACHINE
+        &*self.name != STALL
     }
 }
 

@@ -307,7 +307,7 @@ pub struct Fault {
     pub phase: FaultPhase,
     /// What is done, such as `sigstop`.
     pub name: Text,
-    /// To whom: the name of a process in this history, or of a server, or `machine` for what nobody chose.
+    /// To whom: the name of a process in this history; any other name is of a server, or of the machine.
     pub target: Text,
     /// By what it was seen that it was applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -324,8 +324,8 @@ pub enum FaultPhase {
     Heal,
 }
 
-/// The target of what befell the whole machine and was not chosen by the run.
-pub const MACHINE: &str = "machine";
+/// The name of what nobody chose: a process, or the whole machine, did not run for a while.
+pub const STALL: &str = "stall";
 
 /// The death of a process, which was seen at the event's time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -67,10 +67,8 @@ fn write(path: &std::path::Path, events: usize) -> Result<(), Box<dyn Error>> {
         );
         writeln!(file, "{}", call(asked, "acquire", &ask))?;
         let deadline = start + 2_000_000_000;
-        let granted = format!(
-            r#""phase":"ok","token":{},"grant":"{turn:032x}","held":true,"deadline":{deadline}"#,
-            round + 1
-        );
+        let granted =
+            format!(r#""phase":"ok","token":{},"grant":"{turn:032x}","held":true,"deadline":{deadline}"#, round + 1);
         writeln!(file, "{}", call(start + 10 * MICROSECOND, "acquire", &granted))?;
         for step in [30, 60] {
             let check = format!(r#""held":true,"deadline":{deadline}"#);

@@ -166,7 +166,11 @@ fn multi_rejects_half_of_the_locks() {
         let grouped = |res: &str| Ask { group: Some("both".into()), res: res.into(), ..mutex("a") };
         let first = sketch.take(10, grouped("x"), token(1));
         let second = sketch.ask(10, grouped("y"));
-        if both { sketch.grant(12, &second, token(1)) } else { sketch.refuse(12, &second) }
+        if both {
+            sketch.grant(12, &second, token(1))
+        } else {
+            sketch.refuse(12, &second)
+        }
         sketch.release(20, &first);
         sketch.end(50).rejections()
     };
@@ -271,7 +275,11 @@ fn r2_rejects_a_release_that_hits_another_holder() {
         sketch.fault(12, 20, "a", Some("state T"));
         let holder = sketch.take(30, mutex("b"), token(2));
         sketch.release_nothing(40, &late);
-        if is_hit { sketch.lose(60, &holder, "taken") } else { sketch.release(60, &holder) }
+        if is_hit {
+            sketch.lose(60, &holder, "taken")
+        } else {
+            sketch.release(60, &holder)
+        }
         sketch.end(90).rejections()
     };
     assert_eq!(history(false), NONE);

@@ -146,7 +146,11 @@ impl Sketch {
 
     pub(super) fn fault(&mut self, from: u64, to: u64, target: &str, proof: Option<&str>) {
         for (t, phase) in [(from, FaultPhase::Start), (to, FaultPhase::Heal)] {
-            let (id, name, proof) = (format!("f{from}").into(), "sigstop".into(), proof.map(Into::into));
+            let (id, name, proof) = (
+                format!("f{from}").into(),
+                if target == "machine" { event::STALL } else { "sigstop" }.into(),
+                proof.map(Into::into),
+            );
             self.add(t, "main", What::Fault(Fault { id, phase, name, target: target.into(), proof }));
         }
     }
