@@ -1,8 +1,13 @@
 //! What can befall a run.
 
+use std::time::{Duration, Instant};
+
 use async_trait::async_trait;
 use lock_testkit::Broken;
 use rustix::process::{Pid, Signal, kill_process};
+
+/// What a signal may take until its effect is seen.
+const STOPPING: Duration = Duration::from_secs(1);
 
 /// Something that is wrong for a while. Whatever began is healed, also when the run ends in between.
 #[async_trait]
@@ -40,13 +45,14 @@ impl Trouble for FrozenWorker {
 
     async fn begin(&mut self) -> Result<Option<String>, Broken> {
         kill_process(self.pid, Signal::STOP)?;
-        for _ in 0..100 {
-            if state(self.pid) == Some('T') {
-                return Ok(Some(format!("process {} is in state T", self.pid.as_raw_nonzero())));
+        let began = Instant::now();
+        while state(self.pid) != Some('T') {
+            if began.elapsed() >= STOPPING {
+                return Ok(None);
             }
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        Ok(None)
+        Ok(Some(format!("process {} is in state T", self.pid.as_raw_nonzero())))
     }
 
     async fn heal(&mut self) -> Result<(), Broken> {

@@ -32,7 +32,7 @@ fn levels<'c, 'h>(ledger: &'c Ledger<'h>, lock: &Lock<'h>, findings: &mut Findin
         let owner = inside.entry((&claim.ask.owner, claim.proc)).or_default();
         if enters {
             if let Some(outer) = owner.levels.last() {
-                nests(lock, outer, claim, mark, findings);
+                nests(ledger, lock, outer, claim, mark, findings);
             }
             owner.levels.push(claim);
         } else {
@@ -42,7 +42,14 @@ fn levels<'c, 'h>(ledger: &'c Ledger<'h>, lock: &Lock<'h>, findings: &mut Findin
 }
 
 /// A level within another one has the same token, and never shortens the lease.
-fn nests(lock: &Lock<'_>, outer: &Claim<'_>, inner: &Claim<'_>, mark: Mark, findings: &mut Findings) {
+fn nests(
+    ledger: &Ledger<'_>,
+    lock: &Lock<'_>,
+    outer: &Claim<'_>,
+    inner: &Claim<'_>,
+    mark: Mark,
+    findings: &mut Findings,
+) {
     let (Some((outer_mark, had)), Some((_, has))) = (outer.granted(), inner.granted()) else { return };
     let is_nested = has.depth.is_some_and(|depth| depth > 1);
     if !is_nested || had.sample.held == Some(false) || has.sample.held == Some(false) {
@@ -53,7 +60,9 @@ fn nests(lock: &Lock<'_>, outer: &Claim<'_>, inner: &Claim<'_>, mark: Mark, find
         findings.add(Found::new(Check::RE, what).of(lock.res).shown_by([outer_mark, mark]));
     }
     if let (Some(before), Some(after)) = (had.sample.deadline, has.sample.deadline)
-        && after < before
+        // A deadline is stamped a little before it is asked for, so it may look a little earlier than it is.
+        && after.saturating_add(ledger.rules.notice) < before
+        && !ledger.windows.touch(inner.proc, outer_mark.t, mark.t)
     {
         let what = format!("{} made the lease of {} shorter by {}", inner.id, outer.id, time(before - after));
         findings.add(Found::new(Check::RE, what).of(lock.res).shown_by([outer_mark, mark]));

@@ -57,7 +57,7 @@ function histogram(title, { count, median, p99, most, buckets }) {
   // The square root keeps rare long ones visible beside thousands of short ones.
   const bars = shown.map((n, i) => {
     const height = n ? Math.max(2, 50 * Math.sqrt(n / top)) : 0, x = i * width;
-    const label = i % 3 ? '' : `<text x="${x}" y="70">${time(2 ** (first + i - 1) || 0)}</text>`;
+    const label = i % 3 || i === shown.length - 1 ? '' : `<text x="${x}" y="70">${time(Math.floor(2 ** (first + i - 1)))}</text>`;
     return `<rect x="${x}" y="${56 - height}" width="${width - 2}" height="${height}" fill="${COLORS.exclusive}"><title>${n}</title></rect>${label}`;
   });
   if (count) box.insertAdjacentHTML('beforeend', `<svg viewBox="0 0 300 76" preserveAspectRatio="none">${bars.join('')}</svg>`);
@@ -125,17 +125,22 @@ function drawFaults(height) {
 function drawScale(height) {
   const span = view[1] - view[0], raw = span / (width() / 110), power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map(n => n * power).find(n => n >= raw);
-  for (let t = Math.ceil(view[0] / step) * step; t <= view[1]; t += step) {
+  // As many digits as it takes to tell one line from the next.
+  const digits = Math.max(0, Math.min(6, 6 - Math.floor(Math.log10(step))));
+  for (let t = Math.max(0, Math.ceil(view[0] / step)) * step; t <= view[1]; t += step) {
     pen.fillStyle = '#e6e9ef';
     pen.fillRect(x(t), 20, 1, height);
     pen.fillStyle = '#6a7484';
-    pen.fillText(time(t), x(t) + 3, 30);
+    pen.fillText(`${(t / 1e6).toFixed(digits)} s`, x(t) + 3, 30);
   }
 }
 
 function drawRow(row, place) {
   const y = HEAD + place * ROW, isFirst = place === 0 || rows[place - 1].name !== row.name;
-  for (const bar of row.bars) drawBar(bar, y);
+  const shown = row.bars.filter(bar => end(bar) >= view[0] && bar.asked <= view[1]);
+  for (const bar of shown) box(bar.asked, bar.answered ?? data.end, y + 9, 2, COLORS.wait);
+  for (const bar of shown.filter(bar => bar.held)) box(bar.held[1], bar.possible ?? bar.held[1], y + 6, 8, COLORS.possible);
+  for (const bar of shown) drawHold(bar, y);
   pen.fillStyle = '#fff';
   pen.fillRect(0, y, LEFT - 4, ROW);
   if (isFirst) {
@@ -147,26 +152,22 @@ function drawRow(row, place) {
   pen.fillText(row.proc, LEFT - 60, y + 14, 54);
 }
 
-function drawBar(bar, y) {
-  const end = Math.max(bar.possible ?? 0, bar.answered ?? data.end, bar.lost?.[0] ?? 0);
-  if (end < view[0] || bar.asked > view[1]) return;
-  box(bar.asked, bar.answered ?? data.end, y + 9, 2, bar.outcome === 'granted' ? COLORS.wait : '#9aa2b0');
-  if (bar.held) {
-    const [from, to] = bar.held;
-    box(to, bar.possible ?? to, y + 6, 8, COLORS.possible);
-    box(from, to, y + 3, 14, SHARED.has(bar.kind) ? COLORS.shared : COLORS.exclusive);
-    if (marked.has(bar.id)) {
-      pen.strokeStyle = COLORS.witness;
-      pen.lineWidth = 2;
-      const left = Math.max(x(from), LEFT);
-      pen.strokeRect(left - 1, y + 2, Math.max(3, Math.min(x(to), canvas.clientWidth) - left) + 2, 16);
-    }
-    if (bar.token !== null && x(to) - x(from) > 40) {
-      pen.fillStyle = '#fff';
-      pen.fillText(bar.token, Math.max(x(from), LEFT) + 4, y + 14, x(to) - x(from) - 6);
-    }
-  }
+const end = bar => Math.max(bar.possible ?? 0, bar.answered ?? data.end, bar.lost?.[0] ?? 0);
+
+function drawHold(bar, y) {
   if (bar.lost) box(bar.lost[0], bar.lost[0], y + 1, 18, COLORS.lost);
+  if (!bar.held) return;
+  const [from, to] = bar.held, left = Math.max(x(from), LEFT), right = Math.min(x(to), canvas.clientWidth);
+  box(from, to, y + 3, 14, SHARED.has(bar.kind) ? COLORS.shared : COLORS.exclusive);
+  if (right < LEFT) return;
+  if (marked.has(bar.id)) {
+    [pen.strokeStyle, pen.lineWidth] = [COLORS.witness, 2];
+    pen.strokeRect(left - 1, y + 2, Math.max(3, right - left) + 2, 16);
+  }
+  if (bar.token !== null && right - left > 40) {
+    pen.fillStyle = '#fff';
+    pen.fillText(bar.token, left + 4, y + 14, right - left - 6);
+  }
 }
 
 function showWitness(place) {
@@ -205,7 +206,6 @@ canvas.addEventListener('pointermove', event => {
 
 function describe(event) {
   const row = rows[Math.floor((event.offsetY - HEAD) / ROW)], t = at(event.offsetX), slack = (view[1] - view[0]) / width() * 2;
-  const end = bar => Math.max(bar.possible ?? 0, bar.answered ?? data.end);
   const bars = row?.bars.filter(bar => bar.asked - slack <= t && t <= end(bar) + slack) ?? [];
   el('detail').textContent = bars.slice(-3).map(bar => {
     const held = bar.held ? `, held from ${time(bar.held[0])} for ${time(bar.held[1] - bar.held[0])}` : '';

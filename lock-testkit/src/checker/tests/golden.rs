@@ -139,7 +139,8 @@ fn re_rejects_levels_that_are_not_of_one_hold() {
     };
     assert_eq!(history(level(2, held(1, 900))), NONE);
     assert_eq!(history(level(2, held(2, 900))), [Check::RE], "another token");
-    assert_eq!(history(level(2, held(1, 800))), [Check::RE], "a shorter lease");
+    assert_eq!(history(level(2, held(1, 800))), NONE, "as far as one can see");
+    assert_eq!(history(level(2, held(1, 799))), [Check::RE], "a shorter lease");
 }
 
 #[test]
