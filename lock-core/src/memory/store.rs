@@ -188,7 +188,7 @@ impl MemoryStore {
         }
     }
 
-    fn backend(&self, namespace: String) -> MemoryBackend {
+    pub(crate) fn backend(&self, namespace: String) -> MemoryBackend {
         let mut state = locked(&self.0.state);
         state.last_client += 1;
         MemoryBackend::new(self.clone(), state.last_client, namespace)
