@@ -25,6 +25,8 @@ use crate::keys::Keys;
 /// most this. Sooner when the holder's lease ends sooner, but at most twice a second.
 const POKE: Duration = Duration::from_millis(800);
 const SOONEST_POKE: Duration = Duration::from_millis(500);
+/// [`POKE`] with its jitter.
+const LONGEST_POKE: Duration = Duration::from_millis(880);
 /// The same for a key that is shared with other libraries, whose releases tell nobody and whose waiters ask as often.
 const SHARED_POKE: Duration = Duration::from_millis(200);
 /// How soon the next ones are asked for when a poke has found lost news.
@@ -341,10 +343,10 @@ impl Waiting {
         locked(&self.place.slot).ticket
     }
 
-    /// When the server last answered anything about this lock while this waiter waited.
-    pub(crate) fn answered_at(&self) -> BootInstant {
+    /// Since when the server owes an answer about this lock. Not from its last one: until the next poke nobody asks.
+    pub(crate) fn silent_since(&self) -> BootInstant {
         let line = self.waiters.lock().lines.get(&self.keys.lock).map(|line| line.answered_at);
-        line.unwrap_or_else(|| locked(&self.place.slot).asked_at)
+        line.unwrap_or_else(|| locked(&self.place.slot).asked_at).plus(LONGEST_POKE)
     }
 
     /// What there is to tell, once there is something.
