@@ -8,10 +8,10 @@
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, authentication failed | `Denied` | definite |
 //! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN`, `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS`, `max number of clients reached` | `Unavailable` | definite: refused before the first write |
 //! | `MOVED`, `ASK`, `CROSSSLOT` of a server that was not said to be of a cluster | `Unsupported` | definite |
-//! | `WRONGTYPE` | `Protocol` | definite: the key holds foreign data |
-//! | `LOCKLIMIT`, `LOCKKIND` (our scripts) | `LimitMismatch`, `Protocol` | definite: refused before the first write |
+//! | `WRONGTYPE` | `Protocol` | nothing was written: the key holds foreign data |
+//! | `LOCKLIMIT`, `LOCKKIND` (our scripts) | `LimitMismatch`, `Protocol` | refused before the first write |
 //! | a URL that is none, a database that the server does not have | `InvalidArgument` | definite |
-//! | anything else | `Protocol` | definite |
+//! | anything else | `Protocol` | counts as unknown |
 
 use lock_core::{Error, ErrorKind, Phase};
 use redis::{RedisError, ServerErrorKind};
