@@ -80,6 +80,8 @@ async fn work(locks: &RecordedLocks) -> Result<(), Broken> {
         granted.ok_or_else(|| Broken::new("a wait without limit ended"))
     };
     let mutex = take(Wish::new("x", Kind::Mutex, TTL)).await?;
+    // Long enough for the others to ask for it, too.
+    tokio::time::sleep(Duration::from_millis(2)).await;
     assert!(mutex.check() && mutex.token().is_some());
     mutex.release().await?;
     let writer = take(Wish::new("x", Kind::Write, TTL)).await?;

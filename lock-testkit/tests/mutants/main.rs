@@ -1,4 +1,4 @@
-//! The checker kills: twenty locks, each with one flaw that some real lock had, work in virtual time under faults; a named
+//! The checker kills: more than twenty locks, each with one flaw that some real lock had, work in virtual time under faults; a named
 //! check rejects every one of them. The same lock without a flaw passes all of them.
 
 mod client;
@@ -135,4 +135,14 @@ fn m19_an_inner_release_that_frees_all_is_killed_by_me() {
 #[test]
 fn m20_a_renewal_after_the_release_is_killed_by_r3() {
     assert_killed(Flaw::RenewsAfterRelease, Check::R3);
+}
+
+#[test]
+fn s1_a_release_that_wakes_everybody_is_killed_by_p6() {
+    assert_killed(Flaw::WakesEverybody, Check::P6);
+}
+
+#[test]
+fn s2_a_reader_that_counts_later_writers_is_killed_by_p1() {
+    assert_killed(Flaw::CountsLaterWriters, Check::P1);
 }
