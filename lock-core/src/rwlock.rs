@@ -316,18 +316,30 @@ impl WriteGuard {
     ///
     /// # Errors
     /// The write guard comes back in the error: [`ErrorKind::Lost`] or [`ErrorKind::NotHeld`] if it is gone,
-    /// [`ErrorKind::Indeterminate`] if no answer came (it may be a shared grant at the server already; calling again is
-    /// safe).
+    /// [`ErrorKind::Indeterminate`] if no answer came: it may be a shared grant at the server already, with readers beside
+    /// it, so that the write guard is held no more ([`is_held`](Lease::is_held) is false). Calling again is safe, and turns
+    /// it into a read guard once it is answered.
     ///
     /// # Cancel safety
     /// Dropping the future drops the guard: the lock is released in the background.
     pub async fn downgrade(self) -> Result<ReadGuard, DowngradeError> {
-        if let Err(error) = self.check(Phase::Downgrade) {
+        let (cell, sent_at) = (self.held.lease.cell.clone(), self.held.lease.core.keeper.clock.now());
+        if let Err(error) = self.check(Phase::Downgrade)
+            && !cell.is_doubtful()
+        {
             return Err(DowngradeError { guard: self, error });
         }
-        match self.backend.downgrade(&self.held.lease.cell.attempt).await {
-            Ok(()) => Ok(ReadGuard(self.held)),
+        match self.backend.downgrade(&cell.attempt).await {
+            Ok(()) => {
+                cell.set_doubtful(false);
+                Ok(ReadGuard(self.held))
+            }
             Err(error) => {
+                if error.is_without_answer() {
+                    cell.set_doubtful(true);
+                } else if error.kind() == ErrorKind::NotHeld {
+                    self.held.lease.is_gone(sent_at);
+                }
                 let error = self.named(error);
                 Err(DowngradeError { guard: self, error })
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::backend::{Attempt, Grant, Kind, SemaphoreBackend};
 use crate::core::{Core, Wait, Wish};
-use crate::error::{Error, Phase};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::inspect::Inspection;
 use crate::lease::Lease;
 use crate::name::LockName;
@@ -256,12 +256,16 @@ impl Permit {
         self.check(Phase::Release)?;
         self.permits = keep;
         let mut unconfirmed = Unconfirmed { permit: self, keep, armed: true };
+        let sent_at = unconfirmed.permit.lease.core.keeper.clock.now();
         let outcome = self.backend.shrink(&self.cell.attempt, keep).await;
         unconfirmed.armed = outcome.as_ref().is_err_and(Error::is_without_answer);
         drop(unconfirmed);
         outcome.map_err(|error| {
             if !error.is_without_answer() {
                 self.permits = had;
+            }
+            if error.kind() == ErrorKind::NotHeld {
+                self.lease.is_gone(sent_at);
             }
             self.named(error)
         })

@@ -5,21 +5,21 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use lock_core::backend::{Attempt, Backend, Cancelled, Doubts, Kind, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, ErrorKind, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
+use lock_core::{Error, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
 use redis::Value;
 use tokio::sync::mpsc;
 
 use crate::config::RedisConfig;
-use crate::connection::link::{Call, Failed, Raw, Reply};
 use crate::connection::links::Links;
 use crate::connection::push::{self, Message, Push};
-use crate::error::{self, Fate};
+use crate::connection::request::{Call, Failed, Raw, Reply};
+use crate::error::Fate;
+use crate::give::{Dropped, Giving, SentBefore};
 use crate::keys::{self, Keys};
-use crate::queue::{Answer, Due, Waiters};
+use crate::poke;
+use crate::queue::Waiters;
 use crate::reply::Fields;
 use crate::script::{self, Script};
 
@@ -33,7 +33,7 @@ pub struct RedisBackend {
 pub(crate) struct Shared {
     pub(crate) link: Arc<Links>,
     pub(crate) waiters: Arc<Waiters>,
-    push: Arc<Push>,
+    pub(crate) push: Arc<Push>,
     notices: Notify,
     prefix: String,
     /// The prefix of all push channels, and this client's id under it.
@@ -71,7 +71,7 @@ impl RedisBackend {
             op_timeout,
             card: RwLock::default(),
         });
-        tokio::spawn(poke_for_ever(shared.clone()));
+        tokio::spawn(poke::for_ever(shared.clone()));
         Ok(Self { shared })
     }
 }
@@ -141,9 +141,10 @@ impl Shared {
     ) -> Result<(Reply, SentBefore), Error> {
         let mut unknown = None;
         loop {
-            // The first connection that may have carried anything of this attempt.
+            // The earliest connection that may have carried anything of this attempt.
             let note = |generation| {
-                if attempt.note() == 0 {
+                let before = attempt.note();
+                if before == 0 || generation < before {
                     attempt.set_note(generation);
                 }
             };
@@ -165,10 +166,8 @@ impl Shared {
     }
 
     /// How a renewal script is called for this lease.
-    pub(crate) fn renewal(&self, Renewal { attempt, ttl, .. }: &Renewal<'_>) -> Call {
-        let keys = self.keys(&attempt.name, attempt.kind);
-        let args = [attempt.id.to_string(), milliseconds(*ttl), keys.forced().into_owned()];
-        Call { key: keys.lock, args }
+    pub(crate) fn renewal(&self, renewal: &Renewal<'_>) -> Call {
+        renewal_of(self.keys(&renewal.attempt.name, renewal.attempt.kind), renewal)
     }
 
     /// Runs a script that belongs to no attempt.
@@ -208,141 +207,6 @@ impl Shared {
         let what = "the reply belongs to another request; the connection was given up";
         Error::indeterminate(phase, what).with_backend(crate::NAME).with_server(self.link.server())
     }
-
-    /// Gives a lock back for which nobody waits, or says that it has to be done the long way.
-    async fn drop_lock(&self, keys: &Keys, attempt: &Attempt, until: BootInstant) -> Result<Dropped, Error> {
-        if !keys.mutex || self.waiters.is_busy(&keys.lock) {
-            return Ok(Dropped::NotYet(SentBefore::NEVER));
-        }
-        let nonce = attempt.id.to_string();
-        let args = [nonce.as_bytes()];
-        let reply = self.run(&script::DROP, &keys.to_drop(), &args, attempt, Phase::Release, until).await;
-        let (reply, before) = match reply {
-            Ok(reply) => reply,
-            Err(error) if is_foreign(&error) => return Ok(Dropped::NotYet(SentBefore::NEVER)),
-            Err(error) => return Err(error),
-        };
-        if self.short(reply.value, &nonce, Phase::Release)?.0 == b'+' {
-            return Ok(Dropped::Done);
-        }
-        self.waiters.found_held(&keys.lock);
-        Ok(Dropped::NotYet(before))
-    }
-
-    /// Runs a script that makes room for others.
-    pub(crate) async fn give_back(&self, giving: Giving<'_>, before: SentBefore) -> Result<Released, Error> {
-        let Giving { script, keys, attempt, mode, phase, until } = giving;
-        let nonce = attempt.id.to_string();
-        let args =
-            [nonce.as_bytes(), self.client.as_bytes(), self.channels.as_bytes(), keys.shared_arg(), mode.as_bytes()];
-        // If this future is dropped, the reply is too, and with it the news of a next holder in this process.
-        let lost_news = AskOnDrop { waiters: &self.waiters, lock: &keys.lock, armed: true };
-        let reply = self.run(script, &keys.all(), &args, attempt, phase, until).await;
-        let (reply, again) = match reply {
-            Ok(reply) => reply,
-            // Whatever the key holds, it is not this grant.
-            Err(error) if is_foreign(&error) => return Ok(Released::NotHeld(None)),
-            Err(error) => return Err(error),
-        };
-        lost_news.disarm();
-        let mut fields = self.fields(reply.value, &nonce, phase)?;
-        if fields.number()? == 0 {
-            let why = fields.text()?;
-            if why.is_empty() && phase == Phase::Release && (before.0 || again.0) {
-                // Either an earlier sending of this release has done it, or the grant was lost before.
-                let what =
-                    "the grant is gone; whether this release freed it is unknown, as its first answer never came";
-                return Err(attempt.error(ErrorKind::Indeterminate, phase, what).with_server(self.link.server()));
-            }
-            return Ok(Released::NotHeld((!why.is_empty()).then(|| push::forced(&why))));
-        }
-        let next = fields.grants()?;
-        for granted in &next {
-            self.waiters.granted(*granted, Some(reply.sent_at));
-        }
-        if !next.is_empty() {
-            // The new holders are tasks of this process: they go first.
-            tokio::task::yield_now().await;
-        }
-        Ok(Released::Done)
-    }
-
-    /// Gives back what a waiter that gave up was granted all the same. Best effort: the claim time ends it otherwise.
-    async fn give_up(&self, nonce: GrantId, keys: &Keys) {
-        let nonce = nonce.to_string();
-        // Asked for in nobody's name, so that a next holder of this client is told by push too.
-        let args = [nonce.as_bytes(), b"", self.channels.as_bytes(), keys.shared_arg()];
-        if let Err(error) = self.run_once(&keys.scripts().cancel, keys, &args, Phase::Cancel).await {
-            tracing::debug!(%error, "an unwanted grant could not be given back");
-        }
-    }
-
-    async fn poke(&self, due: &Due) -> Result<Answer, Error> {
-        let nonces: Vec<_> = due.nonces.iter().map(GrantId::to_string).collect();
-        let mut args = vec![self.client.as_bytes(), self.channels.as_bytes(), due.keys.shared_arg()];
-        args.extend(nonces.iter().map(String::as_bytes));
-        let poke = &due.keys.scripts().poke;
-        let Reply { sent_at, value } = self.run_once(poke, &due.keys, &args, Phase::Wait).await?;
-        let mut fields = self.fields(value, &self.client, Phase::Wait)?;
-        let known = fields.number()? == 1;
-        let ends_in = u64::try_from(fields.number()?).ok().map(Duration::from_millis);
-        let queued = fields.text()?.bytes().map(|digit| digit == b'1').collect();
-        Ok(Answer { sent_at, known, ends_in, queued, grants: fields.grants()? })
-    }
-}
-
-/// A request that makes room for others: a release, a cancellation, a change of what is held.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Giving<'a> {
-    /// Replies `{nonce, 1, grants…}`, where the grants are those of this client's waiters that found room, or
-    /// `{nonce, 0, why}`.
-    pub(crate) script: &'static Script,
-    pub(crate) keys: &'a Keys,
-    pub(crate) attempt: &'a Attempt,
-    /// What the grant is to become, for a change.
-    pub(crate) mode: &'a str,
-    pub(crate) phase: Phase,
-    pub(crate) until: BootInstant,
-}
-
-/// Whether the request that was answered had been sent once before, without an answer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SentBefore(bool);
-
-impl SentBefore {
-    pub(crate) const NEVER: Self = Self(false);
-}
-
-/// What the short way back has done.
-enum Dropped {
-    Done,
-    NotYet(SentBefore),
-}
-
-/// Asks for a lock at once if an answer that may have named its next holder is lost.
-struct AskOnDrop<'a> {
-    waiters: &'a Waiters,
-    lock: &'a str,
-    armed: bool,
-}
-
-impl AskOnDrop<'_> {
-    fn disarm(mut self) {
-        self.armed = false;
-    }
-}
-
-impl Drop for AskOnDrop<'_> {
-    fn drop(&mut self) {
-        if self.armed {
-            self.waiters.ask_after(self.lock, Duration::ZERO);
-        }
-    }
-}
-
-fn is_foreign(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
-    source.is_some_and(error::is_wrong_type)
 }
 
 /// What is done with a push.
@@ -358,46 +222,6 @@ fn inbox(waiters: Arc<Waiters>, notices: Notify) -> push::Inbox {
             }
         }
     })
-}
-
-/// The one task that asks for all locks on which this client waits.
-async fn poke_for_ever(shared: Arc<Shared>) {
-    let mut pokes = FuturesUnordered::new();
-    let mut returns = FuturesUnordered::new();
-    let mut changes = shared.link.changes();
-    let mut echo_due: Option<BootInstant> = None;
-    while !shared.link.is_closed() {
-        let (due, next) = shared.waiters.due();
-        if !due.is_empty() && echo_due.is_some_and(|asked| shared.push.heard_at() < asked) {
-            tracing::info!(server = shared.link.server(), "no pushes arrive; subscribing anew");
-            shared.push.distrust();
-            echo_due = None;
-        }
-        for (nonce, keys) in shared.waiters.unwanted() {
-            let shared = &shared;
-            returns.push(async move { shared.give_up(nonce, &keys).await });
-        }
-        for due in due {
-            let shared = &shared;
-            pokes.push(async move {
-                let answer = shared.poke(&due).await;
-                (due, answer)
-            });
-        }
-        tokio::select! {
-            Some((due, answer)) = pokes.next() => {
-                match &answer {
-                    Ok(answer) => echo_due = Some(answer.sent_at),
-                    Err(error) => tracing::debug!(%error, "a waiter could not ask"),
-                }
-                shared.waiters.answered(&due, answer.as_ref().ok());
-            }
-            Some(()) = returns.next() => {}
-            Ok(()) = changes.changed() => shared.waiters.ask_all(),
-            () = shared.waiters.wake.notified() => {}
-            () = SystemClock.sleep_until(next) => {}
-        }
-    }
 }
 
 #[async_trait]
@@ -496,6 +320,12 @@ impl RedisBackend {
         };
         read().unwrap_or_else(Renewed::Unknown)
     }
+}
+
+/// How a renewal script is called for the lease of this lock.
+pub(crate) fn renewal_of(keys: Keys, Renewal { attempt, ttl, .. }: &Renewal<'_>) -> Call {
+    let args = [attempt.id.to_string(), milliseconds(*ttl), keys.forced().into_owned()];
+    Call { key: keys.lock, args }
 }
 
 /// Whole milliseconds, as Redis wants them. What is rounded off a TTL is less than the granularity that every lease has

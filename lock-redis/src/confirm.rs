@@ -1,11 +1,11 @@
 //! Grants count only when replicas have them, if that is wanted.
 
-use lock_core::backend::{Attempt, Backend, Grant, Renewal, Renewed};
+use lock_core::backend::{Attempt, Backend, Cancelled, Grant, Renewal, Renewed};
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::RedisBackend;
-use crate::connection::link::Raw;
+use crate::connection::request::Raw;
 use crate::connection::witness::{Witnessed, Witnesses};
 
 impl RedisBackend {
@@ -17,11 +17,15 @@ impl RedisBackend {
             Err(error) => error,
         };
         // An unknown outcome of the undoing is one of the acquisition: the core then undoes it in the background.
-        self.cancel(attempt).await.map_err(|undoing| {
-            let what = format!("{error}; undoing the grant: {undoing}");
+        let unknown = |why: String| {
+            let what = format!("{error}; undoing the grant: {why}");
             attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what).with_server(self.shared.link.server())
-        })?;
-        Err(error)
+        };
+        match self.cancel(attempt).await {
+            Ok(Cancelled::Settled) => Err(error),
+            Ok(_) => Err(unknown("a copy of the request may still be on its way".to_owned())),
+            Err(undoing) => Err(unknown(undoing.to_string())),
+        }
     }
 
     /// Has it renewed where replicas can be waited for.

@@ -7,7 +7,8 @@ use lock_core::clock::Deadline;
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire;
-use crate::backend::{Giving, RedisBackend, SentBefore};
+use crate::backend::RedisBackend;
+use crate::give::{Giving, SentBefore};
 use crate::script;
 
 impl RedisBackend {

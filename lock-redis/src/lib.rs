@@ -21,11 +21,14 @@ mod config;
 mod confirm;
 mod connection;
 mod error;
+mod give;
 mod holders;
 mod inspect;
 mod keys;
 mod mutex;
+mod poke;
 mod queue;
+pub mod quorum;
 mod reentrant;
 mod reply;
 mod rwlock;
@@ -46,6 +49,7 @@ pub use lock_core::{
     MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore,
     Support, Waiter, WriteGuard, fence, multi,
 };
+pub use quorum::{QuorumBackend, QuorumConfig, QuorumLocks};
 pub use tls::Tls;
 pub use topology::Topology;
 

@@ -25,6 +25,8 @@ use crate::keys::Keys;
 /// most this. Sooner when the holder's lease ends sooner, but at most twice a second.
 const POKE: Duration = Duration::from_millis(800);
 const SOONEST_POKE: Duration = Duration::from_millis(500);
+/// How soon the next ones are asked for when a poke has found lost news.
+const SOON: Duration = Duration::from_millis(5);
 /// How soon a poke that failed is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 /// How long a lock that was found held counts as busy, and how many such locks are remembered.
@@ -228,18 +230,30 @@ impl Waiters {
         (due, next)
     }
 
-    /// Takes what a poke brought; `None` if it failed.
-    pub(crate) fn answered(&self, due: &Due, answer: Option<&Answer>) {
+    /// A poke failed. With `refused`, the waiters are to ask for themselves: it will fail again.
+    pub(crate) fn unanswered(&self, due: &Due, refused: bool) {
+        let mut lines = self.lock();
+        let Some(line) = lines.lines.get_mut(&due.keys.lock) else { return };
+        line.asking = false;
+        line.poke_at = SystemClock.now().plus(RETRY);
+        if refused {
+            line.waiting.values().for_each(|place| place.tell_unless_granted(News::AskAgain));
+        }
+    }
+
+    /// Takes what a poke brought.
+    pub(crate) fn answered(&self, due: &Due, answer: &Answer) {
         let now = SystemClock.now();
         let mut lines = self.lock();
         let Some(line) = lines.lines.get_mut(&due.keys.lock) else { return };
         line.asking = false;
-        let Some(answer) = answer else {
-            line.poke_at = now.plus(RETRY);
-            return;
-        };
         line.answered_at = now;
         line.poke_at = now.plus(interval(now, answer.ends_in));
+        // News were lost, perhaps also of those who were not asked for.
+        let lost = !answer.grants.is_empty() || answer.queued.contains(&false);
+        if lost && line.waiting.len() > due.nonces.len() {
+            line.poke_at = now.plus(SOON);
+        }
         if !answer.known {
             line.waiting.values().for_each(|place| place.tell(News::AskAgain));
             return;
@@ -457,7 +471,7 @@ mod tests {
             queued: vec![false, false],
             grants: vec![grant(first, 3)],
         };
-        waiters.answered(&due[0], Some(&answer));
+        waiters.answered(&due[0], &answer);
         assert!(matches!(places[0].news().await, News::Granted(_)));
         assert_eq!(places[1].news().await, News::AskAgain);
     }

@@ -10,7 +10,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    fn new(code: &'static str) -> Self {
+    pub(crate) fn new(code: &'static str) -> Self {
         Self { code, digest: redis::Script::new(code).get_hash().to_owned() }
     }
 }

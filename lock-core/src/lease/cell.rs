@@ -1,5 +1,6 @@
 //! The lease of one grant, shared between its guard and the keeper.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub(crate) struct Cell {
     pub(super) scheduled: Mutex<Option<BootInstant>>,
     state: Mutex<LeaseState>,
     lost: Notify,
+    /// Whether it is unknown what this grant still allows: then it is held by nobody's word.
+    doubtful: AtomicBool,
 }
 
 impl Cell {
@@ -38,6 +41,7 @@ impl Cell {
             attempt,
             scheduled: Mutex::new(None),
             lost: Notify::new(),
+            doubtful: AtomicBool::new(false),
         })
     }
 
@@ -55,13 +59,21 @@ impl Cell {
 
     pub(crate) fn is_held(&self, clock: &dyn Clock) -> bool {
         let state = locked(&self.state);
-        state.is_held(clock.now())
+        state.is_held(clock.now()) && !self.is_doubtful()
+    }
+
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.doubtful.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_doubtful(&self, doubtful: bool) {
+        self.doubtful.store(doubtful, Ordering::Release);
     }
 
     pub(super) fn remaining(&self, clock: &dyn Clock) -> Duration {
         let state = locked(&self.state);
         let now = clock.now();
-        if state.is_held(now) { state.deadline().since(now) } else { Duration::ZERO }
+        if state.is_held(now) && !self.is_doubtful() { state.deadline().since(now) } else { Duration::ZERO }
     }
 
     pub(super) fn deadline(&self) -> BootInstant {

@@ -165,9 +165,18 @@ impl Lease {
         self.core.keeper.settle(&self.cell, Event::Tick);
         let error = match self.cell.loss() {
             Some(reason) => Error::lost(phase, reason),
+            None if self.cell.is_doubtful() => Error::indeterminate(
+                phase,
+                "whether this is still the exclusive grant is unknown: a downgrade was not answered",
+            ),
             None => Error::new(ErrorKind::NotHeld, phase, "the lock was released"),
         };
         Err(self.named(error))
+    }
+
+    /// The server has said, to a request that was sent at `sent_at`, that the grant is gone.
+    pub(crate) fn is_gone(&self, sent_at: BootInstant) {
+        self.core.keeper.settle(&self.cell, Event::Answer { sent_at, answer: Answer::Lost(LossReason::Taken) });
     }
 
     pub(crate) fn named(&self, error: Error) -> Error {

@@ -1,7 +1,7 @@
 //! `cargo bench -p lock-redis`: every figure beside its baseline, measured in turn in the same run on a server of its own.
 //!
 //! `cargo bench -p lock-redis -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts:
-//! `held`, `uncontended`, `handover`, `processes`, `idle`, `shared`, `churn`, `cluster`.
+//! `held`, `uncontended`, `handover`, `processes`, `idle`, `shared`, `churn`, `cluster`, `quorum`.
 
 mod bare;
 mod churn;
@@ -10,6 +10,7 @@ mod handover;
 mod held;
 mod idle;
 mod processes;
+mod quorum;
 mod shared;
 mod stats;
 mod uncontended;
@@ -72,6 +73,9 @@ fn main() -> Outcome {
         }
         if wanted("cluster") {
             clusters::run(&bench).await?;
+        }
+        if wanted("quorum") {
+            quorum::run(&bench).await?;
         }
         Ok(())
     })

@@ -17,6 +17,7 @@ use tokio::task::AbortHandle;
 use super::address::Address;
 use super::place::Place;
 use super::tls::Encryption;
+use super::uptime;
 use crate::error;
 use crate::tls::Tls;
 use crate::url::Login;
@@ -158,6 +159,8 @@ impl Opener {
 pub(crate) struct Dial {
     pub(super) opener: Arc<Opener>,
     place: Place,
+    /// A server that has been up for less is as good as down.
+    min_uptime: Duration,
     /// What errors call it: host, port and database, or the name of the master; no credentials.
     pub(crate) server: String,
 }
@@ -169,12 +172,17 @@ impl Dial {
             Address::Tcp { .. } => format!("{address}/{}", opener.info.db()),
             Address::Unix(_) => address.to_string(),
         };
-        Self { opener, place: Place::At(address), server }
+        Self::at(opener, Place::At(address), server)
     }
 
     /// To whatever server stands at that place when it is dialled.
     pub(super) fn at(opener: Arc<Opener>, place: Place, server: String) -> Self {
-        Self { opener, place, server }
+        Self { opener, place, min_uptime: Duration::ZERO, server }
+    }
+
+    /// The same for a server that is left alone until it has been up for this long.
+    pub(crate) fn once_up_for(self, min_uptime: Duration) -> Self {
+        Self { min_uptime, ..self }
     }
 
     pub(super) fn op_timeout(&self) -> Duration {
@@ -190,6 +198,7 @@ impl Dial {
         let refused = |e| error::of_connect(e, &self.server);
         let mut commands = self.opener.commands(&address).await.map_err(refused)?;
         self.place.check(&mut commands.connection).await.map_err(refused)?;
+        uptime::at_least(self.min_uptime, &mut commands.connection, &self.server).await?;
         Ok((address, commands))
     }
 

@@ -13,6 +13,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, cmd};
 use tokio::sync::watch;
@@ -39,6 +40,8 @@ pub(super) struct Former {
     pub(super) generation: u64,
     pub(super) server: Address,
     pub(super) identity: Option<Identity>,
+    /// When it was given up, once it was.
+    pub(super) ended_at: BootInstant,
 }
 
 impl Default for Ledger {
@@ -68,7 +71,7 @@ impl Ledger {
     }
 
     /// Changes whenever something may have been lost: a connection was replaced, or another server took over.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
@@ -82,7 +85,7 @@ impl Ledger {
         if formers.len() >= MOST {
             formers.remove(0);
         }
-        formers.push(former);
+        formers.push(Former { ended_at: SystemClock.now(), ..former });
     }
 
     /// Kills the former connections to this server, over a new one.
@@ -98,6 +101,11 @@ impl Ledger {
     /// Whether no former connection to this server since this one can still carry something out.
     pub(super) fn is_quiet(&self, server: &Address, first: u64) -> bool {
         !self.formers().iter().any(|former| former.generation >= first && former.server == *server)
+    }
+
+    /// Whether no connection to this server that was given up since then can still carry something out.
+    pub(super) fn is_quiet_since(&self, server: &Address, at: BootInstant) -> bool {
+        !self.formers().iter().any(|former| former.ended_at >= at && former.server == *server)
     }
 
     fn formers(&self) -> MutexGuard<'_, Vec<Former>> {
@@ -137,5 +145,25 @@ impl Identity {
         let mut kill = cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(&self.id).arg("ADDR").arg(&self.addr).arg("LADDR").arg(&self.laddr);
         kill.query_async(connection).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_former_connection_disturbs_what_was_sent_before_its_end_to_its_own_server() {
+        let ledger = Ledger::default();
+        let address = |host: &str| Address::Tcp { host: host.to_owned(), port: 1 };
+        let (before, first) = (SystemClock.now(), ledger.number());
+        let former =
+            Former { generation: first, server: address("a"), identity: None, ended_at: BootInstant::FAR_FUTURE };
+        assert!(ledger.is_quiet(&address("a"), first) && ledger.is_quiet_since(&address("a"), before));
+        ledger.retire(former);
+        assert!(!ledger.is_quiet(&address("a"), first) && !ledger.is_quiet_since(&address("a"), before));
+        assert!(ledger.is_quiet(&address("b"), first) && ledger.is_quiet_since(&address("b"), before));
+        let after = SystemClock.now().plus(std::time::Duration::from_nanos(1));
+        assert!(ledger.is_quiet(&address("a"), ledger.number()) && ledger.is_quiet_since(&address("a"), after));
     }
 }

@@ -13,8 +13,10 @@ pub(crate) mod link;
 pub(crate) mod links;
 pub(crate) mod place;
 pub(crate) mod push;
+pub(crate) mod request;
 pub(crate) mod sentinel;
 pub(crate) mod tls;
+mod uptime;
 pub(crate) mod witness;
 
 use std::time::Duration;

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::address::Address;
 use super::dial::{Commands, Opener, nowhere};
-use super::link::{self, Call};
+use super::request::{self, Call};
 use crate::config::Replicas;
 use crate::error;
 use crate::script::Script;
@@ -150,7 +150,7 @@ async fn send(commands: &mut Commands, needed: Replicas, batch: &[Question], in_
     let mut pipeline = redis::pipe();
     for Question { script, call, .. } in batch {
         let (command, script) = if in_full { ("EVAL", script.code) } else { ("EVALSHA", &*script.digest) };
-        pipeline.add_command(link::evaluation_of(command, script, call));
+        pipeline.add_command(request::evaluation_of(command, script, call));
     }
     pipeline.cmd("WAIT").arg(needed.count).arg(needed.timeout.as_millis().to_string());
     commands.connection.send_packed_commands(&pipeline, 0, batch.len() + 1).await

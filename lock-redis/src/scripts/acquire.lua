@@ -7,6 +7,18 @@
 --      it has claimed it  [10] mode, as in many.lua; '' for a mutex
 -- Reply {nonce, 1, token, ms until the grant ends} or {nonce, 0, ms until a holder's lease ends, ticket, whether the
 --      client was known to wait, last token}
+if wrong then
+  -- Those who wait for something else may all be dead.
+  promote(now, ARGV[7], '', ARGV[8])
+  wrong = misfit(now, mode, redis.call('EXISTS', QUEUE) == 1)
+  if wrong then return wrong end
+end
+if passes(now, mode) then
+  -- A place that it has in the queue would bring it a second grant, and with that an earlier end.
+  leave(me)
+  return { nonce, 1, grant(now, me, mode, card, ttl), ttl }
+end
+
 if ARGV[5] ~= '1' then
   -- If everybody in the queue was dead, it is this one's turn.
   promote(now, ARGV[7], '', ARGV[8])

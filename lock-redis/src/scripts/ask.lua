@@ -13,8 +13,8 @@ if token then
 end
 local queued = redis.call('EXISTS', QUEUE) == 1
 local wrong = misfit(now, mode, queued)
-if wrong then return wrong end
-if admits(now, mode) and (not queued or passes(now, mode)) then
+if wrong and not queued then return wrong end
+if not wrong and not queued and admits(now, mode) then
   return { nonce, 1, grant(now, me, mode, card, ttl), ttl }
 end
 

@@ -24,9 +24,18 @@ if redis.call('HLEN', WAITERS) > 2 * redis.call('ZCARD', QUEUE) + 64 then
   end
 end
 
-local queued, nonces = {}, {}
+local queued, nonces, owner = {}, {}, inside(now)
 for i = 4, #ARGV do
+  local member = ARGV[i] .. ':' .. client
   nonces[i - 3] = ARGV[i]
-  queued[i - 3] = redis.call('ZSCORE', QUEUE, ARGV[i] .. ':' .. client) and '1' or '0'
+  queued[i - 3] = redis.call('ZSCORE', QUEUE, member) and '1' or '0'
+  if owner and queued[i - 3] == '1' then
+    -- One that came before its owner was inside need not wait for its turn.
+    local claim, mode, card = string.match(redis.call('HGET', WAITERS, ARGV[i]) or '', '^(%d+)([^{]*)(.*)$')
+    if mode == owner and pcall(grant, now, member, mode, card, claim) then
+      leave(member)
+      queued[i - 3] = '0'
+    end
+  end
 end
 return { client, known, ends_in(now), table.concat(queued), unpack(held_by(now, client, nonces)) }

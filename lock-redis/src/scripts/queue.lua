@@ -20,7 +20,8 @@ local function leave(member)
   end
 end
 
--- Whether an instant lies ahead, and not further than it can have been set: the clock may have been set back.
+-- Whether an instant lies ahead, and not further than it can have been set: the clock may have been set back. By less
+-- than a stall that goes unnoticed, and must not cost a living waiter its place.
 local function within(instant, ms, longest)
   local ahead = tonumber(instant or 0) - ms
   return ahead > 0 and ahead <= longest
@@ -28,17 +29,20 @@ end
 
 -- If the server stood still, or its clock was set back: since when. Who was alive then is spared for a liveness.
 local function stood_still(ms, seen, grace)
-  if within(grace, ms, LIVENESS) then return nil end
+  if within(grace, ms, LIVENESS + STALL) then return nil end
   local gap = ms - tonumber(seen or 0)
   if gap > STALL then return seen or '0' end
   if gap < -STALL then return '0' end
   return nil
 end
 
--- A shared key is left free now and then; returns whether now is such a moment.
-local function yields(ms, channels, client)
+-- A shared key is left free now and then; returns whether now is such a moment. If nobody gives it back just now, it was
+-- free already: other libraries had their moment, and a new run begins. (To yield again then would ask for two free
+-- moments in a row, which a busy key may never have.)
+local function yields(ms, channels, client, given)
   local yield, run, since = unpack(redis.call('HMGET', WAITERS, '#yield', '#run', '#since'))
   if within(yield, ms, YIELD) then return true end
+  if not given then run, since = nil, nil end
   run, since = tonumber(run or 0), math.min(tonumber(since or ms), ms + YIELD)
   if run >= RUN or ms - since >= SLICE then
     redis.call('HSET', WAITERS, '#yield', text(ms + YIELD), '#run', 0, '#since', text(ms + YIELD))
@@ -49,8 +53,8 @@ local function yields(ms, channels, client)
   return false
 end
 
--- Lets in who is first, lives and finds room, one after the other. The caller's own process learns of it by the reply,
--- every other by push. Returns {nonce, token, claim ms, ...} of the caller's grants.
+-- Lets in who is first, lives and finds room, one after the other. The caller is the client that makes room, or ''; its own
+-- process learns of it by the reply, every other by push. Returns {nonce, token, claim ms, ...} of the caller's grants.
 local function promote(now, channels, caller, shared)
   local ms, own = math.floor(now / 1000), {}
   while open(now) do
@@ -62,14 +66,15 @@ local function promote(now, channels, caller, shared)
     local since = stood_still(ms, seen_at, grace)
     if since then
       grace, stalled = ms + LIVENESS, since
-      redis.pcall('HSET', WAITERS, '#seen', text(ms), '#grace', text(grace), '#stalled', stalled)
+      -- As if the last sign were of the end of the grace: nobody is spared twice for one silence.
+      redis.pcall('HSET', WAITERS, '#seen', text(grace), '#grace', text(grace), '#stalled', stalled)
     end
     alive = tonumber(alive or 0)
-    local lives = alive >= ms and alive <= ms + LIVENESS
-    local spared = within(grace, ms, LIVENESS) and alive >= tonumber(stalled or 0)
+    local lives = alive >= ms and alive <= ms + LIVENESS + STALL
+    local spared = within(grace, ms, LIVENESS + STALL) and alive >= tonumber(stalled or 0)
     if card and (lives or spared) then
       local claim, mode, holder = string.match(card, '^(%d+)([^{]*)(.*)$')
-      if not admits(now, mode) or (shared == '1' and yields(ms, channels, client)) then break end
+      if not admits(now, mode) or (shared == '1' and yields(ms, channels, client, caller ~= '')) then break end
       local granted, token = pcall(grant, now, first, mode, holder, claim, redis.call('ZCARD', QUEUE) > 1)
       if not granted then break end
       leave(first)

@@ -1,7 +1,8 @@
 //! TLS, with an authority that only the test knows.
 
 use lock_redis::{Error, ErrorKind, RedisConfig, RedisLocks, Retry, Tls};
-use lock_testkit::servers::redis::{Certificates, ClientCertificates, RedisOptions, RedisServer};
+use lock_testkit::servers::redis::{RedisOptions, RedisServer};
+use lock_testkit::servers::{Certificates, ClientCertificates};
 
 use crate::support::{PROMPTLY, installed, obtain, told};
 

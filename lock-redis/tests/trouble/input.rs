@@ -172,3 +172,19 @@ async fn a_lock_whose_key_was_replaced_by_another_type_is_lost_and_not_held() {
     assert_eq!(reason, lock_redis::LossReason::Taken);
     assert_eq!(server.say("KEYS lock:mutex:*d}").await.into_parts().len(), 2, "foreign data was touched");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_key_was_replaced_by_another_type_is_told_so() {
+    let Some(server) = Server::start().await else { return };
+    let locks = server.client().await;
+    let held = locks.mutex("replaced").lock().await.unwrap();
+    let waits = locks.mutex("replaced");
+    let waiting = tokio::spawn(async move { waits.lock().await.map(drop) });
+    server.until_in_line(&key("replaced"), 1).await;
+    server.run(&["DEL", &key("replaced")]).await;
+    server.run(&["LPUSH", &key("replaced"), "type"]).await;
+    // Long before its patience is over: its next poke is refused.
+    let outcome = crate::server::soon("the waiter is told", ms(4000), waiting).await.unwrap();
+    refused(outcome, &[ErrorKind::Protocol], &[Phase::Acquire], "replaced", "127.0.0.1");
+    assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::NotHeld);
+}

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use lock_redis::RedisLocks;
 use tokio::task::JoinHandle;
 
@@ -48,13 +49,21 @@ impl Line {
 }
 
 /// A client in a process of its own, as far as the server can tell, that waits until it vanishes without a word.
-struct Doomed {
+pub(crate) struct Doomed {
     die: tokio::sync::oneshot::Sender<()>,
     thread: std::thread::JoinHandle<()>,
 }
 
 impl Doomed {
+    /// Waits for this mutex.
     fn wait_for(server: &Server, name: &'static str) -> Self {
+        Self::new(server, move |locks| Box::pin(async move { drop(obtain(&locks, name, PROMPTLY * 6).await) }))
+    }
+
+    pub(crate) fn new(
+        server: &Server,
+        wait: impl FnOnce(RedisLocks) -> BoxFuture<'static, ()> + Send + 'static,
+    ) -> Self {
         let url = server.url().to_owned();
         let (die, dies) = tokio::sync::oneshot::channel();
         let thread = std::thread::spawn(move || {
@@ -62,7 +71,7 @@ impl Doomed {
             runtime.block_on(async {
                 let locks = RedisLocks::connect(url).await.unwrap();
                 tokio::select! {
-                    held = obtain(&locks, name, PROMPTLY * 6) => panic!("{held:?} before its turn"),
+                    () = wait(locks) => panic!("it was granted before its turn"),
                     told = dies => told.unwrap(),
                     // Whatever a cancelled wait would send: nothing is polled any more.
                 }
@@ -72,7 +81,7 @@ impl Doomed {
     }
 
     /// Dies; the order to do so takes effect while its wait is still in line.
-    fn die(self) {
+    pub(crate) fn die(self) {
         self.die.send(()).unwrap();
         self.thread.join().unwrap();
     }

@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
 
+mod every_kind;
+mod faults;
 mod fence;
 mod foreign;
 mod freeze;
@@ -14,6 +16,11 @@ mod late;
 mod line;
 mod links;
 mod outage;
+mod owners;
+mod permits;
+mod readers;
 mod refusal;
+mod relay;
 mod rights;
 mod server;
+mod stalls;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use lock_redis::{ClientOptions, Error, ErrorKind, LeaseOptions, LockName, MutexGuard, Phase, RedisConfig, RedisLocks};
-use lock_testkit::servers::redis::RedisServer;
+use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::servers::resp::{Resp, Value};
 
 /// By when something that needs no waiting has happened even on a busy machine.
@@ -40,7 +40,12 @@ impl Deref for Server {
 impl Server {
     /// `None`, loudly, where no `redis-server` is installed.
     pub(crate) async fn start() -> Option<Self> {
-        match RedisServer::start_own().await {
+        Self::start_with(&RedisOptions::new()).await
+    }
+
+    /// The same with these options.
+    pub(crate) async fn start_with(options: &RedisOptions) -> Option<Self> {
+        match RedisServer::start_with(options).await {
             Ok(own) => Some(Self { operator: own.client().unwrap(), own }),
             Err(missing) => {
                 let required = std::env::var(lock_testkit::REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
@@ -71,7 +76,7 @@ impl Server {
         RedisLocks::connect_with(RedisConfig::new(self.url()).with_client(hasty())).await.unwrap()
     }
 
-    /// Kills the server and starts it again, without what it knew.
+    /// Kills the server and starts it again, without what it knew unless it is a persistent one.
     pub(crate) async fn restart(&self) {
         self.own.restart().await.unwrap();
         // The operator's connection is of before.
@@ -106,8 +111,14 @@ impl Server {
 
     /// Waits until so many stand in the queue.
     pub(crate) async fn until_queued(&self, name: &str, waiters: usize) {
+        self.until_in_line(&key(name), waiters).await;
+    }
+
+    /// Waits until so many stand in the queue of the lock with this key, whatever its kind.
+    pub(crate) async fn until_in_line(&self, key: &str, waiters: usize) {
+        let queue = format!("{key}:q");
         eventually(&format!("{waiters} are in line"), PROMPTLY, async || {
-            (self.queued(name).await == waiters).then_some(())
+            (self.run(&["ZCARD", &queue]).await.as_int() == i64::try_from(waiters).ok()).then_some(())
         })
         .await;
     }

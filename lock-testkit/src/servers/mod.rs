@@ -1,5 +1,6 @@
 //! Real servers, and as much of their wire protocols as the suite needs itself.
 
+mod certificates;
 mod own;
 mod path;
 mod ports;
@@ -10,3 +11,5 @@ pub mod resp;
 mod until;
 mod url;
 pub mod zookeeper;
+
+pub use certificates::{Certificates, ClientCertificates};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_testkit::servers::zookeeper::{Mode, NodeKind, Session, ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperOptions};
+use lock_testkit::servers::{Certificates, ClientCertificates};
 use lock_testkit::{Broken, ms};
 
 use crate::support::{Traces, installed};
@@ -126,8 +127,13 @@ async fn a_follower_that_is_cut_off_for_long_serves_nobody_until_it_is_healed() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_left_of_an_ensemble() {
+    let certificates = Certificates::new().unwrap();
     let options = ZooKeeperOptions::new().with_severable_links().for_benchmarks();
+    let options = options.with_tls(&certificates, ClientCertificates::NotAsked);
     let Some(ensemble) = installed(ZooKeeperEnsemble::start_with(&options).await) else { return };
+    let doors = ensemble.servers().iter().map(|server| server.url().strip_prefix("zks://").unwrap());
+    assert_eq!(ensemble.url(), format!("zks://{}", doors.collect::<Vec<_>>().join(",")));
+    assert!(ensemble.client().await.unwrap().exists("/").await.unwrap().is_some());
     let traces: Vec<_> = ensemble.servers().iter().map(Traces::of_zookeeper).collect();
     ensemble.servers()[0].stop().unwrap();
     assert_eq!(traces.len(), 3);

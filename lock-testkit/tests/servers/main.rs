@@ -11,4 +11,5 @@ mod killed;
 mod sentinel;
 mod single;
 mod support;
+mod tls;
 mod zookeeper;

@@ -1,17 +1,14 @@
 //! One server.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 
-use lock_testkit::servers::redis::{Certificates, ClientCertificates, RedisOptions, RedisServer};
+use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::servers::resp::Resp;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use lock_testkit::servers::{Certificates, ClientCertificates};
 
 use crate::support::{Traces, installed};
+use crate::tls;
 
 #[tokio::test]
 async fn a_server_is_gone_with_its_handle_and_forgets_at_a_restart() {
@@ -122,28 +119,8 @@ async fn tls_with_required_certificates_turns_away_who_has_none() {
     assert!(ping_by_tls(&server, &certificates, Some(&others)).is_err());
 }
 
-/// PING at the server's URL, as a client that trusts the first authority and shows the second one's certificate.
-fn ping_by_tls(
-    server: &RedisServer,
-    trusted: &Certificates,
-    shown: Option<&Certificates>,
-) -> Result<String, std::io::Error> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(trusted.authority().as_bytes()).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = config.with_root_certificates(roots);
-    let config = match shown {
-        None => config.with_no_client_auth(),
-        Some(shown) => {
-            let chain = vec![CertificateDer::from_pem_slice(shown.client_certificate().as_bytes()).unwrap()];
-            let key = PrivateKeyDer::from_pem_slice(shown.client_key().as_bytes()).unwrap();
-            config.with_client_auth_cert(chain, key).unwrap()
-        }
-    };
-    let address = server.url().strip_prefix("rediss://").unwrap().trim_end_matches('/');
-    let connection = ClientConnection::new(Arc::new(config), "127.0.0.1".try_into().unwrap()).unwrap();
-    ping(StreamOwned::new(connection, TcpStream::connect(address)?))
+fn ping_by_tls(server: &RedisServer, trusted: &Certificates, shown: Option<&Certificates>) -> std::io::Result<String> {
+    ping(tls::connect(server.url(), trusted, shown)?)
 }
 
 fn ping(mut stream: impl Read + Write) -> Result<String, std::io::Error> {

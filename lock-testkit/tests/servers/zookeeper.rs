@@ -1,12 +1,17 @@
 //! One ZooKeeper server, and the suite's own client of it.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use lock_testkit::servers::zookeeper::{
     Acl, Mode, NodeKind, Session, ZooKeeperClient, ZooKeeperOptions, ZooKeeperServer,
 };
 
+use lock_testkit::servers::{Certificates, ClientCertificates};
+
 use crate::support::{Traces, installed};
+use crate::tls;
 
 #[tokio::test]
 async fn a_server_is_gone_with_its_handle_and_remembers_at_a_restart() {
@@ -162,4 +167,75 @@ async fn rights_belong_to_credentials() {
     server.restart().await.unwrap();
     assert!(me.data("/mine").await.is_err(), "the old connection is gone");
     assert_eq!(me.data("/mine").await.unwrap().unwrap(), b"1", "credentials are shown again");
+}
+
+#[tokio::test]
+async fn tls_is_for_those_who_trust_the_authority() {
+    let certificates = Certificates::new().unwrap();
+    let options = ZooKeeperOptions::new().with_tls(&certificates, ClientCertificates::NotAsked);
+    let Some(server) = installed(ZooKeeperServer::start_with(&options).await) else { return };
+    assert!(srvr_by_tls(&server, &certificates, None).unwrap().contains("Mode: standalone"));
+    let others = Certificates::new().unwrap();
+    let refusal = srvr_by_tls(&server, &others, None).unwrap_err().to_string();
+    assert!(refusal.contains("certificate"), "{refusal}");
+    assert!(server.client().await.unwrap().exists("/").await.unwrap().is_some(), "there is a plain port too");
+}
+
+#[tokio::test]
+async fn tls_with_required_certificates_turns_away_who_has_none() {
+    let certificates = Certificates::new().unwrap();
+    let options = ZooKeeperOptions::new().with_tls(&certificates, ClientCertificates::Required);
+    let Some(server) = installed(ZooKeeperServer::start_with(&options).await) else { return };
+    assert!(srvr_by_tls(&server, &certificates, Some(&certificates)).unwrap().contains("Mode: standalone"));
+    assert!(srvr_by_tls(&server, &certificates, None).is_err());
+    let others = Certificates::new().unwrap();
+    assert!(srvr_by_tls(&server, &certificates, Some(&others)).is_err());
+}
+
+fn srvr_by_tls(
+    server: &ZooKeeperServer,
+    trusted: &Certificates,
+    shown: Option<&Certificates>,
+) -> std::io::Result<String> {
+    let mut stream = tls::connect(server.url(), trusted, shown)?;
+    stream.write_all(b"srvr")?;
+    let mut answer = [0; 4096];
+    let mut said = String::new();
+    while !said.contains("Mode: standalone") {
+        match stream.read(&mut answer)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            length => said.push_str(&String::from_utf8_lossy(&answer[..length])),
+        }
+    }
+    Ok(said)
+}
+
+#[tokio::test]
+async fn users_of_sasl_are_challenged_and_may_own_nodes() {
+    let options = ZooKeeperOptions::new().with_sasl_user("worker", "secret");
+    let Some(server) = installed(ZooKeeperServer::start_with(&options).await) else { return };
+    let client = server.client().await.unwrap();
+    client.create("/theirs", b"", NodeKind::Persistent).await.unwrap();
+    let owned = Acl { permissions: 31, scheme: "sasl".to_owned(), id: "worker".to_owned() };
+    assert!(client.set_acl("/theirs", &[owned]).await.unwrap());
+    assert!(client.data("/theirs").await.unwrap_err().to_string().starts_with("NoAuth"));
+    let challenge = sasl_challenge(&server);
+    assert!(challenge.contains("nonce=") && challenge.contains("md5-sess"), "{challenge}");
+}
+
+/// What the server says to a client that begins SASL: a new session, then request 1 of type 102 with nothing in it.
+fn sasl_challenge(server: &ZooKeeperServer) -> String {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    let greeting = [[0; 12].as_slice(), &9000_i32.to_be_bytes(), &[0; 8], &16_i32.to_be_bytes(), &[0; 17]].concat();
+    frame(&mut stream, &greeting);
+    frame(&mut stream, &[1_i32, 102, 0].map(i32::to_be_bytes).concat())
+}
+
+fn frame(stream: &mut TcpStream, body: &[u8]) -> String {
+    stream.write_all(&[&u32::try_from(body.len()).unwrap().to_be_bytes(), body].concat()).unwrap();
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut answer = vec![0; u32::from_be_bytes(length).try_into().unwrap()];
+    stream.read_exact(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
 }

@@ -32,7 +32,8 @@ local function count(ms)
   for i = 1, #all, 2 do
     if string.sub(all[i], 1, 1) ~= '#' then
       local ends, token, _, mode = fields(all[i + 1])
-      if not ends then error('LOCKKIND foreign data') end
+      -- Somebody else's hash, which is as foreign as another type: an error says so.
+      if not ends then redis.call('GET', LOCK) end
       ends = tonumber(ends)
       if ends <= ms then
         redis.call('HDEL', LOCK, all[i])
@@ -87,20 +88,27 @@ end
 -- Whether this request may pass the queue: its owner is inside already.
 local function passes(now, mode) return string.sub(mode, 1, 1) == 'O' and look(now).group == mode end
 
+-- The mode of the owner that is inside, if it is a reentrant lock that is held.
+local function inside(now)
+  local held = look(now).group
+  return held and string.sub(held, 1, 1) == 'O' and held
+end
+
 -- Why this request can never be granted beside what is here, if so.
 local function misfit(now, mode, queued)
   local wanted = group(mode)
-  local present = look(now).group or (queued and redis.call('HGET', WAITERS, '#group'))
+  -- Who waits for a mutex leaves no group.
+  local present = look(now).group or (queued and (redis.call('HGET', WAITERS, '#group') or ''))
   if not present or present == wanted then return nil end
   local a, b = string.sub(present, 1, 1), string.sub(wanted, 1, 1)
   if a == 'P' and b == 'P' then return redis.error_reply('LOCKLIMIT ' .. string.sub(present, 3)) end
-  local kinds = { R = 'read-write lock', W = 'read-write lock', O = 'reentrant lock', P = 'semaphore' }
+  local kinds = { [''] = 'mutex', R = 'read-write lock', W = 'read-write lock', O = 'reentrant lock', P = 'semaphore' }
   if kinds[a] ~= kinds[b] then return redis.error_reply('LOCKKIND ' .. kinds[a]) end
 end
 
 local function admits(now, mode)
   local held = look(now)
-  if not held.group then return true end
+  if not held.group then return mode ~= '' end
   local permits, limit = string.match(mode, '^P(%d+)/(%d+)$')
   if permits then return held.used + permits <= tonumber(limit) end
   return mode ~= 'W' and held.group == mode

@@ -14,12 +14,17 @@ local function extend(now, nonce, ttl)
   if redis.call('PTTL', LOCK) < tonumber(ttl) then redis.call('PEXPIRE', LOCK, ttl) end
 end
 
--- Whether a request of this mode leaves no room for others, a queue included; the other kinds have such.
+local function inside() end
 local function passes() return false end
-local function misfit() end
 
-local function admits() return redis.call('EXISTS', LOCK) == 0 end
-local open = admits
+-- Those who wait at a key may wait for another kind of lock.
+local function misfit(now, mode, queued)
+  local group = queued and redis.call('HGET', WAITERS, '#group')
+  if group then return redis.error_reply('LOCKKIND ' .. group) end
+end
+
+local function open() return redis.call('EXISTS', LOCK) == 0 end
+local function admits(now, mode) return mode == '' and open() end
 
 -- `more`: whether others wait behind this holder
 local function grant(now, holder, mode, card, ttl, more)

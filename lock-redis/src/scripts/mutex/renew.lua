@@ -7,7 +7,8 @@
 -- Reply {nonce, 1} or {nonce, 0, why}
 local held = redis.call('GET', KEYS[1])
 if held and string.sub(held, 1, 32) == ARGV[1] then
-  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+  -- Written also where it changes nothing: who waits for replicas waits for this write.
+  if redis.call('PTTL', KEYS[1]) <= tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
   return { ARGV[1], 1 }
 end
 local forced = redis.call('GET', ARGV[3])

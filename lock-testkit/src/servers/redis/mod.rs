@@ -3,7 +3,6 @@
 //! They listen on free loopback ports, and are gone when the suite is gone, even if it is killed. What is started is the
 //! `redis-server` (or else `valkey-server`) on the `PATH`, or the program that [`SERVER_VARIABLE`] names.
 
-mod certificates;
 mod cluster;
 mod independent;
 mod members;
@@ -14,11 +13,10 @@ mod sentinel;
 mod server;
 mod status;
 
-pub use certificates::Certificates;
 pub use cluster::{CLUSTER_URL_VARIABLE, ClusterDeployment};
 pub use independent::{IndependentServers, QUORUM_URLS_VARIABLE};
 pub use migration::Migration;
-pub use options::{ClientCertificates, RedisOptions};
+pub use options::RedisOptions;
 pub use program::SERVER_VARIABLE;
 pub use sentinel::{SENTINEL_URL_VARIABLE, SentinelDeployment};
 pub use server::{RedisServer, URL_VARIABLE};

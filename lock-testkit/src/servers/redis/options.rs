@@ -4,18 +4,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use super::certificates::Certificates;
 use super::program::Program;
+use crate::servers::certificates::{Certificates, ClientCertificates};
 use crate::servers::url::{Credentials, authority};
-
-/// Whether a server that speaks TLS asks its clients for a certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientCertificates {
-    /// Who has none that the authority signed is turned away (`tls-auth-clients yes`).
-    Required,
-    /// Nobody is asked (`tls-auth-clients no`).
-    NotAsked,
-}
 
 /// How a server of the suite's own is to run. By default: without persistence, users and TLS.
 ///

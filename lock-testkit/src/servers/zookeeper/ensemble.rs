@@ -29,6 +29,8 @@ const SERVERS: usize = 3;
 #[derive(Debug)]
 pub struct ZooKeeperEnsemble {
     url: String,
+    /// The way in for the suite's own client, which does not speak TLS.
+    plain_url: String,
     servers: Vec<ZooKeeperServer>,
     /// `None` if servers reach each other directly.
     links: Option<Links>,
@@ -84,8 +86,8 @@ impl ZooKeeperEnsemble {
         let member = |this| Member { id: this + 1, servers: (0..SERVERS).map(|other| line(this, other)).collect() };
         let servers = (0..SERVERS).map(|this| ZooKeeperServer::prepare(options, program, Some(&member(this))));
         let servers = servers.collect::<io::Result<Vec<_>>>()?;
-        let addresses: Vec<_> = servers.iter().map(ZooKeeperServer::address).collect();
-        Ok(Self { url: format!("zk://{}", addresses.join(",")), servers, links })
+        let (url, plain_url) = (joined(&servers, ZooKeeperServer::url), joined(&servers, ZooKeeperServer::plain_url));
+        Ok(Self { url, plain_url, servers, links })
     }
 
     /// The ensemble that runs at this URL, which is not ours to stop. No traffic yet.
@@ -101,10 +103,10 @@ impl ZooKeeperEnsemble {
         let authority = authority(credentials.as_ref());
         let servers =
             addresses.iter().map(|address| ZooKeeperServer::existing(format!("zk://{authority}{address}/{path}")));
-        Ok(Self { servers: servers.collect(), url, links: None })
+        Ok(Self { servers: servers.collect(), plain_url: url.clone(), url, links: None })
     }
 
-    /// Where clients connect to: `zk://host:port,host:port,host:port`, to which a chroot may be added.
+    /// Where clients connect to: `zk://host:port,host:port,host:port`, or `zks://` for TLS, to which a chroot may be added.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
@@ -121,7 +123,7 @@ impl ZooKeeperEnsemble {
     /// # Errors
     /// If no server does.
     pub async fn client(&self) -> Result<ZooKeeperClient, Broken> {
-        ZooKeeperClient::connect(&self.url).await
+        ZooKeeperClient::connect(&self.plain_url).await
     }
 
     /// Ends somebody's session, whose id its ephemeral nodes tell, as if it had expired.
@@ -129,7 +131,7 @@ impl ZooKeeperEnsemble {
     /// # Errors
     /// If there is no such session, or no server answers.
     pub async fn expire(&self, session: i64) -> Result<(), Broken> {
-        ZooKeeperClient::take_over(&self.url, &Session::of(session)).await?.close().await
+        ZooKeeperClient::take_over(&self.plain_url, &Session::of(session)).await?.close().await
     }
 
     /// The present leader.
@@ -218,4 +220,11 @@ impl ZooKeeperEnsemble {
         }
         found
     }
+}
+
+/// One URL of several servers.
+fn joined(servers: &[ZooKeeperServer], url: impl Fn(&ZooKeeperServer) -> &str) -> String {
+    let parts = servers.iter().filter_map(|server| url(server).split_once("://"));
+    let (schemes, addresses): (Vec<_>, Vec<_>) = parts.unzip();
+    format!("{}://{}", schemes.first().unwrap_or(&"zk"), addresses.join(","))
 }

@@ -5,11 +5,16 @@ use std::io;
 use std::path::Path;
 
 use super::program::Program;
+use crate::servers::certificates::{Certificates, ClientCertificates};
+use crate::servers::url::Credentials;
 
 /// Enough for a suite, and quick to start: the whole of it, the Java machine included, takes about half a second.
 const FRUGAL: &[&str] = &["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
 /// With the compiler that optimizes.
 const FAST: &[&str] = &["-Xmx256m", "-XX:+UseSerialGC"];
+
+/// The file with the users of SASL.
+const JAAS: &str = "jaas.conf";
 
 /// How a server of the suite's own is to run. By default: ticks of 200 ms, session timeouts from 400 ms to 60 s, no
 /// limit to connections, every word of four letters, and nothing is synced to the disk.
@@ -27,6 +32,15 @@ pub struct ZooKeeperOptions {
     properties: Vec<String>,
     for_benchmarks: bool,
     severable: bool,
+    tls: Option<(Certificates, ClientCertificates)>,
+    sasl: Vec<Credentials>,
+}
+
+/// The ports of one server.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ports {
+    pub(super) plain: u16,
+    pub(super) tls: u16,
 }
 
 /// What a server of an ensemble has to know.
@@ -74,6 +88,31 @@ impl ZooKeeperOptions {
         self
     }
 
+    /// The server's URL is one for TLS (`zks://`). The suite's own client uses another port, without TLS.
+    #[must_use]
+    pub fn with_tls(mut self, certificates: &Certificates, clients: ClientCertificates) -> Self {
+        self.tls = Some((certificates.clone(), clients));
+        self
+    }
+
+    /// Clients may show that they are this user by SASL (`DIGEST-MD5`), and nodes may belong to him (`sasl:user`). Who
+    /// shows nothing is let in too.
+    #[must_use]
+    pub fn with_sasl_user(mut self, user: &str, password: &str) -> Self {
+        self.sasl.push(Credentials { user: user.to_owned(), password: password.to_owned() });
+        self
+    }
+
+    /// Where clients under test connect to.
+    pub(super) fn url(&self, ports: Ports) -> String {
+        if self.tls.is_some() { format!("zks://127.0.0.1:{}", ports.tls) } else { self.plain_url(ports) }
+    }
+
+    /// Where the suite's own client connects to.
+    pub(super) fn plain_url(&self, ports: Ports) -> String {
+        format!("zk://127.0.0.1:{}", ports.plain)
+    }
+
     pub(super) fn severable(&self) -> bool {
         self.severable
     }
@@ -82,12 +121,18 @@ impl ZooKeeperOptions {
     pub(super) fn write(
         &self,
         program: &Program,
-        port: u16,
+        ports: Ports,
         member: Option<&Member>,
         directory: &Path,
     ) -> io::Result<Vec<OsString>> {
         let file = directory.join("zoo.cfg");
-        std::fs::write(&file, self.configuration(port, member, directory))?;
+        std::fs::write(&file, self.configuration(ports, member, directory))?;
+        if let Some((certificates, _)) = &self.tls {
+            certificates.write(directory)?;
+        }
+        if !self.sasl.is_empty() {
+            std::fs::write(directory.join(JAAS), self.jaas())?;
+        }
         if let Some(Member { id, .. }) = member {
             std::fs::write(directory.join("myid"), id.to_string())?;
         }
@@ -102,15 +147,18 @@ impl ZooKeeperOptions {
         let mut options: Vec<OsString> = machine.iter().chain(&fixed).map(OsString::from).collect();
         options.push(format!("-Djava.io.tmpdir={}", directory.display()).into());
         options.push(format!("-XX:ErrorFile={}", directory.join("crash").display()).into());
+        if !self.sasl.is_empty() {
+            options.push(format!("-Djava.security.auth.login.config={}", directory.join(JAAS).display()).into());
+        }
         options.extend(self.properties.iter().map(OsString::from));
         options
     }
 
-    fn configuration(&self, port: u16, member: Option<&Member>, directory: &Path) -> String {
+    fn configuration(&self, ports: Ports, member: Option<&Member>, directory: &Path) -> String {
         let mut lines = vec![
             format!("dataDir={}", directory.display()),
             "clientPortAddress=127.0.0.1".to_owned(),
-            format!("clientPort={port}"),
+            format!("clientPort={}", ports.plain),
             "tickTime=200".to_owned(),
             // By default 20 ticks, which is 4 s here.
             "maxSessionTimeout=60000".to_owned(),
@@ -127,19 +175,59 @@ impl ZooKeeperOptions {
             lines.extend(["initLimit=50".to_owned(), "syncLimit=10".to_owned()]);
             lines.extend(servers.iter().cloned());
         }
+        if let Some((_, clients)) = &self.tls {
+            lines.extend(tls(ports.tls, *clients, directory));
+        }
+        if !self.sasl.is_empty() {
+            lines.push("authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider".to_owned());
+        }
         lines.extend(self.settings.iter().cloned());
         lines.join("\n") + "\n"
     }
+
+    /// Who is let in by SASL, as Java reads it.
+    fn jaas(&self) -> String {
+        let users = self.sasl.iter().map(|Credentials { user, password }| format!("user_{user}=\"{password}\""));
+        let users = users.collect::<Vec<_>>().join(" ");
+        format!("Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required {users}; }};\n")
+    }
+}
+
+/// A second port, and a network library that knows TLS on both.
+fn tls(port: u16, clients: ClientCertificates, directory: &Path) -> [String; 8] {
+    let asked = if clients == ClientCertificates::Required { "need" } else { "none" };
+    [
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
+        "secureClientPortAddress=127.0.0.1".to_owned(),
+        format!("secureClientPort={port}"),
+        format!("ssl.clientAuth={asked}"),
+        format!("ssl.keyStore.location={}", directory.join("identity.pem").display()),
+        "ssl.keyStore.type=PEM".to_owned(),
+        format!("ssl.trustStore.location={}", directory.join("ca.pem").display()),
+        "ssl.trustStore.type=PEM".to_owned(),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PORTS: Ports = Ports { plain: 7, tls: 8 };
+
+    #[test]
+    fn a_url_names_the_door_that_clients_use() {
+        let options = ZooKeeperOptions::new().with_tls(&Certificates::new().unwrap(), ClientCertificates::NotAsked);
+        assert_eq!(ZooKeeperOptions::new().url(PORTS), "zk://127.0.0.1:7");
+        assert_eq!(
+            (options.url(PORTS), options.plain_url(PORTS)),
+            ("zks://127.0.0.1:8".to_owned(), "zk://127.0.0.1:7".to_owned())
+        );
+    }
+
     #[test]
     fn what_is_said_stands_after_the_defaults() {
         let options = ZooKeeperOptions::new().with_setting("tickTime", "2000").with_property("a.b", "c");
-        let configuration = options.configuration(7, None, Path::new("/d"));
+        let configuration = options.configuration(PORTS, None, Path::new("/d"));
         assert!(configuration.contains("clientPort=7\n") && configuration.contains("dataDir=/d\n"), "{configuration}");
         assert!(configuration.find("tickTime=200\n") < configuration.find("tickTime=2000\n"), "{configuration}");
         let java = options.java_options(Path::new("/d"));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::client::{DEFAULT_PORT, ZooKeeperClient};
-use super::options::{Member, ZooKeeperOptions};
+use super::options::{Member, Ports, ZooKeeperOptions};
 use super::program::Program;
 use super::session::Session;
 use crate::harness::{Broken, Missing};
@@ -28,6 +28,8 @@ const ASK_EVERY: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct ZooKeeperServer {
     url: String,
+    /// The way in for the suite's own client, which does not speak TLS.
+    plain_url: String,
     address: String,
     /// Whether it is one of several of our own.
     member: bool,
@@ -77,21 +79,25 @@ impl ZooKeeperServer {
     #[must_use]
     pub fn existing(url: impl Into<String>) -> Self {
         let url = url.into();
-        Self { address: address_in(&url), url, member: false, own: Own::not() }
+        Self { plain_url: url.clone(), address: address_in(&url), url, member: false, own: Own::not() }
     }
 
     /// A server that does not run yet, alone or as a member of an ensemble.
     pub(super) fn prepare(options: &ZooKeeperOptions, program: &Program, member: Option<&Member>) -> io::Result<Self> {
-        let port = free_port()?;
-        let process = Process::new("zookeeper", |directory| options.write(program, port, member, directory))?;
-        let address = format!("127.0.0.1:{port}");
-        Ok(Self { url: format!("zk://{address}"), address, member: member.is_some(), own: Own::new(process) })
+        let ports = Ports { plain: free_port()?, tls: free_port()? };
+        let process = Process::new("zookeeper", |directory| options.write(program, ports, member, directory))?;
+        let (url, member, own) = (options.url(ports), member.is_some(), Own::new(process));
+        Ok(Self { url, member, own, ..Self::existing(options.plain_url(ports)) })
     }
 
-    /// Where clients connect to: `zk://host:port`, to which a chroot may be added.
+    /// Where clients connect to: `zk://host:port`, or `zks://host:port` for TLS, to which a chroot may be added.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    pub(super) fn plain_url(&self) -> &str {
+        &self.plain_url
     }
 
     /// `host:port`, where the suite's own client connects to.
@@ -124,7 +130,7 @@ impl ZooKeeperServer {
     /// # Errors
     /// If the server does not open a session.
     pub async fn client(&self) -> Result<ZooKeeperClient, Broken> {
-        ZooKeeperClient::connect(&self.url).await
+        ZooKeeperClient::connect(&self.plain_url).await
     }
 
     /// Ends somebody's session, whose id its ephemeral nodes tell, as if it had expired.
@@ -132,7 +138,7 @@ impl ZooKeeperServer {
     /// # Errors
     /// If there is no such session, or the server does not answer.
     pub async fn expire(&self, session: i64) -> Result<(), Broken> {
-        ZooKeeperClient::take_over(&self.url, &Session::of(session)).await?.close().await
+        ZooKeeperClient::take_over(&self.plain_url, &Session::of(session)).await?.close().await
     }
 
     /// Freezes the server (SIGSTOP): connections stay, nothing is answered.
@@ -200,7 +206,7 @@ impl ZooKeeperServer {
 }
 
 /// `host:port`, or nothing for a URL of another form, with which no client is made either.
-fn address_in(url: &str) -> String {
+pub(super) fn address_in(url: &str) -> String {
     ServerUrl::parse(url, DEFAULT_PORT).ok().and_then(|url| url.addresses.into_iter().next()).unwrap_or_default()
 }
 

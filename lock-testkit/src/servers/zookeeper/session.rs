@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What servers mix into a session's id to make its password, in every version since 3.0.
+/// What servers mix into a session's id to make its password (`superSecret`, which is a constant of theirs).
 const SUPER_SECRET: i64 = 0xB341_5C00;
 
 /// A session: who shows both to a server has it, and whoever had it before loses his connection.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::server::ZooKeeperServer;
+use super::server::{ZooKeeperServer, address_in};
 use crate::harness::Broken;
 use crate::time::{ms, promptly};
 
@@ -52,9 +52,12 @@ impl ZooKeeperServer {
         self.mode_in(&self.ask("srvr").await?)
     }
 
-    /// As [`mode`](ZooKeeperServer::mode), for somebody who asks again.
+    /// As [`mode`](ZooKeeperServer::mode), for somebody who asks again. Clients under test are let in then.
     pub(super) async fn serves(&self) -> Result<Mode, Broken> {
-        self.mode_in(&self.answers().await?)
+        let mode = self.mode_in(&self.answers().await?)?;
+        // The port with TLS is opened after the plain one.
+        TcpStream::connect(address_in(self.url())).await?;
+        Ok(mode)
     }
 
     /// Any answer, for somebody who asks again.

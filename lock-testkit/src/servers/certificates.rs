@@ -18,6 +18,15 @@ pub struct Certificates {
     client: Identity,
 }
 
+/// Whether a server that speaks TLS asks its clients for a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// Who has none that the authority signed is turned away.
+    Required,
+    /// Nobody is asked.
+    NotAsked,
+}
+
 /// A certificate and its key.
 #[derive(Clone)]
 struct Identity {
@@ -64,9 +73,12 @@ impl Certificates {
 
     /// Writes what a server needs into its directory.
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
+        let Identity { certificate, key } = &self.server;
         std::fs::write(directory.join("ca.pem"), &self.authority)?;
-        std::fs::write(directory.join("server.pem"), &self.server.certificate)?;
-        std::fs::write(directory.join("server.key"), &self.server.key)
+        std::fs::write(directory.join("server.pem"), certificate)?;
+        std::fs::write(directory.join("server.key"), key)?;
+        // As Java wants it.
+        std::fs::write(directory.join("identity.pem"), format!("{key}{certificate}"))
     }
 }
 

@@ -1,0 +1,46 @@
+//! For how long a server has been up.
+
+use std::time::Duration;
+
+use lock_core::Error;
+use redis::aio::MultiplexedConnection;
+use redis::cmd;
+
+use super::dial::nowhere;
+use crate::error;
+
+/// What the server's whole seconds may be too much: its start and its present were both rounded off.
+const ROUNDED: Duration = Duration::from_secs(1);
+
+/// Refuses a server that may have been up for less than this.
+pub(super) async fn at_least(min: Duration, connection: &mut MultiplexedConnection, server: &str) -> Result<(), Error> {
+    if min.is_zero() {
+        return Ok(());
+    }
+    let info = cmd("INFO").arg("server").query_async::<String>(connection).await;
+    match uptime(&info.map_err(|e| error::of_connect(e, server))?) {
+        Some(uptime) if uptime >= min + ROUNDED => Ok(()),
+        Some(uptime) => {
+            let what = format!("it started {uptime:?} ago and may have forgotten locks; it is left alone for {min:?}");
+            Err(nowhere(what, server))
+        }
+        None => Err(nowhere("it does not tell its uptime", server)),
+    }
+}
+
+fn uptime(info: &str) -> Option<Duration> {
+    let seconds = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"))?;
+    seconds.trim().parse().ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_uptime_is_found_among_the_rest() {
+        let info = "# Server\r\nredis_version:7.0.15\r\nuptime_in_seconds:86401\r\nuptime_in_days:1\r\n";
+        assert_eq!(uptime(info), Some(Duration::from_secs(86_401)));
+        assert_eq!(uptime("# Server\r\n"), None);
+    }
+}

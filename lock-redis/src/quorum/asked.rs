@@ -1,0 +1,77 @@
+//! Requests to all servers at once.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::task::noop_waker_ref;
+use tokio::task::unconstrained;
+
+use super::background::Background;
+
+/// The answers of several servers, in the order in which they come.
+///
+/// All requests are on their way when this exists: what is sent to the same servers afterwards, on the same connections,
+/// is carried out afterwards. Whatever has not been answered when this is dropped goes on in the background, so that a
+/// server that has stopped answering is noticed although nobody waits for it.
+pub(super) struct Asked<T: Send + 'static> {
+    pending: Vec<BoxFuture<'static, (usize, T)>>,
+    answered: VecDeque<(usize, T)>,
+    background: Background,
+}
+
+impl<T: Send + 'static> Asked<T> {
+    /// Sends every request; the answers come with the place of the one that they answer.
+    pub(super) fn all<F>(background: &Background, requests: impl Iterator<Item = F>) -> Self
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let mut asked = Self { pending: Vec::new(), answered: VecDeque::new(), background: background.clone() };
+        for (place, request) in requests.enumerate() {
+            // Unconstrained: a caller that has used up its share of the thread would send later otherwise.
+            asked.pending.push(Box::pin(unconstrained(async move { (place, request.await) })));
+        }
+        asked.poll_all(&mut Context::from_waker(noop_waker_ref()));
+        asked
+    }
+
+    /// The next answer; `None` when all have come.
+    ///
+    /// # Cancel safety
+    /// May be dropped: no answer is lost.
+    pub(super) async fn next(&mut self) -> Option<(usize, T)> {
+        std::future::poll_fn(|cx| {
+            self.poll_all(cx);
+            match self.answered.pop_front() {
+                Some(answer) => Poll::Ready(Some(answer)),
+                None if self.pending.is_empty() => Poll::Ready(None),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    fn poll_all(&mut self, cx: &mut Context<'_>) {
+        let mut i = 0;
+        while i < self.pending.len() {
+            match Pin::new(&mut self.pending[i]).poll(cx) {
+                Poll::Ready(answer) => {
+                    drop(self.pending.swap_remove(i));
+                    self.answered.push_back(answer);
+                }
+                Poll::Pending => i += 1,
+            }
+        }
+    }
+}
+
+impl<T: Send + 'static> Drop for Asked<T> {
+    fn drop(&mut self) {
+        if !self.pending.is_empty() {
+            let rest = join_all(std::mem::take(&mut self.pending));
+            self.background.finish(Box::pin(async move { drop(rest.await) }));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The operator's side: what a majority of the servers says, and freeing a grant by force on all of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::backend::{Kind, Operator};
+use lock_core::{Error, ErrorKind, GrantId, Holder, Inspection, LockName, Owner, Phase};
+
+use super::NAME;
+use super::asked::Asked;
+use super::backend::QuorumBackend;
+use super::member::{Member, Request};
+use super::scripts;
+use crate::connection::request::Failed;
+use crate::reply::Fields;
+
+/// What one server has.
+#[derive(Debug, Clone)]
+struct Seen {
+    holder: Holder,
+    /// Who holds it, as the same on every server: our nonce, or all of a foreign client's value; `None` if it is free.
+    by: Option<Vec<u8>>,
+}
+
+#[async_trait]
+impl Operator for QuorumBackend {
+    async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
+        only_mutex(kind)?;
+        let (keys, until) = (vec![self.keys(name).lock], self.until());
+        let request = Arc::new(Request { script: &scripts::LOOK, keys, args: Vec::new(), phase: Phase::Inspect });
+        let look = |member: &Arc<Member>| member.clone().look(request.clone(), until);
+        let mut asked = Asked::all(&self.background, self.members.iter().map(look));
+        let (mut seen, mut reasons) = (HashMap::<_, Vec<_>>::new(), Vec::new());
+        while let Some((_, answer)) = asked.next().await {
+            match answer {
+                Ok(Seen { holder, by }) => {
+                    let holders = seen.entry(by.clone()).or_default();
+                    holders.push(holder);
+                    if holders.len() >= self.majority() {
+                        return Ok(inspection(by.is_some().then(|| merged(holders))));
+                    }
+                }
+                Err(error) => reasons.push(error),
+            }
+        }
+        let answered: usize = seen.values().map(Vec::len).sum();
+        if answered < self.majority() {
+            return Err(self.too_few(Phase::Inspect, reasons));
+        }
+        // Nobody has a majority: attempts that are about to be undone, or remains of a lease that is over.
+        Ok(inspection(None))
+    }
+
+    async fn force_release(
+        &self,
+        name: &LockName,
+        kind: Kind,
+        grant: GrantId,
+        by: &Owner,
+        why: &str,
+    ) -> Result<bool, Error> {
+        only_mutex(kind)?;
+        let why = serde_json::json!([by.to_string(), why]).to_string();
+        self.free_by_force(name, grant, &why).await
+    }
+}
+
+impl Member {
+    /// `{now µs, what it holds, PTTL}`.
+    async fn look(self: Arc<Self>, request: Arc<Request>, until: lock_core::clock::BootInstant) -> Result<Seen, Error> {
+        let value = self.ask(&request, until).await.map_err(|Failed { error, .. }| error)?;
+        let mut fields = Fields::of(value, Phase::Inspect, self.link.server())?;
+        let (now, held, ends_in) = (fields.number()?, fields.bytes()?, fields.number()?);
+        Ok(seen(now, &held, ends_in))
+    }
+}
+
+/// What `PTTL` says of a key that does not exist.
+const NO_KEY: i64 = -2;
+
+fn seen(now: i64, held: &[u8], ends_in: i64) -> Seen {
+    if ends_in == NO_KEY {
+        return Seen { holder: Holder::unknown(), by: None };
+    }
+    let mut holder = ours(held, now).unwrap_or_else(Holder::unknown);
+    holder.expires_in = u64::try_from(ends_in).ok().map(Duration::from_millis);
+    let by = holder.grant.map_or_else(|| held.to_vec(), |grant| grant.to_string().into_bytes());
+    Seen { holder, by: Some(by) }
+}
+
+/// `<nonce>:<round>:<µs>:<owner JSON>`.
+fn ours(held: &[u8], now: i64) -> Option<Holder> {
+    let mut fields = std::str::from_utf8(held).ok()?.splitn(4, ':');
+    let mut holder = Holder::unknown();
+    holder.grant = Some(fields.next()?.parse().ok()?);
+    let _round: u64 = fields.next()?.parse().ok()?;
+    let since: i64 = fields.next()?.parse().ok()?;
+    holder.held_for = u64::try_from(now.saturating_sub(since)).ok().map(Duration::from_micros);
+    holder.owner = serde_json::from_str(fields.next()?).ok();
+    Some(holder)
+}
+
+/// What a majority has in common: held since the first of them granted it, and until the first of them frees it.
+fn merged(holders: &[Holder]) -> Holder {
+    let mut holder = holders.first().cloned().unwrap_or_else(Holder::unknown);
+    holder.held_for = holders.iter().filter_map(|holder| holder.held_for).max();
+    holder.expires_in = holders.iter().filter_map(|holder| holder.expires_in).min();
+    holder
+}
+
+fn inspection(holder: Option<Holder>) -> Inspection {
+    let mut inspection = Inspection::default();
+    inspection.holders.extend(holder);
+    inspection
+}
+
+fn only_mutex(kind: Kind) -> Result<(), Error> {
+    if kind == Kind::Mutex {
+        return Ok(());
+    }
+    let what = format!("no {} on a quorum of servers", kind.space());
+    Err(Error::new(ErrorKind::Unsupported, Phase::Inspect, what).with_backend(NAME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_holders_are_known_and_foreign_ones_are_told_apart() {
+        let owner = Owner::with_label("a:b");
+        let json = serde_json::to_string(&owner).unwrap();
+        let nonce = "00112233445566778899aabbccddeeff";
+        let known = seen(3_500_000, format!("{nonce}:77:1000000:{json}").as_bytes(), 1500);
+        assert_eq!(known.by.as_deref(), Some(nonce.as_bytes()));
+        assert_eq!(known.holder.owner.as_ref(), Some(&owner));
+        assert_eq!(known.holder.held_for, Some(Duration::from_millis(2500)));
+        assert_eq!(known.holder.expires_in, Some(Duration::from_millis(1500)));
+        for foreign in [&b""[..], b"\xff\xfe", b"0f8fad5bd9cb469fa16570867728950e", b"host:1:2:3"] {
+            let seen = seen(0, foreign, -1);
+            assert_eq!((seen.by.as_deref(), seen.holder), (Some(foreign), Holder::unknown()));
+        }
+        assert!(seen(0, b"", NO_KEY).by.is_none());
+    }
+}

@@ -1,0 +1,145 @@
+//! One server of a quorum.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::{Error, ErrorKind, GrantId, Phase};
+use redis::Value;
+use tokio::sync::Notify;
+
+use crate::connection::dial::Dial;
+use crate::connection::former::Ledger;
+use crate::connection::link::Link;
+use crate::connection::request::{self, Failed, Raw};
+use crate::error::Fate;
+use crate::script::Script;
+
+/// A run of a script, the same for every server.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) script: &'static Script,
+    pub(super) keys: Vec<String>,
+    pub(super) args: Vec<String>,
+    pub(super) phase: Phase,
+}
+
+/// The reply of a script that says yes or no.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) yes: bool,
+    pub(super) rest: String,
+}
+
+/// What an attempt has to give back, and since when it has been sending.
+#[derive(Debug, Clone)]
+pub(super) struct Debt {
+    pub(super) id: GrantId,
+    pub(super) since: BootInstant,
+    pub(super) give: Arc<Request>,
+}
+
+/// One server: its connection, and what it has to give back when it can be reached again.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) link: Arc<Link>,
+    op_timeout: Duration,
+    /// At most one for each attempt that was under way, or held, when the server stopped answering: without a connection
+    /// nothing is sent, and so nothing is owed.
+    debts: Mutex<HashMap<GrantId, Debt>>,
+    /// Tells the background task of a debt.
+    owing: Arc<Notify>,
+}
+
+impl Member {
+    /// Dials in the background, for ever.
+    pub(super) fn start(dial: Dial, ledger: Arc<Ledger>, op_timeout: Duration, owing: Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self { link: Link::begin(Arc::new(dial), ledger), op_timeout, debts: Mutex::default(), owing })
+    }
+
+    /// Runs a script now or, without a connection, not at all: a request that waited could come after its own undo.
+    pub(super) async fn ask(&self, request: &Request, until: BootInstant) -> Result<Raw, Failed> {
+        let keys: Vec<_> = request.keys.iter().map(|key| Cow::Borrowed(&**key)).collect();
+        let args: Vec<_> = request.args.iter().map(String::as_bytes).collect();
+        let run = request::Request { script: request.script, keys: &keys, args: &args };
+        self.link.run_now(run, request.phase, until).await
+    }
+
+    /// Runs a script whose reply is its first argument, a sign and perhaps more.
+    pub(super) async fn put(self: Arc<Self>, request: Arc<Request>, until: BootInstant) -> Result<Said, Failed> {
+        let Raw { value, generation } = self.ask(&request, until).await?;
+        said(value, &request.args[0]).ok_or_else(|| self.not_mine(generation, request.phase))
+    }
+
+    /// Gives back. What cannot be confirmed is owed, unless the server has not been reachable since the attempt began.
+    pub(super) async fn give(self: Arc<Self>, debt: Debt, until: BootInstant) -> Result<Said, Failed> {
+        let outcome = self.clone().put(debt.give.clone(), until).await;
+        // A server that answers with an error has carried out what was sent before it; its expiry does the rest.
+        let unheard = |failed: &Failed| failed.fate == Fate::Unknown || !self.link.is_up();
+        if outcome.as_ref().is_err_and(unheard) && self.link.was_up_since(debt.since) {
+            self.debts().insert(debt.id, debt);
+            self.owing.notify_one();
+        }
+        outcome
+    }
+
+    /// Whether there is anything to be paid.
+    pub(super) fn owes(&self) -> bool {
+        !self.debts().is_empty()
+    }
+
+    /// Gives back what is owed, if the server can be reached.
+    pub(super) fn pay(self: &Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+        if !self.link.is_up() {
+            return Vec::new();
+        }
+        let until = SystemClock.now().plus(self.op_timeout);
+        let debts = std::mem::take(&mut *self.debts());
+        debts.into_values().map(|debt| self.clone().give(debt, until).map(drop).boxed()).collect()
+    }
+
+    /// A reply to somebody else's request: the connection cannot be trusted any more.
+    pub(super) fn not_mine(&self, generation: u64, phase: Phase) -> Failed {
+        self.link.distrust(generation);
+        let what = "the reply belongs to another request; the connection was given up";
+        let error = Error::new(ErrorKind::Indeterminate, phase, what).with_backend(crate::NAME);
+        Failed { fate: Fate::Unknown, error: error.with_server(self.link.server()), wrong_type: false }
+    }
+
+    fn debts(&self) -> MutexGuard<'_, HashMap<GrantId, Debt>> {
+        // Every critical section is one statement.
+        self.debts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads `<nonce><sign><rest>`.
+fn said(value: Value, nonce: &str) -> Option<Said> {
+    let Value::BulkString(bytes) = value else { return None };
+    let (sign, rest) = bytes.strip_prefix(nonce.as_bytes())?.split_first()?;
+    let yes = match sign {
+        b'+' => true,
+        b'-' => false,
+        _ => return None,
+    };
+    Some(Said { yes, rest: String::from_utf8_lossy(rest).into_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_replies_with_the_nonce_count() {
+        let reply = |text: &str| said(Value::BulkString(text.into()), "abc");
+        assert_eq!(reply("abc+"), Some(Said { yes: true, rest: String::new() }));
+        assert_eq!(reply("abc-def"), Some(Said { yes: false, rest: "def".to_owned() }));
+        for wrong in ["abd+", "abc", "", "abc?"] {
+            assert_eq!(reply(wrong), None, "{wrong}");
+        }
+        assert_eq!(said(Value::Int(1), "abc"), None);
+    }
+}

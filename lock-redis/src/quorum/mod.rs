@@ -1,0 +1,110 @@
+//! Redlock: one mutex over several independent servers, held while a majority of them says so.
+//!
+//! `tally.rs` counts votes and does nothing else. `asked.rs` asks all servers at once and hands what the caller does not
+//! wait for to `background.rs`, the one task of a client. `member.rs` is one server: its connection, and what it has to
+//! give back when it can be reached again. README and `docs/decisions/` tell what a quorum promises and what it does not.
+
+mod asked;
+mod backend;
+mod background;
+mod config;
+mod inspect;
+mod member;
+mod mutex;
+mod refusal;
+mod renewal;
+mod scripts;
+mod tally;
+
+use std::ops::Deref;
+
+use lock_core::{Client, Error, Guarantees, Locks, Support};
+
+pub use backend::QuorumBackend;
+pub use config::QuorumConfig;
+
+/// The backend's name in errors and metrics.
+const NAME: &str = "redis-quorum";
+
+/// What a quorum of independent servers promises, restarts being guarded against as by default.
+#[must_use]
+pub fn guarantees() -> Guarantees {
+    guarantees_if(true)
+}
+
+fn guarantees_if(young_are_refused: bool) -> Guarantees {
+    let mut guarantees = Guarantees::none();
+    guarantees.exclusion_across_restart = Support::Unless(if young_are_refused {
+        "a client uses a TTL above `longest_ttl`, or servers' clocks step forward"
+    } else {
+        "as many servers as make a majority common come back without their data within one TTL"
+    });
+    guarantees.inspect = Support::Yes;
+    guarantees.force_release = Support::Yes;
+    guarantees.foreign_clients = Support::Unless("they do not ask a majority of the same servers");
+    guarantees
+}
+
+/// A client of several independent Redis servers, the mutexes of which are held by majority (the Redlock algorithm).
+/// Dereferences to [`Client`], which makes the handles.
+///
+/// There are no fencing tokens here, no queue and no pushes: one server with a persistent store, or ZooKeeper, is the
+/// better choice wherever its outage can be borne. The README tells when a quorum is worth it.
+///
+/// ```no_run
+/// # async fn doc() -> Result<(), lock_redis::Error> {
+/// use lock_redis::QuorumLocks;
+///
+/// let locks = QuorumLocks::connect(["redis://a.example/", "redis://b.example/", "redis://c.example/"]).await?;
+/// let guard = locks.mutex("orders/42").lock().await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+#[doc(alias = "redlock")]
+pub struct QuorumLocks(Client<QuorumBackend>);
+
+impl QuorumLocks {
+    /// Connects to these servers, at least three, with the default options. Succeeds once a majority answers; the
+    /// others are dialled in the background.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidArgument`](lock_core::ErrorKind::InvalidArgument) for a wrong URL, fewer than three servers,
+    ///   or one that is named twice;
+    /// - [`ErrorKind::Unavailable`](lock_core::ErrorKind::Unavailable) if no majority answers within the operation
+    ///   timeout (at least 1 s), or has been up for long enough ([`QuorumConfig::longest_ttl`]);
+    /// - [`ErrorKind::Denied`](lock_core::ErrorKind::Denied) if that is because they refuse the credentials.
+    ///
+    /// # Cancel safety
+    /// Nothing is left of a dropped call.
+    pub async fn connect<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Result<Self, Error> {
+        Self::connect_with(QuorumConfig::new(urls)).await
+    }
+
+    /// Connects with these options. The client lives on the tokio runtime on which it was connected.
+    ///
+    /// # Errors
+    /// As [`connect`](QuorumLocks::connect); [`ErrorKind::InvalidArgument`](lock_core::ErrorKind::InvalidArgument) if an
+    /// option is out of its range.
+    ///
+    /// # Cancel safety
+    /// Nothing is left of a dropped call.
+    pub async fn connect_with(config: QuorumConfig) -> Result<Self, Error> {
+        let backend = QuorumBackend::connect(&config).await?;
+        Client::over(backend, config.client).map(Self)
+    }
+}
+
+impl Deref for QuorumLocks {
+    type Target = Client<QuorumBackend>;
+
+    fn deref(&self) -> &Client<QuorumBackend> {
+        &self.0
+    }
+}
+
+impl From<QuorumLocks> for Locks {
+    fn from(locks: QuorumLocks) -> Self {
+        Self::of(&locks.0)
+    }
+}

@@ -1,0 +1,208 @@
+//! The mutex: rounds of asking every server at once.
+//!
+//! A round ends when a majority has granted the lock, or when it is certain that none will. The lease counts from before
+//! the first request was sent, and the core looks at the clock when it takes the grant: a reply that was delayed, by the
+//! network or by a pause of this process, has used up that much of it. A round that fails is undone on every server,
+//! also where it seems to have got nothing, before the next one begins. There is no queue: who waits tries again after
+//! growing pauses of random length, so that those who split the votes once do not do so for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::backend::{Attempt, Grant, MutexBackend};
+use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use lock_core::{Error, ErrorKind, Phase, wait};
+
+use super::NAME;
+use super::asked::Asked;
+use super::backend::QuorumBackend;
+use super::member::{Request, Said};
+use super::scripts;
+use super::tally::{Tally, Verdict, Vote};
+use crate::backend::milliseconds;
+use crate::connection::request::Failed;
+
+/// How long the undo of a round whose time is over is waited for: servers that are well have confirmed it by then.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// How a round ended.
+enum Round {
+    Granted(Grant),
+    /// Somebody else has it, as far as can be known.
+    Held,
+    /// Nobody has it.
+    Split,
+}
+
+#[async_trait]
+impl MutexBackend for QuorumBackend {
+    async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.check_ttl(attempt.ttl)?;
+        let until = self.until();
+        for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
+            match self.round(attempt, until).await? {
+                Round::Granted(grant) => return Ok(Some(grant)),
+                Round::Held => break,
+                Round::Split => {}
+            }
+            let next = SystemClock.now().plus(pause);
+            if next >= until {
+                break;
+            }
+            SystemClock.sleep_until(next).await;
+        }
+        Ok(None)
+    }
+
+    async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.check_ttl(attempt.ttl)?;
+        let mut answered = SystemClock.now();
+        for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
+            let outcome = self.round(attempt, self.until()).await;
+            let now = SystemClock.now();
+            match outcome {
+                Ok(Round::Granted(grant)) => return Ok(Some(grant)),
+                Ok(Round::Held | Round::Split) => answered = now,
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate) => {
+                    if deadline.has_passed(now) || now.since(answered) >= attempt.patience {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            if deadline.has_passed(now) {
+                break;
+            }
+            SystemClock.sleep_until(now.plus(pause).min(deadline.instant())).await;
+        }
+        Ok(None)
+    }
+}
+
+impl QuorumBackend {
+    /// Refuses a TTL that outlasts the time for which a server that has started counts as forgetful.
+    pub(super) fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
+        match self.limit {
+            Some(limit) if ttl > limit => {
+                let what = format!("the TTL is {ttl:?}, above longest_ttl ({limit:?}) of this quorum's configuration");
+                Err(Error::invalid(Phase::Configure, what).with_backend(NAME))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks every server once.
+    async fn round(&self, attempt: &Attempt, until: BootInstant) -> Result<Round, Error> {
+        self.check_reachable()?;
+        let sent_at = SystemClock.now();
+        let round = u64::try_from(sent_at.since_origin().as_micros()).unwrap_or(u64::MAX);
+        if attempt.note() == 0 {
+            attempt.set_note(round.max(1));
+        }
+        let mut votes = Votes::of(self, self.take(attempt, round)?, until);
+        let verdict = votes.verdict().await;
+        if verdict == Verdict::Granted {
+            // Every server that granted it began its TTL after this instant.
+            return Ok(Round::Granted(Grant::new(None, sent_at, attempt.ttl)));
+        }
+        let Votes { granted, mut reasons, .. } = votes;
+        reasons.extend(self.undo(attempt, round, granted, until).await);
+        match verdict {
+            Verdict::Held => Ok(Round::Held),
+            Verdict::Split => Ok(Round::Split),
+            _ => Err(self.too_few(Phase::Acquire, reasons)),
+        }
+    }
+
+    /// Where no majority can be reached, the others are not bothered.
+    fn check_reachable(&self) -> Result<(), Error> {
+        let down: Vec<_> = self.members.iter().filter_map(|member| member.link.outage()).collect();
+        let up = self.members.len() - down.len();
+        if up >= self.majority() { Ok(()) } else { Err(self.too_few(Phase::Acquire, down)) }
+    }
+
+    fn take(&self, attempt: &Attempt, round: u64) -> Result<Request, Error> {
+        let card = serde_json::to_string(&attempt.owner)
+            .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))?;
+        Ok(Request {
+            script: &scripts::TAKE,
+            keys: vec![self.keys(&attempt.name).lock],
+            args: vec![attempt.id.to_string(), round.to_string(), milliseconds(attempt.ttl), card],
+            phase: Phase::Acquire,
+        })
+    }
+
+    /// Undoes a round on every server, and waits for those that have granted it until `until`, or at least for a moment;
+    /// why some of these did not confirm. The requests themselves have an operation timeout of their own, and go on in the
+    /// background.
+    async fn undo(&self, attempt: &Attempt, round: u64, mut granted: Vec<usize>, until: BootInstant) -> Vec<Error> {
+        let mut reasons = Vec::new();
+        let until = until.max(SystemClock.now().plus(MOMENT));
+        let mut asked = self.give(&self.debt(attempt, round, Phase::Cancel));
+        while !granted.is_empty() {
+            let answered = tokio::select! {
+                biased;
+                answered = asked.next() => answered,
+                () = SystemClock.sleep_until(until) => None,
+            };
+            let Some((place, answer)) = answered else { break };
+            let before = granted.len();
+            granted.retain(|other| *other != place);
+            if let Err(failed) = answer
+                && granted.len() < before
+            {
+                reasons.push(failed.error);
+            }
+        }
+        reasons
+    }
+}
+
+/// The votes on one round, as they come in.
+struct Votes {
+    asked: Asked<Result<Said, Failed>>,
+    tally: Tally,
+    /// Who has granted it.
+    granted: Vec<usize>,
+    /// Why the others did not answer.
+    reasons: Vec<Error>,
+}
+
+impl Votes {
+    fn of(quorum: &QuorumBackend, take: Request, until: BootInstant) -> Self {
+        let take = Arc::new(take);
+        let asked =
+            Asked::all(&quorum.background, quorum.members.iter().map(|member| member.clone().put(take.clone(), until)));
+        Self { asked, tally: Tally::of(quorum.members.len()), granted: Vec::new(), reasons: Vec::new() }
+    }
+
+    /// Waits for as many votes as decide.
+    async fn verdict(&mut self) -> Verdict {
+        loop {
+            let verdict = self.tally.verdict();
+            if verdict != Verdict::Open {
+                return verdict;
+            }
+            match self.asked.next().await {
+                Some((place, answer)) => self.count(place, answer),
+                // All have voted: then there is a verdict.
+                None => return Verdict::Failed,
+            }
+        }
+    }
+
+    fn count(&mut self, place: usize, answer: Result<Said, Failed>) {
+        self.tally.count(match answer {
+            Ok(Said { yes: true, .. }) => {
+                self.granted.push(place);
+                Vote::Granted
+            }
+            Ok(Said { yes: false, rest }) => Vote::Held(rest),
+            Err(failed) => {
+                self.reasons.push(failed.error);
+                Vote::Failed
+            }
+        });
+    }
+}

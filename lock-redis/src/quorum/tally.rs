@@ -1,0 +1,149 @@
+//! Counting votes: no I/O, no clock.
+
+use std::collections::HashMap;
+
+/// How many of so many servers are more than half: any two majorities share a server.
+pub(super) const fn majority(servers: usize) -> usize {
+    servers / 2 + 1
+}
+
+/// One server's answer to an acquisition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Vote {
+    Granted,
+    /// Somebody else has it there: the beginning of what the server holds, which is another one for every grant.
+    Held(String),
+    /// No answer, or one that says nothing.
+    Failed,
+}
+
+/// What follows from the votes so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Further votes may decide.
+    Open,
+    /// A majority granted it.
+    Granted,
+    /// Somebody else has a majority, or may have one with the servers that do not answer.
+    Held,
+    /// Nobody has a majority, and nobody can get one without giving back first.
+    Split,
+    /// Too few servers answer.
+    Failed,
+}
+
+/// The votes on one acquisition.
+#[derive(Debug)]
+pub(super) struct Tally {
+    servers: usize,
+    granted: usize,
+    failed: usize,
+    held: HashMap<String, usize>,
+}
+
+impl Tally {
+    pub(super) fn of(servers: usize) -> Self {
+        Self { servers, granted: 0, failed: 0, held: HashMap::new() }
+    }
+
+    pub(super) fn count(&mut self, vote: Vote) {
+        match vote {
+            Vote::Granted => self.granted += 1,
+            Vote::Held(by) => *self.held.entry(by).or_default() += 1,
+            Vote::Failed => self.failed += 1,
+        }
+    }
+
+    /// How many servers said whether they grant it.
+    pub(super) fn answered(&self) -> usize {
+        self.granted + self.held.values().sum::<usize>()
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        let majority = majority(self.servers);
+        let pending = self.servers - self.answered() - self.failed;
+        let others = self.held.values().max().copied().unwrap_or_default();
+        if self.granted >= majority {
+            Verdict::Granted
+        } else if others >= majority {
+            Verdict::Held
+        } else if self.answered() + pending < majority {
+            Verdict::Failed
+        } else if self.granted + pending >= majority || self.answered() < majority {
+            Verdict::Open
+        } else if others + self.failed >= majority {
+            Verdict::Held
+        } else if others + self.failed + pending < majority {
+            Verdict::Split
+        } else {
+            Verdict::Open
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `+` granted, `x` failed, any other letter: held by that one.
+    fn verdict(servers: usize, votes: &str) -> Verdict {
+        let mut tally = Tally::of(servers);
+        for vote in votes.chars() {
+            tally.count(match vote {
+                '+' => Vote::Granted,
+                'x' => Vote::Failed,
+                other => Vote::Held(other.to_string()),
+            });
+        }
+        tally.verdict()
+    }
+
+    #[test]
+    fn a_majority_is_more_than_half() {
+        assert_eq!([3, 4, 5, 6, 7].map(majority), [2, 3, 3, 4, 4]);
+    }
+
+    #[test]
+    fn a_majority_decides_without_the_rest() {
+        assert_eq!(verdict(5, "++"), Verdict::Open);
+        assert_eq!(verdict(5, "++xx+"), Verdict::Granted);
+        assert_eq!(verdict(5, "+++"), Verdict::Granted);
+        assert_eq!(verdict(5, "aaa"), Verdict::Held);
+        assert_eq!(verdict(5, "xxx"), Verdict::Failed);
+        assert_eq!(verdict(4, "++"), Verdict::Open);
+        assert_eq!(verdict(4, "++xx"), Verdict::Failed);
+    }
+
+    #[test]
+    fn a_split_vote_is_nobody_s() {
+        assert_eq!(verdict(5, "++aab"), Verdict::Split);
+        assert_eq!(verdict(5, "+aabb"), Verdict::Split);
+        assert_eq!(verdict(5, "+abc"), Verdict::Split, "the fifth can help nobody");
+        assert_eq!(verdict(4, "++aa"), Verdict::Split);
+    }
+
+    #[test]
+    fn who_may_have_a_majority_with_silent_servers_is_not_disturbed() {
+        assert_eq!(verdict(5, "+aaxx"), Verdict::Held);
+        assert_eq!(verdict(5, "+aab"), Verdict::Open, "a may have the fifth");
+        assert_eq!(verdict(5, "+aabx"), Verdict::Held);
+    }
+
+    /// Whatever comes after it, a verdict other than `Open` was right; and when all have voted there is one.
+    #[test]
+    fn every_order_of_votes_ends_in_a_verdict() {
+        let letters = ['+', 'a', 'b', 'x'];
+        for servers in [3, 4, 5] {
+            for code in 0..letters.len().pow(servers as u32) {
+                let votes: String = (0..servers).map(|i| letters[code / letters.len().pow(i as u32) % 4]).collect();
+                assert_ne!(verdict(servers, &votes), Verdict::Open, "{votes}");
+                let granted = votes.chars().filter(|vote| *vote == '+').count() >= majority(servers);
+                for seen in 0..=servers {
+                    let early = verdict(servers, &votes[..seen]);
+                    assert!(early != Verdict::Granted || granted, "{votes} after {seen}");
+                    assert!(early == Verdict::Granted || early == Verdict::Open || !granted, "{votes} after {seen}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Configurations that make no quorum, and what a quorum does not offer.
+
+use std::collections::BTreeSet;
+
+use lock_redis::{ErrorKind, Guarantee, Phase, QuorumConfig, QuorumLocks, Support};
+
+use crate::servers::{ALL, Servers, hasty, ms};
+
+async fn refused(config: QuorumConfig, what: &str) {
+    let error = QuorumLocks::connect_with(config).await.unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (ErrorKind::InvalidArgument, Phase::Configure), "{error}");
+    assert!(error.to_string().contains(what), "{error}");
+}
+
+#[tokio::test]
+async fn servers_that_make_no_quorum_are_refused() {
+    refused(QuorumConfig::new(Vec::<String>::new()), "at least 3").await;
+    refused(QuorumConfig::new(["redis://127.0.0.1:1/", "redis://127.0.0.1:2/"]), "at least 3").await;
+    // Two databases of one server are no two servers.
+    let twice = ["redis://127.0.0.1:1/", "redis://127.0.0.1:2/", "redis://:secret@127.0.0.1:1/7"];
+    refused(QuorumConfig::new(twice), "127.0.0.1:1 is named twice").await;
+    let twice = ["unix:///run/a", "unix:///run/b?db=1", "unix:///run/a?db=2"];
+    refused(QuorumConfig::new(twice), "/run/a is named twice").await;
+    let watched = ["redis://127.0.0.1:1/", "redis://127.0.0.1:2/", "redis-sentinel://127.0.0.1:3/master"];
+    refused(QuorumConfig::new(watched), "neither behind sentinels").await;
+    refused(QuorumConfig::new(["redis://a", "redis://b", "http://:secret@c"]), "schemes are").await;
+    let three = QuorumConfig::new(["redis://127.0.0.1:1/", "redis://127.0.0.1:2/", "redis://127.0.0.1:3/"]);
+    refused(three.clone().with_prefix("{}"), "no braces").await;
+    refused(three.with_longest_ttl(ms(5000)), "longest_ttl").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quorum_has_no_fencing_tokens_and_says_so() {
+    let Some(servers) = Servers::start().await else { return };
+    let locks = servers.client().await;
+    assert_eq!(locks.guarantees().of(Guarantee::Fencing), Support::No);
+    assert_eq!(locks.mutex("input").fenced().unwrap_err().kind(), ErrorKind::Unsupported);
+    let held = locks.mutex("input").lock().await.unwrap();
+    assert_eq!(held.fencing_token(), None);
+    assert_eq!(locks.mutex("input").inspect().await.unwrap().holders[0].token, None);
+    held.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_servers_need_three() {
+    let Some(servers) = Servers::start().await else { return };
+    let mut config = servers.config();
+    config.urls.pop();
+    let locks = QuorumLocks::connect_with(config).await.unwrap();
+    servers.kill(&[0]);
+    locks.mutex("input").lock().await.unwrap().release().await.unwrap();
+    servers.kill(&[1]);
+    let error = locks.mutex("input").try_lock().await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
+    assert!(error.to_string().contains("2 of 4 servers gave no answer, 3 have to"), "{error}");
+    servers.have_nothing_left(&[2, 3, 4]).await;
+}
+
+/// The rights in the `ACL SETUSER` line of the README's part on quorums, without user and password.
+fn rights() -> Vec<&'static str> {
+    let about = include_str!("../../README.md").split("\n## A quorum").nth(1).expect("the README has the part");
+    let line = about.split("ACL SETUSER ").nth(1).expect("the part has the line");
+    let line = line.split_once("\n```").expect("it ends its block").0;
+    line.split_whitespace().filter(|word| *word != "\\").skip(3).collect()
+}
+
+#[test]
+fn the_rights_in_the_readme_are_the_commands_of_the_scripts_and_of_a_connection() {
+    let connection = ["evalsha", "eval", "client|info", "client|kill", "client|setinfo", "select", "info"];
+    let mut needed: BTreeSet<_> = connection.map(str::to_owned).into();
+    for script in ["quorum/take.lua", "quorum/give.lua", "quorum/look.lua", "mutex/renew.lua"] {
+        let path = format!("{}/src/scripts/{script}", env!("CARGO_MANIFEST_DIR"));
+        let code = std::fs::read_to_string(path).unwrap();
+        let calls = code.split("call('").skip(1);
+        needed.extend(calls.map(|call| call.split('\'').next().unwrap().to_ascii_lowercase()));
+    }
+    let granted: BTreeSet<_> = rights().iter().filter_map(|right| right.strip_prefix('+')).map(str::to_owned).collect();
+    assert_eq!(granted, needed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_in_the_readme_are_enough_for_everything() {
+    let Some(servers) = Servers::start().await else { return };
+    for i in ALL {
+        let old = servers.run(*i, &["INFO", "server"]).await.as_text().unwrap().contains("redis_version:7.0.");
+        let known = rights().into_iter().filter(|right| !(old && *right == "+client|setinfo"));
+        let command: Vec<_> = ["ACL", "SETUSER", "locks", "on", ">pw"].into_iter().chain(known).collect();
+        assert!(servers.run(*i, &command).await.is_ok());
+    }
+    // Servers are asked for their uptime too, and are old enough after two seconds.
+    let mut config = servers.config().with_client(hasty());
+    config.urls.iter_mut().for_each(|url| *url = url.replace("redis://", "redis://locks:pw@"));
+    config.client.lease.ttl = ms(1000);
+    config.counts_young_servers = false;
+    let connect = async || QuorumLocks::connect_with(config.clone()).await.ok();
+    let (a, b) = tokio::join!(
+        crate::servers::eventually("connected", ms(10_000), connect),
+        crate::servers::eventually("connected", ms(10_000), connect)
+    );
+    let held = a.mutex("input").lock().await.unwrap();
+    assert!(b.mutex("input").try_lock_for(ms(50)).await.unwrap().is_none());
+    assert!(tokio::time::timeout(ms(1500), held.lost()).await.is_err(), "not renewed");
+    assert!(b.mutex("input").force_release(held.grant_id(), "the test asks").await.unwrap());
+    held.lost().await;
+    b.mutex("input").lock().await.unwrap().release().await.unwrap();
+    for i in ALL {
+        assert_eq!(servers.run(*i, &["ACL", "LOG"]).await.into_parts(), [], "server {i} has denied something");
+    }
+}

@@ -1,0 +1,18 @@
+//! A quorum in trouble, on five real servers that each test has for itself: some of them are killed, frozen, spoiled or
+//! come back without their data. A majority is enough for everything; without one there is a typed error and nothing
+//! is left behind; and at no time do two holders overlap, but where the documentation says so.
+//!
+//! Without a `redis-server` each test says that it was skipped; with `LOCK_TESTKIT_REQUIRE=1` it fails.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
+
+mod input;
+mod late;
+mod outage;
+mod race;
+mod renewal;
+mod restart;
+mod servers;
+mod stall;
+#[cfg(feature = "tls")]
+mod ways;

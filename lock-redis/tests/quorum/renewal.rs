@@ -1,0 +1,75 @@
+//! Renewals and extensions that some servers do not confirm (C-M22).
+
+use lock_redis::{ErrorKind, LossReason};
+
+use crate::servers::{ALL, Servers, key, long, ms};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_minority_that_lost_the_entry_costs_nothing_and_never_gets_it_back() {
+    let Some(servers) = Servers::start().await else { return };
+    let (locks, other) = (servers.client().await, servers.client().await);
+    let held = servers.hold_everywhere(&locks.mutex("renewal").with_ttl(ms(1500))).await;
+    for i in [1, 2] {
+        servers.run(i, &["DEL", &key("renewal")]).await;
+    }
+    held.extend(ms(1600)).await.unwrap();
+    // Through renewals of its own, too.
+    assert!(tokio::time::timeout(ms(3500), held.lost()).await.is_err(), "lost with a majority");
+    assert_eq!(servers.holding(ALL, "renewal", held.grant_id()).await, [0, 3, 4]);
+    assert!(other.mutex("renewal").try_lock().await.unwrap().is_none());
+    held.release().await.unwrap();
+    servers.have_nothing_left(ALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_majority_that_lost_the_entry_is_a_loss_and_the_rest_is_not_deleted_early() {
+    let Some(servers) = Servers::start().await else { return };
+    let locks = servers.client().await;
+    let held = servers.hold_everywhere(&locks.mutex("renewal").with_lease(long())).await;
+    for i in [0, 2, 3] {
+        servers.run(i, &["DEL", &key("renewal")]).await;
+    }
+    let error = held.extend(ms(60_000)).await.unwrap_err();
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(&LossReason::Taken)), "{error}");
+    assert_eq!(held.lost().await, LossReason::Taken);
+    assert!(!held.is_held());
+    assert_eq!(servers.holding(ALL, "renewal", held.grant_id()).await, [1, 4]);
+    // A majority is free, so somebody else can have it.
+    let next = locks.mutex("renewal").lock().await.unwrap();
+    assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::NotHeld);
+    assert!(next.is_held());
+    next.extend(ms(60_000)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_without_a_majority_is_unknown_and_deletes_nothing() {
+    let Some(servers) = Servers::start().await else { return };
+    let locks = servers.hasty_client().await;
+    let held = servers.hold_everywhere(&locks.mutex("renewal").with_lease(long())).await;
+    // One has lost it, two stand still: neither three for it nor three against it.
+    servers.run(0, &["DEL", &key("renewal")]).await;
+    servers.stop(&[1, 2]);
+    let left = held.remaining();
+    let error = held.extend(ms(80_000)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+    assert!(held.is_held() && held.remaining() <= left, "an unknown answer moved the end");
+    assert_eq!(servers.holding(&[0, 3, 4], "renewal", held.grant_id()).await, [3, 4]);
+    servers.cont(&[1, 2]);
+    crate::servers::eventually("the extension succeeds", ms(8000), async || held.extend(ms(80_000)).await.ok()).await;
+    assert!(held.remaining() > ms(70_000));
+    held.release().await.unwrap();
+    servers.have_nothing_left(ALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_learns_from_a_majority_who_freed_its_lock() {
+    let Some(servers) = Servers::start().await else { return };
+    let (locks, operator) = (servers.client().await, servers.client().await);
+    let held = locks.mutex("renewal").with_ttl(ms(1500)).lock().await.unwrap();
+    servers.kill(&[2]);
+    assert!(operator.mutex("renewal").force_release(held.grant_id(), "it: hangs").await.unwrap());
+    let reason = tokio::time::timeout(ms(1500), held.lost()).await.unwrap();
+    let LossReason::ForceReleased { by, reason } = reason else { panic!("{reason}") };
+    assert!(by.ends_with(&std::process::id().to_string()) && reason == "it: hangs", "{by}: {reason}");
+    assert!(!operator.mutex("renewal").force_release(held.grant_id(), "again").await.unwrap());
+}

@@ -1,0 +1,184 @@
+//! Five servers of a test's own, clients of them, and waiting with a deadline.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use lock_redis::{ClientOptions, GrantId, LeaseOptions, Mutex, MutexGuard, QuorumConfig, QuorumLocks};
+use lock_testkit::Missing;
+use lock_testkit::servers::redis::RedisServer;
+use lock_testkit::servers::resp::{Resp, Value};
+
+/// By when something that needs no waiting has happened even on a busy machine.
+pub(crate) const PROMPTLY: Duration = Duration::from_secs(10);
+/// An operation timeout that makes trouble show soon, and what a busy machine may add to an operation.
+pub(crate) const SHORT: Duration = Duration::from_millis(500);
+pub(crate) const SLACK: Duration = Duration::from_millis(400);
+
+pub(crate) const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// Independent servers, each with an operator's connection to it.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    pub(crate) each: Vec<RedisServer>,
+    operators: Vec<Resp>,
+}
+
+impl Servers {
+    /// `None`, loudly, where no `redis-server` is installed.
+    pub(crate) async fn start() -> Option<Self> {
+        let started = join_all((0..5).map(|_| RedisServer::start_own())).await;
+        let each = installed(started.into_iter().collect::<Result<Vec<_>, _>>())?;
+        let operators = each.iter().map(|server| server.client().unwrap()).collect();
+        Some(Self { each, operators })
+    }
+
+    /// A configuration that does not mind that the servers have only just started.
+    pub(crate) fn config(&self) -> QuorumConfig {
+        QuorumConfig::new(self.each.iter().map(RedisServer::url)).counting_young_servers()
+    }
+
+    /// A new client with the default options.
+    pub(crate) async fn client(&self) -> QuorumLocks {
+        QuorumLocks::connect_with(self.config()).await.unwrap()
+    }
+
+    /// A new client with an operation timeout of 500 ms and a patience of 3 s.
+    pub(crate) async fn hasty_client(&self) -> QuorumLocks {
+        QuorumLocks::connect_with(self.config().with_client(hasty())).await.unwrap()
+    }
+
+    /// Freezes these servers.
+    pub(crate) fn stop(&self, which: &[usize]) {
+        which.iter().for_each(|i| self.each[*i].stop().unwrap());
+    }
+
+    /// Lets frozen servers go on.
+    pub(crate) fn cont(&self, which: &[usize]) {
+        which.iter().for_each(|i| self.each[*i].cont().unwrap());
+    }
+
+    /// Kills these servers.
+    pub(crate) fn kill(&self, which: &[usize]) {
+        which.iter().for_each(|i| self.each[*i].kill().unwrap());
+    }
+
+    /// Starts these servers anew, without what they knew.
+    pub(crate) async fn restart(&self, which: &[usize]) {
+        for i in which {
+            self.each[*i].restart().await.unwrap();
+            // The operator's connection is of before.
+            let _ = self.operators[*i].command(&["PING"]).await;
+        }
+    }
+
+    /// One command of the operator at one server.
+    pub(crate) async fn run(&self, server: usize, command: &[&str]) -> Value {
+        self.operators[server].command(command).await.unwrap()
+    }
+
+    /// What a lock holds at one server.
+    pub(crate) async fn held(&self, server: usize, name: &str) -> Option<String> {
+        self.run(server, &["GET", &key(name)]).await.as_text()
+    }
+
+    /// On which of these servers the grant is.
+    pub(crate) async fn holding(&self, which: &[usize], name: &str, grant: GrantId) -> Vec<usize> {
+        let mut holding = Vec::new();
+        for i in which {
+            if self.held(*i, name).await.is_some_and(|held| held.starts_with(&grant.to_string())) {
+                holding.push(*i);
+            }
+        }
+        holding
+    }
+
+    /// Takes the lock again and again until it is on all five servers: a client connects to a majority, and to the others
+    /// when it can.
+    pub(crate) async fn hold_everywhere(&self, mutex: &Mutex) -> MutexGuard {
+        let name = mutex.name().to_string();
+        eventually("all five hold the lock", PROMPTLY, async || {
+            let held = mutex.lock().await.unwrap();
+            // The last two may hear of it a moment later.
+            for _ in 0..20 {
+                if self.holding(ALL, &name, held.grant_id()).await == ALL {
+                    return Some(held);
+                }
+            }
+            held.release().await.unwrap();
+            None
+        })
+        .await
+    }
+
+    /// No key is left on these servers, soon.
+    pub(crate) async fn have_nothing_left(&self, which: &[usize]) {
+        for i in which {
+            eventually(&format!("server {i} has nothing left"), ms(5000), async || {
+                (self.run(*i, &["DBSIZE"]).await.as_int() == Some(0)).then_some(())
+            })
+            .await;
+        }
+    }
+}
+
+/// What was started; `None`, loudly, where it is not installed.
+pub(crate) fn installed<T>(started: Result<T, Missing>) -> Option<T> {
+    match started {
+        Ok(servers) => Some(servers),
+        Err(missing) => {
+            let required = std::env::var(lock_testkit::REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
+            assert!(!required, "LOCK_TESTKIT_REQUIRE=1, but the servers are missing: {missing}");
+            eprintln!("SKIPPED: {missing}");
+            None
+        }
+    }
+}
+
+pub(crate) const ALL: &[usize] = &[0, 1, 2, 3, 4];
+
+/// The documented key, for names without `%` and braces.
+pub(crate) fn key(name: &str) -> String {
+    format!("lock:mutex:{{{name}}}")
+}
+
+/// Options with an operation timeout of 500 ms and a patience of 3 s.
+pub(crate) fn hasty() -> ClientOptions {
+    let mut options = ClientOptions::default();
+    (options.op_timeout, options.patience) = (SHORT, ms(3000));
+    options
+}
+
+/// A lease that no machine's hiccup outlasts.
+pub(crate) fn long() -> LeaseOptions {
+    LeaseOptions::with_ttl(ms(60_000))
+}
+
+/// Is granted this lock within the time.
+pub(crate) async fn obtain(locks: &QuorumLocks, name: &str) -> MutexGuard {
+    let mutex = locks.mutex(name).with_lease(long());
+    // Trouble may just have ended: what counts is that the same client gets the lock in the end.
+    eventually("the lock is granted", PROMPTLY, async || mutex.try_lock_for(ms(1000)).await.ok().flatten()).await
+}
+
+/// Asks until there is an answer, within the time.
+#[track_caller]
+pub(crate) fn eventually<T>(
+    what: &str,
+    within: Duration,
+    mut ask: impl AsyncFnMut() -> Option<T>,
+) -> impl Future<Output = T> {
+    let (what, caller) = (what.to_owned(), std::panic::Location::caller());
+    async move {
+        let began = Instant::now();
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            assert!(began.elapsed() < within, "{caller}: {what}: not within {within:?}");
+            tokio::time::sleep(ms(10)).await;
+        }
+    }
+}

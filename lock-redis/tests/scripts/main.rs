@@ -1,0 +1,18 @@
+//! The scripts by themselves: random sequences of them, on a real server and under a clock that the test sets, compared
+//! step by step with a model of what they promise; and the short ways of the mutex compared with the long ones.
+//!
+//! A failure names its seed; the same seed makes the same sequence.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
+
+mod dead;
+mod dice;
+mod lock;
+mod misfits;
+mod model;
+mod sequence;
+mod short_ways;
+
+/// The same concatenations as the library's.
+#[path = "../../src/script.rs"]
+mod script;

@@ -1,0 +1,326 @@
+//! What a lock promises, without a server: the rules of `lock_core::memory`, and those of the queue of living waiters.
+
+use std::collections::BTreeMap;
+
+/// As `scripts/queue.lua` has them, ms.
+const LIVENESS: u64 = 3000;
+const STALL: u64 = 1500;
+pub(crate) const KEEP: u64 = 30_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Mutex,
+    Read,
+    Write,
+    Owner(u8),
+    Permits { permits: u64, limit: u64 },
+}
+
+impl Mode {
+    /// As the scripts write it.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Self::Mutex => String::new(),
+            Self::Read => "R".to_owned(),
+            Self::Write => "W".to_owned(),
+            Self::Owner(owner) => format!("O{owner:032x}"),
+            Self::Permits { permits, limit } => format!("P{permits}/{limit}"),
+        }
+    }
+
+    fn weight(self) -> u64 {
+        if let Self::Permits { permits, .. } = self { permits } else { 1 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) nonce: String,
+    pub(crate) client: String,
+    pub(crate) mode: Mode,
+    pub(crate) token: u64,
+    /// ms.
+    pub(crate) end: u64,
+}
+
+/// A request, and what it is to have if it is admitted at once, or handed the lock later.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) nonce: String,
+    pub(crate) client: String,
+    pub(crate) mode: Mode,
+    pub(crate) ttl: u64,
+    pub(crate) claim: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Waiter {
+    ticket: u64,
+    request: Request,
+}
+
+/// What is known of the waiting clients while anybody waits.
+#[derive(Debug, Clone, Default)]
+struct Signs {
+    alive_until: BTreeMap<String, u64>,
+    last_sign: Option<u64>,
+    /// Until when nobody is dropped who was alive then.
+    grace: Option<(u64, u64)>,
+    last_ticket: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Model {
+    /// µs.
+    pub(crate) now: u64,
+    pub(crate) holders: Vec<Holder>,
+    queue: Vec<Waiter>,
+    signs: Signs,
+    pub(crate) last_token: u64,
+    pub(crate) kept_until: u64,
+    pub(crate) forced: Option<String>,
+}
+
+/// What became of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Granted { token: u64, for_ms: u64 },
+    Refused,
+    Queued { ticket: u64, known: bool },
+}
+
+impl Model {
+    pub(crate) fn at(now: u64) -> Self {
+        Self { now, ..Self::default() }
+    }
+
+    fn ms(&self) -> u64 {
+        self.now / 1000
+    }
+
+    pub(crate) fn holder(&self, nonce: &str) -> Option<&Holder> {
+        self.holders.iter().find(|holder| holder.nonce == nonce)
+    }
+
+    pub(crate) fn queue(&self) -> Vec<(String, u64)> {
+        let member = |waiter: &Waiter| format!("{}:{}", waiter.request.nonce, waiter.request.client);
+        self.queue.iter().map(|waiter| (member(waiter), waiter.ticket)).collect()
+    }
+
+    pub(crate) fn last_end(&self) -> Option<u64> {
+        self.holders.iter().map(|holder| holder.end).max()
+    }
+
+    /// Another time has come.
+    pub(crate) fn set_time(&mut self, now: u64) {
+        self.now = now;
+        let ms = self.ms();
+        self.holders.retain(|holder| holder.end > ms);
+        if !self.queue.is_empty() && self.kept_until <= ms {
+            self.queue.clear();
+            self.signs = Signs::default();
+        }
+    }
+
+    pub(crate) fn ask(&mut self, request: &Request, waits: bool, ticket: Option<u64>) -> Asked {
+        if let Some(token) = self.extend(&request.nonce, request.ttl) {
+            return Asked::Granted { token, for_ms: request.ttl };
+        }
+        if self.admits(request.mode) && (self.queue.is_empty() || self.is_inside(request.mode)) {
+            self.leave_the_queue(&request.nonce);
+            return Asked::Granted { token: self.grant(request, request.ttl), for_ms: request.ttl };
+        }
+        if !waits {
+            self.promote();
+            if self.queue.is_empty() && self.admits(request.mode) {
+                return Asked::Granted { token: self.grant(request, request.ttl), for_ms: request.ttl };
+            }
+            return Asked::Refused;
+        }
+        let ticket = self.enter(request, ticket);
+        let known = self.signs.alive_until.contains_key(&request.client);
+        self.sign(&request.client);
+        self.promote();
+        match self.holder(&request.nonce) {
+            Some(holder) => Asked::Granted { token: holder.token, for_ms: request.claim },
+            None => Asked::Queued { ticket, known },
+        }
+    }
+
+    /// The ticket of the request's place; the one that it has, comes with, or a new one.
+    fn enter(&mut self, request: &Request, ticket: Option<u64>) -> u64 {
+        let ticket = ticket.unwrap_or_else(|| {
+            self.signs.last_ticket = self.now.max(self.signs.last_ticket + 1);
+            self.signs.last_ticket
+        });
+        if let Some(waiter) = self.queue.iter_mut().find(|waiter| waiter.request.nonce == request.nonce) {
+            waiter.request = request.clone();
+            return waiter.ticket;
+        }
+        self.queue.push(Waiter { ticket, request: request.clone() });
+        self.queue.sort_by(|a, b| (a.ticket, &a.request.nonce).cmp(&(b.ticket, &b.request.nonce)));
+        ticket
+    }
+
+    /// Never shortens.
+    pub(crate) fn extend(&mut self, nonce: &str, ttl: u64) -> Option<u64> {
+        let end = self.ms() + ttl;
+        let holder = self.holders.iter_mut().find(|holder| holder.nonce == nonce)?;
+        holder.end = holder.end.max(end);
+        Some(holder.token)
+    }
+
+    pub(crate) fn release(&mut self, nonce: &str) -> bool {
+        let held = self.remove(nonce);
+        if held {
+            self.promote();
+        }
+        held
+    }
+
+    pub(crate) fn cancel(&mut self, nonce: &str) {
+        self.leave_the_queue(nonce);
+        self.remove(nonce);
+        self.promote();
+    }
+
+    fn leave_the_queue(&mut self, nonce: &str) {
+        if let Some(place) = self.queue.iter().position(|waiter| waiter.request.nonce == nonce) {
+            self.leave(place);
+        }
+    }
+
+    pub(crate) fn force(&mut self, nonce: &str) -> bool {
+        let held = self.release(nonce);
+        if held {
+            self.forced = Some(nonce.to_owned());
+        }
+        held
+    }
+
+    pub(crate) fn change(&mut self, nonce: &str, to: Mode) -> bool {
+        let Some(holder) = self.holders.iter_mut().find(|holder| holder.nonce == nonce) else { return false };
+        if holder.mode.weight() >= to.weight() {
+            holder.mode = to;
+        }
+        self.promote();
+        true
+    }
+
+    /// Whether the client was known to wait.
+    pub(crate) fn poke(&mut self, client: &str) -> bool {
+        let known = self.signs.alive_until.contains_key(client);
+        if known {
+            self.sign(client);
+        }
+        self.promote();
+        // One that came before its owner was inside need not wait for its turn.
+        let early = |model: &Self| {
+            model.queue.iter().position(|it| it.request.client == client && model.is_inside(it.request.mode))
+        };
+        while let Some(place) = early(self) {
+            let request = self.leave(place).request;
+            self.grant(&request, request.claim);
+        }
+        known
+    }
+
+    fn remove(&mut self, nonce: &str) -> bool {
+        let before = self.holders.len();
+        self.holders.retain(|holder| holder.nonce != nonce);
+        self.holders.len() < before
+    }
+
+    fn leave(&mut self, place: usize) -> Waiter {
+        let waiter = self.queue.remove(place);
+        if self.queue.is_empty() {
+            self.signs = Signs::default();
+        }
+        waiter
+    }
+
+    fn sign(&mut self, client: &str) {
+        let ms = self.ms();
+        if self.signs.last_sign.is_some() {
+            self.notice_a_stall();
+        }
+        self.signs.alive_until.insert(client.to_owned(), ms + LIVENESS);
+        self.signs.last_sign = Some(ms);
+        self.kept_until = ms + KEEP;
+    }
+
+    /// Nobody gave a sign for too long: it was the server that stood still, or its clock that was set back.
+    fn notice_a_stall(&mut self) {
+        let (ms, last) = (self.ms(), self.signs.last_sign.unwrap_or(0));
+        if self.is_grace() || ms.abs_diff(last) <= STALL {
+            return;
+        }
+        self.signs.grace = Some((ms + LIVENESS, if last > ms { 0 } else { last }));
+        // Nobody is spared twice for one silence.
+        self.signs.last_sign = Some(ms + LIVENESS);
+    }
+
+    fn is_grace(&self) -> bool {
+        let ms = self.ms();
+        self.signs.grace.is_some_and(|(until, _)| ms < until && until <= ms + LIVENESS + STALL)
+    }
+
+    fn lives(&self, client: &str) -> bool {
+        let (ms, until) = (self.ms(), self.signs.alive_until.get(client).copied().unwrap_or(0));
+        let spared = self.is_grace() && self.signs.grace.is_some_and(|(_, alive_at)| until >= alive_at);
+        (ms..=ms + LIVENESS + STALL).contains(&until) || spared
+    }
+
+    /// Lets in who is first, lives and fits; drops who is first and dead, while there is room for anybody.
+    fn promote(&mut self) {
+        while self.has_room() && !self.queue.is_empty() {
+            self.notice_a_stall();
+            let request = self.queue[0].request.clone();
+            if !self.lives(&request.client) {
+                self.signs.alive_until.remove(&request.client);
+                self.leave(0);
+            } else if self.admits(request.mode) {
+                self.leave(0);
+                self.grant(&request, request.claim);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn used(&self) -> u64 {
+        self.holders.iter().map(|holder| holder.mode.weight()).sum()
+    }
+
+    fn has_room(&self) -> bool {
+        self.holders.iter().all(|holder| match holder.mode {
+            Mode::Mutex | Mode::Write => false,
+            Mode::Read | Mode::Owner(_) => true,
+            Mode::Permits { limit, .. } => self.used() < limit,
+        })
+    }
+
+    fn admits(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Read | Mode::Owner(_) => self.holders.iter().all(|holder| holder.mode == mode),
+            Mode::Permits { permits, limit } => self.used() + permits <= limit,
+            Mode::Mutex | Mode::Write => self.holders.is_empty(),
+        }
+    }
+
+    /// Whether its owner holds already.
+    fn is_inside(&self, mode: Mode) -> bool {
+        matches!(mode, Mode::Owner(_)) && self.holders.iter().any(|holder| holder.mode == mode)
+    }
+
+    fn grant(&mut self, request: &Request, ttl: u64) -> u64 {
+        let again = if self.is_inside(request.mode) { self.holders.first().map(|holder| holder.token) } else { None };
+        let token = again.unwrap_or_else(|| {
+            self.last_token = self.now.max(self.last_token + 1);
+            self.last_token
+        });
+        let Request { nonce, client, mode, .. } = request.clone();
+        self.holders.push(Holder { nonce, client, mode, token, end: self.ms() + ttl });
+        token
+    }
+}

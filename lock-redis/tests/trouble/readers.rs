@@ -1,0 +1,184 @@
+//! Readers and writers: the dead among them, batches, and a downgrade.
+
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use lock_redis::{ErrorKind, LeaseOptions, LossReason};
+
+use crate::line::Doomed;
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, long, ms, short, soon};
+
+const KEY: &str = "lock:rwlock:{readers}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_reader_delays_a_writer_by_its_own_lease_however_busy_the_others_are() {
+    let Some(server) = Server::start().await else { return };
+    let (a, b) = (server.client().await, server.client().await);
+    let dead = LeaseOptions::with_ttl(ms(2000)).without_renewal();
+    let mut living = a.rwlock("readers").with_lease(short()).read().await.unwrap();
+    std::mem::forget(a.rwlock("readers").with_lease(dead).read().await.unwrap());
+    let died = Instant::now();
+    // The others come, go, and renew.
+    for _ in 0..8 {
+        let next = b.rwlock("readers").with_lease(short()).read().await.unwrap();
+        next.extend(ms(4000)).await.unwrap();
+        living.release().await.unwrap();
+        living = next;
+        tokio::time::sleep(ms(50)).await;
+    }
+    let writer = tokio::spawn({
+        let lock = a.rwlock("readers").with_lease(short());
+        async move { lock.write().await.unwrap() }
+    });
+    server.until_in_line(KEY, 1).await;
+    assert!(b.rwlock("readers").try_read().await.unwrap().is_none(), "a reader passed the writer");
+    living.release().await.unwrap();
+    let left = ms(2000).saturating_sub(died.elapsed());
+    soon("the writer is let in", left + HAND_OVER + SLACK, writer).await.unwrap().release().await.unwrap();
+    server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_died_in_line_delays_the_readers_behind_it_by_five_seconds_at_most() {
+    let Some(server) = Server::start().await else { return };
+    let (holder, reader) = (server.client().await, server.client().await);
+    let held = holder.rwlock("readers").with_lease(long()).read().await.unwrap();
+    let dead = Doomed::new(&server, |locks| Box::pin(async move { drop(locks.rwlock("readers").write().await) }));
+    server.until_in_line(KEY, 1).await;
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = reader.rwlock("readers").with_lease(long());
+            tokio::spawn(async move { lock.read().await.unwrap() })
+        })
+        .collect();
+    server.until_in_line(KEY, 4).await;
+    dead.die();
+    let together = soon("readers beside a reader", ms(3000) + ms(2000) + ms(900) + SLACK, join_all(readers)).await;
+    assert!(held.is_held());
+    held.release().await.unwrap();
+    for reader in together {
+        reader.unwrap().release().await.unwrap();
+    }
+    server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_lets_the_readers_in_front_in_and_keeps_the_writer_behind_them_out() {
+    let Some(server) = Server::start().await else { return };
+    let (a, b) = (server.client().await, server.client().await);
+    // Without memory too: nothing new is kept.
+    for memory in ["0", "1"] {
+        let writer = a.rwlock("readers").with_lease(long()).write().await.unwrap();
+        let token = writer.fencing_token();
+        let mut readers = Vec::new();
+        for number in 0..3 {
+            let lock = [&a, &b][number % 2].rwlock("readers").with_lease(long());
+            readers.push(tokio::spawn(async move { lock.read().await.unwrap() }));
+            server.until_in_line(KEY, number + 1).await;
+        }
+        let lock = b.rwlock("readers").with_lease(long());
+        let next = tokio::spawn(async move { lock.write().await.unwrap() });
+        server.until_in_line(KEY, 4).await;
+        server.say(&format!("CONFIG SET maxmemory {memory}")).await;
+        let reader = writer.downgrade().await.unwrap();
+        server.say("CONFIG SET maxmemory 0").await;
+        assert_eq!(reader.fencing_token(), token);
+        let readers = soon("the readers are let in", HAND_OVER + SLACK, join_all(readers)).await;
+        assert!(reader.is_held() && !next.is_finished());
+        assert!(a.rwlock("readers").try_read().await.unwrap().is_none(), "a reader passed the writer");
+        for reader in readers {
+            reader.unwrap().release().await.unwrap();
+        }
+        assert!(!next.is_finished());
+        reader.release().await.unwrap();
+        soon("the writer is let in", HAND_OVER + SLACK, next).await.unwrap().release().await.unwrap();
+        server.has_nothing_left().await;
+    }
+}
+
+/// How many scripts clients have had run.
+async fn runs(server: &Server) -> u64 {
+    let stats = server.say("INFO commandstats").await.as_text().unwrap();
+    let calls = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+    calls.map(|line| line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_readers_in_line_are_let_in_together_for_three_commands_each() {
+    let Some(server) = Server::start().await else { return };
+    let (a, b) = (server.client().await, server.client().await);
+    let writer = a.rwlock("readers").with_lease(long()).write().await.unwrap();
+    server.say("CONFIG RESETSTAT").await;
+    let readers: Vec<_> = (0..200)
+        .map(|number| {
+            let lock = [&a, &b][number % 2].rwlock("readers").with_lease(long());
+            tokio::spawn(async move { lock.read().await.unwrap() })
+        })
+        .collect();
+    server.until_in_line(KEY, 200).await;
+    writer.release().await.unwrap();
+    let readers = soon("all are let in", HAND_OVER + SLACK, join_all(readers)).await;
+    let readers: Vec<_> = readers.into_iter().map(Result::unwrap).collect();
+    assert!(readers.iter().all(|reader| reader.is_held()));
+    // Entering and claiming; the rest are signs of life, and renewals of a claim that came late.
+    let claimed = readers.iter().map(|reader| async {
+        crate::server::eventually("claimed", PROMPTLY, async || (reader.remaining() > ms(5000)).then_some(())).await;
+    });
+    join_all(claimed).await;
+    let runs = runs(&server).await;
+    assert!(runs <= 3 * 200, "{runs} commands for 200 grants");
+    join_all(readers.into_iter().map(|reader| async { reader.release().await.unwrap() })).await;
+    server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_reader_among_many_is_freed_by_force_and_the_others_hold_on() {
+    let Some(server) = Server::start().await else { return };
+    let (a, b) = (server.client().await, server.client().await);
+    let read = async |number: usize| [&a, &b][number % 2].rwlock("readers").with_lease(long()).read().await.unwrap();
+    let mut readers = Vec::new();
+    for number in 0..6 {
+        readers.push(read(number).await);
+    }
+    let doomed = readers.remove(3);
+    assert!(a.rwlock("readers").force_release(doomed.grant_id(), "the test asks").await.unwrap());
+    assert!(!a.rwlock("readers").force_release(doomed.grant_id(), "the test asks").await.unwrap());
+    let reason = soon("it is told", HAND_OVER, doomed.lost()).await;
+    assert!(matches!(reason, LossReason::ForceReleased { .. }), "{reason}");
+    assert_eq!(a.rwlock("readers").inspect().await.unwrap().holders.len(), 5);
+    for reader in readers {
+        assert!(reader.is_held());
+        reader.extend(ms(40_000)).await.unwrap();
+        reader.release().await.unwrap();
+    }
+    server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_whose_downgrade_was_not_answered_is_no_writer_any_more() {
+    let Some(server) = Server::start().await else { return };
+    let locks = server.hasty_client().await;
+    let writer = locks.rwlock("doubt").with_lease(long()).write().await.unwrap();
+    let grant = writer.grant_id();
+    server.stop().unwrap();
+    let failed = writer.downgrade().await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::Indeterminate);
+    // The server may carry it out, and let readers in.
+    assert!(!failed.guard.is_held() && failed.guard.remaining().is_zero());
+    let work = failed.guard.while_held(async {}).await;
+    assert_eq!(work.unwrap_err().kind(), ErrorKind::Indeterminate);
+    server.cont().unwrap();
+    let mut guard = failed.guard;
+    let reader = loop {
+        match guard.downgrade().await {
+            Ok(reader) => break reader,
+            Err(failed) => guard = failed.guard,
+        }
+    };
+    assert!(reader.is_held() && reader.grant_id() == grant);
+    let other = server.client().await.rwlock("doubt").try_read().await.unwrap().unwrap();
+    for reader in [reader, other] {
+        reader.release().await.unwrap();
+    }
+    server.has_nothing_left().await;
+}

@@ -1,0 +1,69 @@
+//! Our mutex and the locks of other libraries, on one key of one Redis server: nobody overlaps, nobody starves, one is
+//! killed. `scripts/interop` fetches the libraries and runs it.
+
+mod member;
+mod plan;
+mod record;
+mod run;
+mod verdict;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
+use lock_testkit::Broken;
+
+use crate::plan::Plan;
+use crate::run::MEMBERS;
+
+#[derive(Parser, Debug)]
+#[command(name = "interop", about = "Six processes of four libraries take turns with one key of a Redis server")]
+struct Cli {
+    /// For how long
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(45..=600))]
+    seconds: u64,
+
+    /// Who is killed while it holds the lock
+    #[arg(long, value_name = "MEMBER", default_value = "ours-2", value_parser = members())]
+    kill: String,
+
+    /// Who ignores the lock (it takes another one): to see that such a run is rejected
+    #[arg(long = "break", value_name = "MEMBER", value_parser = members())]
+    broken: Option<String>,
+
+    /// Where everybody's log goes
+    #[arg(long, value_name = "DIRECTORY", default_value = "target/interop/logs")]
+    logs: PathBuf,
+
+    /// For our own members: the plan
+    #[arg(long, hide = true)]
+    member: Option<String>,
+}
+
+fn members() -> PossibleValuesParser {
+    MEMBERS.map(|(name, _)| name).into()
+}
+
+fn main() -> ExitCode {
+    match start(&Cli::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(broken) => {
+            eprintln!("interop: {broken}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether everything went as it must.
+#[tokio::main]
+async fn start(cli: &Cli) -> Result<bool, Broken> {
+    if let Some(plan) = &cli.member {
+        member::run(&serde_json::from_str::<Plan>(plan)?).await?;
+        return Ok(true);
+    }
+    let verdict = run::run(cli).await?;
+    println!("{verdict}");
+    Ok(verdict.is_clean())
+}

@@ -1,0 +1,127 @@
+//! What a member says, line by line, and what that amounts to.
+
+use std::time::Duration;
+
+use lock_testkit::Broken;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Instant;
+
+/// One line of a member's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub(crate) enum Event {
+    /// It is connected, and waits for the beginning.
+    Ready { library: String, version: String },
+    /// It wants the lock.
+    Asks { at: Instant },
+    /// The lock has been granted.
+    Holds { at: Instant },
+    /// It has counted, and is about to give the lock back.
+    Releases { at: Instant },
+}
+
+/// One member's part of the run.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) name: String,
+    pub(crate) library: String,
+    pub(crate) version: String,
+    pub(crate) waits: Vec<Duration>,
+    pub(crate) tenures: Vec<Tenure>,
+    /// How often it counted.
+    pub(crate) counted: u64,
+    /// When it was killed, if it was: at the beginning of its last tenure.
+    pub(crate) killed: Option<Instant>,
+}
+
+/// For how long a member surely believed that it held the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tenure {
+    pub(crate) from: Instant,
+    pub(crate) to: Instant,
+}
+
+impl Tenure {
+    pub(crate) fn length(self) -> Duration {
+        self.to.since(self.from)
+    }
+}
+
+impl Record {
+    /// Reads a log.
+    ///
+    /// # Errors
+    /// If it is no such log, or ends before a release although its member was not killed.
+    pub(crate) fn read(name: &str, log: &str, killed: bool) -> Result<Self, Broken> {
+        let mut record = Self {
+            name: name.to_owned(),
+            library: String::new(),
+            version: String::new(),
+            waits: Vec::new(),
+            tenures: Vec::new(),
+            counted: 0,
+            killed: None,
+        };
+        let (mut asked, mut held) = (None, None);
+        for line in log.lines() {
+            match serde_json::from_str(line).map_err(|error| Broken::new(format!("{name} said {line:?}: {error}")))? {
+                Event::Ready { library, version } => (record.library, record.version) = (library, version),
+                Event::Asks { at } => asked = Some(at),
+                Event::Holds { at } => {
+                    let asked =
+                        asked.take().ok_or_else(|| Broken::new(format!("{name} holds what it did not ask for")))?;
+                    record.waits.push(at.since(asked));
+                    held = Some(at);
+                }
+                Event::Releases { at } => {
+                    let from =
+                        held.take().ok_or_else(|| Broken::new(format!("{name} releases what it does not hold")))?;
+                    record.tenures.push(Tenure { from, to: at });
+                    record.counted += 1;
+                }
+            }
+        }
+        match (held, killed) {
+            (Some(at), true) => {
+                record.tenures.push(Tenure { from: at, to: at });
+                record.killed = Some(at);
+                Ok(record)
+            }
+            (None, false) => Ok(record),
+            (Some(_), false) => Err(Broken::new(format!("{name} ended while it held the lock"))),
+            (None, true) => Err(Broken::new(format!("{name} was killed while it did not hold the lock"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = r#"{"event": "ready", "library": "some", "version": "1.0"}
+{"event": "asks", "at": 10}
+{"event": "holds", "at": 15}
+{"event":"releases","at":25}
+{"event":"asks","at":30}
+{"event":"holds","at":37}"#;
+
+    #[test]
+    fn a_log_tells_waits_and_tenures() {
+        let record = Record::read("one", LOG, true).unwrap();
+        assert_eq!((record.library.as_str(), record.version.as_str()), ("some", "1.0"));
+        assert_eq!(record.waits, [5, 7].map(Duration::from_nanos));
+        let tenure = |from, to| Tenure { from: Instant(from), to: Instant(to) };
+        assert_eq!(record.tenures, [tenure(15, 25), tenure(37, 37)]);
+        assert_eq!((record.counted, record.killed), (1, Some(Instant(37))));
+    }
+
+    #[test]
+    fn a_log_that_does_not_fit_its_end_is_refused() {
+        let released = LOG.rsplit_once('\n').unwrap().0;
+        assert!(Record::read("one", released, false).is_ok());
+        assert!(Record::read("one", LOG, false).is_err());
+        assert!(Record::read("one", released, true).is_err());
+        assert!(Record::read("one", "Traceback", false).is_err());
+    }
+}

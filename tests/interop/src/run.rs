@@ -1,0 +1,135 @@
+//! One run: a server, six members on one key, and what they leave behind.
+
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use lock_testkit::Broken;
+use lock_testkit::servers::redis::RedisServer;
+use rustix::process::Signal;
+use tokio::process::{Child, Command};
+
+use crate::Cli;
+use crate::plan::{Instant, Plan, Special};
+use crate::record::Record;
+use crate::verdict::Verdict;
+
+/// Who takes part: a name, and the script that runs it, if it is not this program.
+///
+/// Each has its special turn, one after the other, in this order.
+pub(crate) const MEMBERS: [(&str, Option<&str>); 6] = [
+    ("ours-1", None),
+    ("redlock", Some("redlock.js")),
+    ("redis-py-1", Some("redis_py.py")),
+    ("ours-2", None),
+    ("redis-py-2", Some("redis_py.py")),
+    ("redis-semaphore", Some("redis_semaphore.js")),
+];
+
+/// redis-semaphore begins every key like this.
+const KEY: &str = "mutex:shared";
+/// Where `--break` sends a member.
+const ANOTHER_KEY: &str = "mutex:somewhere-else";
+const COUNTER: &str = "counter";
+
+const TTL: Duration = Duration::from_secs(3);
+/// Of the special turns.
+const LONG_WORK: Duration = Duration::from_millis(3500);
+const WORK: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Until every interpreter runs and is connected.
+const PREPARATION: Duration = Duration::from_secs(3);
+/// For the last turns, after the end.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs everybody, and judges what they did.
+pub(crate) async fn run(cli: &Cli) -> Result<Verdict, Broken> {
+    let server = RedisServer::start_own().await?;
+    let from = Instant::now().after(PREPARATION);
+    let length = Duration::from_secs(cli.seconds);
+    let plan = Plan {
+        url: server.url().to_owned(),
+        key: KEY.to_owned(),
+        counter: COUNTER.to_owned(),
+        ttl_ms: millis(TTL),
+        work_ms: millis(WORK),
+        pause_ms: millis(PAUSE),
+        from,
+        until: from.after(length),
+        special: Special { at: from, work_ms: millis(LONG_WORK), dies: false },
+    };
+    std::fs::create_dir_all(&cli.logs)?;
+    let mut members = Vec::new();
+    for (place, (name, script)) in (1..).zip(MEMBERS) {
+        let mut plan = plan.clone();
+        plan.special.at = from.after(length * place / (MEMBERS.len() as u32 + 1));
+        plan.special.dies = cli.kill == name;
+        if cli.broken.as_deref() == Some(name) {
+            plan.key = ANOTHER_KEY.to_owned();
+        }
+        members.push(Member::start(name, script, &plan, &cli.logs)?);
+    }
+    let mut records = Vec::new();
+    for member in members {
+        records.push(member.end(&plan).await?);
+    }
+    let counter = server
+        .client()?
+        .command(&["GET", COUNTER])
+        .await?
+        .as_text()
+        .ok_or_else(|| Broken::new("nobody has counted"))?;
+    Ok(Verdict::of(&plan, &records, counter.parse()?))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A process, killed when this is dropped.
+struct Member {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+    dies: bool,
+}
+
+impl Member {
+    fn start(name: &'static str, script: Option<&str>, plan: &Plan, logs: &Path) -> Result<Self, Broken> {
+        let log = logs.join(format!("{name}.log"));
+        let mut command = match script {
+            Some(script) => {
+                let interpreter = if script.ends_with(".py") { "python3" } else { "node" };
+                let mut command = Command::new(interpreter);
+                command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script));
+                command
+            }
+            None => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.arg("--member");
+                command
+            }
+        };
+        command.arg(serde_json::to_string(plan)?).stdin(Stdio::null()).stdout(File::create(&log)?).kill_on_drop(true);
+        let child = command.spawn().map_err(|error| Broken::new(format!("{name} could not be started: {error}")))?;
+        Ok(Self { name, child, log, dies: plan.special.dies })
+    }
+
+    /// Waits for its end, and reads its log.
+    async fn end(mut self, plan: &Plan) -> Result<Record, Broken> {
+        let left = plan.until.after(PATIENCE).since(Instant::now());
+        let Ok(status) = tokio::time::timeout(left, self.child.wait()).await else {
+            return Err(Broken::new(format!("{} did not end within {PATIENCE:?} of the run's end", self.name)));
+        };
+        let status: ExitStatus = status?;
+        let killed = status.signal() == Some(Signal::KILL.as_raw());
+        let as_planned = if self.dies { killed } else { status.success() };
+        if !as_planned {
+            return Err(Broken::new(format!("{} ended with {status}; see {}", self.name, self.log.display())));
+        }
+        Record::read(self.name, &std::fs::read_to_string(&self.log)?, killed)
+    }
+}

@@ -1,0 +1,224 @@
+//! What the run is judged by.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::plan::Plan;
+use crate::record::{Record, Tenure};
+
+/// How long a member may be without a grant.
+const LONGEST_GAP: Duration = Duration::from_secs(5);
+
+/// How long after the end of a dead holder's lease somebody else may have to wait for it.
+const RECOVERY: Duration = Duration::from_secs(1);
+
+/// How a run went.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    rows: Vec<Row>,
+    findings: Vec<Finding>,
+}
+
+/// One member.
+#[derive(Debug)]
+struct Row {
+    name: String,
+    library: String,
+    grants: usize,
+    longest_wait: Duration,
+    longest_gap: Duration,
+    longest_hold: Duration,
+}
+
+/// One bar.
+#[derive(Debug)]
+struct Finding {
+    what: String,
+    met: bool,
+}
+
+impl Verdict {
+    /// Judges the members' records, and what the counter says in the end.
+    pub(crate) fn of(plan: &Plan, records: &[Record], counter: u64) -> Self {
+        let rows: Vec<_> = records.iter().map(|record| Row::of(plan, record)).collect();
+        let mut findings = Vec::new();
+        let mut find = |what, met| findings.push(Finding { what, met });
+
+        let overlaps = overlaps(records);
+        find(format!("overlaps = {overlaps}"), overlaps == 0);
+        let counted: u64 = records.iter().map(|record| record.counted).sum();
+        find(
+            format!("counted {counted}, the counter says {counter}: lost updates = {}", counted.abs_diff(counter)),
+            counted == counter,
+        );
+        for row in &rows {
+            let gap = seconds(row.longest_gap);
+            find(
+                format!("{}: never without a grant for more than 5 s: {gap} s", row.name),
+                row.longest_gap <= LONGEST_GAP,
+            );
+        }
+        let ttl = Duration::from_millis(plan.ttl_ms);
+        for (row, _) in rows.iter().zip(records).filter(|(_, record)| record.killed.is_none()) {
+            let what =
+                format!("{}: held once past its TTL of {} s: {} s", row.name, seconds(ttl), seconds(row.longest_hold));
+            find(what, row.longest_hold > ttl);
+        }
+        for (name, killed) in records.iter().filter_map(|record| Some((&record.name, record.killed?))) {
+            let next = tenures(records).map(|tenure| tenure.from).filter(|from| *from > killed).min();
+            let after = next.map(|next| next.since(killed));
+            let told = after.map_or_else(|| "never".to_owned(), |after| format!("after {} s", seconds(after)));
+            let bar = ttl + RECOVERY;
+            let what = format!("{name} was killed while it held; granted again within {} s: {told}", seconds(bar));
+            find(what, after.is_some_and(|after| after <= bar));
+        }
+        Self { rows, findings }
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.findings.iter().all(|finding| finding.met)
+    }
+}
+
+impl Row {
+    fn of(plan: &Plan, record: &Record) -> Self {
+        Self {
+            name: record.name.clone(),
+            library: format!("{} {}", record.library, record.version),
+            grants: record.tenures.len(),
+            longest_wait: record.waits.iter().copied().max().unwrap_or_default(),
+            longest_gap: longest_gap(plan, record),
+            longest_hold: record.tenures.iter().map(|tenure| tenure.length()).max().unwrap_or_default(),
+        }
+    }
+}
+
+/// The longest time from one grant to the next, the run's beginning and its end counted as grants.
+fn longest_gap(plan: &Plan, record: &Record) -> Duration {
+    let mut before = plan.from;
+    let mut longest = Duration::ZERO;
+    let end = record.killed.unwrap_or(plan.until);
+    for at in record.tenures.iter().map(|tenure| tenure.from).chain([end]) {
+        longest = longest.max(at.since(before));
+        before = at;
+    }
+    longest
+}
+
+/// Pairs of members that believed at one instant that they held the lock.
+fn overlaps(records: &[Record]) -> usize {
+    let mut tenures: Vec<_> = tenures(records).collect();
+    tenures.sort_by_key(|tenure| tenure.from);
+    let overlapping =
+        |(i, first): (usize, &Tenure)| tenures[i + 1..].iter().take_while(|next| next.from < first.to).count();
+    tenures.iter().enumerate().map(overlapping).sum()
+}
+
+/// Everybody's.
+fn tenures(records: &[Record]) -> impl Iterator<Item = Tenure> {
+    records.iter().flat_map(|record| record.tenures.iter().copied())
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2}", time.as_secs_f64())
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| process | library | grants | longest wait s | longest gap s | longest hold s |")?;
+        writeln!(f, "|---|---|---|---|---|---|")?;
+        for row in &self.rows {
+            let Row { name, library, grants, .. } = row;
+            let [wait, gap, hold] = [row.longest_wait, row.longest_gap, row.longest_hold].map(seconds);
+            writeln!(f, "| {name} | {library} | {grants} | {wait} | {gap} | {hold} |")?;
+        }
+        writeln!(f)?;
+        for Finding { what, met } in &self.findings {
+            writeln!(f, "- {what}: {}", if *met { "met" } else { "**missed**" })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Instant, Special};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn plan() -> Plan {
+        Plan {
+            url: String::new(),
+            key: String::new(),
+            counter: String::new(),
+            ttl_ms: 2_000,
+            work_ms: 10,
+            pause_ms: 10,
+            from: Instant(0),
+            until: Instant(10 * SECOND),
+            special: Special { at: Instant(0), work_ms: 0, dies: false },
+        }
+    }
+
+    /// With tenures from one second to another.
+    fn record(tenures: &[(u64, u64)]) -> Record {
+        let tenure = |&(from, to): &(u64, u64)| Tenure { from: Instant(from * SECOND), to: Instant(to * SECOND) };
+        Record {
+            name: "one".to_owned(),
+            library: "some".to_owned(),
+            version: "1.0".to_owned(),
+            waits: Vec::new(),
+            tenures: tenures.iter().map(tenure).collect(),
+            counted: tenures.len() as u64,
+            killed: None,
+        }
+    }
+
+    fn missed(records: &[Record], counter: u64) -> Vec<String> {
+        let verdict = Verdict::of(&plan(), records, counter);
+        let missed: Vec<_> = verdict.findings.iter().filter(|finding| !finding.met).collect();
+        assert_eq!(verdict.is_clean(), missed.is_empty());
+        missed.iter().map(|finding| finding.what.clone()).collect()
+    }
+
+    #[test]
+    fn a_good_run_misses_nothing() {
+        assert!(missed(&[record(&[(0, 3), (5, 6)]), record(&[(4, 5), (6, 9)])], 4).is_empty());
+    }
+
+    #[test]
+    fn two_at_once_are_an_overlap() {
+        let missed = missed(&[record(&[(0, 3), (5, 6)]), record(&[(2, 5), (6, 9)])], 4);
+        assert_eq!(missed, ["overlaps = 1"]);
+    }
+
+    #[test]
+    fn what_the_counter_does_not_show_is_lost() {
+        let missed = missed(&[record(&[(0, 3), (5, 6)])], 1);
+        assert!(missed.len() == 1 && missed[0].contains("lost updates = 1"), "{missed:?}");
+    }
+
+    #[test]
+    fn who_waits_for_too_long_has_starved() {
+        for starved in [record(&[(0, 3), (4, 5)]), record(&[(0, 3)]), record(&[(6, 9)])] {
+            let counted = starved.counted;
+            let missed = missed(&[starved], counted);
+            assert!(missed.len() == 1 && missed[0].contains("never without a grant"), "{missed:?}");
+        }
+    }
+
+    #[test]
+    fn who_was_not_renewed_has_shown_nothing() {
+        let missed = missed(&[record(&[(0, 1), (5, 6)])], 2);
+        assert!(missed.len() == 1 && missed[0].contains("held once past its TTL"), "{missed:?}");
+    }
+
+    #[test]
+    fn others_go_on_after_the_death_of_a_holder() {
+        let dead = |at| Record { killed: Some(Instant(at * SECOND)), counted: 1, ..record(&[(0, 1), (at, at)]) };
+        assert!(missed(&[dead(4), record(&[(1, 4), (6, 9)])], 3).is_empty());
+        let late = missed(&[dead(1), record(&[(0, 0), (5, 9)])], 3);
+        assert!(late.len() == 1 && late[0].contains("granted again"), "{late:?}");
+    }
+}
