@@ -14,6 +14,9 @@ use super::{Answer, Change, Connection, Created, Fate, Fault, Link, Node};
 /// other outcome of a write is.
 const NO_NODE: &str = "/lock-zk-beat";
 
+/// For how long a server may be silent before its connection is given up, at least, where the session allows it.
+const STARVED: Duration = Duration::from_secs(1);
+
 /// One session, by `zookeeper-client`.
 #[derive(Debug)]
 pub(crate) struct Kezhuw {
@@ -24,7 +27,9 @@ pub(crate) struct Kezhuw {
 impl Kezhuw {
     /// A new session with one of the servers, `host:port,host:port/chroot`.
     pub(crate) async fn connect(servers: &str, timeout: Duration) -> Result<Self, Fault> {
-        let connector = Client::connector().with_session_timeout(timeout).with_connection_timeout(timeout / 5);
+        // A hung server is to be left soon enough for another one to keep the session; a starved one is not hung.
+        let silence = (timeout / 5).max(STARVED.min(timeout * 2 / 5));
+        let connector = Client::connector().with_session_timeout(timeout).with_connection_timeout(silence);
         let client = connector.connect(servers).await?;
         let mut states = client.state_watcher();
         states.state();
