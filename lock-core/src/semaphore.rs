@@ -78,8 +78,8 @@ impl Semaphore {
     /// Waits for this many permits, all or nothing.
     ///
     /// # Errors
-    /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for none, or for more than there are in all;
-    /// - [`ErrorKind::LimitMismatch`](crate::ErrorKind::LimitMismatch) if the permits in use were granted under another
+    /// - [`ErrorKind::InvalidArgument`] for none, or for more than there are in all;
+    /// - [`ErrorKind::LimitMismatch`] if the permits in use were granted under another
     ///   limit, where the backend can store it;
     /// - otherwise as [`Mutex::lock`](crate::Mutex::lock).
     ///
@@ -236,10 +236,10 @@ impl Permit {
     /// counts only what certainly remains.
     ///
     /// # Errors
-    /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for none, or if nothing would be left;
-    /// - [`ErrorKind::Lost`](crate::ErrorKind::Lost), [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if the grant is
+    /// - [`ErrorKind::InvalidArgument`] for none, or if nothing would be left;
+    /// - [`ErrorKind::Lost`], [`ErrorKind::NotHeld`] if the grant is
     ///   gone;
-    /// - [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no answer came: this guard counts the smaller
+    /// - [`ErrorKind::Indeterminate`] if no answer came: this guard counts the smaller
     ///   number, and the client goes on in the background until the server has confirmed it or the grant has ended. Do
     ///   not call again for the same permits: that gives more of them back;
     /// - after any other error nothing was given back, and the guard counts what it did.

@@ -25,6 +25,8 @@ use crate::keys::Keys;
 /// most this. Sooner when the holder's lease ends sooner, but at most twice a second.
 const POKE: Duration = Duration::from_millis(800);
 const SOONEST_POKE: Duration = Duration::from_millis(500);
+/// The same for a key that is shared with other libraries, whose releases tell nobody and whose waiters ask as often.
+const SHARED_POKE: Duration = Duration::from_millis(200);
 /// How soon the next ones are asked for when a poke has found lost news.
 const SOON: Duration = Duration::from_millis(5);
 /// How soon a poke that failed is tried again.
@@ -248,7 +250,7 @@ impl Waiters {
         let Some(line) = lines.lines.get_mut(&due.keys.lock) else { return };
         line.asking = false;
         line.answered_at = now;
-        line.poke_at = now.plus(interval(now, answer.ends_in));
+        line.poke_at = now.plus(interval(now, line.keys.shared, answer.ends_in));
         // News were lost, perhaps also of those who were not asked for.
         let lost = !answer.grants.is_empty() || answer.queued.contains(&false);
         if lost && line.waiting.len() > due.nonces.len() {
@@ -324,7 +326,7 @@ impl Waiting {
             let others = line.waiting.values().filter(|place| place.nonce != self.place.nonce);
             others.for_each(|place| place.tell_unless_granted(News::AskAgain));
         }
-        let poke_at = now.plus(interval(now, ends_in));
+        let poke_at = now.plus(interval(now, self.keys.shared, ends_in));
         if poke_at < line.poke_at {
             let first = line.poke_at == BootInstant::FAR_FUTURE;
             line.poke_at = poke_at;
@@ -392,12 +394,12 @@ impl Place {
     }
 }
 
-/// Until the next poke: at the end of the holder's lease, or after [`POKE`], give or take a tenth.
-fn interval(now: BootInstant, ends_in: Option<Duration>) -> Duration {
+/// Until the next poke: at the end of the holder's lease, or after [`POKE`] or [`SHARED_POKE`], give or take a tenth.
+fn interval(now: BootInstant, shared: bool, ends_in: Option<Duration>) -> Duration {
     let jitter = now.since_origin().subsec_nanos() % 100;
-    let regular = POKE * (950 + jitter) / 1000;
+    let regular = if shared { SHARED_POKE } else { POKE } * (950 + jitter) / 1000;
     let end = ends_in.map_or(regular, |end| end + Duration::from_millis(2));
-    end.clamp(SOONEST_POKE, regular)
+    end.clamp(SOONEST_POKE.min(regular), regular)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -503,8 +505,17 @@ mod tests {
     #[test]
     fn pokes_come_at_the_end_of_a_lease_but_at_most_twice_a_second() {
         let now = SystemClock.now();
-        assert_eq!(interval(now, Some(Duration::from_millis(1))), SOONEST_POKE);
-        assert!(interval(now, Some(Duration::from_secs(30))) <= Duration::from_millis(880));
-        assert_eq!(interval(now, Some(Duration::from_millis(600))), Duration::from_millis(602));
+        assert_eq!(interval(now, false, Some(Duration::from_millis(1))), SOONEST_POKE);
+        assert!(interval(now, false, Some(Duration::from_secs(30))) <= Duration::from_millis(880));
+        assert_eq!(interval(now, false, Some(Duration::from_millis(600))), Duration::from_millis(602));
+    }
+
+    #[test]
+    fn a_shared_key_is_asked_for_as_often_as_other_libraries_ask() {
+        let now = SystemClock.now();
+        for ends_in in [None, Some(Duration::from_millis(1)), Some(Duration::from_secs(30))] {
+            let pause = interval(now, true, ends_in);
+            assert!(pause >= SHARED_POKE * 9 / 10 && pause <= SHARED_POKE * 11 / 10, "{pause:?} for {ends_in:?}");
+        }
     }
 }

@@ -7,8 +7,8 @@ const { setTimeout: sleep } = require('node:timers/promises');
 const Redis = require('ioredis');
 
 const now = () => process.hrtime.bigint();
-// Numbers of the clock stay below 2^53 for the first hundred days after a machine's start; beyond, a few hundred
-// nanoseconds are lost.
+// Numbers of the clock stay below 2^53 for the first hundred days after a machine's start; beyond, a nanosecond or two
+// are lost.
 const say = (event) => process.stdout.write(`${JSON.stringify(event)}\n`);
 const at = (event) => say({ event, at: Number(now()) });
 

@@ -2,8 +2,10 @@
 
 use futures_util::future::try_join_all;
 use lock_redis::LockName;
+use lock_testkit::servers::resp::Value;
+use tokio::task::JoinSet;
 
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, key, long, ms, obtain, soon};
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, key, long, ms, obtain, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_value_excludes_us_whatever_its_bytes_and_its_deletion_lets_us_in() {
@@ -25,9 +27,9 @@ async fn a_foreign_value_excludes_us_whatever_its_bytes_and_its_deletion_lets_us
             tokio::spawn(async move { turn.await.release().await.unwrap() })
         });
         let queue = async || (a.mutex(jobs()).inspect().await.unwrap().waiters.len() == 2).then_some(());
-        crate::server::eventually("two are in line", PROMPTLY, queue).await;
+        eventually("two are in line", PROMPTLY, queue).await;
         // Our waiters have left the foreign value as it was.
-        assert_eq!(server.say("GET jobs").await, lock_testkit::servers::resp::Value::Bulk(value.to_vec()));
+        assert_eq!(server.say("GET jobs").await, Value::Bulk(value.to_vec()));
         server.say("DEL jobs").await;
         soon("both in turn", HAND_OVER * 2 + SLACK, try_join_all(in_turn)).await.unwrap();
         assert_eq!(server.say("EXISTS jobs").await.as_int(), Some(0));
@@ -47,7 +49,7 @@ async fn a_foreign_holder_without_expiry_is_followed_too() {
     server.say("DEL jobs").await;
     let held = soon("granted", HAND_OVER + SLACK, waiting).await.unwrap();
     // Ours is a plain string with an expiry: what other libraries call taken.
-    assert!(server.say("SET jobs other NX PX 1000").await == lock_testkit::servers::resp::Value::Nil);
+    assert!(server.say("SET jobs other NX PX 1000").await == Value::Nil);
     assert_eq!(server.say("TYPE jobs").await.as_text().as_deref(), Some("string"));
     assert!(server.say("PTTL jobs").await.as_int() > Some(0));
     held.release().await.unwrap();
@@ -66,4 +68,28 @@ async fn a_foreign_value_in_the_place_of_our_own_lock_excludes_too_and_nothing_o
     assert_eq!(server.run(&["GET", &key("foreign")]).await.as_text().as_deref(), Some("somebody"));
     server.run(&["DEL", &key("foreign")]).await;
     server.is_as_new(&locks, "foreign").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shared_key_that_is_found_free_is_not_left_free_once_more() {
+    let Some(server) = Server::start().await else { return };
+    let locks = server.client().await;
+    server.say("SET found foreign NX PX 60000").await;
+    let [one, other] = ["one", "other"].map(|_| locks.mutex(LockName::at_key("found").unwrap()));
+    let mut waiting = JoinSet::new();
+    waiting.spawn(async move { one.lock().await.unwrap() });
+    waiting.spawn(async move { other.lock().await.unwrap() });
+    let [queue, waiters] = ["q", "w"].map(|ending| format!("lock:key:{{found}}:found:{ending}"));
+    eventually("both wait", PROMPTLY, async || {
+        (server.run(&["ZCARD", &queue]).await.as_int() == Some(2)).then_some(())
+    })
+    .await;
+    // Ours had the key for longer than a run may last, and then the foreign client.
+    server.run(&["HSET", &waiters, "#since", "1"]).await;
+    server.say("DEL found").await;
+    let held = soon("one of them gets it", PROMPTLY, waiting.join_next()).await.unwrap().unwrap();
+    assert_eq!(server.run(&["HGET", &waiters, "#yield"]).await, Value::Nil);
+    held.release().await.unwrap();
+    let held = soon("so does the other", PROMPTLY, waiting.join_next()).await.unwrap().unwrap();
+    held.release().await.unwrap();
 }

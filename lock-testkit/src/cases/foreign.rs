@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lock_core::{Error, GrantId, LockName, Mutex};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::context::Cx;
 use crate::failure::{Failure, OrFail, Verdict, ensure};
@@ -75,6 +77,43 @@ pub(super) async fn our_queue_does_not_starve_a_foreign_client(cx: Arc<Cx>) -> V
     ensure!(!ended, "one of our own clients failed meanwhile");
     foreign.release(&key).await?;
     Ok(())
+}
+
+pub(super) async fn foreign_clients_do_not_starve_our_queue(cx: Arc<Cx>) -> Verdict {
+    let (key, lock) = shared(&cx).await?;
+    let granted = Arc::new(Semaphore::new(0));
+    let mut ours = JoinSet::new();
+    for _ in 0..2 {
+        ours.spawn(hold_for_long(lock.clone(), granted.clone()));
+    }
+    let busy = tokio::spawn(hold_all_the_time(cx.clone(), key));
+    let outcome = soon("four grants for ours", promptly(), granted.acquire_many(4)).await;
+    busy.abort();
+    ours.abort_all();
+    outcome??.forget();
+    Ok(())
+}
+
+/// For so long that a queue may leave the key free afterwards: every grant has to be won among the foreign clients.
+async fn hold_for_long(ours: Mutex, granted: Arc<Semaphore>) -> Result<Infallible, Error> {
+    loop {
+        let held = ours.lock().await?;
+        granted.add_permits(1);
+        pass(ms(300)).await;
+        held.release().await?;
+    }
+}
+
+/// As several clients do that wait for one another by asking: the key is never free for long.
+async fn hold_all_the_time(cx: Arc<Cx>, key: String) -> Result<Infallible, Failure> {
+    let foreign = cx.foreign()?;
+    loop {
+        if foreign.try_hold(&key, ttl()).await? {
+            pass(ms(60)).await;
+            foreign.release(&key).await?;
+        }
+        pass(ms(30)).await;
+    }
 }
 
 async fn lock_all_the_time(ours: Mutex) -> Result<Infallible, Error> {

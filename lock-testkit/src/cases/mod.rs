@@ -190,6 +190,7 @@ cases! {
     "C-I02" foreign::our_holder_keeps_foreign_clients_out ONCE [Need::Foreign, FOREIGN];
     "C-I03" foreign::our_waiter_follows_a_foreign_release ONCE [Need::Foreign, FOREIGN];
     "C-I04" foreign::our_queue_does_not_starve_a_foreign_client ONCE [Need::Foreign, FOREIGN];
+    "C-I05" foreign::foreign_clients_do_not_starve_our_queue ONCE [Need::Foreign, FOREIGN];
 }
 
 #[cfg(test)]

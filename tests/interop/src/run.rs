@@ -34,11 +34,11 @@ const KEY: &str = "mutex:shared";
 const ANOTHER_KEY: &str = "mutex:somewhere-else";
 const COUNTER: &str = "counter";
 
-const TTL: Duration = Duration::from_secs(3);
+const TTL: Duration = Duration::from_millis(2500);
 /// Of the special turns.
-const LONG_WORK: Duration = Duration::from_millis(3500);
+const LONG_WORK: Duration = Duration::from_millis(2800);
 const WORK: Duration = Duration::from_millis(10);
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Until every interpreter runs and is connected.
 const PREPARATION: Duration = Duration::from_secs(3);

@@ -218,7 +218,7 @@ mod tests {
     fn others_go_on_after_the_death_of_a_holder() {
         let dead = |at| Record { killed: Some(Instant(at * SECOND)), counted: 1, ..record(&[(0, 1), (at, at)]) };
         assert!(missed(&[dead(4), record(&[(1, 4), (6, 9)])], 3).is_empty());
-        let late = missed(&[dead(1), record(&[(0, 0), (5, 9)])], 3);
+        let late = missed(&[dead(1), record(&[(1, 1), (5, 9)])], 3);
         assert!(late.len() == 1 && late[0].contains("granted again"), "{late:?}");
     }
 }
