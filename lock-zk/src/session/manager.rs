@@ -20,6 +20,10 @@ use crate::error;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// How many beats are sent within a session's timeout. One is believed in when the next one is answered, so twice as many as
+/// a lease that is three quarters of the timeout long at any time would need otherwise.
+const BEATS: u32 = 8;
+
 /// Is told of each session that ended, before a new one is opened.
 type Told = Box<dyn Fn(&Arc<Session>) + Send + Sync>;
 
@@ -159,7 +163,7 @@ impl Task {
     /// Keeps a session alive until it is over, or the client is gone.
     async fn keep(&mut self, session: &Arc<Session>) -> std::ops::ControlFlow<()> {
         let connection = &session.connection;
-        let every = connection.timeout() / 4;
+        let every = connection.timeout() / BEATS;
         let mut beats: FuturesUnordered<Beat> = FuturesUnordered::new();
         let mut next_beat = SystemClock.now();
         while let Some(left) = session.left(SystemClock.now()) {
