@@ -1,14 +1,16 @@
 //! The backend: what all kinds share once a node is in line.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use lock_core::backend::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::{Error, Guarantees, LossReason, Phase, wait};
 
-use crate::client::{Fate, Fault};
+use crate::client::{Connection, Fate, Fault, Node};
 use crate::config::ZkConfig;
 use crate::error;
 use crate::forced;
@@ -57,21 +59,23 @@ impl Shared {
         session.map_err(|_| error::no_session(phase).with_name(&attempt.name))
     }
 
-    /// Deletes a seat's node, once; whether it was there.
-    pub(crate) async fn remove(&self, seat: &Seat, phase: Phase) -> Result<bool, Error> {
-        let Some(node) = seat.node() else { return Ok(false) };
-        let deleted = seat.session.connection.delete(&node.path).await;
-        let was_there = deleted.map_err(|fault| error::of_request(fault, phase))?;
+    /// Deletes a seat's nodes, once; whether all of them were there.
+    pub(crate) async fn remove(&self, seat: &Seat) -> Result<bool, Fault> {
+        let paths = seat.paths();
+        let were_there = !paths.is_empty() && delete_all(&*seat.session.connection, &paths).await?;
         self.seats.leave(seat);
-        Ok(was_there)
+        Ok(were_there)
     }
 
-    /// Deletes a holder's node, as often as answers are lost.
+    /// Deletes a holder's nodes, as often as answers are lost.
     async fn give_back(&self, seat: &Seat) -> Result<Released, Error> {
-        let Some(node) = seat.node() else { return Ok(Released::NotHeld(None)) };
+        let paths = seat.paths();
+        if paths.is_empty() {
+            return Ok(Released::NotHeld(None));
+        }
         let mut unanswered = None;
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
-            match seat.session.connection.delete(&node.path).await {
+            match delete_all(&*seat.session.connection, &paths).await {
                 Ok(was_there) => {
                     self.seats.leave(seat);
                     return match (was_there, unanswered) {
@@ -107,54 +111,78 @@ impl Shared {
     /// Deletes whatever an attempt has at the servers, whether its answers came or not.
     async fn clear(&self, seat: &Seat) -> Result<(), Fault> {
         let connection = &seat.session.connection;
-        match seat.node() {
-            Some(node) => drop(connection.delete(&node.path).await?),
-            None => {
-                for contender in self.nodes_of(seat).await? {
-                    connection.delete(&seat.place.path(&contender.name)).await?;
-                }
+        let paths = seat.paths();
+        if !paths.is_empty() && delete_all(&**connection, &paths).await? {
+            return Ok(());
+        }
+        // A change of nodes whose answer was lost has left others.
+        for directory in seat.place.directories() {
+            for contender in self.nodes_of(seat, directory).await? {
+                connection.delete(&format!("{directory}/{}", contender.name)).await?;
             }
         }
         Ok(())
     }
 
-    /// Looks, by one request for each session, whether these grants' nodes are still there.
+    /// Looks, by few requests for each session, whether these grants' nodes are still there.
     async fn verify(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let now = SystemClock.now();
         let seats: Vec<_> = batch.iter().map(|renewal| self.seats.of(renewal.attempt.id)).collect();
         let present = seats.iter().flatten().find(|seat| !seat.session.is_over()).map(|seat| seat.session.clone());
-        let is_asked = |seat: &Seat| present.as_ref().is_some_and(|session| Arc::ptr_eq(session, &seat.session));
-        let paths: Vec<_> =
-            seats.iter().flatten().filter(|seat| is_asked(seat)).filter_map(|seat| Some(seat.node()?.path)).collect();
-        let mut nodes = match &present {
-            Some(session) => match session.connection.read_all(&paths).await {
-                Ok(nodes) => paths.into_iter().zip(nodes).collect::<std::collections::HashMap<_, _>>(),
+        let nodes = match &present {
+            Some(session) => match self.nodes_at(session, &seats).await {
+                Ok(nodes) => nodes,
                 Err(fault) => return batch.iter().map(|_| unknown(&fault)).collect(),
             },
-            None => std::collections::HashMap::new(),
+            None => HashMap::new(),
         };
         let mut answers = Vec::with_capacity(batch.len());
         for (renewal, seat) in batch.iter().zip(seats) {
-            let Some(seat) = seat else {
-                answers.push(Renewed::Lost(LossReason::SessionExpired));
-                continue;
-            };
-            let left = seat.session.left(now);
-            let node = seat.node().and_then(|node| nodes.remove(&node.path)).flatten();
-            answers.push(match (left, node) {
-                (None, _) => Renewed::Lost(LossReason::SessionExpired),
-                (Some(left), Some(node)) if node.session == seat.session.connection.id() => {
-                    Renewed::For(left.min(renewal.ttl))
-                }
-                _ => {
-                    let reason = self.why_gone(&seat).await;
-                    self.seats.leave(&seat);
-                    Renewed::Lost(reason)
-                }
+            answers.push(match seat.map(|seat| (seat.session.left(now), seat)) {
+                Some((Some(left), seat)) if is_there(&seat, &nodes) => Renewed::For(left.min(renewal.ttl)),
+                Some((Some(_), seat)) => Renewed::Lost(self.give_up(&seat).await),
+                _ => Renewed::Lost(LossReason::SessionExpired),
             });
         }
         answers
     }
+
+    /// The nodes of these seats that are there in this session, by their paths.
+    async fn nodes_at(
+        &self,
+        session: &Arc<Session>,
+        seats: &[Option<Arc<Seat>>],
+    ) -> Result<HashMap<String, Option<Node>>, Fault> {
+        let of_session = seats.iter().flatten().filter(|seat| Arc::ptr_eq(session, &seat.session));
+        let paths: Vec<_> = of_session.flat_map(|seat| seat.paths()).collect();
+        let nodes = session.connection.read_all(&paths).await?;
+        Ok(paths.into_iter().zip(nodes).collect())
+    }
+
+    /// Leaves a grant of which a node is gone, and what is left of it; why it is gone.
+    async fn give_up(&self, seat: &Seat) -> LossReason {
+        let reason = self.why_gone(seat).await;
+        for path in seat.paths() {
+            // Enqueued now; if it fails, the session's end does the same.
+            drop(seat.session.connection.delete(&path));
+        }
+        self.seats.leave(seat);
+        reason
+    }
+}
+
+/// Whether every node of a grant was seen, and is of its session.
+fn is_there(seat: &Seat, seen: &HashMap<String, Option<Node>>) -> bool {
+    let (paths, session) = (seat.paths(), seat.session.connection.id());
+    let mut nodes = paths.iter().map(|path| seen.get(path).and_then(Option::as_ref));
+    !paths.is_empty() && nodes.all(|node| node.is_some_and(|node| node.session == session))
+}
+
+/// Deletes these nodes, with one round trip; whether all were there.
+pub(crate) async fn delete_all(connection: &dyn Connection, paths: &[String]) -> Result<bool, Fault> {
+    let deleted: Vec<_> = paths.iter().map(|path| connection.delete(path)).collect();
+    let outcomes = join_all(deleted).await;
+    outcomes.into_iter().try_fold(true, |all, was_there| Ok(was_there? && all))
 }
 
 fn unknown(fault: &Fault) -> Renewed {

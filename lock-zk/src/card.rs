@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::Owner;
-use lock_core::backend::Attempt;
+use lock_core::backend::{Attempt, Kind};
 use serde::{Deserialize, Serialize};
 
 use crate::client::Node;
@@ -20,6 +20,16 @@ pub(crate) struct Card {
     /// The token of a grant that has changed its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<u64>,
+    /// Of a semaphore's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    permits: Option<Permits>,
+}
+
+/// How many permits a grant has or waits for, and of how many, as its client believes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Permits {
+    pub(crate) asked: u32,
+    pub(crate) limit: u32,
 }
 
 impl Card {
@@ -29,6 +39,10 @@ impl Card {
             ttl_ms: milliseconds(attempt.ttl),
             session_ms: milliseconds(session.connection.timeout()),
             token: None,
+            permits: match attempt.kind {
+                Kind::Permits { permits, limit } => Some(Permits { asked: permits, limit }),
+                _ => None,
+            },
         }
     }
 
@@ -53,6 +67,10 @@ impl Card {
 
     pub(crate) fn session_timeout(&self) -> Duration {
         Duration::from_millis(self.session_ms)
+    }
+
+    pub(crate) fn permits(&self) -> Option<Permits> {
+        self.permits
     }
 
     /// The grant's token.

@@ -7,16 +7,14 @@ use async_trait::async_trait;
 use lock_core::backend::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 
-use crate::backend::ZkBackend;
+use crate::backend::{ZkBackend, delete_all};
 use crate::card::Card;
 use crate::client::{Fate, Fault, Node};
+use crate::contender::{Contender, Role, waits_for};
 use crate::error;
 use crate::forced;
-use crate::layout::{self, Contender, Place, Role, waits_for};
+use crate::layout::{self, Place};
 use crate::session::Session;
-
-/// How many nodes are read by one request.
-const CHUNK: usize = 100;
 
 #[async_trait]
 impl Operator for ZkBackend {
@@ -24,9 +22,8 @@ impl Operator for ZkBackend {
         let place = Place::of(&self.shared.prefix, name, kind)?;
         self.in_time(async {
             let session = self.shared.sessions.current().await;
-            let line = line(&session, &place).await?;
-            let nodes = nodes(&session, &place, &line).await.map_err(of_request)?;
-            Ok(inspection(&line, &nodes))
+            let lock = Seen::of(&session, &place, kind).await?;
+            Ok(lock.inspection())
         })
         .await
     }
@@ -42,10 +39,11 @@ impl Operator for ZkBackend {
         let place = Place::of(&self.shared.prefix, name, kind)?;
         self.in_time(async {
             let session = self.shared.sessions.current().await;
-            let line = line(&session, &place).await?;
-            let holds = |(index, node): &(usize, &Contender)| node.is_of(grant) && waits_for(&line, *index).is_none();
-            let Some((_, holder)) = line.iter().enumerate().find(holds) else { return Ok(false) };
-            self.free(&session, place.path(&holder.name), grant, by, why).await.map_err(of_request)
+            let paths = Seen::of(&session, &place, kind).await?.paths_of(grant);
+            if paths.is_empty() {
+                return Ok(false);
+            }
+            self.free(&session, &paths, grant, by, why).await.map_err(of_request)
         })
         .await
     }
@@ -59,20 +57,20 @@ impl ZkBackend {
         })
     }
 
-    /// Deletes a holder's node; whether it was there.
+    /// Deletes a holder's nodes; whether they were there.
     async fn free(
         &self,
         session: &Arc<Session>,
-        path: String,
+        paths: &[String],
         grant: GrantId,
         by: &Owner,
         why: &str,
     ) -> Result<bool, Fault> {
         let (connection, prefix) = (&session.connection, &self.shared.prefix);
-        let node = connection.read_all(std::slice::from_ref(&path)).await?.pop().flatten();
+        let node = connection.read_all(&paths[..paths.len().min(1)]).await?.pop().flatten();
         let ttl = node.as_ref().and_then(Card::read).map(|card| card.ttl());
         forced::leave_reason(&**connection, prefix, grant, by.to_string(), why.to_owned()).await?;
-        let was_there = connection.delete(&path).await?;
+        let was_there = delete_all(&**connection, paths).await?;
         if let Some(seat) = self.shared.seats.of(grant) {
             // The holder is a client of ours: its neighbours in line wait for it without asking the servers.
             self.shared.seats.vacate(&seat);
@@ -90,42 +88,74 @@ impl ZkBackend {
     }
 }
 
-/// Everybody in line, as the leader knows it.
-async fn line(session: &Session, place: &Place) -> Result<Vec<Contender>, Error> {
-    let synced = session.connection.sync(&place.directory);
-    let listed = session.connection.children(&place.directory);
+/// Somebody who holds or waits, and what his node says.
+type Known = (Contender, Node);
+
+/// A lock as the leader knows it.
+struct Seen<'a> {
+    place: &'a Place,
+    holders: Vec<Known>,
+    waiters: Vec<Known>,
+}
+
+impl<'a> Seen<'a> {
+    async fn of(session: &Session, place: &'a Place, kind: Kind) -> Result<Self, Error> {
+        let line = place.line(names(session, &place.directory).await?)?;
+        let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+        let is_semaphore = matches!(kind, Kind::Permits { .. });
+        let first = line.iter().enumerate().map(|(index, _)| !is_semaphore && waits_for(&line, index).is_none());
+        for (holds, known) in first.collect::<Vec<_>>().into_iter().zip(known(session, &place.directory, line).await?) {
+            if let Some(known) = known {
+                if holds { &mut holders } else { &mut waiters }.push(known);
+            }
+        }
+        if is_semaphore {
+            let held = place.held(names(session, place.leases()).await?)?;
+            holders = known(session, place.leases(), held).await?.into_iter().flatten().collect();
+        }
+        Ok(Self { place, holders, waiters })
+    }
+
+    /// The nodes by which this grant holds.
+    fn paths_of(&self, grant: GrantId) -> Vec<String> {
+        let of_grant = self.holders.iter().filter(|(contender, _)| contender.is_of(grant));
+        of_grant.map(|(contender, _)| self.place.lease(&contender.name)).collect()
+    }
+
+    fn inspection(&self) -> Inspection {
+        let mut inspection = Inspection::default();
+        for (contender, node) in &self.holders {
+            let grants = &mut inspection.holders;
+            match grants.iter_mut().find(|seen| contender.grant.is_some() && seen.grant == contender.grant) {
+                Some(seen) => seen.permits = seen.permits.saturating_add(contender.permits),
+                None => grants.push(holder(contender, node)),
+            }
+        }
+        for (contender, node) in &self.waiters {
+            if let Some(attempt) = contender.grant {
+                inspection.waiters.push(waiter(attempt, node));
+            }
+        }
+        inspection
+    }
+}
+
+/// The names in a directory, as the leader knows them.
+async fn names(session: &Session, directory: &str) -> Result<Vec<String>, Error> {
+    let synced = session.connection.sync(directory);
+    let listed = session.connection.children(directory);
     synced.await.map_err(of_request)?;
     match listed.await {
-        Ok(names) => place.line(names),
         Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),
-        Err(fault) => Err(of_request(fault)),
+        names => names.map_err(of_request),
     }
 }
 
-/// What their nodes say, in the same order; `None` for one that has gone meanwhile.
-async fn nodes(session: &Session, place: &Place, line: &[Contender]) -> Result<Vec<Option<Node>>, Fault> {
-    let mut nodes = Vec::with_capacity(line.len());
-    for chunk in line.chunks(CHUNK) {
-        let paths: Vec<_> = chunk.iter().map(|contender| place.path(&contender.name)).collect();
-        nodes.extend(session.connection.read_all(&paths).await?);
-    }
-    Ok(nodes)
-}
-
-fn inspection(line: &[Contender], nodes: &[Option<Node>]) -> Inspection {
-    let mut inspection = Inspection::default();
-    for (index, (contender, node)) in line.iter().zip(nodes).enumerate() {
-        let Some(node) = node else { continue };
-        if waits_for(line, index).is_none() {
-            inspection.holders.push(holder(contender, node));
-        } else if let Some(attempt) = contender.grant {
-            let mut waiter = Waiter::new(attempt);
-            waiter.owner = Card::read(node).map(|card| card.owner);
-            waiter.waiting_for = since(node);
-            inspection.waiters.push(waiter);
-        }
-    }
-    inspection
+/// What the nodes of these say, in the same order; `None` for one that has gone meanwhile.
+async fn known(session: &Session, directory: &str, all: Vec<Contender>) -> Result<Vec<Option<Known>>, Error> {
+    let paths: Vec<_> = all.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
+    let nodes = session.connection.read_all(&paths).await.map_err(of_request)?;
+    Ok(all.into_iter().zip(nodes).map(|(contender, node)| Some((contender, node?))).collect())
 }
 
 fn holder(contender: &Contender, node: &Node) -> Holder {
@@ -133,11 +163,21 @@ fn holder(contender: &Contender, node: &Node) -> Holder {
     let mut holder = Holder::unknown();
     holder.grant = contender.grant;
     holder.token = Card::token(card.as_ref(), node);
-    holder.shared = contender.role == Role::Read;
+    holder.permits = contender.permits;
+    holder.shared = matches!(contender.role, Role::Read | Role::Lease);
     holder.held_for = since(node);
     holder.expires_in = card.as_ref().map(Card::session_timeout);
     holder.owner = card.map(|card| card.owner);
     holder
+}
+
+fn waiter(attempt: GrantId, node: &Node) -> Waiter {
+    let card = Card::read(node);
+    let mut waiter = Waiter::new(attempt);
+    waiter.permits = card.as_ref().and_then(Card::permits).map_or(1, |permits| permits.asked);
+    waiter.waiting_for = since(node);
+    waiter.owner = card.map(|card| card.owner);
+    waiter
 }
 
 /// Since when the node stands in line, by the servers' clock and ours.

@@ -2,9 +2,11 @@
 //!
 //! | node | what it is |
 //! |---|---|
-//! | `/<prefix>/<kind>/<name>` | the lock's directory, a container; the kind is `mutex`, `reentrant` or `rwlock` |
+//! | `/<prefix>/<kind>/<name>` | the lock's directory, a container; the kind is `mutex`, `reentrant`, `rwlock` or `semaphore` |
 //! | `<directory>/_c_<uuid>-lock-<number>` | a holder of, or waiter for, a mutex or a reentrant lock |
 //! | `<directory>/_c_<uuid>-__READ__<number>` | a reader, `-__WRIT__` a writer |
+//! | `<directory>/locks/_c_<uuid>-lock-<number>` | who waits for permits of a semaphore |
+//! | `<directory>/leases/_c_<uuid>-lease-<number>` | one permit; `-permits-<n>-lease-` where a grant has more than 1,000 |
 //! | `/<prefix>/forced/<uuid>` | who has freed a grant by force and why, until its holder has read it |
 //!
 //! The uuid is the grant's id. In a name, every byte that is not an ASCII letter or digit, `-` or `_` is written as `%` and
@@ -14,41 +16,24 @@ use lock_core::backend::Kind;
 use lock_core::{Error, ErrorKind, GrantId, LockName, Phase};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::client::Wanted;
+use crate::contender::{Contender, Role, stem, stem_of_many, uuid};
+
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
-/// What stands before the number of a node, and says what the node is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Role {
-    /// Curator's `InterProcessMutex`, and Go's `Lock`.
-    Lock,
-    /// A reader of Curator's `InterProcessReadWriteLock`.
-    Read,
-    /// A writer of the same.
-    Write,
-}
+/// How many nodes one grant may have. One transaction makes them all, and a request may have 1 MiB.
+const MOST_NODES: u32 = 1000;
 
-impl Role {
-    const ALL: [Self; 3] = [Self::Lock, Self::Read, Self::Write];
-
-    const fn token(self) -> &'static str {
-        match self {
-            Self::Lock => "lock-",
-            Self::Read => "__READ__",
-            Self::Write => "__WRIT__",
-        }
-    }
-
-    /// Whether both may stand in one directory.
-    fn belongs_with(self, other: Self) -> bool {
-        (self == Self::Lock) == (other == Self::Lock)
-    }
-}
-
-/// The directory of one lock, and what this attempt's node in it is called.
+/// Where the nodes of one lock are, and what this attempt's node in line is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
+    /// Where the line is.
     pub(crate) directory: String,
     pub(crate) role: Role,
+    /// Where the permits are, of a semaphore.
+    leases: Option<String>,
+    /// Whether clients of other libraries may be there.
+    is_shared: bool,
 }
 
 impl Place {
@@ -62,22 +47,30 @@ impl Place {
             Kind::Write => Role::Write,
             _ => Role::Lock,
         };
-        if !name.is_at_key() {
-            let name = utf8_percent_encode(name.as_str(), ESCAPED);
-            return Ok(Self { directory: format!("/{prefix}/{}/{name}", kind.space()), role });
-        }
-        let path = name.as_str().strip_prefix('/').unwrap_or(name.as_str());
-        let is_path = path.split('/').all(|part| !matches!(part, "" | "." | "..")) && !path.contains(char::is_control);
-        if !is_path {
-            let what = "a shared path has no empty, '.' or '..' part and no control characters";
-            return Err(Error::invalid(Phase::Configure, what).with_name(name));
-        }
-        Ok(Self { directory: format!("/{path}"), role })
+        let directory = directory(prefix, name, kind)?;
+        let is_shared = name.is_at_key();
+        Ok(match kind {
+            Kind::Permits { .. } => {
+                let leases = Some(format!("{directory}/leases"));
+                Self { directory: format!("{directory}/locks"), role, leases, is_shared }
+            }
+            _ => Self { directory, role, leases: None, is_shared },
+        })
+    }
+
+    /// Every directory in which an attempt may have nodes.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &str> {
+        [Some(&*self.directory), self.leases.as_deref()].into_iter().flatten()
+    }
+
+    /// Where the permits are; where the line is, if this is no semaphore.
+    pub(crate) fn leases(&self) -> &str {
+        self.leases.as_deref().unwrap_or(&self.directory)
     }
 
     /// What the path of this grant's node begins with; the server adds the number.
     pub(crate) fn stem(&self, grant: GrantId) -> String {
-        format!("{}/{}", self.directory, stem(grant, self.role))
+        self.path(&stem(grant, self.role))
     }
 
     /// The path of a node in this directory.
@@ -85,22 +78,34 @@ impl Place {
         format!("{}/{name}", self.directory)
     }
 
-    /// Everybody in this directory, first in line first.
+    /// The path of a permit.
+    pub(crate) fn lease(&self, name: &str) -> String {
+        format!("{}/{name}", self.leases())
+    }
+
+    /// The nodes that stand for this many permits of a grant.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if they are more than clients of other libraries, which count nodes, can be shown.
+    pub(crate) fn permits(&self, grant: GrantId, permits: u32) -> Result<Vec<Wanted>, Error> {
+        let wanted = |stem| Wanted::Numbered(format!("{}/{stem}", self.leases()));
+        if permits <= MOST_NODES {
+            return Ok((0..permits).map(|_| wanted(stem(grant, Role::Lease))).collect());
+        }
+        if self.is_shared {
+            let what = format!("at a shared path one grant has at most {MOST_NODES} permits");
+            return Err(Error::invalid(Phase::Acquire, what));
+        }
+        Ok(vec![wanted(stem_of_many(grant, permits))])
+    }
+
+    /// Everybody in line, first in line first.
     ///
     /// # Errors
     /// `Protocol`, naming the node, if one of them belongs to another kind of lock or to no lock at all: whoever made it
     /// would not respect us, nor we him.
     pub(crate) fn line(&self, names: Vec<String>) -> Result<Vec<Contender>, Error> {
-        let mut line = Vec::with_capacity(names.len());
-        for name in names {
-            match Contender::parse(name) {
-                Ok(contender) if contender.role.belongs_with(self.role) => line.push(contender),
-                Ok(Contender { name, .. }) | Err(name) => {
-                    let what = format!("the node {:?} is of no such lock in Curator's layout", self.path(&name));
-                    return Err(Error::new(ErrorKind::Protocol, Phase::Acquire, what));
-                }
-            }
-        }
+        let mut line = contenders(&self.directory, self.role, names)?;
         // The numbers wrap; a line is much shorter than half their range.
         if let Some(origin) = line.first().map(|first| first.number) {
             line.sort_unstable_by_key(|contender| {
@@ -109,6 +114,39 @@ impl Place {
         }
         Ok(line)
     }
+
+    /// Every permit that somebody has.
+    ///
+    /// # Errors
+    /// As [`line`](Place::line).
+    pub(crate) fn held(&self, names: Vec<String>) -> Result<Vec<Contender>, Error> {
+        contenders(self.leases(), Role::Lease, names)
+    }
+}
+
+/// Where a lock's nodes are.
+fn directory(prefix: &str, name: &LockName, kind: Kind) -> Result<String, Error> {
+    if !name.is_at_key() {
+        return Ok(format!("/{prefix}/{}/{}", kind.space(), utf8_percent_encode(name.as_str(), ESCAPED)));
+    }
+    let path = name.as_str().strip_prefix('/').unwrap_or(name.as_str());
+    let is_path = path.split('/').all(|part| !matches!(part, "" | "." | "..")) && !path.contains(char::is_control);
+    if !is_path {
+        let what = "a shared path has no empty, '.' or '..' part and no control characters";
+        return Err(Error::invalid(Phase::Configure, what).with_name(name));
+    }
+    Ok(format!("/{path}"))
+}
+
+fn contenders(directory: &str, role: Role, names: Vec<String>) -> Result<Vec<Contender>, Error> {
+    let of_this_lock = |name| match Contender::parse(name) {
+        Ok(contender) if contender.role.belongs_with(role) => Ok(contender),
+        Ok(Contender { name, .. }) | Err(name) => {
+            let what = format!("the node \"{directory}/{name}\" is of no such lock in Curator's layout");
+            Err(Error::new(ErrorKind::Protocol, Phase::Acquire, what))
+        }
+    };
+    names.into_iter().map(of_this_lock).collect()
 }
 
 /// Where the reasons of forced releases are left for the holders.
@@ -127,69 +165,10 @@ pub(crate) fn downgraded(path: &str) -> String {
     format!("{directory}/{}", name.replace(Role::Write.token(), Role::Read.token()))
 }
 
-fn stem(grant: GrantId, role: Role) -> String {
-    format!("_c_{}-{}", uuid(grant), role.token())
-}
-
-fn uuid(grant: GrantId) -> String {
-    let hex = grant.to_string();
-    // 32 digits, of one byte each.
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
-/// One node of a lock's directory: somebody who holds or waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Contender {
-    pub(crate) name: String,
-    pub(crate) role: Role,
-    pub(crate) number: i32,
-    /// The grant that made it, if its client writes 128 bits, as we, Curator and Go do.
-    pub(crate) grant: Option<GrantId>,
-}
-
-impl Contender {
-    /// A node of any kind of lock, if that is what this name says.
-    pub(crate) fn of_any(name: String) -> Option<Self> {
-        Self::parse(name).ok()
-    }
-
-    /// Reads a node's name; gives it back if it is none of Curator's.
-    fn parse(name: String) -> Result<Self, String> {
-        let parsed = Role::ALL.into_iter().find_map(|role| {
-            let (before, number) = name.rsplit_once(role.token())?;
-            // kazoo's `__lock__`, and a bare `lock-`, make other lines than Curator's.
-            let id = before.strip_prefix("_c_")?.strip_suffix('-')?;
-            let digits = number.strip_prefix('-').unwrap_or(number);
-            let is_number = digits.len() == 10 && digits.bytes().all(|digit| digit.is_ascii_digit());
-            is_number.then_some((role, number.parse().ok()?, id.replace('-', "").parse().ok()))
-        });
-        match parsed {
-            Some((role, number, grant)) => Ok(Self { name, role, number, grant }),
-            None => Err(name),
-        }
-    }
-
-    /// Whether this grant made it.
-    pub(crate) fn is_of(&self, grant: GrantId) -> bool {
-        self.grant == Some(grant)
-    }
-}
-
-/// Whom the contender at this index of a line waits for: `None` if it is granted.
-///
-/// Only the nearest that matters is watched, so that a release wakes one: a mutex and a writer wait for whoever is
-/// before them, a reader for the nearest writer before it.
-pub(crate) fn waits_for(line: &[Contender], index: usize) -> Option<&Contender> {
-    let mut before = line[..index].iter().rev();
-    match line[index].role {
-        Role::Lock | Role::Write => before.next(),
-        Role::Read => before.find(|contender| contender.role == Role::Write),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contender::waits_for;
 
     fn place(kind: Kind) -> Place {
         Place::of("lock", &LockName::from("a/ü.b"), kind).unwrap()

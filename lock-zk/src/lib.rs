@@ -19,16 +19,21 @@ mod backend;
 mod card;
 mod client;
 mod config;
+mod contender;
 mod error;
 mod forced;
 mod inspect;
 mod layout;
+mod line;
 mod mutex;
 mod queue;
 mod reentrant;
+mod room;
 mod rwlock;
 mod seats;
+mod semaphore;
 mod session;
+mod trouble;
 mod url;
 
 use std::ops::Deref;
@@ -59,6 +64,7 @@ pub fn guarantees() -> Guarantees {
     guarantees.fencing_across_failover = Support::Yes;
     guarantees.fifo = Support::Unless("a waiter's session ends: it takes a new place at the end");
     guarantees.push = Support::Yes;
+    guarantees.limit_check = Support::Yes;
     guarantees.inspect = Support::Yes;
     guarantees.force_release =
         Support::Unless("the operator's client is gone before the holder's next renewal: it is told, but not by whom");
@@ -115,6 +121,6 @@ impl Deref for ZkLocks {
 
 impl From<ZkLocks> for Locks {
     fn from(locks: ZkLocks) -> Self {
-        Self::of(&locks.0).offering_reentrant(&locks.0).offering_rwlock(&locks.0)
+        Self::of(&locks.0).offering_reentrant(&locks.0).offering_rwlock(&locks.0).offering_semaphore(&locks.0)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! 1. A sequential ephemeral node is asked for, whose name carries the attempt's id, and right behind it the listing of
 //!    its directory. The servers answer the requests of one session in order, so the listing shows everybody before us.
-//! 2. If nobody that matters is before us, the lock is ours; its token is the transaction that made the node.
+//! 2. If nobody that matters is before us, the lock is ours; its token is the transaction that made the node. Who wants
+//!    permits of a semaphore takes them now ([`room`](crate::room)).
 //! 3. Otherwise the nearest that matters is waited for: within this process without asking the servers, else by a watch.
 //!    Then the directory is listed again: news may save a wait, never make a grant.
 //!
@@ -11,82 +12,62 @@
 //! an earlier session is no node of ours: the servers are about to remove it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use lock_core::backend::{Attempt, Grant};
+use lock_core::backend::{Attempt, Grant, Kind};
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
 use lock_core::{Error, ErrorKind, FencingToken, Phase, wait};
 use tokio::sync::watch;
 
 use crate::backend::Shared;
-use crate::card::Card;
-use crate::client::{Created, Fate, Fault};
+use crate::client::Fate;
 use crate::error;
-use crate::layout::{Contender, Place, waits_for};
+use crate::line::Look;
 use crate::seats::Seat;
 use crate::session::Session;
-
-/// Pauses after a lost answer: the first one, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-
-/// What a listing says of a seat.
-enum Look {
-    /// Nobody that matters is before it; the listing was asked for at this instant.
-    First(BootInstant),
-    /// This path is to go first.
-    Behind(String),
-    /// The seat has no node any more: somebody has deleted it.
-    Gone,
-}
-
-/// Why a step could not be taken.
-#[derive(Debug)]
-enum Trouble {
-    Fault(Fault),
-    Error(Error),
-}
-
-impl From<Fault> for Trouble {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-impl Trouble {
-    fn is(&self, fate: Fate) -> bool {
-        matches!(self, Self::Fault(fault) if fault.fate == fate)
-    }
-
-    fn error(self, phase: Phase) -> Error {
-        match self {
-            Self::Fault(fault) => error::of_request(fault, phase),
-            Self::Error(error) => error,
-        }
-    }
-}
+use crate::trouble::{FIRST_PAUSE, Trouble, patiently};
 
 impl Shared {
     /// One try: a node in line, and away with it unless it is the first.
     pub(crate) async fn try_now(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let session = self.session(attempt, Phase::Acquire).await?;
-        let trying = async {
-            let (seat, look) = self.sit(attempt, &session).await.map_err(|trouble| trouble.error(Phase::Acquire))?;
-            if let Look::First(sent_at) = look {
-                let what = "the session was suspended when the lock was granted";
-                let suspended = || attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what);
-                return grant(attempt, &seat, sent_at)?.ok_or_else(suspended).map(Some);
-            }
-            self.remove(&seat, Phase::Acquire).await.map(|_| None)
-        };
         let answer = async {
             tokio::select! {
                 biased;
-                answer = trying => answer,
+                answer = self.try_in(&session, attempt) => answer.map_err(|trouble| trouble.error(Phase::Acquire)),
                 () = session.ended() => Err(error::no_session(Phase::Acquire)),
             }
         };
         wait::within(&SystemClock, attempt, Phase::Acquire, answer).await
+    }
+
+    async fn try_in(&self, session: &Arc<Session>, attempt: &Attempt) -> Result<Option<Grant>, Trouble> {
+        let (seat, look) = patiently(|| self.sit(attempt, session)).await?;
+        let tried = self.try_at(&seat, look, attempt).await;
+        if let Err(Trouble::Error(_)) = tried {
+            // An error that is an answer leaves nothing.
+            self.refuse(&seat).await?;
+        }
+        tried
+    }
+
+    async fn try_at(&self, seat: &Seat, look: Look, attempt: &Attempt) -> Result<Option<Grant>, Trouble> {
+        if let Kind::Permits { .. } = attempt.kind {
+            return self.try_permits(attempt, seat, look).await;
+        }
+        match look {
+            Look::First(sent_at) => {
+                let what = "the session was suspended when the lock was granted";
+                let suspended = || attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what);
+                Ok(Some(grant(attempt, seat, sent_at)?.ok_or_else(suspended)?))
+            }
+            _ => self.refuse(seat).await,
+        }
+    }
+
+    /// The end of a try in vain.
+    pub(crate) async fn refuse(&self, seat: &Seat) -> Result<Option<Grant>, Trouble> {
+        patiently(async || Ok(self.remove(seat).await?)).await?;
+        Ok(None)
     }
 
     /// Waits in line; `Ok(None)` at the deadline if somebody was before us until then.
@@ -140,7 +121,12 @@ impl Shared {
         loop {
             match look {
                 Look::First(sent_at) => {
-                    if let Some(granted) = grant(attempt, &seat, sent_at).map_err(Trouble::Error)? {
+                    let granted = match attempt.kind {
+                        Kind::Permits { .. } => self.wait_for_room(attempt, &seat, refused).await?,
+                        _ => grant(attempt, &seat, sent_at)?,
+                    };
+                    if let Some(granted) = granted {
+                        let woken_at = granted.woken_at.or(woken_at);
                         return Ok(woken_at.map_or(granted, |at| granted.woken_at(at)));
                     }
                     tokio::time::sleep(FIRST_PAUSE).await;
@@ -158,139 +144,27 @@ impl Shared {
             look = patiently(|| self.look(&seat)).await?;
         }
     }
-
-    /// Takes a place in line, or finds the one that an earlier call has taken, and looks around.
-    async fn sit(&self, attempt: &Attempt, session: &Arc<Session>) -> Result<(Arc<Seat>, Look), Trouble> {
-        let place = Place::of(&self.prefix, &attempt.name, attempt.kind).map_err(Trouble::Error)?;
-        if let Some(seat) = self.seats.of(attempt.id)
-            && Arc::ptr_eq(&seat.session, session)
-            && (seat.node().is_some() || self.find(&seat).await?)
-        {
-            let look = self.look(&seat).await?;
-            return Ok((seat, look));
-        }
-        let (stem, card) = (place.stem(attempt.id), Card::of(attempt, session).to_bytes());
-        let seat = self.seats.take(attempt.id, session, place);
-        loop {
-            let sent_at = SystemClock.now();
-            let created = session.connection.create_in_line(&stem, &card);
-            let listed = session.connection.children(&seat.place.directory);
-            match created.await {
-                Ok(node) => {
-                    self.seats.has_node(&seat, node);
-                    let look = judge(&seat, listed.await?, sent_at)?;
-                    return Ok((seat, look));
-                }
-                Err(fault) if fault.fate == Fate::Missing => {
-                    session.connection.make_directory(&seat.place.directory).await?;
-                }
-                Err(fault) => {
-                    if !matches!(fault.fate, Fate::Unknown | Fate::Ended) {
-                        self.seats.leave(&seat);
-                    }
-                    return Err(fault.into());
-                }
-            }
-        }
-    }
-
-    /// Searches for the node of a seat whose answer was lost; whether it is there.
-    async fn find(&self, seat: &Seat) -> Result<bool, Fault> {
-        let connection = &seat.session.connection;
-        for contender in self.nodes_of(seat).await? {
-            let path = seat.place.path(&contender.name);
-            let node = connection.read_all(std::slice::from_ref(&path)).await?.pop().flatten();
-            if let Some(node) = node
-                && node.session == connection.id()
-            {
-                self.seats.has_node(seat, Created { path, czxid: node.czxid });
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Every node of this attempt that the leader knows, of whatever session.
-    pub(crate) async fn nodes_of(&self, seat: &Seat) -> Result<Vec<Contender>, Fault> {
-        let (connection, directory) = (&seat.session.connection, &seat.place.directory);
-        let synced = connection.sync(directory);
-        let listed = connection.children(directory);
-        synced.await?;
-        match listed.await {
-            Ok(names) => {
-                Ok(names.into_iter().filter_map(Contender::of_any).filter(|node| node.is_of(seat.grant)).collect())
-            }
-            Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),
-            Err(fault) => Err(fault),
-        }
-    }
-
-    async fn look(&self, seat: &Seat) -> Result<Look, Trouble> {
-        let sent_at = SystemClock.now();
-        match seat.session.connection.children(&seat.place.directory).await {
-            Ok(names) => judge(seat, names, sent_at),
-            Err(fault) if fault.fate == Fate::Missing => Ok(Look::Gone),
-            Err(fault) => Err(fault.into()),
-        }
-    }
-
-    /// Waits until the node at this path may have gone; the instant of the news, if it came as such.
-    async fn wait_for(&self, seat: &Seat, path: &str) -> Result<Option<BootInstant>, Fault> {
-        if let Some(leaving) = self.seats.leaving(path) {
-            leaving.await;
-            return Ok(Some(SystemClock.now()));
-        }
-        match seat.session.connection.watch(path).await {
-            Ok(Some(change)) => {
-                change.await;
-                Ok(Some(SystemClock.now()))
-            }
-            Ok(None) => Ok(None),
-            // The listing that follows is repeated until it is answered.
-            Err(fault) if fault.fate == Fate::Unknown => Ok(None),
-            Err(fault) => Err(fault),
-        }
-    }
-}
-
-fn judge(seat: &Seat, names: Vec<String>, sent_at: BootInstant) -> Result<Look, Trouble> {
-    let line = seat.place.line(names).map_err(Trouble::Error)?;
-    let node = seat.node();
-    let mine = |contender: &Contender| node.as_ref().is_some_and(|node| node.path.ends_with(&contender.name));
-    let Some(index) = line.iter().position(mine) else { return Ok(Look::Gone) };
-    Ok(match waits_for(&line, index) {
-        None => Look::First(sent_at),
-        Some(before) => Look::Behind(seat.place.path(&before.name)),
-    })
 }
 
 /// The grant of a seat that was found first in line by a listing sent at this instant; `None` while no server is reached,
 /// or if the session is over.
 fn grant(attempt: &Attempt, seat: &Seat, sent_at: BootInstant) -> Result<Option<Grant>, Error> {
-    let valid_for = seat.session.is_connected().then(|| seat.session.lasts_from(sent_at)).flatten();
-    let (Some(valid_for), Some(node)) = (valid_for, seat.node()) else { return Ok(None) };
-    let token = u64::try_from(node.czxid).ok().and_then(FencingToken::new).ok_or_else(|| {
-        let what = format!("the transaction {:#x} is no fencing token: it exceeds 2^53", node.czxid);
+    let Some(node) = seat.node() else { return Ok(None) };
+    granted(attempt, &seat.session, node.czxid, sent_at)
+}
+
+/// The grant that the answer to a request sent at this instant proves, with the token of this transaction.
+pub(crate) fn granted(
+    attempt: &Attempt,
+    session: &Session,
+    czxid: i64,
+    sent_at: BootInstant,
+) -> Result<Option<Grant>, Error> {
+    let valid_for = session.is_connected().then(|| session.lasts_from(sent_at)).flatten();
+    let Some(valid_for) = valid_for else { return Ok(None) };
+    let token = u64::try_from(czxid).ok().and_then(FencingToken::new).ok_or_else(|| {
+        let what = format!("the transaction {czxid:#x} is no fencing token: it exceeds 2^53");
         attempt.error(ErrorKind::Protocol, Phase::Acquire, what)
     })?;
     Ok(Some(Grant::new(Some(token), sent_at, valid_for.min(attempt.ttl))))
-}
-
-/// Repeats a step whose answer was lost, with growing pauses. Whoever calls gives up at its deadline, or when the session
-/// ends.
-async fn patiently<T, F>(mut step: impl FnMut() -> F) -> Result<T, Trouble>
-where
-    F: Future<Output = Result<T, Trouble>>,
-{
-    let mut pauses = wait::pauses(FIRST_PAUSE, LONGEST_PAUSE);
-    loop {
-        match step().await {
-            Err(trouble) if trouble.is(Fate::Unknown) => {
-                tracing::debug!(?trouble, "no answer; asking again");
-                // The iterator is endless; the longest pause is its own last value.
-                tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
-            }
-            outcome => return outcome,
-        }
-    }
 }

@@ -10,7 +10,7 @@ use lock_core::{Error, ErrorKind, Phase, wait};
 
 use crate::backend::{Shared, ZkBackend};
 use crate::card::Card;
-use crate::client::{Created, Fate};
+use crate::client::{Created, Fate, Wanted};
 use crate::error;
 use crate::layout;
 use crate::seats::Seat;
@@ -58,9 +58,10 @@ impl Shared {
         if path == write.path {
             return Ok(());
         }
+        let (connection, wanted) = (&seat.session.connection, [Wanted::Exactly(path.clone())]);
         let card = Card::of(attempt, &seat.session).with_token(write.czxid).to_bytes();
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
-            match seat.session.connection.replace(&write.path, &path, &card).await {
+            match connection.exchange(std::slice::from_ref(&write.path), &wanted, &card).await {
                 Err(fault) if fault.fate == Fate::Unknown => tokio::time::sleep(pause).await,
                 Err(fault) if fault.fate == Fate::Missing => return Err(gone(attempt)),
                 // Of an earlier sending, whose answer was lost: only this grant makes a node of this name.

@@ -17,13 +17,21 @@ pub(crate) struct Seat {
     pub(crate) grant: GrantId,
     pub(crate) session: Arc<Session>,
     pub(crate) place: Place,
-    /// The node, once it is known to be there.
+    /// The node in line, once it is known to be there.
     node: Mutex<Option<Created>>,
+    /// The nodes of its permits, once they are known to be there; then it has none in line.
+    permits: Mutex<Vec<String>>,
 }
 
 impl Seat {
     pub(crate) fn node(&self) -> Option<Created> {
         locked(&self.node).clone()
+    }
+
+    /// Every node that is known to be there.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let node = locked(&self.node).as_ref().map(|node| node.path.clone());
+        node.into_iter().chain(locked(&self.permits).iter().cloned()).collect()
     }
 }
 
@@ -44,7 +52,13 @@ struct Room {
 impl Seats {
     /// A seat without a node yet.
     pub(crate) fn take(&self, grant: GrantId, session: &Arc<Session>, place: Place) -> Arc<Seat> {
-        let seat = Arc::new(Seat { grant, session: session.clone(), place, node: Mutex::new(None) });
+        let seat = Arc::new(Seat {
+            grant,
+            session: session.clone(),
+            place,
+            node: Mutex::default(),
+            permits: Mutex::default(),
+        });
         if let Some(before) = self.room().seats.insert(grant, seat.clone()) {
             self.forget_node(&before);
         }
@@ -59,6 +73,15 @@ impl Seats {
             room.present.remove(&before.path);
         }
         room.present.entry(path).or_insert_with(|| watch::Sender::new(()));
+    }
+
+    /// The seat has permits now, and is not in line any more.
+    pub(crate) fn has_permits(&self, seat: &Seat, paths: Vec<String>) {
+        let mut room = self.room();
+        if let Some(before) = locked(&seat.node).take() {
+            room.present.remove(&before.path);
+        }
+        *locked(&seat.permits) = paths;
     }
 
     pub(crate) fn of(&self, grant: GrantId) -> Option<Arc<Seat>> {
@@ -111,6 +134,7 @@ impl Seats {
     }
 
     fn forget_node(&self, seat: &Seat) {
+        locked(&seat.permits).clear();
         if let Some(node) = locked(&seat.node).take() {
             self.room().present.remove(&node.path);
         }

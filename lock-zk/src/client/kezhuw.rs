@@ -6,9 +6,14 @@ use std::time::Duration;
 
 use futures_util::future;
 use tokio::sync::Mutex;
-use zookeeper_client::{Acls, Client, CreateMode, Error, MultiReadResult, SessionState, StateWatcher};
+use zookeeper_client::{
+    Acls, Client, CreateMode, Error, MultiReadResult, MultiWriteError, MultiWriteResult, SessionState, StateWatcher,
+};
 
-use super::{Answer, Change, Connection, Created, Fate, Fault, Link, Node};
+use super::{Answer, Change, Connection, Created, Fate, Fault, Link, Node, Wanted};
+
+/// How many nodes are read by one request: far below the 1 MiB that a request may have.
+const CHUNK: usize = 500;
 
 /// Where beats go. Nobody makes this node, so that a beat changes nothing; the refusal is agreed upon by a quorum as any
 /// other outcome of a write is.
@@ -44,6 +49,37 @@ impl Kezhuw {
                 if mode == CreateMode::EphemeralSequential { format!("{path}{sequence}") } else { path.to_owned() };
             Ok(Created { path, czxid: stat.czxid })
         })
+    }
+
+    fn read_chunk(
+        &self,
+        paths: &[String],
+    ) -> Result<impl Future<Output = Result<Vec<MultiReadResult>, Error>> + Send + use<'_>, Fault> {
+        let mut reader = self.client.new_multi_reader();
+        for path in paths {
+            reader.add_get_data(path)?;
+        }
+        Ok(reader.commit())
+    }
+
+    fn write_all(
+        &self,
+        old: &[String],
+        new: &[Wanted],
+        data: &[u8],
+    ) -> Result<impl Future<Output = Result<Vec<MultiWriteResult>, MultiWriteError>> + Send + use<'_>, Fault> {
+        let mut writer = self.client.new_multi_writer();
+        for wanted in new {
+            let (path, mode) = match wanted {
+                Wanted::Exactly(path) => (path, CreateMode::Ephemeral),
+                Wanted::Numbered(path) => (path, CreateMode::EphemeralSequential),
+            };
+            writer.add_create(path, data, &mode.with_acls(Acls::anyone_all()))?;
+        }
+        for path in old {
+            writer.add_delete(path, None)?;
+        }
+        Ok(writer.commit())
     }
 }
 
@@ -97,6 +133,14 @@ impl Connection for Kezhuw {
         Box::pin(async move { Ok(listed.await?) })
     }
 
+    fn watch_children<'a>(&'a self, path: &'a str) -> Answer<'a, (Vec<String>, Change)> {
+        let listed = self.client.list_and_watch_children(path);
+        Box::pin(async move {
+            let (names, watcher) = listed.await?;
+            Ok((names, Box::pin(async move { drop(watcher.changed().await) }) as Change))
+        })
+    }
+
     fn sync<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
         let synced = self.client.sync(path);
         Box::pin(async move { Ok(synced.await?) })
@@ -115,28 +159,25 @@ impl Connection for Kezhuw {
     }
 
     fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>> {
-        let mut reader = self.client.new_multi_reader();
-        if let Err(error) = paths.iter().try_for_each(|path| reader.add_get_data(path)) {
-            return Box::pin(future::ready(Err(error.into())));
-        }
-        let read = reader.commit();
-        Box::pin(async move { read.await?.into_iter().map(node).collect() })
+        let chunks: Result<Vec<_>, Fault> = paths.chunks(CHUNK).map(|chunk| self.read_chunk(chunk)).collect();
+        Box::pin(async move {
+            let mut nodes = Vec::new();
+            for read in chunks? {
+                nodes.extend(read.await?.into_iter().map(node).collect::<Result<Vec<_>, _>>()?);
+            }
+            Ok(nodes)
+        })
     }
 
-    fn replace(&self, old: &str, new: &str, data: &[u8]) -> Answer<'_, ()> {
-        let mut writer = self.client.new_multi_writer();
-        let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-        let added = writer.add_create(new, data, &options).and_then(|()| writer.add_delete(old, None));
-        if let Err(error) = added {
-            return Box::pin(future::ready(Err(error.into())));
+    fn exchange(&self, old: &[String], new: &[Wanted], data: &[u8]) -> Answer<'_, Vec<String>> {
+        match self.write_all(old, new, data) {
+            Ok(written) => Box::pin(async move {
+                let results = written.await.map_err(Error::from)?;
+                let path = |result| if let MultiWriteResult::Create { path, .. } = result { Some(path) } else { None };
+                Ok(results.into_iter().filter_map(path).collect())
+            }),
+            Err(fault) => Box::pin(future::ready(Err(fault))),
         }
-        let written = writer.commit();
-        Box::pin(async move {
-            match written.await {
-                Ok(_) => Ok(()),
-                Err(error) => Err(Error::from(error).into()),
-            }
-        })
     }
 
     fn delete(&self, path: &str) -> Answer<'static, bool> {

@@ -27,6 +27,15 @@ pub(crate) struct Created {
     pub(crate) czxid: i64,
 }
 
+/// A node that is to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Of exactly this path.
+    Exactly(String),
+    /// Of this path and the next number of its parent.
+    Numbered(String),
+}
+
 /// What is stored in a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
@@ -76,6 +85,9 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// The names in a directory.
     fn children<'a>(&'a self, path: &'a str) -> Answer<'a, Vec<String>>;
 
+    /// The names in a directory, and a watch for the next change of them.
+    fn watch_children<'a>(&'a self, path: &'a str) -> Answer<'a, (Vec<String>, Change)>;
+
     /// Lets everything that the leader had committed before reach the server of the requests that follow.
     fn sync<'a>(&'a self, path: &'a str) -> Answer<'a, ()>;
 
@@ -85,8 +97,9 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// Reads several nodes by one request; `None` for each that is not there.
     fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>>;
 
-    /// Makes an ephemeral node of exactly this name in the place of another one: both, or neither.
-    fn replace(&self, old: &str, new: &str, data: &[u8]) -> Answer<'_, ()>;
+    /// Makes ephemeral nodes with this data in the place of others: all of it, or nothing. The paths of the new ones, in
+    /// order.
+    fn exchange(&self, old: &[String], new: &[Wanted], data: &[u8]) -> Answer<'_, Vec<String>>;
 
     /// Deletes a node; whether it was there.
     fn delete(&self, path: &str) -> Answer<'static, bool>;

@@ -54,10 +54,9 @@ impl<D: Deployment> Harness for ZooKeeper<D> {
         Some(self.url.clone())
     }
 
-    /// The session is what a dead holder's lock waits for: it is as long as the TTL of the cases.
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
         let config = ZkConfig::new(&self.url).with_prefix(namespace);
-        let config = config.with_session_timeout(ms(2000)).with_tick_time(Duration::from_millis(200));
+        let config = config.with_session_timeout(session()).with_tick_time(Duration::from_millis(200));
         Ok(ZkLocks::connect_with(config).await?.into())
     }
 
@@ -73,11 +72,20 @@ impl<D: Deployment> Harness for ZooKeeper<D> {
         Some(self)
     }
 
-    fn exclusions(&self) -> &'static [(&'static str, &'static str)] {
-        const REASON: &str = "no lease is promised beyond the session's timeout, 2 s here; see trouble/parts.rs";
-        const IN_LINE: &str = "clients of other libraries stand in the same line; the case's client only tries";
-        &[("C-R08", REASON), ("C-RE05", REASON), ("C-I04", IN_LINE)]
+    /// And the server looks for dead sessions once a tick.
+    fn dead_block_for(&self) -> Option<Duration> {
+        Some(session() + Duration::from_millis(200))
     }
+
+    fn exclusions(&self) -> &'static [(&'static str, &'static str)] {
+        &[("C-I04", "clients of other libraries stand in the same line; the case's client only tries")]
+    }
+}
+
+/// The session of every client: long enough to outlive the seconds in which a busy machine runs no server, and for the
+/// longest lease of a case to be promised as a whole.
+fn session() -> Duration {
+    ms(8000)
 }
 
 #[async_trait]
@@ -91,10 +99,11 @@ impl<D: Deployment> GroundTruth for ZooKeeper<D> {
     }
 }
 
-/// `/<namespace>/<kind>`, `/<namespace>/<kind>/<name>` and `/<namespace>/forced` are.
+/// `/<namespace>/<kind>`, `/<namespace>/<kind>/<name>`, a semaphore's `locks` and `leases`, and `/<namespace>/forced` are.
 fn is_directory(path: &str) -> bool {
     match path.split('/').skip(2).collect::<Vec<_>>()[..] {
         ["forced", _] => false,
+        ["semaphore", _, "locks" | "leases"] => true,
         ref parts => parts.len() < 3,
     }
 }
@@ -163,5 +172,8 @@ fn number(name: &str) -> &str {
 /// The documented mapping for every kind, for names of letters, digits, `-`, `_` and `/`.
 fn directories(namespace: &str, name: &LockName) -> [String; 4] {
     let name = name.as_str().replace('/', "%2F");
-    ["mutex", "reentrant", "rwlock", "semaphore"].map(|kind| format!("/{namespace}/{kind}/{name}"))
+    ["mutex", "reentrant", "rwlock", "semaphore"].map(|kind| match kind {
+        "semaphore" => format!("/{namespace}/{kind}/{name}/leases"),
+        _ => format!("/{namespace}/{kind}/{name}"),
+    })
 }

@@ -11,5 +11,6 @@ mod input;
 mod line;
 mod load;
 mod parts;
+mod permits;
 mod session;
 mod support;
