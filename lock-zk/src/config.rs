@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use lock_core::{ClientOptions, Error, Phase};
 
+use crate::access::{self, Access, Credentials};
+use crate::client::Door;
 use crate::session::Plan;
 use crate::url::Target;
 
@@ -17,6 +19,8 @@ use crate::url::Target;
 ///     .with_session_timeout(Duration::from_secs(6))
 ///     .with_tick_time(Duration::from_secs(1));
 /// ```
+///
+/// Debug output has no password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZkConfig {
@@ -32,8 +36,11 @@ pub struct ZkConfig {
     /// The `tickTime` of the servers: twice a tick their leader learns which clients the others have heard. 2 s, as
     /// ZooKeeper's own default. Too long a value shortens what a lock is believed in; too short a one trusts it too long.
     pub tick_time: Duration,
+    /// Who may touch the nodes that this client makes; everybody by default, whatever its credentials.
+    pub access: Access,
     /// Lease, time limits and label.
     pub client: ClientOptions,
+    credentials: Option<Credentials>,
 }
 
 impl ZkConfig {
@@ -45,7 +52,9 @@ impl ZkConfig {
             prefix: "lock".to_owned(),
             session_timeout: Duration::from_secs(10),
             tick_time: Duration::from_secs(2),
+            access: Access::Everybody,
             client: ClientOptions::default(),
+            credentials: None,
         }
     }
 
@@ -67,6 +76,28 @@ impl ZkConfig {
     #[must_use]
     pub fn with_tick_time(mut self, tick: Duration) -> Self {
         self.tick_time = tick;
+        self
+    }
+
+    /// The same as this user of the scheme `digest`. ZooKeeper knows no users: whoever shows the same name and password is
+    /// the same. The password is sent as it is.
+    #[must_use]
+    pub fn with_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials = Some(Credentials::Digest { user: user.into(), password: password.into() });
+        self
+    }
+
+    /// The same as this user by SASL with `DIGEST-MD5`, of whom the servers know. Needs the feature `sasl`.
+    #[must_use]
+    pub fn with_sasl_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials = Some(Credentials::Sasl { user: user.into(), password: password.into() });
+        self
+    }
+
+    /// The same with nodes that these may touch.
+    #[must_use]
+    pub fn with_access(mut self, access: Access) -> Self {
+        self.access = access;
         self
     }
 
@@ -94,8 +125,10 @@ impl ZkConfig {
                 "the tick is {tick:?}, it must lie between 1ms and the session's {timeout:?}"
             )));
         }
+        access::check(&self.access, self.credentials.as_ref())?;
         let Target { servers, chroot } = Target::parse(&self.url)?;
-        Ok(Plan { servers, chroot, timeout, tick })
+        let (credentials, access) = (self.credentials.clone(), self.access.clone());
+        Ok(Plan { door: Door { servers, chroot, timeout, credentials, access }, tick })
     }
 }
 
@@ -116,6 +149,21 @@ mod tests {
         }
         assert!(config.clone().with_prefix("apps/locks").check().is_ok());
         assert!(config.clone().with_session_timeout(Duration::from_millis(100)).check().is_err());
-        assert!(config.with_tick_time(Duration::from_secs(60)).check().is_err());
+        assert!(config.clone().with_tick_time(Duration::from_secs(60)).check().is_err());
+        assert!(config.clone().with_access(Access::Creator).check().is_err(), "without credentials");
+        assert!(config.clone().with_access(Access::Creator).with_digest("me", "secret").check().is_ok());
+        assert!(config.clone().with_access(Access::Only(Vec::new())).check().is_err());
+        assert!(config.with_digest("a:b", "").check().is_err());
+    }
+
+    #[test]
+    fn no_password_is_printed() {
+        for config in [
+            ZkConfig::new("zk://a").with_digest("me", "S3CRET"),
+            ZkConfig::new("zk://a").with_sasl_digest("me", "S3CRET"),
+        ] {
+            let shown = format!("{config:?}{:?}", config.check());
+            assert!(shown.contains("me") && !shown.contains("S3CRET"), "{shown}");
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! | no connection within the session's timeout | `Unavailable` | definite: nothing was sent |
 //! | connection lost, no answer, an answer that cannot be read | `Indeterminate` | the request may have been carried out |
 //! | session expired or closed | `Unavailable` | definite: what the session had made goes with it |
-//! | `NoAuth`, `InvalidACL` | `Denied` | definite |
+//! | `NoAuth`, `InvalidACL`, `AuthFailed` | `Denied` | definite |
 //! | an argument that the client crate refuses | `InvalidArgument` | definite |
 //! | quota exceeded, throttled, a read-only server | `Unavailable` | definite: refused |
 //! | a node that is missing or there, where that cannot be | `Protocol` | definite |
@@ -31,7 +31,7 @@ pub(crate) fn of_request(fault: Fault, phase: Phase) -> Error {
 /// The error of an attempt to connect: then nothing was asked for yet.
 pub(crate) fn of_connect(fault: Fault, servers: &str) -> Error {
     let (kind, what) = match fault.fate {
-        Fate::Denied => (ErrorKind::Denied, "the servers refuse the right to the chroot"),
+        Fate::Denied => (ErrorKind::Denied, "the servers refuse the credentials, or the right to the chroot"),
         Fate::Invalid => (ErrorKind::InvalidArgument, "the address of the servers is wrong"),
         _ => (ErrorKind::Unavailable, "no session could be opened"),
     };

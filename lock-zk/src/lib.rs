@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod backend;
 mod card;
 mod client;
@@ -38,6 +39,7 @@ mod url;
 
 use std::ops::Deref;
 
+pub use access::Access;
 pub use backend::ZkBackend;
 pub use config::ZkConfig;
 pub use lock_core::{
@@ -84,7 +86,8 @@ impl ZkLocks {
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if no server answers within the session's timeout, [`ErrorKind::InvalidArgument`] for a
-    /// wrong URL or a chroot that does not exist, [`ErrorKind::Denied`] if the chroot may not be read.
+    /// wrong URL or a chroot that does not exist, [`ErrorKind::Denied`] if the credentials are refused or the chroot may not
+    /// be read.
     ///
     /// # Cancel safety
     /// Nothing is left of a dropped call.

@@ -6,11 +6,15 @@ use std::time::Duration;
 
 use futures_util::future;
 use tokio::sync::Mutex;
+#[cfg(feature = "sasl")]
+use zookeeper_client::SaslOptions;
 use zookeeper_client::{
-    Acls, Client, CreateMode, Error, MultiReadResult, MultiWriteError, MultiWriteResult, SessionState, StateWatcher,
+    Acl, Acls, AuthId, Client, Connector, CreateMode, Error, MultiReadResult, MultiWriteError, MultiWriteResult,
+    Permission, SessionState, StateWatcher,
 };
 
-use super::{Answer, Change, Connection, Created, Fate, Fault, Link, Node, Wanted};
+use super::{Answer, Change, Connection, Created, Door, Fate, Fault, Link, Node, Wanted};
+use crate::access::{Access, Credentials};
 
 /// How many nodes are read by one request: far below the 1 MiB that a request may have.
 const CHUNK: usize = 500;
@@ -27,22 +31,29 @@ const STARVED: Duration = Duration::from_secs(1);
 pub(crate) struct Kezhuw {
     client: Client,
     states: Mutex<StateWatcher>,
+    /// Who may touch what is made.
+    access: Vec<Acl>,
 }
 
 impl Kezhuw {
-    /// A new session with one of the servers, `host:port,host:port/chroot`.
-    pub(crate) async fn connect(servers: &str, timeout: Duration) -> Result<Self, Fault> {
+    /// A new session with one of the servers.
+    pub(crate) async fn connect(door: &Door) -> Result<Self, Fault> {
         // A hung server is to be left soon enough for another one to keep the session; a starved one is not hung.
-        let silence = (timeout / 5).max(STARVED.min(timeout * 2 / 5));
-        let connector = Client::connector().with_session_timeout(timeout).with_connection_timeout(silence);
-        let client = connector.connect(servers).await?;
+        let silence = (door.timeout / 5).max(STARVED.min(door.timeout * 2 / 5));
+        let connector = Client::connector().with_session_timeout(door.timeout).with_connection_timeout(silence);
+        let connector = introduce(connector, door.credentials.as_ref());
+        let client = connector.connect(&format!("{}{}", door.servers, door.chroot)).await?;
         let mut states = client.state_watcher();
         states.state();
-        Ok(Self { client, states: Mutex::new(states) })
+        Ok(Self { client, states: Mutex::new(states), access: acl(&door.access) })
+    }
+
+    fn access(&self) -> Acls<'_> {
+        Acls::new(&self.access)
     }
 
     fn make<'a>(&'a self, path: &'a str, data: &[u8], mode: CreateMode) -> Answer<'a, Created> {
-        let made = self.client.create(path, data, &mode.with_acls(Acls::anyone_all()));
+        let made = self.client.create(path, data, &mode.with_acls(self.access()));
         Box::pin(async move {
             let (stat, sequence) = made.await?;
             let path =
@@ -74,7 +85,7 @@ impl Kezhuw {
                 Wanted::Exactly(path) => (path, CreateMode::Ephemeral),
                 Wanted::Numbered(path) => (path, CreateMode::EphemeralSequential),
             };
-            writer.add_create(path, data, &mode.with_acls(Acls::anyone_all()))?;
+            writer.add_create(path, data, &mode.with_acls(self.access()))?;
         }
         for path in old {
             writer.add_delete(path, None)?;
@@ -123,9 +134,7 @@ impl Connection for Kezhuw {
     }
 
     fn make_directory<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
-        Box::pin(
-            async move { Ok(self.client.mkdir(path, &CreateMode::Container.with_acls(Acls::anyone_all())).await?) },
-        )
+        Box::pin(async move { Ok(self.client.mkdir(path, &CreateMode::Container.with_acls(self.access())).await?) })
     }
 
     fn children<'a>(&'a self, path: &'a str) -> Answer<'a, Vec<String>> {
@@ -192,6 +201,30 @@ impl Connection for Kezhuw {
     }
 }
 
+/// A connector that shows these credentials on every connection.
+fn introduce(connector: Connector, credentials: Option<&Credentials>) -> Connector {
+    match credentials {
+        Some(Credentials::Digest { user, password }) => {
+            connector.with_auth("digest", format!("{user}:{password}").as_bytes())
+        }
+        #[cfg(feature = "sasl")]
+        Some(Credentials::Sasl { user, password }) => {
+            connector.with_sasl(SaslOptions::digest_md5(user.clone(), password.clone()))
+        }
+        // Without the feature, SASL was refused with the configuration.
+        _ => connector,
+    }
+}
+
+fn acl(access: &Access) -> Vec<Acl> {
+    let all = |who| Acl::new(Permission::ALL, who);
+    match access {
+        Access::Everybody => vec![all(AuthId::anyone())],
+        Access::Creator => vec![all(AuthId::authed())],
+        Access::Only(identities) => identities.iter().map(|(scheme, id)| all(AuthId::new(scheme, id))).collect(),
+    }
+}
+
 fn node(result: MultiReadResult) -> Result<Option<Node>, Fault> {
     match result {
         MultiReadResult::Data { data, stat } => {
@@ -208,9 +241,9 @@ impl From<Error> for Fault {
         let fate = match &error {
             Error::NoNode => Fate::Missing,
             Error::NodeExists => Fate::Exists,
-            Error::NoAuth | Error::InvalidAcl => Fate::Denied,
+            Error::NoAuth | Error::InvalidAcl | Error::AuthFailed => Fate::Denied,
             Error::BadArguments(_) => Fate::Invalid,
-            Error::SessionExpired | Error::ClientClosed | Error::AuthFailed => Fate::Ended,
+            Error::SessionExpired | Error::ClientClosed => Fate::Ended,
             Error::BadVersion
             | Error::NoChildrenForEphemerals
             | Error::NotEmpty

@@ -11,6 +11,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use crate::access::{Access, Credentials};
+
 pub(crate) use kezhuw::Kezhuw;
 
 /// An answer that is on its way.
@@ -18,6 +20,20 @@ pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + 
 
 /// Resolves when a watched node changed or is gone, or when the session ended.
 pub(crate) type Change = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How to come in.
+#[derive(Debug, Clone)]
+pub(crate) struct Door {
+    /// `host:port,host:port`
+    pub(crate) servers: String,
+    /// `/path`, or nothing.
+    pub(crate) chroot: String,
+    /// The session's timeout to ask for.
+    pub(crate) timeout: Duration,
+    pub(crate) credentials: Option<Credentials>,
+    /// Who may touch what is made.
+    pub(crate) access: Access,
+}
 
 /// A node that this session has made.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use lock_core::{Error, Phase, wait};
 use tokio::sync::watch;
 
 use super::{Session, SessionState};
-use crate::client::{Connection, Fault, Kezhuw, Link};
+use crate::client::{Connection, Door, Fault, Kezhuw, Link};
 use crate::error;
 
 /// Pauses between two tries to open a session: the first one, and the longest.
@@ -30,9 +30,7 @@ type Told = Box<dyn Fn(&Arc<Session>) + Send + Sync>;
 /// How to open a session.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    pub(crate) servers: String,
-    pub(crate) chroot: String,
-    pub(crate) timeout: Duration,
+    pub(crate) door: Door,
     pub(crate) tick: Duration,
 }
 
@@ -56,7 +54,7 @@ struct News {
 impl Sessions {
     /// Opens the first session and starts the task that keeps it.
     pub(crate) async fn open(plan: Plan, told: Told) -> Result<Self, Error> {
-        let first = plan.connect().await.map_err(|fault| error::of_connect(fault, &plan.servers))?;
+        let first = plan.connect().await.map_err(|fault| error::of_connect(fault, &plan.door.servers))?;
         plan.check_chroot(&first).await?;
         let (current, current_seen) = watch::channel(Some(first.clone()));
         let news = News { state: SessionState::Connected, heard_at: SystemClock.now() };
@@ -108,20 +106,20 @@ impl Sessions {
 impl Plan {
     async fn connect(&self) -> Result<Arc<Session>, Fault> {
         let asked_at = SystemClock.now();
-        let connection = Kezhuw::connect(&format!("{}{}", self.servers, self.chroot), self.timeout).await?;
+        let connection = Kezhuw::connect(&self.door).await?;
         Ok(Session::new(Arc::new(connection), asked_at, self.tick))
     }
 
     /// Without its chroot a client can do nothing, and every request would be refused for another reason.
     async fn check_chroot(&self, session: &Session) -> Result<(), Error> {
-        if self.chroot.is_empty() {
+        if self.door.chroot.is_empty() {
             return Ok(());
         }
         let there = session.connection.read_all(&["/".to_owned()]).await;
-        let there = there.map_err(|fault| error::of_connect(fault, &self.servers))?;
+        let there = there.map_err(|fault| error::of_connect(fault, &self.door.servers))?;
         if there.iter().any(Option::is_none) {
-            let what = format!("the chroot {:?} does not exist", self.chroot);
-            return Err(Error::invalid(Phase::Connect, what).with_server(&self.servers).with_backend(crate::NAME));
+            let what = format!("the chroot {:?} does not exist", self.door.chroot);
+            return Err(Error::invalid(Phase::Connect, what).with_server(&self.door.servers).with_backend(crate::NAME));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use lock_core::{Error, LockName, Locks};
 use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient};
 use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Missing, ms};
-use lock_zk::{ZkConfig, ZkLocks};
+use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
 
 /// What an operator's mistake leaves in a lock's directory.
 const GARBAGE: &str = "garbage";
@@ -57,6 +57,10 @@ impl<D: Deployment> Harness for ZooKeeper<D> {
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
         let config = ZkConfig::new(&self.url).with_prefix(namespace);
         let config = config.with_session_timeout(session()).with_tick_time(Duration::from_millis(200));
+        // No case takes a server away; one that is slow because everything is shall not fail the others.
+        let mut options = ClientOptions::default();
+        options.op_timeout = ms(6000);
+        let config = config.with_client(options);
         Ok(ZkLocks::connect_with(config).await?.into())
     }
 

@@ -12,5 +12,6 @@ mod line;
 mod load;
 mod parts;
 mod permits;
+mod rights;
 mod session;
 mod support;
