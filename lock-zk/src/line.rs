@@ -110,6 +110,7 @@ impl Shared {
             leaving.await;
             return Ok(Some(SystemClock.now()));
         }
+        let Some(_kept) = seat.session.room_to_watch(path).await else { return Ok(None) };
         match seat.session.connection.watch(path).await {
             Ok(Some(change)) => {
                 change.await;

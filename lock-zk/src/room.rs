@@ -71,6 +71,11 @@ impl Shared {
         let mut woken_at = None;
         while room.left < asked(attempt) {
             refused.send_replace(true);
+            let kept = seat.session.room_to_watch(seat.place.leases()).await;
+            if kept.is_none() {
+                room = patiently(|| self.room(attempt, seat)).await?;
+                continue;
+            }
             let (seen, change) = patiently(|| self.watched_room(attempt, seat)).await?;
             room = seen;
             if room.left >= asked(attempt) {

@@ -107,7 +107,7 @@ impl Plan {
     async fn connect(&self) -> Result<Arc<Session>, Fault> {
         let asked_at = SystemClock.now();
         let connection = Kezhuw::connect(&self.door).await?;
-        Ok(Session::new(Arc::new(connection), asked_at, self.tick))
+        Ok(Session::new(Arc::new(connection), asked_at, self.tick, self.door.chroot.len()))
     }
 
     /// Without its chroot a client can do nothing, and every request would be refused for another reason.

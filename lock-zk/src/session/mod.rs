@@ -11,12 +11,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::client::Connection;
 use lease::SessionLease;
 
 pub(crate) use manager::{Plan, Sessions};
+
+/// How many bytes of paths a session watches at once: beyond 128 KiB the client crate cannot restore the watches after a
+/// reconnection, and loses the session. About 1,500 locks with short names.
+const WATCHABLE: usize = 120 * 1024;
+
+/// How often who may not watch looks instead.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
 /// What a client's session is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,16 +45,22 @@ pub(crate) struct Session {
     lease: Mutex<SessionLease>,
     suspended: AtomicBool,
     over: watch::Sender<bool>,
+    /// Bytes of paths that may be watched yet.
+    watchable: Semaphore,
+    /// How much longer a path is at the servers than here.
+    chroot: usize,
 }
 
 impl Session {
-    fn new(connection: Arc<dyn Connection>, asked_at: BootInstant, tick: Duration) -> Arc<Self> {
+    fn new(connection: Arc<dyn Connection>, asked_at: BootInstant, tick: Duration, chroot: usize) -> Arc<Self> {
         let lease = SessionLease::new(asked_at, connection.timeout(), tick);
         Arc::new(Self {
             connection,
             lease: Mutex::new(lease),
             suspended: AtomicBool::new(false),
             over: watch::Sender::new(false),
+            watchable: Semaphore::new(WATCHABLE),
+            chroot,
         })
     }
 
@@ -71,6 +84,14 @@ impl Session {
     /// Whether a server is reached at present.
     pub(crate) fn is_connected(&self) -> bool {
         !self.suspended.load(Ordering::Acquire)
+    }
+
+    /// The room that a watch of this path takes, to be kept as long as the watch; `None` if there is none for a while, and then
+    /// the caller looks again instead.
+    pub(crate) async fn room_to_watch(&self, path: &str) -> Option<SemaphorePermit<'_>> {
+        let bytes = u32::try_from(path.len() + self.chroot).ok()?;
+        // It is never closed.
+        tokio::time::timeout(LOOKS_EVERY, self.watchable.acquire_many(bytes)).await.ok()?.ok()
     }
 
     /// Resolves when the session is over and its holders have been told.

@@ -1,9 +1,9 @@
 //! The line: who watches whom, and what is in it that does not belong there.
 
 use lock_testkit::servers::zookeeper::NodeKind;
-use lock_zk::{ErrorKind, LockName};
+use lock_zk::{ErrorKind, LockName, SessionState};
 
-use crate::support::{PROMPTLY, SESSION, client, eventually, fails, maker, nodes, server, soon};
+use crate::support::{PROMPTLY, SESSION, client, eventually, fails, maker, ms, nodes, server, soon};
 
 #[tokio::test]
 async fn waiters_of_one_process_watch_nothing_of_their_own() {
@@ -68,4 +68,33 @@ async fn a_directory_that_the_server_has_removed_is_made_again() {
         assert!(truth.delete("/lock/mutex/container").await.unwrap());
         assert!(truth.delete("/lock/mutex").await.unwrap());
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_waiters_than_can_be_watched_for_keep_their_session_and_have_their_turns() {
+    let Some(server) = server().await else { return };
+    let long = ms(10_000);
+    let (a, b) = (client(server.url(), long).await, client(server.url(), long).await);
+    // Of paths this long a client watches about 175.
+    let name = |number: usize| format!("{number:0>600}");
+    let mut held = Vec::new();
+    let mut waiting = Vec::new();
+    for number in 0..300 {
+        held.push(a.mutex(name(number)).with_ttl(long).lock().await.unwrap());
+        let lock = b.mutex(name(number));
+        waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().release().await }));
+    }
+    let watches = async || server.figure("zk_watch_count").await.unwrap();
+    eventually("as many watches as there may be", PROMPTLY, async || watches().await > 150).await;
+    assert!(watches().await < 200, "{} watches", watches().await);
+    // What the client crate cannot restore now costs it the session.
+    server.restart().await.unwrap();
+    eventually("watched again", PROMPTLY, async || watches().await > 150).await;
+    for held in held {
+        held.release().await.unwrap();
+    }
+    for waiter in waiting {
+        soon("every waiter has its turn", PROMPTLY, waiter).await.unwrap().unwrap();
+    }
+    assert_eq!(b.session_state(), SessionState::Connected);
 }
