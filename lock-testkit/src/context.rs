@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use lock_core::{Error, GrantId, Guarantee, Locks, Permit, Phase};
 use tokio::runtime::Handle;
@@ -11,7 +12,7 @@ use crate::abilities::Abilities;
 use crate::adapters::{Exclusive, Form, Held};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::harness::{Admin, Foreign, Harness};
-use crate::time::{eventually, hand_over, ms, pass, soon};
+use crate::time::{eventually, hand_over, ms, pass, soon, ttl};
 
 /// The surroundings of one run of one case.
 pub(crate) struct Cx {
@@ -55,7 +56,12 @@ impl Cx {
     /// The case's lock in its form, through this client.
     pub(crate) async fn lock_of(&self, locks: &Locks) -> Result<Exclusive, Failure> {
         self.drained().await?;
-        Ok(self.form.handle(locks, LOCK)?.with_ttl(crate::time::ttl()))
+        Ok(self.form.handle(locks, LOCK)?.with_ttl(ttl()))
+    }
+
+    /// For how long the locks of the dead block others.
+    pub(crate) fn dead_block_for(&self) -> Duration {
+        self.harness.dead_block_for().unwrap_or_else(ttl)
     }
 
     /// Two contenders in independent clients.

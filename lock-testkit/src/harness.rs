@@ -69,6 +69,12 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
+    /// For how long the grants of a client that died block others, where that is not the TTL of their leases: the timeout of
+    /// a session. `None` for the TTL.
+    fn dead_block_for(&self) -> Option<Duration> {
+        None
+    }
+
     /// Cases that this backend does not pass, each with the reason: `("C-W07", "the queue is not ordered")`.
     ///
     /// For what [`Guarantees`](lock_core::Guarantees) cannot say. Each line is a departure to be justified.

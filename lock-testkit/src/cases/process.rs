@@ -112,8 +112,10 @@ pub(super) async fn the_lock_of_a_killed_process_is_free_after_its_ttl(cx: Arc<C
     // By the handle of the child that this case started; SIGKILL.
     holder.child.kill().await?;
     let killed = Instant::now();
-    let held =
-        next.try_lock_for(ttl() + ms(1000)).await?.or_fail("still taken one second after the TTL of the dead")?;
+    let held = next
+        .try_lock_for(cx.dead_block_for() + ms(1000))
+        .await?
+        .or_fail("still taken one second after the TTL of the dead")?;
     // The last renewal was at most a third of the TTL before the kill.
     ensure!(killed.elapsed() >= ttl() / 2, "granted {:?} after the kill, before the lease's end", killed.elapsed());
     held.release().await?;
@@ -125,8 +127,10 @@ pub(super) async fn the_lock_of_a_process_that_ended_is_free_after_its_ttl(cx: A
     let mut holder = Holder::start(&cx).await?;
     cx.is_refused(&next).await?;
     holder.ends().await?;
-    let held =
-        next.try_lock_for(ttl() + ms(1000)).await?.or_fail("still taken one second after the TTL of the dead")?;
+    let held = next
+        .try_lock_for(cx.dead_block_for() + ms(1000))
+        .await?
+        .or_fail("still taken one second after the TTL of the dead")?;
     held.release().await?;
     cx.nothing_is_left().await
 }
@@ -138,7 +142,7 @@ pub(super) async fn a_process_that_stood_still_past_its_lease_does_not_hold(cx: 
     ensure!(holder.says().await?.as_deref() == Some(HELD), "lost before it was stopped");
     holder.signal(Signal::STOP)?;
     let held = next
-        .try_lock_for(ttl() + ms(1000))
+        .try_lock_for(cx.dead_block_for() + ms(1000))
         .await?
         .or_fail("still taken one second after the TTL of the stopped one")?;
     holder.ask().await?;
