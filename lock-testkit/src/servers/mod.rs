@@ -1,12 +1,11 @@
 //! Real servers, and as much of their wire protocols as the suite needs itself.
 
 mod certificates;
-mod own;
+pub(crate) mod own;
 mod path;
-mod ports;
-mod process;
+pub(crate) mod ports;
+pub(crate) mod process;
 pub mod redis;
-mod relay;
 pub mod resp;
 mod until;
 mod url;
