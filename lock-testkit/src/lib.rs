@@ -54,6 +54,7 @@ mod failure;
 pub mod faults;
 mod harness;
 mod island;
+mod links;
 mod meter;
 pub mod proxy;
 mod run;
@@ -64,6 +65,6 @@ mod time;
 mod trace;
 
 pub use failure::Failure;
-pub use harness::{Admin, Broken, Foreign, GroundTruth, Harness, Missing};
+pub use harness::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
 pub use run::{Outcome, REQUIRE_VARIABLE, main, run_case};
 pub use time::{SCALE_VARIABLE, ms};

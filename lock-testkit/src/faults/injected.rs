@@ -79,13 +79,21 @@ impl<'a> Injected<'a> {
         self.effect.as_ref().map(|effect| effect.proof()).unwrap_or_default()
     }
 
+    /// What shows that it was applied.
+    ///
+    /// # Errors
+    /// [`Unproven`] if nothing does so far.
+    pub fn proven(&self) -> Result<Proof, Unproven> {
+        Some(self.proof()).filter(Proof::is_given).ok_or_else(|| Unproven(self.fault.clone()))
+    }
+
     /// Waits until the fault has been applied, such as that the request has come that triggers it.
     ///
     /// # Errors
     /// [`Unproven`] if that is not so within this time.
     pub async fn applied(&self, within: Duration) -> Result<Proof, Unproven> {
-        let proof = async || Ok(Some(self.proof()).filter(Proof::is_given));
-        eventually("the fault is applied", within, proof).await.map_err(|_| Unproven(self.fault.clone()))
+        let proven = async || Ok(self.proven().ok());
+        eventually("the fault is applied", within, proven).await.map_err(|_| Unproven(self.fault.clone()))
     }
 
     /// Ends the fault, and proves that it was applied.

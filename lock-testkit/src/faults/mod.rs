@@ -14,8 +14,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::injected::{Injected, Proof, Unproven};
 pub(crate) use self::injected::Effect;
+pub use self::injected::{Injected, Proof, Unproven};
 pub use self::process::{Data, ProcessFault, ServerProcess};
 pub use self::store::{Store, StoreFault};
 pub use crate::proxy::LinkFault;

@@ -20,6 +20,12 @@ pub(super) struct Connection {
     pub(super) replies: Replies,
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.link.count_end();
+    }
+}
+
 /// Why a connection ends before both sides are through with it.
 #[derive(Debug)]
 pub(super) enum Ending {

@@ -69,6 +69,12 @@ impl Proxy {
     pub fn connections(&self) -> u64 {
         self.link.connections.load(Ordering::Relaxed)
     }
+
+    /// How many of them are open.
+    #[must_use]
+    pub fn open_connections(&self) -> u64 {
+        self.link.open.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Proxy {
@@ -88,6 +94,7 @@ pub(super) struct Link {
     changed: watch::Sender<()>,
     requests: AtomicU64,
     connections: AtomicU64,
+    open: AtomicU64,
 }
 
 impl Link {
@@ -99,6 +106,7 @@ impl Link {
             changed: watch::Sender::new(()),
             requests: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            open: AtomicU64::new(0),
         }
     }
 
@@ -125,9 +133,14 @@ impl Link {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of a new connection.
+    /// The number of a new connection, which is open until [`count_end`](Link::count_end).
     pub(super) fn count_connection(&self) -> u64 {
+        self.open.fetch_add(1, Ordering::Relaxed);
         self.connections.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn count_end(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -8,7 +8,7 @@ pub(crate) mod process;
 pub mod redis;
 pub mod resp;
 mod until;
-mod url;
+pub(crate) mod url;
 pub mod zookeeper;
 
 pub use certificates::{Certificates, ClientCertificates};

@@ -160,22 +160,30 @@ mod tests {
 
     #[test]
     fn redis_requests_and_replies_are_cut_and_counted() {
-        are_cut(Protocol::Resp, Speaker::Client, &[
-            (b"*1\r\n$4\r\nPING\r\n", 1),
-            (b"*3\r\n$9\r\nSUBSCRIBE\r\n$1\r\na\r\n$1\r\nb\r\n", 2),
-            (b"*2\r\n$3\r\nGET\r\n$4\r\n\r\n*1\r\n", 1),
-            (b"PING\r\n", 1),
-        ]);
-        are_cut(Protocol::Resp, Speaker::Server, &[
-            (b"+OK\r\n", 1),
-            (b"$-1\r\n", 1),
-            (b"*2\r\n:1\r\n*2\r\n$2\r\n\r\n\r\n-no\r\n", 1),
-            (b"*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$2\r\nhi\r\n", 0),
-            (b"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n", 1),
-            (b">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n", 1),
-            (b">2\r\n$10\r\ninvalidate\r\n*0\r\n", 0),
-            (b"%1\r\n+a\r\n:1\r\n", 1),
-        ]);
+        are_cut(
+            Protocol::Resp,
+            Speaker::Client,
+            &[
+                (b"*1\r\n$4\r\nPING\r\n", 1),
+                (b"*3\r\n$9\r\nSUBSCRIBE\r\n$1\r\na\r\n$1\r\nb\r\n", 2),
+                (b"*2\r\n$3\r\nGET\r\n$4\r\n\r\n*1\r\n", 1),
+                (b"PING\r\n", 1),
+            ],
+        );
+        are_cut(
+            Protocol::Resp,
+            Speaker::Server,
+            &[
+                (b"+OK\r\n", 1),
+                (b"$-1\r\n", 1),
+                (b"*2\r\n:1\r\n*2\r\n$2\r\n\r\n\r\n-no\r\n", 1),
+                (b"*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$2\r\nhi\r\n", 0),
+                (b"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n", 1),
+                (b">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n", 1),
+                (b">2\r\n$10\r\ninvalidate\r\n*0\r\n", 0),
+                (b"%1\r\n+a\r\n:1\r\n", 1),
+            ],
+        );
     }
 
     #[test]
@@ -189,24 +197,32 @@ mod tests {
 
     #[test]
     fn memcached_requests_and_replies_are_cut_and_counted() {
-        are_cut(Protocol::Memcached, Speaker::Client, &[
-            (b"set k 0 0 4\r\n\r\n\r\n\r\n", 1),
-            (b"cas k 0 0 2 17 noreply\r\nab\r\n", 0),
-            (b"ms k 2 T90\r\nab\r\n", 1),
-            (b"ms k S2 q\r\nab\r\n", 0),
-            (b"mg k v q\r\n", 0),
-            (b"mn\r\n", 1),
-            (b"get a b\r\n", 1),
-            (b"quit\r\n", 0),
-        ]);
-        are_cut(Protocol::Memcached, Speaker::Server, &[
-            (b"STORED\r\n", 1),
-            (b"VA 5 c7\r\nEND\r\n\r\n", 1),
-            (b"VALUE a 0 5\r\nEND\r\n\r\nVALUE b 0 1 17\r\nx\r\nEND\r\n", 1),
-            (b"STAT a 1\r\nSTAT b 2\r\nEND\r\n", 1),
-            (b"HD c5\r\n", 1),
-            (b"END\r\n", 1),
-        ]);
+        are_cut(
+            Protocol::Memcached,
+            Speaker::Client,
+            &[
+                (b"set k 0 0 4\r\n\r\n\r\n\r\n", 1),
+                (b"cas k 0 0 2 17 noreply\r\nab\r\n", 0),
+                (b"ms k 2 T90\r\nab\r\n", 1),
+                (b"ms k S2 q\r\nab\r\n", 0),
+                (b"mg k v q\r\n", 0),
+                (b"mn\r\n", 1),
+                (b"get a b\r\n", 1),
+                (b"quit\r\n", 0),
+            ],
+        );
+        are_cut(
+            Protocol::Memcached,
+            Speaker::Server,
+            &[
+                (b"STORED\r\n", 1),
+                (b"VA 5 c7\r\nEND\r\n\r\n", 1),
+                (b"VALUE a 0 5\r\nEND\r\n\r\nVALUE b 0 1 17\r\nx\r\nEND\r\n", 1),
+                (b"STAT a 1\r\nSTAT b 2\r\nEND\r\n", 1),
+                (b"HD c5\r\n", 1),
+                (b"END\r\n", 1),
+            ],
+        );
     }
 
     #[test]
