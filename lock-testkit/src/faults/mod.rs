@@ -1,11 +1,13 @@
 //! Faults, as values: seeded, written down as JSON, healed on drop, and able to prove that they were applied.
 //!
-//! Three kinds: of a link ([`LinkFault`], injected by a [`Proxy`](crate::proxy::Proxy)), of a server's process
-//! ([`ProcessFault`]) and of what it stores ([`StoreFault`]). Injecting one gives an [`Injected`] guard. A test under a
+//! Four kinds: of a link ([`LinkFault`], injected by a [`Proxy`](crate::proxy::Proxy)), of a server's process
+//! ([`ProcessFault`]), of what it stores ([`StoreFault`]), and of its wall clock ([`ClockFault`], injected by a
+//! [`WallClock`](crate::servers::WallClock)). Injecting one gives an [`Injected`] guard. A test under a
 //! fault that did not happen has shown nothing: [`Injected::heal`] and [`Injected::applied`] are errors
 //! ([`Unproven`]) then, and a case of the suite that meets one ends as [`Unknown`](crate::Outcome::Unknown), which is no
 //! success.
 
+mod clock;
 mod injected;
 mod process;
 mod store;
@@ -15,6 +17,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::injected::Effect;
+pub use self::clock::ClockFault;
 pub use self::injected::{Injected, Proof, Unproven};
 pub use self::process::{Data, ProcessFault, ServerProcess};
 pub use self::store::{Store, StoreFault};
@@ -30,6 +33,8 @@ pub enum Fault {
     Process(ProcessFault),
     /// Of what a server stores.
     Store(StoreFault),
+    /// Of a server's wall clock.
+    Clock(ClockFault),
 }
 
 impl fmt::Display for Fault {
@@ -38,6 +43,7 @@ impl fmt::Display for Fault {
             Self::Link(fault) => fault.fmt(f),
             Self::Process(fault) => write!(f, "{fault:?}"),
             Self::Store(fault) => write!(f, "{fault:?}"),
+            Self::Clock(fault) => write!(f, "{fault:?}"),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Real servers, and as much of their wire protocols as the suite needs itself.
 
 mod certificates;
+pub(crate) mod clock;
 pub(crate) mod own;
 mod path;
 pub(crate) mod ports;
@@ -12,3 +13,4 @@ pub(crate) mod url;
 pub mod zookeeper;
 
 pub use certificates::{Certificates, ClientCertificates};
+pub use clock::WallClock;
