@@ -12,6 +12,7 @@ use crate::abilities::Abilities;
 use crate::adapters::{Exclusive, Form, Held};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::harness::{Admin, Foreign, Harness};
+use crate::links::Links;
 use crate::time::{eventually, hand_over, ms, pass, soon, ttl};
 
 /// The surroundings of one run of one case.
@@ -51,6 +52,27 @@ impl Cx {
     /// The case's lock in its form, through a client of its own.
     pub(crate) async fn contender(&self) -> Result<Exclusive, Failure> {
         self.lock_of(&self.client().await?).await
+    }
+
+    /// Links to the servers that nothing has gone over yet.
+    pub(crate) fn links(&self) -> Result<Links, Failure> {
+        Ok(Links::to(self.harness.linked().or_fail("the case needs links and did not say so")?)?)
+    }
+
+    /// A new client of this case's namespace, over these links.
+    pub(crate) async fn client_at(&self, links: &Links) -> Result<Locks, Failure> {
+        let linked = self.harness.linked().or_fail("the case needs links and did not say so")?;
+        let connecting = linked.connect_at(&self.namespace, links.addresses());
+        Ok(soon("connecting a client", ms(15_000), connecting).await??)
+    }
+
+    /// A contender with links of its own, over which a grant and its release have gone: no script is to be loaded and
+    /// no directory to be made any more.
+    pub(crate) async fn linked(&self) -> Result<(Exclusive, Links), Failure> {
+        let links = self.links()?;
+        let lock = self.lock_of(&self.client_at(&links).await?).await?;
+        release(lock.lock().await?).await?;
+        Ok((lock, links))
     }
 
     /// The case's lock in its form, through this client.

@@ -88,6 +88,8 @@ pub enum Outcome {
     Passed,
     /// The claim did not hold; how.
     Rejected(String),
+    /// Nobody knows: a fault that was to be met did not happen. Fails a run of the suite.
+    Unknown(String),
     /// The case does not apply; why.
     Ignored(String),
 }
@@ -131,6 +133,7 @@ fn trials(suite: &Arc<Result<Suite, Missing>>) -> Vec<Trial> {
                     Outcome::Passed => Ok(Completion::Completed),
                     Outcome::Ignored(reason) => Ok(Completion::ignored_with(reason)),
                     Outcome::Rejected(why) => Err(why.into()),
+                    Outcome::Unknown(why) => Err(format!("unknown: {why}").into()),
                 }
             }));
         }
@@ -169,11 +172,13 @@ fn judge(id: &str, mut run: impl FnMut() -> Result<(), (Failure, Option<Duration
                 failure
             }
         };
-        return Outcome::Rejected(if void.is_empty() {
+        let says_nothing = failure.says_nothing();
+        let why = if void.is_empty() {
             failure.to_string()
         } else {
             failure.and(format_args!("the machine stood still in {} of its runs: {void:?}", void.len())).to_string()
-        });
+        };
+        return if says_nothing { Outcome::Unknown(why) } else { Outcome::Rejected(why) };
     }
 }
 
