@@ -1,6 +1,7 @@
 //! Real servers, and as much of their wire protocols as the suite needs itself.
 
 mod certificates;
+pub mod memcached;
 mod own;
 mod path;
 mod ports;
