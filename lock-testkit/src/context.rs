@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use lock_core::{Error, GrantId, Guarantee, Locks, Permit, Phase};
 use tokio::runtime::Handle;
@@ -105,6 +106,12 @@ impl Cx {
         }
         let look = async || Ok((lock.inspect().await?.waiters.len() == waiters).then_some(()));
         eventually(&format!("{waiters} waiters are in line"), hand_over(), look).await
+    }
+
+    /// By when the entry of a dead holder is free for others, at the latest: one second after its TTL, and later only
+    /// where the servers' clock is coarse.
+    pub(crate) fn freed_by(&self, ttl: Duration) -> Duration {
+        ttl + ms(1000) + self.harness.late_expiry()
     }
 
     /// Somebody else, in a client of its own, is granted the lock within the time in which a free lock finds a waiter,

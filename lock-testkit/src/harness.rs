@@ -69,6 +69,18 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
+    /// How much later than its TTL the servers may free the entry of a holder that died; zero by default.
+    ///
+    /// For servers whose clock is coarse. The holder itself gives its lock up at its TTL everywhere.
+    fn late_expiry(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// How many permits a semaphore may have at most.
+    fn most_permits(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Cases that this backend does not pass, each with the reason: `("C-W07", "the queue is not ordered")`.
     ///
     /// For what [`Guarantees`](lock_core::Guarantees) cannot say. Each line is a departure to be justified.

@@ -16,7 +16,7 @@ use crate::adapters::Form;
 use crate::context::{Cx, LOCK};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::harness::Harness;
-use crate::time::{ms, promptly, soon, ttl};
+use crate::time::{promptly, soon, ttl};
 
 /// The variable in which the parent tells the child what to hold.
 const ORDER_VARIABLE: &str = "LOCK_TESTKIT_HOLD";
@@ -83,7 +83,7 @@ pub(super) async fn the_lock_of_a_killed_process_is_free_after_its_ttl(cx: Arc<C
     holder.child.kill().await?;
     let killed = Instant::now();
     let held =
-        next.try_lock_for(ttl() + ms(1000)).await?.or_fail("still taken one second after the TTL of the dead")?;
+        next.try_lock_for(cx.freed_by(ttl())).await?.or_fail("still taken although the dead holder's TTL is long over")?;
     // The last renewal was at most a third of the TTL before the kill.
     ensure!(killed.elapsed() >= ttl() / 2, "granted {:?} after the kill, before the lease's end", killed.elapsed());
     held.release().await?;
@@ -98,7 +98,7 @@ pub(super) async fn the_lock_of_a_process_that_ended_is_free_after_its_ttl(cx: A
     let status = soon("the holder ends", promptly(), holder.child.wait()).await??;
     ensure!(status.success(), "the holder failed: {status}");
     let held =
-        next.try_lock_for(ttl() + ms(1000)).await?.or_fail("still taken one second after the TTL of the dead")?;
+        next.try_lock_for(cx.freed_by(ttl())).await?.or_fail("still taken although the dead holder's TTL is long over")?;
     held.release().await?;
     cx.nothing_is_left().await
 }
