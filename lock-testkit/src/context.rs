@@ -81,11 +81,6 @@ impl Cx {
         Ok(self.form.handle(locks, LOCK)?.with_ttl(ttl()))
     }
 
-    /// For how long the locks of the dead block others.
-    pub(crate) fn dead_block_for(&self) -> Duration {
-        self.harness.dead_block_for().unwrap_or_else(ttl)
-    }
-
     /// Two contenders in independent clients.
     pub(crate) async fn two(&self) -> Result<(Exclusive, Exclusive), Failure> {
         Ok((self.contender().await?, self.contender().await?))
@@ -133,6 +128,11 @@ impl Cx {
         }
         let look = async || Ok((lock.inspect().await?.waiters.len() == waiters).then_some(()));
         eventually(&format!("{waiters} waiters are in line"), hand_over(), look).await
+    }
+
+    /// By when the entry of a dead holder is free for others, at the latest: one second after the servers drop it.
+    pub(crate) fn freed_by(&self, ttl: Duration) -> Duration {
+        self.harness.kept_for(ttl) + ms(1000)
     }
 
     /// Somebody else, in a client of its own, is granted the lock within the time in which a free lock finds a waiter,
