@@ -14,7 +14,7 @@ use lock_core::{Error, ErrorKind, Phase};
 use crate::backend::{Shared, milliseconds};
 use crate::holders;
 use crate::keys::Keys;
-use crate::queue::{News, Waiting};
+use crate::queue::{News, Queued, Waiting};
 
 /// How long to pause before asking again after an answer that says that the server cannot serve now.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ const CLAIM: Duration = Duration::from_secs(2);
 /// The answer to an acquisition.
 enum Answer {
     Granted(Grant),
-    Queued { sent_at: BootInstant, ends_in: Option<Duration>, ticket: u64, known: bool, last_token: u64 },
+    Queued(Queued),
 }
 
 /// One try.
@@ -38,7 +38,7 @@ pub(crate) async fn once(
 ) -> Result<Option<Grant>, Error> {
     match ask(shared, keys, attempt, None, until).await? {
         Answer::Granted(grant) => Ok(Some(grant)),
-        Answer::Queued { .. } => Ok(None),
+        Answer::Queued(_) => Ok(None),
     }
 }
 
@@ -57,8 +57,8 @@ pub(crate) async fn in_turn(
                 waiting.is_over();
                 return Ok(Some(grant));
             }
-            Ok(Answer::Queued { sent_at, ends_in, ticket, known, last_token }) => {
-                waiting.queued(sent_at, ticket, known, ends_in, last_token);
+            Ok(Answer::Queued(queued)) => {
+                waiting.queued(queued);
                 match turn(&waiting, attempt, deadline)
                     .await
                     .map_err(|error| error.with_server(shared.link.server()))?
@@ -160,5 +160,5 @@ async fn ask(
     let ends_in = u64::try_from(fields.number()?).ok().map(Duration::from_millis);
     let mut unsigned = || fields.number().map(|number| u64::try_from(number).unwrap_or_default());
     let (ticket, known, last_token) = (unsigned()?, unsigned()? == 1, unsigned()?);
-    Ok(Answer::Queued { sent_at: reply.sent_at, ends_in, ticket, known, last_token })
+    Ok(Answer::Queued(Queued { sent_at: reply.sent_at, ticket, known, ends_in, last_token }))
 }

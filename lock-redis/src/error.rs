@@ -6,7 +6,7 @@
 //! | connection refused, could not connect | `Unavailable` | definite: nothing was sent |
 //! | response timeout, broken pipe, reset | `Indeterminate` | the request may have been carried out |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, authentication failed | `Denied` | definite |
-//! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN`, `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS` | `Unavailable` | definite: refused before the first write |
+//! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN`, `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS`, `max number of clients reached` | `Unavailable` | definite: refused before the first write |
 //! | `MOVED`, `ASK`, `CROSSSLOT` of a server that was not said to be of a cluster | `Unsupported` | definite |
 //! | `WRONGTYPE` | `Protocol` | definite: the key holds foreign data |
 //! | `LOCKLIMIT`, `LOCKKIND` (our scripts) | `LimitMismatch`, `Protocol` | definite: refused before the first write |
@@ -92,6 +92,10 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
         _ if error.detail().is_some_and(|detail| detail.starts_with("Authentication required")) => {
             (ErrorKind::Denied, "the credentials were refused")
         }
+        // It has no code of its own.
+        _ if error.detail().is_some_and(|detail| detail.starts_with("max number of clients")) => {
+            (ErrorKind::Unavailable, "the server takes no more clients")
+        }
         Some("NOAUTH" | "WRONGPASS") => (ErrorKind::Denied, "the credentials were refused"),
         Some("NOPERM") => (ErrorKind::Denied, "the user lacks the right to a command, key or channel"),
         Some("LOADING") => (ErrorKind::Unavailable, "the server is loading its data"),
@@ -160,5 +164,11 @@ mod tests {
         ] {
             assert_eq!(code(&error), Some(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_server_that_is_full_of_clients_is_unavailable() {
+        let told = redis::make_extension_error("ERR".to_owned(), Some("max number of clients reached".to_owned()));
+        assert_eq!(of_connect(told, "here").kind(), ErrorKind::Unavailable);
     }
 }
