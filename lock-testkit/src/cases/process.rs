@@ -17,7 +17,7 @@ use crate::adapters::Form;
 use crate::context::{Cx, LOCK};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::harness::Harness;
-use crate::time::{ms, promptly, soon, ttl};
+use crate::time::{promptly, soon, ttl};
 
 /// The variable in which the parent tells the child what to hold.
 const ORDER_VARIABLE: &str = "LOCK_TESTKIT_HOLD";
@@ -113,7 +113,7 @@ pub(super) async fn the_lock_of_a_killed_process_is_free_after_its_ttl(cx: Arc<C
     holder.child.kill().await?;
     let killed = Instant::now();
     let held =
-        next.try_lock_for(ttl() + ms(1000)).await?.or_fail("still taken one second after the TTL of the dead")?;
+        next.try_lock_for(cx.freed_by(ttl())).await?.or_fail("still taken although the dead holder's TTL is long over")?;
     // The last renewal was at most a third of the TTL before the kill.
     ensure!(killed.elapsed() >= ttl() / 2, "granted {:?} after the kill, before the lease's end", killed.elapsed());
     held.release().await?;
@@ -126,7 +126,7 @@ pub(super) async fn the_lock_of_a_process_that_ended_is_free_after_its_ttl(cx: A
     cx.is_refused(&next).await?;
     holder.ends().await?;
     let held =
-        next.try_lock_for(ttl() + ms(1000)).await?.or_fail("still taken one second after the TTL of the dead")?;
+        next.try_lock_for(cx.freed_by(ttl())).await?.or_fail("still taken although the dead holder's TTL is long over")?;
     held.release().await?;
     cx.nothing_is_left().await
 }
@@ -138,9 +138,9 @@ pub(super) async fn a_process_that_stood_still_past_its_lease_does_not_hold(cx: 
     ensure!(holder.says().await?.as_deref() == Some(HELD), "lost before it was stopped");
     holder.signal(Signal::STOP)?;
     let held = next
-        .try_lock_for(ttl() + ms(1000))
+        .try_lock_for(cx.freed_by(ttl()))
         .await?
-        .or_fail("still taken one second after the TTL of the stopped one")?;
+        .or_fail("still taken although the stopped holder's TTL is long over")?;
     holder.ask().await?;
     holder.signal(Signal::CONT)?;
     let line = holder.says().await?;
