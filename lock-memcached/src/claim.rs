@@ -57,13 +57,7 @@ impl Shared {
         self.within(attempt, Phase::Acquire, work).await
     }
 
-    async fn claim_now(
-        &self,
-        entry: &Entry,
-        keys: &[Key],
-        also: Vec<Command>,
-        ttl: Duration,
-    ) -> Result<Round, Error> {
+    async fn claim_now(&self, entry: &Entry, keys: &[Key], also: Vec<Command>, ttl: Duration) -> Result<Round, Error> {
         let (sent_at, seconds) = (SystemClock.now(), wire::seconds(ttl));
         entry.kept(sent_at, ttl);
         // Carried out late at the worst: it is dropped from the server's buffers, or ends there by itself.
@@ -95,9 +89,7 @@ impl Shared {
         }
         let (also, judged) = self.split(answers, sent_at);
         match (failed, judged) {
-            (None, Ok(verdict)) => {
-                Ok(Round { sent_at, verdict, also })
-            }
+            (None, Ok(verdict)) => Ok(Round { sent_at, verdict, also }),
             (Some(failure), _) | (None, Err(failure)) => Err(self.without_trace(entry, self.error(failure)).await),
         }
     }

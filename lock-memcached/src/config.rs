@@ -144,7 +144,10 @@ impl MemcachedConfig {
             return Err(invalid(format!("the prefix {prefix:?} must have 1 to 64 bytes")));
         }
         if *longest < Duration::from_secs(1) || *longest > epoch::LONGEST {
-            return Err(invalid(format!("longest_lease is {longest:?}, it must lie between 1s and {:?}", epoch::LONGEST)));
+            return Err(invalid(format!(
+                "longest_lease is {longest:?}, it must lie between 1s and {:?}",
+                epoch::LONGEST
+            )));
         }
         if self.client.lease.ttl > *longest {
             return Err(invalid(format!("the TTL {:?} is above longest_lease, {longest:?}", self.client.lease.ttl)));
@@ -153,7 +156,9 @@ impl MemcachedConfig {
             return Err(invalid(format!("longest_pause is {pause:?}, it must lie between 1ms and 1s")));
         }
         if !(1..=1000).contains(readers) || !(1..=1000).contains(connections) {
-            return Err(invalid(format!("{readers} readers, {connections} connections: both must lie between 1 and 1,000")));
+            return Err(invalid(format!(
+                "{readers} readers, {connections} connections: both must lie between 1 and 1,000"
+            )));
         }
         url::parse(&self.url)
     }

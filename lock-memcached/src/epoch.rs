@@ -49,7 +49,8 @@ impl Epoch {
     /// Out of the item's value; `None` if that is none of ours.
     pub(crate) fn of(value: &[u8]) -> Option<Self> {
         let value: u64 = std::str::from_utf8(value).ok()?.trim_end().parse().ok()?;
-        let epoch = Self { longest: value >> 54, micros: value >> 1 & FencingToken::MAX.as_u64(), open: value & 1 == 1 };
+        let epoch =
+            Self { longest: value >> 54, micros: value >> 1 & FencingToken::MAX.as_u64(), open: value & 1 == 1 };
         (epoch.longest > 0 && epoch.micros > 0).then_some(epoch)
     }
 

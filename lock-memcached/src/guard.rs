@@ -186,7 +186,9 @@ impl NotNow {
 
     pub(crate) fn into_error(self, phase: Phase) -> Error {
         let what = match self {
-            Self::Missing => "the server was restarted or flushed: former holders may believe in their locks".to_owned(),
+            Self::Missing => {
+                "the server was restarted or flushed: former holders may believe in their locks".to_owned()
+            }
             Self::Closed(left) => format!(
                 "the server was restarted or flushed, or is new: former holders may believe in their locks for {left:?}"
             ),

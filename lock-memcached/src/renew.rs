@@ -69,7 +69,13 @@ impl Shared {
 
     /// Whether the piece is still the attempt's. If its number has changed, another renewal was faster, or had been
     /// carried out without an answer.
-    async fn settled(&self, entry: &Entry, piece: &Piece, mut answer: Answer, until: BootInstant) -> Result<bool, Failure> {
+    async fn settled(
+        &self,
+        entry: &Entry,
+        piece: &Piece,
+        mut answer: Answer,
+        until: BootInstant,
+    ) -> Result<bool, Failure> {
         for round in 0.. {
             match answer {
                 Answer::Done(cas) => {
@@ -79,7 +85,9 @@ impl Shared {
                 Answer::Failed(failure) => return Err(failure),
                 Answer::Missing => break,
                 // It was there each time: others of this client renew it all the time, or it is being given back.
-                Answer::Other if round == ROUNDS || entry.is_ending() => return Err(Failure::protocol("the item changes all the time")),
+                Answer::Other if round == ROUNDS || entry.is_ending() => {
+                    return Err(Failure::protocol("the item changes all the time"));
+                }
                 Answer::Other | Answer::Item(_) => {}
             }
             let Some(Piece { key, cas }) = self.mine(entry, piece).await? else { break };

@@ -99,8 +99,7 @@ impl<'a> Writer<'a> {
             let _turn = entry.turn().await;
             let Some(piece) = entry.pieces().pop() else { return Ok(None) };
             let sent_at = SystemClock.now();
-            let renew =
-                Command::Renew { key: piece.key.clone(), cas: piece.cas, seconds: wire::seconds(attempt.ttl) };
+            let renew = Command::Renew { key: piece.key.clone(), cas: piece.cas, seconds: wire::seconds(attempt.ttl) };
             let commands = [renew].into_iter().chain(self.looks()).chain(shared.guard.look());
             let mut answers = shared.link.run(commands.collect()).await;
             let verdict = if shared.guard.look().is_some() { answers.pop() } else { None };
@@ -177,7 +176,8 @@ impl Shared {
 
     /// Takes a reader's slot before it frees the writer's key.
     async fn downgrade(self: &Arc<Self>, attempt: &Attempt) -> Result<(), Error> {
-        let not_held = || attempt.error(ErrorKind::NotHeld, Phase::Downgrade, "the server has no such grant (any more)");
+        let not_held =
+            || attempt.error(ErrorKind::NotHeld, Phase::Downgrade, "the server has no such grant (any more)");
         let entry = self.grants.get(attempt.id).ok_or_else(not_held)?;
         let lock = self.keys.lock(&attempt.name, attempt.kind)?;
         let key = keys::writer(&lock);

@@ -65,9 +65,7 @@ pub(crate) struct Item {
 impl Command {
     pub(super) fn operation(self) -> Op {
         match self {
-            Self::Claim { key, value, seconds } => {
-                arithmetic(&key, NONE).delta(0).initial(value, seconds).into()
-            }
+            Self::Claim { key, value, seconds } => arithmetic(&key, NONE).delta(0).initial(value, seconds).into(),
             Self::Renew { key, cas, seconds } => arithmetic(&key, cas).delta(0).ttl_raw(seconds).into(),
             Self::HandOver { key, cas, from, to, seconds } => {
                 let delta = to.number().wrapping_sub(from.number());

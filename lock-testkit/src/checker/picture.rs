@@ -60,9 +60,9 @@ pub struct Bar {
     pub kind: Kind,
     /// When it was asked for.
     pub asked: u64,
-    /// When it was answered.
+    /// When it was answered, or the death of the process that asked.
     pub answered: Option<u64>,
-    /// How: `granted`, `refused`, `failed`, `unclear` or `pending`.
+    /// How: `granted`, `refused`, `failed`, `unclear`, `died` or `pending`.
     pub outcome: &'static str,
     /// From when to when the holder certainly believed in it.
     pub held: Option<(u64, u64)>,
@@ -142,6 +142,7 @@ fn witness(history: &History, scale: Scale, violation: &Violation) -> Vec<Seen> 
 }
 
 fn bar(ledger: &ledger::Ledger<'_>, scale: Scale, claim: &Claim<'_>) -> Bar {
+    let died = ledger.deaths.get(claim.proc).copied();
     Bar {
         id: claim.id.clone(),
         res: claim.ask.res.clone(),
@@ -149,12 +150,13 @@ fn bar(ledger: &ledger::Ledger<'_>, scale: Scale, claim: &Claim<'_>) -> Bar {
         owner: claim.ask.owner.clone(),
         kind: claim.ask.kind,
         asked: scale.micros(claim.asked.t),
-        answered: claim.answer.mark().map(|mark| scale.micros(mark.t)),
+        answered: claim.answer.mark().or(died).map(|mark| scale.micros(mark.t)),
         outcome: match claim.answer {
             Outcome::Ok(..) => "granted",
             Outcome::Fail(..) if claim.is_refused() => "refused",
             Outcome::Fail(..) => "failed",
             Outcome::Info(..) => "unclear",
+            Outcome::Pending if died.is_some() => "died",
             Outcome::Pending => "pending",
         },
         held: belief(claim).map(|(from, to)| (scale.micros(from.t), scale.micros(to.t))),

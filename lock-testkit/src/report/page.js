@@ -114,6 +114,8 @@ function drawFaults(height) {
   let free = -Infinity;
   for (const fault of data.faults) {
     box(fault.from, fault.to, 0, height, COLORS.fault);
+    // What nobody chose is shaded only: a frozen process tells of its own stall.
+    if (fault.name === 'stall') continue;
     const label = `${fault.name} ${fault.target}`, left = Math.max(x(fault.from), LEFT);
     if (left < free || x(fault.to) < LEFT || left > canvas.clientWidth) continue;
     pen.fillStyle = '#7a5a0c';
@@ -164,9 +166,9 @@ function drawHold(bar, y) {
     [pen.strokeStyle, pen.lineWidth] = [COLORS.witness, 2];
     pen.strokeRect(left - 1, y + 2, Math.max(3, right - left) + 2, 16);
   }
-  if (bar.token !== null && right - left > 40) {
+  if (bar.token !== null && right - left > 40 && pen.measureText(bar.token).width < right - left - 8) {
     pen.fillStyle = '#fff';
-    pen.fillText(bar.token, left + 4, y + 14, right - left - 6);
+    pen.fillText(bar.token, left + 4, y + 14);
   }
 }
 

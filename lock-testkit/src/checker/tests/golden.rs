@@ -343,6 +343,19 @@ fn l1_rejects_a_hold_that_comes_back() {
 }
 
 #[test]
+fn what_was_denied_is_no_certain_hold_any_more() {
+    let mut sketch = Sketch::new();
+    let late = sketch.take(10, mutex("a"), token(1));
+    sketch.fault(15, 20, "server", Some("state T"));
+    sketch.check(30, &late, false);
+    sketch.lose(31, &late, "expired");
+    let holder = sketch.take(40, mutex("b"), token(2));
+    sketch.check(50, &late, true);
+    sketch.release(60, &holder);
+    assert_eq!(sketch.end(70).rejections(), [Check::L1], "it held again, but nobody knows since when");
+}
+
+#[test]
 fn l2_rejects_late_news() {
     let history = |told| {
         let mut sketch = Sketch::by(unrenewed());
