@@ -147,8 +147,13 @@ impl Cx {
 
     /// The servers have nothing left of this case (G5), where the harness can tell.
     pub(crate) async fn nothing_is_left(&self) -> Verdict {
+        self.nothing_is_left_within(hand_over()).await
+    }
+
+    /// The same after this time at the latest.
+    pub(crate) async fn nothing_is_left_within(&self, within: std::time::Duration) -> Verdict {
         self.refill().await?;
-        self.residue_within(hand_over()).await
+        self.residue_within(within).await
     }
 
     /// The servers have nothing left of this case after this time at the latest.

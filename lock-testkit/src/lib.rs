@@ -49,6 +49,7 @@
 mod abilities;
 mod adapters;
 mod cases;
+mod child;
 mod context;
 mod failure;
 pub mod faults;
