@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
 
 mod clock;
+mod cost;
 mod every_kind;
 mod faults;
 mod fence;

@@ -47,6 +47,8 @@ pub(super) async fn the_lock_of_a_process_that_ended_is_free_after_its_ttl(cx: A
 pub(super) async fn a_process_that_stood_still_sees_the_end_at_its_first_look(cx: Arc<Cx>) -> Verdict {
     let (next, third) = cx.two().await?;
     let mut holder = Child::start(&cx, Part::Holder, None).await?;
+    holder.ask().await?;
+    ensure!(holder.look().await?.believes, "lost before it stood still");
     let frozen = holder.freeze()?;
     let held = next.try_lock_for(ttl() + ms(1000)).await?.or_fail("the lock outlives the TTL of a frozen process")?;
     // It finds the question before anything that the servers may tell it.
@@ -63,7 +65,7 @@ pub(super) async fn a_process_that_stood_still_sees_the_end_at_its_first_look(cx
     pass(ttl() / 2).await;
     cx.is_refused(&third).await?;
     release(held).await?;
-    drop(holder);
+    holder.end().await?;
     cx.nothing_is_left().await
 }
 
