@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lock_core::{Error, GrantId, Guarantee, Locks, Permit, Phase};
+use lock_core::{Error, ErrorKind, GrantId, Guarantee, Locks, Permit, Phase};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
@@ -199,5 +199,15 @@ pub(crate) fn is_complete(error: &Error, name: &str, phases: &[Phase]) -> Verdic
 pub(crate) async fn release(held: Held) -> Verdict {
     ensure!(held.is_held(), "the lock is not held any more before its release: {held:?}");
     held.release().await?;
+    Ok(())
+}
+
+/// A release whose reply was lost may have been done, or not be known to have been.
+pub(crate) fn is_done_or_unknown(released: &Result<(), Error>) -> Verdict {
+    let right = match released {
+        Ok(()) => true,
+        Err(error) => error.kind() == ErrorKind::Indeterminate && !error.is_definite(),
+    };
+    ensure!(right, "a release whose reply was lost says {released:?}");
     Ok(())
 }

@@ -8,7 +8,7 @@ use lock_core::{Error, ErrorKind, LossReason};
 use tokio::task::JoinHandle;
 
 use crate::adapters::{Exclusive, Held};
-use crate::context::{Cx, release};
+use crate::context::{Cx, is_done_or_unknown, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::links::Links;
 use crate::proxy::{Direction, LinkFault, Toxic};
@@ -72,7 +72,7 @@ pub(super) async fn five_resets_cost_a_holder_nothing(cx: Arc<Cx>) -> Verdict {
     let (_, links, held) = holder(&cx).await?;
     let mut lost = pin!(held.lost());
     for _ in 0..5 {
-        links.are_used().await?;
+        unless_lost(&mut lost, links.are_used()).await?;
         let reset = links.inject(&both(Toxic::Reset));
         reset.applied().await?;
         reset.heal()?;
@@ -87,17 +87,25 @@ pub(super) async fn a_renewal_that_fails_now_and_then_costs_nothing(cx: Arc<Cx>)
     let (_, links, held) = holder(&cx).await?;
     let mut lost = pin!(held.lost());
     for _ in 0..4 {
-        links.are_used().await?;
+        unless_lost(&mut lost, links.are_used()).await?;
         let failure = links.inject(&LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(2, ""));
-        tokio::select! {
-            applied = failure.applied() => applied?,
-            reason = &mut lost => return Err(Failure::new(format!("lost by a renewal that failed: {reason:?}"))),
-        }
+        unless_lost(&mut lost, failure.applied()).await?;
         failure.heal()?;
     }
     stays_pending("the loss signal after renewals that failed", ttl(), lost.as_mut()).await?;
     release(held).await?;
     cx.nothing_is_left().await
+}
+
+/// Waits for this, and fails if the lock is lost before.
+async fn unless_lost(
+    lost: &mut (impl Future<Output = LossReason> + Unpin),
+    what: impl Future<Output = Verdict>,
+) -> Verdict {
+    tokio::select! {
+        verdict = what => verdict,
+        reason = lost => Err(Failure::new(format!("lost by connections that failed: {reason:?}"))),
+    }
 }
 
 pub(super) async fn what_was_given_up_while_the_link_was_down_leaves_nothing(cx: Arc<Cx>) -> Verdict {
@@ -204,7 +212,7 @@ pub(super) async fn a_link_that_is_cut_fifty_times_works_in_the_end(cx: Arc<Cx>)
     }
     if held.is_held() {
         cx.is_refused(&cx.contender().await?).await?;
-        release(held).await?;
+        is_done_or_unknown(&held.release().await)?;
     }
     release(granted_after_trouble(&cx, waiting, ttl() + op_timeout() + hand_over()).await?).await?;
     cx.residue_within(ttl() + ms(1000)).await?;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use lock_core::{Error, ErrorKind, Owner};
+use lock_core::Owner;
 
-use crate::context::{Cx, release};
+use crate::context::{Cx, is_done_or_unknown, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::proxy::{Direction, LinkFault, Toxic};
 use crate::time::{hand_over, ms, op_timeout, pass, promptly, soon, ttl};
@@ -14,16 +14,6 @@ use crate::time::{hand_over, ms, op_timeout, pass, promptly, soon, ttl};
 /// This happens to the reply to the next request that is about a lock of this case.
 fn next_reply(cx: &Cx, toxic: Toxic) -> LinkFault {
     LinkFault::new(toxic, Direction::ToClient).on_request(1, &cx.namespace)
-}
-
-/// A release whose reply was lost may have been done, or not be known to have been.
-fn is_done_or_unknown(released: &Result<(), Error>) -> Verdict {
-    let right = match released {
-        Ok(()) => true,
-        Err(error) => error.kind() == ErrorKind::Indeterminate && !error.is_definite(),
-    };
-    ensure!(right, "a release whose reply was lost says {released:?}");
-    Ok(())
 }
 
 pub(super) async fn an_acquisition_whose_reply_is_lost_has_no_second_effect(cx: Arc<Cx>) -> Verdict {
