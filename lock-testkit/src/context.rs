@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, GrantId, Guarantee, Locks, Permit, Phase};
 use tokio::runtime::Handle;
@@ -12,7 +13,7 @@ use crate::adapters::{Exclusive, Form, Held};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::harness::{Admin, Foreign, Harness};
 use crate::links::Links;
-use crate::time::{eventually, hand_over, ms, pass, soon};
+use crate::time::{eventually, hand_over, ms, pass, soon, ttl};
 
 /// The surroundings of one run of one case.
 pub(crate) struct Cx {
@@ -77,7 +78,7 @@ impl Cx {
     /// The case's lock in its form, through this client.
     pub(crate) async fn lock_of(&self, locks: &Locks) -> Result<Exclusive, Failure> {
         self.drained().await?;
-        Ok(self.form.handle(locks, LOCK)?.with_ttl(crate::time::ttl()))
+        Ok(self.form.handle(locks, LOCK)?.with_ttl(ttl()))
     }
 
     /// Two contenders in independent clients.
@@ -127,6 +128,11 @@ impl Cx {
         }
         let look = async || Ok((lock.inspect().await?.waiters.len() == waiters).then_some(()));
         eventually(&format!("{waiters} waiters are in line"), hand_over(), look).await
+    }
+
+    /// By when the entry of a dead holder is free for others, at the latest: one second after the servers drop it.
+    pub(crate) fn freed_by(&self, ttl: Duration) -> Duration {
+        self.harness.kept_for(ttl) + ms(1000)
     }
 
     /// Somebody else, in a client of its own, is granted the lock within the time in which a free lock finds a waiter,

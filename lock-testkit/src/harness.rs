@@ -71,6 +71,19 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
+    /// For how long after its last renewal the servers keep the entry of a holder that died, at most: its TTL, unless they
+    /// end a session instead, or their clock is coarse.
+    ///
+    /// The holder itself gives its lock up at its TTL everywhere.
+    fn kept_for(&self, ttl: Duration) -> Duration {
+        ttl
+    }
+
+    /// How many permits a semaphore may have at most.
+    fn most_permits(&self) -> u32 {
+        u32::MAX
+    }
+
     /// The servers behind links that the suite can trouble; for cases about lost replies, silence and cut connections.
     fn linked(&self) -> Option<&dyn Linked> {
         None

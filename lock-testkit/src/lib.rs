@@ -49,15 +49,18 @@
 mod abilities;
 mod adapters;
 mod cases;
+pub mod checker;
 mod child;
 mod context;
 mod failure;
 pub mod faults;
 mod harness;
+pub mod history;
 mod island;
 mod links;
 mod meter;
 pub mod proxy;
+pub mod report;
 mod run;
 pub mod servers;
 pub mod specimens;

@@ -25,8 +25,10 @@ pub(super) async fn the_lock_of_a_killed_process_is_free_after_its_ttl(cx: Arc<C
     cx.is_refused(&next).await?;
     holder.kill().await?;
     let killed = Instant::now();
-    let held =
-        next.try_lock_for(ttl() + ms(1000)).await?.or_fail("still taken one second after the TTL of the dead")?;
+    let held = next
+        .try_lock_for(cx.freed_by(ttl()))
+        .await?
+        .or_fail("still taken although the dead holder's TTL is long over")?;
     // The last renewal was at most a third of the TTL before the kill.
     ensure!(killed.elapsed() >= ttl() / 2, "granted {:?} after the kill, before the lease's end", killed.elapsed());
     held.release().await?;
@@ -38,8 +40,10 @@ pub(super) async fn the_lock_of_a_process_that_ended_is_free_after_its_ttl(cx: A
     let holder = Child::start(&cx, Part::Holder, None).await?;
     cx.is_refused(&next).await?;
     holder.end().await?;
-    let held =
-        next.try_lock_for(ttl() + ms(1000)).await?.or_fail("still taken one second after the TTL of the dead")?;
+    let held = next
+        .try_lock_for(cx.freed_by(ttl()))
+        .await?
+        .or_fail("still taken although the dead holder's TTL is long over")?;
     held.release().await?;
     cx.nothing_is_left().await
 }
@@ -50,7 +54,7 @@ pub(super) async fn a_process_that_stood_still_sees_the_end_at_its_first_look(cx
     holder.ask().await?;
     ensure!(holder.look().await?.believes, "lost before it stood still");
     let frozen = holder.freeze()?;
-    let held = next.try_lock_for(ttl() + ms(1000)).await?.or_fail("the lock outlives the TTL of a frozen process")?;
+    let held = next.try_lock_for(cx.freed_by(ttl())).await?.or_fail("the lock outlives the TTL of a frozen process")?;
     // It finds the question before anything that the servers may tell it.
     holder.ask().await?;
     frozen.heal()?;
@@ -122,5 +126,5 @@ pub(super) async fn a_waiter_that_stands_still_across_its_turn_is_passed_over(cx
     release(next).await?;
     soon("it is granted in the end", promptly(), head.holds()).await??;
     head.kill().await?;
-    cx.nothing_is_left_within(ttl() + ms(1000)).await
+    cx.nothing_is_left_within(cx.freed_by(ttl())).await
 }

@@ -29,10 +29,10 @@ pub(super) async fn an_acquisition_whose_reply_is_lost_has_no_second_effect(cx: 
             Ok(None) => return Err(Failure::new("a lock that nobody else holds was refused")),
             Err(error) => ensure!(!error.is_definite(), "it may have been granted, but the error is definite: {error}"),
         }
-        let again = lock.try_lock_for(ttl() + ms(1000)).await?;
+        let again = lock.try_lock_for(cx.freed_by(ttl())).await?;
         release(again.or_fail("not granted again after a grant whose reply was lost")?).await?;
         cx.is_obtainable().await?;
-        cx.residue_within(ttl() + ms(1000)).await?;
+        cx.residue_within(cx.freed_by(ttl())).await?;
     }
     cx.nothing_is_left().await
 }
@@ -106,7 +106,7 @@ pub(super) async fn replies_that_are_cut_in_the_middle_reach_nobody_else(cx: Arc
     let handle = |locks, i| Ok::<_, Failure>(cx.form.handle(locks, format!("cut/{i}"))?.with_ttl(ttl()));
     let lock = handle(&locks, 0)?;
     for (nth, bytes) in [(1, 1), (2, 5), (4, 17), (6, 40)] {
-        let warm = lock.try_lock_for(ttl() + ms(1000)).await?.or_fail("not free before the cut")?;
+        let warm = lock.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free before the cut")?;
         is_done_or_unknown(&warm.release().await)?;
         let cut = LinkFault::new(Toxic::CutAfter { bytes }, Direction::ToClient).on_request(nth, &cx.namespace);
         let cut = links.inject(&cut);
@@ -124,11 +124,11 @@ pub(super) async fn replies_that_are_cut_in_the_middle_reach_nobody_else(cx: Arc
                 Ok(None) => return Err(Failure::new(format!("name {i} was refused, but nobody else holds it"))),
                 Err(error) => ensure!(error.name().is_some(), "an error that names no lock: {error}"),
             }
-            let next = theirs.try_lock_for(ttl() + ms(1000)).await?;
+            let next = theirs.try_lock_for(cx.freed_by(ttl())).await?;
             release(next.or_fail(&format!("name {i} is not free after a reply that was cut"))?).await?;
         }
     }
-    cx.residue_within(ttl() + ms(1000)).await
+    cx.residue_within(cx.freed_by(ttl())).await
 }
 
 pub(super) async fn an_owner_whose_first_grant_was_not_answered_is_inside_once(cx: Arc<Cx>) -> Verdict {
@@ -143,11 +143,11 @@ pub(super) async fn an_owner_whose_first_grant_was_not_answered_is_inside_once(c
     if let Ok(first) = first {
         first.or_fail("a lock that nobody else holds was refused")?.release().await?;
     }
-    let again = lock.try_lock_for(&me, ttl() + ms(1000)).await?.or_fail("its owner is not let in again")?;
+    let again = lock.try_lock_for(&me, cx.freed_by(ttl())).await?.or_fail("its owner is not let in again")?;
     ensure!(again.depth() == 1, "depth {} after one acquisition that counts", again.depth());
     again.release().await?;
     let next = cx.client().await?.reentrant(crate::context::LOCK).or_fail("no reentrant lock")?.with_ttl(ttl());
-    let next = next.try_lock_for(&Owner::new(), ttl() + ms(1000)).await?;
+    let next = next.try_lock_for(&Owner::new(), cx.freed_by(ttl())).await?;
     next.or_fail("one release after one acquisition that counts does not free")?.release().await?;
-    cx.residue_within(ttl() + ms(1000)).await
+    cx.residue_within(cx.freed_by(ttl())).await
 }

@@ -2,6 +2,7 @@
 
 mod certificates;
 pub(crate) mod clock;
+pub mod memcached;
 pub(crate) mod own;
 mod path;
 pub(crate) mod ports;
