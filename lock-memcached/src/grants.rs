@@ -78,8 +78,13 @@ impl Grants {
 
 impl Entry {
     fn new(nonce: Nonce) -> Self {
-        let state =
-            State { pieces: Vec::new(), unsure: Vec::new(), kept_until: BootInstant::from_origin(Duration::ZERO), is_shown: false, is_ending: false };
+        let state = State {
+            pieces: Vec::new(),
+            unsure: Vec::new(),
+            kept_until: BootInstant::from_origin(Duration::ZERO),
+            is_shown: false,
+            is_ending: false,
+        };
         Self { nonce, turn: Arc::default(), state: Mutex::new(state) }
     }
 

@@ -76,7 +76,10 @@ impl<'a> Permits<'a> {
                 }
                 return Ok(Some(true));
             }
-            shared.free_pieces(&self.entry, Phase::Acquire).await.map_err(|_| Failure::protocol("permits stay behind"))?;
+            shared
+                .free_pieces(&self.entry, Phase::Acquire)
+                .await
+                .map_err(|_| Failure::protocol("permits stay behind"))?;
             if u32::try_from(shared.look_at_slots(&self.lock, limit).await?.len()).is_ok_and(|free| free < limit) {
                 return Ok(None);
             }

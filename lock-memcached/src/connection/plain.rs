@@ -25,7 +25,8 @@ pub(crate) struct Plain {
 impl Plain {
     /// Opens one; everything has to be done by this instant.
     pub(crate) async fn open(address: &Address, until: BootInstant) -> Result<Self, Failure> {
-        let stream = by(until, TcpStream::connect(address.pair())).await.map_err(|error| Failure::of_io(error, false))?;
+        let stream =
+            by(until, TcpStream::connect(address.pair())).await.map_err(|error| Failure::of_io(error, false))?;
         // Only for speed: small requests go out at once.
         let _ = stream.set_nodelay(true);
         Ok(Self { stream: BufReader::new(stream), until })
