@@ -1,12 +1,13 @@
 //! An application that picks its backend at run time, from a URL, and does not care which one it got.
 //!
-//! `cargo run --example choose_backend -- memory:` or `-- redis://127.0.0.1:6379`
+//! `cargo run --example choose_backend -- memory:`, `-- redis://127.0.0.1:6379` or `-- zk://127.0.0.1:2181`
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use lock_core::{Error, Guarantee, Locks, MemoryLocks, Mutex};
 use lock_redis::RedisLocks;
+use lock_zk::ZkLocks;
 
 /// What an application keeps: one `Locks`, whatever is behind it.
 struct App {
@@ -18,7 +19,8 @@ impl App {
         let locks: Locks = match url.split_once(':') {
             Some(("memory", _)) => MemoryLocks::new().into(),
             Some(("redis", _)) => RedisLocks::connect(url).await?.into(),
-            _ => return Err(format!("{url:?} is neither memory: nor redis://host:port").into()),
+            Some(("zk", _)) => ZkLocks::connect(url).await?.into(),
+            _ => return Err(format!("{url:?} is none of memory:, redis://host:port and zk://host:port").into()),
         };
         // What the application cannot do without is said once, at the start, rather than found out later.
         locks.require(&[Guarantee::Fencing, Guarantee::Push])?;

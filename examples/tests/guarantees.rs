@@ -59,6 +59,7 @@ fn the_table_says_what_the_backends_declare() {
         ("Redis behind sentinels", Topology::Sentinel.guarantees()),
         ("Redis cluster", Topology::Cluster.guarantees()),
         ("Redis, quorum", lock_redis::quorum::guarantees()),
+        ("ZooKeeper", lock_zk::guarantees()),
     ];
     let declared = table(&backends);
 

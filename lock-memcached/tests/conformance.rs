@@ -89,8 +89,8 @@ impl Harness for Memcache {
     }
 
     /// Two seconds of margin, and one for the rounding to whole seconds.
-    fn late_expiry(&self) -> Duration {
-        Duration::from_secs(3)
+    fn kept_for(&self, ttl: Duration) -> Duration {
+        ttl + Duration::from_secs(3)
     }
 
     fn most_permits(&self) -> u32 {

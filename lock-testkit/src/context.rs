@@ -12,7 +12,8 @@ use crate::abilities::Abilities;
 use crate::adapters::{Exclusive, Form, Held};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::harness::{Admin, Foreign, Harness};
-use crate::time::{eventually, hand_over, ms, pass, soon};
+use crate::links::Links;
+use crate::time::{eventually, hand_over, ms, pass, soon, ttl};
 
 /// The surroundings of one run of one case.
 pub(crate) struct Cx {
@@ -53,10 +54,31 @@ impl Cx {
         self.lock_of(&self.client().await?).await
     }
 
+    /// Links to the servers that nothing has gone over yet.
+    pub(crate) fn links(&self) -> Result<Links, Failure> {
+        Ok(Links::to(self.harness.linked().or_fail("the case needs links and did not say so")?)?)
+    }
+
+    /// A new client of this case's namespace, over these links.
+    pub(crate) async fn client_at(&self, links: &Links) -> Result<Locks, Failure> {
+        let linked = self.harness.linked().or_fail("the case needs links and did not say so")?;
+        let connecting = linked.connect_at(&self.namespace, links.addresses());
+        Ok(soon("connecting a client", ms(15_000), connecting).await??)
+    }
+
+    /// A contender with links of its own, over which a grant and its release have gone: no script is to be loaded and
+    /// no directory to be made any more.
+    pub(crate) async fn linked(&self) -> Result<(Exclusive, Links), Failure> {
+        let links = self.links()?;
+        let lock = self.lock_of(&self.client_at(&links).await?).await?;
+        release(lock.lock().await?).await?;
+        Ok((lock, links))
+    }
+
     /// The case's lock in its form, through this client.
     pub(crate) async fn lock_of(&self, locks: &Locks) -> Result<Exclusive, Failure> {
         self.drained().await?;
-        Ok(self.form.handle(locks, LOCK)?.with_ttl(crate::time::ttl()))
+        Ok(self.form.handle(locks, LOCK)?.with_ttl(ttl()))
     }
 
     /// Two contenders in independent clients.
@@ -108,10 +130,9 @@ impl Cx {
         eventually(&format!("{waiters} waiters are in line"), hand_over(), look).await
     }
 
-    /// By when the entry of a dead holder is free for others, at the latest: one second after its TTL, and later only
-    /// where the servers' clock is coarse.
+    /// By when the entry of a dead holder is free for others, at the latest: one second after the servers drop it.
     pub(crate) fn freed_by(&self, ttl: Duration) -> Duration {
-        ttl + ms(1000) + self.harness.late_expiry()
+        self.harness.kept_for(ttl) + ms(1000)
     }
 
     /// Somebody else, in a client of its own, is granted the lock within the time in which a free lock finds a waiter,

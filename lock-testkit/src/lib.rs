@@ -49,11 +49,17 @@
 mod abilities;
 mod adapters;
 mod cases;
+pub mod checker;
 mod context;
 mod failure;
+pub mod faults;
 mod harness;
+pub mod history;
 mod island;
+mod links;
 mod meter;
+pub mod proxy;
+pub mod report;
 mod run;
 pub mod servers;
 pub mod specimens;
@@ -62,6 +68,6 @@ mod time;
 mod trace;
 
 pub use failure::Failure;
-pub use harness::{Admin, Broken, Foreign, GroundTruth, Harness, Missing};
+pub use harness::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
 pub use run::{Outcome, REQUIRE_VARIABLE, main, run_case};
 pub use time::{SCALE_VARIABLE, ms};

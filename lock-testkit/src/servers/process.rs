@@ -172,7 +172,8 @@ fn is_running(pid: Pid) -> bool {
     test_kill_process(pid).is_ok() && !matches!(state, Some('Z' | 'X' | 'T'))
 }
 
-fn fresh_directory(name: &str) -> io::Result<PathBuf> {
+/// A new directory of the suite's, for something of this name.
+pub(crate) fn fresh_directory(name: &str) -> io::Result<PathBuf> {
     static DIRECTORIES: AtomicU64 = AtomicU64::new(0);
     loop {
         let number = DIRECTORIES.fetch_add(1, Ordering::Relaxed);

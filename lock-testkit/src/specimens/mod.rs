@@ -33,14 +33,17 @@ use async_trait::async_trait;
 use lock_core::{Client, ClientOptions, Error, LockName, Locks};
 
 use self::backend::SpecimenBackend;
-use crate::harness::{Admin, Broken, GroundTruth, Harness, Missing};
+use crate::harness::{Admin, Broken, GroundTruth, Harness, Linked, Missing};
+use crate::proxy::Protocol;
 use crate::servers::resp::Resp;
+use crate::servers::url::ServerUrl;
 
 /// How a specimen takes and gives back its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Recipe {
-    /// `SET NX PX` with a nonce; release and renewal compare and act in one script. Sound as far as the cases here go.
+    /// `SET NX PX` with a nonce that is recognised; release and renewal compare and act in one script. Sound as far as the
+    /// cases here go.
     Reference,
     /// `INCR` as a lock, with an expiry that everybody sets.
     Incr,
@@ -112,9 +115,7 @@ impl Harness for Specimen {
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
         let redis = Resp::from_url(&self.url).map_err(|broken| backend::unavailable(&broken))?;
-        let ahead = Duration::from_secs(60) * self.machines.fetch_add(1, Ordering::Relaxed);
-        let backend = SpecimenBackend::new(self.recipe.steps(ahead), redis, namespace);
-        Ok(Locks::of(&Client::over(backend, ClientOptions::default())?))
+        self.client(redis, namespace)
     }
 
     fn ground_truth(&self) -> Option<&dyn GroundTruth> {
@@ -123,6 +124,33 @@ impl Harness for Specimen {
 
     fn admin(&self) -> Option<&dyn Admin> {
         Some(self)
+    }
+
+    fn linked(&self) -> Option<&dyn Linked> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Linked for Specimen {
+    fn protocol(&self) -> Protocol {
+        Protocol::Resp
+    }
+
+    fn servers(&self) -> Vec<String> {
+        ServerUrl::parse(&self.url, 6379).map(|url| url.addresses).unwrap_or_default()
+    }
+
+    async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
+        self.client(Resp::new(addresses.concat()), namespace)
+    }
+}
+
+impl Specimen {
+    fn client(&self, redis: Resp, namespace: &str) -> Result<Locks, Error> {
+        let ahead = Duration::from_secs(60) * self.machines.fetch_add(1, Ordering::Relaxed);
+        let backend = SpecimenBackend::new(self.recipe.steps(ahead), redis, namespace);
+        Ok(Locks::of(&Client::over(backend, ClientOptions::default())?))
     }
 }
 

@@ -12,6 +12,9 @@ use crate::harness::Broken;
 use crate::servers::resp::Value;
 use crate::time::{ms, pass};
 
+/// Sets the key if nobody has; an earlier try under this nonce, whose reply was lost, is recognised.
+const SET_OR_RECOGNISE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end \
+    if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
 /// Deletes the key if it holds this nonce.
 const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
@@ -24,8 +27,8 @@ const COMPARE_AND_EXTEND: &str =
 pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
     /// One try; whether it has the lock.
     async fn take(&self, at: &At<'_>) -> Result<bool, Broken> {
-        let set = at.redis.command(&["SET", &at.key, &at.nonce(), "NX", "PX", &milliseconds(at.attempt.ttl)]).await?;
-        Ok(set.is_ok())
+        let ttl = milliseconds(at.attempt.ttl);
+        is_one(at.redis.command(&["EVAL", SET_OR_RECOGNISE, "1", &at.key, &at.nonce(), &ttl]).await?)
     }
 
     /// The release; whether there was something to release.

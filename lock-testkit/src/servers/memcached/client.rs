@@ -110,8 +110,7 @@ impl Memcached {
     /// As [`command`](Memcached::command).
     pub async fn stats(&self, of: &str) -> Result<HashMap<String, String>, Broken> {
         let lines = self.lines(format!("stats {of}").trim_end()).await?;
-        let pair =
-            |line: String| line.strip_prefix("STAT ")?.split_once(' ').map(|(name, value)| (name.into(), value.into()));
+        let pair = |line: String| line.strip_prefix("STAT ")?.split_once(' ').map(|(n, v)| (n.into(), v.into()));
         Ok(lines.into_iter().filter_map(pair).collect())
     }
 

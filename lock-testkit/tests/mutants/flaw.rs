@@ -1,0 +1,46 @@
+//! What is wrong with a lock.
+
+/// One flaw each, M1 to M20 of the conformance plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    BlindDelete,
+    DeadlineFromReply,
+    NoDeadline,
+    BlindRenewal,
+    ExpiryInSecondStep,
+    ForgetsBeforeRelease,
+    LateWatch,
+    FirstPredecessorOnly,
+    OrderByName,
+    GhostPermits,
+    ClientClockToken,
+    ExpiringCounter,
+    CancelledStays,
+    DropKeeps,
+    AnonymousRetry,
+    WallClockDeadline,
+    ReaderPassesWriter,
+    UpgradeWaits,
+    InnerReleaseFrees,
+    RenewsAfterRelease,
+}
+
+/// Which locks a run is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scenario {
+    Mutex,
+    Reentrant,
+    ReadWrite,
+    Semaphore,
+}
+
+impl Flaw {
+    pub(crate) fn scenario(self) -> Scenario {
+        match self {
+            Self::GhostPermits => Scenario::Semaphore,
+            Self::ReaderPassesWriter | Self::UpgradeWaits => Scenario::ReadWrite,
+            Self::InnerReleaseFrees => Scenario::Reentrant,
+            _ => Scenario::Mutex,
+        }
+    }
+}
