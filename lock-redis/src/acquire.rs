@@ -14,7 +14,7 @@ use lock_core::{Error, ErrorKind, Phase};
 use crate::backend::{Shared, milliseconds};
 use crate::holders;
 use crate::keys::Keys;
-use crate::queue::{News, Waiting};
+use crate::queue::{News, Queued, Waiting};
 
 /// How long to pause before asking again after an answer that says that the server cannot serve now.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ const CLAIM: Duration = Duration::from_secs(2);
 /// The answer to an acquisition.
 enum Answer {
     Granted(Grant),
-    Queued { sent_at: BootInstant, ends_in: Option<Duration>, ticket: u64, known: bool, last_token: u64 },
+    Queued(Queued),
 }
 
 /// One try.
@@ -38,27 +38,27 @@ pub(crate) async fn once(
 ) -> Result<Option<Grant>, Error> {
     match ask(shared, keys, attempt, None, until).await? {
         Answer::Granted(grant) => Ok(Some(grant)),
-        Answer::Queued { .. } => Ok(None),
+        Answer::Queued(_) => Ok(None),
     }
 }
 
-/// Waits in the queue.
+/// Waits in the queue, for a caller that has had no answer since `silent_since`.
 pub(crate) async fn in_turn(
     shared: &Shared,
     keys: &Arc<Keys>,
     attempt: &Attempt,
     deadline: Deadline,
+    mut silent_since: BootInstant,
 ) -> Result<Option<Grant>, Error> {
     let waiting = shared.waiters.enter(attempt.id, keys);
-    let mut silent_since = SystemClock.now();
     loop {
         match ask(shared, keys, attempt, Some(&waiting), shared.until()).await {
             Ok(Answer::Granted(grant)) => {
                 waiting.is_over();
                 return Ok(Some(grant));
             }
-            Ok(Answer::Queued { sent_at, ends_in, ticket, known, last_token }) => {
-                waiting.queued(sent_at, ticket, known, ends_in, last_token);
+            Ok(Answer::Queued(queued)) => {
+                waiting.queued(queued);
                 match turn(&waiting, attempt, deadline)
                     .await
                     .map_err(|error| error.with_server(shared.link.server()))?
@@ -93,7 +93,7 @@ enum Turn {
 /// Waits for news, for the deadline, or until the server has been silent for too long.
 async fn turn(waiting: &Waiting, attempt: &Attempt, deadline: Deadline) -> Result<Turn, Error> {
     loop {
-        let silence = waiting.answered_at().plus(attempt.patience);
+        let silence = waiting.silent_since().plus(attempt.patience);
         tokio::select! {
             biased;
             news = waiting.news() => return Ok(match news {
@@ -103,7 +103,7 @@ async fn turn(waiting: &Waiting, attempt: &Attempt, deadline: Deadline) -> Resul
             () = SystemClock.sleep_until(deadline.instant().min(silence)) => {}
         }
         let now = SystemClock.now();
-        let silent_for = now.since(waiting.answered_at());
+        let silent_for = now.since(waiting.silent_since());
         if silent_for >= attempt.patience || (deadline.has_passed(now) && silent_for >= attempt.op_timeout) {
             let what = format!("the server has not answered for {silent_for:?}");
             return Err(attempt.error(ErrorKind::Unavailable, Phase::Wait, what));
@@ -160,5 +160,5 @@ async fn ask(
     let ends_in = u64::try_from(fields.number()?).ok().map(Duration::from_millis);
     let mut unsigned = || fields.number().map(|number| u64::try_from(number).unwrap_or_default());
     let (ticket, known, last_token) = (unsigned()?, unsigned()? == 1, unsigned()?);
-    Ok(Answer::Queued { sent_at: reply.sent_at, ends_in, ticket, known, last_token })
+    Ok(Answer::Queued(Queued { sent_at: reply.sent_at, ticket, known, ends_in, last_token }))
 }

@@ -17,9 +17,18 @@ const CALL: Duration = Duration::from_secs(20);
 /// Tasks that lock and release, two on each name.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
-    /// How many times a lock was taken and given back.
-    cycles: Arc<AtomicU64>,
+    /// How many times each task took its lock and gave it back.
+    cycles: Arc<[AtomicU64]>,
     tasks: Vec<JoinHandle<Tally>>,
+}
+
+/// What is looked at when a lock is granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nobody else is inside, and the token is the highest so far.
+    Inside,
+    /// Nothing: a replica may become master that has not heard of every grant, and nobody promises otherwise.
+    Away,
 }
 
 /// What one task met.
@@ -37,14 +46,18 @@ struct Room {
 }
 
 impl Load {
-    pub(crate) fn begin(clients: &[RedisLocks], tasks: usize) -> Self {
-        let (stop, cycles) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+    pub(crate) fn begin(clients: &[RedisLocks], tasks: usize, look: Look) -> Self {
+        let stop = Arc::<AtomicBool>::default();
+        let cycles: Arc<[AtomicU64]> = (0..tasks).map(|_| AtomicU64::default()).collect();
         let rooms: Vec<_> = (0..tasks.div_ceil(2)).map(|_| Arc::<Room>::default()).collect();
         let tasks = (0..tasks)
             .map(|i| {
                 let locks = clients[i % clients.len()].clone();
                 let (room, stop, cycles) = (rooms[i / 2].clone(), stop.clone(), cycles.clone());
-                tokio::spawn(async move { work(&locks, &format!("load/{}", i / 2), &room, &stop, &cycles).await })
+                tokio::spawn(async move {
+                    let room = (look == Look::Inside).then_some(&*room);
+                    work(&locks, &format!("load/{}", i / 2), room, &stop, &cycles[i]).await
+                })
             })
             .collect();
         Self { stop, cycles, tasks }
@@ -52,12 +65,24 @@ impl Load {
 
     /// Waits until every task has had its lock so many times more, on average.
     pub(crate) async fn goes_on(&self, times: u64) {
-        let goal = self.cycles.load(Ordering::Relaxed) + times * self.tasks.len() as u64;
-        let reached = async || (self.cycles.load(Ordering::Relaxed) >= goal).then_some(());
+        let goal = self.counted().iter().sum::<u64>() + times * self.tasks.len() as u64;
+        let reached = async || (self.counted().iter().sum::<u64>() >= goal).then_some(());
         eventually("the load goes on", PROMPTLY * 6, reached).await;
     }
 
-    /// Ends all tasks: none hangs, and none met anything but a server that could not serve or an outcome that is unknown.
+    /// Waits until every single task has had its lock once more.
+    pub(crate) async fn nobody_is_stuck(&self) {
+        let before = self.counted();
+        let moved = async || self.counted().iter().zip(&before).all(|(now, before)| now > before).then_some(());
+        eventually("every task goes on", PROMPTLY * 6, moved).await;
+    }
+
+    fn counted(&self) -> Vec<u64> {
+        self.cycles.iter().map(|cycles| cycles.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Ends all tasks: none hangs, and none met anything but a server that could not serve, an outcome that is unknown, or
+    /// a grant that came too late to be of use.
     /// Returns the longest time that any task was without its lock.
     pub(crate) async fn end(self) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
@@ -68,29 +93,33 @@ impl Load {
             longest = longest.max(tally.longest_gap);
             for error in tally.errors {
                 errors += 1;
-                let kinds = [ErrorKind::Unavailable, ErrorKind::Indeterminate, ErrorKind::NotHeld];
+                let kinds = [ErrorKind::Unavailable, ErrorKind::Indeterminate, ErrorKind::NotHeld, ErrorKind::TimedOut];
                 assert!(kinds.contains(&error.kind()), "{error:?}");
                 assert!(!error.to_string().contains("another request"), "a wrong reply: {error:?}");
             }
         }
-        let cycles = self.cycles.load(Ordering::Relaxed);
+        let cycles: u64 = self.cycles.iter().map(|cycles| cycles.load(Ordering::Relaxed)).sum();
         println!("{cycles} cycles, {errors} errors, longest gap {longest:?}");
         longest
     }
 }
 
-async fn work(locks: &RedisLocks, name: &str, room: &Room, stop: &AtomicBool, cycles: &AtomicU64) -> Tally {
+async fn work(locks: &RedisLocks, name: &str, room: Option<&Room>, stop: &AtomicBool, cycles: &AtomicU64) -> Tally {
     let mutex = locks.mutex(name.to_owned());
     let mut tally = Tally::default();
     let mut last = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         match soon("a lock call comes back", CALL, mutex.try_lock_for(ms(5000))).await {
             Ok(Some(held)) => {
-                let before = room.token.swap(held.fencing_token().unwrap().as_u64(), Ordering::SeqCst);
-                assert!(before < held.fencing_token().unwrap().as_u64(), "{name}: a token went back");
-                assert!(!room.taken.swap(true, Ordering::SeqCst), "{name}: two holders");
+                let token = held.fencing_token().unwrap().as_u64();
+                if let Some(room) = room {
+                    assert!(room.token.swap(token, Ordering::SeqCst) < token, "{name}: a token went back");
+                    assert!(!room.taken.swap(true, Ordering::SeqCst), "{name}: two holders");
+                }
                 tokio::task::yield_now().await;
-                room.taken.store(false, Ordering::SeqCst);
+                if let Some(room) = room {
+                    room.taken.store(false, Ordering::SeqCst);
+                }
                 match soon("a release comes back", CALL, held.release()).await {
                     Ok(()) => {
                         tally.longest_gap = tally.longest_gap.max(last.elapsed());

@@ -6,10 +6,12 @@ use futures_util::future::join_all;
 use lock_redis::{ErrorKind, Guarantee, MutexGuard, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{RedisServer, SentinelDeployment};
 
-use crate::load::Load;
+use crate::load::{Load, Look};
 use crate::support::{FAILOVER, PROMPTLY, connect, eventually, installed, ms, obtain, say, soon, with_ttl};
 
 const HOLDERS: usize = 20;
+/// How many tasks lock and release while the master changes.
+const TASKS: usize = 1000;
 const TTL: Duration = Duration::from_secs(6);
 
 /// Locks that are held, and have reached every replica.
@@ -53,7 +55,7 @@ async fn a_planned_failover_loses_no_lock_that_was_replicated() {
     let (locks, other) = (with_ttl(deployment.url(), TTL).await, connect(deployment.url()).await);
     let old = deployment.master().await.unwrap();
     let guards = held(&locks, old).await;
-    let load = Load::begin(&[locks.clone(), other.clone()], 40);
+    let load = Load::begin(&[locks.clone(), other.clone()], 40, Look::Inside);
     load.goes_on(2).await;
     load.end().await;
     let new = deployment.fail_over().await.unwrap();
@@ -94,6 +96,22 @@ async fn a_killed_master_loses_no_lock_that_was_replicated_and_its_return_change
     guards.remove(0).release().await.unwrap();
     soon("the waiter of before is granted", PROMPTLY, waiter).await.unwrap().release().await.unwrap();
     join_all(guards.into_iter().map(|guard| async { guard.release().await.unwrap() })).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failovers_under_load_let_no_call_hang_and_no_reply_go_astray() {
+    let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+    let clients = [connect(deployment.url()).await, connect(deployment.url()).await];
+    let load = Load::begin(&clients, TASKS, Look::Away);
+    load.goes_on(2).await;
+    deployment.fail_over().await.unwrap();
+    load.nobody_is_stuck().await;
+    deployment.until_ready().await.unwrap();
+    let old = deployment.master().await.unwrap();
+    old.kill().unwrap();
+    deployment.until_another_master(old).await.unwrap();
+    load.nobody_is_stuck().await;
+    load.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,22 +9,29 @@
 //! waiting" was **sent** (the grant is younger than that answer), and for the claim time only. Past that it is no grant
 //! until the server has confirmed it, which one more acquisition under the same nonce asks for.
 
+mod place;
+mod waiting;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::backend::Grant;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{FencingToken, GrantId};
 use tokio::sync::Notify;
 
+pub(crate) use self::place::News;
+use self::place::Place;
+pub(crate) use self::waiting::{Queued, Waiting};
 use crate::keys::Keys;
 
 /// How often a client asks for a lock on which it waits: a lost push, a foreign release or a crashed holder costs at
 /// most this. Sooner when the holder's lease ends sooner, but at most twice a second.
 const POKE: Duration = Duration::from_millis(800);
 const SOONEST_POKE: Duration = Duration::from_millis(500);
+/// [`POKE`] with its jitter.
+const LONGEST_POKE: Duration = Duration::from_millis(880);
 /// The same for a key that is shared with other libraries, whose releases tell nobody and whose waiters ask as often.
 const SHARED_POKE: Duration = Duration::from_millis(200);
 /// How soon the next ones are asked for when a poke has found lost news.
@@ -72,33 +79,6 @@ struct Line {
     answered_at: BootInstant,
 }
 
-/// One waiter.
-#[derive(Debug)]
-struct Place {
-    nonce: GrantId,
-    slot: Mutex<Slot>,
-    told: Notify,
-}
-
-#[derive(Debug)]
-struct Slot {
-    /// When the last request was sent that was answered "still waiting".
-    asked_at: BootInstant,
-    /// Grants up to this token are from an earlier stay in the queue, perhaps one whose confirmation never came.
-    floor: u64,
-    ticket: Option<u64>,
-    news: Option<News>,
-}
-
-/// What a waiter is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum News {
-    /// It has the lock.
-    Granted(Grant),
-    /// Its entry is gone, or a grant needs to be confirmed: ask again under the same nonce.
-    AskAgain,
-}
-
 /// A poke that is due.
 #[derive(Debug)]
 pub(crate) struct Due {
@@ -131,8 +111,7 @@ pub(crate) struct Granted {
 impl Waiters {
     /// A place for this nonce, before anything is sent: a push may come before the reply.
     pub(crate) fn enter(self: &Arc<Self>, nonce: GrantId, keys: &Arc<Keys>) -> Waiting {
-        let slot = Slot { asked_at: BootInstant::from_origin(Duration::ZERO), floor: 0, ticket: None, news: None };
-        let place = Arc::new(Place { nonce, slot: Mutex::new(slot), told: Notify::new() });
+        let place = Arc::new(Place::new(nonce));
         self.lock().places.insert(nonce, place.clone());
         Waiting { waiters: self.clone(), keys: keys.clone(), place, granted: AtomicBool::new(false) }
     }
@@ -171,7 +150,8 @@ impl Waiters {
 
     /// A push, or a reply that names grants of this client: one has the lock for the claim time, from a request that was
     /// sent at `sent_at` or, for a push, from the waiter's own last question.
-    pub(crate) fn granted(&self, Granted { nonce, token, claim }: Granted, sent_at: Option<BootInstant>) {
+    pub(crate) fn granted(&self, granted: Granted, sent_at: Option<BootInstant>) {
+        let nonce = granted.nonce;
         let mut lines = self.lock();
         let Some(place) = lines.places.get(&nonce).cloned() else {
             if let Some(keys) = lines.abandoned.remove(&nonce) {
@@ -181,18 +161,7 @@ impl Waiters {
             return;
         };
         drop(lines);
-        let mut slot = locked(&place.slot);
-        if token.as_u64() <= slot.floor {
-            return;
-        }
-        let from = sent_at.unwrap_or(slot.asked_at);
-        let now = SystemClock.now();
-        let grant = Grant::new(Some(token), from, claim).to_be_claimed().woken_at(now);
-        // What is already over, or was never asked for, must be confirmed first.
-        let fresh = now < from.plus(claim / 2);
-        slot.news = Some(if fresh { News::Granted(grant) } else { News::AskAgain });
-        drop(slot);
-        place.told.notify_one();
+        place.granted(granted, sent_at);
     }
 
     /// Asks for this lock after a pause, if anybody waits for it.
@@ -239,7 +208,7 @@ impl Waiters {
         line.asking = false;
         line.poke_at = SystemClock.now().plus(RETRY);
         if refused {
-            line.waiting.values().for_each(|place| place.tell_unless_granted(News::AskAgain));
+            line.waiting.values().for_each(|place| place.ask_again());
         }
     }
 
@@ -257,7 +226,7 @@ impl Waiters {
             line.poke_at = now.plus(SOON);
         }
         if !answer.known {
-            line.waiting.values().for_each(|place| place.tell(News::AskAgain));
+            line.waiting.values().for_each(|place| place.is_forgotten());
             return;
         }
         let places: Vec<_> = due.nonces.iter().map(|nonce| lines.places.get(nonce).cloned()).collect();
@@ -268,9 +237,9 @@ impl Waiters {
         for (place, queued) in places.iter().zip(&answer.queued) {
             let Some(place) = place else { continue };
             if *queued {
-                locked(&place.slot).asked_at = answer.sent_at;
+                place.still_queued(answer.sent_at);
             } else if answer.grants.iter().all(|granted| granted.nonce != place.nonce) {
-                place.tell_unless_granted(News::AskAgain);
+                place.ask_again();
             }
         }
     }
@@ -280,117 +249,25 @@ impl Waiters {
     }
 }
 
-/// A place in the line; leaving it is dropping this.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    waiters: Arc<Waiters>,
-    keys: Arc<Keys>,
-    place: Arc<Place>,
-    granted: AtomicBool,
-}
-
-impl Waiting {
-    /// The waiter has its lock: leaving the line does not abandon it.
-    pub(crate) fn is_over(&self) {
-        self.granted.store(true, Ordering::Release);
-    }
-
-    /// The server has put this waiter into the queue, by a request that was sent at `sent_at`.
-    pub(crate) fn queued(
-        &self,
-        sent_at: BootInstant,
-        ticket: u64,
-        known: bool,
-        ends_in: Option<Duration>,
-        last_token: u64,
-    ) {
-        let now = SystemClock.now();
-        let mut slot = locked(&self.place.slot);
-        slot.ticket = Some(ticket);
-        slot.asked_at = sent_at;
-        slot.floor = last_token;
-        drop(slot);
-        let mut lines = self.waiters.lock();
-        self.waiters.any.store(true, Ordering::Release);
-        let line = lines.lines.entry(self.keys.lock.clone()).or_insert_with(|| Line {
-            keys: self.keys.clone(),
+impl Lines {
+    /// The line at this lock, a new one if nobody waits there yet.
+    fn line(&mut self, keys: &Arc<Keys>, now: BootInstant) -> &mut Line {
+        self.lines.entry(keys.lock.clone()).or_insert_with(|| Line {
+            keys: keys.clone(),
             waiting: BTreeMap::new(),
             poke_at: BootInstant::FAR_FUTURE,
             asking: false,
             answered_at: now,
-        });
-        line.answered_at = now;
-        line.waiting.insert((ticket, self.place.nonce), self.place.clone());
-        if !known {
-            // The server had forgotten this client, and with it whoever else waits here.
-            let others = line.waiting.values().filter(|place| place.nonce != self.place.nonce);
-            others.for_each(|place| place.tell_unless_granted(News::AskAgain));
-        }
-        let poke_at = now.plus(interval(now, self.keys.shared, ends_in));
-        if poke_at < line.poke_at {
-            let first = line.poke_at == BootInstant::FAR_FUTURE;
-            line.poke_at = poke_at;
-            if first {
-                self.waiters.wake.notify_one();
-            }
-        }
-    }
-
-    /// The ticket of the place that this waiter had, if any.
-    pub(crate) fn ticket(&self) -> Option<u64> {
-        locked(&self.place.slot).ticket
-    }
-
-    /// When the server last answered anything about this lock while this waiter waited.
-    pub(crate) fn answered_at(&self) -> BootInstant {
-        let line = self.waiters.lock().lines.get(&self.keys.lock).map(|line| line.answered_at);
-        line.unwrap_or_else(|| locked(&self.place.slot).asked_at)
-    }
-
-    /// What there is to tell, once there is something.
-    ///
-    /// # Cancel safety
-    /// News are not lost.
-    pub(crate) async fn news(&self) -> News {
-        loop {
-            if let Some(news) = locked(&self.place.slot).news.take() {
-                return news;
-            }
-            self.place.told.notified().await;
-        }
+        })
     }
 }
 
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let mut lines = self.waiters.lock();
-        lines.places.remove(&self.place.nonce);
-        if !self.granted.load(Ordering::Acquire) {
-            if lines.abandoned.len() >= MOST_ABANDONED {
-                // The server's own bounds remain: a claim time for each.
-                lines.abandoned.clear();
-            }
-            lines.abandoned.insert(self.place.nonce, self.keys.clone());
-        }
-        let Some(ticket) = locked(&self.place.slot).ticket else { return };
-        if let Some(line) = lines.lines.get_mut(&self.keys.lock) {
-            line.waiting.remove(&(ticket, self.place.nonce));
-            if line.waiting.is_empty() {
-                lines.lines.remove(&self.keys.lock);
-            }
-        }
-    }
-}
-
-impl Place {
-    fn tell(&self, news: News) {
-        locked(&self.slot).news = Some(news);
-        self.told.notify_one();
-    }
-
-    fn tell_unless_granted(&self, news: News) {
-        locked(&self.slot).news.get_or_insert(news);
-        self.told.notify_one();
+impl Line {
+    /// Asks no later than the holder's lease asks for. Says whether the poker does not know of this line yet.
+    fn poke_within(&mut self, now: BootInstant, ends_in: Option<Duration>) -> bool {
+        let is_new = self.poke_at == BootInstant::FAR_FUTURE;
+        self.poke_at = self.poke_at.min(now.plus(interval(now, self.keys.shared, ends_in)));
+        is_new
     }
 }
 
@@ -425,6 +302,10 @@ mod tests {
 
     const CLAIM: Duration = Duration::from_secs(2);
 
+    fn queued(sent_at: BootInstant, ticket: u64, last_token: u64) -> Queued {
+        Queued { sent_at, ticket, known: true, ends_in: None, last_token }
+    }
+
     fn grant(nonce: GrantId, value: u64) -> Granted {
         Granted { nonce, token: token(value), claim: CLAIM }
     }
@@ -436,7 +317,7 @@ mod tests {
         waiters.granted(grant(nonce, 1), None);
         assert_eq!(waiting.news().await, News::AskAgain, "nothing was asked yet");
         let asked = SystemClock.now();
-        waiting.queued(asked, 7, true, None, 0);
+        waiting.queued(queued(asked, 7, 0));
         waiters.granted(grant(nonce, 2), None);
         let News::Granted(grant) = waiting.news().await else { panic!("asked for, and granted since") };
         assert_eq!((grant.sent_at, grant.valid_for, grant.claim), (asked, CLAIM, true));
@@ -446,8 +327,8 @@ mod tests {
     async fn a_push_from_an_earlier_stay_in_the_queue_is_ignored() {
         let (waiters, keys, nonce) = waiters();
         let waiting = waiters.enter(nonce, &keys);
-        waiting.queued(SystemClock.now(), 7, true, None, 5);
-        waiting.queued(SystemClock.now(), 7, true, None, 9);
+        waiting.queued(queued(SystemClock.now(), 7, 5));
+        waiting.queued(queued(SystemClock.now(), 7, 9));
         waiters.granted(grant(nonce, 9), None);
         assert!(futures_util::FutureExt::now_or_never(waiting.news()).is_none());
         waiters.granted(grant(nonce, 10), None);
@@ -460,7 +341,7 @@ mod tests {
         let second = GrantId::random().unwrap();
         let places = [first, second].map(|nonce| waiters.enter(nonce, &keys));
         for (ticket, place) in places.iter().enumerate() {
-            place.queued(SystemClock.now(), ticket as u64, true, None, 0);
+            place.queued(queued(SystemClock.now(), ticket as u64, 0));
         }
         waiters.ask_all();
         let (due, _) = waiters.due();
@@ -479,10 +360,33 @@ mod tests {
     }
 
     #[test]
+    fn where_a_poke_found_lost_news_those_it_could_not_ask_for_are_asked_for_soon() {
+        let (waiters, keys, _) = waiters();
+        let places: Vec<_> = (0..=ASKED).map(|_| waiters.enter(GrantId::random().unwrap(), &keys)).collect();
+        for (ticket, place) in places.iter().enumerate() {
+            place.queued(queued(SystemClock.now(), ticket as u64, 0));
+        }
+        let poked = |lost: bool| {
+            waiters.ask_all();
+            let (due, _) = waiters.due();
+            assert_eq!(due[0].nonces.len(), ASKED);
+            let mut queued = vec![true; ASKED];
+            queued[0] = !lost;
+            let answer =
+                Answer { sent_at: SystemClock.now(), known: true, ends_in: Some(CLAIM), queued, grants: Vec::new() };
+            waiters.answered(&due[0], &answer);
+            let (_, next) = waiters.due();
+            next
+        };
+        assert!(poked(false) > SystemClock.now().plus(SOONEST_POKE / 2), "no news were lost");
+        assert!(poked(true) <= SystemClock.now().plus(SOON));
+    }
+
+    #[test]
     fn nothing_is_left_of_a_waiter_that_has_gone() {
         let (waiters, keys, nonce) = waiters();
         let waiting = waiters.enter(nonce, &keys);
-        waiting.queued(SystemClock.now(), 7, true, None, 0);
+        waiting.queued(queued(SystemClock.now(), 7, 0));
         drop(waiting);
         let lines = waiters.lock();
         assert!(lines.places.is_empty() && lines.lines.is_empty());

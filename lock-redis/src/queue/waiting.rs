@@ -1,0 +1,100 @@
+//! A waiter's stay in this client's line.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+
+use super::place::{News, Place};
+use super::{LONGEST_POKE, MOST_ABANDONED, Waiters};
+use crate::keys::Keys;
+
+/// A place in the line; leaving it is dropping this.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(super) waiters: Arc<Waiters>,
+    pub(super) keys: Arc<Keys>,
+    pub(super) place: Arc<Place>,
+    pub(super) granted: AtomicBool,
+}
+
+/// What the server said to a waiter that it put into the queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Queued {
+    /// When the request was sent.
+    pub(crate) sent_at: BootInstant,
+    pub(crate) ticket: u64,
+    /// Whether the server knew that this client waits.
+    pub(crate) known: bool,
+    /// When a holder's lease ends, if there is a holder with a lease.
+    pub(crate) ends_in: Option<Duration>,
+    /// The last token that was given.
+    pub(crate) last_token: u64,
+}
+
+impl Waiting {
+    /// The waiter has its lock: leaving the line does not abandon it.
+    pub(crate) fn is_over(&self) {
+        self.granted.store(true, Ordering::Release);
+    }
+
+    /// The server has put this waiter into the queue.
+    pub(crate) fn queued(&self, Queued { sent_at, ticket, known, ends_in, last_token }: Queued) {
+        let now = SystemClock.now();
+        self.place.queued(sent_at, ticket, last_token);
+        let mut lines = self.waiters.lock();
+        self.waiters.any.store(true, Ordering::Release);
+        let line = lines.line(&self.keys, now);
+        line.answered_at = now;
+        line.waiting.insert((ticket, self.place.nonce), self.place.clone());
+        if !known {
+            // The server had forgotten this client, and with it whoever else waits here.
+            let others = line.waiting.values().filter(|place| place.nonce != self.place.nonce);
+            others.for_each(|place| place.ask_again());
+        }
+        if line.poke_within(now, ends_in) {
+            self.waiters.wake.notify_one();
+        }
+    }
+
+    /// The ticket of the place that this waiter had, if any.
+    pub(crate) fn ticket(&self) -> Option<u64> {
+        self.place.ticket()
+    }
+
+    /// Since when the server owes an answer about this lock. Not from its last one: until the next poke nobody asks.
+    pub(crate) fn silent_since(&self) -> BootInstant {
+        let line = self.waiters.lock().lines.get(&self.keys.lock).map(|line| line.answered_at);
+        line.unwrap_or_else(|| self.place.asked_at()).plus(LONGEST_POKE)
+    }
+
+    /// What there is to tell, once there is something.
+    ///
+    /// # Cancel safety
+    /// News are not lost.
+    pub(crate) async fn news(&self) -> News {
+        self.place.news().await
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut lines = self.waiters.lock();
+        lines.places.remove(&self.place.nonce);
+        if !self.granted.load(Ordering::Acquire) {
+            if lines.abandoned.len() >= MOST_ABANDONED {
+                // The server's own bounds remain: a claim time for each.
+                lines.abandoned.clear();
+            }
+            lines.abandoned.insert(self.place.nonce, self.keys.clone());
+        }
+        let Some(ticket) = self.place.ticket() else { return };
+        if let Some(line) = lines.lines.get_mut(&self.keys.lock) {
+            line.waiting.remove(&(ticket, self.place.nonce));
+            if line.waiting.is_empty() {
+                lines.lines.remove(&self.keys.lock);
+            }
+        }
+    }
+}
