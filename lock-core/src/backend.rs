@@ -30,6 +30,7 @@ use crate::guarantees::Guarantees;
 use crate::inspect::Inspection;
 use crate::lease::LossReason;
 use crate::name::LockName;
+use crate::options::ClientOptions;
 use crate::owner::{GrantId, Owner};
 use crate::token::FencingToken;
 use crate::wait;
@@ -101,12 +102,12 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// A fresh attempt.
+    /// A fresh attempt, with the default time limits of [`ClientOptions`].
     ///
     /// # Errors
     /// If the system has no randomness to give.
     pub fn new(name: LockName, kind: Kind, owner: Owner, ttl: Duration) -> Result<Self, Error> {
-        let (op_timeout, patience) = (Duration::from_secs(2), Duration::from_secs(10));
+        let ClientOptions { op_timeout, patience, .. } = ClientOptions::default();
         Ok(Self { id: GrantId::random()?, name, kind, owner, ttl, op_timeout, patience, note: AtomicU64::new(0) })
     }
 

@@ -19,6 +19,11 @@ use crate::semaphore::Semaphore;
 /// Cheap to clone. Every clone and every handle shares one keeper, so that renewals travel in batches. The backend
 /// crates wrap it (`RedisLocks`, …) and add the ways to connect. When the last clone, handle and guard is gone, the
 /// background work ends.
+///
+/// # Runtime
+/// The background work runs on the tokio runtime on which the client was made, also for locks that are taken on others,
+/// and on the caller's once that one has ended. A runtime that exists but is not driven renews nothing: leases then end
+/// at their deadlines.
 #[derive(Debug)]
 pub struct Client<B> {
     core: Arc<Core>,

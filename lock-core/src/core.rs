@@ -144,7 +144,7 @@ impl Core {
             }
             Err(error) => {
                 let error = self.named(error, &undo.attempt.name);
-                let answered = !error.is_without_answer() && error.kind() != ErrorKind::Closed;
+                let answered = error.is_definite() && error.kind() != ErrorKind::Closed;
                 if matches!(wait, Wait::Try) && answered {
                     undo.disarm();
                 }

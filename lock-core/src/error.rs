@@ -11,7 +11,8 @@ use crate::name::LockName;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The server could not be reached, or answered that it cannot serve now. Nothing was taken or changed.
+    /// The server could not be reached, or answered that it cannot serve now. Nothing was taken or changed; a place in a
+    /// queue, if the wait had one, is given up in the background.
     Unavailable,
     /// The request was sent and its answer never came: it may or may not have been carried out. The library goes on
     /// cleaning up in the background.
@@ -241,14 +242,12 @@ impl Error {
     }
 
     /// Whether the outcome is known: if so, the failed call took and changed nothing.
+    ///
+    /// It is unknown if no answer came ([`Indeterminate`](ErrorKind::Indeterminate)) or one that makes no sense
+    /// ([`Protocol`](ErrorKind::Protocol)): the server may have carried the request out.
     #[must_use]
     pub fn is_definite(&self) -> bool {
-        self.0.kind != ErrorKind::Indeterminate
-    }
-
-    /// Whether the server may have carried the request out: no answer came, or one that makes no sense.
-    pub(crate) fn is_without_answer(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::Indeterminate | ErrorKind::Protocol)
+        !matches!(self.0.kind, ErrorKind::Indeterminate | ErrorKind::Protocol)
     }
 
     /// Whether calling again can help.
@@ -320,5 +319,6 @@ mod tests {
         assert_eq!((error.backend(), error.server()), (Some("redis"), Some("127.0.0.1:6379")));
         assert!(error.is_definite());
         assert!(!Error::indeterminate(Phase::Release, "no answer").is_definite());
+        assert!(!Error::new(ErrorKind::Protocol, Phase::Release, "an answer to nothing").is_definite());
     }
 }

@@ -106,7 +106,7 @@ pub struct ClientOptions {
     pub lease: LeaseOptions,
     /// How long one request to the server may take; 2 s by default.
     pub op_timeout: Duration,
-    /// How long a wait without a deadline goes on without any answer from the server; 10 s by default.
+    /// How long a wait goes on without any answer from the server, however far its deadline is; 10 s by default.
     pub patience: Duration,
     /// What `inspect` shows beside host and process.
     pub label: Option<String>,

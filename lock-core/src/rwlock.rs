@@ -335,7 +335,7 @@ impl WriteGuard {
                 Ok(ReadGuard(self.held))
             }
             Err(error) => {
-                if error.is_without_answer() {
+                if !error.is_definite() {
                     cell.set_doubtful(true);
                 } else if error.kind() == ErrorKind::NotHeld {
                     self.held.lease.is_gone(sent_at);

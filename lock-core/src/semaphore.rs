@@ -258,10 +258,10 @@ impl Permit {
         let mut unconfirmed = Unconfirmed { permit: self, keep, armed: true };
         let sent_at = unconfirmed.permit.lease.core.keeper.clock.now();
         let outcome = self.backend.shrink(&self.cell.attempt, keep).await;
-        unconfirmed.armed = outcome.as_ref().is_err_and(Error::is_without_answer);
+        unconfirmed.armed = outcome.as_ref().is_err_and(|error| !error.is_definite());
         drop(unconfirmed);
         outcome.map_err(|error| {
-            if !error.is_without_answer() {
+            if error.is_definite() {
                 self.permits = had;
             }
             if error.kind() == ErrorKind::NotHeld {

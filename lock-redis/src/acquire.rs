@@ -42,15 +42,15 @@ pub(crate) async fn once(
     }
 }
 
-/// Waits in the queue.
+/// Waits in the queue, for a caller that has had no answer since `silent_since`.
 pub(crate) async fn in_turn(
     shared: &Shared,
     keys: &Arc<Keys>,
     attempt: &Attempt,
     deadline: Deadline,
+    mut silent_since: BootInstant,
 ) -> Result<Option<Grant>, Error> {
     let waiting = shared.waiters.enter(attempt.id, keys);
-    let mut silent_since = SystemClock.now();
     loop {
         match ask(shared, keys, attempt, Some(&waiting), shared.until()).await {
             Ok(Answer::Granted(grant)) => {
@@ -93,7 +93,7 @@ enum Turn {
 /// Waits for news, for the deadline, or until the server has been silent for too long.
 async fn turn(waiting: &Waiting, attempt: &Attempt, deadline: Deadline) -> Result<Turn, Error> {
     loop {
-        let silence = waiting.answered_at().plus(attempt.patience);
+        let silence = waiting.silent_since().plus(attempt.patience);
         tokio::select! {
             biased;
             news = waiting.news() => return Ok(match news {
@@ -103,7 +103,7 @@ async fn turn(waiting: &Waiting, attempt: &Attempt, deadline: Deadline) -> Resul
             () = SystemClock.sleep_until(deadline.instant().min(silence)) => {}
         }
         let now = SystemClock.now();
-        let silent_for = now.since(waiting.answered_at());
+        let silent_for = now.since(waiting.silent_since());
         if silent_for >= attempt.patience || (deadline.has_passed(now) && silent_for >= attempt.op_timeout) {
             let what = format!("the server has not answered for {silent_for:?}");
             return Err(attempt.error(ErrorKind::Unavailable, Phase::Wait, what));

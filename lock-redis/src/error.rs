@@ -8,10 +8,10 @@
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, authentication failed | `Denied` | definite |
 //! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN`, `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS`, `max number of clients reached` | `Unavailable` | definite: refused before the first write |
 //! | `MOVED`, `ASK`, `CROSSSLOT` of a server that was not said to be of a cluster | `Unsupported` | definite |
-//! | `WRONGTYPE` | `Protocol` | definite: the key holds foreign data |
-//! | `LOCKLIMIT`, `LOCKKIND` (our scripts) | `LimitMismatch`, `Protocol` | definite: refused before the first write |
-//! | a URL that is none | `InvalidArgument` | definite |
-//! | anything else | `Protocol` | definite |
+//! | `WRONGTYPE` | `Protocol` | nothing was written: the key holds foreign data |
+//! | `LOCKLIMIT`, `LOCKKIND` (our scripts) | `LimitMismatch`, `Protocol` | refused before the first write |
+//! | a URL that is none, a database that the server does not have | `InvalidArgument` | definite |
+//! | anything else | `Protocol` | counts as unknown |
 
 use lock_core::{Error, ErrorKind, Phase};
 use redis::{RedisError, ServerErrorKind};
@@ -62,7 +62,7 @@ pub(crate) fn of_request(error: RedisError, phase: Phase, server: &str) -> Error
 pub(crate) fn of_connect(error: RedisError, server: &str) -> Error {
     let (kind, what) = match classify(&error) {
         (ErrorKind::Indeterminate, _) => {
-            (ErrorKind::Unavailable, "the connection broke or timed out while it was made")
+            (ErrorKind::Unavailable, "no connection could be made in time: its cause says more")
         }
         other => other,
     };
@@ -91,6 +91,9 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
         // How the client crate tells it when the first command is to choose a database.
         _ if error.detail().is_some_and(|detail| detail.starts_with("Authentication required")) => {
             (ErrorKind::Denied, "the credentials were refused")
+        }
+        _ if error.detail().is_some_and(|detail| detail.contains("DB index")) => {
+            (ErrorKind::InvalidArgument, "the server has no such database")
         }
         // It has no code of its own.
         _ if error.detail().is_some_and(|detail| detail.starts_with("max number of clients")) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lock_core::backend::{Attempt, Grant, Kind, Released};
-use lock_core::clock::Deadline;
+use lock_core::clock::{Clock, Deadline, SystemClock};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire;
@@ -20,7 +20,7 @@ impl RedisBackend {
 
     pub(crate) async fn wait_for_holders(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let keys = Arc::new(self.shared.keys(&attempt.name, attempt.kind));
-        let granted = acquire::in_turn(&self.shared, &keys, attempt, deadline).await?;
+        let granted = acquire::in_turn(&self.shared, &keys, attempt, deadline, SystemClock.now()).await?;
         self.confirmed(attempt, granted).await
     }
 

@@ -40,17 +40,18 @@ impl RedisBackend {
 
     async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let keys = Arc::new(self.shared.keys(&attempt.name, Kind::Mutex));
+        let mut silent_since = SystemClock.now();
         if !self.shared.waiters.is_busy(&keys.lock) {
             match take(&self.shared, &keys, attempt, self.shared.until()).await {
                 Ok(Taken::Granted(grant)) => return Ok(Some(grant)),
-                Ok(Taken::Held | Taken::AskTheQueue) => {}
+                Ok(Taken::Held | Taken::AskTheQueue) => silent_since = SystemClock.now(),
                 Err(error) if deadline.has_passed(SystemClock.now()) => return Err(error),
                 // Whatever goes wrong here, goes wrong below too, where it is waited for.
                 Err(_) => {}
             }
             self.shared.waiters.found_held(&keys.lock);
         }
-        acquire::in_turn(&self.shared, &keys, attempt, deadline).await
+        acquire::in_turn(&self.shared, &keys, attempt, deadline, silent_since).await
     }
 }
 

@@ -156,7 +156,9 @@ const SCHEMES: &str = "the schemes are redis, rediss, unix, redis-sentinel, redi
                        rediss-cluster";
 
 fn database(text: &str) -> Result<i64, Error> {
-    text.parse().ok().filter(|number| *number >= 0).ok_or_else(|| wrong("the database is not a number"))
+    // Servers count them in 32 bits, with a sign.
+    let number: Option<i32> = text.parse().ok().filter(|number| *number >= 0);
+    number.map(i64::from).ok_or_else(|| wrong("the database is not a number that a server can have"))
 }
 
 fn decoded(text: &str) -> Result<String, Error> {
@@ -205,10 +207,13 @@ mod tests {
             ("http://:s3cret@a", "schemes are"),
             ("rediss+unix:///s3cret", "schemes are"),
             ("redis://:s3cret@a:port", "port"),
+            ("redis://:s3cret@a:65536", "port"),
+            ("redis://:s3cret@[::1]6380", "brackets"),
             ("redis://:s3cret@", "host"),
             ("redis://:s3cret@a,b", "several hosts"),
             ("redis://:s3cret@a/first", "database"),
             ("redis://a/-1", "database"),
+            ("redis://a/2147483648", "database"),
             ("redis://a/1/s3cret", "too many"),
             ("redis://:s3#cret@a", "%23"),
             ("redis://a?pass=s3cret", "parameters"),

@@ -53,6 +53,8 @@ struct Registry {
     due: BTreeMap<(BootInstant, GrantId), Arc<Cell>>,
     /// When the task will look by itself; registering what that would be more than a slot too late for wakes it.
     looks_at: BootInstant,
+    /// Whether a lease was registered since the task looked last, even if it is gone again.
+    in_use: bool,
     task: Option<JoinHandle<()>>,
 }
 
@@ -64,7 +66,12 @@ impl Keeper {
             reaper: Reaper::new(backend.clone(), clock.clone(), shutdown.clone(), home.clone()),
             shutdown,
             meters: Meters::new(backend.name()),
-            registry: Mutex::new(Registry { due: BTreeMap::new(), looks_at: BootInstant::FAR_FUTURE, task: None }),
+            registry: Mutex::new(Registry {
+                due: BTreeMap::new(),
+                looks_at: BootInstant::FAR_FUTURE,
+                in_use: false,
+                task: None,
+            }),
             home,
             wake: Notify::new(),
             closed: AtomicBool::new(false),
@@ -130,6 +137,7 @@ impl Keeper {
         }
         if let Some(at) = wake_at {
             registry.due.insert((at, cell.attempt.id), cell.clone());
+            registry.in_use = true;
             *scheduled = Some(at);
             if at.plus(SLOT) <= registry.looks_at {
                 registry.looks_at = at;
@@ -150,11 +158,11 @@ impl Keeper {
             locked(&cell.scheduled).take();
             cells.push(cell);
         }
+        if std::mem::take(&mut registry.in_use) {
+            *idle_since = None;
+        }
         let next = match registry.due.first_key_value() {
-            Some(((at, _), _)) => {
-                *idle_since = None;
-                at.plus(SLOT.saturating_sub(Duration::from_nanos(1)))
-            }
+            Some(((at, _), _)) => at.plus(SLOT.saturating_sub(Duration::from_nanos(1))),
             None if !cells.is_empty() => now.plus(LINGER),
             None if now.since(*idle_since.get_or_insert(now)) < LINGER => now.plus(LINGER),
             None => BootInstant::FAR_FUTURE,
@@ -261,5 +269,38 @@ fn take(keeper: &Arc<Keeper>, cells: Vec<(Arc<Cell>, Duration)>, sent_at: BootIn
             None => Answer::Unknown,
         };
         keeper.settle(&cell, Event::Answer { sent_at, answer });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Attempt, Grant, Kind};
+    use crate::clock::VirtualClock;
+    use crate::memory::MemoryStore;
+    use crate::options::LeaseOptions;
+    use crate::owner::Owner;
+
+    #[test]
+    fn a_client_that_locks_and_releases_in_a_loop_does_not_wake_it_each_time() {
+        let clock = VirtualClock::new();
+        // Without a runtime there is no task: the looks are made here.
+        let keeper = Keeper::new(Arc::new(MemoryStore::with_clock(clock.clone()).backend(String::new())));
+        let lease = LeaseOptions::default();
+        let cycle = || {
+            let attempt = Attempt::new("loop".into(), Kind::Mutex, Owner::new(), lease.ttl).unwrap();
+            let grant = Grant::new(None, clock.now(), lease.ttl);
+            let cell = Cell::new(Arc::new(attempt), &grant, lease, Duration::ZERO);
+            keeper.register(&cell);
+            keeper.settle(&cell, Event::Release);
+        };
+        let mut idle_since = None;
+        for _ in 0..3 {
+            cycle();
+            let (_, next) = keeper.due(&mut idle_since);
+            assert_eq!(next, clock.now().plus(LINGER), "sooner than any lease, so that no registration wakes it");
+            clock.advance(LINGER);
+        }
+        assert_eq!(keeper.due(&mut idle_since).1, BootInstant::FAR_FUTURE, "nobody uses the client any more");
     }
 }

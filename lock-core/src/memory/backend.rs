@@ -19,6 +19,7 @@ use crate::inspect::Inspection;
 use crate::lease::LossReason;
 use crate::name::LockName;
 use crate::owner::{GrantId, Owner};
+use crate::wait;
 
 /// One client's connection to a [`MemoryStore`].
 #[derive(Debug)]
@@ -33,15 +34,20 @@ impl MemoryBackend {
         Self { store, client, namespace }
     }
 
+    /// A request's way to the store, which may take one operation timeout.
+    async fn reach(&self, attempt: &Attempt, phase: Phase) -> Result<(), Error> {
+        wait::within(&**self.store.clock(), attempt, phase, self.store.reach(phase)).await
+    }
+
     async fn ask(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.store.reach(Phase::Acquire).await?;
+        self.reach(attempt, Phase::Acquire).await?;
         self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, now, fence| {
             lock.ask(attempt, self.client, now, fence)
         })
     }
 
     async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.store.reach(Phase::Acquire).await?;
+        self.reach(attempt, Phase::Acquire).await?;
         let mut told = match self.join(attempt)? {
             Ok(grant) => return Ok(Some(grant)),
             Err(told) => told,
@@ -85,7 +91,7 @@ impl MemoryBackend {
         phase: Phase,
         change: impl FnOnce(&mut super::lock::Lock) -> bool + Send,
     ) -> Result<(), Error> {
-        self.store.reach(phase).await?;
+        self.reach(attempt, phase).await?;
         if self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| change(lock)) {
             return Ok(());
         }
@@ -132,15 +138,10 @@ impl Backend for MemoryBackend {
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        if self.store.reach(Phase::Renew).await.is_err() {
-            let unknown = |r: &Renewal<'_>| {
-                Renewed::Unknown(r.attempt.error(
-                    ErrorKind::Unavailable,
-                    Phase::Renew,
-                    "the store was made unreachable",
-                ))
-            };
-            return batch.iter().map(unknown).collect();
+        let Some(first) = batch.first() else { return Vec::new() };
+        if let Err(error) = self.reach(first.attempt, Phase::Renew).await {
+            let unknown = |r: &Renewal<'_>| r.attempt.error(error.kind(), Phase::Renew, "the store gave no answer");
+            return batch.iter().map(|renewal| Renewed::Unknown(unknown(renewal))).collect();
         }
         let renew = |Renewal { attempt, ttl }: &Renewal<'_>| {
             let there = self
@@ -152,13 +153,13 @@ impl Backend for MemoryBackend {
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        self.store.reach(Phase::Release).await?;
+        self.reach(attempt, Phase::Release).await?;
         let held = self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| lock.remove(attempt.id));
         Ok(if held.is_some() { Released::Done } else { Released::NotHeld(None) })
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
-        self.store.reach(Phase::Cancel).await?;
+        self.reach(attempt, Phase::Cancel).await?;
         self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| lock.remove(attempt.id));
         Ok(Cancelled::Settled)
     }

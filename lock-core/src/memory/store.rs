@@ -104,7 +104,8 @@ impl MemoryStore {
         locked(&self.0.state).unreachable = !reachable;
     }
 
-    /// Delays every request by a time between these two, in a sequence that `seed` decides; on the store's clock.
+    /// Delays every request by a time between these two, in a sequence that `seed` decides; on the store's clock. One that
+    /// is delayed beyond its operation timeout is never carried out, and fails with [`ErrorKind::Indeterminate`].
     pub fn set_delay(&self, least: Duration, most: Duration, seed: u64) {
         locked(&self.0.state).delay = Some(Delay { least, most, seed });
     }
@@ -188,7 +189,7 @@ impl MemoryStore {
         }
     }
 
-    fn backend(&self, namespace: String) -> MemoryBackend {
+    pub(crate) fn backend(&self, namespace: String) -> MemoryBackend {
         let mut state = locked(&self.0.state);
         state.last_client += 1;
         MemoryBackend::new(self.clone(), state.last_client, namespace)

@@ -9,3 +9,4 @@ mod late;
 mod multi;
 mod permits;
 mod reentrant;
+mod slow;

@@ -1,7 +1,7 @@
 //! `cargo bench -p lock-redis`: every figure beside its baseline, measured in turn in the same run on a server of its own.
 //!
-//! `cargo bench -p lock-redis -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts:
-//! `held`, `uncontended`, `handover`, `processes`, `idle`, `shared`, `churn`, `cluster`, `quorum`.
+//! `cargo bench -p lock-redis -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts
+//! are [`PARTS`].
 
 mod bare;
 mod churn;
@@ -30,6 +30,10 @@ struct Bench {
     rounds: u32,
 }
 
+/// What can be asked for by name.
+const PARTS: [&str; 9] =
+    ["held", "uncontended", "handover", "processes", "idle", "shared", "churn", "cluster", "quorum"];
+
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 impl Bench {
@@ -45,6 +49,9 @@ fn main() -> Outcome {
     }
     let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     let quick = args.iter().any(|arg| arg == "--quick");
+    if let Some(unknown) = args.iter().find(|arg| *arg != "--quick" && !PARTS.contains(&&***arg)) {
+        return Err(format!("there is no part {unknown:?}, but {}", PARTS.join(", ")).into());
+    }
     let wanted = |part: &str| args.iter().all(|arg| arg.starts_with("--")) || args.iter().any(|arg| arg == part);
     runtime.block_on(async {
         let server = RedisServer::start().await?;

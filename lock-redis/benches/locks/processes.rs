@@ -1,14 +1,16 @@
-//! Hand-over between eight processes, one task each, on one name: the rate against BLPOP, and every process's share.
+//! Hand-over between eight processes, one task each, on one name: from the call of `release` until the next holder knows
+//! in its own process, and the rate, both against BLPOP; the commands that it takes; every process's share.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use lock_core::clock::{Clock, SystemClock};
 use redis::cmd;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::stats::jain;
-use crate::{Bench, Outcome};
+use crate::stats::{Series, jain};
+use crate::{Bench, Outcome, bare};
 
 const PROCESSES: usize = 8;
 const URL: &str = "LOCK_BENCH_CHILD_URL";
@@ -21,37 +23,70 @@ pub(crate) fn is_child() -> Option<String> {
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
     println!("\n## Contended hand-over, {PROCESSES} processes\n");
-    println!("| variant | hand-overs/s | ÷ BLPOP | shares | Jain |");
-    println!("|---|---|---|---|---|");
-    let mut rates = [0.0; 2];
-    let variants = ["tokens", "locks"];
-    let mut shares = [[0; PROCESSES]; 2];
+    println!("| variant | median µs | p95 µs | hand-overs/s | ÷ BLPOP | commands per hand-over | shares | Jain |");
+    println!("|---|---|---|---|---|---|---|---|");
+    let mut all = [Seen::new("tokens")?, Seen::new("locks")?];
     for _ in 0..bench.rounds {
-        for (variant, name) in variants.iter().enumerate() {
-            let counts = round(bench, name).await?;
-            shares[variant].iter_mut().zip(&counts).for_each(|(sum, count)| *sum += count);
-            rates[variant] += counts.iter().sum::<u64>() as f64 / bench.round.as_secs_f64() / f64::from(bench.rounds);
+        for seen in &mut all {
+            round(bench, seen).await?;
         }
     }
-    for (variant, name) in ["BLPOP + RPUSH", "lock + release"].iter().enumerate() {
-        let shares = &shares[variant];
+    let list = all[0].series.per_second();
+    for (seen, name) in all.iter().zip(["BLPOP + RPUSH", "lock + release"]) {
         println!(
-            "| {name} | {:.0} | {:.2} | {shares:?} | {:.3} |",
-            rates[variant],
-            rates[variant] / rates[0],
-            jain(shares)
+            "| {name} | {:.1} | {:.1} | {:.0} | {:.2} | {:.2} | {:?} | {:.3} |",
+            seen.series.micros(0.5),
+            seen.series.micros(0.95),
+            seen.series.per_second(),
+            seen.series.per_second() / list,
+            seen.commands as f64 / seen.series.count as f64,
+            seen.shares,
+            jain(&seen.shares)
         );
     }
     Ok(())
 }
 
-/// Starts the processes, lets all of them begin at once, and collects how often each had its turn.
-async fn round(bench: &Bench, variant: &str) -> Outcome<Vec<u64>> {
+/// What one variant has shown so far.
+struct Seen {
+    variant: &'static str,
+    series: Series,
+    shares: [u64; PROCESSES],
+    commands: u64,
+}
+
+impl Seen {
+    fn new(variant: &'static str) -> Outcome<Self> {
+        Ok(Self { variant, series: Series::new()?, shares: [0; PROCESSES], commands: 0 })
+    }
+
+    /// Takes what every process did in one round.
+    fn add(&mut self, turns: &[Vec<Turn>], time: Duration) {
+        self.shares.iter_mut().zip(turns).for_each(|(sum, turns)| *sum += turns.len() as u64);
+        let mut turns: Vec<_> = turns.iter().flatten().collect();
+        turns.sort();
+        for (one, next) in turns.iter().zip(turns.iter().skip(1)) {
+            self.series.record(Duration::from_nanos(next.0.saturating_sub(one.1)));
+        }
+        self.series.time += time;
+    }
+}
+
+/// One turn of a process: when it knew that it was its own, and when it began to pass it on, in nanoseconds of the
+/// machine's clock since boot.
+type Turn = (u64, u64);
+
+fn now() -> u64 {
+    u64::try_from(SystemClock.now().since_origin().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Starts the processes, lets all of them begin at once, and collects their turns.
+async fn round(bench: &Bench, seen: &mut Seen) -> Outcome {
     let mut children = Vec::new();
     for _ in 0..PROCESSES {
         let mut child = Command::new(std::env::current_exe()?)
             .env(URL, &bench.url)
-            .env(VARIANT, variant)
+            .env(VARIANT, seen.variant)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -62,21 +97,27 @@ async fn round(bench: &Bench, variant: &str) -> Outcome<Vec<u64>> {
     for (_, lines) in &mut children {
         lines.next_line().await?.ok_or("a child ended before it was ready")?;
     }
-    if variant == "tokens" {
-        let mut connection = redis::Client::open(&*bench.url)?.get_multiplexed_async_connection().await?;
+    let mut connection = bare::connection(bench).await?;
+    if seen.variant == "tokens" {
         let _: i64 = cmd("DEL").arg("bench:tokens").query_async(&mut connection).await?;
         let _: i64 = cmd("RPUSH").arg("bench:tokens").arg("token").query_async(&mut connection).await?;
     }
+    let before = bare::client_commands(&mut connection).await?;
     let go = format!("{}\n", bench.round.as_millis());
     for (child, _) in &mut children {
         child.stdin.as_mut().ok_or("no stdin")?.write_all(go.as_bytes()).await?;
     }
-    let mut counts = Vec::new();
-    for (child, lines) in &mut children {
-        counts.push(lines.next_line().await?.ok_or("a child ended without a count")?.parse()?);
+    let mut turns = Vec::new();
+    for (_, lines) in &mut children {
+        let line = lines.next_line().await?.ok_or("a child ended without its turns")?;
+        turns.push(serde_json::from_str(&line)?);
+    }
+    seen.commands += bare::client_commands(&mut connection).await? - before;
+    seen.add(&turns, bench.round);
+    for (child, _) in &mut children {
         wait(child).await?;
     }
-    Ok(counts)
+    Ok(())
 }
 
 async fn wait(child: &mut Child) -> Outcome {
@@ -84,11 +125,11 @@ async fn wait(child: &mut Child) -> Outcome {
     if status.success() { Ok(()) } else { Err(format!("a child ended with {status}").into()) }
 }
 
-/// One process: says that it is ready, waits for the word, takes turns, and says how many it had.
+/// One process: says that it is ready, waits for the word, takes turns, and says when.
 pub(crate) async fn child(url: String) -> Outcome {
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     let bench = Bench { url, round: Duration::ZERO, rounds: 1 };
-    let mut count = 0_u64;
+    let mut turns: Vec<Turn> = Vec::new();
     if std::env::var(VARIANT)? == "tokens" {
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let client = redis::Client::open(&*bench.url)?;
@@ -96,7 +137,7 @@ pub(crate) async fn child(url: String) -> Outcome {
         let end = ready(&mut input).await?;
         while Instant::now() < end {
             let _: (String, String) = cmd("BLPOP").arg("bench:tokens").arg(0).query_async(&mut connection).await?;
-            count += 1;
+            turns.push((now(), now()));
             let _: i64 = cmd("RPUSH").arg("bench:tokens").arg("token").query_async(&mut connection).await?;
         }
     } else {
@@ -104,11 +145,11 @@ pub(crate) async fn child(url: String) -> Outcome {
         let end = ready(&mut input).await?;
         while Instant::now() < end {
             let guard = mutex.lock().await?;
-            count += 1;
+            turns.push((now(), now()));
             guard.release().await?;
         }
     }
-    println!("{count}");
+    println!("{}", serde_json::to_string(&turns)?);
     Ok(())
 }
 

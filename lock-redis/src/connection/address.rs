@@ -17,12 +17,17 @@ impl Address {
     pub(crate) fn parse(text: &str, default_port: u16) -> Result<Self, &'static str> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
-                let (host, port) = rest.split_once(']').ok_or("a host begins with [ and has no ]")?;
-                (host, port.strip_prefix(':'))
+                let (host, rest) = rest.split_once(']').ok_or("a host begins with [ and has no ]")?;
+                let port = rest.strip_prefix(':');
+                if port.is_none() && !rest.is_empty() {
+                    return Err("after a host in brackets comes a colon, then the port");
+                }
+                (host, port)
             }
             None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
         };
-        let port = port.map_or(Ok(default_port), |port| port.parse().map_err(|_| "a port is not a number"))?;
+        let port =
+            port.map_or(Ok(default_port), |port| port.parse().map_err(|_| "a port is not a number up to 65535"))?;
         if host.is_empty() {
             return Err("a host is missing");
         }

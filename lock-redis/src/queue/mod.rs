@@ -30,6 +30,8 @@ use crate::keys::Keys;
 /// most this. Sooner when the holder's lease ends sooner, but at most twice a second.
 const POKE: Duration = Duration::from_millis(800);
 const SOONEST_POKE: Duration = Duration::from_millis(500);
+/// [`POKE`] with its jitter.
+const LONGEST_POKE: Duration = Duration::from_millis(880);
 /// The same for a key that is shared with other libraries, whose releases tell nobody and whose waiters ask as often.
 const SHARED_POKE: Duration = Duration::from_millis(200);
 /// How soon the next ones are asked for when a poke has found lost news.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 
 use super::place::{News, Place};
-use super::{MOST_ABANDONED, Waiters};
+use super::{LONGEST_POKE, MOST_ABANDONED, Waiters};
 use crate::keys::Keys;
 
 /// A place in the line; leaving it is dropping this.
@@ -63,10 +63,10 @@ impl Waiting {
         self.place.ticket()
     }
 
-    /// When the server last answered anything about this lock while this waiter waited.
-    pub(crate) fn answered_at(&self) -> BootInstant {
+    /// Since when the server owes an answer about this lock. Not from its last one: until the next poke nobody asks.
+    pub(crate) fn silent_since(&self) -> BootInstant {
         let line = self.waiters.lock().lines.get(&self.keys.lock).map(|line| line.answered_at);
-        line.unwrap_or_else(|| self.place.asked_at())
+        line.unwrap_or_else(|| self.place.asked_at()).plus(LONGEST_POKE)
     }
 
     /// What there is to tell, once there is something.

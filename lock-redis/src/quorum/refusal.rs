@@ -22,7 +22,7 @@ pub(super) fn too_few(phase: Phase, servers: usize, reasons: Vec<Error>) -> Erro
 /// Unknown if anything is unknown; what is wrong with all of them, such as a password; otherwise they cannot be had.
 fn kind(reasons: &[Error]) -> ErrorKind {
     let mut kinds = reasons.iter().map(Error::kind);
-    if reasons.iter().any(|reason| !reason.is_definite()) {
+    if reasons.iter().any(|reason| reason.kind() == ErrorKind::Indeterminate) {
         return ErrorKind::Indeterminate;
     }
     match kinds.next() {

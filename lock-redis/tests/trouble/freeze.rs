@@ -157,6 +157,23 @@ async fn a_wait_without_deadline_gives_up_when_its_patience_is_at_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_first_request_counts_for_the_patience_too() {
+    let Some(server) = Server::start().await else { return };
+    let mut options = hasty();
+    (options.op_timeout, options.patience) = (ms(3000), ms(3100));
+    let locks = RedisLocks::connect_with(RedisConfig::new(server.url()).with_client(options)).await.unwrap();
+    server.stop().unwrap();
+    let began = Instant::now();
+    let kinds = [ErrorKind::Unavailable, ErrorKind::Indeterminate];
+    refused(locks.mutex("freeze").lock().await, &kinds, &[Phase::Acquire, Phase::Connect], "freeze", &server.shown());
+    // One operation timeout late at most.
+    assert!(began.elapsed() < ms(3100 + 3000) + SLACK, "gave up after {:?}", began.elapsed());
+    server.cont().unwrap();
+    obtain(&locks, "freeze", PROMPTLY).await.release().await.unwrap();
+    server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_acquisition_that_was_dropped_in_a_freeze_leaves_the_lock_free() {
     let Some(server) = Server::start().await else { return };
     server.knows_the_scripts().await;

@@ -79,6 +79,15 @@ async fn a_wrong_url_is_refused_without_its_password() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_the_server_does_not_have_is_wrong_input() {
+    let Some(server) = Server::start().await else { return };
+    let url = format!("{}/16", server.url().trim_end_matches('/'));
+    let error = RedisLocks::connect(url).await.unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (ErrorKind::InvalidArgument, Phase::Connect), "{error:?}");
+    assert!(error.to_string().contains("/16: the server has no such database"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_is_denied_and_leaves_no_connection() {
     let Some(server) = Server::start().await else { return };
     server.say(&format!("ACL SETUSER worker on >{SECRET} ~* &* +@all")).await;

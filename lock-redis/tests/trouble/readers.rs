@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use lock_redis::{ErrorKind, LeaseOptions, LossReason};
 
 use crate::line::Doomed;
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, long, ms, short, soon};
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, long, ms, runs, short, soon};
 
 const KEY: &str = "lock:rwlock:{readers}";
 
@@ -94,13 +94,6 @@ async fn a_downgrade_lets_the_readers_in_front_in_and_keeps_the_writer_behind_th
         soon("the writer is let in", HAND_OVER + SLACK, next).await.unwrap().release().await.unwrap();
         server.has_nothing_left().await;
     }
-}
-
-/// How many scripts clients have had run.
-async fn runs(server: &Server) -> u64 {
-    let stats = server.say("INFO commandstats").await.as_text().unwrap();
-    let calls = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
-    calls.map(|line| line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()).sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -138,6 +138,7 @@ cases! {
     "C-D07" stale::a_paused_holder_sees_the_end_at_its_first_look ALL [];
     "C-D07b" lease::the_end_is_seen_without_any_background_task ONCE [];
     "C-D08" lease::what_remains_is_never_more_than_the_server_keeps ALL [INSPECT];
+    "C-D09" process::a_process_that_stood_still_past_its_lease_does_not_hold ALL [Need::Processes];
 
     "C-R01" renewal::a_renewed_lock_is_held_through_many_ttls ALL [];
     "C-R03" renewal::five_hundred_guards_are_renewed_without_a_loss SIMPLE [];

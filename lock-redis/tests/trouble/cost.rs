@@ -1,0 +1,49 @@
+//! What locks cost at the server, in commands of clients.
+
+use futures_util::future::join_all;
+
+use crate::server::{HAND_OVER, SLACK, Server, long, ms, runs, soon};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_free_lock_costs_one_command_to_take_and_one_to_give_back() {
+    let Some(server) = Server::start().await else { return };
+    let mutex = server.client().await.mutex("cost").with_lease(long());
+    // The first ones carry the text of the scripts.
+    mutex.lock().await.unwrap().release().await.unwrap();
+    server.say("CONFIG RESETSTAT").await;
+    for _ in 0..20 {
+        mutex.lock().await.unwrap().release().await.unwrap();
+        mutex.try_lock().await.unwrap().unwrap().release().await.unwrap();
+    }
+    let stats = server.say("INFO commandstats").await.as_text().unwrap();
+    assert_eq!(runs(&server).await, 80, "{stats}");
+    assert!(!stats.contains("cmdstat_eval:"), "a script was sent with its text again: {stats}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_that_wait_for_one_lock_cost_two_commands_a_second_at_most() {
+    let Some(server) = Server::start().await else { return };
+    let (holder, locks) = (server.client().await, server.client().await);
+    let held = holder.mutex("cost").with_lease(long()).lock().await.unwrap();
+    let waiting: Vec<_> = (0..50)
+        .map(|_| {
+            let mutex = locks.mutex("cost").with_lease(long());
+            tokio::spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() })
+        })
+        .collect();
+    server.until_queued("cost", 50).await;
+    let before = runs(&server).await;
+    let began = std::time::Instant::now();
+    tokio::time::sleep(ms(4000)).await;
+    let asked = runs(&server).await - before;
+    // A slow machine asks less often. One more, as the first may have been due already.
+    assert!(asked as f64 <= 2.0 * began.elapsed().as_secs_f64() + 1.0, "{asked} commands in {:?}", began.elapsed());
+    assert!(asked >= 1, "nobody gave a sign of life");
+    let before = runs(&server).await;
+    held.release().await.unwrap();
+    let granted = join_all(waiting.into_iter().map(|waiting| async { waiting.await.unwrap() }));
+    soon("all of them in turn", HAND_OVER * 5 + SLACK, granted).await;
+    let each = (runs(&server).await - before) as f64 / 50.0;
+    assert!(each <= 4.0, "{each} commands per hand-over");
+    server.is_as_new(&holder, "cost").await;
+}
