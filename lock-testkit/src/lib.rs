@@ -53,6 +53,7 @@ mod abilities;
 mod adapters;
 mod cases;
 pub mod checker;
+mod child;
 mod context;
 mod failure;
 pub mod faults;
