@@ -76,9 +76,9 @@ impl<D: Deployment> Harness for ZooKeeper<D> {
         Some(self)
     }
 
-    /// And the server looks for dead sessions once a tick.
-    fn dead_block_for(&self) -> Option<Duration> {
-        Some(session() + Duration::from_millis(200))
+    /// Until its session ends; the server looks for dead sessions once a tick.
+    fn kept_for(&self, _: Duration) -> Duration {
+        session() + Duration::from_millis(200)
     }
 
     fn exclusions(&self) -> &'static [(&'static str, &'static str)] {

@@ -1,0 +1,11 @@
+//! Models of the locks' protocols, explored state by state by [`stateright`].
+//!
+//! A model leaves out everything but the protocol: what is asked, what is answered, what gets lost, and who believes what
+//! for how long. In exchange *every* order of events is tried, on a small configuration. Each model can be broken on
+//! purpose in one line, by a mutant, and each mutant is refuted by a named property, with the shortest sequence of events
+//! that shows it; so the properties are known to be able to fail.
+//!
+//! `cargo test -p models` explores all of them.
+
+pub mod lease;
+pub mod line;
