@@ -74,6 +74,9 @@ impl Shared {
         if paths.is_empty() {
             return Ok(Released::NotHeld(None));
         }
+        if self.hand_over(seat).await {
+            return Ok(Released::Done);
+        }
         let mut unanswered = None;
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
             match delete_all(&*seat.session.connection, &paths).await {
@@ -96,6 +99,18 @@ impl Shared {
         }
         // The pauses have no end; the session has.
         Ok(self.went_with_session(seat))
+    }
+
+    /// Deletes a holder's node for the next in line, if that is one of this process and is still there. If not, or if the
+    /// answer is lost, nothing is said of the holder's node.
+    async fn hand_over(&self, seat: &Seat) -> bool {
+        let (Some(node), Some(next)) = (seat.node(), self.seats.next_in_line(seat)) else { return false };
+        let sent_at = SystemClock.now();
+        let handed_over = seat.session.connection.hand_over(&node.path, &next).await.is_ok();
+        if handed_over {
+            self.seats.hand_over(seat, sent_at);
+        }
+        handed_over
     }
 
     /// What a session held goes with it.

@@ -24,6 +24,18 @@ pub(crate) enum Look {
     Gone,
 }
 
+/// What a wait has brought.
+pub(crate) struct News {
+    /// When it came, if it came as news.
+    pub(crate) came_at: Option<BootInstant>,
+    /// The holder before has handed over: when that was asked of the servers, which knew of our node then.
+    pub(crate) first_since: Option<BootInstant>,
+}
+
+impl News {
+    const NONE: Self = Self { came_at: None, first_since: None };
+}
+
 impl Shared {
     /// Takes a place in line, or finds the one that an earlier call has taken, and looks around.
     pub(crate) async fn sit(&self, attempt: &Attempt, session: &Arc<Session>) -> Result<(Arc<Seat>, Look), Trouble> {
@@ -104,21 +116,21 @@ impl Shared {
         }
     }
 
-    /// Waits until the node at this path may have gone; the instant of the news, if it came as such.
-    pub(crate) async fn wait_for(&self, seat: &Seat, path: &str) -> Result<Option<BootInstant>, Fault> {
-        if let Some(leaving) = self.seats.leaving(path) {
-            leaving.await;
-            return Ok(Some(SystemClock.now()));
+    /// Waits until the node at this path may have gone.
+    pub(crate) async fn wait_for(&self, seat: &Seat, path: &str) -> Result<News, Fault> {
+        if let Some(leaving) = self.seats.leaving(path, seat.grant) {
+            let first_since = leaving.await;
+            return Ok(News { came_at: Some(SystemClock.now()), first_since });
         }
-        let Some(_kept) = seat.session.room_to_watch(path).await else { return Ok(None) };
+        let Some(_kept) = seat.session.room_to_watch(path).await else { return Ok(News::NONE) };
         match seat.session.connection.watch(path).await {
             Ok(Some(change)) => {
                 change.await;
-                Ok(Some(SystemClock.now()))
+                Ok(News { came_at: Some(SystemClock.now()), first_since: None })
             }
-            Ok(None) => Ok(None),
+            Ok(None) => Ok(News::NONE),
             // The listing that follows is repeated until it is answered.
-            Err(fault) if fault.fate == Fate::Unknown => Ok(None),
+            Err(fault) if fault.fate == Fate::Unknown => Ok(News::NONE),
             Err(fault) => Err(fault),
         }
     }

@@ -5,7 +5,9 @@
 //! 2. If nobody that matters is before us, the lock is ours; its token is the transaction that made the node. Who wants
 //!    permits of a semaphore takes them now ([`room`](crate::room)).
 //! 3. Otherwise the nearest that matters is waited for: within this process without asking the servers, else by a watch.
-//!    Then the directory is listed again: news may save a wait, never make a grant.
+//!    Then the directory is listed again: news may save a wait, never make a grant. Only a holder of this process hands
+//!    over by itself: it deletes its node provided that the next one's is there, by one transaction, whose answer proves
+//!    the next grant.
 //!
 //! When an answer is lost, the directory is read behind a `sync` and searched for the attempt's id. A session that has
 //! moved to another server can no longer write through the former one, so what is not there then never will be. A node of
@@ -133,7 +135,12 @@ impl Shared {
                 }
                 Look::Behind(path) => {
                     refused.send_replace(true);
-                    woken_at = self.wait_for(&seat, &path).await?;
+                    let news = self.wait_for(&seat, &path).await?;
+                    woken_at = news.came_at;
+                    if let Some(sent_at) = news.first_since {
+                        look = Look::First(sent_at);
+                        continue;
+                    }
                 }
                 Look::Gone => {
                     self.seats.leave(&seat);

@@ -49,7 +49,9 @@ impl Shared {
             };
             match &look {
                 _ if left < asked => return self.refuse(seat).await,
-                Look::Behind(path) => drop(self.wait_for(seat, path).await?),
+                Look::Behind(path) => {
+                    self.wait_for(seat, path).await?;
+                }
                 _ => {
                     if let Some(granted) = self.take(attempt, seat).await? {
                         return Ok(Some(granted));

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::backend::Notices;
+use lock_core::clock::BootInstant;
 use lock_core::{GrantId, LossReason};
 use tokio::sync::{mpsc, watch};
 
 use crate::client::Created;
+use crate::contender::Role;
 use crate::layout::Place;
 use crate::session::Session;
 
@@ -46,7 +48,16 @@ pub(crate) struct Seats {
 struct Room {
     seats: HashMap<GrantId, Arc<Seat>>,
     /// By a node's path; dropped when the node is gone, which wakes whoever waits for it here.
-    present: HashMap<String, watch::Sender<()>>,
+    present: HashMap<String, Presence>,
+}
+
+/// A node of this process that is at the servers.
+#[derive(Debug, Default)]
+struct Presence {
+    /// When the request was sent whose answer tells who waits that he is first now.
+    handed_over: watch::Sender<Option<BootInstant>>,
+    /// Who waits right behind it, in this process.
+    next: Option<GrantId>,
 }
 
 impl Seats {
@@ -72,7 +83,7 @@ impl Seats {
         if let Some(before) = locked(&seat.node).replace(node) {
             room.present.remove(&before.path);
         }
-        room.present.entry(path).or_insert_with(|| watch::Sender::new(()));
+        room.present.entry(path).or_default();
     }
 
     /// The seat has permits now, and is not in line any more.
@@ -88,11 +99,45 @@ impl Seats {
         self.room().seats.get(&grant).cloned()
     }
 
-    /// Resolves when the node at this path is gone, if it is one of this process.
-    pub(crate) fn leaving(&self, path: &str) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let mut present = self.room().present.get(path)?.subscribe();
-        // Nothing is ever sent: the only change is the end.
-        Some(async move { while present.changed().await.is_ok() {} })
+    /// Resolves when the node at this path is gone, if it is one of this process. If it was handed over to the seat that waits,
+    /// with the instant at which that was asked of the servers.
+    pub(crate) fn leaving(
+        &self,
+        path: &str,
+        waiter: GrantId,
+    ) -> Option<impl Future<Output = Option<BootInstant>> + Send + use<>> {
+        let mut room = self.room();
+        let presence = room.present.get_mut(path)?;
+        presence.next = Some(waiter);
+        let mut handed_over = presence.handed_over.subscribe();
+        Some(async move {
+            while handed_over.changed().await.is_ok() {}
+            *handed_over.borrow()
+        })
+    }
+
+    /// The node right behind this seat's in its line, if it is one of the same session. Only where one waits for one: whoever
+    /// holds a lock that has no readers is followed by whoever waits for it.
+    pub(crate) fn next_in_line(&self, seat: &Seat) -> Option<String> {
+        let (room, node) = (self.room(), seat.node()?);
+        if seat.place.role != Role::Lock {
+            return None;
+        }
+        let next = room.seats.get(&room.present.get(&node.path)?.next?)?;
+        if !Arc::ptr_eq(&next.session, &seat.session) {
+            return None;
+        }
+        next.node().map(|node| node.path)
+    }
+
+    /// The seat's node is gone, and the servers had the next one's when it went, by a request that was sent at this instant.
+    pub(crate) fn hand_over(&self, seat: &Seat, sent_at: BootInstant) {
+        if let Some(node) = seat.node()
+            && let Some(presence) = self.room().present.get(&node.path)
+        {
+            presence.handed_over.send_replace(Some(sent_at));
+        }
+        self.leave(seat);
     }
 
     /// Nothing of the attempt is at the servers any more.
@@ -135,7 +180,9 @@ impl Seats {
 
     fn forget_node(&self, seat: &Seat) {
         locked(&seat.permits).clear();
-        if let Some(node) = locked(&seat.node).take() {
+        // Taken before the room is entered: elsewhere a seat is looked at from within it.
+        let node = locked(&seat.node).take();
+        if let Some(node) = node {
             self.room().present.remove(&node.path);
         }
     }

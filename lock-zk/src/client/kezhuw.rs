@@ -23,6 +23,9 @@ const CHUNK: usize = 500;
 /// other outcome of a write is.
 const NO_NODE: &str = "/lock-zk-beat";
 
+/// The version of a node's data that nobody has changed; we never change any.
+const NEVER_CHANGED: i32 = 0;
+
 /// For how long a server may be silent before its connection is given up, at least, where the session allows it.
 const STARVED: Duration = Duration::from_secs(1);
 
@@ -187,6 +190,19 @@ impl Connection for Kezhuw {
             }),
             Err(fault) => Box::pin(future::ready(Err(fault))),
         }
+    }
+
+    fn hand_over(&self, from: &str, to: &str) -> Answer<'_, ()> {
+        let mut writer = self.client.new_multi_writer();
+        let added = writer.add_check_version(to, NEVER_CHANGED).and_then(|()| writer.add_delete(from, None));
+        if let Err(error) = added {
+            return Box::pin(future::ready(Err(error.into())));
+        }
+        let written = writer.commit();
+        Box::pin(async move {
+            written.await.map_err(Error::from)?;
+            Ok(())
+        })
     }
 
     fn delete(&self, path: &str) -> Answer<'static, bool> {

@@ -117,6 +117,9 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// order.
     fn exchange(&self, old: &[String], new: &[Wanted], data: &[u8]) -> Answer<'_, Vec<String>>;
 
+    /// Deletes a node, provided that another one is there: both, or [`Fate::Missing`] and nothing.
+    fn hand_over(&self, from: &str, to: &str) -> Answer<'_, ()>;
+
     /// Deletes a node; whether it was there.
     fn delete(&self, path: &str) -> Answer<'static, bool>;
 }
