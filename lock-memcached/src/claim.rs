@@ -16,7 +16,7 @@ use crate::grants::Entry;
 use crate::guard::{self, NotNow, Verdict};
 use crate::keys::Key;
 use crate::nonce::Nonce;
-use crate::wire;
+use crate::{renew, wire};
 
 /// What one try came to.
 #[derive(Debug)]
@@ -101,9 +101,10 @@ impl Shared {
         }
         let found = self.link.run_one(Command::Read { key: key.clone() }).await.item()?;
         let Some(item) = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce)) else { return Ok(()) };
-        match self.link.run_one(Command::Renew { key: key.clone(), cas: item.cas, seconds }).await {
-            Answer::Done(cas) => entry.won(key, cas),
-            Answer::Failed(failure) => return Err(failure),
+        let mut answers = self.link.run(renew::renewal(key, item.cas, seconds).into()).await.into_iter();
+        match (answers.next(), answers.next()) {
+            (Some(Answer::Done(cas)), Some(look)) if renew::lasts(&look, seconds)? => entry.won(key, cas),
+            (Some(Answer::Failed(failure)), _) => return Err(failure),
             _ => {}
         }
         Ok(())

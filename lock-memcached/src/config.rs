@@ -30,7 +30,7 @@ pub struct MemcachedConfig {
     /// Lease, time limits and label.
     pub client: ClientOptions,
     /// The longest lease that a lock may have, and so the time for which nobody is granted a lock after a restart. All
-    /// clients of one prefix have to agree on it. 30 s by default, at most 1,023 s.
+    /// clients of one prefix have to agree on it. 30 s by default, at most 511 s.
     pub longest_lease: Duration,
     /// What keeps two holders apart when the server restarts or is flushed.
     pub restart_guard: RestartGuard,
@@ -183,7 +183,7 @@ mod tests {
         for (wrong, what) in [
             (config().with_prefix(""), "prefix"),
             (config().with_longest_lease(Duration::ZERO), "longest_lease"),
-            (config().with_longest_lease(Duration::from_secs(1024)), "longest_lease"),
+            (config().with_longest_lease(Duration::from_secs(512)), "longest_lease"),
             (config().with_client(long), "longest_lease"),
             (config().with_longest_pause(Duration::ZERO), "longest_pause"),
             (config().with_readers(0), "readers"),

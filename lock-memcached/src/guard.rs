@@ -129,8 +129,8 @@ impl Guard {
         if epoch.open {
             return Ok(());
         }
-        let over = self.closed_for(epoch, item.left).is_zero();
-        if !over && !(self.mode == RestartGuard::EndEarly && self.forgot_nothing(plain).await?) {
+        let is_over = self.closed_for(epoch, item.left).is_zero();
+        if !is_over && (self.mode != RestartGuard::EndEarly || !self.forgot_nothing(plain).await?) {
             return Ok(());
         }
         let ends_at = since_1970().saturating_add(epoch::OPEN_FOR).as_secs().min(i32::MAX.unsigned_abs().into());

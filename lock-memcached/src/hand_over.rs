@@ -13,6 +13,7 @@ use crate::grants::{Entry, Piece};
 use crate::guard::{self, Verdict};
 use crate::keys::Key;
 use crate::line::Offer;
+use crate::renew::lasts;
 use crate::wire;
 
 impl Shared {
@@ -38,8 +39,10 @@ impl Shared {
         let until = sent_at.plus(self.op_timeout).plus(offer.ttl);
         offer.entry.claiming(&key, until);
         offer.entry.kept(sent_at, offer.ttl);
-        let change = Command::HandOver { key: key.clone(), cas, from, to, seconds: wire::seconds(offer.ttl) };
-        let mut answers = self.link.run([change].into_iter().chain(self.guard.look()).collect()).await.into_iter();
+        let seconds = wire::seconds(offer.ttl);
+        let change = Command::HandOver { key: key.clone(), cas, from, to, seconds };
+        let commands = [change, Command::Look { key: key.clone() }].into_iter().chain(self.guard.look());
+        let mut answers = self.link.run(commands.collect()).await.into_iter();
         let cas = match answers.next() {
             Some(Answer::Done(cas)) => cas,
             Some(Answer::Failed(failure)) if failure.is_unknown => return false,
@@ -50,7 +53,8 @@ impl Shared {
         };
         entry.lost(&key);
         offer.entry.won(&key, cas);
-        if let Ok(Verdict::Counts(epoch)) = self.guard.judge(answers.next(), sent_at) {
+        let lasts = answers.next().is_some_and(|look| matches!(lasts(&look, seconds), Ok(true)));
+        if let (true, Ok(Verdict::Counts(epoch))) = (lasts, self.guard.judge(answers.next(), sent_at)) {
             let (token, ttl) = (guard::token(epoch, cas), offer.ttl);
             offer.grant(Grant::new(token, sent_at, ttl));
         } else {

@@ -20,7 +20,7 @@ use crate::guard::Verdict;
 use crate::keys::{self, Key};
 use crate::line::{self, Wanted};
 use crate::slots::{self, TRIES};
-use crate::wire;
+use crate::{renew, wire};
 
 /// A lock to be read, by one attempt.
 struct Reader<'a> {
@@ -99,8 +99,9 @@ impl<'a> Writer<'a> {
             let _turn = entry.turn().await;
             let Some(piece) = entry.pieces().pop() else { return Ok(None) };
             let sent_at = SystemClock.now();
-            let renew = Command::Renew { key: piece.key.clone(), cas: piece.cas, seconds: wire::seconds(attempt.ttl) };
-            let commands = [renew].into_iter().chain(self.looks()).chain(shared.guard.look());
+            let seconds = wire::seconds(attempt.ttl);
+            let renewal = renew::renewal(&piece.key, piece.cas, seconds);
+            let commands = renewal.into_iter().chain(self.looks()).chain(shared.guard.look());
             let mut answers = shared.link.run(commands.collect()).await;
             let verdict = if shared.guard.look().is_some() { answers.pop() } else { None };
             let verdict = shared.guard.judge(verdict, sent_at)?;
@@ -111,6 +112,9 @@ impl<'a> Writer<'a> {
                     entry.lost(&piece.key);
                     return Ok(None);
                 }
+            }
+            if !renew::lasts(&answers.remove(0), seconds)? {
+                return Ok(None);
             }
             entry.kept(sent_at, attempt.ttl);
             Ok(Some(Round { sent_at, verdict, also: answers }))
@@ -169,7 +173,7 @@ impl Shared {
     fn any_there(&self, round: &Round) -> Result<bool, Error> {
         let mut any = false;
         for answer in &round.also {
-            any |= answer.shows_item().map_err(|failure| self.link.error(failure, Phase::Acquire))?;
+            any |= answer.is_there().map_err(|failure| self.link.error(failure, Phase::Acquire))?;
         }
         Ok(any)
     }

@@ -13,7 +13,7 @@ use crate::keys::Key;
 use crate::nonce::Nonce;
 
 /// No item has this CAS number.
-const NONE: u64 = u64::MAX;
+const NONE: u64 = i64::MAX.unsigned_abs();
 
 /// A command.
 #[derive(Debug, Clone)]
@@ -126,18 +126,13 @@ impl Answer {
         }
     }
 
-    /// The same, of an answer that is only looked at.
-    pub(crate) fn shows_item(&self) -> Result<bool, Failure> {
+    /// Whether there is such an item.
+    pub(crate) fn is_there(&self) -> Result<bool, Failure> {
         match self {
             Self::Item(_) => Ok(true),
             Self::Missing => Ok(false),
             Self::Failed(failure) => Err(failure.clone()),
             Self::Done(_) | Self::Other => Err(Failure::protocol("a read was answered as if it were a write")),
         }
-    }
-
-    /// Whether there is such an item.
-    pub(crate) fn is_there(self) -> Result<bool, Failure> {
-        Ok(self.item()?.is_some())
     }
 }
