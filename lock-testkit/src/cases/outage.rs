@@ -88,9 +88,11 @@ pub(super) async fn a_renewal_that_fails_now_and_then_costs_nothing(cx: Arc<Cx>)
     let mut lost = pin!(held.lost());
     for _ in 0..4 {
         unless_lost(&mut lost, links.are_used()).await?;
-        let failure = links.inject(&LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(2, ""));
+        let failure = links.inject(&LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, ""));
         unless_lost(&mut lost, failure.applied()).await?;
         failure.heal()?;
+        // One that gets through.
+        stays_pending("the loss signal after a renewal that failed", ttl() / 2, lost.as_mut()).await?;
     }
     stays_pending("the loss signal after renewals that failed", ttl(), lost.as_mut()).await?;
     release(held).await?;

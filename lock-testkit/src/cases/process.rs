@@ -14,9 +14,9 @@ use crate::servers::WallClock;
 use crate::time::{hand_over, ms, pass, promptly, soon, ttl};
 
 /// By when the dead at the head of a line, together, have been passed over (K6): 3 s until they count as dead, and one
-/// claim time of at most 2 s, or the session's timeout.
-fn past_the_dead() -> Duration {
-    ms(5000) + hand_over()
+/// claim time of at most 2 s; or as long as the servers keep what the dead had.
+fn past_the_dead(cx: &Cx) -> Duration {
+    cx.freed_by(ttl()).max(ms(5000)) + hand_over()
 }
 
 pub(super) async fn the_lock_of_a_killed_process_is_free_after_its_ttl(cx: Arc<Cx>) -> Verdict {
@@ -94,7 +94,7 @@ pub(super) async fn a_holder_whose_wall_clock_is_stepped_by_an_hour_notices_noth
 
 pub(super) async fn waiters_that_are_killed_delay_the_next_one_by_a_bound(cx: Arc<Cx>) -> Verdict {
     let (holder, next) = cx.two().await?;
-    let held = holder.clone().with_ttl(ms(30_000)).lock().await?;
+    let held = holder.clone().with_ttl(ms(15_000)).lock().await?;
     let head = Child::start(&cx, Part::Waiter, None).await?;
     cx.queued(&holder, 1).await?;
     let middle = Child::start(&cx, Part::Waiter, None).await?;
@@ -104,20 +104,20 @@ pub(super) async fn waiters_that_are_killed_delay_the_next_one_by_a_bound(cx: Ar
     head.kill().await?;
     middle.kill().await?;
     release(held).await?;
-    release(soon("the one behind the dead is granted", past_the_dead(), waiting).await???).await?;
-    cx.nothing_is_left_within(past_the_dead()).await
+    release(soon("the one behind the dead is granted", past_the_dead(&cx), waiting).await???).await?;
+    cx.nothing_is_left_within(past_the_dead(&cx)).await
 }
 
 pub(super) async fn a_waiter_that_stands_still_across_its_turn_is_passed_over(cx: Arc<Cx>) -> Verdict {
     let (holder, next) = cx.two().await?;
-    let held = holder.clone().with_ttl(ms(30_000)).lock().await?;
+    let held = holder.clone().with_ttl(ms(15_000)).lock().await?;
     let mut head = Child::start(&cx, Part::Waiter, None).await?;
     cx.queued(&holder, 1).await?;
     let waiting = tokio::spawn(async move { next.lock().await });
     cx.queued(&holder, 2).await?;
     let frozen = head.freeze()?;
     release(held).await?;
-    let next = soon("the one behind it is granted", past_the_dead(), waiting).await???;
+    let next = soon("the one behind it is granted", past_the_dead(&cx), waiting).await???;
     frozen.heal()?;
     // It believes in no grant that has passed it by.
     let early = tokio::time::timeout(ttl() / 2, head.holds()).await;
@@ -126,5 +126,8 @@ pub(super) async fn a_waiter_that_stands_still_across_its_turn_is_passed_over(cx
     release(next).await?;
     soon("it is granted in the end", promptly(), head.holds()).await??;
     head.kill().await?;
-    cx.nothing_is_left_within(cx.freed_by(ttl())).await
+    let last =
+        holder.try_lock_for(cx.freed_by(ttl())).await?.or_fail("still taken although the dead one's TTL is over")?;
+    release(last).await?;
+    cx.nothing_is_left().await
 }

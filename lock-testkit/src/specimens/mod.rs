@@ -108,7 +108,7 @@ pub const REJECTIONS: &[Rejection] = &[
     Rejection { recipe: Recipe::SilenceIsConsent, case: "C-F02", symptom: "the holder is told: not within" },
     Rejection { recipe: Recipe::LostAtOnce, case: "C-D05", symptom: "the loss signal in a short outage" },
     Rejection { recipe: Recipe::LostAtOnce, case: "C-R02", symptom: "lost by connections that failed" },
-    Rejection { recipe: Recipe::LostAtOnce, case: "C-R04", symptom: "lost by connections that failed" },
+    Rejection { recipe: Recipe::LostAtOnce, case: "C-R04", symptom: "the loss signal after a renewal that failed" },
     Rejection { recipe: Recipe::Unrecognised, case: "C-F19", symptom: "was refused, but nobody else holds it" },
 ];
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{Error, LockName, Locks};
+use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient};
-use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Missing, ms};
+use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing, ms};
 use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
 
 /// What an operator's mistake leaves in a lock's directory.
@@ -64,6 +65,10 @@ impl<D: Deployment> Harness for ZooKeeper<D> {
         Ok(ZkLocks::connect_with(config).await?.into())
     }
 
+    fn linked(&self) -> Option<&dyn Linked> {
+        Some(self)
+    }
+
     fn ground_truth(&self) -> Option<&dyn GroundTruth> {
         Some(self)
     }
@@ -90,6 +95,30 @@ impl<D: Deployment> Harness for ZooKeeper<D> {
 /// longest lease of a case to be promised as a whole.
 fn session() -> Duration {
     ms(8000)
+}
+
+#[async_trait]
+impl<D: Deployment> Linked for ZooKeeper<D> {
+    fn protocol(&self) -> Protocol {
+        Protocol::ZooKeeper
+    }
+
+    fn servers(&self) -> Vec<String> {
+        hosts_in(&self.url).split(',').map(str::to_owned).collect()
+    }
+
+    /// A session as long as the leases of the cases: what they take away, others shall have soon.
+    async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
+        let config = ZkConfig::new(self.url.replace(hosts_in(&self.url), &addresses.join(","))).with_prefix(namespace);
+        let config = config.with_session_timeout(ms(2000)).with_tick_time(Duration::from_millis(200));
+        Ok(ZkLocks::connect_with(config).await?.into())
+    }
+}
+
+/// The servers in a URL, `host:port` each, separated by commas.
+fn hosts_in(url: &str) -> &str {
+    let authority = url.split('/').nth(2).unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
 }
 
 #[async_trait]
