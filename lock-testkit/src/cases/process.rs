@@ -112,8 +112,10 @@ pub(super) async fn the_lock_of_a_killed_process_is_free_after_its_ttl(cx: Arc<C
     // By the handle of the child that this case started; SIGKILL.
     holder.child.kill().await?;
     let killed = Instant::now();
-    let held =
-        next.try_lock_for(cx.freed_by(ttl())).await?.or_fail("still taken although the dead holder's TTL is long over")?;
+    let held = next
+        .try_lock_for(cx.freed_by(ttl()))
+        .await?
+        .or_fail("still taken although the dead holder's TTL is long over")?;
     // The last renewal was at most a third of the TTL before the kill.
     ensure!(killed.elapsed() >= ttl() / 2, "granted {:?} after the kill, before the lease's end", killed.elapsed());
     held.release().await?;
@@ -125,8 +127,10 @@ pub(super) async fn the_lock_of_a_process_that_ended_is_free_after_its_ttl(cx: A
     let mut holder = Holder::start(&cx).await?;
     cx.is_refused(&next).await?;
     holder.ends().await?;
-    let held =
-        next.try_lock_for(cx.freed_by(ttl())).await?.or_fail("still taken although the dead holder's TTL is long over")?;
+    let held = next
+        .try_lock_for(cx.freed_by(ttl()))
+        .await?
+        .or_fail("still taken although the dead holder's TTL is long over")?;
     held.release().await?;
     cx.nothing_is_left().await
 }

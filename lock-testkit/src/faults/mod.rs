@@ -16,8 +16,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::injected::Effect;
 pub use self::clock::ClockFault;
+pub(crate) use self::injected::Effect;
 pub use self::injected::{Injected, Proof, Unproven};
 pub use self::process::{Data, ProcessFault, ServerProcess};
 pub use self::store::{Store, StoreFault};
