@@ -15,9 +15,7 @@ async fn fill(server: &MemcachedServer, many: usize) {
     for batch in 0..many / 1000 {
         let mut commands = String::new();
         for i in 0..1000 {
-            commands.push_str(&format!(
-                "set filler-of-the-same-size/{batch}/{i} 0 0 19 noreply\r\n1000000000000000001\r\n"
-            ));
+            commands.push_str(&format!("set f:{batch:05}:{i:05} 0 0 19 noreply\r\n1000000000000000001\r\n"));
         }
         stream.write_all(commands.as_bytes()).await.unwrap();
     }
@@ -35,7 +33,7 @@ async fn a_full_server_refuses_new_locks_and_keeps_the_held_ones() {
     let (a, b) = (open(&server).await, open(&server).await);
     let held = a.mutex("held").lock().await.unwrap();
     fill(&server, 60_000).await;
-    let refused = b.mutex("another-lock-that-needs-room").try_lock().await.unwrap_err();
+    let refused = b.mutex("othr").try_lock().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     assert!(refused.is_definite(), "a refusal counts as unknown: {refused}");
     assert!(b.mutex("held").try_lock().await.unwrap().is_none(), "the holder's item is gone");
