@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::{Error, GrantId, Guarantee, Locks, Permit, Phase};
+use lock_core::{Error, ErrorKind, GrantId, Guarantee, Locks, Permit, Phase};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
@@ -153,8 +153,13 @@ impl Cx {
 
     /// The servers have nothing left of this case (G5), where the harness can tell.
     pub(crate) async fn nothing_is_left(&self) -> Verdict {
+        self.nothing_is_left_within(hand_over()).await
+    }
+
+    /// The same after this time at the latest.
+    pub(crate) async fn nothing_is_left_within(&self, within: std::time::Duration) -> Verdict {
         self.refill().await?;
-        self.residue_within(hand_over()).await
+        self.residue_within(within).await
     }
 
     /// The servers have nothing left of this case after this time at the latest.
@@ -200,5 +205,15 @@ pub(crate) fn is_complete(error: &Error, name: &str, phases: &[Phase]) -> Verdic
 pub(crate) async fn release(held: Held) -> Verdict {
     ensure!(held.is_held(), "the lock is not held any more before its release: {held:?}");
     held.release().await?;
+    Ok(())
+}
+
+/// A release whose reply was lost may have been done, or not be known to have been.
+pub(crate) fn is_done_or_unknown(released: &Result<(), Error>) -> Verdict {
+    let right = match released {
+        Ok(()) => true,
+        Err(error) => error.kind() == ErrorKind::Indeterminate && !error.is_definite(),
+    };
+    ensure!(right, "a release whose reply was lost says {released:?}");
     Ok(())
 }

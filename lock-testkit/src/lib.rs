@@ -41,6 +41,9 @@
 //! # What it does not depend on
 //! No lock client: the few wire commands that servers, ground truth and specimens need are spoken here ([`servers`]).
 //!
+//! # Histories
+//! [`history`] writes down what processes do with their locks, [`checker`] judges it, [`report`] draws it.
+//!
 //! # It can fail
 //! [`specimens`] are deliberately broken locks, the classic recipes of the literature, each rejected by a named case.
 
@@ -50,6 +53,7 @@ mod abilities;
 mod adapters;
 mod cases;
 pub mod checker;
+mod child;
 mod context;
 mod failure;
 pub mod faults;

@@ -11,7 +11,8 @@ use libtest_mimic::{Arguments, Completion, Trial};
 
 use crate::abilities::Abilities;
 use crate::adapters::Form;
-use crate::cases::{CASES, Case, hold_for_parent, order_from_parent};
+use crate::cases::{CASES, Case};
+use crate::child::{obey, order_from_parent};
 use crate::context::Cx;
 use crate::failure::{Failure, Verdict};
 use crate::harness::{Harness, Missing};
@@ -41,9 +42,9 @@ pub fn main<H: Harness>() -> ExitCode {
         Err(error) => return refuse(&format!("no runtime: {error}")),
     };
     if let Some(order) = order_from_parent() {
-        return match runtime.block_on(hold_for_parent::<H>(order)) {
+        return match runtime.block_on(obey::<H>(order)) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => refuse(&format!("holder: {failure}")),
+            Err(failure) => refuse(&format!("child: {failure}")),
         };
     }
     let mut arguments = Arguments::from_args();

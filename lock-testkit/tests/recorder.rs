@@ -1,14 +1,16 @@
 //! What is written down is what happened: by several processes in one file, by guards that are released, dropped or lost.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use lock_core::Owner;
 use lock_core::memory::MemoryStore;
+use lock_testkit::Broken;
 use lock_testkit::checker::{Check, Rules, Verdict, check};
 use lock_testkit::history::event::{Kind, Run, Step};
-use lock_testkit::history::{History, RecordedLocks, Recorder, What, Wish};
+use lock_testkit::history::{History, ReadError, RecordedLocks, Recorder, What, Wish};
 
 const TTL: Duration = Duration::from_millis(500);
 /// Set for the processes that this test starts: the file to which they append.
@@ -24,12 +26,12 @@ impl Paper {
         Self(path)
     }
 
-    fn recorder(&self, proc: &str) -> Recorder {
-        Recorder::append(&self.0, proc).unwrap()
+    fn recorder(&self, proc: &str) -> io::Result<Recorder> {
+        Recorder::append(&self.0, proc)
     }
 
-    fn history(&self) -> History {
-        History::read([&self.0]).unwrap()
+    fn history(&self) -> Result<History, ReadError> {
+        History::read([&self.0])
     }
 }
 
@@ -50,15 +52,15 @@ fn run() -> What {
 #[tokio::test]
 async fn a_run_of_every_kind_is_written_down_and_judged() {
     let paper = Paper::new("kinds");
-    let main = paper.recorder("main");
+    let main = paper.recorder("main").unwrap();
     main.record(run());
     let store = MemoryStore::new();
     let mut workers = Vec::new();
     for worker in 0..4 {
-        let locks = RecordedLocks::new(store.connect().into(), paper.recorder(&format!("w{worker}")));
+        let locks = RecordedLocks::new(store.connect().into(), paper.recorder(&format!("w{worker}")).unwrap());
         workers.push(tokio::spawn(async move {
             for _ in 0..5 {
-                work(&locks).await;
+                work(&locks).await.unwrap();
             }
         }));
     }
@@ -66,42 +68,47 @@ async fn a_run_of_every_kind_is_written_down_and_judged() {
         worker.await.unwrap();
     }
     main.record(What::End);
-    let judgement = check(&paper.history(), None);
+    let judgement = check(&paper.history().unwrap(), None);
     assert_eq!(judgement.verdict, Verdict::Ok, "{judgement}");
     assert_eq!(judgement.summary.grants, 4 * 5 * 6, "{judgement}");
     assert!(judgement.summary.contended > 0 && main.is_complete());
 }
 
-async fn work(locks: &RecordedLocks) {
-    let take = async |wish: Wish| locks.acquire(&wish.with_wait(Duration::MAX)).await.unwrap().unwrap();
-    let mutex = take(Wish::new("x", Kind::Mutex, TTL)).await;
+async fn work(locks: &RecordedLocks) -> Result<(), Broken> {
+    let take = async |wish: Wish| {
+        let granted = locks.acquire(&wish.with_wait(Duration::MAX)).await?;
+        granted.ok_or_else(|| Broken::new("a wait without limit ended"))
+    };
+    let mutex = take(Wish::new("x", Kind::Mutex, TTL)).await?;
+    // Long enough for the others to ask for it, too.
+    tokio::time::sleep(Duration::from_millis(2)).await;
     assert!(mutex.check() && mutex.token().is_some());
-    mutex.release().await.unwrap();
-    let writer = take(Wish::new("x", Kind::Write, TTL)).await;
-    let reader = writer.downgrade().await.unwrap();
-    reader.release().await.unwrap();
-    take(Wish::new("x", Kind::Read, TTL)).await.release().await.unwrap();
-    let mut permits = take(Wish::new("x", Kind::Sem, TTL).with_permits(2, 3)).await;
-    permits.split(1).await.unwrap();
-    permits.release().await.unwrap();
+    mutex.release().await?;
+    let writer = take(Wish::new("x", Kind::Write, TTL)).await?;
+    let reader = writer.downgrade().await?;
+    reader.release().await?;
+    take(Wish::new("x", Kind::Read, TTL)).await?.release().await?;
+    let mut permits = take(Wish::new("x", Kind::Sem, TTL).with_permits(2, 3)).await?;
+    permits.split(1).await?;
+    permits.release().await?;
     let owner = Owner::new();
-    let outer = take(Wish::new("x", Kind::Reentrant, TTL).with_owner(&owner)).await;
-    let inner = take(Wish::new("x", Kind::Reentrant, TTL).with_owner(&owner)).await;
-    inner.release().await.unwrap();
-    outer.release().await.unwrap();
+    let outer = take(Wish::new("x", Kind::Reentrant, TTL).with_owner(&owner)).await?;
+    let inner = take(Wish::new("x", Kind::Reentrant, TTL).with_owner(&owner)).await?;
+    inner.release().await?;
+    Ok(outer.release().await?)
 }
 
 #[tokio::test]
 async fn a_dropped_guard_and_a_dropped_wait_are_unclear() {
     let paper = Paper::new("dropped");
-    let locks = RecordedLocks::new(MemoryStore::new().connect().into(), paper.recorder("w"));
+    let locks = RecordedLocks::new(MemoryStore::new().connect().into(), paper.recorder("w").unwrap());
     let wish = Wish::new("x", Kind::Mutex, TTL);
     let guard = locks.acquire(&wish).await.unwrap().unwrap();
     assert!(locks.acquire(&wish).await.unwrap().is_none());
     let wish = wish.with_wait(Duration::MAX);
     assert!(tokio::time::timeout(Duration::from_millis(10), locks.acquire(&wish)).await.is_err());
     drop(guard);
-    let events = paper.history().events().iter().map(|event| shown(&event.what)).collect::<Vec<_>>();
+    let events = paper.history().unwrap().events().iter().map(|event| shown(&event.what)).collect::<Vec<_>>();
     let expected =
         ["asks", "granted", "asks", "refused: held", "asks", "unclear: cancelled", "releases", "unclear: dropped"];
     assert_eq!(events, expected);
@@ -127,21 +134,21 @@ fn shown(what: &What) -> String {
 #[tokio::test]
 async fn a_loss_is_written_down_and_wants_a_cause() {
     let paper = Paper::new("loss");
-    let main = paper.recorder("main");
+    let main = paper.recorder("main").unwrap();
     main.record(run());
     let store = MemoryStore::new();
-    let locks = RecordedLocks::new(store.connect().into(), paper.recorder("w"));
+    let locks = RecordedLocks::new(store.connect().into(), paper.recorder("w").unwrap());
     let guard = locks.acquire(&Wish::new("x", Kind::Mutex, TTL)).await.unwrap().unwrap();
     store.lose("x");
     guard.lost().await;
     assert!(!guard.check());
     // The task that writes the loss down is woken by the same news.
-    while !paper.history().events().iter().any(|event| matches!(event.what, What::Lost(_))) {
+    while !paper.history().unwrap().events().iter().any(|event| matches!(event.what, What::Lost(_))) {
         tokio::task::yield_now().await;
     }
     drop(guard);
     main.record(What::End);
-    let judgement = check(&paper.history(), None);
+    let judgement = check(&paper.history().unwrap(), None);
     assert!(judgement.is_rejected_by(Check::E1), "{judgement}");
     assert_eq!(judgement.summary.losses, 1);
 }
@@ -166,7 +173,7 @@ fn processes_share_a_file() {
     for mut child in children {
         assert!(child.wait().unwrap().success());
     }
-    let history = paper.history();
+    let history = paper.history().unwrap();
     assert_eq!(history.events().len(), 4 * 2_000);
     assert!(history.events().is_sorted_by_key(|event| event.t));
 }

@@ -14,6 +14,7 @@ use crate::client::{Connection, Fate, Fault, Node};
 use crate::config::ZkConfig;
 use crate::error;
 use crate::forced;
+use crate::layout::Layout;
 use crate::seats::{Seat, Seats};
 use crate::session::{Session, SessionState, Sessions};
 
@@ -33,8 +34,8 @@ impl ZkBackend {
         let seats = Arc::<Seats>::default();
         let told = seats.clone();
         let sessions = Sessions::open(plan, Box::new(move |session| told.end(session))).await?;
-        let (prefix, op_timeout) = (config.prefix.clone(), config.client.op_timeout);
-        Ok(Self { shared: Shared { sessions, seats, prefix, op_timeout } })
+        let (layout, op_timeout) = (config.layout(), config.client.op_timeout);
+        Ok(Self { shared: Shared { sessions, seats, layout, op_timeout } })
     }
 
     /// What the client's session is doing.
@@ -48,7 +49,7 @@ impl ZkBackend {
 pub(crate) struct Shared {
     pub(crate) sessions: Sessions,
     pub(crate) seats: Arc<Seats>,
-    pub(crate) prefix: String,
+    pub(crate) layout: Layout,
     pub(crate) op_timeout: Duration,
 }
 
@@ -105,7 +106,9 @@ impl Shared {
 
     /// Why a node that was held is not there any more.
     async fn why_gone(&self, seat: &Seat) -> LossReason {
-        forced::take_reason(&*seat.session.connection, &self.prefix, seat.grant).await.unwrap_or(LossReason::Taken)
+        forced::take_reason(&*seat.session.connection, &self.layout.prefix, seat.grant)
+            .await
+            .unwrap_or(LossReason::Taken)
     }
 
     /// Deletes whatever an attempt has at the servers, whether its answers came or not.

@@ -6,6 +6,8 @@ use lock_core::{ClientOptions, Error, Phase};
 
 use crate::access::{self, Access, Credentials};
 use crate::client::Door;
+use crate::dialect::Dialect;
+use crate::layout::{Layout, without_root};
 use crate::session::Plan;
 use crate::url::Target;
 
@@ -41,6 +43,7 @@ pub struct ZkConfig {
     /// Lease, time limits and label.
     pub client: ClientOptions,
     credentials: Option<Credentials>,
+    dialects: Vec<(String, Dialect)>,
 }
 
 impl ZkConfig {
@@ -55,6 +58,7 @@ impl ZkConfig {
             access: Access::Everybody,
             client: ClientOptions::default(),
             credentials: None,
+            dialects: Vec::new(),
         }
     }
 
@@ -94,6 +98,14 @@ impl ZkConfig {
         self
     }
 
+    /// The same with this dialect at this path, which other libraries' clients share
+    /// ([`LockName::at_key`](lock_core::LockName::at_key)). Everywhere else it is [`Dialect::Curator`].
+    #[must_use]
+    pub fn with_dialect_at(mut self, path: impl AsRef<str>, dialect: Dialect) -> Self {
+        self.dialects.push((without_root(path.as_ref()).to_owned(), dialect));
+        self
+    }
+
     /// The same with nodes that these may touch.
     #[must_use]
     pub fn with_access(mut self, access: Access) -> Self {
@@ -106,6 +118,10 @@ impl ZkConfig {
     pub fn with_client(mut self, client: ClientOptions) -> Self {
         self.client = client;
         self
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        Layout { prefix: self.prefix.clone(), dialects: self.dialects.clone() }
     }
 
     /// Everything that can be checked without a server.

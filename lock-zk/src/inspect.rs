@@ -19,7 +19,7 @@ use crate::session::Session;
 #[async_trait]
 impl Operator for ZkBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
-        let place = Place::of(&self.shared.prefix, name, kind)?;
+        let place = Place::of(&self.shared.layout, name, kind)?;
         self.in_time(async {
             let session = self.shared.sessions.current().await;
             let lock = Seen::of(&session, &place, kind).await?;
@@ -36,7 +36,7 @@ impl Operator for ZkBackend {
         by: &Owner,
         why: &str,
     ) -> Result<bool, Error> {
-        let place = Place::of(&self.shared.prefix, name, kind)?;
+        let place = Place::of(&self.shared.layout, name, kind)?;
         self.in_time(async {
             let session = self.shared.sessions.current().await;
             let paths = Seen::of(&session, &place, kind).await?.paths_of(grant);
@@ -66,7 +66,7 @@ impl ZkBackend {
         by: &Owner,
         why: &str,
     ) -> Result<bool, Fault> {
-        let (connection, prefix) = (&session.connection, &self.shared.prefix);
+        let (connection, prefix) = (&session.connection, &self.shared.layout.prefix);
         let node = connection.read_all(&paths[..paths.len().min(1)]).await?.pop().flatten();
         let ttl = node.as_ref().and_then(Card::read).map(|card| card.ttl());
         forced::leave_reason(&**connection, prefix, grant, by.to_string(), why.to_owned()).await?;

@@ -1,4 +1,4 @@
-//! Which nodes a lock uses, as Curator lays them out.
+//! Which nodes a lock uses, as Curator lays them out; what they are called in other [dialects](crate::dialect).
 //!
 //! | node | what it is |
 //! |---|---|
@@ -17,12 +17,29 @@ use lock_core::{Error, ErrorKind, GrantId, LockName, Phase};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::client::Wanted;
-use crate::contender::{Contender, Role, stem, stem_of_many, uuid};
+use crate::contender::{Contender, Role};
+use crate::dialect::{Dialect, uuid};
 
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
 /// How many nodes one grant may have. One transaction makes them all, and a request may have 1 MiB.
 const MOST_NODES: u32 = 1000;
+
+/// Where a client's locks are, and in which dialects.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    pub(crate) prefix: String,
+    /// Of shared paths, without the first `/`.
+    pub(crate) dialects: Vec<(String, Dialect)>,
+}
+
+impl Layout {
+    fn dialect(&self, name: &LockName) -> Dialect {
+        let path = without_root(name.as_str());
+        let spoken = self.dialects.iter().rev().find(|(spoken, _)| name.is_at_key() && spoken == path);
+        spoken.map(|(_, dialect)| *dialect).unwrap_or_default()
+    }
+}
 
 /// Where the nodes of one lock are, and what this attempt's node in line is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,28 +51,30 @@ pub(crate) struct Place {
     leases: Option<String>,
     /// Whether clients of other libraries may be there.
     is_shared: bool,
+    pub(crate) dialect: Dialect,
 }
 
 impl Place {
     /// Where a lock of this name and kind lives.
     ///
     /// # Errors
-    /// `InvalidArgument` if a shared path is none.
-    pub(crate) fn of(prefix: &str, name: &LockName, kind: Kind) -> Result<Self, Error> {
-        let role = match kind {
-            Kind::Read => Role::Read,
-            Kind::Write => Role::Write,
-            _ => Role::Lock,
+    /// `InvalidArgument` if a shared path is none, `Unsupported` if its dialect has no such lock.
+    pub(crate) fn of(layout: &Layout, name: &LockName, kind: Kind) -> Result<Self, Error> {
+        let (role, needed) = match kind {
+            Kind::Read => (Role::Read, Role::Read),
+            Kind::Write => (Role::Write, Role::Write),
+            Kind::Permits { .. } => (Role::Lock, Role::Lease),
+            _ => (Role::Lock, Role::Lock),
         };
-        let directory = directory(prefix, name, kind)?;
-        let is_shared = name.is_at_key();
-        Ok(match kind {
-            Kind::Permits { .. } => {
-                let leases = Some(format!("{directory}/leases"));
-                Self { directory: format!("{directory}/locks"), role, leases, is_shared }
-            }
-            _ => Self { directory, role, leases: None, is_shared },
-        })
+        let (directory, dialect, is_shared) =
+            (directory(&layout.prefix, name, kind)?, layout.dialect(name), name.is_at_key());
+        if !dialect.has(needed) {
+            let what = format!("the dialect {dialect:?} has no {}", kind.space());
+            return Err(Error::new(ErrorKind::Unsupported, Phase::Configure, what).with_name(name));
+        }
+        let leases = (needed == Role::Lease).then(|| format!("{directory}/leases"));
+        let directory = if leases.is_some() { format!("{directory}/locks") } else { directory };
+        Ok(Self { directory, role, leases, is_shared, dialect })
     }
 
     /// Every directory in which an attempt may have nodes.
@@ -70,7 +89,7 @@ impl Place {
 
     /// What the path of this grant's node begins with; the server adds the number.
     pub(crate) fn stem(&self, grant: GrantId) -> String {
-        self.path(&stem(grant, self.role))
+        self.path(&self.dialect.stem(grant, self.role))
     }
 
     /// The path of a node in this directory.
@@ -90,13 +109,13 @@ impl Place {
     pub(crate) fn permits(&self, grant: GrantId, permits: u32) -> Result<Vec<Wanted>, Error> {
         let wanted = |stem| Wanted::Numbered(format!("{}/{stem}", self.leases()));
         if permits <= MOST_NODES {
-            return Ok((0..permits).map(|_| wanted(stem(grant, Role::Lease))).collect());
+            return Ok((0..permits).map(|_| wanted(self.dialect.stem(grant, Role::Lease))).collect());
         }
         if self.is_shared {
             let what = format!("at a shared path one grant has at most {MOST_NODES} permits");
             return Err(Error::invalid(Phase::Acquire, what));
         }
-        Ok(vec![wanted(stem_of_many(grant, permits))])
+        Ok(vec![wanted(self.dialect.stem_of_many(grant, permits))])
     }
 
     /// Everybody in line, first in line first.
@@ -105,7 +124,7 @@ impl Place {
     /// `Protocol`, naming the node, if one of them belongs to another kind of lock or to no lock at all: whoever made it
     /// would not respect us, nor we him.
     pub(crate) fn line(&self, names: Vec<String>) -> Result<Vec<Contender>, Error> {
-        let mut line = contenders(&self.directory, self.role, names)?;
+        let mut line = contenders(self.dialect, &self.directory, self.role, names)?;
         // The numbers wrap; a line is much shorter than half their range.
         if let Some(origin) = line.first().map(|first| first.number) {
             line.sort_unstable_by_key(|contender| {
@@ -115,12 +134,24 @@ impl Place {
         Ok(line)
     }
 
+    /// A node of this lock in this directory, if that is what its name says.
+    pub(crate) fn contender(&self, directory: &str, name: String) -> Option<Contender> {
+        let role = if self.leases.as_deref() == Some(directory) { Role::Lease } else { self.role };
+        self.dialect.read(role, name).ok()
+    }
+
+    /// The read lock's node for a writer's: it has the writer's place in line.
+    pub(crate) fn downgraded(&self, path: &str) -> String {
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        format!("{directory}/{}", self.dialect.downgraded(name))
+    }
+
     /// Every permit that somebody has.
     ///
     /// # Errors
     /// As [`line`](Place::line).
     pub(crate) fn held(&self, names: Vec<String>) -> Result<Vec<Contender>, Error> {
-        contenders(self.leases(), Role::Lease, names)
+        contenders(self.dialect, self.leases(), Role::Lease, names)
     }
 }
 
@@ -129,7 +160,7 @@ fn directory(prefix: &str, name: &LockName, kind: Kind) -> Result<String, Error>
     if !name.is_at_key() {
         return Ok(format!("/{prefix}/{}/{}", kind.space(), utf8_percent_encode(name.as_str(), ESCAPED)));
     }
-    let path = name.as_str().strip_prefix('/').unwrap_or(name.as_str());
+    let path = without_root(name.as_str());
     let is_path = path.split('/').all(|part| !matches!(part, "" | "." | "..")) && !path.contains(char::is_control);
     if !is_path {
         let what = "a shared path has no empty, '.' or '..' part and no control characters";
@@ -138,15 +169,17 @@ fn directory(prefix: &str, name: &LockName, kind: Kind) -> Result<String, Error>
     Ok(format!("/{path}"))
 }
 
-fn contenders(directory: &str, role: Role, names: Vec<String>) -> Result<Vec<Contender>, Error> {
-    let of_this_lock = |name| match Contender::parse(name) {
-        Ok(contender) if contender.role.belongs_with(role) => Ok(contender),
-        Ok(Contender { name, .. }) | Err(name) => {
-            let what = format!("the node \"{directory}/{name}\" is of no such lock in Curator's layout");
-            Err(Error::new(ErrorKind::Protocol, Phase::Acquire, what))
-        }
+/// A shared path may be written with or without its first `/`.
+pub(crate) fn without_root(path: &str) -> &str {
+    path.strip_prefix('/').unwrap_or(path)
+}
+
+fn contenders(dialect: Dialect, directory: &str, role: Role, names: Vec<String>) -> Result<Vec<Contender>, Error> {
+    let foreign = |name| {
+        let what = format!("the node \"{directory}/{name}\" is of no such lock in the dialect {dialect:?}");
+        Error::new(ErrorKind::Protocol, Phase::Acquire, what)
     };
-    names.into_iter().map(of_this_lock).collect()
+    names.into_iter().map(|name| dialect.read(role, name).map_err(foreign)).collect()
 }
 
 /// Where the reasons of forced releases are left for the holders.
@@ -159,19 +192,18 @@ pub(crate) fn forced(prefix: &str, grant: GrantId) -> String {
     format!("{}/{}", forced_directory(prefix), uuid(grant))
 }
 
-/// The read lock's node for a writer's: it has the writer's place in line.
-pub(crate) fn downgraded(path: &str) -> String {
-    let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
-    format!("{directory}/{}", name.replace(Role::Write.token(), Role::Read.token()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::contender::waits_for;
 
+    fn layout(dialects: &[(&str, Dialect)]) -> Layout {
+        let dialects = dialects.iter().map(|(path, dialect)| ((*path).to_owned(), *dialect)).collect();
+        Layout { prefix: "lock".to_owned(), dialects }
+    }
+
     fn place(kind: Kind) -> Place {
-        Place::of("lock", &LockName::from("a/ü.b"), kind).unwrap()
+        Place::of(&layout(&[]), &LockName::from("a/ü.b"), kind).unwrap()
     }
 
     fn names(place: &Place, names: &[&str]) -> Vec<String> {
@@ -189,13 +221,11 @@ mod tests {
         let grant = "00112233445566778899aabbccddeeff".parse().unwrap();
         let stem = "/lock/mutex/a%2F%C3%BC%2Eb/_c_00112233-4455-6677-8899-aabbccddeeff-lock-";
         assert_eq!(place(Kind::Mutex).stem(grant), stem);
-        let parsed = Contender::parse(format!("{}0000000007", stem.rsplit_once('/').unwrap().1)).unwrap();
-        assert!(parsed.is_of(grant) && parsed.number == 7);
     }
 
     #[test]
     fn a_shared_path_is_used_as_it_is() {
-        let at = |path: &str| Place::of("lock", &LockName::at_key(path).unwrap(), Kind::Mutex);
+        let at = |path: &str| Place::of(&layout(&[]), &LockName::at_key(path).unwrap(), Kind::Mutex);
         assert_eq!(at("/jobs/a b").unwrap().directory, "/jobs/a b");
         assert_eq!(at("jobs/a").unwrap().directory, "/jobs/a");
         for wrong in ["/", "/jobs/", "//jobs", "/a/../b"] {
@@ -242,8 +272,27 @@ mod tests {
 
     #[test]
     fn a_downgrade_changes_the_node_and_not_the_directory() {
-        assert_eq!(downgraded("/a/__WRIT__/_c_x-__WRIT__0000000002"), "/a/__WRIT__/_c_x-__READ__0000000002");
-        assert_eq!(downgraded("/a/_c_x-__READ__0000000002"), "/a/_c_x-__READ__0000000002");
+        let (directory, place) = ("/a/__WRIT__", place(Kind::Write));
+        assert_eq!(
+            place.downgraded(&format!("{directory}/{A}__WRIT__0000000002")),
+            format!("{directory}/{A}__READ__0000000002")
+        );
+    }
+
+    #[test]
+    fn a_shared_path_is_spoken_at_in_its_dialect() {
+        let layout = layout(&[("jobs/a", Dialect::Kazoo), ("jobs/b", Dialect::ZooKeeper)]);
+        let at = |path: &str, kind| Place::of(&layout, &LockName::at_key(path).unwrap(), kind);
+        for path in ["/jobs/a", "jobs/a"] {
+            assert_eq!(at(path, Kind::Mutex).unwrap().dialect, Dialect::Kazoo, "{path}");
+        }
+        assert_eq!(at("/jobs/c", Kind::Mutex).unwrap().dialect, Dialect::Curator);
+        let of_ours = Place::of(&layout, &LockName::from("jobs/a"), Kind::Mutex).unwrap();
+        assert_eq!(of_ours.dialect, Dialect::Curator, "a name is no shared path");
+        let permits = Kind::Permits { permits: 1, limit: 2 };
+        for (path, kind) in [("/jobs/a", permits), ("/jobs/b", permits), ("/jobs/b", Kind::Read)] {
+            assert_eq!(at(path, kind).unwrap_err().kind(), ErrorKind::Unsupported, "{path}");
+        }
     }
 
     #[test]

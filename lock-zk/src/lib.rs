@@ -21,6 +21,7 @@ mod card;
 mod client;
 mod config;
 mod contender;
+mod dialect;
 mod error;
 mod forced;
 mod inspect;
@@ -42,6 +43,7 @@ use std::ops::Deref;
 pub use access::Access;
 pub use backend::ZkBackend;
 pub use config::ZkConfig;
+pub use dialect::Dialect;
 pub use lock_core::{
     Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
     FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,

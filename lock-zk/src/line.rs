@@ -27,7 +27,7 @@ pub(crate) enum Look {
 impl Shared {
     /// Takes a place in line, or finds the one that an earlier call has taken, and looks around.
     pub(crate) async fn sit(&self, attempt: &Attempt, session: &Arc<Session>) -> Result<(Arc<Seat>, Look), Trouble> {
-        let place = Place::of(&self.prefix, &attempt.name, attempt.kind)?;
+        let place = Place::of(&self.layout, &attempt.name, attempt.kind)?;
         if let Some(seat) = self.seats.of(attempt.id)
             && Arc::ptr_eq(&seat.session, session)
             && (seat.node().is_some() || self.find(&seat).await?)
@@ -87,7 +87,7 @@ impl Shared {
         synced.await?;
         match listed.await {
             Ok(names) => {
-                let contenders = names.into_iter().filter_map(|name| Contender::parse(name).ok());
+                let contenders = names.into_iter().filter_map(|name| seat.place.contender(directory, name));
                 Ok(contenders.filter(|contender| contender.is_of(seat.grant)).collect())
             }
             Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),

@@ -12,7 +12,6 @@ use crate::backend::{Shared, ZkBackend};
 use crate::card::Card;
 use crate::client::{Created, Fate, Wanted};
 use crate::error;
-use crate::layout;
 use crate::seats::Seat;
 
 /// Pauses between two tries to downgrade: the first one, and the longest.
@@ -54,7 +53,7 @@ impl Shared {
     /// Puts a reader's node into the writer's place in line, by one transaction.
     async fn change(&self, attempt: &Attempt, seat: &Seat) -> Result<(), Error> {
         let Some(write) = seat.node() else { return Err(gone(attempt)) };
-        let path = layout::downgraded(&write.path);
+        let path = seat.place.downgraded(&write.path);
         if path == write.path {
             return Ok(());
         }

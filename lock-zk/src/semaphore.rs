@@ -7,7 +7,6 @@ use lock_core::{Error, ErrorKind, Phase, wait};
 
 use crate::backend::{Shared, ZkBackend};
 use crate::client::{Fate, Wanted};
-use crate::contender::stem_of_many;
 use crate::seats::Seat;
 use crate::trouble::{Trouble, patiently};
 
@@ -59,7 +58,7 @@ impl Shared {
             return Ok(());
         }
         // One node for many permits: one for fewer takes its place.
-        let fewer = (left < keep).then(|| seat.place.lease(&stem_of_many(seat.grant, keep - left)));
+        let fewer = (left < keep).then(|| seat.place.lease(&seat.place.dialect.stem_of_many(seat.grant, keep - left)));
         let fewer: Vec<_> = fewer.into_iter().map(Wanted::Numbered).collect();
         match seat.session.connection.exchange(&given, &fewer, &data).await {
             Ok(new) => {

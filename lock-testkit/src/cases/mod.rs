@@ -31,8 +31,6 @@ use crate::adapters::{ALL, FENCED, Form, ONCE, SIMPLE};
 use crate::context::Cx;
 use crate::failure::Verdict;
 
-pub(crate) use process::{hold_for_parent, order_from_parent};
-
 /// One claim, and how to try it.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
@@ -147,7 +145,8 @@ cases! {
     "C-D07" stale::a_paused_holder_sees_the_end_at_its_first_look ALL [];
     "C-D07b" lease::the_end_is_seen_without_any_background_task ONCE [];
     "C-D08" lease::what_remains_is_never_more_than_the_server_keeps ALL [INSPECT];
-    "C-D09" process::a_process_that_stood_still_past_its_lease_does_not_hold ALL [Need::Processes];
+    "C-D09" process::a_process_that_stood_still_sees_the_end_at_its_first_look ALL [Need::Processes];
+    "C-D10" process::a_holder_whose_wall_clock_is_stepped_by_an_hour_notices_nothing SIMPLE [Need::Processes];
 
     "C-R01" renewal::a_renewed_lock_is_held_through_many_ttls ALL [];
     "C-R02" outage::five_resets_cost_a_holder_nothing SIMPLE [Need::Links];
@@ -182,9 +181,12 @@ cases! {
     "C-W19" waiting::no_waiter_is_starved_by_the_others ALL [];
 
     "C-F02" outage::servers_that_stand_still_longer_than_a_lease_let_no_two_in SIMPLE [Need::Links];
+    "C-F03" process::a_waiter_that_stands_still_across_its_turn_is_passed_over ALL [Need::Processes];
     "C-F04" outage::a_holder_that_is_heard_but_hears_nothing_is_told_by_its_deadline ONCE [Need::Links];
     "C-F05" replies::an_acquisition_whose_reply_is_lost_has_no_second_effect SIMPLE [Need::Links];
+    "C-F10" process::waiters_that_are_killed_delay_the_next_one_by_a_bound ALL [Need::Processes];
     "C-F11" outage::a_link_that_is_cut_fifty_times_works_in_the_end ONCE [Need::Links];
+    "C-F12" waiting::a_waiter_follows_the_deletion_of_the_entry SIMPLE [Need::Admin];
     "C-F19" replies::replies_that_are_cut_in_the_middle_reach_nobody_else SIMPLE [Need::Links];
 
     "C-N01" naming::odd_names_work_and_do_not_collide SIMPLE [];

@@ -8,7 +8,7 @@ use lock_core::{Error, ErrorKind, LossReason};
 use tokio::task::JoinHandle;
 
 use crate::adapters::{Exclusive, Held};
-use crate::context::{Cx, release};
+use crate::context::{Cx, is_done_or_unknown, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::links::Links;
 use crate::proxy::{Direction, LinkFault, Toxic};
@@ -39,9 +39,9 @@ async fn ends_by_its_deadline_under(cx: &Cx, fault: &LinkFault) -> Verdict {
     ensure!(reason == LossReason::Expired, "lost because {reason:?}, but nothing was heard of the servers");
     ensure!(!held.is_held() && held.remaining().is_zero(), "the lock is believed in after its loss: {held:?}");
     silence.heal()?;
-    let next = cx.contender().await?.try_lock_for(ttl() + ms(1000)).await?;
+    let next = cx.contender().await?.try_lock_for(cx.freed_by(ttl())).await?;
     release(next.or_fail("not free after the lease of a holder without network")?).await?;
-    cx.residue_within(ttl() + ms(1000)).await
+    cx.residue_within(cx.freed_by(ttl())).await
 }
 
 pub(super) async fn a_holder_without_network_is_told_by_its_deadline(cx: Arc<Cx>) -> Verdict {
@@ -72,7 +72,7 @@ pub(super) async fn five_resets_cost_a_holder_nothing(cx: Arc<Cx>) -> Verdict {
     let (_, links, held) = holder(&cx).await?;
     let mut lost = pin!(held.lost());
     for _ in 0..5 {
-        links.are_used().await?;
+        unless_lost(&mut lost, links.are_used()).await?;
         let reset = links.inject(&both(Toxic::Reset));
         reset.applied().await?;
         reset.heal()?;
@@ -87,17 +87,25 @@ pub(super) async fn a_renewal_that_fails_now_and_then_costs_nothing(cx: Arc<Cx>)
     let (_, links, held) = holder(&cx).await?;
     let mut lost = pin!(held.lost());
     for _ in 0..4 {
-        links.are_used().await?;
+        unless_lost(&mut lost, links.are_used()).await?;
         let failure = links.inject(&LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(2, ""));
-        tokio::select! {
-            applied = failure.applied() => applied?,
-            reason = &mut lost => return Err(Failure::new(format!("lost by a renewal that failed: {reason:?}"))),
-        }
+        unless_lost(&mut lost, failure.applied()).await?;
         failure.heal()?;
     }
     stays_pending("the loss signal after renewals that failed", ttl(), lost.as_mut()).await?;
     release(held).await?;
     cx.nothing_is_left().await
+}
+
+/// Waits for this, and fails if the lock is lost before.
+async fn unless_lost(
+    lost: &mut (impl Future<Output = LossReason> + Unpin),
+    what: impl Future<Output = Verdict>,
+) -> Verdict {
+    tokio::select! {
+        verdict = what => verdict,
+        reason = lost => Err(Failure::new(format!("lost by connections that failed: {reason:?}"))),
+    }
 }
 
 pub(super) async fn what_was_given_up_while_the_link_was_down_leaves_nothing(cx: Arc<Cx>) -> Verdict {
@@ -109,7 +117,7 @@ pub(super) async fn what_was_given_up_while_the_link_was_down_leaves_nothing(cx:
         let tried = soon("a try while the link is down", op_timeout() + slack(), lock.try_lock()).await?;
         ensure!(tried.is_err(), "a try while the link is down says {tried:?}");
         outage.heal()?;
-        cx.residue_within(ttl() + ms(1000)).await?;
+        cx.residue_within(cx.freed_by(ttl())).await?;
         cx.is_obtainable().await?;
     }
     cx.nothing_is_left().await
@@ -136,7 +144,7 @@ pub(super) async fn silent_servers_hold_nobody_up_for_long(cx: Arc<Cx>) -> Verdi
     ensure!(right, "a release at silent servers says {released:?}");
     ensure!(release_took <= within, "a release at silent servers took {release_took:?}");
     silence.heal()?;
-    cx.residue_within(ttl() + ms(1000)).await?;
+    cx.residue_within(cx.freed_by(ttl())).await?;
     cx.is_obtainable().await
 }
 
@@ -160,7 +168,7 @@ pub(super) async fn servers_that_stand_still_longer_than_a_lease_let_no_two_in(c
     let next = granted_after_trouble(&cx, waiting, op_timeout() + hand_over() + slack()).await?;
     cx.is_refused(&cx.contender().await?).await?;
     release(next).await?;
-    cx.residue_within(ttl() + ms(1000)).await
+    cx.residue_within(cx.freed_by(ttl())).await
 }
 
 /// Who waited through trouble is granted the lock, or was told of the trouble and can have it on another try.
@@ -172,7 +180,7 @@ async fn granted_after_trouble(
     match soon("the waiter is granted after the trouble", within, waiting).await?? {
         Ok(held) => Ok(held),
         Err(_) => {
-            let again = cx.contender().await?.try_lock_for(ttl() + hand_over()).await?;
+            let again = cx.contender().await?.try_lock_for(cx.freed_by(ttl())).await?;
             again.or_fail("not free after the trouble")
         }
     }
@@ -204,9 +212,9 @@ pub(super) async fn a_link_that_is_cut_fifty_times_works_in_the_end(cx: Arc<Cx>)
     }
     if held.is_held() {
         cx.is_refused(&cx.contender().await?).await?;
-        release(held).await?;
+        is_done_or_unknown(&held.release().await)?;
     }
     release(granted_after_trouble(&cx, waiting, ttl() + op_timeout() + hand_over()).await?).await?;
-    cx.residue_within(ttl() + ms(1000)).await?;
+    cx.residue_within(cx.freed_by(ttl())).await?;
     cx.is_obtainable().await
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use lock_core::{Error, ErrorKind, Owner};
+use lock_core::Owner;
 
-use crate::context::{Cx, release};
+use crate::context::{Cx, is_done_or_unknown, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::proxy::{Direction, LinkFault, Toxic};
 use crate::time::{hand_over, ms, op_timeout, pass, promptly, soon, ttl};
@@ -14,16 +14,6 @@ use crate::time::{hand_over, ms, op_timeout, pass, promptly, soon, ttl};
 /// This happens to the reply to the next request that is about a lock of this case.
 fn next_reply(cx: &Cx, toxic: Toxic) -> LinkFault {
     LinkFault::new(toxic, Direction::ToClient).on_request(1, &cx.namespace)
-}
-
-/// A release whose reply was lost may have been done, or not be known to have been.
-fn is_done_or_unknown(released: &Result<(), Error>) -> Verdict {
-    let right = match released {
-        Ok(()) => true,
-        Err(error) => error.kind() == ErrorKind::Indeterminate && !error.is_definite(),
-    };
-    ensure!(right, "a release whose reply was lost says {released:?}");
-    Ok(())
 }
 
 pub(super) async fn an_acquisition_whose_reply_is_lost_has_no_second_effect(cx: Arc<Cx>) -> Verdict {
@@ -39,10 +29,10 @@ pub(super) async fn an_acquisition_whose_reply_is_lost_has_no_second_effect(cx: 
             Ok(None) => return Err(Failure::new("a lock that nobody else holds was refused")),
             Err(error) => ensure!(!error.is_definite(), "it may have been granted, but the error is definite: {error}"),
         }
-        let again = lock.try_lock_for(ttl() + ms(1000)).await?;
+        let again = lock.try_lock_for(cx.freed_by(ttl())).await?;
         release(again.or_fail("not granted again after a grant whose reply was lost")?).await?;
         cx.is_obtainable().await?;
-        cx.residue_within(ttl() + ms(1000)).await?;
+        cx.residue_within(cx.freed_by(ttl())).await?;
     }
     cx.nothing_is_left().await
 }
@@ -116,7 +106,7 @@ pub(super) async fn replies_that_are_cut_in_the_middle_reach_nobody_else(cx: Arc
     let handle = |locks, i| Ok::<_, Failure>(cx.form.handle(locks, format!("cut/{i}"))?.with_ttl(ttl()));
     let lock = handle(&locks, 0)?;
     for (nth, bytes) in [(1, 1), (2, 5), (4, 17), (6, 40)] {
-        let warm = lock.try_lock_for(ttl() + ms(1000)).await?.or_fail("not free before the cut")?;
+        let warm = lock.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free before the cut")?;
         is_done_or_unknown(&warm.release().await)?;
         let cut = LinkFault::new(Toxic::CutAfter { bytes }, Direction::ToClient).on_request(nth, &cx.namespace);
         let cut = links.inject(&cut);
@@ -134,11 +124,11 @@ pub(super) async fn replies_that_are_cut_in_the_middle_reach_nobody_else(cx: Arc
                 Ok(None) => return Err(Failure::new(format!("name {i} was refused, but nobody else holds it"))),
                 Err(error) => ensure!(error.name().is_some(), "an error that names no lock: {error}"),
             }
-            let next = theirs.try_lock_for(ttl() + ms(1000)).await?;
+            let next = theirs.try_lock_for(cx.freed_by(ttl())).await?;
             release(next.or_fail(&format!("name {i} is not free after a reply that was cut"))?).await?;
         }
     }
-    cx.residue_within(ttl() + ms(1000)).await
+    cx.residue_within(cx.freed_by(ttl())).await
 }
 
 pub(super) async fn an_owner_whose_first_grant_was_not_answered_is_inside_once(cx: Arc<Cx>) -> Verdict {
@@ -153,11 +143,11 @@ pub(super) async fn an_owner_whose_first_grant_was_not_answered_is_inside_once(c
     if let Ok(first) = first {
         first.or_fail("a lock that nobody else holds was refused")?.release().await?;
     }
-    let again = lock.try_lock_for(&me, ttl() + ms(1000)).await?.or_fail("its owner is not let in again")?;
+    let again = lock.try_lock_for(&me, cx.freed_by(ttl())).await?.or_fail("its owner is not let in again")?;
     ensure!(again.depth() == 1, "depth {} after one acquisition that counts", again.depth());
     again.release().await?;
     let next = cx.client().await?.reentrant(crate::context::LOCK).or_fail("no reentrant lock")?.with_ttl(ttl());
-    let next = next.try_lock_for(&Owner::new(), ttl() + ms(1000)).await?;
+    let next = next.try_lock_for(&Owner::new(), cx.freed_by(ttl())).await?;
     next.or_fail("one release after one acquisition that counts does not free")?.release().await?;
-    cx.residue_within(ttl() + ms(1000)).await
+    cx.residue_within(cx.freed_by(ttl())).await
 }

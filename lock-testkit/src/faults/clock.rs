@@ -13,7 +13,7 @@ pub struct ClockFault {
 impl ClockFault {
     /// A clock that is so many milliseconds ahead, or behind.
     #[must_use]
-    pub fn ahead_by_ms(ahead_ms: i64) -> Self {
+    pub const fn ahead_by_ms(ahead_ms: i64) -> Self {
         Self { ahead_ms }
     }
 }

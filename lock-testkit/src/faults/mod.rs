@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::clock::ClockFault;
 pub(crate) use self::injected::Effect;
 pub use self::injected::{Injected, Proof, Unproven};
+pub(crate) use self::process::freeze_child;
 pub use self::process::{Data, ProcessFault, ServerProcess};
 pub use self::store::{Store, StoreFault};
 pub use crate::proxy::LinkFault;

@@ -3,12 +3,13 @@
 use std::io;
 use std::path::Path;
 
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, Fault, Injected, Proof};
 use crate::harness::Broken;
 use crate::servers::own::Own;
-use crate::servers::process::Process;
+use crate::servers::process::{self, Process};
 use crate::servers::redis::RedisServer;
 use crate::servers::zookeeper::ZooKeeperServer;
 
@@ -79,6 +80,30 @@ impl ProcessFault {
         };
         let proof = if process.is_running() { Proof::default() } else { Proof::of(proof) };
         Ok(Injected::new(Fault::Process(self), OnProcess { fault: self, process, proof }))
+    }
+}
+
+/// Freezes a process that the caller has started and not yet waited for, until the guard is dropped.
+pub(crate) fn freeze_child(pid: Pid) -> io::Result<Injected<'static>> {
+    process::freeze(pid)?;
+    let stands_still = !process::is_running(pid);
+    let proof = stands_still.then(|| Proof::of(format!("process {} stands still", pid.as_raw_nonzero())));
+    Ok(Injected::new(Fault::Process(ProcessFault::Freeze), OnChild { pid, proof: proof.unwrap_or_default() }))
+}
+
+struct OnChild {
+    pid: Pid,
+    proof: Proof,
+}
+
+impl Effect for OnChild {
+    fn proof(&self) -> Proof {
+        self.proof.clone()
+    }
+
+    fn heal(&mut self) {
+        // A child that is gone needs no healing.
+        let _ = process::thaw(self.pid);
     }
 }
 

@@ -86,7 +86,10 @@ impl MutexBackend for SpecimenBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let sent_at = self.clock().now();
         match in_time(self.steps.take(&self.at(attempt))).await {
-            Ok(true) => Ok(Some(Grant::new(None, sent_at, attempt.ttl))),
+            Ok(true) => {
+                let from = if self.steps.counts_from_the_reply() { self.clock().now() } else { sent_at };
+                Ok(Some(Grant::new(None, from, attempt.ttl)))
+            }
             Ok(false) => Ok(None),
             Err(broken) => Err(unknown(attempt, Phase::Acquire, &broken)),
         }

@@ -20,11 +20,20 @@
 //!   transaction only notices a change *during* the release, not one before it, and is a plain `DEL` with ceremony.
 //! - [`Recipe::OrphanedTask`], a wait in a task of its own: when the waiter is dropped, the task lives on and takes the
 //!   lock for nobody.
+//! - [`Recipe::DeadlineFromReply`], a lease that counts from the answer: the server has counted since the request came. If
+//!   the answer was on its way for a while, somebody else has the lock before the first one stops believing in it.
+//! - [`Recipe::SilenceIsConsent`], a renewal that is taken for done unless it was refused: a holder whose network is dead
+//!   believes in its lock for ever.
+//! - [`Recipe::LostAtOnce`], a renewal that is taken for refused unless it was done: a connection that is cut costs a lock
+//!   that nobody else has.
+//! - [`Recipe::Unrecognised`], `SET NX` without a look at the value: who tries again after a lost reply is kept out by its
+//!   own entry.
 //!
 //! [`MutexBackend`]: lock_core::backend::MutexBackend
 
 mod backend;
 mod recipes;
+mod troubled;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -59,6 +68,14 @@ pub enum Recipe {
     WatchWithoutLook,
     /// Waits in a spawned task, which tries on when its waiter is gone.
     OrphanedTask,
+    /// Counts its lease from the answer instead of from the request.
+    DeadlineFromReply,
+    /// Takes a renewal for done that was not answered.
+    SilenceIsConsent,
+    /// Takes a renewal for refused that was not answered.
+    LostAtOnce,
+    /// Does not recognise its own entry after a lost reply.
+    Unrecognised,
 }
 
 /// Which case rejects which specimen, and by what it shows.
@@ -82,6 +99,17 @@ pub const REJECTIONS: &[Rejection] = &[
     Rejection { recipe: Recipe::GetThenDelete, case: "C-M11b", symptom: "granted although somebody holds it" },
     Rejection { recipe: Recipe::OrphanedTask, case: "C-O04", symptom: "the span of every acquisition is closed" },
     Rejection { recipe: Recipe::WatchWithoutLook, case: "C-M11", symptom: "granted although somebody holds it" },
+    Rejection { recipe: Recipe::PlainDelete, case: "C-M12", symptom: "granted although somebody holds it" },
+    Rejection { recipe: Recipe::SetnxThenExpire, case: "C-F05", symptom: "not granted again after a grant" },
+    Rejection { recipe: Recipe::SetnxThenExpire, case: "C-W09", symptom: "the servers have nothing left" },
+    Rejection { recipe: Recipe::DeadlineFromReply, case: "C-M20", symptom: "after its lease is believed in" },
+    Rejection { recipe: Recipe::SilenceIsConsent, case: "C-D02", symptom: "the loss is told: not within" },
+    Rejection { recipe: Recipe::SilenceIsConsent, case: "C-F04", symptom: "the loss is told: not within" },
+    Rejection { recipe: Recipe::SilenceIsConsent, case: "C-F02", symptom: "the holder is told: not within" },
+    Rejection { recipe: Recipe::LostAtOnce, case: "C-D05", symptom: "the loss signal in a short outage" },
+    Rejection { recipe: Recipe::LostAtOnce, case: "C-R02", symptom: "lost by connections that failed" },
+    Rejection { recipe: Recipe::LostAtOnce, case: "C-R04", symptom: "lost by connections that failed" },
+    Rejection { recipe: Recipe::Unrecognised, case: "C-F19", symptom: "was refused, but nobody else holds it" },
 ];
 
 /// The harness of one specimen on a Redis server.

@@ -8,6 +8,7 @@ use tracing::Instrument;
 
 use super::Recipe;
 use super::backend::At;
+use super::troubled::{DeadlineFromReply, LostAtOnce, SilenceIsConsent, Unrecognised};
 use crate::harness::Broken;
 use crate::servers::resp::Value;
 use crate::time::{ms, pass};
@@ -41,6 +42,11 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
         is_one(at.redis.command(&["EVAL", COMPARE_AND_EXTEND, "1", &at.key, &at.nonce(), &milliseconds(ttl)]).await?)
     }
 
+    /// Whether its lease counts from the answer instead of from the request.
+    fn counts_from_the_reply(&self) -> bool {
+        false
+    }
+
     /// What is done about an acquisition that was given up.
     async fn abandon(&self, at: &At<'_>) -> Result<(), Broken> {
         self.give_back(at).await.map(drop)
@@ -60,6 +66,10 @@ impl Recipe {
             Self::GetThenDelete => "GET, compare, then DEL",
             Self::WatchWithoutLook => "WATCH and MULTI without the look",
             Self::OrphanedTask => "a task that tries on",
+            Self::DeadlineFromReply => "a deadline that counts from the reply",
+            Self::SilenceIsConsent => "silence taken for a renewal",
+            Self::LostAtOnce => "silence taken for a loss",
+            Self::Unrecognised => "SET NX that does not recognise its own nonce",
         }
     }
 
@@ -74,12 +84,16 @@ impl Recipe {
             Self::GetThenDelete => Box::new(GetThenDelete),
             Self::WatchWithoutLook => Box::new(WatchWithoutLook),
             Self::OrphanedTask => Box::new(OrphanedTask),
+            Self::DeadlineFromReply => Box::new(DeadlineFromReply),
+            Self::SilenceIsConsent => Box::new(SilenceIsConsent),
+            Self::LostAtOnce => Box::new(LostAtOnce),
+            Self::Unrecognised => Box::new(Unrecognised),
         }
     }
 }
 
 #[derive(Debug)]
-struct Reference;
+pub(super) struct Reference;
 
 impl Steps for Reference {}
 
@@ -256,8 +270,8 @@ impl Steps for OrphanedTask {
     }
 }
 
-/// How often an orphaned task tries.
-const TRIES: u32 = 40;
+/// How often an orphaned task tries: for less than one operation timeout.
+const TRIES: u32 = 30;
 
 fn is_one(reply: Value) -> Result<bool, Broken> {
     match reply {
@@ -266,6 +280,6 @@ fn is_one(reply: Value) -> Result<bool, Broken> {
     }
 }
 
-fn milliseconds(time: Duration) -> String {
+pub(super) fn milliseconds(time: Duration) -> String {
     time.as_millis().to_string()
 }

@@ -1,6 +1,6 @@
 //! What is wrong with a lock.
 
-/// One flaw each, M1 to M20 of the conformance plan.
+/// One flaw each: M1 to M20 of the conformance plan, and S1 and S2 of `docs/specimens.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
     BlindDelete,
@@ -23,6 +23,8 @@ pub(crate) enum Flaw {
     UpgradeWaits,
     InnerReleaseFrees,
     RenewsAfterRelease,
+    WakesEverybody,
+    CountsLaterWriters,
 }
 
 /// Which locks a run is about.
@@ -38,7 +40,7 @@ impl Flaw {
     pub(crate) fn scenario(self) -> Scenario {
         match self {
             Self::GhostPermits => Scenario::Semaphore,
-            Self::ReaderPassesWriter | Self::UpgradeWaits => Scenario::ReadWrite,
+            Self::ReaderPassesWriter | Self::UpgradeWaits | Self::CountsLaterWriters => Scenario::ReadWrite,
             Self::InnerReleaseFrees => Scenario::Reentrant,
             _ => Scenario::Mutex,
         }

@@ -159,7 +159,12 @@ impl Lab {
     }
 
     fn settle(&mut self) {
-        for told in self.store.settle(self.now) {
+        let all_told = self.store.settle(self.now);
+        // Readers and permits are let in together, as many as fit.
+        if !all_told.is_empty() && self.scenario == Scenario::Mutex {
+            self.pen.woken(self.now, all_told.len() as u64);
+        }
+        for told in all_told {
             self.reply(told.client, Reply::Pushed { grant: told.grant });
         }
     }

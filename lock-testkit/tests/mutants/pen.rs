@@ -3,7 +3,7 @@
 use lock_testkit::checker::Rules;
 use lock_testkit::history::event::{
     Access, Ask, Call, Death, Done, Event, Failed, Fault, FaultPhase, Granted, Kind, Lost, Renewal, Renewed, Residue,
-    Run, Sample, Step, Text, Truth, What,
+    Run, Sample, Step, Text, Truth, What, Woken,
 };
 use lock_testkit::history::{History, event};
 
@@ -99,6 +99,10 @@ impl Pen {
 
     pub(crate) fn truth(&mut self, now: u64, kind: Kind, holders: Vec<Text>) {
         self.write(now, "main", What::Truth(Truth { res: "x".into(), kind, after: now * MS, holders }));
+    }
+
+    pub(crate) fn woken(&mut self, now: u64, count: u64) {
+        self.write(now, "main", What::Woken(Woken { res: "x".into(), count }));
     }
 
     pub(crate) fn residue(&mut self, now: u64, entries: Vec<Text>) {

@@ -128,6 +128,7 @@ impl Store {
         let mut told = Vec::new();
         while let Some(first) = self.queue.front().copied()
             && self.admits(&first)
+            && !self.waits_for_later_writers(&first)
         {
             self.queue.pop_front();
             // It looked before the release and watches after it: the news have passed.
@@ -140,7 +141,15 @@ impl Store {
             let token = self.grant(now, first, 0);
             told.push(Entry { token, ..first });
         }
+        if self.is(Flaw::WakesEverybody) && !told.is_empty() {
+            told.extend(&self.queue);
+        }
         told
+    }
+
+    fn waits_for_later_writers(&self, first: &Entry) -> bool {
+        let is_writer = |queued: &Entry| queued.kind == Kind::Write;
+        self.is(Flaw::CountsLaterWriters) && first.kind == Kind::Read && self.queue.iter().any(is_writer)
     }
 
     fn admits(&self, wish: &Entry) -> bool {

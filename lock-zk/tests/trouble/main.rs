@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
 
 mod cut;
+mod dialects;
 mod input;
 mod line;
 mod load;

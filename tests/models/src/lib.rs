@@ -8,3 +8,4 @@
 //! `cargo test -p models` explores all of them.
 
 pub mod lease;
+pub mod line;

@@ -1,0 +1,160 @@
+//! The servers, as one: each request is one step, as whatever writes goes through the leader, and what only reads stands
+//! behind a write or a `sync` of the same session.
+
+use super::Mutant;
+
+/// A session: which client's, and which of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Session {
+    pub(super) client: u8,
+    pub(super) number: u8,
+}
+
+/// One attempt of one client, as it stands in a node's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Seat {
+    pub(super) client: u8,
+    pub(super) attempt: u8,
+}
+
+/// A node in line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Node {
+    pub(super) seat: Seat,
+    pub(super) session: Session,
+    /// The transaction that made it.
+    pub(super) zxid: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Request {
+    Create(Seat),
+    List,
+    /// The node of a seat, behind a `sync`.
+    Find(Seat),
+    Watch(u8),
+    /// Every node of a seat, of whatever session.
+    Remove(Seat),
+    Beat,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Reply {
+    Created {
+        zxid: u8,
+    },
+    /// In the order of the line.
+    Listed(Vec<u8>),
+    Found(Option<Node>),
+    NoNode,
+    /// The event, not an answer.
+    Gone,
+    Removed,
+    Beaten,
+    Expired,
+}
+
+/// What the servers know.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct Ensemble {
+    /// In the order of their names.
+    pub(super) line: Vec<Node>,
+    timeout: u8,
+    /// For how long each session lives without a beat.
+    pub(super) sessions: Vec<(Session, u8)>,
+    watches: Vec<(Session, u8)>,
+    last_zxid: u8,
+    last_token: u8,
+    pub(super) token_went_back: bool,
+}
+
+impl Ensemble {
+    pub(super) fn new(timeout: u8) -> Self {
+        Self { timeout, ..Self::default() }
+    }
+
+    pub(super) fn open(&mut self, session: Session) {
+        self.sessions.push((session, self.timeout));
+    }
+
+    pub(super) fn close(&mut self, session: Session) {
+        self.sessions.retain(|(other, _)| *other != session);
+    }
+
+    pub(super) fn lives_for(&self, session: Session) -> Option<u8> {
+        self.sessions.iter().find(|(other, _)| *other == session).map(|(_, left)| *left)
+    }
+
+    /// Time passes; returns who is to be told that a node has gone.
+    pub(super) fn tick(&mut self) -> Vec<Session> {
+        self.sessions.iter_mut().for_each(|(_, left)| *left -= 1);
+        let (over, sessions) = self.sessions.drain(..).partition(|(_, left)| *left == 0);
+        self.sessions = sessions;
+        let over: Vec<(Session, u8)> = over;
+        let ended = |session| over.iter().any(|(other, _)| *other == session);
+        self.watches.retain(|(session, _)| !ended(*session));
+        self.delete(|node| ended(node.session))
+    }
+
+    /// Carries out a request; with the answer, who is to be told that a node has gone.
+    pub(super) fn carry_out(
+        &mut self,
+        session: Session,
+        request: Request,
+        mutant: Option<Mutant>,
+    ) -> (Option<Reply>, Vec<Session>) {
+        if self.lives_for(session).is_none() {
+            return (Some(Reply::Expired), Vec::new());
+        }
+        let reply = match request {
+            Request::Create(seat) => self.create(seat, session, mutant),
+            Request::List => Reply::Listed(self.line.iter().map(|node| node.zxid).collect()),
+            Request::Find(seat) => self.find(seat, session, mutant),
+            Request::Watch(zxid) if self.line.iter().any(|node| node.zxid == zxid) => {
+                self.watches.push((session, zxid));
+                return (None, Vec::new());
+            }
+            Request::Watch(_) => Reply::NoNode,
+            Request::Remove(seat) => {
+                // Whoever removes its node waits for no other.
+                self.watches.retain(|(other, _)| *other != session);
+                let told = self.delete(|node| node.seat == seat);
+                return (Some(Reply::Removed), told);
+            }
+            Request::Beat => {
+                let lives = self.sessions.iter_mut().find(|(other, _)| *other == session);
+                lives.into_iter().for_each(|(_, left)| *left = self.timeout);
+                Reply::Beaten
+            }
+        };
+        (Some(reply), Vec::new())
+    }
+
+    fn create(&mut self, seat: Seat, session: Session, mutant: Option<Mutant>) -> Reply {
+        self.last_zxid += 1;
+        // An empty directory may be cleared away by the servers, and the numbers of its nodes begin anew.
+        let anew = mutant == Some(Mutant::TokenFromName) && self.line.is_empty();
+        let token = if anew { 1 } else { self.last_zxid };
+        self.token_went_back |= token <= self.last_token;
+        self.last_token = token;
+        self.line.push(Node { seat, session, zxid: self.last_zxid });
+        Reply::Created { zxid: self.last_zxid }
+    }
+
+    fn find(&self, seat: Seat, session: Session, mutant: Option<Mutant>) -> Reply {
+        let any = mutant == Some(Mutant::FormerSession);
+        let mut found = self.line.iter().filter(|node| node.seat == seat && (any || node.session == session));
+        Reply::Found(found.next().copied())
+    }
+
+    fn delete(&mut self, mut gone: impl FnMut(&Node) -> bool) -> Vec<Session> {
+        let (deleted, line) = self.line.drain(..).partition(|node| gone(node));
+        self.line = line;
+        let deleted: Vec<Node> = deleted;
+        let fires = |zxid| deleted.iter().any(|node| node.zxid == zxid);
+        let (fired, watches) = self.watches.drain(..).partition(|(_, zxid)| fires(*zxid));
+        self.watches = watches;
+        let fired: Vec<(Session, u8)> = fired;
+        fired.into_iter().map(|(session, _)| session).collect()
+    }
+}

@@ -1,0 +1,241 @@
+//! A line of ephemeral sequential nodes: what `lock-zk` does for the mutex.
+//!
+//! It stands for `queue.rs`, `seats.rs` and `session/` of `lock-zk` (`client.rs`), and for what ZooKeeper promises
+//! (`ensemble.rs`): requests of one session are answered in order, a session that has moved to another server can no
+//! longer write through the former one, and whoever watches a node is told before it sees what came after.
+//!
+//! Answers get lost with their connection, whether the request was carried out or not; sessions expire while their
+//! client sleeps, or is thought to be alive by itself only; processes die. All clocks run at one rate. Left out are
+//! followers that lag behind their leader, and with them the rule by which a beat counts only when a later one was
+//! answered (`session/lease.rs` has tests of its own). Time is bounded, by a number of ticks.
+
+mod calm;
+mod client;
+mod ensemble;
+mod mutant;
+
+use stateright::{Model, Property};
+
+use client::{Client, Phase};
+use ensemble::{Ensemble, Reply, Session};
+
+pub use mutant::Mutant;
+
+/// Some clients, each with some attempts, and how much may go wrong.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// How many clients there are.
+    pub clients: u8,
+    /// How often each of them wants the lock.
+    pub attempts: u8,
+    /// For how long a session lives without a beat, in ticks.
+    pub timeout: u8,
+    /// How much time passes.
+    pub ticks: u8,
+    /// How many connections break: of the first client, as all are alike.
+    pub cuts: u8,
+    /// How many processes die: of the first client.
+    pub crashes: u8,
+    /// What is broken on purpose.
+    pub mutant: Option<Mutant>,
+}
+
+/// Everything there is at one instant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    ensemble: Ensemble,
+    clients: Vec<Client>,
+    ticks: u8,
+    cuts: u8,
+    crashes: u8,
+}
+
+/// What can happen next; the number is a client's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Time passes.
+    Tick,
+    /// The servers carry out the client's next request.
+    Serve(usize),
+    /// The client takes an answer, or an event.
+    Hear(usize),
+    /// An attempt begins.
+    Start(usize),
+    /// The client shows life.
+    Beat(usize),
+    /// The waiter gives up, or the holder gives back.
+    Leave(usize),
+    /// A client whose session is over opens another.
+    Reopen(usize),
+    /// The connection breaks and is replaced.
+    Cut(usize),
+    /// The process dies.
+    Crash(usize),
+}
+
+impl Line {
+    fn client_actions(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
+        let client = &state.clients[at];
+        if !client.requests.is_empty() {
+            actions.push(Action::Serve(at));
+        }
+        if !client.replies.is_empty() {
+            actions.push(Action::Hear(at));
+        }
+        if client.is_over() {
+            return;
+        }
+        if client.phase == Phase::Idle {
+            actions.push(Action::Start(at));
+        }
+        if client.may_leave() {
+            actions.push(Action::Leave(at));
+        }
+        if client.may_beat() {
+            actions.push(Action::Beat(at));
+        }
+        if client.lease() == 0 {
+            actions.push(Action::Reopen(at));
+        }
+        if at == 0 && state.cuts > 0 && client.is_busy() {
+            actions.push(Action::Cut(at));
+        }
+        if at == 0 && state.crashes > 0 {
+            actions.push(Action::Crash(at));
+        }
+    }
+
+    /// One step. Who is done closes its session: nothing more comes of it.
+    fn step(&self, state: &mut State, action: Action) {
+        self.happen(state, action);
+        let State { ensemble, clients, .. } = state;
+        clients.iter().filter(|client| client.phase == Phase::Done).for_each(|client| ensemble.close(client.session));
+    }
+
+    fn happen(&self, state: &mut State, action: Action) {
+        let State { ensemble, clients, .. } = state;
+        match action {
+            Action::Tick => {
+                state.ticks = state.ticks.saturating_sub(1);
+                let told = ensemble.tick();
+                clients.iter_mut().for_each(Client::tick);
+                tell(clients, &told);
+            }
+            Action::Serve(at) => {
+                let request = clients[at].requests.remove(0);
+                let (reply, told) = ensemble.carry_out(clients[at].session, request, self.mutant);
+                let heard = reply.filter(|reply| clients[at].awaits(reply));
+                clients[at].replies.extend(heard);
+                tell(clients, &told);
+            }
+            Action::Hear(at) => {
+                let reply = clients[at].replies.remove(0);
+                clients[at].hear(reply, self.attempts, self.mutant);
+            }
+            Action::Start(at) => clients[at].start(),
+            Action::Beat(at) => clients[at].beat(),
+            Action::Leave(at) => clients[at].leave(self.attempts, self.mutant),
+            Action::Reopen(at) => {
+                clients[at].reopened(self.mutant);
+                ensemble.open(clients[at].session);
+            }
+            Action::Cut(at) => {
+                state.cuts -= 1;
+                clients[at].reconnected(self.mutant);
+            }
+            Action::Crash(at) => {
+                state.crashes -= 1;
+                clients[at].crash();
+            }
+        }
+    }
+}
+
+/// Events come in the order of the answers.
+fn tell(clients: &mut [Client], told: &[Session]) {
+    for session in told {
+        let client = &mut clients[usize::from(session.client)];
+        if client.session == *session && client.phase == Phase::Watching {
+            client.replies.push(Reply::Gone);
+        }
+    }
+}
+
+impl Model for Line {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let clients: Vec<_> = (0..self.clients).map(|client| Client::new(client, self.timeout)).collect();
+        let mut ensemble = Ensemble::new(self.timeout);
+        clients.iter().for_each(|client| ensemble.open(client.session));
+        vec![State { ensemble, clients, ticks: self.ticks, cuts: self.cuts, crashes: self.crashes }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.ticks > 0 {
+            actions.push(Action::Tick);
+        }
+        for at in 0..state.clients.len() {
+            self.client_actions(state, at, actions);
+        }
+    }
+
+    fn next_state(&self, before: &State, action: Action) -> Option<State> {
+        let mut state = before.clone();
+        self.step(&mut state, action);
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("exclusion", |model: &Self, state: &State| state.believers(model).count() <= 1),
+            Property::always("belief is true", |model: &Self, state: &State| {
+                state.believers(model).all(|client| state.is_backed(client))
+            }),
+            Property::always("tokens grow", |_, state: &State| !state.ensemble.token_went_back),
+            Property::always("one place each", |_, state: &State| {
+                let line = &state.ensemble.line;
+                line.iter().all(|one| {
+                    line.iter().filter(|two| (two.seat, two.session) == (one.seat, one.session)).count() == 1
+                })
+            }),
+            Property::always("nothing is left", |_, state: &State| !state.has_residue()),
+            Property::always("waiters get on", |model: &Self, state: &State| model.comes_to_rest(state)),
+            Property::sometimes("somebody waits while another holds", |model: &Self, state: &State| {
+                state.believers(model).count() == 1
+                    && state.clients.iter().any(|client| client.phase == Phase::Watching)
+            }),
+            Property::sometimes("a session ends under a holder", |_, state: &State| {
+                let ended = |client: &Client| state.ensemble.lives_for(client.session).is_none();
+                state.clients.iter().any(|client| client.phase == Phase::Holding && ended(client))
+            }),
+            Property::sometimes("a node outlives what its client believes", |_, state: &State| {
+                let former = |client: &Client, session: Session| {
+                    session.client == client.session.client && session.number < client.session.number
+                };
+                state.clients.iter().any(|client| state.ensemble.line.iter().any(|node| former(client, node.session)))
+            }),
+        ]
+    }
+}
+
+impl State {
+    fn believers<'a>(&'a self, model: &'a Line) -> impl Iterator<Item = &'a Client> {
+        self.clients.iter().filter(|client| client.believes(model.mutant))
+    }
+
+    /// Whether the client's node is the first, for as long as it believes.
+    fn is_backed(&self, client: &Client) -> bool {
+        let first = self.ensemble.line.first().is_some_and(|node| Some(node.zxid) == client.node);
+        first && self.ensemble.lives_for(client.session).is_some_and(|left| left >= client.lease())
+    }
+
+    /// Whether a node of an attempt that has ended is in line.
+    fn has_residue(&self) -> bool {
+        self.ensemble.line.iter().any(|node| {
+            let client = &self.clients[usize::from(node.seat.client)];
+            client.phase != Phase::Crashed && node.seat.attempt < client.seat.attempt
+        })
+    }
+}
