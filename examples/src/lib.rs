@@ -21,6 +21,11 @@ pub struct CoreReadme;
 #[doc = include_str!("../../lock-redis/README.md")]
 pub struct RedisReadme;
 
+/// The README of `lock-memcached`.
+#[cfg(doctest)]
+#[doc = include_str!("../../lock-memcached/README.md")]
+pub struct MemcachedReadme;
+
 /// The README of `lock-zk`.
 #[cfg(doctest)]
 #[doc = include_str!("../../lock-zk/README.md")]

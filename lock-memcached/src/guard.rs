@@ -1,4 +1,4 @@
-//! What keeps two holders apart when the server forgets its locks: reading the [epoch](crate::epoch) with every claim,
+//! What keeps two holders apart when the server forgets its locks: reading the epoch with every claim,
 //! putting it back when it is missing, and opening it when the former leases are over.
 
 use std::sync::{Mutex, PoisonError};

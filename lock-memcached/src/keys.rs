@@ -9,7 +9,7 @@
 //! | `<prefix>:semaphore:<name>:limit` | the limit under which permits were taken |
 //! | `<prefix>:holder:<number>` | for `inspect`: who that is |
 //! | `<prefix>:forced:<number>` | for a holder whose grant was freed by force: by whom, and why |
-//! | `<prefix>:epoch` | the [epoch](crate::epoch) |
+//! | `<prefix>:epoch` | the epoch, see there |
 //!
 //! In prefix and name, bytes up to the blank, DEL, `%`, `#` and (in the prefix) `:` are written as `%20` and so on. A key
 //! that would have more than 200 bytes then has `#` and the name's SHA-256 in its place. A key that is shared with other
