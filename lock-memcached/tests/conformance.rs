@@ -13,7 +13,7 @@ use lock_testkit::servers::memcached::{Memcached, MemcachedServer};
 use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
 
 /// As long as the longest lease in the suite.
-const LONGEST_LEASE: Duration = Duration::from_secs(20);
+const LONGEST_LEASE: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
     lock_testkit::main::<Memcache>()
