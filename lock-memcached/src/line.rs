@@ -160,12 +160,15 @@ pub(crate) async fn wait(
             () = SystemClock.sleep_until(deadline.instant().min(silence)) => {}
         }
         let now = SystemClock.now();
-        if deadline.has_passed(now) {
-            return Ok(None);
-        }
-        if now >= line.silence(since, attempt.patience) {
-            let what = format!("the server has not answered for {:?}", attempt.patience);
+        let is_over = deadline.has_passed(now);
+        // Who asks, asks all the time: so long a silence at the end is no answer that somebody holds.
+        let patience = if is_over { attempt.op_timeout.min(attempt.patience) } else { attempt.patience };
+        if now >= line.silence(since, patience) {
+            let what = format!("the server has not answered for {patience:?}");
             return Err(attempt.error(ErrorKind::Unavailable, Phase::Wait, what));
+        }
+        if is_over {
+            return Ok(None);
         }
     };
     First { shared, line, wanted, attempt, deadline, since }.asks().await
@@ -211,7 +214,8 @@ impl First<'_> {
                     if let Some(grant) = self.pauses(pause.max(self.shared.longest_pause)).await {
                         return Ok(Some(grant));
                     }
-                    is_free = self.wanted.looks_free().await;
+                    // Not by a look: what is there may be this attempt's own, whose claim was not answered.
+                    is_free = Ok(true);
                     continue;
                 }
                 Err(error) => return Err(error),

@@ -89,13 +89,6 @@ impl Harness for Memcache {
         Some(self)
     }
 
-    fn exclusions(&self) -> &'static [(&'static str, &'static str)] {
-        &[(
-            "C-F19",
-            "to be repaired: after a reply that was cut, a try meets its own entry and says that somebody holds",
-        )]
-    }
-
     /// Two seconds of margin, and one for the rounding to whole seconds.
     fn kept_for(&self, ttl: Duration) -> Duration {
         ttl + Duration::from_secs(3)
