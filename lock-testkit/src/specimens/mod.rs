@@ -92,7 +92,7 @@ pub struct Rejection {
 
 /// Every specimen with the case that rejects it.
 pub const REJECTIONS: &[Rejection] = &[
-    Rejection { recipe: Recipe::Incr, case: "C-R06", symptom: "still taken one second after the TTL" },
+    Rejection { recipe: Recipe::Incr, case: "C-R06", symptom: "still taken although the dead holder" },
     Rejection { recipe: Recipe::SetnxThenExpire, case: "C-W08", symptom: "after the TTL of a future dropped at poll" },
     Rejection { recipe: Recipe::GetSetTimestamp, case: "C-M02", symptom: "granted although somebody holds it" },
     Rejection { recipe: Recipe::PlainDelete, case: "C-M11", symptom: "granted although somebody holds it" },
@@ -108,7 +108,7 @@ pub const REJECTIONS: &[Rejection] = &[
     Rejection { recipe: Recipe::SilenceIsConsent, case: "C-F02", symptom: "the holder is told: not within" },
     Rejection { recipe: Recipe::LostAtOnce, case: "C-D05", symptom: "the loss signal in a short outage" },
     Rejection { recipe: Recipe::LostAtOnce, case: "C-R02", symptom: "lost by connections that failed" },
-    Rejection { recipe: Recipe::LostAtOnce, case: "C-R04", symptom: "the loss signal after a renewal that failed" },
+    Rejection { recipe: Recipe::LostAtOnce, case: "C-R04", symptom: "lost by connections that failed" },
     Rejection { recipe: Recipe::Unrecognised, case: "C-F19", symptom: "was refused, but nobody else holds it" },
 ];
 
