@@ -139,11 +139,10 @@ impl Shared {
         Ok(freed)
     }
 
-    /// Why a grant that is gone was freed by force, if it was.
-    pub(crate) async fn forced(&self, nonce: Nonce) -> Option<LossReason> {
-        let item = self.link.run_one(Command::Read { key: self.keys.forced(nonce) }).await.item().ok()??;
-        let (by, reason) = serde_json::from_slice(&item.value).ok()?;
-        Some(LossReason::ForceReleased { by, reason })
+    /// Why each of these grants, which are gone, was freed by force, if it was.
+    pub(crate) async fn forced(&self, grants: impl Iterator<Item = Nonce>) -> Vec<Option<LossReason>> {
+        let reads = grants.map(|nonce| Command::Read { key: self.keys.forced(nonce) });
+        self.link.run(reads.collect()).await.into_iter().map(reason).collect()
     }
 
     /// Forgets who held, in the background.
@@ -155,6 +154,11 @@ impl Shared {
             runtime.spawn(async move { shared.link.run_one(Command::Forget { key }).await });
         }
     }
+}
+
+fn reason(answer: Answer) -> Option<LossReason> {
+    let (by, reason) = serde_json::from_slice(&answer.item().ok()??.value).ok()?;
+    Some(LossReason::ForceReleased { by, reason })
 }
 
 /// One holder for each number, with as many permits as it has items; the earliest first.
