@@ -45,12 +45,14 @@ impl Shared {
     /// number tells enough.
     async fn free_in_time(&self, entry: &Entry, mut pieces: Vec<Piece>) -> Result<Freed, Failure> {
         let mut count = Freed::default();
+        let mut card = (entry.is_ending() && entry.hide()).then(|| self.forget(entry));
         for _ in 0..ROUNDS {
             if pieces.is_empty() {
                 break;
             }
             let deletions = pieces.iter().map(|Piece { key, cas }| Command::Release { key: key.clone(), cas: *cas });
-            let answers = self.link.run(deletions.collect()).await;
+            // Last, so that no piece is paired with its answer, which does not matter.
+            let answers = self.link.run(deletions.chain(card.take()).collect()).await;
             let mut changed = Vec::new();
             for (piece, answer) in std::mem::take(&mut pieces).into_iter().zip(answers) {
                 match answer {

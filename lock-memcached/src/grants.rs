@@ -182,6 +182,11 @@ impl Entry {
         self.state().is_shown = true;
     }
 
+    /// It is not told any more who holds it; whether it was.
+    pub(crate) fn hide(&self) -> bool {
+        std::mem::take(&mut self.state().is_shown)
+    }
+
     /// Whether it is being given back: a renewal that failed is not tried again.
     pub(crate) fn is_ending(&self) -> bool {
         self.state().is_ending

@@ -145,14 +145,19 @@ impl Shared {
         self.link.run(reads.collect()).await.into_iter().map(reason).collect()
     }
 
-    /// Forgets who held, in the background.
+    /// Forgets who held, in the background, unless that was done with the release.
     pub(crate) fn unshow(self: &Arc<Self>, entry: &Entry) {
-        if entry.is_shown()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        if let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && entry.hide()
         {
-            let (shared, key) = (self.clone(), self.keys.holder(entry.nonce));
-            runtime.spawn(async move { shared.link.run_one(Command::Forget { key }).await });
+            let (shared, forget) = (self.clone(), self.forget(entry));
+            runtime.spawn(async move { shared.link.run_one(forget).await });
         }
+    }
+
+    /// Forgets who held.
+    pub(crate) fn forget(&self, entry: &Entry) -> Command {
+        Command::Forget { key: self.keys.holder(entry.nonce) }
     }
 }
 
