@@ -141,7 +141,7 @@ impl Backend for MemcachedBackend {
             renewed = shared.renew_all(batch) => renewed,
             () = late => {
                 let unknown = |renewal: &Renewal<'_>| {
-                    let what = "no answer within a third of the lease";
+                    let what = "no answer in time";
                     Renewed::Unknown(renewal.attempt.error(ErrorKind::Indeterminate, Phase::Renew, what))
                 };
                 batch.iter().map(unknown).collect()

@@ -95,6 +95,11 @@ impl Shared {
         let mut asked = Vec::new();
         for due in dues.iter_mut().filter(|due| due.fate.is_none()) {
             let Some(cas) = due.cas else { continue };
+            if sent_at >= due.entry.kept_until() {
+                // In another life of the server the number may be somebody else's.
+                due.fate = Some(Err(Failure::protocol("the lease was over before it could be renewed")));
+                continue;
+            }
             // It may have been extended meanwhile: a renewal never asks for less than has been promised.
             let seconds = wire::seconds(due.until.max(due.entry.kept_until()).since(sent_at));
             commands.extend(renewal(&due.key, cas, seconds));

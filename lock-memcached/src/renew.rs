@@ -133,8 +133,8 @@ impl<'a> Lease<'a> {
     }
 }
 
-/// A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
+/// How long renewals are waited for: an answer counts as long as the lease lasts. The core sends another one meanwhile.
 pub(crate) fn patience(batch: &[Renewal<'_>], op_timeout: Duration) -> Duration {
     let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(op_timeout);
-    op_timeout.min(shortest / 3)
+    op_timeout.min(shortest)
 }
