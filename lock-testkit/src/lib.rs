@@ -51,6 +51,8 @@
 
 mod abilities;
 mod adapters;
+#[cfg(feature = "bench")]
+pub mod bench;
 mod cases;
 pub mod checker;
 mod child;

@@ -6,13 +6,11 @@ import signal
 import sys
 import time
 
-import redis
 
-
-def run(library, version, prepare):
+def run(library, version, connect, prepare):
     """Takes turns until the plan's end. `prepare(plan, client)` gives the lock, as a context manager, and its renewal."""
     plan = json.loads(sys.argv[1])
-    client = redis.Redis.from_url(plan["url"], decode_responses=True)
+    client = connect(plan["url"])
     lock, renew = prepare(plan, client)
     say(event="ready", library=library, version=version)
     time.sleep(max(0, plan["from"] - time.monotonic_ns()) / 1e9)

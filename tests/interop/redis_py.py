@@ -5,9 +5,13 @@ import redis
 from member import run
 
 
+def connect(url):
+    return redis.Redis.from_url(url, decode_responses=True)
+
+
 def prepare(plan, client):
     lock = client.lock(plan["key"], timeout=plan["ttl_ms"] / 1e3)
     return lock, lock.reacquire
 
 
-run("redis-py", redis.__version__, prepare)
+run("redis-py", redis.__version__, connect, prepare)

@@ -4,6 +4,7 @@
 mod arena;
 mod dice;
 mod faults;
+mod memcached;
 mod memory;
 mod plan;
 mod progress;
@@ -16,6 +17,7 @@ mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use lock_testkit::Broken;
@@ -66,6 +68,7 @@ struct Cli {
 /// Whose locks can be tortured.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Backend {
+    Memcached,
     Memory,
     Redis,
 }
@@ -91,11 +94,19 @@ fn main() -> ExitCode {
 async fn start(cli: Cli) -> Result<Verdict, Broken> {
     if let Some(plan) = &cli.worker {
         let plan: Plan = serde_json::from_str(plan)?;
-        let locks = redis::connect(&plan.url, &plan.namespace).await?;
+        let locks = if plan.url.starts_with("memcached:") {
+            memcached::connect(&plan.url, &plan.namespace, plan.ttl).await?
+        } else {
+            redis::connect(&plan.url, &plan.namespace).await?
+        };
         worker::work(&plan, locks).await?;
         return Ok(Verdict::Ok);
     }
     match cli.backend {
+        Backend::Memcached => {
+            let ttl = Duration::from_millis(cli.ttl_ms);
+            run::run(&cli, memcached::Memcached::start(cli.url.as_deref(), ttl).await?).await
+        }
         Backend::Memory => run::run(&cli, memory::Memory::new()).await,
         Backend::Redis => run::run(&cli, redis::Redis::start(cli.url.as_deref()).await?).await,
     }

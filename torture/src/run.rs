@@ -91,7 +91,11 @@ impl Stage {
         let recorder = Recorder::append(&history, "main")?;
         let (length, ttl) = (Duration::from_secs_f64(cli.minutes * 60.0), Duration::from_millis(cli.ttl_ms));
         let namespace = format!("torture-{}", GrantId::random()?);
-        let rules = rules(&arena.connect(&namespace).await?.guarantees(), length, cli.faults == "none");
+        let locks = arena.connect(&namespace).await?;
+        // A new server may grant nothing at first.
+        locks.mutex("first").lock().await?.release().await?;
+        let guarantees = locks.guarantees();
+        let rules = rules(&guarantees, arena.recovery(), length, cli.faults == "none");
         let run = Run { backend: arena.name().into(), seed: Some(seed), rules: rules.clone() };
         recorder.record(What::Run(Box::new(run)));
         stalls::watch(recorder.clone());
@@ -182,11 +186,12 @@ impl Stage {
 }
 
 /// What the backend promises, with bounds that hold on a machine that is shared.
-fn rules(guarantees: &Guarantees, length: Duration, calm: bool) -> Rules {
+fn rules(guarantees: &Guarantees, recovery: Duration, length: Duration, calm: bool) -> Rules {
     let mut rules = Rules::default();
     rules.fencing = guarantees.fencing != Support::No;
     rules.fifo = guarantees.fifo == Support::Yes;
     rules.enqueue = 500_000_000;
+    rules.recovery = u64::try_from(recovery.as_nanos()).unwrap_or(u64::MAX);
     // Six faults a minute are the plan; fewer are enough where faults take their time.
     let seconds = usize::try_from(length.as_secs()).unwrap_or(usize::MAX);
     rules.least.faults = if calm { 0 } else { (seconds / 30).max(1) };

@@ -13,9 +13,6 @@ use crate::dice::Dice;
 use crate::faults::{FREEZE_WORKER, FrozenWorker, KILL_WORKER, Trouble};
 use crate::progress::Progress;
 
-/// At least so long all is well between two faults.
-const CALM: Duration = Duration::from_secs(2);
-
 /// Brings faults over a run.
 pub(crate) struct Storm {
     pub(crate) names: Vec<&'static str>,
@@ -59,7 +56,7 @@ impl Storm {
     ) -> Result<(), Broken> {
         while !self.names.is_empty() {
             // Long enough for everything to have settled, so that waiters are judged, too.
-            sleep(CALM + self.ttl + self.dice.up_to(self.ttl)).await;
+            sleep(arena.recovery() + self.ttl + self.dice.up_to(self.ttl)).await;
             let length = self.dice.one_of(&[self.ttl / 4, self.ttl * 9 / 10, self.ttl * 11 / 10, self.ttl * 3]);
             if now() + nanos(length) >= self.until {
                 return Ok(());

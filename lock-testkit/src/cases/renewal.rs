@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::try_join_all;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use lock_core::{Error, ErrorKind, LeaseOptions, LossReason};
 
 use crate::adapters::Exclusive;
@@ -35,9 +36,9 @@ pub(super) async fn five_hundred_guards_are_renewed_without_a_loss(cx: Arc<Cx>) 
     pass(ttl() * 5 / 2).await;
     let lost = guards.iter().filter(|held| !held.is_held()).count();
     ensure!(lost == 0, "{lost} of 500 guards were lost although they are renewed");
-    for outcome in join_all(guards.into_iter().map(release)).await {
-        outcome?;
-    }
+    // Some at once: that all five hundred releases together are confirmed in time is not claimed here.
+    let releases = stream::iter(guards.into_iter().map(release)).buffer_unordered(25);
+    releases.try_collect::<()>().await?;
     cx.nothing_is_left().await
 }
 

@@ -1,35 +1,39 @@
-//! Our mutex and the locks of other libraries, on one key of one Redis server: nobody overlaps, nobody starves, one is
+//! Our mutex and the locks of other libraries, on one key of one server: nobody overlaps, nobody starves, one is
 //! killed. `scripts/interop` fetches the libraries and runs it.
 
 mod member;
 mod plan;
 mod record;
 mod run;
+mod server;
 mod verdict;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::builder::PossibleValuesParser;
 use lock_testkit::Broken;
 
 use crate::plan::Plan;
-use crate::run::MEMBERS;
+use crate::server::Kind;
 
 #[derive(Parser, Debug)]
-#[command(name = "interop", about = "Six processes of four libraries take turns with one key of a Redis server")]
+#[command(name = "interop", about = "Processes of several libraries take turns with one key of a server")]
 struct Cli {
+    /// On which server
+    #[arg(value_enum, default_value = "redis")]
+    server: Kind,
+
     /// For how long
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(45..=600))]
     seconds: u64,
 
     /// Who is killed while it holds the lock
-    #[arg(long, value_name = "MEMBER", default_value = "ours-2", value_parser = members())]
+    #[arg(long, value_name = "MEMBER", default_value = "ours-2")]
     kill: String,
 
     /// Who ignores the lock (it takes another one): to see that such a run is rejected
-    #[arg(long = "break", value_name = "MEMBER", value_parser = members())]
+    #[arg(long = "break", value_name = "MEMBER")]
     broken: Option<String>,
 
     /// Where everybody's log goes
@@ -39,10 +43,6 @@ struct Cli {
     /// For our own members: the plan
     #[arg(long, hide = true)]
     member: Option<String>,
-}
-
-fn members() -> PossibleValuesParser {
-    MEMBERS.map(|(name, _)| name).into()
 }
 
 fn main() -> ExitCode {
@@ -62,6 +62,13 @@ async fn start(cli: &Cli) -> Result<bool, Broken> {
     if let Some(plan) = &cli.member {
         member::run(&serde_json::from_str::<Plan>(plan)?).await?;
         return Ok(true);
+    }
+    let members = cli.server.members();
+    for name in cli.broken.iter().chain([&cli.kill]) {
+        if !members.iter().any(|(member, _)| member == name) {
+            let names: Vec<_> = members.iter().map(|(member, _)| *member).collect();
+            return Err(Broken::new(format!("there is no member {name}, but {}", names.join(", "))));
+        }
     }
     let verdict = run::run(cli).await?;
     println!("{verdict}");

@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
-use lock_redis::{LockName, RedisLocks};
+use lock_core::LockName;
 use lock_testkit::Broken;
-use lock_testkit::servers::resp::Resp;
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::time::sleep;
 
 use crate::plan::{Instant, Plan};
 use crate::record::Event;
+use crate::server::{Counter, locks};
 
 /// Takes turns until the plan's end.
 pub(crate) async fn run(plan: &Plan) -> Result<(), Broken> {
-    let locks = RedisLocks::connect(plan.url.as_str()).await?;
-    let lock = locks.mutex(LockName::at_key(plan.key.as_str())?).with_ttl(Duration::from_millis(plan.ttl_ms));
-    let client = Resp::from_url(&plan.url)?;
-    say(&Event::Ready { library: "lock-redis".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() })?;
+    let ttl = Duration::from_millis(plan.ttl_ms);
+    let locks = locks(&plan.url, ttl).await?;
+    let lock = locks.mutex(LockName::at_key(plan.key.as_str())?).with_ttl(ttl);
+    let counter = Counter::at(&plan.url)?;
+    say(&Event::Ready { library: format!("lock-{}", plan.backend), version: env!("CARGO_PKG_VERSION").to_owned() })?;
     sleep(plan.from.since(Instant::now())).await;
     let mut special = Some(&plan.special);
     while Instant::now() < plan.until {
@@ -30,7 +31,7 @@ pub(crate) async fn run(plan: &Plan) -> Result<(), Broken> {
             }
             work_ms = special.work_ms;
         }
-        guard.while_held(count(&client, &plan.counter, Duration::from_millis(work_ms))).await??;
+        guard.while_held(count(&counter, &plan.counter, Duration::from_millis(work_ms))).await??;
         // Before the release: it stops to believe in the lock when it asks for that, not when it has the answer.
         say(&Event::Releases { at: Instant::now() })?;
         guard.release().await?;
@@ -40,11 +41,10 @@ pub(crate) async fn run(plan: &Plan) -> Result<(), Broken> {
 }
 
 /// Two commands with a pause between them: only the lock keeps others from counting the same number.
-async fn count(client: &Resp, counter: &str, work: Duration) -> Result<(), Broken> {
-    let value: u64 = client.command(&["GET", counter]).await?.as_text().map_or(Ok(0), |text| text.parse())?;
+async fn count(counter: &Counter, key: &str, work: Duration) -> Result<(), Broken> {
+    let value = counter.read(key).await?;
     sleep(work).await;
-    client.command(&["SET", counter, &(value + 1).to_string()]).await?;
-    Ok(())
+    counter.write(key, value + 1).await
 }
 
 fn say(event: &Event) -> Result<(), Broken> {

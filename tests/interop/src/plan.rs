@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) url: String,
+    /// `redis` or `memcached`.
+    pub(crate) backend: String,
     /// The key that all share.
     pub(crate) key: String,
     /// The number that they count up under the lock.

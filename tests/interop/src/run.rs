@@ -1,4 +1,4 @@
-//! One run: a server, six members on one key, and what they leave behind.
+//! One run: a server, members on one key, and what they leave behind.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
@@ -7,26 +7,14 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use lock_testkit::Broken;
-use lock_testkit::servers::redis::RedisServer;
 use rustix::process::Signal;
 use tokio::process::{Child, Command};
 
 use crate::Cli;
 use crate::plan::{Instant, Plan, Special};
 use crate::record::Record;
+use crate::server::{Counter, Server};
 use crate::verdict::Verdict;
-
-/// Who takes part: a name, and the script that runs it, if it is not this program.
-///
-/// Each has its special turn, one after the other, in this order.
-pub(crate) const MEMBERS: [(&str, Option<&str>); 6] = [
-    ("ours-1", None),
-    ("redlock", Some("redlock.js")),
-    ("redis-py-1", Some("redis_py.py")),
-    ("ours-2", None),
-    ("redis-py-2", Some("redis_py.py")),
-    ("redis-semaphore", Some("redis_semaphore.js")),
-];
 
 /// redis-semaphore begins every key like this.
 const KEY: &str = "mutex:shared";
@@ -34,38 +22,38 @@ const KEY: &str = "mutex:shared";
 const ANOTHER_KEY: &str = "mutex:somewhere-else";
 const COUNTER: &str = "counter";
 
-const TTL: Duration = Duration::from_millis(2500);
-/// Of the special turns.
-const LONG_WORK: Duration = Duration::from_millis(2800);
+/// Of the special turns, beyond the TTL.
+const LONG_WORK: Duration = Duration::from_millis(300);
 const WORK: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Until every interpreter runs and is connected.
-const PREPARATION: Duration = Duration::from_secs(3);
 /// For the last turns, after the end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs everybody, and judges what they did.
 pub(crate) async fn run(cli: &Cli) -> Result<Verdict, Broken> {
-    let server = RedisServer::start_own().await?;
-    let from = Instant::now().after(PREPARATION);
+    let kind = cli.server;
+    let server = Server::start(kind).await?;
+    let from = Instant::now().after(kind.preparation());
     let length = Duration::from_secs(cli.seconds);
     let plan = Plan {
         url: server.url().to_owned(),
+        backend: format!("{kind:?}").to_lowercase(),
         key: KEY.to_owned(),
         counter: COUNTER.to_owned(),
-        ttl_ms: millis(TTL),
+        ttl_ms: millis(kind.ttl()),
         work_ms: millis(WORK),
         pause_ms: millis(PAUSE),
         from,
         until: from.after(length),
-        special: Special { at: from, work_ms: millis(LONG_WORK), dies: false },
+        special: Special { at: from, work_ms: millis(kind.ttl() + LONG_WORK), dies: false },
     };
     std::fs::create_dir_all(&cli.logs)?;
     let mut members = Vec::new();
-    for (place, (name, script)) in (1..).zip(MEMBERS) {
+    let many = u32::try_from(kind.members().len())?;
+    for (place, (name, script)) in (1..).zip(kind.members().iter().copied()) {
         let mut plan = plan.clone();
-        plan.special.at = from.after(length * place / (MEMBERS.len() as u32 + 1));
+        plan.special.at = from.after(length * place / (many + 1));
         plan.special.dies = cli.kill == name;
         if cli.broken.as_deref() == Some(name) {
             plan.key = ANOTHER_KEY.to_owned();
@@ -76,13 +64,8 @@ pub(crate) async fn run(cli: &Cli) -> Result<Verdict, Broken> {
     for member in members {
         records.push(member.end(&plan).await?);
     }
-    let counter = server
-        .client()?
-        .command(&["GET", COUNTER])
-        .await?
-        .as_text()
-        .ok_or_else(|| Broken::new("nobody has counted"))?;
-    Ok(Verdict::of(&plan, &records, counter.parse()?))
+    let counter = Counter::at(server.url())?.read(COUNTER).await?;
+    Ok(Verdict::of(&plan, &records, counter, kind.kept()))
 }
 
 fn millis(time: Duration) -> u64 {

@@ -1,0 +1,84 @@
+//! `cargo bench -p lock-memcached`: every figure beside its baseline, measured in turn in the same run on a server of its
+//! own.
+//!
+//! `cargo bench -p lock-memcached -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The
+//! parts are [`PARTS`].
+
+mod bare;
+mod crashes;
+mod handover;
+mod idle;
+mod processes;
+mod uncontended;
+
+use std::time::Duration;
+
+use lock_core::{ClientOptions, LeaseOptions};
+use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
+use lock_testkit::bench::{Outcome, Plan};
+use lock_testkit::servers::memcached::MemcachedServer;
+
+/// What can be asked for by name.
+const PARTS: [&str; 5] = ["uncontended", "handover", "processes", "idle", "crashes"];
+
+/// The lease: short, so that a new server's quarantine and a dead holder's lock are over soon.
+const LEASE: Duration = Duration::from_secs(1);
+
+/// What every part needs.
+struct Bench {
+    server: MemcachedServer,
+    plan: Plan,
+}
+
+impl Bench {
+    async fn locks(&self) -> Outcome<MemcachedLocks> {
+        locks(self.server.url(), RestartGuard::Quarantine).await
+    }
+
+    async fn unguarded(&self) -> Outcome<MemcachedLocks> {
+        locks(self.server.url(), RestartGuard::Off).await
+    }
+
+    /// A number that the server counts.
+    async fn figure(&self, name: &str) -> Outcome<u64> {
+        let stats = self.server.client().stats("").await.map_err(|broken| broken.to_string())?;
+        Ok(stats.get(name).ok_or("no such figure")?.parse()?)
+    }
+}
+
+async fn locks(url: &str, guard: RestartGuard) -> Outcome<MemcachedLocks> {
+    let mut client = ClientOptions::default();
+    client.lease = LeaseOptions::with_ttl(LEASE);
+    let config = MemcachedConfig::new(url).with_prefix("bench").with_client(client).with_longest_lease(LEASE);
+    let locks = MemcachedLocks::connect_with(config.with_restart_guard(guard)).await?;
+    // A new server grants nothing until the leases of a former one would be over.
+    locks.mutex("first").lock().await?.release().await?;
+    Ok(locks)
+}
+
+fn main() -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    if let Some(order) = processes::is_child() {
+        return runtime.block_on(processes::child(order));
+    }
+    let plan = Plan::of_args(&PARTS, Duration::from_secs(1))?;
+    runtime.block_on(async {
+        let bench = Bench { server: MemcachedServer::start_own().await?, plan };
+        if bench.plan.wants("uncontended") {
+            uncontended::run(&bench).await?;
+        }
+        if bench.plan.wants("handover") {
+            handover::run(&bench).await?;
+        }
+        if bench.plan.wants("processes") {
+            processes::run(&bench).await?;
+        }
+        if bench.plan.wants("idle") {
+            idle::run(&bench).await?;
+        }
+        if bench.plan.wants("crashes") {
+            crashes::run(&bench).await?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,21 @@
+//! What benchmarks of backends have in common (feature `bench`): which parts are to be run, series of latencies, tasks and
+//! processes that take turns, and what a process has used.
+//!
+//! A benchmark measures every figure beside its baseline, in turn with it, in the same run on the same server.
+
+mod cycle;
+mod hands;
+mod plan;
+mod process;
+mod series;
+mod usage;
+
+pub use cycle::{Cycle, for_a_while};
+pub use hands::{Baton, Hands};
+pub use plan::Plan;
+pub use process::Process;
+pub use series::{Series, jain};
+pub use usage::{cpu_seconds, resident_bytes};
+
+/// What a part of a benchmark comes to.
+pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;

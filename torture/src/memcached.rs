@@ -1,0 +1,159 @@
+//! memcached: a server that is started, or an existing one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{ClientOptions, Error, LeaseOptions, Locks};
+use lock_memcached::{MemcachedConfig, MemcachedLocks};
+use lock_testkit::Broken;
+use lock_testkit::servers::memcached::MemcachedServer;
+
+use crate::arena::Arena;
+use crate::faults::Trouble;
+
+/// For how long ground truth waits for an answer.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// An item outlives its lease by up to 3 s; and nothing is granted for up to 4 s more than the longest lease when the
+/// server has forgotten its locks.
+const LONGER: Duration = Duration::from_secs(4);
+
+/// One server.
+pub(crate) struct Memcached {
+    server: Arc<MemcachedServer>,
+    ttl: Duration,
+}
+
+/// The locks of a memcached server, none of which has a longer lease than this.
+pub(crate) async fn connect(url: &str, namespace: &str, ttl: Duration) -> Result<Locks, Error> {
+    let mut client = ClientOptions::default();
+    client.lease = LeaseOptions::with_ttl(ttl);
+    let config = MemcachedConfig::new(url).with_prefix(namespace).with_client(client);
+    let longest = ttl.max(Duration::from_secs(1));
+    Ok(MemcachedLocks::connect_with(config.with_longest_lease(longest)).await?.into())
+}
+
+impl Memcached {
+    pub(crate) async fn start(url: Option<&str>, ttl: Duration) -> Result<Self, Broken> {
+        let server = match url {
+            Some(url) => MemcachedServer::existing(url)?,
+            None => MemcachedServer::start_own().await?,
+        };
+        Ok(Self { server: Arc::new(server), ttl })
+    }
+
+    async fn text(&self, key: &str) -> Option<Option<String>> {
+        let client = self.server.client();
+        let value = tokio::time::timeout(PATIENCE, client.get(key)).await.ok()?.ok()?;
+        Some(value.map(|value| String::from_utf8_lossy(&value).into_owned()))
+    }
+}
+
+#[async_trait]
+impl Arena for Memcached {
+    fn name(&self) -> &'static str {
+        "memcached"
+    }
+
+    fn url(&self) -> String {
+        self.server.url().to_owned()
+    }
+
+    async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
+        connect(self.server.url(), namespace, self.ttl).await
+    }
+
+    fn has_processes(&self) -> bool {
+        true
+    }
+
+    fn recovery(&self) -> Duration {
+        self.ttl + LONGER
+    }
+
+    fn troubles(&self) -> Vec<Box<dyn Trouble>> {
+        if self.server.pid().is_none() {
+            return Vec::new(); // somebody else's
+        }
+        let server = &self.server;
+        vec![Box::new(Frozen(server.clone())), Box::new(Restarted(server.clone())), Box::new(Flushed(server.clone()))]
+    }
+
+    /// The item has the grant's number; whose that is is told beside it, a moment later.
+    async fn holder(&self, namespace: &str, mutex: &str) -> Option<Option<String>> {
+        let Some(number) = self.text(&format!("{namespace}:mutex:{mutex}")).await? else { return Some(None) };
+        let card = self.text(&format!("{namespace}:holder:{number}")).await??;
+        let card: serde_json::Value = serde_json::from_str(&card).ok()?;
+        Some(Some(card.get("grant")?.as_str()?.to_owned()))
+    }
+
+    /// Every item but the epoch, the limits of semaphores, which outlive their permits, and what only tells of holders.
+    async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, Broken>> {
+        let is_kept = |rest: &str| {
+            rest == "epoch" || rest.ends_with(":limit") || rest.starts_with("holder:") || rest.starts_with("forced:")
+        };
+        let prefix = format!("{namespace}:");
+        let is_left = |key: &String| key.strip_prefix(&prefix).is_some_and(|rest| !is_kept(rest));
+        let items = self.server.client().items().await;
+        Some(items.map(|items| items.into_iter().map(|item| item.key).filter(is_left).collect()))
+    }
+}
+
+/// Stands still, and its clock with it.
+struct Frozen(Arc<MemcachedServer>);
+
+#[async_trait]
+impl Trouble for Frozen {
+    fn name(&self) -> &'static str {
+        "freeze-server"
+    }
+
+    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+        self.0.stop()?;
+        Ok((!self.0.is_running()).then(|| format!("process {} stands still", self.0.pid().unwrap_or_default())))
+    }
+
+    async fn heal(&mut self) -> Result<(), Broken> {
+        self.0.cont()
+    }
+}
+
+/// Killed, and started again with nothing.
+struct Restarted(Arc<MemcachedServer>);
+
+#[async_trait]
+impl Trouble for Restarted {
+    fn name(&self) -> &'static str {
+        "restart-server"
+    }
+
+    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+        let before = self.0.pid().unwrap_or_default();
+        self.0.kill()?;
+        Ok((!self.0.is_running()).then(|| format!("process {before} was killed")))
+    }
+
+    async fn heal(&mut self) -> Result<(), Broken> {
+        self.0.restart().await
+    }
+}
+
+/// Has forgotten everything.
+struct Flushed(Arc<MemcachedServer>);
+
+#[async_trait]
+impl Trouble for Flushed {
+    fn name(&self) -> &'static str {
+        "flush-server"
+    }
+
+    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+        let reply = self.0.client().command("flush_all").await?;
+        Ok((reply == "OK").then(|| "flush_all was answered with OK".to_owned()))
+    }
+
+    async fn heal(&mut self) -> Result<(), Broken> {
+        Ok(())
+    }
+}
