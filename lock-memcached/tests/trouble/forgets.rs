@@ -46,11 +46,12 @@ async fn nobody_enters_beside(former: &MutexGuard, other: &MemcachedLocks) -> Mu
     }
 }
 
-async fn two_holders_never_meet(forgets: Forgets) {
+async fn two_holders_never_meet(forgets: Forgets, times: usize) {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let (a, b) = (open(&server).await, open(&server).await);
     let mut token = None;
-    for round in 0..4 {
+    let began = Instant::now();
+    for round in 0..times {
         let former = a.mutex("held").try_lock_for(ms(30_000)).await.unwrap().unwrap();
         assert!(former.fencing_token() > token, "{forgets:?}, round {round}: the token went back");
         forgets.happen(&server).await;
@@ -62,16 +63,29 @@ async fn two_holders_never_meet(forgets: Forgets) {
         assert!(b.mutex("held").try_lock().await.unwrap().is_none(), "the late release freed the next holder's lock");
         next.release().await.unwrap();
     }
+    println!("{times} times {forgets:?} in mid-hold: no two holders, tokens grew, in {:.0?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes"]
+async fn twenty_restarts_let_no_two_in() {
+    two_holders_never_meet(Forgets::Restart, 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes"]
+async fn twenty_flushes_let_no_two_in() {
+    two_holders_never_meet(Forgets::Flush, 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_restart_nobody_enters_while_the_former_holder_believes() {
-    two_holders_never_meet(Forgets::Restart).await;
+    two_holders_never_meet(Forgets::Restart, 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_flush_nobody_enters_while_the_former_holder_believes() {
-    two_holders_never_meet(Forgets::Flush).await;
+    two_holders_never_meet(Forgets::Flush, 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,11 @@
 //! What a server does in trouble: it restarts, is flushed, stands still, is full, or is read slowly.
 //!
-//! Without a server each test says that it was skipped; with `LOCK_TESTKIT_REQUIRE=1` it fails.
+//! Without a server each test says that it was skipped; with `LOCK_TESTKIT_REQUIRE=1` it fails. The long runs are ignored:
+//! `cargo test -p lock-memcached --test trouble -- --ignored --nocapture`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod claims;
 mod forgets;
 mod line;
 mod memory;
