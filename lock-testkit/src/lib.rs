@@ -55,6 +55,7 @@ mod cases;
 pub mod checker;
 mod child;
 mod context;
+mod dice;
 mod failure;
 pub mod faults;
 mod harness;
@@ -71,6 +72,7 @@ mod stalls;
 mod time;
 mod trace;
 
+pub use dice::Dice;
 pub use failure::Failure;
 pub use harness::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
 pub use run::{Outcome, REQUIRE_VARIABLE, main, run_case};
