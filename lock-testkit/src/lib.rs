@@ -41,6 +41,9 @@
 //! # What it does not depend on
 //! No lock client: the few wire commands that servers, ground truth and specimens need are spoken here ([`servers`]).
 //!
+//! # Tests beside it
+//! A backend's own tests start servers and wait with a deadline as the suite does ([`testing`]), and throw its [`Dice`].
+//!
 //! # Histories
 //! [`history`] writes down what processes do with their locks, [`checker`] judges it, [`report`] draws it.
 //!
@@ -69,6 +72,7 @@ mod run;
 pub mod servers;
 pub mod specimens;
 mod stalls;
+pub mod testing;
 mod time;
 mod trace;
 

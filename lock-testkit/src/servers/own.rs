@@ -80,7 +80,7 @@ impl Own {
 
 /// The process could not be made, or not be started.
 pub(crate) fn not_started(error: &io::Error) -> Missing {
-    Missing::new(format!("the server could not be started: {error}"))
+    Broken::new(format!("the server could not be started: {error}")).into()
 }
 
 /// What can be seen of a server's process, and be done to it: the same for every kind of server that has an `own`.
