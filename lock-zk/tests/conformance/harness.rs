@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{Error, LockName, Locks};
 use lock_testkit::proxy::Protocol;
+use lock_testkit::servers::Deployment;
 use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient};
 use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing, ms};
 use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
@@ -16,17 +17,6 @@ const GARBAGE: &str = "garbage";
 
 /// What a client of another library writes into its nodes' names.
 const FOREIGN_UUID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
-
-/// Servers that the suite starts, or is pointed to.
-#[async_trait]
-pub(crate) trait Deployment: Send + Sync + Sized + 'static {
-    /// What the trials are called.
-    const NAME: &'static str;
-
-    async fn start() -> Result<Self, Missing>;
-
-    fn url(&self) -> &str;
-}
 
 pub(crate) struct ZooKeeper<D> {
     url: String,
