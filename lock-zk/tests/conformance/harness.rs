@@ -26,7 +26,21 @@ pub(crate) trait Deployment: Send + Sync + Sized + 'static {
     async fn start() -> Result<Self, Missing>;
 
     fn url(&self) -> &str;
+
+    /// By which constructor clients come.
+    async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
+        ZkLocks::connect_with(config).await
+    }
+
+    /// Cases that the client crate cannot meet, and why.
+    fn exclusions() -> &'static [(&'static str, &'static str)] {
+        &[FOREIGN_STARVATION]
+    }
 }
+
+/// Does not apply to ZooKeeper at all.
+pub(crate) const FOREIGN_STARVATION: (&str, &str) =
+    ("C-I04", "clients of other libraries stand in the same line; the case's client only tries");
 
 pub(crate) struct ZooKeeper<D> {
     url: String,
@@ -62,7 +76,7 @@ impl<D: Deployment> Harness for ZooKeeper<D> {
         let mut options = ClientOptions::default();
         options.op_timeout = ms(6000);
         let config = config.with_client(options);
-        Ok(ZkLocks::connect_with(config).await?.into())
+        Ok(D::connect(config).await?.into())
     }
 
     fn linked(&self) -> Option<&dyn Linked> {
@@ -87,7 +101,7 @@ impl<D: Deployment> Harness for ZooKeeper<D> {
     }
 
     fn exclusions(&self) -> &'static [(&'static str, &'static str)] {
-        &[("C-I04", "clients of other libraries stand in the same line; the case's client only tries")]
+        D::exclusions()
     }
 }
 
@@ -111,7 +125,7 @@ impl<D: Deployment> Linked for ZooKeeper<D> {
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
         let config = ZkConfig::new(self.url.replace(hosts_in(&self.url), &addresses.join(","))).with_prefix(namespace);
         let config = config.with_session_timeout(ms(2000)).with_tick_time(Duration::from_millis(200));
-        Ok(ZkLocks::connect_with(config).await?.into())
+        Ok(D::connect(config).await?.into())
     }
 }
 
