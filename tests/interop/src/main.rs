@@ -1,35 +1,38 @@
-//! Our mutex and the locks of other libraries, on one key of one Redis server: nobody overlaps, nobody starves, one is
-//! killed. `scripts/interop` fetches the libraries and runs it.
+//! Our locks and those of other libraries, on one key of one server: nobody overlaps, nobody starves, one is killed.
+//! `scripts/interop` fetches the libraries and runs it.
 
 mod member;
 mod plan;
 mod record;
 mod run;
+mod scene;
 mod verdict;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::builder::PossibleValuesParser;
 use lock_testkit::Broken;
 
 use crate::plan::Plan;
-use crate::run::MEMBERS;
+use crate::scene::Scene;
 
 #[derive(Parser, Debug)]
-#[command(name = "interop", about = "Six processes of four libraries take turns with one key of a Redis server")]
+#[command(name = "interop", about = "Six processes of several libraries take turns with one key of a server")]
 struct Cli {
+    /// Who meets whom, on what
+    scene: Scene,
+
     /// For how long
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(45..=600))]
     seconds: u64,
 
     /// Who is killed while it holds the lock
-    #[arg(long, value_name = "MEMBER", default_value = "ours-2", value_parser = members())]
+    #[arg(long, value_name = "MEMBER", default_value = "ours-2")]
     kill: String,
 
     /// Who ignores the lock (it takes another one): to see that such a run is rejected
-    #[arg(long = "break", value_name = "MEMBER", value_parser = members())]
+    #[arg(long = "break", value_name = "MEMBER")]
     broken: Option<String>,
 
     /// Where everybody's log goes
@@ -39,10 +42,6 @@ struct Cli {
     /// For our own members: the plan
     #[arg(long, hide = true)]
     member: Option<String>,
-}
-
-fn members() -> PossibleValuesParser {
-    MEMBERS.map(|(name, _)| name).into()
 }
 
 fn main() -> ExitCode {
@@ -62,6 +61,10 @@ async fn start(cli: &Cli) -> Result<bool, Broken> {
     if let Some(plan) = &cli.member {
         member::run(&serde_json::from_str::<Plan>(plan)?).await?;
         return Ok(true);
+    }
+    let is_known = |name: &&String| cli.scene.members().iter().any(|(member, _)| member == name);
+    if let Some(name) = [Some(&cli.kill), cli.broken.as_ref()].into_iter().flatten().find(|name| !is_known(name)) {
+        return Err(Broken::new(format!("{name} takes no part in {:?}", cli.scene)));
     }
     let verdict = run::run(cli).await?;
     println!("{verdict}");

@@ -7,82 +7,62 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use lock_testkit::Broken;
-use lock_testkit::servers::redis::RedisServer;
 use rustix::process::Signal;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use crate::Cli;
 use crate::plan::{Instant, Plan, Special};
 use crate::record::Record;
+use crate::scene::Program;
 use crate::verdict::Verdict;
 
-/// Who takes part: a name, and the script that runs it, if it is not this program.
-///
-/// Each has its special turn, one after the other, in this order.
-pub(crate) const MEMBERS: [(&str, Option<&str>); 6] = [
-    ("ours-1", None),
-    ("redlock", Some("redlock.js")),
-    ("redis-py-1", Some("redis_py.py")),
-    ("ours-2", None),
-    ("redis-py-2", Some("redis_py.py")),
-    ("redis-semaphore", Some("redis_semaphore.js")),
-];
-
-/// redis-semaphore begins every key like this.
-const KEY: &str = "mutex:shared";
-/// Where `--break` sends a member.
-const ANOTHER_KEY: &str = "mutex:somewhere-else";
-const COUNTER: &str = "counter";
-
-const TTL: Duration = Duration::from_millis(2500);
-/// Of the special turns.
-const LONG_WORK: Duration = Duration::from_millis(2800);
 const WORK: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Until every interpreter runs and is connected.
-const PREPARATION: Duration = Duration::from_secs(3);
+const PREPARATION: Duration = Duration::from_secs(6);
 /// For the last turns, after the end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs everybody, and judges what they did.
 pub(crate) async fn run(cli: &Cli) -> Result<Verdict, Broken> {
-    let server = RedisServer::start_own().await?;
+    let scene = cli.scene;
+    let server = scene.server().await?;
+    std::fs::create_dir_all(&cli.logs)?;
+    let counter = std::path::absolute(cli.logs.join("counter"))?;
+    std::fs::write(&counter, "0")?;
     let from = Instant::now().after(PREPARATION);
     let length = Duration::from_secs(cli.seconds);
+    let ((key, another_key), (ttl, long_work)) = (scene.keys(), scene.times());
     let plan = Plan {
+        scene,
         url: server.url().to_owned(),
-        key: KEY.to_owned(),
-        counter: COUNTER.to_owned(),
-        ttl_ms: millis(TTL),
+        key: key.to_owned(),
+        limit: scene.limit(),
+        counter: counter.clone(),
+        ttl_ms: millis(ttl),
         work_ms: millis(WORK),
         pause_ms: millis(PAUSE),
         from,
         until: from.after(length),
-        special: Special { at: from, work_ms: millis(LONG_WORK), dies: false },
+        special: Special { at: from, work_ms: millis(long_work), dies: false },
     };
-    std::fs::create_dir_all(&cli.logs)?;
     let mut members = Vec::new();
-    for (place, (name, script)) in (1..).zip(MEMBERS) {
+    let cast = scene.members();
+    for (place, (name, program)) in (1..).zip(cast) {
         let mut plan = plan.clone();
-        plan.special.at = from.after(length * place / (MEMBERS.len() as u32 + 1));
-        plan.special.dies = cli.kill == name;
+        plan.special.at = from.after(length * place / (cast.len() as u32 + 1));
+        plan.special.dies = cli.kill == *name;
         if cli.broken.as_deref() == Some(name) {
-            plan.key = ANOTHER_KEY.to_owned();
+            plan.key = another_key.to_owned();
         }
-        members.push(Member::start(name, script, &plan, &cli.logs)?);
+        members.push(Member::start(name, *program, &plan, &cli.logs)?);
     }
     let mut records = Vec::new();
     for member in members {
         records.push(member.end(&plan).await?);
     }
-    let counter = server
-        .client()?
-        .command(&["GET", COUNTER])
-        .await?
-        .as_text()
-        .ok_or_else(|| Broken::new("nobody has counted"))?;
-    Ok(Verdict::of(&plan, &records, counter.parse()?))
+    Ok(Verdict::of(&plan, &records, std::fs::read_to_string(&counter)?.parse()?))
 }
 
 fn millis(time: Duration) -> u64 {
@@ -98,21 +78,9 @@ struct Member {
 }
 
 impl Member {
-    fn start(name: &'static str, script: Option<&str>, plan: &Plan, logs: &Path) -> Result<Self, Broken> {
+    fn start(name: &'static str, program: Program, plan: &Plan, logs: &Path) -> Result<Self, Broken> {
         let log = logs.join(format!("{name}.log"));
-        let mut command = match script {
-            Some(script) => {
-                let interpreter = if script.ends_with(".py") { "python3" } else { "node" };
-                let mut command = Command::new(interpreter);
-                command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script));
-                command
-            }
-            None => {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.arg("--member");
-                command
-            }
-        };
+        let mut command = program.command()?;
         command.arg(serde_json::to_string(plan)?).stdin(Stdio::null()).stdout(File::create(&log)?).kill_on_drop(true);
         let child = command.spawn().map_err(|error| Broken::new(format!("{name} could not be started: {error}")))?;
         Ok(Self { name, child, log, dies: plan.special.dies })
