@@ -1,5 +1,7 @@
 //! What is tortured: a backend with its servers, as a run needs it.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use lock_core::{Error, Locks};
 use lock_testkit::Broken;
@@ -22,6 +24,11 @@ pub(crate) trait Arena: Send + Sync + 'static {
 
     /// Whether workers are processes of their own.
     fn has_processes(&self) -> bool;
+
+    /// How long beyond its lease the servers keep what a dead client has.
+    fn kept_beyond(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// What can be done to the servers.
     fn troubles(&self) -> Vec<Box<dyn Trouble>>;

@@ -13,6 +13,7 @@ mod run;
 mod stalls;
 mod storm;
 mod worker;
+mod zookeeper;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -68,6 +69,7 @@ struct Cli {
 enum Backend {
     Memory,
     Redis,
+    Zookeeper,
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
@@ -91,12 +93,17 @@ fn main() -> ExitCode {
 async fn start(cli: Cli) -> Result<Verdict, Broken> {
     if let Some(plan) = &cli.worker {
         let plan: Plan = serde_json::from_str(plan)?;
-        let locks = redis::connect(&plan.url, &plan.namespace).await?;
+        let locks = if plan.url.starts_with("zk://") {
+            zookeeper::connect(&plan.url, &plan.namespace).await?
+        } else {
+            redis::connect(&plan.url, &plan.namespace).await?
+        };
         worker::work(&plan, locks).await?;
         return Ok(Verdict::Ok);
     }
     match cli.backend {
         Backend::Memory => run::run(&cli, memory::Memory::new()).await,
         Backend::Redis => run::run(&cli, redis::Redis::start(cli.url.as_deref()).await?).await,
+        Backend::Zookeeper => run::run(&cli, zookeeper::ZooKeeper::start(cli.url.as_deref()).await?).await,
     }
 }

@@ -91,7 +91,8 @@ impl Stage {
         let recorder = Recorder::append(&history, "main")?;
         let (length, ttl) = (Duration::from_secs_f64(cli.minutes * 60.0), Duration::from_millis(cli.ttl_ms));
         let namespace = format!("torture-{}", GrantId::random()?);
-        let rules = rules(&arena.connect(&namespace).await?.guarantees(), length, cli.faults == "none");
+        let mut rules = rules(&arena.connect(&namespace).await?.guarantees(), length, cli.faults == "none");
+        rules.recovery += u64::try_from(arena.kept_beyond().as_nanos())?;
         let run = Run { backend: arena.name().into(), seed: Some(seed), rules: rules.clone() };
         recorder.record(What::Run(Box::new(run)));
         stalls::watch(recorder.clone());
