@@ -161,19 +161,28 @@ pub trait Linked: Send + Sync {
 
 /// Why there is no server to test against.
 #[derive(Debug, Clone)]
-pub struct Missing(String);
+pub struct Missing {
+    reason: String,
+    /// Something is there, and does not work.
+    is_broken: bool,
+}
 
 impl Missing {
     /// The reason, as it is shown with the ignored trials; name what to install.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
-        Self(reason.into())
+        Self { reason: reason.into(), is_broken: false }
+    }
+
+    /// Whether something is there, but could not be made ready: no reason to skip a test.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken
     }
 }
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.reason)
     }
 }
 
@@ -182,7 +191,7 @@ impl std::error::Error for Missing {}
 /// A server that could be started or found, but not be made ready.
 impl From<Broken> for Missing {
     fn from(broken: Broken) -> Self {
-        Self(broken.0)
+        Self { reason: broken.0, is_broken: true }
     }
 }
 

@@ -41,6 +41,9 @@
 //! # What it does not depend on
 //! No lock client: the few wire commands that servers, ground truth and specimens need are spoken here ([`servers`]).
 //!
+//! # Tests beside it
+//! A backend's own tests start servers and wait with a deadline as the suite does ([`testing`]), and throw its [`Dice`].
+//!
 //! # Histories
 //! [`history`] writes down what processes do with their locks, [`checker`] judges it, [`report`] draws it.
 //!
@@ -55,6 +58,7 @@ mod cases;
 pub mod checker;
 mod child;
 mod context;
+mod dice;
 mod failure;
 pub mod faults;
 mod harness;
@@ -68,9 +72,11 @@ mod run;
 pub mod servers;
 pub mod specimens;
 mod stalls;
+pub mod testing;
 mod time;
 mod trace;
 
+pub use dice::Dice;
 pub use failure::Failure;
 pub use harness::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
 pub use run::{Outcome, REQUIRE_VARIABLE, main, run_case};

@@ -4,6 +4,7 @@
 //! or asserts that something stays pending ([`stays_pending`]). [`pass`] lets time go by where time itself is the
 //! stimulus, such as a lease that is to end.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -88,15 +89,39 @@ pub(crate) fn eventually<T>(
     }
 }
 
+/// The number that the answers have come to rest at: the same one for half a second. Fails if they do not come to rest in
+/// time.
+#[track_caller]
+pub(crate) fn settled(
+    what: &str,
+    within: Duration,
+    look: impl Fn() -> usize,
+) -> impl Future<Output = Result<usize, Failure>> {
+    let (mut last, mut since) = (look(), Instant::now());
+    let so = async move || {
+        let seen = look();
+        if seen != last {
+            (last, since) = (seen, Instant::now());
+        }
+        Ok((since.elapsed() >= ms(500)).then_some(last))
+    };
+    eventually(what, within, so)
+}
+
 /// Fails if the future ends within this time. The future can be awaited further on.
 #[track_caller]
-pub(crate) fn stays_pending<F: Future>(
+pub(crate) fn stays_pending<F: Future<Output: Debug>>(
     what: &str,
     time: Duration,
     future: Pin<&mut F>,
 ) -> impl Future<Output = Result<(), Failure>> {
     let ended = Failure::new(format!("{what}: ended, although it must wait"));
-    async move { if tokio::time::timeout(time, future).await.is_ok() { Err(ended) } else { Ok(()) } }
+    async move {
+        match tokio::time::timeout(time, future).await {
+            Ok(output) => Err(ended.and(format_args!("with {output:?}"))),
+            Err(_) => Ok(()),
+        }
+    }
 }
 
 /// Polls the future at most `times` times, each time when it was woken, and for at most `patience`; `None` if it is
@@ -143,5 +168,17 @@ mod tests {
     async fn a_poll_ends_at_its_deadline() {
         let failure = eventually("the moon", ms(30), async || Ok(None::<()>)).await.unwrap_err();
         assert!(failure.to_string().contains("the moon"), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn a_number_settles_when_it_stays_the_same() {
+        let (began, looks) = (Instant::now(), std::cell::Cell::new(0));
+        let rises = || if began.elapsed() < ms(100) { 1 } else { 7 };
+        assert_eq!(settled("a number", ms(10_000), rises).await.unwrap(), 7);
+        let restless = || {
+            looks.set(looks.get() + 1);
+            looks.get()
+        };
+        assert!(settled("a restless number", ms(700), restless).await.is_err());
     }
 }

@@ -2,7 +2,6 @@
 //! restarted; everything is written down and judged. See `README.md`.
 
 mod arena;
-mod dice;
 mod faults;
 mod memory;
 mod plan;

@@ -6,18 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{GrantId, Guarantees, Support};
-use lock_testkit::Broken;
 use lock_testkit::checker::{Rules, Verdict, picture};
 use lock_testkit::history::event::{Kind, Residue, Run, Truth};
 use lock_testkit::history::{History, Recorder, What, now};
 use lock_testkit::report::page;
+use lock_testkit::{Broken, Dice};
 use rustix::process::Pid;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
 use crate::Cli;
 use crate::arena::{Arena, Body, Worker};
-use crate::dice::Dice;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::storm::Storm;

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use lock_testkit::Broken;
 use lock_testkit::history::event::{Death, Fault, FaultPhase, Text};
 use lock_testkit::history::{Recorder, What, now};
+use lock_testkit::{Broken, Dice};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::sleep;
 
 use crate::arena::{Arena, Body, Worker};
-use crate::dice::Dice;
 use crate::faults::{FREEZE_WORKER, FrozenWorker, KILL_WORKER, Trouble};
 use crate::progress::Progress;
 

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use lock_core::{Locks, Owner};
-use lock_testkit::Broken;
 use lock_testkit::history::event::Kind;
 use lock_testkit::history::{RecordedGuard, RecordedLocks, Recorder, Wish};
+use lock_testkit::{Broken, Dice};
 use tokio::time::sleep;
 
-use crate::dice::Dice;
 use crate::plan::Plan;
 use crate::resource::{Client, Usage};
 use crate::stalls;
@@ -67,7 +66,7 @@ impl Hand {
         let usage = |fenced, write| Usage { id: guard.id().to_string(), fenced, token: guard.token(), write };
         let fenced = counters.ask(&usage(true, None)).await?;
         let unfenced = counters.ask(&usage(false, None)).await?;
-        let most = if self.dice.one_in(30) { self.plan.ttl * 2 } else { Duration::from_millis(30) };
+        let most = if self.dice.once_in(30) { self.plan.ttl * 2 } else { Duration::from_millis(30) };
         sleep(self.dice.up_to(most)).await;
         if let Some(value) = fenced {
             counters.ask(&usage(true, Some(value + 1))).await?;
@@ -91,7 +90,7 @@ impl Hand {
             wish = wish.with_permits(permits, PERMITS);
         }
         // Now and then nobody waits for the answer any more.
-        let patience = if self.dice.one_in(20) { self.dice.up_to(Duration::from_millis(20)) } else { Duration::MAX };
+        let patience = if self.dice.once_in(20) { self.dice.up_to(Duration::from_millis(20)) } else { Duration::MAX };
         let Ok(Ok(Some(guard))) = tokio::time::timeout(patience, self.locks.acquire(&wish)).await else { return };
         self.hold(guard, &wish).await;
     }
@@ -100,12 +99,12 @@ impl Hand {
     async fn hold(&mut self, mut guard: RecordedGuard, wish: &Wish) {
         self.stay(&guard).await;
         match guard.kind() {
-            Kind::Write if self.dice.one_in(3) => match guard.downgrade().await {
+            Kind::Write if self.dice.once_in(3) => match guard.downgrade().await {
                 Ok(reader) => guard = reader,
                 Err(_) => return,
             },
-            Kind::Sem if wish.permits > 1 && self.dice.one_in(3) => drop(guard.split(1).await),
-            Kind::Reentrant if self.dice.one_in(3) => {
+            Kind::Sem if wish.permits > 1 && self.dice.once_in(3) => drop(guard.split(1).await),
+            Kind::Reentrant if self.dice.once_in(3) => {
                 if let Ok(Some(inner)) = self.locks.acquire(wish).await {
                     self.stay(&inner).await;
                     self.give_back(inner).await;
@@ -118,7 +117,7 @@ impl Hand {
     }
 
     async fn stay(&mut self, guard: &RecordedGuard) {
-        let most = if self.dice.one_in(40) { self.plan.ttl * 2 } else { Duration::from_millis(20) };
+        let most = if self.dice.once_in(40) { self.plan.ttl * 2 } else { Duration::from_millis(20) };
         for _ in 0..2 {
             sleep(self.dice.up_to(most / 2)).await;
             if !guard.check() {
@@ -130,7 +129,7 @@ impl Hand {
     }
 
     async fn give_back(&mut self, guard: RecordedGuard) {
-        if self.dice.one_in(6) {
+        if self.dice.once_in(6) {
             drop(guard);
         } else {
             // What became of it is in the history.

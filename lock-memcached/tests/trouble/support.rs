@@ -1,33 +1,21 @@
 //! Servers and clients of these tests.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lock_core::{ClientOptions, LeaseOptions};
 use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
-use lock_testkit::{Missing, REQUIRE_VARIABLE, ms};
+use lock_testkit::{ms, testing};
 
 /// The lease of these tests, and the longest one.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
 
 /// A server of our own; `None`, loudly, where none is installed.
 pub(crate) async fn server(options: MemcachedOptions) -> Option<MemcachedServer> {
-    installed(MemcachedServer::start_with(&options).await)
+    testing::installed(MemcachedServer::start_with(&options).await)
 }
 
-fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
-    match outcome {
-        Ok(started) => Some(started),
-        Err(missing) => {
-            let required = std::env::var(REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
-            assert!(missing.to_string().contains("not installed") && !required, "{missing}");
-            eprintln!("SKIPPED: {missing}");
-            None
-        }
-    }
-}
-
-/// Leases of a second, which are not renewed by themselves.
+/// Leases of a second.
 pub(crate) fn config(server: &MemcachedServer) -> MemcachedConfig {
     let mut client = ClientOptions::default();
     client.lease = LeaseOptions::with_ttl(LEASE);
@@ -46,11 +34,13 @@ pub(crate) async fn open(server: &MemcachedServer) -> MemcachedLocks {
     locks
 }
 
-/// Asks until it is so.
-pub(crate) async fn eventually(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let (began, within) = (Instant::now(), ms(15_000));
-    while !so().await {
-        assert!(began.elapsed() < within, "{what}: not within {within:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+/// Asks until it is so, for as long as items and clocks of whole seconds may take.
+#[track_caller]
+pub(crate) fn eventually(what: &str, so: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
+    testing::eventually(what, ms(15_000), so)
+}
+
+/// Lets time go by: as a stimulus, such as a hold or a pause of the server, and never to wait for an effect.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
 }

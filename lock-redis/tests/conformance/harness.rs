@@ -1,38 +1,27 @@
 //! What the conformance suite needs to know of Redis, however the servers are arranged.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{Error, GrantId, LockName, Locks};
+use lock_core::{Error, LockName, Locks};
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::proxy::Protocol;
+use lock_testkit::servers::Deployment;
 use lock_testkit::servers::resp::{Resp, Value};
 use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
 
-/// Servers that the suite starts, or is pointed to.
-#[async_trait]
-pub(crate) trait Deployment: Send + Sync + Sized + 'static {
-    /// What the trials are called.
-    const NAME: &'static str;
-
-    async fn start() -> Result<Self, Missing>;
-
-    fn url(&self) -> &str;
-}
+use crate::foreign::ForeignClient;
 
 pub(crate) struct Redis<D> {
     url: String,
     /// `None` in a child process, which owns no server.
     _servers: Option<D>,
-    /// What the foreign client has put into which key.
-    foreign: Mutex<HashMap<String, String>>,
+    foreign: ForeignClient,
 }
 
 impl<D: Deployment> Redis<D> {
     fn at(url: String, servers: Option<D>) -> Self {
-        Self { url, _servers: servers, foreign: Mutex::default() }
+        Self { url, _servers: servers, foreign: ForeignClient::default() }
     }
 
     /// The servers that have the locks.
@@ -56,7 +45,7 @@ impl<D: Deployment> Redis<D> {
     }
 
     /// A command with a key, by the server that has it.
-    async fn command(&self, parts: &[&str]) -> Result<Value, Broken> {
+    async fn command<P: AsRef<[u8]> + Sync>(&self, parts: &[P]) -> Result<Value, Broken> {
         let mut outcome = Err(Broken::new("there is no master"));
         for master in self.masters().await? {
             outcome = master.command(parts).await;
@@ -178,22 +167,13 @@ fn keys(namespace: &str, name: &LockName) -> [String; 4] {
     ["mutex", "reentrant", "rwlock", "semaphore"].map(|kind| format!("{namespace}:{kind}:{{{name}}}"))
 }
 
-/// As redis-py, node-redlock, redsync and redislock do it.
 #[async_trait]
 impl<D: Deployment> Foreign for Redis<D> {
     async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, Broken> {
-        let token = GrantId::random()?.to_string();
-        let taken = self.command(&["SET", key, &token, "NX", "PX", &ttl.as_millis().to_string()]).await?.is_ok();
-        if taken {
-            self.foreign.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), token);
-        }
-        Ok(taken)
+        Ok(self.command(&self.foreign.take(key, ttl)?).await?.is_ok())
     }
 
     async fn release(&self, key: &str) -> Result<bool, Broken> {
-        const COMPARE_AND_DELETE: &str =
-            "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
-        let token = self.foreign.lock().unwrap_or_else(PoisonError::into_inner).remove(key).unwrap_or_default();
-        Ok(self.command(&["EVAL", COMPARE_AND_DELETE, "1", key, &token]).await?.as_int() == Some(1))
+        Ok(self.command(&self.foreign.give_back(key)).await?.as_int() == Some(1))
     }
 }

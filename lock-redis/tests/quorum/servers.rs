@@ -1,16 +1,13 @@
 //! Five servers of a test's own, clients of them, and waiting with a deadline.
 
-use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_redis::{ClientOptions, GrantId, LeaseOptions, Mutex, MutexGuard, QuorumConfig, QuorumLocks};
-use lock_testkit::Missing;
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::resp::{Resp, Value};
+pub(crate) use lock_testkit::testing::{PROMPTLY, eventually, installed};
 
-/// By when something that needs no waiting has happened even on a busy machine.
-pub(crate) const PROMPTLY: Duration = Duration::from_secs(10);
 /// An operation timeout that makes trouble show soon, and what a busy machine may add to an operation.
 pub(crate) const SHORT: Duration = Duration::from_millis(500);
 pub(crate) const SLACK: Duration = Duration::from_millis(400);
@@ -124,19 +121,6 @@ impl Servers {
     }
 }
 
-/// What was started; `None`, loudly, where it is not installed.
-pub(crate) fn installed<T>(started: Result<T, Missing>) -> Option<T> {
-    match started {
-        Ok(servers) => Some(servers),
-        Err(missing) => {
-            let required = std::env::var(lock_testkit::REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
-            assert!(!required, "LOCK_TESTKIT_REQUIRE=1, but the servers are missing: {missing}");
-            eprintln!("SKIPPED: {missing}");
-            None
-        }
-    }
-}
-
 pub(crate) const ALL: &[usize] = &[0, 1, 2, 3, 4];
 
 /// The documented key, for names without `%` and braces.
@@ -161,24 +145,4 @@ pub(crate) async fn obtain(locks: &QuorumLocks, name: &str) -> MutexGuard {
     let mutex = locks.mutex(name).with_lease(long());
     // Trouble may just have ended: what counts is that the same client gets the lock in the end.
     eventually("the lock is granted", PROMPTLY, async || mutex.try_lock_for(ms(1000)).await.ok().flatten()).await
-}
-
-/// Asks until there is an answer, within the time.
-#[track_caller]
-pub(crate) fn eventually<T>(
-    what: &str,
-    within: Duration,
-    mut ask: impl AsyncFnMut() -> Option<T>,
-) -> impl Future<Output = T> {
-    let (what, caller) = (what.to_owned(), std::panic::Location::caller());
-    async move {
-        let began = Instant::now();
-        loop {
-            if let Some(answer) = ask().await {
-                return answer;
-            }
-            assert!(began.elapsed() < within, "{caller}: {what}: not within {within:?}");
-            tokio::time::sleep(ms(10)).await;
-        }
-    }
 }

@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
 
 mod dead;
-mod dice;
 mod lock;
 mod misfits;
 mod model;

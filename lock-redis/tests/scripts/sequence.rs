@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lock_testkit::Dice;
 use lock_testkit::servers::resp::Value;
 
-use crate::dice::Dice;
 use crate::lock::{ALL, CHANNELS, Data, Lock, Real, pairs, server, texts};
 use crate::model::{Asked, Holder, KEEP, Mode, Model, Request};
 use crate::script::{self, Scripts};
@@ -89,7 +89,7 @@ impl Sequence {
     }
 
     async fn ask_anew(&mut self, waits: bool) {
-        let nonce = format!("{:016x}{:016x}", self.dice.number(), self.dice.number());
+        let nonce = format!("{:016x}{:016x}", self.dice.roll(), self.dice.roll());
         let client = self.dice.one_of(&CLIENTS).to_owned();
         let (mode, is_mutex) = (self.a_mode(), self.kind == Kind::Mutex);
         let ttl = self.dice.one_of(if is_mutex { &[9000, 20_000, 60_000] } else { &[1000, 2000, 5000, 20_000] });

@@ -16,14 +16,14 @@ use lock_testkit::servers::WallClock;
 use lock_testkit::servers::redis::RedisOptions;
 
 use crate::line::Line;
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, long, ms, obtain, short, soon};
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, installed, long, ms, obtain, short, soon};
 
 const FORWARD: ClockFault = ClockFault::ahead_by_ms(30_000);
 const BACK: ClockFault = ClockFault::ahead_by_ms(-60_000);
 
 /// A server, and the clock that it goes by. `None`, loudly, where there is none.
 async fn server_with_clock() -> Option<(Server, WallClock)> {
-    let clock = Server::installed(WallClock::new())?;
+    let clock = installed(WallClock::new())?;
     Some((Server::start_with(&RedisOptions::new().with_clock(&clock)).await?, clock))
 }
 

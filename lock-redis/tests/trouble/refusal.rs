@@ -27,9 +27,8 @@ async fn a_server_out_of_memory_refuses_definitely_and_leaves_nothing() {
     }
     // A wait goes on until there is memory.
     server.say("CONFIG SET maxmemory 1").await;
-    let waiting = tokio::spawn(async move { mutex.lock().await });
-    tokio::time::sleep(ms(700)).await;
-    assert!(!waiting.is_finished());
+    let mut waiting = tokio::spawn(async move { mutex.lock().await });
+    assert!(tokio::time::timeout(ms(700), &mut waiting).await.is_err(), "ended for want of memory");
     server.say("CONFIG SET maxmemory 0").await;
     soon("granted", HAND_OVER + SLACK, waiting).await.unwrap().unwrap().release().await.unwrap();
     server.is_as_new(&locks, "refusal").await;

@@ -1,18 +1,15 @@
 //! A server of a test's own, clients of it, and waiting with a deadline.
 
 use std::fmt::Debug;
-use std::future::Future;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use lock_redis::{ClientOptions, Error, ErrorKind, LeaseOptions, LockName, MutexGuard, Phase, RedisConfig, RedisLocks};
-use lock_testkit::Missing;
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::servers::resp::{Resp, Value};
+pub(crate) use lock_testkit::testing::{PROMPTLY, eventually, installed, soon};
 
-/// By when something that needs no waiting has happened even on a busy machine.
-pub(crate) const PROMPTLY: Duration = Duration::from_secs(10);
 /// How long a lock may be free while somebody waits for it, and what a busy machine may add to that.
 pub(crate) const HAND_OVER: Duration = Duration::from_millis(1000);
 pub(crate) const SLACK: Duration = Duration::from_millis(1500);
@@ -46,21 +43,8 @@ impl Server {
 
     /// The same with these options.
     pub(crate) async fn start_with(options: &RedisOptions) -> Option<Self> {
-        let own = Self::installed(RedisServer::start_with(options).await)?;
+        let own = installed(RedisServer::start_with(options).await)?;
         Some(Self { operator: own.client().unwrap(), own })
-    }
-
-    /// What was started or made; `None`, loudly, where what it needs is not installed.
-    pub(crate) fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
-        match outcome {
-            Ok(there) => Some(there),
-            Err(missing) => {
-                let required = std::env::var(lock_testkit::REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
-                assert!(!required, "LOCK_TESTKIT_REQUIRE=1, but something is missing: {missing}");
-                eprintln!("SKIPPED: {missing}");
-                None
-            }
-        }
     }
 
     /// `host:port/database`, as errors name it.
@@ -208,38 +192,6 @@ pub(crate) fn obtain(
             tokio::time::sleep(ms(20)).await;
         }
     })
-}
-
-/// What the future gives, within the time.
-#[track_caller]
-pub(crate) fn soon<F: Future>(what: &str, within: Duration, future: F) -> impl Future<Output = F::Output> {
-    let (what, caller) = (what.to_owned(), std::panic::Location::caller());
-    async move {
-        match tokio::time::timeout(within, future).await {
-            Ok(output) => output,
-            Err(_) => panic!("{caller}: {what}: not within {within:?}"),
-        }
-    }
-}
-
-/// Asks until there is an answer, within the time.
-#[track_caller]
-pub(crate) fn eventually<T>(
-    what: &str,
-    within: Duration,
-    mut ask: impl AsyncFnMut() -> Option<T>,
-) -> impl Future<Output = T> {
-    let (what, caller) = (what.to_owned(), std::panic::Location::caller());
-    async move {
-        let began = Instant::now();
-        loop {
-            if let Some(answer) = ask().await {
-                return answer;
-            }
-            assert!(began.elapsed() < within, "{caller}: {what}: not within {within:?}");
-            tokio::time::sleep(ms(10)).await;
-        }
-    }
 }
 
 /// The error is of one of these kinds, and names lock, server, phase and backend.

@@ -25,11 +25,13 @@ async fn a_waiter_that_stood_still_across_its_turn_does_not_believe_the_push() {
     let url = server.url().to_owned();
     let (granted, told) = tokio::sync::oneshot::channel();
     let (block, blocked) = tokio::sync::oneshot::channel();
+    let (stands, still) = tokio::sync::oneshot::channel();
     let stalled = alone(move || async move {
         let locks = RedisLocks::connect(url).await.unwrap();
         let waiting = tokio::spawn(async move { locks.mutex("stalls").with_lease(long()).lock().await.unwrap() });
         let pause: Duration = blocked.await.unwrap();
-        // Nothing of this process runs, and its turn comes and goes.
+        // Nothing of this process runs from here on, and its turn comes and goes.
+        stands.send(()).unwrap();
         std::thread::sleep(pause);
         let held = waiting.await.unwrap();
         granted.send((held.is_held(), held.fencing_token())).unwrap();
@@ -39,8 +41,7 @@ async fn a_waiter_that_stood_still_across_its_turn_does_not_believe_the_push() {
     let behind = tokio::spawn(obtain(&next, "stalls", PROMPTLY));
     server.until_queued("stalls", 2).await;
     block.send(ms(3500)).unwrap();
-    // Blocked by now, as it reads nothing any more.
-    tokio::time::sleep(ms(100)).await;
+    still.await.unwrap();
     held.release().await.unwrap();
     let second = soon("the one behind it, after its claim", ms(2000) + HAND_OVER + SLACK, behind).await.unwrap();
     // It wakes, finds the push, and must not believe it as long as this one holds.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::dice::Dice;
 use super::fault::{Direction, LinkFault, Toxic, Trigger};
 use super::frames::Frame;
+use crate::dice::Dice;
 use crate::faults::Proof;
 
 #[derive(Debug)]

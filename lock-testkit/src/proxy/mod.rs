@@ -20,7 +20,6 @@
 
 mod active;
 mod connection;
-mod dice;
 mod fault;
 mod frames;
 mod link;

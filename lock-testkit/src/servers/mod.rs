@@ -2,6 +2,7 @@
 
 mod certificates;
 pub(crate) mod clock;
+mod deployment;
 pub mod memcached;
 pub(crate) mod own;
 mod path;
@@ -15,3 +16,4 @@ pub mod zookeeper;
 
 pub use certificates::{Certificates, ClientCertificates};
 pub use clock::WallClock;
+pub use deployment::Deployment;

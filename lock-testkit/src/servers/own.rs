@@ -1,12 +1,17 @@
 //! The process of a server, if it is one of ours.
 
+use std::future::Future;
+use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::process::Process;
-use crate::harness::Broken;
+use crate::harness::{Broken, Missing};
 
 /// How many lines are the last words of a server.
 const LAST: usize = 4;
+/// Between two questions to a server that has just been started.
+const ASK_EVERY: Duration = Duration::from_millis(10);
 
 /// The process of a server, or nothing for one of an existing deployment, which is not ours to stop.
 #[derive(Debug)]
@@ -47,6 +52,23 @@ impl Own {
         format!(" ({})", said.map(|text| lines(&text)).join("; "))
     }
 
+    /// Asks until there is an answer; an error if the server ends, or takes too long, with what it said last.
+    pub(crate) async fn until<T, F>(&self, what: &str, within: Duration, ask: impl Fn() -> F) -> Result<T, Broken>
+    where
+        F: Future<Output = Result<T, Broken>>,
+    {
+        let began = Instant::now();
+        loop {
+            match ask().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if !self.is_running() || began.elapsed() >= within => {
+                    return Err(Broken::new(format!("{what}: {error}{}", self.last_words())));
+                }
+                Err(_) => tokio::time::sleep(ASK_EVERY).await,
+            }
+        }
+    }
+
     /// The process.
     ///
     /// # Errors
@@ -55,3 +77,60 @@ impl Own {
         self.0.as_ref().ok_or_else(|| Broken::new("an existing deployment is not ours to stop"))
     }
 }
+
+/// The process could not be made, or not be started.
+pub(crate) fn not_started(error: &io::Error) -> Missing {
+    Broken::new(format!("the server could not be started: {error}")).into()
+}
+
+/// What can be seen of a server's process, and be done to it: the same for every kind of server that has an `own`.
+macro_rules! with_own_process {
+    ($server:ty) => {
+        impl $server {
+            /// The process id of our own server while it runs; `None` for an existing deployment.
+            #[must_use]
+            pub fn pid(&self) -> Option<u32> {
+                self.own.pid()
+            }
+
+            /// Whether our own server could answer: it was started, has not ended, and is not frozen. An existing
+            /// deployment is taken to run.
+            #[must_use]
+            pub fn is_running(&self) -> bool {
+                self.own.is_running()
+            }
+
+            /// The directory of our own server, with its log and its files; `None` for an existing deployment.
+            #[must_use]
+            pub fn directory(&self) -> Option<&std::path::Path> {
+                self.own.directory()
+            }
+
+            /// Freezes the server (SIGSTOP): connections stay, nothing is answered.
+            ///
+            /// # Errors
+            /// If it does not run, or is not ours.
+            pub fn stop(&self) -> Result<(), $crate::Broken> {
+                Ok(self.own.process()?.freeze()?)
+            }
+
+            /// Lets a frozen server go on (SIGCONT).
+            ///
+            /// # Errors
+            /// If it does not run, or is not ours.
+            pub fn cont(&self) -> Result<(), $crate::Broken> {
+                Ok(self.own.process()?.thaw()?)
+            }
+
+            /// Kills the server (SIGKILL) and waits until it is gone. What it keeps on disk stays.
+            ///
+            /// # Errors
+            /// If it is not ours.
+            pub fn kill(&self) -> Result<(), $crate::Broken> {
+                Ok(self.own.process()?.kill()?)
+            }
+        }
+    };
+}
+
+pub(crate) use with_own_process;

@@ -2,17 +2,14 @@
 
 use lock_testkit::faults::{Data, ProcessFault};
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
+use lock_testkit::testing::{PROMPTLY, eventually};
 
 use crate::store::server_with;
 
 async fn value(server: &RedisServer) -> Option<String> {
     // The server may have just been started.
-    loop {
-        if let Ok(value) = server.client().unwrap().command(&["GET", "key"]).await {
-            return value.as_text();
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    let client = server.client().unwrap();
+    eventually("an answer", PROMPTLY, async || client.command(&["GET", "key"]).await.ok()).await.as_text()
 }
 
 #[tokio::test]

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use lock_testkit::Broken;
 use lock_testkit::servers::zookeeper::{Mode, NodeKind, Session, ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperOptions};
 use lock_testkit::servers::{Certificates, ClientCertificates};
-use lock_testkit::{Broken, ms};
+use lock_testkit::testing::eventually;
 
 use crate::support::{Traces, installed};
+
+/// By when an ensemble of Java processes has changed its mind, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_leader_is_replaced_and_comes_back_as_a_follower() {
@@ -42,7 +46,7 @@ async fn without_a_quorum_nobody_serves() {
     for follower in ensemble.followers().await {
         follower.kill().unwrap();
     }
-    eventually("the end of the last server's part", async || leader.mode().await.is_err()).await;
+    eventually("the end of the last server's part", PATIENCE, async || leader.mode().await.is_err()).await;
     assert!(ensemble.leader().await.is_err() && ensemble.client().await.is_err());
     for server in ensemble.servers().iter().filter(|server| !server.is_running()) {
         server.restart().await.unwrap();
@@ -58,7 +62,7 @@ async fn a_frozen_leader_is_replaced_and_follows_when_it_goes_on() {
     old.stop().unwrap();
     let new = ensemble.until_another_leader(old).await.unwrap();
     old.cont().unwrap();
-    eventually("its new part", async || old.mode().await.is_ok_and(|mode| mode == Mode::Follower)).await;
+    eventually("its new part", PATIENCE, async || old.mode().await.is_ok_and(|mode| mode == Mode::Follower)).await;
     assert_eq!(ensemble.leader().await.unwrap().address(), new.address());
 }
 
@@ -94,7 +98,7 @@ async fn a_follower_that_is_cut_off_tells_what_was_until_it_is_healed() {
     truth.sync("/").await.unwrap();
     assert!(truth.exists("/mine").await.unwrap().is_some());
     ensemble.cut_off(cut).unwrap();
-    eventually("the end of its session at the leader", async || {
+    eventually("the end of its session at the leader", PATIENCE, async || {
         // Reads are as good as pings.
         assert!(holder.exists("/mine").await.unwrap().is_some(), "what is over still stands at the follower");
         truth.exists("/mine").await.unwrap().is_none()
@@ -105,8 +109,8 @@ async fn a_follower_that_is_cut_off_tells_what_was_until_it_is_healed() {
     truth.create("/theirs", b"", NodeKind::Persistent).await.unwrap();
     assert!(reader.exists("/theirs").await.unwrap().is_none());
     ensemble.heal().unwrap();
-    eventually("the news", async || reader.exists("/theirs").await.is_ok_and(|stat| stat.is_some())).await;
-    eventually("the end of the session", async || refused(holder.exists("/mine").await)).await;
+    eventually("the news", PATIENCE, async || reader.exists("/theirs").await.is_ok_and(|stat| stat.is_some())).await;
+    eventually("the end of the session", PATIENCE, async || refused(holder.exists("/mine").await)).await;
     ensemble.until_ready().await.unwrap();
 }
 
@@ -117,7 +121,7 @@ async fn a_follower_that_is_cut_off_for_long_serves_nobody_until_it_is_healed() 
     let cut = ensemble.followers().await[0];
     let client = cut.client().await.unwrap();
     ensemble.cut_off(cut).unwrap();
-    eventually("the end of its part", async || cut.mode().await.is_err()).await;
+    eventually("the end of its part", PATIENCE, async || cut.mode().await.is_err()).await;
     assert!(client.exists("/").await.is_err(), "its clients lost their connections");
     assert!(ensemble.leader().await.is_ok() && ensemble.client().await.is_ok());
     ensemble.heal().unwrap();
@@ -144,12 +148,4 @@ async fn nothing_is_left_of_an_ensemble() {
 /// Whether a session is over. A connection that was closed is opened anew by the next request.
 fn refused<T>(outcome: Result<T, Broken>) -> bool {
     outcome.is_err_and(|refusal| refusal.to_string().contains("SessionExpired"))
-}
-
-async fn eventually(what: &str, so: impl AsyncFn() -> bool) {
-    let (began, within) = (std::time::Instant::now(), ms(60_000));
-    while !so().await {
-        assert!(began.elapsed() < within, "{what}: not within {within:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }

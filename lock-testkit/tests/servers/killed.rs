@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
+use lock_testkit::testing::{PROMPTLY, eventually};
 
-use crate::support::{Traces, eventually, installed};
+use crate::support::{Traces, installed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_server_outlives_a_killed_suite() {
@@ -25,7 +26,8 @@ async fn no_server_outlives_a_killed_suite() {
         assert_eq!(left.len(), servers, "{kind}: {left:?}");
         suite.process.kill().unwrap();
         suite.process.wait().unwrap();
-        eventually(&format!("the end of all servers of {kind}"), || left.iter().all(Traces::are_gone));
+        let gone = async || left.iter().all(Traces::are_gone);
+        eventually(&format!("the end of all servers of {kind}"), PROMPTLY, gone).await;
     }
 }
 

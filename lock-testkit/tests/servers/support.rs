@@ -1,33 +1,20 @@
-//! Waiting with a deadline, and looking at processes.
+//! Servers that may be missing, and looking at processes.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use lock_testkit::servers::memcached::MemcachedServer;
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
-use lock_testkit::{Missing, REQUIRE_VARIABLE, ms};
+use lock_testkit::{Missing, testing};
 
 /// What was started; `None`, loudly, where no server is installed, or one that is built without TLS was told to speak it.
 pub(crate) fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
-    let missing = match outcome {
-        Ok(started) => return Some(started),
-        Err(missing) => missing.to_string(),
-    };
-    let required = std::env::var(REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
-    let skipped = missing.contains("without TLS") || missing.contains("not installed") && !required;
-    assert!(skipped, "{missing}");
-    eprintln!("SKIPPED: {missing}");
-    None
-}
-
-/// Asks until it is so.
-#[track_caller]
-pub(crate) fn eventually(what: &str, so: impl Fn() -> bool) {
-    let (began, within) = (Instant::now(), ms(10_000));
-    while !so() {
-        assert!(began.elapsed() < within, "{what}: not within {within:?}");
-        std::thread::sleep(Duration::from_millis(10));
+    match outcome {
+        Err(missing) if missing.to_string().contains("without TLS") => {
+            eprintln!("SKIPPED: {missing}");
+            None
+        }
+        outcome => testing::installed(outcome),
     }
 }
 

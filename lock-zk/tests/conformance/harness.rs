@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{Error, LockName, Locks};
 use lock_testkit::proxy::Protocol;
+use lock_testkit::servers::Deployment;
 use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient};
 use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing, ms};
 use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
@@ -17,22 +18,15 @@ const GARBAGE: &str = "garbage";
 /// What a client of another library writes into its nodes' names.
 const FOREIGN_UUID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
-/// Servers that the suite starts, or is pointed to.
+/// By which client the locks of a deployment come.
 #[async_trait]
-pub(crate) trait Deployment: Send + Sync + Sized + 'static {
-    /// What the trials are called.
-    const NAME: &'static str;
-
-    async fn start() -> Result<Self, Missing>;
-
-    fn url(&self) -> &str;
-
-    /// By which constructor clients come.
+pub(crate) trait Client: Deployment {
+    /// Its constructor.
     async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
         ZkLocks::connect_with(config).await
     }
 
-    /// Cases that the client crate cannot meet, and why.
+    /// Cases that it cannot meet, and why.
     fn exclusions() -> &'static [(&'static str, &'static str)] {
         &[FOREIGN_STARVATION]
     }
@@ -51,7 +45,7 @@ pub(crate) struct ZooKeeper<D> {
 }
 
 #[async_trait]
-impl<D: Deployment> Harness for ZooKeeper<D> {
+impl<D: Client> Harness for ZooKeeper<D> {
     fn name(&self) -> &'static str {
         D::NAME
     }
@@ -112,7 +106,7 @@ fn session() -> Duration {
 }
 
 #[async_trait]
-impl<D: Deployment> Linked for ZooKeeper<D> {
+impl<D: Client> Linked for ZooKeeper<D> {
     fn protocol(&self) -> Protocol {
         Protocol::ZooKeeper
     }
@@ -136,7 +130,7 @@ fn hosts_in(url: &str) -> &str {
 }
 
 #[async_trait]
-impl<D: Deployment> GroundTruth for ZooKeeper<D> {
+impl<D: Client> GroundTruth for ZooKeeper<D> {
     /// Every node but the directories, which are containers: the server removes them some time after their last child.
     async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
         let client = ZooKeeperClient::connect(&self.url).await?;
@@ -156,7 +150,7 @@ fn is_directory(path: &str) -> bool {
 }
 
 #[async_trait]
-impl<D: Deployment> Admin for ZooKeeper<D> {
+impl<D: Client> Admin for ZooKeeper<D> {
     async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
         let client = ZooKeeperClient::connect(&self.url).await?;
         for directory in directories(namespace, name) {
@@ -183,7 +177,7 @@ impl<D: Deployment> Admin for ZooKeeper<D> {
 
 /// As Curator's `InterProcessMutex` lays it out. Each holder has a session of its own.
 #[async_trait]
-impl<D: Deployment> Foreign for ZooKeeper<D> {
+impl<D: Client> Foreign for ZooKeeper<D> {
     async fn try_hold(&self, key: &str, _ttl: Duration) -> Result<bool, Broken> {
         let client = ZooKeeperClient::connect(&self.url).await?;
         client.create(&format!("/{key}"), b"", NodeKind::Container).await?;

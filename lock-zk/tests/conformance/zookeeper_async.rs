@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use async_trait::async_trait;
 use lock_testkit::Missing;
+use lock_testkit::servers::Deployment;
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use lock_zk::{Error, ZkConfig, ZkLocks};
 
-use harness::{Deployment, FOREIGN_STARVATION, ZooKeeper};
+use harness::{Client, FOREIGN_STARVATION, ZooKeeper};
 
 fn main() -> ExitCode {
     lock_testkit::main::<ZooKeeper<Server>>()
@@ -31,7 +32,10 @@ impl Deployment for Server {
     fn url(&self) -> &str {
         self.0.url()
     }
+}
 
+#[async_trait]
+impl Client for Server {
     fn exclusions() -> &'static [(&'static str, &'static str)] {
         &[FOREIGN_STARVATION, ("C-M12", SHIFTED), ("C-M13", SHIFTED), ("C-F05", SHIFTED)]
     }

@@ -1,33 +1,17 @@
 //! Clients of a test's servers, and waiting with a deadline.
 
 use std::fmt::Debug;
-use std::future::Future;
 use std::time::{Duration, Instant};
 
-use lock_testkit::Missing;
 use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
+pub(crate) use lock_testkit::testing::{PROMPTLY, eventually, installed as there, soon};
 use lock_zk::{Error, ErrorKind, LeaseOptions, ZkConfig, ZkLocks};
 
-/// By when something that needs no waiting has happened even on a busy machine.
-pub(crate) const PROMPTLY: Duration = Duration::from_secs(10);
 /// A session timeout that makes trouble show soon.
 pub(crate) const SESSION: Duration = Duration::from_secs(2);
 
 pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
-}
-
-/// What was started; `None`, loudly, where no ZooKeeper is installed.
-pub(crate) fn there<T>(started: Result<T, Missing>) -> Option<T> {
-    match started {
-        Ok(server) => Some(server),
-        Err(missing) => {
-            let required = std::env::var(lock_testkit::REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
-            assert!(!required, "LOCK_TESTKIT_REQUIRE=1, but the server is missing: {missing}");
-            eprintln!("SKIPPED: {missing}");
-            None
-        }
-    }
 }
 
 /// A server of a test's own.
@@ -78,20 +62,6 @@ pub(crate) async fn steal(server: &ZooKeeperServer, truth: &ZooKeeperClient, pat
         truth.exists(path).await.unwrap().is_none()
     })
     .await;
-}
-
-/// What the future gives; the test fails if it takes longer.
-pub(crate) async fn soon<F: Future>(what: &str, within: Duration, future: F) -> F::Output {
-    tokio::time::timeout(within, future).await.unwrap_or_else(|_| panic!("{what}: not within {within:?}"))
-}
-
-/// Asks until the answer is yes; the test fails if it takes longer.
-pub(crate) async fn eventually(what: &str, within: Duration, mut ask: impl AsyncFnMut() -> bool) {
-    let began = Instant::now();
-    while !ask().await {
-        assert!(began.elapsed() < within, "{what}: not within {within:?}");
-        tokio::time::sleep(ms(10)).await;
-    }
 }
 
 /// The error of this kind.

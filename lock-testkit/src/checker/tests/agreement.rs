@@ -3,6 +3,7 @@
 use super::search::{Hold, Window, is_legal};
 use super::sketch::{Sketch, of_kind, rules};
 use crate::checker::Check;
+use crate::dice::Dice;
 use crate::history::event::{Ask, Granted, Kind, Sample};
 
 /// How many histories. `LOCK_TESTKIT_HISTORIES` asks for another number.
@@ -14,7 +15,7 @@ fn the_sweep_agrees_with_the_search() {
     let asked = std::env::var("LOCK_TESTKIT_HISTORIES").ok().and_then(|text| text.parse().ok());
     let (mut legal, mut illegal) = (0, 0);
     for seed in 0..asked.unwrap_or(HISTORIES) {
-        let (sketch, holds, limit) = random(&mut Dice(seed));
+        let (sketch, holds, limit) = random(&mut Dice::new(seed));
         let expected = is_legal(&holds, limit);
         let judgement = sketch.judge();
         let accused = [Check::ME, Check::RW, Check::SEM].iter().any(|check| judgement.is_rejected_by(*check));
@@ -22,30 +23,6 @@ fn the_sweep_agrees_with_the_search() {
         *(if expected { &mut legal } else { &mut illegal }) += 1;
     }
     assert!(legal > 1_000 && illegal > 1_000, "{legal} legal, {illegal} illegal: too few of a kind");
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % end
-    }
-
-    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[usize::try_from(self.below(choices.len() as u64)).unwrap()]
-    }
-
-    /// So many times, in order.
-    fn times<const N: usize>(&mut self) -> [u64; N] {
-        let mut times = [0; N].map(|_: u64| 1 + self.below(LATEST));
-        times.sort_unstable();
-        times
-    }
 }
 
 fn random(dice: &mut Dice) -> (Sketch, Vec<Hold>, u32) {
@@ -67,7 +44,7 @@ fn random(dice: &mut Dice) -> (Sketch, Vec<Hold>, u32) {
 
 /// One acquisition with one of the fates that it can have, and what that means for the search.
 fn hold(dice: &mut Dice, sketch: &mut Sketch, ask: Ask, owner: usize) -> Option<Hold> {
-    let [asked, granted, changed, done, released, answered] = dice.times();
+    let [asked, granted, changed, done, released, answered] = times(dice);
     let (kind, permits) = (ask.kind, ask.permits);
     let surely = |from, to| Window { from, to, surely: true };
     let perhaps = |from| Window { from, to: u64::MAX, surely: false };
@@ -119,4 +96,11 @@ fn hold(dice: &mut Dice, sketch: &mut Sketch, ask: Ask, owner: usize) -> Option<
         hold.change = Some((surely(changed, done), kind, permits));
     }
     Some(hold)
+}
+
+/// So many times, in order.
+fn times<const N: usize>(dice: &mut Dice) -> [u64; N] {
+    let mut times = [0; N].map(|_: u64| 1 + dice.below(LATEST));
+    times.sort_unstable();
+    times
 }

@@ -87,6 +87,13 @@ impl Sketch {
         id
     }
 
+    /// A request that is granted 1 ms later, and a release at `until` that is done 1 ms after that.
+    pub(super) fn hold(&mut self, t: u64, until: u64, ask: Ask, granted: Granted) -> Text {
+        let id = self.take(t, ask, granted);
+        self.release(until, &id);
+        id
+    }
+
     /// A release that is done 1 ms later.
     pub(super) fn release(&mut self, t: u64, id: &Text) {
         self.release_until(t, t + 1, id);

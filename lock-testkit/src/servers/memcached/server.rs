@@ -2,13 +2,12 @@
 
 use std::io;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use super::client::Memcached;
 use super::options::MemcachedOptions;
 use super::program;
 use crate::harness::{Broken, Missing};
-use crate::servers::own::Own;
+use crate::servers::own::{Own, not_started, with_own_process};
 use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::process::Process;
 use crate::servers::url::ServerUrl;
@@ -17,13 +16,15 @@ use crate::time::promptly;
 /// The variable that points the suite at an existing server (`memcached://host:port/`) instead.
 pub const URL_VARIABLE: &str = "LOCK_TESTKIT_MEMCACHED_URL";
 
-/// A running server. Stopped, with its directory removed, when this is dropped, and also if the process is killed.
+/// A running server, whose clock stands still while it is frozen. Stopped, with its directory removed, when this is dropped, and also if the process is killed.
 #[derive(Debug)]
 pub struct MemcachedServer {
     url: String,
     address: String,
     own: Own,
 }
+
+with_own_process!(MemcachedServer);
 
 impl MemcachedServer {
     /// The server that [`URL_VARIABLE`] names, or else one of our own.
@@ -56,7 +57,7 @@ impl MemcachedServer {
     pub async fn start_with(options: &MemcachedOptions) -> Result<Self, Missing> {
         let program = program::find()?;
         on_free_ports(|| async {
-            let server = Self::prepare(options, &program).map_err(|error| broken(&error))?;
+            let server = Self::prepare(options, &program).map_err(|error| not_started(&error))?;
             server.launch().await.map(|()| server)
         })
         .await
@@ -92,53 +93,10 @@ impl MemcachedServer {
         &self.address
     }
 
-    /// The process id of our own server while it runs; `None` for an existing one.
-    #[must_use]
-    pub fn pid(&self) -> Option<u32> {
-        self.own.pid()
-    }
-
-    /// Whether our own server could answer: it was started, has not ended, and is not frozen. An existing one is taken to
-    /// run.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
-        self.own.is_running()
-    }
-
-    /// The directory of our own server, with what it said; `None` for an existing one.
-    #[must_use]
-    pub fn directory(&self) -> Option<&Path> {
-        self.own.directory()
-    }
-
     /// A client for ground truth, which opens a connection for every command.
     #[must_use]
     pub fn client(&self) -> Memcached {
         Memcached::new(&self.address)
-    }
-
-    /// Freezes the server (SIGSTOP): connections stay, nothing is answered, and its clock stands still.
-    ///
-    /// # Errors
-    /// If it does not run, or is not ours.
-    pub fn stop(&self) -> Result<(), Broken> {
-        Ok(self.own.process()?.freeze()?)
-    }
-
-    /// Lets a frozen server go on (SIGCONT).
-    ///
-    /// # Errors
-    /// If it does not run, or is not ours.
-    pub fn cont(&self) -> Result<(), Broken> {
-        Ok(self.own.process()?.thaw()?)
-    }
-
-    /// Kills the server (SIGKILL) and waits until it is gone, and with it every item.
-    ///
-    /// # Errors
-    /// If it is not ours.
-    pub fn kill(&self) -> Result<(), Broken> {
-        Ok(self.own.process()?.kill()?)
     }
 
     /// Kills the server if it runs, and starts it again, empty, on the same port.
@@ -150,23 +108,15 @@ impl MemcachedServer {
     }
 
     async fn launch(&self) -> Result<(), Missing> {
-        self.own.process()?.start().map_err(|error| broken(&error))?;
+        self.own.process()?.start().map_err(|error| not_started(&error))?;
         self.ready().await
     }
 
     /// Waits for the server's first answer.
     async fn ready(&self) -> Result<(), Missing> {
-        let (client, began) = (self.client(), Instant::now());
-        while let Err(error) = client.command("version").await {
-            if !self.is_running() || began.elapsed() >= promptly() {
-                return Err(Missing::new(format!("no answer from {}: {error}{}", self.url, self.own.last_words())));
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let client = self.client();
+        let answers = || client.command("version");
+        self.own.until(&format!("no answer from {}", self.url), promptly(), answers).await?;
         Ok(())
     }
-}
-
-fn broken(error: &io::Error) -> Missing {
-    Missing::new(format!("the server could not be started: {error}"))
 }

@@ -1,13 +1,11 @@
 //! One Redis server: on a free loopback port, gone when the suite is gone.
 
 use std::io;
-use std::path::Path;
-use std::time::{Duration, Instant};
 
 use super::options::{Ports, RedisOptions};
 use super::program::Program;
 use crate::harness::{Broken, Missing};
-use crate::servers::own::Own;
+use crate::servers::own::{Own, not_started, with_own_process};
 use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::process::Process;
 use crate::servers::resp::Resp;
@@ -28,6 +26,8 @@ pub struct RedisServer {
     port: Option<u16>,
     own: Own,
 }
+
+with_own_process!(RedisServer);
 
 impl RedisServer {
     /// The deployment that [`URL_VARIABLE`] names, or else a server of our own.
@@ -61,7 +61,7 @@ impl RedisServer {
     pub async fn start_with(options: &RedisOptions) -> Result<Self, Missing> {
         let program = Program::find()?;
         let outcome = on_free_ports(|| async {
-            let server = Self::prepare(options, &program).map_err(|error| broken(&error))?;
+            let server = Self::prepare(options, &program).map_err(|error| not_started(&error))?;
             server.launch().await.map(|()| server)
         });
         outcome.await.map_err(|missing| explain(missing, &program))
@@ -100,25 +100,6 @@ impl RedisServer {
         self.port
     }
 
-    /// The process id of our own server while it runs; `None` for an existing deployment.
-    #[must_use]
-    pub fn pid(&self) -> Option<u32> {
-        self.own.pid()
-    }
-
-    /// Whether our own server could answer: it was started, has not ended, and is not frozen. An existing deployment is
-    /// taken to run.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
-        self.own.is_running()
-    }
-
-    /// The directory of our own server, with its log and its files; `None` for an existing deployment.
-    #[must_use]
-    pub fn directory(&self) -> Option<&Path> {
-        self.own.directory()
-    }
-
     pub(crate) fn own(&self) -> &Own {
         &self.own
     }
@@ -131,30 +112,6 @@ impl RedisServer {
         Resp::from_url(&self.plain_url)
     }
 
-    /// Freezes the server (SIGSTOP): connections stay, nothing is answered.
-    ///
-    /// # Errors
-    /// If it does not run, or is not ours.
-    pub fn stop(&self) -> Result<(), Broken> {
-        Ok(self.own.process()?.freeze()?)
-    }
-
-    /// Lets a frozen server go on (SIGCONT).
-    ///
-    /// # Errors
-    /// If it does not run, or is not ours.
-    pub fn cont(&self) -> Result<(), Broken> {
-        Ok(self.own.process()?.thaw()?)
-    }
-
-    /// Kills the server (SIGKILL) and waits until it is gone.
-    ///
-    /// # Errors
-    /// If it is not ours.
-    pub fn kill(&self) -> Result<(), Broken> {
-        Ok(self.own.process()?.kill()?)
-    }
-
     /// Kills the server if it runs, and starts it again on the same port, with whatever its directory holds.
     ///
     /// # Errors
@@ -164,21 +121,15 @@ impl RedisServer {
     }
 
     async fn launch(&self) -> Result<(), Missing> {
-        self.own.process()?.start().map_err(|error| broken(&error))?;
+        self.own.process()?.start().map_err(|error| not_started(&error))?;
         self.ready().await
     }
 
     /// Waits for the server's first answer.
     pub(super) async fn ready(&self) -> Result<(), Missing> {
         let client = self.client()?;
-        let began = Instant::now();
-        // No `eventually`: the future of an asynchronous closure is not known to be `Send`, which a harness needs.
-        while let Err(error) = client.command(&["PING"]).await {
-            if !self.is_running() || began.elapsed() >= promptly() {
-                return Err(Missing::new(format!("no answer from {}: {error}{}", self.url, self.own.last_words())));
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let answers = || client.command(&["PING"]);
+        self.own.until(&format!("no answer from {}", self.url), promptly(), answers).await?;
         Ok(())
     }
 }
@@ -194,8 +145,4 @@ fn explain(missing: Missing, program: &Program) -> Missing {
         return Missing::new(format!("{} is built without TLS", program.path.display()));
     }
     missing
-}
-
-fn broken(error: &io::Error) -> Missing {
-    Missing::new(format!("the server could not be started: {error}"))
 }

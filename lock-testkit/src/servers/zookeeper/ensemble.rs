@@ -12,6 +12,7 @@ use super::server::{PATIENCE, ZooKeeperServer};
 use super::session::Session;
 use super::status::Mode;
 use crate::harness::{Broken, Missing};
+use crate::servers::own::not_started;
 use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::until::until;
 use crate::servers::url::{ServerUrl, authority};
@@ -67,7 +68,7 @@ impl ZooKeeperEnsemble {
     pub async fn start_with(options: &ZooKeeperOptions) -> Result<Self, Missing> {
         let program = Program::find()?;
         on_free_ports(|| async {
-            let ensemble = Self::prepare(options, &program).map_err(|error| Missing::new(error.to_string()))?;
+            let ensemble = Self::prepare(options, &program).map_err(|error| not_started(&error))?;
             try_join_all(ensemble.servers.iter().map(ZooKeeperServer::launch)).await?;
             ensemble.until_ready().await?;
             Ok(ensemble)

@@ -1,15 +1,13 @@
 //! One ZooKeeper server: on a free loopback port, gone when the suite is gone.
 
 use std::io;
-use std::path::Path;
-use std::time::{Duration, Instant};
 
 use super::client::{DEFAULT_PORT, ZooKeeperClient};
 use super::options::{Member, Ports, ZooKeeperOptions};
 use super::program::Program;
 use super::session::Session;
 use crate::harness::{Broken, Missing};
-use crate::servers::own::Own;
+use crate::servers::own::{Own, not_started, with_own_process};
 use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::process::Process;
 use crate::servers::url::ServerUrl;
@@ -20,8 +18,6 @@ pub const URL_VARIABLE: &str = "LOCK_TESTKIT_ZOOKEEPER_URL";
 
 /// By when a server answers: usually within a second, in milliseconds.
 pub(super) const PATIENCE: u64 = 60_000;
-/// Between two questions.
-const ASK_EVERY: Duration = Duration::from_millis(10);
 
 /// A running server, which keeps what it has answered over a restart. Stopped, with its directory removed, when this is
 /// dropped, and also if the process is killed.
@@ -35,6 +31,8 @@ pub struct ZooKeeperServer {
     member: bool,
     own: Own,
 }
+
+with_own_process!(ZooKeeperServer);
 
 impl ZooKeeperServer {
     /// The server that [`URL_VARIABLE`] names, or else one of our own, which is alone.
@@ -67,7 +65,7 @@ impl ZooKeeperServer {
     pub async fn start_with(options: &ZooKeeperOptions) -> Result<Self, Missing> {
         let program = Program::find()?;
         on_free_ports(|| async {
-            let server = Self::prepare(options, &program, None).map_err(|error| broken(&error))?;
+            let server = Self::prepare(options, &program, None).map_err(|error| not_started(&error))?;
             server.launch().await?;
             server.until_ready().await?;
             Ok(server)
@@ -106,25 +104,6 @@ impl ZooKeeperServer {
         &self.address
     }
 
-    /// The process id of our own server while it runs; `None` for an existing deployment.
-    #[must_use]
-    pub fn pid(&self) -> Option<u32> {
-        self.own.pid()
-    }
-
-    /// Whether our own server could answer: it was started, has not ended, and is not frozen. An existing deployment is
-    /// taken to run.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
-        self.own.is_running()
-    }
-
-    /// The directory of our own server, with its log and its files; `None` for an existing deployment.
-    #[must_use]
-    pub fn directory(&self) -> Option<&Path> {
-        self.own.directory()
-    }
-
     pub(crate) fn own(&self) -> &Own {
         &self.own
     }
@@ -145,30 +124,6 @@ impl ZooKeeperServer {
         ZooKeeperClient::take_over(&self.plain_url, &Session::of(session)).await?.close().await
     }
 
-    /// Freezes the server (SIGSTOP): connections stay, nothing is answered.
-    ///
-    /// # Errors
-    /// If it does not run, or is not ours.
-    pub fn stop(&self) -> Result<(), Broken> {
-        Ok(self.own.process()?.freeze()?)
-    }
-
-    /// Lets a frozen server go on (SIGCONT).
-    ///
-    /// # Errors
-    /// If it does not run, or is not ours.
-    pub fn cont(&self) -> Result<(), Broken> {
-        Ok(self.own.process()?.thaw()?)
-    }
-
-    /// Kills the server (SIGKILL) and waits until it is gone.
-    ///
-    /// # Errors
-    /// If it is not ours.
-    pub fn kill(&self) -> Result<(), Broken> {
-        Ok(self.own.process()?.kill()?)
-    }
-
     /// Kills the server if it runs, and starts it again on the same port, with what it has kept: nodes, and sessions,
     /// whose timeouts begin anew. A server that is alone serves then; one of an ensemble does so once there is a quorum
     /// ([`until_ready`](ZooKeeperServer::until_ready)).
@@ -183,7 +138,8 @@ impl ZooKeeperServer {
     /// Starts the process, and waits until it answers.
     pub(super) async fn launch(&self) -> Result<(), Broken> {
         self.own.process()?.start()?;
-        self.until("answer", || self.answers()).await
+        let silent = format!("{} does not answer", self.url);
+        self.own.until(&silent, ms(PATIENCE), || self.answers()).await.map(drop)
     }
 
     /// Waits until the server serves.
@@ -191,29 +147,12 @@ impl ZooKeeperServer {
     /// # Errors
     /// If it ends, or takes too long, with what it said last.
     pub async fn until_ready(&self) -> Result<(), Broken> {
-        self.until("serve", || self.serves()).await
-    }
-
-    async fn until<T, F>(&self, what: &str, ask: impl Fn() -> F) -> Result<(), Broken>
-    where
-        F: Future<Output = Result<T, Broken>>,
-    {
-        let began = Instant::now();
-        while let Err(error) = ask().await {
-            if !self.is_running() || began.elapsed() >= ms(PATIENCE) {
-                return Err(Broken::new(format!("{} does not {what}: {error}{}", self.url, self.own.last_words())));
-            }
-            tokio::time::sleep(ASK_EVERY).await;
-        }
-        Ok(())
+        let useless = format!("{} does not serve", self.url);
+        self.own.until(&useless, ms(PATIENCE), || self.serves()).await.map(drop)
     }
 }
 
 /// `host:port`, or nothing for a URL of another form, with which no client is made either.
 pub(super) fn address_in(url: &str) -> String {
     ServerUrl::parse(url, DEFAULT_PORT).ok().and_then(|url| url.addresses.into_iter().next()).unwrap_or_default()
-}
-
-fn broken(error: &io::Error) -> Missing {
-    Missing::new(format!("the server could not be started: {error}"))
 }

@@ -1,17 +1,19 @@
 //! The conformance suite on a quorum of five real servers, which it starts itself.
 
-use std::collections::HashMap;
+mod foreign;
+
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{Error, GrantId, LockName, Locks};
+use lock_core::{Error, LockName, Locks};
 use lock_redis::{QuorumConfig, QuorumLocks};
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::resp::{Resp, Value};
 use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
+
+use foreign::ForeignClient;
 
 fn main() -> ExitCode {
     lock_testkit::main::<Quorum>()
@@ -24,17 +26,16 @@ struct Quorum {
     urls: Vec<String>,
     /// None in a child process, which owns no servers.
     _servers: Vec<RedisServer>,
-    /// What the foreign client has put into which key.
-    foreign: Mutex<HashMap<String, String>>,
+    foreign: ForeignClient,
 }
 
 impl Quorum {
     fn at(urls: Vec<String>, servers: Vec<RedisServer>) -> Self {
-        Self { urls, _servers: servers, foreign: Mutex::default() }
+        Self { urls, _servers: servers, foreign: ForeignClient::default() }
     }
 
     /// One command on every server.
-    async fn command(&self, parts: &[&str]) -> Result<Vec<Value>, Broken> {
+    async fn command<P: AsRef<[u8]>>(&self, parts: &[P]) -> Result<Vec<Value>, Broken> {
         let mut replies = Vec::new();
         for url in &self.urls {
             replies.push(Resp::from_url(url)?.command(parts).await?);
@@ -135,13 +136,11 @@ fn key(namespace: &str, name: &LockName) -> String {
     format!("{namespace}:mutex:{{{name}}}")
 }
 
-/// As node-redlock and redsync do it: the same key and value on a majority, given back where it was no majority.
+/// The same key and value on a majority, given back where it was no majority.
 #[async_trait]
 impl Foreign for Quorum {
     async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, Broken> {
-        let token = GrantId::random()?.to_string();
-        self.foreign.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), token.clone());
-        let replies = self.command(&["SET", key, &token, "NX", "PX", &ttl.as_millis().to_string()]).await?;
+        let replies = self.command(&self.foreign.take(key, ttl)?).await?;
         let taken = replies.iter().filter(|reply| reply.is_ok()).count() >= MAJORITY;
         if !taken {
             self.release(key).await?;
@@ -150,10 +149,7 @@ impl Foreign for Quorum {
     }
 
     async fn release(&self, key: &str) -> Result<bool, Broken> {
-        const COMPARE_AND_DELETE: &str =
-            "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
-        let token = self.foreign.lock().unwrap_or_else(PoisonError::into_inner).remove(key).unwrap_or_default();
-        let replies = self.command(&["EVAL", COMPARE_AND_DELETE, "1", key, &token]).await?;
+        let replies = self.command(&self.foreign.give_back(key)).await?;
         Ok(replies.iter().filter(|reply| reply.as_int() == Some(1)).count() >= MAJORITY)
     }
 }

@@ -1,0 +1,259 @@
+//! The lease as a pure state machine: no I/O, no clock of its own, no task.
+//!
+//! Each [`LeaseState::step`] takes the present instant and an event, and answers with what is to be done. The rules:
+//!
+//! - A lease counts from the instant at which its request was **sent**, less a margin of 1 % for the rates of the two
+//!   clocks and the granularity of the server's expiry.
+//! - A passed deadline is final. Whoever looks first (a user's `is_held`, the keeper, an answer that comes too late)
+//!   makes it so; no later answer revives the lease.
+//! - An unknown answer never extends a lease, and never ends it either.
+
+mod event;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+pub use event::{Actions, Answer, Event};
+
+use super::LossReason;
+use crate::backend::Grant;
+use crate::clock::BootInstant;
+use crate::options::LeaseOptions;
+
+/// How soon a renewal is tried again after an unknown answer, at first.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+/// The longest pause between two such tries.
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
+
+/// How soon a grant that was handed over for a short time is claimed.
+const CLAIM_AFTER: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    Held,
+    Released,
+    Lost(LossReason),
+}
+
+/// The state of one lease.
+#[derive(Debug, Clone)]
+pub struct LeaseState {
+    phase: Phase,
+    options: LeaseOptions,
+    granularity: Duration,
+    granted_at: BootInstant,
+    deadline: BootInstant,
+    renew_at: BootInstant,
+    /// When the renewal that is under way was sent.
+    in_flight: Option<BootInstant>,
+    unanswered: u32,
+    claimed: bool,
+    /// Until when the holder has asked to hold: a server that grants it in parts is asked again until then.
+    asked_until: BootInstant,
+    /// Until when the server keeps it, margins aside.
+    kept_until: BootInstant,
+    /// Since when the server may have forgotten the grant; answers to earlier renewals do not dispel that.
+    suspect_since: BootInstant,
+}
+
+impl LeaseState {
+    /// The lease of a fresh grant.
+    #[must_use]
+    pub fn new(grant: &Grant, options: LeaseOptions, granularity: Duration) -> Self {
+        let mut state = Self {
+            phase: Phase::Held,
+            options,
+            granularity,
+            granted_at: grant.sent_at,
+            deadline: grant.sent_at,
+            renew_at: BootInstant::FAR_FUTURE,
+            in_flight: None,
+            unanswered: 0,
+            claimed: !grant.claim,
+            asked_until: grant.sent_at.plus(options.ttl),
+            kept_until: grant.sent_at,
+            suspect_since: grant.sent_at,
+        };
+        state.extend_to(grant.sent_at, grant.valid_for);
+        if grant.claim {
+            // A claim is sent even when the lease is not renewed by itself. It is due almost at once: a lock that is
+            // given back meanwhile needs no claim.
+            state.renew_at = grant.sent_at.plus(CLAIM_AFTER.min(grant.valid_for / 10));
+        }
+        state
+    }
+
+    /// Whether the lock is held at `now`. A passed deadline is final: every later step finds it passed.
+    #[must_use]
+    pub fn is_held(&self, now: BootInstant) -> bool {
+        self.phase == Phase::Held && now < self.deadline
+    }
+
+    /// Whether the lock was given back.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        self.phase == Phase::Released
+    }
+
+    /// Why it was lost, if it was and somebody has looked.
+    #[must_use]
+    pub fn loss(&self) -> Option<&LossReason> {
+        match &self.phase {
+            Phase::Lost(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Until when the holder may believe in its lock.
+    #[must_use]
+    pub fn deadline(&self) -> BootInstant {
+        self.deadline
+    }
+
+    /// The TTL to ask for at `now`: the chosen one, or more where the lease was extended by hand; without renewal, what
+    /// is left of what was asked for.
+    #[must_use]
+    pub fn ttl_to_ask(&self, now: BootInstant) -> Duration {
+        let ttl = if self.options.auto_renew || !self.claimed { self.options.ttl } else { self.asked_until.since(now) };
+        ttl.max(self.deadline.since(now).min(LeaseOptions::MAX_TTL))
+    }
+
+    /// When the state machine wants to be called again.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<BootInstant> {
+        match self.phase {
+            Phase::Held => Some(self.renew_at.max(self.overdue_at()).min(self.deadline)),
+            _ => None,
+        }
+    }
+
+    /// Takes an event and answers what is to be done.
+    pub fn step(&mut self, now: BootInstant, event: Event) -> Actions {
+        let mut actions = Actions::default();
+        if event == Event::Release {
+            if self.phase == Phase::Held && now >= self.deadline {
+                self.lose(LossReason::Expired, true, &mut actions);
+            } else if self.phase == Phase::Held {
+                self.phase = Phase::Released;
+            }
+            return actions;
+        }
+        if let Event::Answer { .. } = event {
+            self.in_flight = None;
+        }
+        if self.phase != Phase::Held {
+            return actions;
+        }
+        if now >= self.deadline {
+            self.lose(LossReason::Expired, true, &mut actions);
+            return actions;
+        }
+        match event {
+            Event::Tick if now >= self.renew_at && now >= self.overdue_at() => {
+                self.in_flight = Some(now);
+                actions.renew = Some(self.ttl_to_ask(now));
+            }
+            Event::Tick | Event::Release => {}
+            Event::Suspect => {
+                self.suspect_since = now;
+                self.verify_now(now);
+            }
+            Event::Answer { sent_at, answer: Answer::Renewed(valid_for) } => {
+                self.extended(now, sent_at, valid_for, valid_for, &mut actions);
+            }
+            Event::Answer { sent_at, answer: Answer::Part { valid_for, asked } } => {
+                self.extended(now, sent_at, valid_for, asked, &mut actions);
+            }
+            Event::Answer { answer: Answer::Held | Answer::Unknown, .. } => {
+                let pause = FIRST_RETRY * 2_u32.saturating_pow(self.unanswered.min(10));
+                self.unanswered += 1;
+                if self.is_renewed() {
+                    self.renew_at = now.plus(pause.min(LONGEST_RETRY));
+                }
+            }
+            Event::Answer { answer: Answer::Lost(reason), .. } | Event::Notice(reason) => {
+                self.lose(reason, false, &mut actions);
+                return actions;
+            }
+        }
+        actions.wake_at = self.wake_at();
+        actions
+    }
+
+    /// A renewal was answered: the server keeps the grant for `valid_for` of the time that was asked for.
+    fn extended(
+        &mut self,
+        now: BootInstant,
+        sent_at: BootInstant,
+        valid_for: Duration,
+        asked: Duration,
+        actions: &mut Actions,
+    ) {
+        self.unanswered = 0;
+        self.claimed = true;
+        self.asked_until = self.asked_until.max(sent_at.plus(asked));
+        self.extend_to(sent_at, valid_for);
+        if sent_at < self.suspect_since {
+            self.verify_now(now);
+        }
+        if now >= self.deadline {
+            self.lose(LossReason::Expired, true, actions);
+        }
+    }
+
+    /// When the renewal under way, if any, is given up as lost: it may have gone with the task that sent it.
+    fn overdue_at(&self) -> BootInstant {
+        self.in_flight.map_or(self.granted_at, |sent| sent.plus(self.options.renewal_interval()))
+    }
+
+    /// Has the next renewal sent at once, if there is to be one.
+    fn verify_now(&mut self, now: BootInstant) {
+        if self.is_renewed() {
+            self.renew_at = self.renew_at.min(now);
+        }
+    }
+
+    /// Whether the keeper renews this lease: by choice, because it has to be claimed first, or because the server has kept
+    /// only a part of what was asked for.
+    fn is_renewed(&self) -> bool {
+        self.options.auto_renew || !self.claimed || self.is_in_parts()
+    }
+
+    fn is_in_parts(&self) -> bool {
+        // Servers count in coarser units than we ask in.
+        self.kept_until.plus(self.granularity) < self.asked_until
+    }
+
+    /// The server keeps the grant for `valid_for` from `sent_at` at least.
+    fn extend_to(&mut self, sent_at: BootInstant, valid_for: Duration) {
+        let margin = valid_for / 100 + self.granularity;
+        let mut end = sent_at.plus(valid_for.saturating_sub(margin));
+        let mut renew_at = BootInstant::FAR_FUTURE;
+        if self.options.auto_renew {
+            // Due one interval after the lease was full; an extension by hand puts the next renewal off.
+            let surplus = valid_for.saturating_sub(self.options.ttl);
+            renew_at = sent_at.plus(surplus.saturating_add(self.options.renewal_interval()));
+        }
+        self.kept_until = self.kept_until.max(sent_at.plus(valid_for));
+        if self.is_in_parts() {
+            renew_at = renew_at.min(sent_at.plus(self.options.renewal_interval().min(valid_for / 3)));
+        }
+        if let Some(max) = self.options.max_hold {
+            end = end.min(self.granted_at.plus(max));
+        }
+        // An answer that was overtaken by a longer extension takes nothing away.
+        if end >= self.deadline {
+            self.deadline = end;
+            self.renew_at = renew_at;
+        } else if self.is_renewed() {
+            self.renew_at = self.renew_at.max(renew_at);
+        }
+    }
+
+    fn lose(&mut self, reason: LossReason, discard: bool, actions: &mut Actions) {
+        self.phase = Phase::Lost(reason.clone());
+        actions.lost = Some(reason);
+        actions.discard = discard;
+    }
+}

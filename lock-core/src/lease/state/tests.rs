@@ -1,0 +1,197 @@
+//! What a holder relies on, event by event.
+
+use super::*;
+
+const TTL: Duration = Duration::from_secs(3);
+
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_origin(Duration::from_millis(ms))
+}
+
+fn lease(options: LeaseOptions) -> LeaseState {
+    LeaseState::new(&Grant::new(None, at(0), TTL), options, Duration::from_millis(2))
+}
+
+fn answer(sent: u64, answer: Answer) -> Event {
+    Event::Answer { sent_at: at(sent), answer }
+}
+
+#[test]
+fn the_margin_is_one_per_cent_and_the_granularity() {
+    assert_eq!(lease(LeaseOptions::with_ttl(TTL)).deadline(), at(3000 - 30 - 2));
+}
+
+#[test]
+fn renewals_are_due_every_third_and_count_from_their_sending() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    assert_eq!(lease.step(at(999), Event::Tick).renew, None);
+    assert_eq!(lease.step(at(1000), Event::Tick).renew, Some(TTL));
+    assert_eq!(lease.step(at(1001), Event::Tick).renew, None, "one renewal at a time");
+    let actions = lease.step(at(1500), answer(1000, Answer::Renewed(TTL)));
+    assert_eq!(lease.deadline(), at(1000 + 2968), "counted from the sending, not from the answer");
+    assert_eq!(actions.wake_at, Some(at(2000)));
+}
+
+#[test]
+fn a_passed_deadline_is_final_and_told_once() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    lease.step(at(1000), Event::Tick);
+    assert!(!lease.is_held(at(2968)));
+    let late = lease.step(at(2968), answer(1000, Answer::Renewed(TTL)));
+    assert_eq!((late.lost, late.discard), (Some(LossReason::Expired), true));
+    let again = lease.step(at(2969), answer(1000, Answer::Renewed(TTL)));
+    assert_eq!(again, Actions::default());
+    assert!(!lease.is_held(at(2970)));
+}
+
+#[test]
+fn a_renewal_that_is_never_answered_is_sent_again_after_an_interval() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    assert_eq!(lease.step(at(1000), Event::Tick).wake_at, Some(at(2000)));
+    assert_eq!(lease.step(at(2000), Event::Tick).renew, Some(TTL));
+    assert_eq!(lease.wake_at(), Some(at(2968)), "never past the deadline");
+}
+
+#[test]
+fn an_unknown_answer_neither_extends_nor_ends() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    lease.step(at(1000), Event::Tick);
+    let actions = lease.step(at(1100), answer(1000, Answer::Unknown));
+    assert_eq!((actions.lost, actions.wake_at), (None, Some(at(1150))));
+    assert_eq!(lease.deadline(), at(2968));
+    assert_eq!(lease.step(at(1150), Event::Tick).renew, Some(TTL));
+}
+
+#[test]
+fn a_lease_that_is_there_and_was_not_extended_is_renewed_again_soon() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    lease.step(at(1000), Event::Tick);
+    let actions = lease.step(at(1100), answer(1000, Answer::Held));
+    assert_eq!((lease.deadline(), actions.wake_at), (at(2968), Some(at(1150))));
+}
+
+#[test]
+fn a_suspicion_is_dispelled_only_by_a_renewal_that_was_sent_after_it() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    lease.step(at(1000), Event::Tick);
+    lease.step(at(1100), Event::Suspect);
+    lease.step(at(1200), answer(1000, Answer::Renewed(TTL)));
+    assert_eq!(lease.step(at(1200), Event::Tick).renew, Some(TTL));
+    let verified = lease.step(at(1210), answer(1200, Answer::Renewed(TTL)));
+    assert_eq!(verified.wake_at, Some(at(2200)));
+    let mut kept_by_hand =
+        LeaseState::new(&Grant::new(None, at(0), TTL), LeaseOptions::with_ttl(TTL).without_renewal(), Duration::ZERO);
+    kept_by_hand.step(at(100), Event::Suspect);
+    assert_eq!(kept_by_hand.step(at(101), Event::Tick).renew, None);
+}
+
+#[test]
+fn after_a_release_nothing_is_signalled_or_renewed() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    lease.step(at(10), Event::Release);
+    assert!(!lease.is_held(at(11)));
+    for event in [Event::Tick, Event::Notice(LossReason::Taken), answer(5, Answer::Lost(LossReason::Taken))] {
+        assert_eq!(lease.step(at(5000), event), Actions::default());
+    }
+}
+
+#[test]
+fn the_longest_hold_stops_renewals() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL).held_at_most(Duration::from_secs(4)));
+    lease.step(at(1000), Event::Tick);
+    lease.step(at(1001), answer(1000, Answer::Renewed(TTL)));
+    lease.step(at(2000), Event::Tick);
+    lease.step(at(2001), answer(2000, Answer::Renewed(TTL)));
+    assert_eq!(lease.deadline(), at(4000));
+    assert_eq!(lease.step(at(4000), Event::Tick).lost, Some(LossReason::Expired));
+}
+
+#[test]
+fn a_server_that_keeps_a_part_is_asked_again_in_time() {
+    let part = |ms: u64, asked| Answer::Part { valid_for: Duration::from_millis(ms), asked };
+    let grant = Grant::new(None, at(0), Duration::from_millis(900));
+    let mut renewed = LeaseState::new(&grant, LeaseOptions::with_ttl(TTL), Duration::ZERO);
+    assert_eq!(renewed.wake_at(), Some(at(300)), "a third of the part, not of the TTL");
+    assert_eq!(renewed.step(at(300), Event::Tick).renew, Some(TTL));
+    assert_eq!(renewed.step(at(310), answer(300, part(1200, TTL))).wake_at, Some(at(300 + 400)));
+
+    let mut unrenewed = LeaseState::new(&grant, LeaseOptions::with_ttl(TTL).without_renewal(), Duration::ZERO);
+    assert_eq!(unrenewed.step(at(300), Event::Tick).renew, Some(Duration::from_millis(2700)), "what is left of it");
+    unrenewed.step(at(310), answer(300, part(900, Duration::from_millis(2700))));
+    assert_eq!(unrenewed.step(at(600), Event::Tick).renew, Some(Duration::from_millis(2400)));
+    unrenewed.step(at(610), answer(600, Answer::Renewed(Duration::from_millis(2400))));
+    assert_eq!(unrenewed.step(at(2900), Event::Tick).renew, None, "all of it is kept");
+    assert_eq!(unrenewed.step(at(2976), Event::Tick).lost, Some(LossReason::Expired), "and no more");
+}
+
+#[test]
+fn an_extension_by_hand_is_kept_in_parts_too() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL).without_renewal());
+    let (asked, valid_for) = (Duration::from_secs(9), TTL);
+    lease.step(at(1000), answer(1000, Answer::Part { valid_for, asked }));
+    assert_eq!(lease.step(at(2000), Event::Tick).renew, Some(Duration::from_secs(8)));
+}
+
+#[test]
+fn a_claim_is_due_almost_at_once_even_without_renewal() {
+    let grant = Grant::new(None, at(0), Duration::from_secs(2)).to_be_claimed();
+    let mut lease = LeaseState::new(&grant, LeaseOptions::with_ttl(TTL).without_renewal(), Duration::ZERO);
+    assert_eq!(lease.step(at(20), Event::Tick).renew, Some(TTL));
+    lease.step(at(22), answer(21, Answer::Renewed(TTL)));
+    assert_eq!(lease.deadline(), at(21 + 2970));
+    assert_eq!(lease.step(at(2000), Event::Tick).renew, None);
+}
+
+#[test]
+fn an_extension_by_hand_is_not_shortened_by_the_next_renewal() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    lease.step(at(100), answer(100, Answer::Renewed(Duration::from_secs(60))));
+    assert_eq!(lease.step(at(2000), Event::Tick).renew, None);
+    let due = 100 + 57_000 + 1000;
+    assert_eq!(lease.step(at(due), Event::Tick).renew, Some(TTL));
+}
+
+#[test]
+fn a_failed_extension_by_hand_starts_no_renewals() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL).without_renewal());
+    lease.step(at(100), answer(100, Answer::Unknown));
+    assert_eq!(lease.step(at(1500), Event::Tick).renew, None);
+}
+
+#[test]
+fn a_renewal_that_was_overtaken_by_an_extension_takes_nothing_away() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    lease.step(at(1000), Event::Tick);
+    lease.step(at(1100), answer(1050, Answer::Renewed(Duration::from_secs(60))));
+    let extended = lease.deadline();
+    lease.step(at(1200), answer(1000, Answer::Renewed(TTL)));
+    assert_eq!(lease.deadline(), extended);
+}
+
+/// Every sequence of events of length six, at every order of instants: the invariants that a holder relies on.
+#[test]
+fn no_sequence_of_events_revives_a_lease_or_tells_a_loss_twice() {
+    let events = [
+        Event::Tick,
+        answer(0, Answer::Renewed(TTL)),
+        answer(900, Answer::Renewed(TTL)),
+        answer(0, Answer::Unknown),
+        answer(0, Answer::Lost(LossReason::Taken)),
+        Event::Suspect,
+        Event::Release,
+    ];
+    let times = [0, 1000, 2967, 2968, 3900, 9000];
+    for code in 0..events.len().pow(6) {
+        let mut lease = lease(LeaseOptions::with_ttl(TTL));
+        let (mut rest, mut losses, mut ended) = (code, 0, false);
+        for now in times {
+            lease.step(at(now), events[rest % events.len()].clone()).lost.iter().for_each(|_| losses += 1);
+            rest /= events.len();
+            let held = lease.is_held(at(now));
+            assert!(!(ended && held), "revived by sequence {code}");
+            assert!(!held || now < 900 + 2968, "held past every deadline by sequence {code}");
+            ended |= !held;
+        }
+        assert!(losses <= 1, "told {losses} times by sequence {code}");
+    }
+}

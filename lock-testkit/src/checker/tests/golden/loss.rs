@@ -1,0 +1,111 @@
+//! Until when a holder believes, and what it is told: L1 to L3, E1.
+
+use super::super::sketch::{Sketch, mutex, rules, token};
+use super::{MS, NONE, named, tells_apart};
+use crate::checker::{Check, Rules};
+use crate::history::event::{Ask, Granted};
+
+fn unrenewed() -> Rules {
+    let mut rules = rules();
+    rules.renewed = false;
+    rules
+}
+
+#[test]
+fn l1_rejects_a_belief_beyond_the_lease() {
+    tells_apart(Check::L1, 990, 1_001, |last| {
+        let mut sketch = Sketch::by(unrenewed());
+        let granted = Granted { sent: Some(10 * MS), ..token(1) };
+        let holder = sketch.take(10, mutex("a"), granted);
+        sketch.check(last, &holder, true);
+        sketch.end(2_000)
+    });
+}
+
+#[test]
+fn l1_counts_from_the_sending_of_the_renewal() {
+    tells_apart(Check::L1, 1_480, 1_500, |last| {
+        let mut sketch = Sketch::new();
+        let holder = sketch.take(10, mutex("a"), token(1));
+        sketch.renew(500, 900, &holder);
+        sketch.check(last, &holder, true);
+        sketch.end(2_000)
+    });
+}
+
+#[test]
+fn l1_rejects_a_hold_that_comes_back() {
+    tells_apart(Check::L1, false, true, |again| {
+        let mut sketch = Sketch::new();
+        let holder = sketch.take(10, mutex("a"), token(1));
+        sketch.fault(15, 20, "server", Some("state T"));
+        sketch.check(30, &holder, false);
+        sketch.lose(31, &holder, "expired");
+        sketch.check(50, &holder, again);
+        sketch.end(60)
+    });
+}
+
+#[test]
+fn what_was_denied_is_no_certain_hold_any_more() {
+    let mut sketch = Sketch::new();
+    let late = sketch.take(10, mutex("a"), token(1));
+    sketch.fault(15, 20, "server", Some("state T"));
+    sketch.check(30, &late, false);
+    sketch.lose(31, &late, "expired");
+    let holder = sketch.take(40, mutex("b"), token(2));
+    sketch.check(50, &late, true);
+    sketch.release(60, &holder);
+    assert_eq!(sketch.end(70).rejections(), [Check::L1], "it held again, but nobody knows since when");
+}
+
+#[test]
+fn l2_rejects_late_news() {
+    tells_apart(Check::L2, 1_100, 1_101, |told| {
+        let mut sketch = Sketch::by(unrenewed());
+        let holder = sketch.take(10, mutex("a"), token(1));
+        sketch.check(1_000, &holder, false);
+        sketch.lose(told, &holder, "expired");
+        sketch.end(3_000)
+    });
+}
+
+#[test]
+fn l2_rejects_news_that_never_come() {
+    tells_apart(Check::L2, 1_050, 3_000, |end| {
+        let mut sketch = Sketch::by(unrenewed());
+        let holder = sketch.take(10, mutex("a"), token(1));
+        sketch.check(1_000, &holder, false);
+        sketch.end(end)
+    });
+}
+
+#[test]
+fn l3_rejects_a_belief_in_an_entry_that_is_gone() {
+    tells_apart(Check::L3, 1_100, 1_200, |last| {
+        let mut sketch = Sketch::new();
+        let holder = sketch.take(10, mutex("a"), named("g1", token(1)));
+        sketch.truth(20, &["g1"]);
+        sketch.truth(100, &["g2"]);
+        sketch.check(last, &holder, true);
+        sketch.end(5_000)
+    });
+}
+
+#[test]
+fn e1_rejects_a_loss_without_a_cause() {
+    let history = |target: Option<&str>| {
+        let mut sketch = Sketch::new();
+        sketch.hold(2, 5, Ask { res: "y".into(), ..mutex("b") }, token(1));
+        let holder = sketch.take(10, mutex("a"), token(1));
+        if let Some(target) = target {
+            sketch.fault(20, 30, target, Some("state T"));
+        }
+        sketch.lose(40, &holder, "expired");
+        sketch.end(90).rejections()
+    };
+    assert_eq!(history(Some("server")), NONE);
+    assert_eq!(history(Some("a")), NONE);
+    assert_eq!(history(Some("b")), [Check::E1], "what happened to somebody else is no cause");
+    assert_eq!(history(None), [Check::E1]);
+}
