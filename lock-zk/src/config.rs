@@ -151,8 +151,16 @@ impl ZkConfig {
             check_for_krojew(timeout, self.credentials.as_ref())?;
         }
         let Target { servers, chroot } = Target::parse(&self.url)?;
-        let (prefix, credentials, access) = (self.prefix.clone(), self.credentials.clone(), self.access.clone());
-        Ok(Plan { by, door: Door { servers, chroot, prefix, timeout, credentials, access }, tick })
+        let door = Door {
+            servers,
+            chroot,
+            #[cfg(feature = "zookeeper-async")]
+            prefix: self.prefix.clone(),
+            timeout,
+            credentials: self.credentials.clone(),
+            access: self.access.clone(),
+        };
+        Ok(Plan { by, door, tick })
     }
 }
 

@@ -1,4 +1,4 @@
-// What every member in JavaScript does; member.py and src/member.rs do the same.
+// What every member in JavaScript does; member.py, CuratorMember.java and src/member.rs do the same.
 'use strict';
 
 const fs = require('node:fs');
@@ -31,7 +31,7 @@ async function run(library, prepare) {
         workMs = special.work_ms;
         special = null;
       }
-      await count(client, plan.counter, workMs);
+      await count(plan.counter, workMs);
       // Before the release: it stops to believe in the lock when it asks for that, not when it has the answer.
       at('releases');
     });
@@ -40,11 +40,11 @@ async function run(library, prepare) {
   client.disconnect();
 }
 
-// Two commands with a pause between them: only the lock keeps others from counting the same number.
-async function count(client, counter, workMs) {
-  const value = Number(await client.get(counter));
+// Two steps with a pause between them: only the lock keeps others from counting the same number.
+async function count(counter, workMs) {
+  const value = Number(fs.readFileSync(counter, 'utf8'));
   await sleep(workMs);
-  await client.set(counter, value + 1);
+  fs.writeFileSync(counter, String(value + 1));
 }
 
 // Of the installed package, whatever was asked for.

@@ -36,14 +36,11 @@ class Lock:
             raise RuntimeError(f"{self.key} holds {found}, not {self.token}")
 
 
-def connect(url):
-    parts = urllib.parse.urlsplit(url)
-    return pymemcache.Client((parts.hostname, parts.port), timeout=5, connect_timeout=5, no_delay=True)
-
-
-def prepare(plan, client):
+def prepare(plan):
+    parts = urllib.parse.urlsplit(plan["url"])
+    client = pymemcache.Client((parts.hostname, parts.port), timeout=5, connect_timeout=5, no_delay=True)
     lock = Lock(client, plan["key"], plan["ttl_ms"] / 1e3)
-    return lock, lock.renew
+    return [(lock, False)], lock.renew
 
 
-run("pymemcache", pymemcache.__version__, connect, prepare)
+run("pymemcache", pymemcache.__version__, prepare)

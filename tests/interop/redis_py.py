@@ -5,13 +5,10 @@ import redis
 from member import run
 
 
-def connect(url):
-    return redis.Redis.from_url(url, decode_responses=True)
-
-
-def prepare(plan, client):
+def prepare(plan):
+    client = redis.Redis.from_url(plan["url"], decode_responses=True)
     lock = client.lock(plan["key"], timeout=plan["ttl_ms"] / 1e3)
-    return lock, lock.reacquire
+    return [(lock, False)], lock.reacquire
 
 
-run("redis-py", redis.__version__, connect, prepare)
+run("redis-py", redis.__version__, prepare)

@@ -13,6 +13,7 @@ mod run;
 mod stalls;
 mod storm;
 mod worker;
+mod zookeeper;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -70,6 +71,7 @@ enum Backend {
     Memcached,
     Memory,
     Redis,
+    Zookeeper,
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
@@ -95,6 +97,8 @@ async fn start(cli: Cli) -> Result<Verdict, Broken> {
         let plan: Plan = serde_json::from_str(plan)?;
         let locks = if plan.url.starts_with("memcached:") {
             memcached::connect(&plan.url, &plan.namespace, plan.ttl).await?
+        } else if plan.url.starts_with("zk://") {
+            zookeeper::connect(&plan.url, &plan.namespace).await?
         } else {
             redis::connect(&plan.url, &plan.namespace).await?
         };
@@ -108,5 +112,6 @@ async fn start(cli: Cli) -> Result<Verdict, Broken> {
         }
         Backend::Memory => run::run(&cli, memory::Memory::new()).await,
         Backend::Redis => run::run(&cli, redis::Redis::start(cli.url.as_deref()).await?).await,
+        Backend::Zookeeper => run::run(&cli, zookeeper::ZooKeeper::start(cli.url.as_deref()).await?).await,
     }
 }

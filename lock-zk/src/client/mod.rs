@@ -59,6 +59,7 @@ pub(crate) struct Door {
     /// `/path`, or nothing.
     pub(crate) chroot: String,
     /// Below which directory everything is that a client makes.
+    #[cfg(feature = "zookeeper-async")]
     pub(crate) prefix: String,
     /// The session's timeout to ask for.
     pub(crate) timeout: Duration,

@@ -1,11 +1,11 @@
-//! Our mutex and the locks of other libraries, on one key of one server: nobody overlaps, nobody starves, one is
-//! killed. `scripts/interop` fetches the libraries and runs it.
+//! Our locks and those of other libraries, on one key of one server: nobody overlaps, nobody starves, one is killed.
+//! `scripts/interop` fetches the libraries and runs it.
 
 mod member;
 mod plan;
 mod record;
 mod run;
-mod server;
+mod scene;
 mod verdict;
 
 use std::path::PathBuf;
@@ -15,14 +15,13 @@ use clap::Parser;
 use lock_testkit::Broken;
 
 use crate::plan::Plan;
-use crate::server::Kind;
+use crate::scene::Scene;
 
 #[derive(Parser, Debug)]
-#[command(name = "interop", about = "Processes of several libraries take turns with one key of a server")]
+#[command(name = "interop", about = "Six processes of several libraries take turns with one key of a server")]
 struct Cli {
-    /// On which server
-    #[arg(value_enum, default_value = "redis")]
-    server: Kind,
+    /// Who meets whom, on what
+    scene: Scene,
 
     /// For how long
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(45..=600))]
@@ -63,12 +62,9 @@ async fn start(cli: &Cli) -> Result<bool, Broken> {
         member::run(&serde_json::from_str::<Plan>(plan)?).await?;
         return Ok(true);
     }
-    let members = cli.server.members();
-    for name in cli.broken.iter().chain([&cli.kill]) {
-        if !members.iter().any(|(member, _)| member == name) {
-            let names: Vec<_> = members.iter().map(|(member, _)| *member).collect();
-            return Err(Broken::new(format!("there is no member {name}, but {}", names.join(", "))));
-        }
+    let is_known = |name: &&String| cli.scene.members().iter().any(|(member, _)| member == name);
+    if let Some(name) = [Some(&cli.kill), cli.broken.as_ref()].into_iter().flatten().find(|name| !is_known(name)) {
+        return Err(Broken::new(format!("{name} takes no part in {:?}", cli.scene)));
     }
     let verdict = run::run(cli).await?;
     println!("{verdict}");

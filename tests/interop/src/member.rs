@@ -1,29 +1,40 @@
-//! Our own member; member.py and member.js do the same.
+//! Our own member; member.py, member.js and CuratorMember.java do the same.
 
+use std::path::Path;
 use std::time::Duration;
 
-use lock_core::LockName;
+use lock_memcached::{MemcachedConfig, MemcachedLocks};
+use lock_redis::{
+    ClientOptions, Error, Lease, LeaseOptions, LockName, Locks, Mutex, MutexGuard, Permit, ReadGuard, RedisLocks,
+    RwLock, Semaphore,
+};
 use lock_testkit::Broken;
+use lock_zk::{Dialect, WriteGuard, ZkConfig, ZkLocks};
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::time::sleep;
 
 use crate::plan::{Instant, Plan};
 use crate::record::Event;
-use crate::server::{Counter, locks};
+use crate::scene::Scene;
 
 /// Takes turns until the plan's end.
 pub(crate) async fn run(plan: &Plan) -> Result<(), Broken> {
-    let ttl = Duration::from_millis(plan.ttl_ms);
-    let locks = locks(&plan.url, ttl).await?;
-    let lock = locks.mutex(LockName::at_key(plan.key.as_str())?).with_ttl(ttl);
-    let counter = Counter::at(&plan.url)?;
-    say(&Event::Ready { library: format!("lock-{}", plan.backend), version: env!("CARGO_PKG_VERSION").to_owned() })?;
+    let locks = connect(plan).await?;
+    let lock = Lock::of(plan, &locks)?;
+    say(&Event::Ready {
+        library: format!("lock-{}", locks.backend_name()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    })?;
     sleep(plan.from.since(Instant::now())).await;
     let mut special = Some(&plan.special);
-    while Instant::now() < plan.until {
+    for turn in 0_u64.. {
+        if Instant::now() >= plan.until {
+            break;
+        }
         say(&Event::Asks { at: Instant::now() })?;
-        let guard = lock.lock().await?;
-        say(&Event::Holds { at: Instant::now() })?;
+        let held = lock.take(turn).await?;
+        let shared = held.is_shared();
+        say(&Event::Holds { at: Instant::now(), shared })?;
         let mut work_ms = plan.work_ms;
         if let Some(special) = special.take_if(|special| Instant::now() >= special.at) {
             if special.dies {
@@ -31,20 +42,107 @@ pub(crate) async fn run(plan: &Plan) -> Result<(), Broken> {
             }
             work_ms = special.work_ms;
         }
-        guard.while_held(count(&counter, &plan.counter, Duration::from_millis(work_ms))).await??;
+        held.lease().while_held(count(&plan.counter, Duration::from_millis(work_ms), shared)).await??;
         // Before the release: it stops to believe in the lock when it asks for that, not when it has the answer.
         say(&Event::Releases { at: Instant::now() })?;
-        guard.release().await?;
+        held.release().await?;
         sleep(Duration::from_millis(plan.pause_ms)).await;
     }
     Ok(locks.close().await?)
 }
 
-/// Two commands with a pause between them: only the lock keeps others from counting the same number.
-async fn count(counter: &Counter, key: &str, work: Duration) -> Result<(), Broken> {
-    let value = counter.read(key).await?;
+async fn connect(plan: &Plan) -> Result<Locks, Error> {
+    let (url, ttl) = (plan.url.as_str(), Duration::from_millis(plan.ttl_ms));
+    let dialect = match plan.scene {
+        Scene::Redis => return Ok(RedisLocks::connect(url).await?.into()),
+        Scene::Memcached => {
+            let mut client = ClientOptions::default();
+            client.lease = LeaseOptions::with_ttl(ttl);
+            let config = MemcachedConfig::new(url).with_client(client).with_longest_lease(ttl);
+            return Ok(MemcachedLocks::connect_with(config).await?.into());
+        }
+        Scene::KazooMutex | Scene::KazooRwlock => Dialect::Kazoo,
+        Scene::CuratorMutex | Scene::CuratorRwlock | Scene::CuratorSemaphore => Dialect::Curator,
+    };
+    let config = ZkConfig::new(url).with_session_timeout(ttl).with_tick_time(Duration::from_millis(200));
+    Ok(ZkLocks::connect_with(config.with_dialect_at(&plan.key, dialect)).await?.into())
+}
+
+/// What is taken in turns.
+enum Lock {
+    Mutex(Mutex),
+    /// Read and written by turns.
+    RwLock(RwLock),
+    Semaphore(Semaphore),
+}
+
+/// One turn's grant.
+enum Held {
+    Mutex(MutexGuard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Permit(Permit),
+}
+
+impl Lock {
+    fn of(plan: &Plan, locks: &Locks) -> Result<Self, Broken> {
+        let (name, ttl) = (LockName::at_key(plan.key.as_str())?, Duration::from_millis(plan.ttl_ms));
+        let none = || Broken::new("our backend has no such kind");
+        Ok(match plan.scene {
+            Scene::Redis | Scene::Memcached | Scene::CuratorMutex | Scene::KazooMutex => {
+                Self::Mutex(locks.mutex(name).with_ttl(ttl))
+            }
+            Scene::CuratorRwlock | Scene::KazooRwlock => {
+                Self::RwLock(locks.rwlock(name).ok_or_else(none)?.with_ttl(ttl))
+            }
+            Scene::CuratorSemaphore => {
+                Self::Semaphore(locks.semaphore(name, plan.limit).ok_or_else(none)?.with_ttl(ttl))
+            }
+        })
+    }
+
+    async fn take(&self, turn: u64) -> Result<Held, Error> {
+        Ok(match self {
+            Self::Mutex(lock) => Held::Mutex(lock.lock().await?),
+            Self::RwLock(lock) if turn.is_multiple_of(2) => Held::Read(lock.read().await?),
+            Self::RwLock(lock) => Held::Write(lock.write().await?),
+            Self::Semaphore(lock) => Held::Permit(lock.acquire().await?),
+        })
+    }
+}
+
+impl Held {
+    fn is_shared(&self) -> bool {
+        matches!(self, Self::Read(_))
+    }
+
+    fn lease(&self) -> &Lease {
+        match self {
+            Self::Mutex(guard) => guard,
+            Self::Read(guard) => guard,
+            Self::Write(guard) => guard,
+            Self::Permit(guard) => guard,
+        }
+    }
+
+    async fn release(self) -> Result<(), Error> {
+        match self {
+            Self::Mutex(guard) => guard.release().await,
+            Self::Read(guard) => guard.release().await,
+            Self::Write(guard) => guard.release().await,
+            Self::Permit(guard) => guard.release().await,
+        }
+    }
+}
+
+/// Two steps with a pause between them: only the lock keeps others from counting the same number. Readers only look.
+async fn count(counter: &Path, work: Duration, shared: bool) -> Result<(), Broken> {
+    let value: u64 = std::fs::read_to_string(counter)?.parse().unwrap_or(0);
     sleep(work).await;
-    counter.write(key, value + 1).await
+    if !shared {
+        std::fs::write(counter, (value + 1).to_string())?;
+    }
+    Ok(())
 }
 
 fn say(event: &Event) -> Result<(), Broken> {

@@ -1,20 +1,24 @@
 //! What a member is told, and the clock by which all of them go.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use crate::scene::Scene;
+
 /// What a member is to do. It travels as JSON, as its only argument.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Plan {
+    pub(crate) scene: Scene,
     pub(crate) url: String,
-    /// `redis` or `memcached`.
-    pub(crate) backend: String,
-    /// The key that all share.
+    /// The key or path that all share.
     pub(crate) key: String,
-    /// The number that they count up under the lock.
-    pub(crate) counter: String,
+    /// How many may hold at once.
+    pub(crate) limit: u32,
+    /// The file with the number that they count up under the lock.
+    pub(crate) counter: PathBuf,
     pub(crate) ttl_ms: u64,
     /// Between reading the number and writing it.
     pub(crate) work_ms: u64,
@@ -35,7 +39,8 @@ pub(crate) struct Special {
     pub(crate) dies: bool,
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`: the same as Python's `time.monotonic_ns` and Node's `process.hrtime.bigint`.
+/// Nanoseconds of `CLOCK_MONOTONIC`: the same as Python's `time.monotonic_ns` and Node's `process.hrtime.bigint`, and
+/// Java's `System.nanoTime`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Instant(pub(crate) u64);

@@ -16,7 +16,12 @@ pub(crate) enum Event {
     /// It wants the lock.
     Asks { at: Instant },
     /// The lock has been granted.
-    Holds { at: Instant },
+    Holds {
+        at: Instant,
+        /// As a reader.
+        #[serde(default)]
+        shared: bool,
+    },
     /// It has counted, and is about to give the lock back.
     Releases { at: Instant },
 }
@@ -40,6 +45,8 @@ pub(crate) struct Record {
 pub(crate) struct Tenure {
     pub(crate) from: Instant,
     pub(crate) to: Instant,
+    /// As a reader.
+    pub(crate) shared: bool,
 }
 
 impl Tenure {
@@ -68,23 +75,23 @@ impl Record {
             match serde_json::from_str(line).map_err(|error| Broken::new(format!("{name} said {line:?}: {error}")))? {
                 Event::Ready { library, version } => (record.library, record.version) = (library, version),
                 Event::Asks { at } => asked = Some(at),
-                Event::Holds { at } => {
+                Event::Holds { at, shared } => {
                     let asked =
                         asked.take().ok_or_else(|| Broken::new(format!("{name} holds what it did not ask for")))?;
                     record.waits.push(at.since(asked));
-                    held = Some(at);
+                    held = Some((at, shared));
                 }
                 Event::Releases { at } => {
-                    let from =
+                    let (from, shared) =
                         held.take().ok_or_else(|| Broken::new(format!("{name} releases what it does not hold")))?;
-                    record.tenures.push(Tenure { from, to: at });
-                    record.counted += 1;
+                    record.tenures.push(Tenure { from, to: at, shared });
+                    record.counted += u64::from(!shared);
                 }
             }
         }
         match (held, killed) {
-            (Some(at), true) => {
-                record.tenures.push(Tenure { from: at, to: at });
+            (Some((at, shared)), true) => {
+                record.tenures.push(Tenure { from: at, to: at, shared });
                 record.killed = Some(at);
                 Ok(record)
             }
@@ -104,15 +111,15 @@ mod tests {
 {"event": "holds", "at": 15}
 {"event":"releases","at":25}
 {"event":"asks","at":30}
-{"event":"holds","at":37}"#;
+{"event":"holds","at":37,"shared":true}"#;
 
     #[test]
     fn a_log_tells_waits_and_tenures() {
         let record = Record::read("one", LOG, true).unwrap();
         assert_eq!((record.library.as_str(), record.version.as_str()), ("some", "1.0"));
         assert_eq!(record.waits, [5, 7].map(Duration::from_nanos));
-        let tenure = |from, to| Tenure { from: Instant(from), to: Instant(to) };
-        assert_eq!(record.tenures, [tenure(15, 25), tenure(37, 37)]);
+        let tenure = |from, to, shared| Tenure { from: Instant(from), to: Instant(to), shared };
+        assert_eq!(record.tenures, [tenure(15, 25, false), tenure(37, 37, true)]);
         assert_eq!((record.counted, record.killed), (1, Some(Instant(37))));
     }
 

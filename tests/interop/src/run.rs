@@ -1,4 +1,4 @@
-//! One run: a server, members on one key, and what they leave behind.
+//! One run: a server, six members on one key, and what they leave behind.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
@@ -8,22 +8,14 @@ use std::time::Duration;
 
 use lock_testkit::Broken;
 use rustix::process::Signal;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use crate::Cli;
 use crate::plan::{Instant, Plan, Special};
 use crate::record::Record;
-use crate::server::{Counter, Server};
+use crate::scene::Program;
 use crate::verdict::Verdict;
 
-/// redis-semaphore begins every key like this.
-const KEY: &str = "mutex:shared";
-/// Where `--break` sends a member.
-const ANOTHER_KEY: &str = "mutex:somewhere-else";
-const COUNTER: &str = "counter";
-
-/// Of the special turns, beyond the TTL.
-const LONG_WORK: Duration = Duration::from_millis(300);
 const WORK: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -32,40 +24,43 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs everybody, and judges what they did.
 pub(crate) async fn run(cli: &Cli) -> Result<Verdict, Broken> {
-    let kind = cli.server;
-    let server = Server::start(kind).await?;
-    let from = Instant::now().after(kind.preparation());
+    let scene = cli.scene;
+    let server = scene.server().await?;
+    std::fs::create_dir_all(&cli.logs)?;
+    let counter = std::path::absolute(cli.logs.join("counter"))?;
+    std::fs::write(&counter, "0")?;
+    let from = Instant::now().after(scene.preparation());
     let length = Duration::from_secs(cli.seconds);
+    let ((key, another_key), (ttl, long_work)) = (scene.keys(), scene.times());
     let plan = Plan {
+        scene,
         url: server.url().to_owned(),
-        backend: format!("{kind:?}").to_lowercase(),
-        key: KEY.to_owned(),
-        counter: COUNTER.to_owned(),
-        ttl_ms: millis(kind.ttl()),
+        key: key.to_owned(),
+        limit: scene.limit(),
+        counter: counter.clone(),
+        ttl_ms: millis(ttl),
         work_ms: millis(WORK),
         pause_ms: millis(PAUSE),
         from,
         until: from.after(length),
-        special: Special { at: from, work_ms: millis(kind.ttl() + LONG_WORK), dies: false },
+        special: Special { at: from, work_ms: millis(long_work), dies: false },
     };
-    std::fs::create_dir_all(&cli.logs)?;
     let mut members = Vec::new();
-    let many = u32::try_from(kind.members().len())?;
-    for (place, (name, script)) in (1..).zip(kind.members().iter().copied()) {
+    let cast = scene.members();
+    for (place, (name, program)) in (1..).zip(cast) {
         let mut plan = plan.clone();
-        plan.special.at = from.after(length * place / (many + 1));
-        plan.special.dies = cli.kill == name;
+        plan.special.at = from.after(length * place / (cast.len() as u32 + 1));
+        plan.special.dies = cli.kill == *name;
         if cli.broken.as_deref() == Some(name) {
-            plan.key = ANOTHER_KEY.to_owned();
+            plan.key = another_key.to_owned();
         }
-        members.push(Member::start(name, script, &plan, &cli.logs)?);
+        members.push(Member::start(name, *program, &plan, &cli.logs)?);
     }
     let mut records = Vec::new();
     for member in members {
         records.push(member.end(&plan).await?);
     }
-    let counter = Counter::at(server.url())?.read(COUNTER).await?;
-    Ok(Verdict::of(&plan, &records, counter, kind.kept()))
+    Ok(Verdict::of(&plan, &records, std::fs::read_to_string(&counter)?.parse()?))
 }
 
 fn millis(time: Duration) -> u64 {
@@ -81,21 +76,9 @@ struct Member {
 }
 
 impl Member {
-    fn start(name: &'static str, script: Option<&str>, plan: &Plan, logs: &Path) -> Result<Self, Broken> {
+    fn start(name: &'static str, program: Program, plan: &Plan, logs: &Path) -> Result<Self, Broken> {
         let log = logs.join(format!("{name}.log"));
-        let mut command = match script {
-            Some(script) => {
-                let interpreter = if script.ends_with(".py") { "python3" } else { "node" };
-                let mut command = Command::new(interpreter);
-                command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script));
-                command
-            }
-            None => {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.arg("--member");
-                command
-            }
-        };
+        let mut command = program.command()?;
         command.arg(serde_json::to_string(plan)?).stdin(Stdio::null()).stdout(File::create(&log)?).kill_on_drop(true);
         let child = command.spawn().map_err(|error| Broken::new(format!("{name} could not be started: {error}")))?;
         Ok(Self { name, child, log, dies: plan.special.dies })
