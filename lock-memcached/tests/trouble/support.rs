@@ -15,7 +15,7 @@ pub(crate) async fn server(options: MemcachedOptions) -> Option<MemcachedServer>
     testing::installed(MemcachedServer::start_with(&options).await)
 }
 
-/// Leases of a second, which are not renewed by themselves.
+/// Leases of a second.
 pub(crate) fn config(server: &MemcachedServer) -> MemcachedConfig {
     let mut client = ClientOptions::default();
     client.lease = LeaseOptions::with_ttl(LEASE);
@@ -38,4 +38,9 @@ pub(crate) async fn open(server: &MemcachedServer) -> MemcachedLocks {
 #[track_caller]
 pub(crate) fn eventually(what: &str, so: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
     testing::eventually(what, ms(15_000), so)
+}
+
+/// Lets time go by: as a stimulus, such as a hold or a pause of the server, and never to wait for an effect.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
 }

@@ -1,7 +1,7 @@
 //! The recipes, step by step. A step that is not overridden is the sound one.
 
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use tracing::Instrument;
@@ -11,7 +11,7 @@ use super::backend::At;
 use super::troubled::{DeadlineFromReply, LostAtOnce, SilenceIsConsent, Unrecognised};
 use crate::harness::Broken;
 use crate::servers::resp::Value;
-use crate::time::{ms, pass};
+use crate::time::{ms, op_timeout, pass};
 
 /// Sets the key if nobody has; an earlier try under this nonce, whose reply was lost, is recognised.
 const SET_OR_RECOGNISE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end \
@@ -258,7 +258,9 @@ impl Steps for OrphanedTask {
         let ttl = milliseconds(at.attempt.ttl);
         // A task of its own, which nobody ends when nobody waits any more: the flaw.
         let tries = async move {
-            for _ in 0..TRIES {
+            // Always less than one operation timeout, also on a busy machine.
+            let until = Instant::now() + op_timeout() * 3 / 4;
+            while Instant::now() < until {
                 if redis.command(&["SET", &key, &nonce, "NX", "PX", &ttl]).await?.is_ok() {
                     return Ok(true);
                 }
@@ -269,9 +271,6 @@ impl Steps for OrphanedTask {
         tokio::spawn(tries.in_current_span()).await?
     }
 }
-
-/// How often an orphaned task tries: for less than one operation timeout.
-const TRIES: u32 = 30;
 
 fn is_one(reply: Value) -> Result<bool, Broken> {
     match reply {

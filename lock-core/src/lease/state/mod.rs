@@ -165,13 +165,7 @@ impl LeaseState {
             Event::Answer { sent_at, answer: Answer::Part { valid_for, asked } } => {
                 self.extended(now, sent_at, valid_for, asked, &mut actions);
             }
-            Event::Answer { sent_at, answer: Answer::Held } => {
-                self.unanswered = 0;
-                if self.is_renewed() {
-                    self.renew_at = sent_at.plus(self.options.renewal_interval());
-                }
-            }
-            Event::Answer { answer: Answer::Unknown, .. } => {
+            Event::Answer { answer: Answer::Held | Answer::Unknown, .. } => {
                 let pause = FIRST_RETRY * 2_u32.saturating_pow(self.unanswered.min(10));
                 self.unanswered += 1;
                 if self.is_renewed() {

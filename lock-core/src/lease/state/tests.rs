@@ -63,6 +63,14 @@ fn an_unknown_answer_neither_extends_nor_ends() {
 }
 
 #[test]
+fn a_lease_that_is_there_and_was_not_extended_is_renewed_again_soon() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    lease.step(at(1000), Event::Tick);
+    let actions = lease.step(at(1100), answer(1000, Answer::Held));
+    assert_eq!((lease.deadline(), actions.wake_at), (at(2968), Some(at(1150))));
+}
+
+#[test]
 fn a_suspicion_is_dispelled_only_by_a_renewal_that_was_sent_after_it() {
     let mut lease = lease(LeaseOptions::with_ttl(TTL));
     lease.step(at(1000), Event::Tick);
