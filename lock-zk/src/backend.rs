@@ -10,7 +10,7 @@ use lock_core::backend::{Attempt, Backend, Cancelled, Notices, Operator, Release
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::{Error, Guarantees, LossReason, Phase, wait};
 
-use crate::client::{Connection, Fate, Fault, Node};
+use crate::client::{Connection, Crate, Fate, Fault, Node};
 use crate::config::ZkConfig;
 use crate::error;
 use crate::forced;
@@ -29,8 +29,8 @@ pub struct ZkBackend {
 }
 
 impl ZkBackend {
-    pub(crate) async fn connect(config: &ZkConfig) -> Result<Self, Error> {
-        let plan = config.check()?;
+    pub(crate) async fn connect(config: &ZkConfig, by: Crate) -> Result<Self, Error> {
+        let plan = config.check(by)?;
         let seats = Arc::<Seats>::default();
         let told = seats.clone();
         let sessions = Sessions::open(plan, Box::new(move |session| told.end(session))).await?;
@@ -79,7 +79,7 @@ impl Shared {
         }
         let mut unanswered = None;
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
-            match delete_all(&*seat.session.connection, &paths).await {
+            match self.delete_known(seat, &paths).await {
                 Ok(was_there) => {
                     self.seats.leave(seat);
                     return match (was_there, unanswered) {
@@ -99,6 +99,15 @@ impl Shared {
         }
         // The pauses have no end; the session has.
         Ok(self.went_with_session(seat))
+    }
+
+    /// Deletes a holder's nodes, and what a change of them may have left; whether all that were known were there.
+    async fn delete_known(&self, seat: &Seat, paths: &[String]) -> Result<bool, Fault> {
+        let were_there = delete_all(&*seat.session.connection, paths).await?;
+        if seat.is_changing() {
+            self.clear_unknown(seat).await?;
+        }
+        Ok(were_there)
     }
 
     /// Deletes a holder's node for the next in line, if that is one of this process and is still there. If not, or if the
@@ -128,12 +137,16 @@ impl Shared {
 
     /// Deletes whatever an attempt has at the servers, whether its answers came or not.
     async fn clear(&self, seat: &Seat) -> Result<(), Fault> {
-        let connection = &seat.session.connection;
         let paths = seat.paths();
-        if !paths.is_empty() && delete_all(&**connection, &paths).await? {
+        if !paths.is_empty() && delete_all(&*seat.session.connection, &paths).await? && !seat.is_changing() {
             return Ok(());
         }
-        // A change of nodes whose answer was lost has left others.
+        self.clear_unknown(seat).await
+    }
+
+    /// Deletes nodes of an attempt whose answers were lost.
+    async fn clear_unknown(&self, seat: &Seat) -> Result<(), Fault> {
+        let connection = &seat.session.connection;
         for directory in seat.place.directories() {
             for contender in self.nodes_of(seat, directory).await? {
                 connection.delete(&format!("{directory}/{}", contender.name)).await?;

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "zookeeper-async")]
+use lock_core::ErrorKind;
 use lock_core::{ClientOptions, Error, Phase};
 
 use crate::access::{self, Access, Credentials};
-use crate::client::Door;
+#[cfg(feature = "zookeeper-async")]
+use crate::client::SHORTEST_SESSION;
+use crate::client::{Crate, Door};
 use crate::dialect::Dialect;
 use crate::layout::{Layout, without_root};
 use crate::session::Plan;
@@ -125,7 +129,7 @@ impl ZkConfig {
     }
 
     /// Everything that can be checked without a server.
-    pub(crate) fn check(&self) -> Result<Plan, Error> {
+    pub(crate) fn check(&self, by: Crate) -> Result<Plan, Error> {
         self.client.check()?;
         let parts = || self.prefix.split('/');
         if self.prefix.len() > 256 || parts().any(|part| matches!(part, "" | "." | "..")) {
@@ -142,10 +146,28 @@ impl ZkConfig {
             )));
         }
         access::check(&self.access, self.credentials.as_ref())?;
+        #[cfg(feature = "zookeeper-async")]
+        if by == Crate::Krojew {
+            check_for_krojew(timeout, self.credentials.as_ref())?;
+        }
         let Target { servers, chroot } = Target::parse(&self.url)?;
-        let (credentials, access) = (self.credentials.clone(), self.access.clone());
-        Ok(Plan { door: Door { servers, chroot, timeout, credentials, access }, tick })
+        let (prefix, credentials, access) = (self.prefix.clone(), self.credentials.clone(), self.access.clone());
+        Ok(Plan { by, door: Door { servers, chroot, prefix, timeout, credentials, access }, tick })
     }
+}
+
+/// What `zookeeper-async` cannot do.
+#[cfg(feature = "zookeeper-async")]
+fn check_for_krojew(timeout: Duration, credentials: Option<&Credentials>) -> Result<(), Error> {
+    if timeout < SHORTEST_SESSION {
+        let what = format!("the session timeout is {timeout:?}, zookeeper-async keeps none below {SHORTEST_SESSION:?}");
+        return Err(invalid(what));
+    }
+    if let Some(Credentials::Sasl { .. }) = credentials {
+        let what = "zookeeper-async has no SASL";
+        return Err(Error::new(ErrorKind::Unsupported, Phase::Configure, what).with_backend(crate::NAME));
+    }
+    Ok(())
 }
 
 fn invalid(what: String) -> Error {
@@ -159,17 +181,31 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         let config = ZkConfig::new("zk://a");
-        assert!(config.check().is_ok());
+        assert!(config.check(Crate::Kezhuw).is_ok());
         for prefix in ["", "/", "a//b", "../a", "a/."] {
-            assert!(config.clone().with_prefix(prefix).check().is_err(), "{prefix:?}");
+            assert!(config.clone().with_prefix(prefix).check(Crate::Kezhuw).is_err(), "{prefix:?}");
         }
-        assert!(config.clone().with_prefix("apps/locks").check().is_ok());
-        assert!(config.clone().with_session_timeout(Duration::from_millis(100)).check().is_err());
-        assert!(config.clone().with_tick_time(Duration::from_secs(60)).check().is_err());
-        assert!(config.clone().with_access(Access::Creator).check().is_err(), "without credentials");
-        assert!(config.clone().with_access(Access::Creator).with_digest("me", "secret").check().is_ok());
-        assert!(config.clone().with_access(Access::Only(Vec::new())).check().is_err());
-        assert!(config.with_digest("a:b", "").check().is_err());
+        assert!(config.clone().with_prefix("apps/locks").check(Crate::Kezhuw).is_ok());
+        assert!(config.clone().with_session_timeout(Duration::from_millis(100)).check(Crate::Kezhuw).is_err());
+        assert!(config.clone().with_tick_time(Duration::from_secs(60)).check(Crate::Kezhuw).is_err());
+        assert!(config.clone().with_access(Access::Creator).check(Crate::Kezhuw).is_err(), "without credentials");
+        assert!(config.clone().with_access(Access::Creator).with_digest("me", "secret").check(Crate::Kezhuw).is_ok());
+        assert!(config.clone().with_access(Access::Only(Vec::new())).check(Crate::Kezhuw).is_err());
+        assert!(config.with_digest("a:b", "").check(Crate::Kezhuw).is_err());
+    }
+
+    #[cfg(feature = "zookeeper-async")]
+    #[test]
+    fn what_zookeeper_async_cannot_do_is_refused() {
+        let config = ZkConfig::new("zk://a");
+        assert!(config.check(Crate::Krojew).is_ok());
+        assert!(config.clone().with_digest("me", "secret").check(Crate::Krojew).is_ok());
+        let short = config.clone().with_session_timeout(Duration::from_millis(1900));
+        let short = short.with_tick_time(Duration::from_millis(200));
+        assert!(short.check(Crate::Kezhuw).is_ok());
+        assert_eq!(short.check(Crate::Krojew).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        let sasl = config.with_sasl_digest("me", "secret");
+        assert_eq!(sasl.check(Crate::Krojew).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 
     #[test]
@@ -178,7 +214,7 @@ mod tests {
             ZkConfig::new("zk://a").with_digest("me", "S3CRET"),
             ZkConfig::new("zk://a").with_sasl_digest("me", "S3CRET"),
         ] {
-            let shown = format!("{config:?}{:?}", config.check());
+            let shown = format!("{config:?}{:?}", config.check(Crate::Kezhuw));
             assert!(shown.contains("me") && !shown.contains("S3CRET"), "{shown}");
         }
     }

@@ -33,6 +33,7 @@ pub(crate) fn of_connect(fault: Fault, servers: &str) -> Error {
     let (kind, what) = match fault.fate {
         Fate::Denied => (ErrorKind::Denied, "the servers refuse the credentials, or the right to the chroot"),
         Fate::Invalid => (ErrorKind::InvalidArgument, "the address of the servers is wrong"),
+        Fate::Missing => (ErrorKind::InvalidArgument, "the chroot does not exist"),
         _ => (ErrorKind::Unavailable, "no session could be opened"),
     };
     Error::new(kind, Phase::Connect, what).with_backend(crate::NAME).with_server(servers).with_source(fault.source)

@@ -40,6 +40,8 @@ mod url;
 
 use std::ops::Deref;
 
+use client::Crate;
+
 pub use access::Access;
 pub use backend::ZkBackend;
 pub use config::ZkConfig;
@@ -105,7 +107,27 @@ impl ZkLocks {
     /// # Cancel safety
     /// Nothing is left of a dropped call.
     pub async fn connect_with(config: ZkConfig) -> Result<Self, Error> {
-        let backend = ZkBackend::connect(&config).await?;
+        Self::over(config, Crate::Kezhuw).await
+    }
+
+    /// The same by the client crate `zookeeper-async`, where that is what a program has to use.
+    ///
+    /// The locks promise the same, but a server that hangs always costs the session, a semaphore and a downgrade take more
+    /// requests, and there is no SASL; the README has the figures.
+    ///
+    /// # Errors
+    /// As [`connect_with`](ZkLocks::connect_with); [`ErrorKind::InvalidArgument`] also for a session timeout below 2 s,
+    /// [`ErrorKind::Unsupported`] for credentials by SASL.
+    ///
+    /// # Cancel safety
+    /// Nothing is left of a dropped call.
+    #[cfg(feature = "zookeeper-async")]
+    pub async fn connect_with_zookeeper_async(config: ZkConfig) -> Result<Self, Error> {
+        Self::over(config, Crate::Krojew).await
+    }
+
+    async fn over(config: ZkConfig, by: Crate) -> Result<Self, Error> {
+        let backend = ZkBackend::connect(&config, by).await?;
         Client::over(backend, config.client).map(Self)
     }
 

@@ -116,16 +116,15 @@ impl Shared {
     /// there is no such place any more, or was no directory to put them into.
     async fn enter(&self, attempt: &Attempt, seat: &Seat) -> Result<Option<i64>, Trouble> {
         let Some(node) = seat.node() else { return Ok(None) };
-        let connection = &seat.session.connection;
         let wanted = seat.place.permits(seat.grant, asked(attempt))?;
         let card = Card::of(attempt, &seat.session).with_token(node.czxid).to_bytes();
-        match connection.exchange(&[node.path], &wanted, &card).await {
+        match seat.exchange(&[node.path], &wanted, &card).await {
             Ok(paths) => {
                 self.seats.has_permits(seat, paths);
                 Ok(Some(node.czxid))
             }
             Err(fault) if fault.fate == Fate::Missing => {
-                connection.make_directory(seat.place.leases()).await?;
+                seat.session.connection.make_directory(seat.place.leases()).await?;
                 Ok(None)
             }
             Err(fault) => Err(fault.into()),

@@ -57,10 +57,10 @@ impl Shared {
         if path == write.path {
             return Ok(());
         }
-        let (connection, wanted) = (&seat.session.connection, [Wanted::Exactly(path.clone())]);
+        let wanted = [Wanted::Exactly(path.clone())];
         let card = Card::of(attempt, &seat.session).with_token(write.czxid).to_bytes();
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
-            match connection.exchange(std::slice::from_ref(&write.path), &wanted, &card).await {
+            match seat.exchange(std::slice::from_ref(&write.path), &wanted, &card).await {
                 Err(fault) if fault.fate == Fate::Unknown => tokio::time::sleep(pause).await,
                 Err(fault) if fault.fate == Fate::Missing => return Err(gone(attempt)),
                 // Of an earlier sending, whose answer was lost: only this grant makes a node of this name.

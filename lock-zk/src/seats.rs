@@ -1,6 +1,7 @@
 //! The nodes of this process: what each attempt has at the servers, and who waits for whom without asking them.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::backend::Notices;
@@ -8,7 +9,7 @@ use lock_core::clock::BootInstant;
 use lock_core::{GrantId, LossReason};
 use tokio::sync::{mpsc, watch};
 
-use crate::client::Created;
+use crate::client::{Created, Fate, Fault, Wanted};
 use crate::contender::Role;
 use crate::layout::Place;
 use crate::session::Session;
@@ -23,9 +24,25 @@ pub(crate) struct Seat {
     node: Mutex<Option<Created>>,
     /// The nodes of its permits, once they are known to be there; then it has none in line.
     permits: Mutex<Vec<String>>,
+    /// Whether its nodes were to be changed, and the answer has not come.
+    is_changing: AtomicBool,
 }
 
 impl Seat {
+    /// Puts nodes of this seat in the place of others, as a whole. Until the answer comes, nobody knows all of its nodes.
+    pub(crate) async fn exchange(&self, old: &[String], new: &[Wanted], data: &[u8]) -> Result<Vec<String>, Fault> {
+        self.is_changing.store(true, Ordering::Release);
+        let outcome = self.session.connection.exchange(old, new, data).await;
+        let is_known = !matches!(outcome, Err(Fault { fate: Fate::Unknown, .. }));
+        self.is_changing.fetch_and(!is_known, Ordering::AcqRel);
+        outcome
+    }
+
+    /// Whether it may have nodes of which nobody knows.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.is_changing.load(Ordering::Acquire)
+    }
+
     pub(crate) fn node(&self) -> Option<Created> {
         locked(&self.node).clone()
     }
@@ -69,6 +86,7 @@ impl Seats {
             place,
             node: Mutex::default(),
             permits: Mutex::default(),
+            is_changing: AtomicBool::new(false),
         });
         if let Some(before) = self.room().seats.insert(grant, seat.clone()) {
             self.forget_node(&before);

@@ -60,7 +60,7 @@ impl Shared {
         // One node for many permits: one for fewer takes its place.
         let fewer = (left < keep).then(|| seat.place.lease(&seat.place.dialect.stem_of_many(seat.grant, keep - left)));
         let fewer: Vec<_> = fewer.into_iter().map(Wanted::Numbered).collect();
-        match seat.session.connection.exchange(&given, &fewer, &data).await {
+        match seat.exchange(&given, &fewer, &data).await {
             Ok(new) => {
                 kept.extend(new);
                 self.seats.has_permits(seat, kept);

@@ -1,7 +1,6 @@
 //! The crate `zookeeper-client` behind our trait.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::future;
@@ -13,7 +12,7 @@ use zookeeper_client::{
     Permission, SessionState, StateWatcher,
 };
 
-use super::{Answer, Change, Connection, Created, Door, Fate, Fault, Link, Node, Wanted};
+use super::{Answer, Change, Connection, Created, Door, Fate, Fault, Link, LinkChange, Node, Wanted};
 use crate::access::{Access, Credentials};
 
 /// How many nodes are read by one request: far below the 1 MiB that a request may have.
@@ -106,7 +105,7 @@ impl Connection for Kezhuw {
         self.client.session_timeout()
     }
 
-    fn link_changed(&self) -> Pin<Box<dyn Future<Output = Link> + Send + '_>> {
+    fn link_changed(&self) -> LinkChange<'_> {
         Box::pin(async move {
             match self.states.lock().await.changed().await {
                 SessionState::SyncConnected => Link::Connected,

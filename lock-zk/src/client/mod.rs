@@ -5,21 +5,51 @@
 //! that order, without a round trip between them, and a request whose answer nobody waits for is still sent.
 
 mod kezhuw;
+#[cfg(feature = "zookeeper-async")]
+mod krojew;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::access::{Access, Credentials};
+use kezhuw::Kezhuw;
+#[cfg(feature = "zookeeper-async")]
+use krojew::Krojew;
+#[cfg(feature = "zookeeper-async")]
+pub(crate) use krojew::SHORTEST_SESSION;
 
-pub(crate) use kezhuw::Kezhuw;
+/// By which crate a session is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Crate {
+    /// `zookeeper-client`
+    Kezhuw,
+    /// `zookeeper-async`
+    #[cfg(feature = "zookeeper-async")]
+    Krojew,
+}
+
+impl Crate {
+    /// A new session with one of the servers.
+    pub(crate) async fn connect(self, door: &Door) -> Result<Arc<dyn Connection>, Fault> {
+        Ok(match self {
+            Self::Kezhuw => Arc::new(Kezhuw::connect(door).await?),
+            #[cfg(feature = "zookeeper-async")]
+            Self::Krojew => Arc::new(Krojew::connect(door).await?),
+        })
+    }
+}
 
 /// An answer that is on its way.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
 
 /// Resolves when a watched node changed or is gone, or when the session ended.
 pub(crate) type Change = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Resolves with the next change of the link.
+pub(crate) type LinkChange<'a> = Pin<Box<dyn Future<Output = Link> + Send + 'a>>;
 
 /// How to come in.
 #[derive(Debug, Clone)]
@@ -28,6 +58,8 @@ pub(crate) struct Door {
     pub(crate) servers: String,
     /// `/path`, or nothing.
     pub(crate) chroot: String,
+    /// Below which directory everything is that a client makes.
+    pub(crate) prefix: String,
     /// The session's timeout to ask for.
     pub(crate) timeout: Duration,
     pub(crate) credentials: Option<Credentials>,
@@ -83,9 +115,9 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     fn timeout(&self) -> Duration;
 
     /// Resolves with the next change of the link; never after [`Link::Ended`].
-    fn link_changed(&self) -> Pin<Box<dyn Future<Output = Link> + Send + '_>>;
+    fn link_changed(&self) -> LinkChange<'_>;
 
-    /// A write that changes nothing. Its answer proves that a quorum has committed it, and so that the leader still had
+    /// A write that changes nothing of any lock. Its answer proves that a quorum has committed it, and so that the leader still had
     /// the session.
     fn beat(&self) -> Answer<'static, ()>;
 
@@ -110,14 +142,15 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// Watches a node; `None` if there is none, and then no watch is left.
     fn watch<'a>(&'a self, path: &'a str) -> Answer<'a, Option<Change>>;
 
-    /// Reads several nodes by one request; `None` for each that is not there.
+    /// Reads several nodes by one round trip; `None` for each that is not there.
     fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>>;
 
     /// Makes ephemeral nodes with this data in the place of others: all of it, or nothing. The paths of the new ones, in
-    /// order.
+    /// order. Where it is no transaction, the new ones are there a while before the old ones are gone.
     fn exchange(&self, old: &[String], new: &[Wanted], data: &[u8]) -> Answer<'_, Vec<String>>;
 
-    /// Deletes a node, provided that another one is there: both, or [`Fate::Missing`] and nothing.
+    /// Deletes a node, provided that another one is there: both, or a fault and nothing. Only a transaction can; a client
+    /// without them refuses, and whoever has the other node looks for himself.
     fn hand_over(&self, from: &str, to: &str) -> Answer<'_, ()>;
 
     /// Deletes a node; whether it was there.

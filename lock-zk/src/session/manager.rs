@@ -13,7 +13,7 @@ use lock_core::{Error, Phase, wait};
 use tokio::sync::watch;
 
 use super::{Session, SessionState};
-use crate::client::{Connection, Door, Fault, Kezhuw, Link};
+use crate::client::{Connection, Crate, Door, Fault, Link};
 use crate::error;
 
 /// Pauses between two tries to open a session: the first one, and the longest.
@@ -30,6 +30,7 @@ type Told = Box<dyn Fn(&Arc<Session>) + Send + Sync>;
 /// How to open a session.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
+    pub(crate) by: Crate,
     pub(crate) door: Door,
     pub(crate) tick: Duration,
 }
@@ -106,8 +107,8 @@ impl Sessions {
 impl Plan {
     async fn connect(&self) -> Result<Arc<Session>, Fault> {
         let asked_at = SystemClock.now();
-        let connection = Kezhuw::connect(&self.door).await?;
-        Ok(Session::new(Arc::new(connection), asked_at, self.tick, self.door.chroot.len()))
+        let connection = self.by.connect(&self.door).await?;
+        Ok(Session::new(connection, asked_at, self.tick, self.door.chroot.len()))
     }
 
     /// Without its chroot a client can do nothing, and every request would be refused for another reason.

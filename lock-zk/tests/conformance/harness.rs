@@ -18,6 +18,24 @@ const GARBAGE: &str = "garbage";
 /// What a client of another library writes into its nodes' names.
 const FOREIGN_UUID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
+/// By which client the locks of a deployment come.
+#[async_trait]
+pub(crate) trait Client: Deployment {
+    /// Its constructor.
+    async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
+        ZkLocks::connect_with(config).await
+    }
+
+    /// Cases that it cannot meet, and why.
+    fn exclusions() -> &'static [(&'static str, &'static str)] {
+        &[FOREIGN_STARVATION]
+    }
+}
+
+/// Does not apply to ZooKeeper at all.
+pub(crate) const FOREIGN_STARVATION: (&str, &str) =
+    ("C-I04", "clients of other libraries stand in the same line; the case's client only tries");
+
 pub(crate) struct ZooKeeper<D> {
     url: String,
     /// `None` in a child process, which owns no server.
@@ -27,7 +45,7 @@ pub(crate) struct ZooKeeper<D> {
 }
 
 #[async_trait]
-impl<D: Deployment> Harness for ZooKeeper<D> {
+impl<D: Client> Harness for ZooKeeper<D> {
     fn name(&self) -> &'static str {
         D::NAME
     }
@@ -52,7 +70,7 @@ impl<D: Deployment> Harness for ZooKeeper<D> {
         let mut options = ClientOptions::default();
         options.op_timeout = ms(6000);
         let config = config.with_client(options);
-        Ok(ZkLocks::connect_with(config).await?.into())
+        Ok(D::connect(config).await?.into())
     }
 
     fn linked(&self) -> Option<&dyn Linked> {
@@ -77,7 +95,7 @@ impl<D: Deployment> Harness for ZooKeeper<D> {
     }
 
     fn exclusions(&self) -> &'static [(&'static str, &'static str)] {
-        &[("C-I04", "clients of other libraries stand in the same line; the case's client only tries")]
+        D::exclusions()
     }
 }
 
@@ -88,7 +106,7 @@ fn session() -> Duration {
 }
 
 #[async_trait]
-impl<D: Deployment> Linked for ZooKeeper<D> {
+impl<D: Client> Linked for ZooKeeper<D> {
     fn protocol(&self) -> Protocol {
         Protocol::ZooKeeper
     }
@@ -101,7 +119,7 @@ impl<D: Deployment> Linked for ZooKeeper<D> {
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
         let config = ZkConfig::new(self.url.replace(hosts_in(&self.url), &addresses.join(","))).with_prefix(namespace);
         let config = config.with_session_timeout(ms(2000)).with_tick_time(Duration::from_millis(200));
-        Ok(ZkLocks::connect_with(config).await?.into())
+        Ok(D::connect(config).await?.into())
     }
 }
 
@@ -112,7 +130,7 @@ fn hosts_in(url: &str) -> &str {
 }
 
 #[async_trait]
-impl<D: Deployment> GroundTruth for ZooKeeper<D> {
+impl<D: Client> GroundTruth for ZooKeeper<D> {
     /// Every node but the directories, which are containers: the server removes them some time after their last child.
     async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
         let client = ZooKeeperClient::connect(&self.url).await?;
@@ -132,7 +150,7 @@ fn is_directory(path: &str) -> bool {
 }
 
 #[async_trait]
-impl<D: Deployment> Admin for ZooKeeper<D> {
+impl<D: Client> Admin for ZooKeeper<D> {
     async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
         let client = ZooKeeperClient::connect(&self.url).await?;
         for directory in directories(namespace, name) {
@@ -159,7 +177,7 @@ impl<D: Deployment> Admin for ZooKeeper<D> {
 
 /// As Curator's `InterProcessMutex` lays it out. Each holder has a session of its own.
 #[async_trait]
-impl<D: Deployment> Foreign for ZooKeeper<D> {
+impl<D: Client> Foreign for ZooKeeper<D> {
     async fn try_hold(&self, key: &str, _ttl: Duration) -> Result<bool, Broken> {
         let client = ZooKeeperClient::connect(&self.url).await?;
         client.create(&format!("/{key}"), b"", NodeKind::Container).await?;

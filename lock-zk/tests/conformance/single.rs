@@ -6,8 +6,10 @@ use std::process::ExitCode;
 
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
 
-use harness::ZooKeeper;
+use harness::{Client, ZooKeeper};
 
 fn main() -> ExitCode {
     lock_testkit::main::<ZooKeeper<ZooKeeperServer>>()
 }
+
+impl Client for ZooKeeperServer {}

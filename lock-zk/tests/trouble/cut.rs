@@ -32,26 +32,3 @@ async fn a_holder_at_a_follower_that_is_cut_off_stops_believing_before_another_i
     let again = soon("the former holder can take it again", PROMPTLY * 2, a.mutex("cut").lock()).await.unwrap();
     again.release().await.unwrap();
 }
-
-#[tokio::test]
-async fn the_death_of_the_leader_costs_no_lock_and_no_place() {
-    let Some(ensemble) = there(ZooKeeperEnsemble::start_own().await) else { return };
-    let session = Duration::from_secs(4);
-    let (a, b) = (client(ensemble.url(), session).await, client(ensemble.url(), session).await);
-    let held = a.mutex("leader").lock().await.unwrap();
-    let other = b.mutex("leader");
-    let waiting = tokio::spawn(async move { other.lock().await });
-    eventually("one waits", PROMPTLY, async || b.mutex("leader").inspect().await.unwrap().waiters.len() == 1).await;
-    let leader = ensemble.leader().await.unwrap();
-    leader.kill().unwrap();
-    ensemble.until_another_leader(leader).await.unwrap();
-    let seen = async || b.mutex("leader").inspect().await.ok();
-    eventually("the line is as it was", PROMPTLY, async || {
-        seen().await.is_some_and(|seen| seen.holders[0].grant == Some(held.grant_id()) && seen.waiters.len() == 1)
-    })
-    .await;
-    assert!(held.is_held(), "the holder lost its lock");
-    soon("the release", PROMPTLY, held.release()).await.unwrap();
-    let next = soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap();
-    next.release().await.unwrap();
-}

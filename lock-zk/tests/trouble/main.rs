@@ -8,11 +8,28 @@
 
 mod cut;
 mod dialects;
+mod hand_over;
 mod input;
+mod kept;
 mod line;
 mod load;
 mod parts;
 mod permits;
 mod rights;
+#[cfg(feature = "sasl")]
+mod sasl;
 mod session;
 mod support;
+
+use lock_zk::{Error, LossReason, Phase, ZkConfig, ZkLocks};
+
+/// By which constructor clients come.
+async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
+    ZkLocks::connect_with(config).await
+}
+
+/// What holders are told of a session that is gone.
+const SESSION_LOST: &[LossReason] = &[LossReason::SessionExpired];
+
+/// When a client that lacks the right to the prefix learns that.
+const DENIED_AT: &[Phase] = &[Phase::Acquire, Phase::Wait];

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use lock_zk::{LossReason, SessionState};
+use lock_zk::SessionState;
 
-use crate::support::{PROMPTLY, SESSION, client, eventually, lease, ms, nodes, server, soon, steal};
+use crate::support::{PROMPTLY, SESSION, client, eventually, lease, nodes, server, soon, steal};
 
 #[tokio::test]
 async fn a_holder_is_told_that_its_session_is_gone_and_its_client_goes_on() {
@@ -19,7 +19,7 @@ async fn a_holder_is_told_that_its_session_is_gone_and_its_client_goes_on() {
     steal(&server, &truth, &first).await;
     let next = soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap();
     let reason = soon("the holder is told", PROMPTLY, held.lost()).await;
-    assert_eq!(reason, LossReason::SessionExpired);
+    assert!(crate::SESSION_LOST.contains(&reason), "{reason:?}");
     assert!(!held.is_held() && next.is_held());
     assert!(next.fencing_token() > held.fencing_token());
     next.release().await.unwrap();
@@ -49,27 +49,6 @@ async fn a_waiter_whose_session_is_gone_stands_in_line_again() {
     .await;
     assert!(!waiting.is_finished(), "granted although somebody holds it");
     held.release().await.unwrap();
-    let next = soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap();
-    next.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_restart_within_the_session_costs_nothing() {
-    let Some(server) = server().await else { return };
-    let long = ms(8000);
-    let (a, b, truth) =
-        (client(server.url(), long).await, client(server.url(), long).await, server.client().await.unwrap());
-    let held = a.mutex("restart").with_ttl(ms(8000)).lock().await.unwrap();
-    let other = b.mutex("restart");
-    let waiting = tokio::spawn(async move { other.lock().await });
-    eventually("two in line", PROMPTLY, async || nodes(&truth, "restart").await.len() == 2).await;
-    drop(truth);
-    server.restart().await.unwrap();
-    let truth = server.client().await.unwrap();
-    assert_eq!(nodes(&truth, "restart").await.len(), 2, "the waiter's place was lost");
-    eventually("connected", PROMPTLY, async || a.session_state() == SessionState::Connected).await;
-    assert!(held.is_held() && !waiting.is_finished());
-    soon("the release", PROMPTLY, held.release()).await.unwrap();
     let next = soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap();
     next.release().await.unwrap();
 }

@@ -1,0 +1,158 @@
+//! Nodes in the place of others, without a transaction. The new ones are made first, so that at no instant less is held than
+//! is believed; if the old ones are there after that, they were there all the while, and are deleted. Otherwise, or if an
+//! answer is lost, the new ones are taken back. Whatever began runs to its end, whether somebody waits for it or not, one
+//! exchange after another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_core::wait;
+use tokio::sync::{Mutex, oneshot};
+use zookeeper_async::CreateMode;
+
+use super::{Answer, Created, Fate, Fault, Node, Wanted, Wire};
+
+/// Pauses between two tries to delete: the first one, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+struct Exchange {
+    wire: Arc<Wire>,
+    old: Vec<String>,
+    new: Vec<Wanted>,
+    data: Vec<u8>,
+}
+
+/// Starts an exchange.
+pub(super) fn begin(
+    wire: &Arc<Wire>,
+    one_by_one: &Arc<Mutex<()>>,
+    old: &[String],
+    new: &[Wanted],
+    data: &[u8],
+) -> Answer<'static, Vec<String>> {
+    let exchange = Exchange { wire: wire.clone(), old: old.to_vec(), new: new.to_vec(), data: data.to_vec() };
+    let (answer, answered) = oneshot::channel();
+    let one_by_one = one_by_one.clone();
+    wire.runtime.spawn(async move {
+        let _turn = one_by_one.lock().await;
+        let _ = answer.send(exchange.run().await);
+    });
+    let gone = |_| Err(Fault { fate: Fate::Ended, source: "the client is gone".into() });
+    Box::pin(async move { answered.await.unwrap_or_else(gone) })
+}
+
+impl Exchange {
+    async fn run(self) -> Result<Vec<String>, Fault> {
+        let made: Vec<_> = self.new.iter().map(|wanted| self.make(wanted)).collect();
+        // Behind them: the server of this answer knows what it was asked to make before.
+        let old = self.wire.read_all(&self.old);
+        match judge(join_all(made).await, old.await) {
+            Ok(made) => {
+                until_known(|| self.delete_all(&self.old)).await?;
+                Ok(made.into_iter().map(|created| created.path).collect())
+            }
+            Err(fault) => {
+                until_known(|| self.take_back()).await?;
+                Err(fault)
+            }
+        }
+    }
+
+    fn make(&self, wanted: &Wanted) -> Answer<'static, Created> {
+        let (path, mode) = match wanted {
+            Wanted::Exactly(path) => (path, CreateMode::Ephemeral),
+            Wanted::Numbered(path) => (path, CreateMode::EphemeralSequential),
+        };
+        self.wire.make(path, self.data.clone(), mode)
+    }
+
+    async fn take_back(&self) -> Result<(), Fault> {
+        let mut made = Vec::new();
+        for wanted in &self.new {
+            match wanted {
+                Wanted::Exactly(path) => made.push(path.clone()),
+                Wanted::Numbered(stem) => made.extend(self.numbered(stem).await?),
+            }
+        }
+        self.delete_all(&made).await
+    }
+
+    /// What has been made of this path and a number.
+    async fn numbered(&self, stem: &str) -> Result<Vec<String>, Fault> {
+        let (directory, name) = stem.rsplit_once('/').unwrap_or(("", stem));
+        let synced = self.wire.beat();
+        let listed = self.wire.children(directory, false);
+        synced.await?;
+        match listed.await {
+            Ok(names) => {
+                let own = names.into_iter().filter(|other| other.starts_with(name));
+                Ok(own.map(|own| format!("{directory}/{own}")).collect())
+            }
+            Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    async fn delete_all(&self, paths: &[String]) -> Result<(), Fault> {
+        let deleted: Vec<_> = paths.iter().map(|path| self.wire.delete(path)).collect();
+        join_all(deleted).await.into_iter().try_for_each(|outcome| outcome.map(drop))
+    }
+}
+
+/// The new nodes, if all of them were made and the old ones were there afterwards.
+fn judge(made: Vec<Result<Created, Fault>>, old: Result<Vec<Option<Node>>, Fault>) -> Result<Vec<Created>, Fault> {
+    let made = made.into_iter().collect::<Result<Vec<_>, _>>().map_err(|mut fault| {
+        // Left by an exchange of which an answer was lost, and taken back now: the next try tells.
+        if fault.fate == Fate::Exists {
+            fault.fate = Fate::Unknown;
+        }
+        fault
+    })?;
+    if old?.iter().any(Option::is_none) {
+        return Err(Fault { fate: Fate::Missing, source: "a node that was to be exchanged is gone".into() });
+    }
+    Ok(made)
+}
+
+/// Repeats what is safe to repeat until its outcome is known.
+async fn until_known<F: Future<Output = Result<(), Fault>>>(mut step: impl FnMut() -> F) -> Result<(), Fault> {
+    let mut pauses = wait::pauses(FIRST_PAUSE, LONGEST_PAUSE);
+    loop {
+        match step().await {
+            Err(fault) if fault.fate == Fate::Unknown => {
+                // The iterator is endless; the longest pause is its own last value.
+                tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(path: &str) -> Result<Created, Fault> {
+        Ok(Created { path: path.to_owned(), czxid: 1 })
+    }
+
+    fn fault<T>(fate: Fate) -> Result<T, Fault> {
+        Err(Fault { fate, source: "a test's".into() })
+    }
+
+    fn there() -> Option<Node> {
+        Some(Node { data: Vec::new(), czxid: 1, made_at: 0, session: 1 })
+    }
+
+    #[test]
+    fn all_of_it_or_nothing() {
+        assert_eq!(judge(vec![made("/a"), made("/b")], Ok(vec![there()])).unwrap().len(), 2);
+        let fate = |made, old| judge(made, old).unwrap_err().fate;
+        assert_eq!(fate(vec![made("/a")], Ok(vec![there(), None])), Fate::Missing);
+        assert_eq!(fate(vec![made("/a"), fault(Fate::Unknown)], Ok(vec![there()])), Fate::Unknown);
+        assert_eq!(fate(vec![made("/a")], fault(Fate::Unknown)), Fate::Unknown);
+        assert_eq!(fate(vec![fault(Fate::Exists)], Ok(vec![there()])), Fate::Unknown, "what is there is taken back");
+    }
+}

@@ -1,0 +1,26 @@
+//! What became of requests, by the words of the crate.
+
+use zookeeper_async::ZkError;
+
+use super::{Fate, Fault};
+
+impl From<ZkError> for Fault {
+    fn from(error: ZkError) -> Self {
+        let fate = match error {
+            ZkError::NoNode => Fate::Missing,
+            ZkError::NodeExists => Fate::Exists,
+            ZkError::NoAuth | ZkError::InvalidACL | ZkError::AuthFailed => Fate::Denied,
+            ZkError::BadArguments => Fate::Invalid,
+            ZkError::SessionExpired => Fate::Ended,
+            ZkError::BadVersion
+            | ZkError::NoChildrenForEphemerals
+            | ZkError::NotEmpty
+            | ZkError::NotReadOnly
+            | ZkError::EphemeralOnLocalSession => Fate::Refused,
+            // `Unimplemented` stands for every number that the crate does not know. Whatever is not known to be a refusal may
+            // have been carried out.
+            _ => Fate::Unknown,
+        };
+        Self { fate, source: Box::new(error) }
+    }
+}

@@ -1,0 +1,74 @@
+//! The same trouble for the client crate `zookeeper-async`. It may lose its session when a server starts again, and locks that
+//! stay within a process take more requests.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
+
+mod cut;
+mod dialects;
+mod input;
+mod line;
+mod load;
+mod parts;
+mod permits;
+mod rights;
+mod session;
+mod support;
+
+use lock_testkit::servers::zookeeper::NodeKind;
+use lock_zk::{Access, Error, ErrorKind, LossReason, Phase, ZkConfig, ZkLocks};
+
+use support::{PROMPTLY, client, connected, eventually, ms, server, soon};
+
+/// By which constructor clients come.
+async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
+    ZkLocks::connect_with_zookeeper_async(config).await
+}
+
+/// What holders are told of a session that is gone. A server that drops every request of a dead session looks like one that is
+/// silent to this client, and its lease ends first.
+const SESSION_LOST: &[LossReason] = &[LossReason::SessionExpired, LossReason::Expired];
+
+/// When a client that lacks the right to the prefix learns that: its session's own node is there.
+const DENIED_AT: &[Phase] = &[Phase::Connect];
+
+#[tokio::test]
+async fn a_waiter_goes_on_when_its_watch_went_with_its_connection() {
+    let Some(server) = server().await else { return };
+    let (locks, truth) = (client(server.url(), ms(8000)).await, server.client().await.unwrap());
+    truth.create_all("/lock/mutex/watched").await.unwrap();
+    let stem = "/lock/mutex/watched/_c_0f8fad5b-d9cb-469f-a165-70867728950e-lock-";
+    let before = truth.create(stem, b"", NodeKind::EphemeralSequential).await.unwrap().unwrap();
+    let mutex = locks.mutex("watched");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    eventually("a watch", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() == 1).await;
+    server.restart().await.unwrap();
+    // Watched again, or in line again: whatever became of its session.
+    eventually("a watch", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() == 1).await;
+    assert!(!waiting.is_finished(), "granted although somebody holds it");
+    eventually("the one before is gone", PROMPTLY, async || truth.delete(&before).await.is_ok()).await;
+    soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn credentials_are_shown_again_after_a_reconnection() {
+    let Some(server) = server().await else { return };
+    let config = ZkConfig::new(server.url()).with_session_timeout(ms(8000)).with_tick_time(ms(200));
+    let locks = connected(config.with_access(Access::Creator).with_digest("me", "secret")).await;
+    let held = locks.mutex("again").lock().await.unwrap();
+    server.restart().await.unwrap();
+    if let Err(error) = held.release().await {
+        assert!(matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Indeterminate), "{error:?}");
+    }
+    soon("the next", PROMPTLY * 2, locks.mutex("again").lock()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_is_dropped_closes_its_session() {
+    let Some(server) = server().await else { return };
+    let (long, truth) = (PROMPTLY * 6, server.client().await.unwrap());
+    let locks = client(server.url(), long).await;
+    let sessions = async || truth.children("/lock/sessions").await.unwrap().unwrap_or_default().len();
+    assert!(sessions().await > 0, "a session has a node of its own");
+    drop(locks);
+    eventually("the node goes with the session", PROMPTLY, async || sessions().await == 0).await;
+}
