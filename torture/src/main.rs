@@ -3,6 +3,7 @@
 
 mod arena;
 mod faults;
+mod links;
 mod memcached;
 mod memory;
 mod plan;
@@ -32,7 +33,7 @@ struct Cli {
     #[arg(long, default_value = "redis")]
     backend: Backend,
 
-    /// An existing deployment, instead of a server that is started; only workers are hurt then
+    /// An existing server, instead of one that is started; only workers and their links are hurt then
     #[arg(long)]
     url: Option<String>,
 

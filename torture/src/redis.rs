@@ -1,4 +1,4 @@
-//! Redis: a server that is started, with an append-only file, or an existing deployment.
+//! Redis: a server that is started, with an append-only file, or an existing one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,18 +7,21 @@ use async_trait::async_trait;
 use lock_core::{Error, Locks};
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::Broken;
+use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::servers::resp::{Resp, Value};
 
 use crate::arena::Arena;
 use crate::faults::Trouble;
+use crate::links::Link;
 
 /// For how long ground truth waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// One server.
+/// One server, and the workers' way to it.
 pub(crate) struct Redis {
     server: Arc<RedisServer>,
+    link: Link,
     eyes: Resp,
 }
 
@@ -33,7 +36,8 @@ impl Redis {
             Some(url) => RedisServer::existing(url),
             None => RedisServer::start_with(&RedisOptions::new().persistent()).await?,
         };
-        Ok(Self { eyes: server.client()?, server: Arc::new(server) })
+        let link = Link::to(server.address(), Protocol::Resp)?;
+        Ok(Self { eyes: server.client()?, link, server: Arc::new(server) })
     }
 }
 
@@ -44,7 +48,7 @@ impl Arena for Redis {
     }
 
     fn url(&self) -> String {
-        self.server.url().to_owned()
+        self.server.url().replacen(self.server.address(), &self.link.address(), 1)
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
@@ -56,11 +60,13 @@ impl Arena for Redis {
     }
 
     fn troubles(&self) -> Vec<Box<dyn Trouble>> {
-        if self.server.pid().is_none() {
-            return Vec::new(); // somebody else's
+        let (server, mut troubles) = (&self.server, self.link.troubles());
+        if server.pid().is_some() {
+            troubles.push(Box::new(Frozen(server.clone())));
+            troubles.push(Box::new(Restarted(server.clone())));
+            troubles.push(Box::new(Flushed(server.clone())));
         }
-        let server = &self.server;
-        vec![Box::new(Frozen(server.clone())), Box::new(Restarted(server.clone())), Box::new(Flushed(server.clone()))]
+        troubles
     }
 
     /// The grant is what the key's text begins with.

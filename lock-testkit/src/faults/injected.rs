@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Fault;
-use crate::time::eventually;
+use crate::harness::Broken;
+use crate::servers::until::until;
 
 /// What a fault did, from its injection on.
-pub(crate) trait Effect: Send {
+pub(crate) trait Effect: Send + Sync {
     /// What shows so far that the fault was applied.
     fn proof(&self) -> Proof;
 
@@ -92,8 +93,8 @@ impl<'a> Injected<'a> {
     /// # Errors
     /// [`Unproven`] if that is not so within this time.
     pub async fn applied(&self, within: Duration) -> Result<Proof, Unproven> {
-        let proven = async || Ok(self.proven().ok());
-        eventually("the fault is applied", within, proven).await.map_err(|_| Unproven(self.fault.clone()))
+        let proven = || std::future::ready(self.proven().map_err(|unproven| Broken::new(unproven.to_string())));
+        until("the fault is applied", within, proven).await.map_err(|_| Unproven(self.fault.clone()))
     }
 
     /// Ends the fault, and proves that it was applied.

@@ -10,7 +10,7 @@ pub(crate) mod ports;
 pub(crate) mod process;
 pub mod redis;
 pub mod resp;
-mod until;
+pub(crate) mod until;
 pub(crate) mod url;
 pub mod zookeeper;
 
