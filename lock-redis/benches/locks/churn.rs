@@ -1,9 +1,9 @@
 //! 100,000 lock/release cycles over 10,000 names: what is left in the client's memory and at the server. The baseline is
 //! the first tenth of the cycles.
 
+use lock_testkit::bench::resident_bytes;
 use redis::cmd;
 
-use crate::stats::resident_bytes;
 use crate::{Bench, Outcome, bare};
 
 const NAMES: usize = 10_000;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::Broken;
+use lock_testkit::bench::Series;
 use lock_testkit::servers::redis::{ClusterDeployment, RedisServer};
 use tokio::task::JoinHandle;
 
-use crate::stats::Series;
 use crate::{Bench, Outcome};
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {

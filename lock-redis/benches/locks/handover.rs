@@ -2,12 +2,11 @@
 //! the next holder knows. Against a round trip of PING, and against a list of one token that tasks take by BLPOP (each
 //! on a connection of its own; without owner, TTL or fencing).
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use lock_testkit::bench::{Baton, Hands, Series, jain};
 use redis::cmd;
 
-use crate::stats::{Series, jain};
 use crate::{Bench, Outcome, bare};
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
@@ -28,8 +27,8 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
             }
             token_list(bench, &mut tokens).await?;
             let before = bare::client_commands(&mut connection).await?;
-            locks(bench, &mut ours).await?;
-            ours.commands += bare::client_commands(&mut connection).await? - before;
+            ours.pass(&bench.locks().await?.mutex("hand-over"), bench.round).await?;
+            ours.requests += bare::client_commands(&mut connection).await? - before;
         }
         println!("| {tasks} | PING | {:.1} | {:.1} | 1.00 | | | | |", ping.micros(0.5), ping.micros(0.95));
         for (name, hands) in [("BLPOP + RPUSH", &tokens), ("lock + release", &ours)] {
@@ -41,51 +40,16 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
                 series.micros(0.5) / ping.micros(0.5),
                 series.per_second(),
                 series.per_second() / tokens.series.per_second(),
-                if hands.commands == 0 {
+                if hands.requests == 0 {
                     "2".to_owned()
                 } else {
-                    format!("{:.2}", hands.commands as f64 / series.count as f64)
+                    format!("{:.2}", hands.requests as f64 / series.count as f64)
                 },
                 jain(&hands.shares),
             );
         }
     }
     Ok(())
-}
-
-/// What one variant has shown so far.
-struct Hands {
-    series: Series,
-    shares: Vec<u64>,
-    commands: u64,
-}
-
-impl Hands {
-    fn new(tasks: usize) -> Outcome<Self> {
-        Ok(Self { series: Series::new()?, shares: vec![0; tasks], commands: 0 })
-    }
-
-    fn add(&mut self, task: usize, own: &Series) -> Outcome {
-        self.shares[task] += own.count;
-        self.series.add(own)
-    }
-}
-
-/// When the present or last holder began to release.
-#[derive(Debug, Clone, Default)]
-struct Baton(Arc<Mutex<Option<Instant>>>);
-
-impl Baton {
-    fn passing(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-    }
-
-    fn taken(&self, series: &mut Series) {
-        let passed = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(passed) = passed {
-            series.record(passed.elapsed());
-        }
-    }
 }
 
 async fn token_list(bench: &Bench, hands: &mut Hands) -> Outcome {
@@ -110,32 +74,6 @@ async fn token_list(bench: &Bench, hands: &mut Hands) -> Outcome {
                 baton.taken(&mut own);
                 baton.passing();
                 let _: i64 = cmd("RPUSH").arg("bench:tokens").arg("token").query_async(&mut connection).await?;
-            }
-            Outcome::Ok(own)
-        }));
-    }
-    for (task, run) in running.into_iter().enumerate() {
-        hands.add(task, &run.await??)?;
-    }
-    hands.series.time += start.elapsed();
-    Ok(())
-}
-
-async fn locks(bench: &Bench, hands: &mut Hands) -> Outcome {
-    let (tasks, baton) = (hands.shares.len(), Baton::default());
-    let mutex = bench.locks().await?.mutex("hand-over");
-    let start = Instant::now();
-    let end = start + bench.round;
-    let mut running = Vec::new();
-    for _ in 0..tasks {
-        let (mutex, baton) = (mutex.clone(), baton.clone());
-        running.push(tokio::spawn(async move {
-            let mut own = Series::new()?;
-            while Instant::now() < end {
-                let guard = mutex.lock().await?;
-                baton.taken(&mut own);
-                baton.passing();
-                guard.release().await?;
             }
             Outcome::Ok(own)
         }));

@@ -4,9 +4,9 @@
 use std::time::Instant;
 
 use lock_redis::MutexGuard;
+use lock_testkit::bench::{cpu_seconds, resident_bytes};
 use redis::cmd;
 
-use crate::stats::{cpu_seconds, resident_bytes};
 use crate::{Bench, Outcome, bare};
 
 const LOCKS: usize = 10_000;

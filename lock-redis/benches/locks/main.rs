@@ -12,7 +12,6 @@ mod idle;
 mod processes;
 mod quorum;
 mod shared;
-mod stats;
 mod uncontended;
 
 use std::time::Duration;

@@ -5,11 +5,11 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lock_core::clock::{Clock, SystemClock};
+use lock_testkit::bench::{Series, jain};
 use redis::cmd;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::stats::{Series, jain};
 use crate::{Bench, Outcome, bare};
 
 const PROCESSES: usize = 8;

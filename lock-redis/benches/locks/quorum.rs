@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use lock_redis::{QuorumConfig, QuorumLocks};
 use lock_testkit::Broken;
+use lock_testkit::bench::Series;
 use lock_testkit::servers::redis::RedisServer;
 
-use crate::stats::Series;
 use crate::{Bench, Outcome};
 
 /// Which servers fail.

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_redis::{RedisLocks, Semaphore};
+use lock_testkit::bench::Series;
 use redis::aio::MultiplexedConnection;
 use redis::{Value, cmd};
 
-use crate::stats::Series;
 use crate::{Bench, Outcome, bare};
 
 /// What `RedisLocks` sends, word for word.

@@ -1,11 +1,9 @@
 //! Lock and release of free locks, each task its own name, against the bare pair and against two empty scripts.
 
-use std::time::Instant;
-
 use lock_redis::Mutex;
+use lock_testkit::bench::{Cycle, Series, for_a_while};
 use redis::aio::MultiplexedConnection;
 
-use crate::stats::Series;
 use crate::{Bench, Outcome, bare};
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
@@ -45,16 +43,17 @@ async fn measure(bench: &Bench, tasks: usize) -> Outcome<[Series; 3]> {
             key,
             token: format!("{task:032}"),
         };
-        for_a_while(bench, tasks, pair, |task| Cycle::Pair(bare(&compare, format!("pair:{task}"), task))).await?;
+        for_a_while(tasks, bench.round, pair, |task| Variant::Pair(bare(&compare, format!("pair:{task}"), task)))
+            .await?;
         let key = |task| format!("bench:mutex:{{task {task}}}");
-        for_a_while(bench, tasks, scripts, |task| Cycle::Scripts(bare(&nothing, key(task), task))).await?;
-        for_a_while(bench, tasks, ours, |task| Cycle::Ours(locks.mutex(format!("task {task}")))).await?;
+        for_a_while(tasks, bench.round, scripts, |task| Variant::Scripts(bare(&nothing, key(task), task))).await?;
+        for_a_while(tasks, bench.round, ours, |task| Variant::Ours(locks.mutex(format!("task {task}")))).await?;
     }
     Ok(all)
 }
 
 /// What one task does again and again.
-enum Cycle {
+enum Variant {
     Pair(Bare),
     Scripts(Bare),
     Ours(Mutex),
@@ -67,7 +66,7 @@ struct Bare {
     token: String,
 }
 
-impl Cycle {
+impl Cycle for Variant {
     async fn go(&mut self) -> Outcome {
         match self {
             Self::Pair(Bare { connection, digest, key, token }) => bare::pair(connection, digest, key, token).await,
@@ -77,28 +76,4 @@ impl Cycle {
             Self::Ours(mutex) => Ok(mutex.lock().await?.release().await?),
         }
     }
-}
-
-/// Lets every task run its cycle for one round.
-async fn for_a_while(bench: &Bench, tasks: usize, series: &mut Series, cycle: impl Fn(usize) -> Cycle) -> Outcome {
-    let start = Instant::now();
-    let end = start + bench.round;
-    let mut running = Vec::new();
-    for task in 0..tasks {
-        let mut cycle = cycle(task);
-        running.push(tokio::spawn(async move {
-            let mut own = Series::new()?;
-            while Instant::now() < end {
-                let began = Instant::now();
-                cycle.go().await?;
-                own.record(began.elapsed());
-            }
-            Outcome::Ok(own)
-        }));
-    }
-    for task in running {
-        series.add(&task.await??)?;
-    }
-    series.time += start.elapsed();
-    Ok(())
 }

@@ -3,10 +3,10 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use lock_testkit::bench::jain;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use crate::stats::jain;
 use crate::{Bench, Outcome, locks};
 
 const PROCESSES: usize = 8;
