@@ -26,6 +26,8 @@ mod holders;
 mod inspect;
 mod keys;
 mod mutex;
+#[doc(hidden)]
+pub mod network;
 mod poke;
 mod queue;
 pub mod quorum;

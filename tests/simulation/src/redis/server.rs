@@ -1,0 +1,159 @@
+//! What the connections to a server have in common, and what each of them is asked for.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::{Notify, mpsc};
+
+use super::commands;
+use super::resp::{self, Value};
+use super::scripts::Scripts;
+use super::store::{Bytes, Store};
+
+/// A server's process: its data outlive it if they are kept elsewhere.
+pub struct Server {
+    scripts: RefCell<Scripts>,
+    store: Rc<RefCell<Store>>,
+    clients: RefCell<Clients>,
+}
+
+#[derive(Default)]
+struct Clients {
+    last: u64,
+    alive: BTreeMap<u64, Client>,
+}
+
+struct Client {
+    outgoing: mpsc::UnboundedSender<Bytes>,
+    killed: Rc<Notify>,
+    channels: Vec<Bytes>,
+}
+
+impl Server {
+    /// A server with these data.
+    ///
+    /// # Errors
+    /// If Lua has no memory.
+    pub fn new(store: Rc<RefCell<Store>>) -> mlua::Result<Rc<Self>> {
+        let scripts = RefCell::new(Scripts::new(store.clone())?);
+        Ok(Rc::new(Self { scripts, store, clients: RefCell::default() }))
+    }
+
+    /// Serves one connection until it ends or is killed; `now` is the server's clock, in µs since the epoch.
+    ///
+    /// # Errors
+    /// If the connection breaks, or does not keep to the protocol.
+    pub async fn serve<S: AsyncRead + AsyncWrite>(&self, stream: S, now: impl Fn() -> u64) -> io::Result<()> {
+        let (reader, mut writer) = tokio::io::split(stream);
+        let (outgoing, mut written) = mpsc::unbounded_channel();
+        let killed = Rc::new(Notify::new());
+        let seat = Seat { server: self, id: self.enter(outgoing.clone(), killed.clone()) };
+        let mut reader = BufReader::new(reader);
+        let read = async {
+            while let Some(command) = resp::read(&mut reader).await? {
+                self.store.borrow_mut().now = now();
+                let mut bytes = Vec::new();
+                self.answer(seat.id, &command).write(&mut bytes);
+                if outgoing.send(bytes).is_err() {
+                    break;
+                }
+                self.publish();
+            }
+            Ok(())
+        };
+        let write = async {
+            while let Some(bytes) = written.recv().await {
+                writer.write_all(&bytes).await?;
+            }
+            Ok(())
+        };
+        tokio::select! {
+            biased;
+            () = killed.notified() => Ok(()),
+            outcome = read => outcome,
+            outcome = write => outcome,
+        }
+    }
+
+    fn enter(&self, outgoing: mpsc::UnboundedSender<Bytes>, killed: Rc<Notify>) -> u64 {
+        let mut clients = self.clients.borrow_mut();
+        clients.last += 1;
+        let id = clients.last;
+        clients.alive.insert(id, Client { outgoing, killed, channels: Vec::new() });
+        id
+    }
+
+    fn answer(&self, id: u64, command: &[Bytes]) -> Value {
+        let name = command.first().map_or(Vec::new(), |name| name.to_ascii_uppercase());
+        match (&*name, &command[1.min(command.len())..]) {
+            (b"EVAL", [code, rest @ ..]) => {
+                let loaded = self.scripts.borrow_mut().load(code);
+                loaded.map_or_else(|error| error, |digest| self.evaluate(&digest, rest))
+            }
+            (b"EVALSHA", [digest, rest @ ..]) => self.evaluate(&String::from_utf8_lossy(digest), rest),
+            (b"SUBSCRIBE", [channel]) => self.subscribe(id, channel),
+            (b"CLIENT", [what, rest @ ..]) => self.about_clients(id, what, rest),
+            (b"SELECT" | b"PING", _) => Value::Status("OK"),
+            _ => commands::carry_out(&mut self.store.borrow_mut(), command),
+        }
+    }
+
+    fn evaluate(&self, digest: &str, rest: &[Bytes]) -> Value {
+        let count = rest.first().and_then(|count| std::str::from_utf8(count).ok()?.parse::<usize>().ok());
+        let Some((keys, args)) = count.and_then(|count| rest[1..].split_at_checked(count)) else {
+            return Value::Error("ERR Number of keys can't be greater than number of args".to_owned());
+        };
+        let answer = self.scripts.borrow_mut().run(digest, keys, args);
+        answer.unwrap_or_else(|| Value::Error("NOSCRIPT No matching script. Please use EVAL.".to_owned()))
+    }
+
+    fn subscribe(&self, id: u64, channel: &Bytes) -> Value {
+        if let Some(client) = self.clients.borrow_mut().alive.get_mut(&id) {
+            client.channels.push(channel.clone());
+        }
+        Value::Many(vec![Value::text("subscribe"), Value::text(channel), Value::Number(1)])
+    }
+
+    fn about_clients(&self, id: u64, what: &[u8], rest: &[Bytes]) -> Value {
+        if what.eq_ignore_ascii_case(b"INFO") {
+            return Value::text(format!("id={id} addr=client:{id} laddr=server:6379"));
+        }
+        let number = rest.get(1).and_then(|id| std::str::from_utf8(id).ok()?.parse().ok());
+        if let (true, Some(number)) = (what.eq_ignore_ascii_case(b"KILL"), number) {
+            let former = self.clients.borrow_mut().alive.remove(&number);
+            former.iter().for_each(|client| client.killed.notify_one());
+            return Value::Number(i64::from(former.is_some()));
+        }
+        Value::Status("OK")
+    }
+
+    /// Tells the listeners what was published.
+    fn publish(&self) {
+        let published = std::mem::take(&mut self.store.borrow_mut().published);
+        let clients = self.clients.borrow();
+        for (channel, message) in published {
+            let mut bytes = Vec::new();
+            let parts = vec![Value::text("message"), Value::text(&channel), Value::text(message)];
+            Value::Many(parts).write(&mut bytes);
+            for client in clients.alive.values().filter(|client| client.channels.contains(&channel)) {
+                // Its connection may have ended.
+                let _ = client.outgoing.send(bytes.clone());
+            }
+        }
+    }
+}
+
+/// A connection's place among the clients.
+struct Seat<'a> {
+    server: &'a Server,
+    id: u64,
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.server.clients.borrow_mut().alive.remove(&self.id);
+    }
+}

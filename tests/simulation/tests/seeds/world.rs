@@ -1,0 +1,97 @@
+//! One run: a server, some clients, and what goes wrong.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use simulation::redis::server::Server;
+use simulation::redis::store::Store;
+use turmoil::{Builder, Sim};
+
+use crate::beliefs::Beliefs;
+use crate::client::{self, Worker};
+use crate::faults::{self, Faults};
+
+/// How many clients there are.
+pub(crate) const CLIENTS: usize = 3;
+/// The server's name.
+pub(crate) const SERVER: &str = "redis";
+/// So long after the last fault everybody must have come to an end: every round's longest wait, one after the other.
+const ENOUGH: Duration = Duration::from_secs(60);
+/// µs since the epoch at which a run begins.
+const EPOCH: u64 = 1_763_703_842_000_000;
+
+/// What a run has shown.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) violation: Option<String>,
+    pub(crate) grants: usize,
+    pub(crate) events: Vec<String>,
+}
+
+/// The name of a client's host.
+pub(crate) fn host(client: usize) -> String {
+    format!("client-{client}")
+}
+
+/// Runs a seed.
+pub(crate) fn run(seed: u64) -> Outcome {
+    let (beliefs, store) = (Beliefs::default(), Rc::new(RefCell::new(Store::default())));
+    let mut sim = Builder::new()
+        .rng_seed(seed)
+        .epoch(std::time::UNIX_EPOCH)
+        .simulation_duration(faults::LAST + ENOUGH)
+        .min_message_latency(Duration::ZERO)
+        .max_message_latency(Duration::from_millis(1 + seed % 40))
+        .build();
+    let data = store.clone();
+    sim.host(SERVER, move || serve(data.clone()));
+    let working = Rc::new(Cell::new(CLIENTS));
+    for number in 0..CLIENTS {
+        let worker = Worker::new(number, seed, beliefs.clone());
+        let working = working.clone();
+        sim.client(host(number), async move {
+            worker.work().await;
+            working.set(working.get() - 1);
+            Ok(())
+        });
+    }
+    let late = course(&mut sim, seed, &beliefs, &working);
+    let left = || residue(&mut store.borrow_mut()).map(|what| format!("when all had ended, there was still {what}"));
+    let violation = beliefs.violation().or(late).or_else(left);
+    Outcome { violation, grants: beliefs.grants(), events: beliefs.events() }
+}
+
+/// Until everybody has come to an end; what kept them from it otherwise.
+fn course(sim: &mut Sim<'_>, seed: u64, beliefs: &Beliefs, working: &Cell<usize>) -> Option<String> {
+    let mut faults = Faults::of(seed);
+    while working.get() > 0 {
+        faults.apply(sim, |event| beliefs.note(event));
+        if let Err(error) = sim.step() {
+            return Some(format!("{} clients have not come to an end: {error}", working.get()));
+        }
+        if beliefs.violation().is_some() {
+            return None;
+        }
+    }
+    None
+}
+
+/// What is at the server beside the memory of the last token.
+fn residue(store: &mut Store) -> Option<String> {
+    let keys: Vec<_> = store.keys().into_iter().filter(|key| !key.ends_with(b":f")).collect();
+    (!keys.is_empty()).then(|| keys.iter().map(|key| String::from_utf8_lossy(key)).collect::<Vec<_>>().join(", "))
+}
+
+async fn serve(store: Rc<RefCell<Store>>) -> turmoil::Result {
+    let server = Server::new(store)?;
+    let listener = turmoil::net::TcpListener::bind(("0.0.0.0", 6379)).await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let server = server.clone();
+        tokio::task::spawn_local(async move {
+            // However it ended: the client sees it too.
+            let _ = server.serve(stream, || EPOCH + client::now().as_micros() as u64).await;
+        });
+    }
+}
