@@ -1,12 +1,17 @@
 //! An application that picks its backend at run time, from a URL, and does not care which one it got.
 //!
-//! `cargo run --example choose_backend -- memory:` or `-- redis://127.0.0.1:6379`
+//! `cargo run --example choose_backend -- memory:`, `-- redis://127.0.0.1:6379`,
+//! `-- zk://127.0.0.1:2181` or `-- memcached://127.0.0.1:11211`
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lock_core::{Error, Guarantee, Locks, MemoryLocks, Mutex};
+use lock_core::{ClientOptions, Error, Guarantee, LeaseOptions, Locks, MemoryLocks, Mutex};
+use lock_memcached::{MemcachedConfig, MemcachedLocks};
 use lock_redis::RedisLocks;
+use lock_zk::ZkLocks;
+
+const LEASE: Duration = Duration::from_secs(5);
 
 /// What an application keeps: one `Locks`, whatever is behind it.
 struct App {
@@ -18,15 +23,17 @@ impl App {
         let locks: Locks = match url.split_once(':') {
             Some(("memory", _)) => MemoryLocks::new().into(),
             Some(("redis", _)) => RedisLocks::connect(url).await?.into(),
-            _ => return Err(format!("{url:?} is neither memory: nor redis://host:port").into()),
+            Some(("zk", _)) => ZkLocks::connect(url).await?.into(),
+            Some(("memcached", _)) => MemcachedLocks::connect_with(on_memcached(url)).await?.into(),
+            _ => return Err(format!("{url:?} is none of memory:, redis://…, zk://… and memcached://…").into()),
         };
         // What the application cannot do without is said once, at the start, rather than found out later.
-        locks.require(&[Guarantee::Fencing, Guarantee::Push])?;
+        locks.require(&[Guarantee::Fencing])?;
         Ok(Self { locks })
     }
 
     async fn nightly_report(&self) -> Result<(), Error> {
-        let report = self.locks.mutex("nightly-report").with_ttl(Duration::from_secs(5));
+        let report = self.locks.mutex("nightly-report").with_ttl(LEASE);
         if !only_once(&report).await? {
             println!("somebody else is at it");
         }
@@ -38,9 +45,16 @@ impl App {
     }
 }
 
+/// After a restart memcached grants nothing until the longest lease is over: so it is to be as short as it may.
+fn on_memcached(url: &str) -> MemcachedConfig {
+    let mut client = ClientOptions::default();
+    client.lease = LeaseOptions::with_ttl(LEASE);
+    MemcachedConfig::new(url).with_client(client).with_longest_lease(LEASE)
+}
+
 /// A library takes the handle that it needs; it never learns which backend made it.
 async fn only_once(report: &Mutex) -> Result<bool, Error> {
-    let Some(guard) = report.try_lock().await? else { return Ok(false) };
+    let Some(guard) = report.try_lock_for(Duration::from_secs(15)).await? else { return Ok(false) };
     let pages = guard.while_held(async { 42 }).await?;
     let token = guard.fencing_token().map_or("none".to_owned(), |token| token.to_string());
     println!("wrote {pages} pages under {:?}, fencing token {token}", report.name().as_str());

@@ -13,6 +13,7 @@ use examples::desk::{self, Caller, Desk, Plan, Reply, Say, Wire};
 use lock_core::memory::MemoryStore;
 use lock_core::{ErrorKind, Locks};
 use lock_redis::RedisLocks;
+use lock_zk::{ZkConfig, ZkLocks};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -34,11 +35,12 @@ Examples (put the arguments after `--` when you run it through cargo):
   quickstart                                        in memory, no server needed
   quickstart redis://127.0.0.1:6379                 on a Redis or Valkey server
   quickstart redis://127.0.0.1:6379 --processes 5   the same with real processes and a real SIGKILL
+  quickstart zk://127.0.0.1:2181                    on ZooKeeper, where a dead holder blocks for 4 s at least
 
 The exit code is 0 if no two workers ever held the lock at once and no update was lost."
 )]
 struct Cli {
-    /// The server, as redis://host:port; without it the locks live in this process
+    /// The server, as redis://host:port or zk://host:port; without it the locks live in this process
     url: Option<String>,
 
     /// How many workers, each in a thread with a client of its own
@@ -111,7 +113,11 @@ async fn run(cli: &Cli) -> Result<bool, Box<dyn Error + Send + Sync>> {
 
     // Everybody has had the lock once before the first of them dies. A stall lasts long enough for a waiter to notice.
     let all = count as usize;
-    let desk = Desk::new(Plan { kill: all + 2, stall: 2 * all + 1, stall_for: cli.ttl() + Duration::from_secs(1) });
+    let desk = Desk::new(Plan {
+        kill: all + 2,
+        stall: 2 * all + 1,
+        stall_for: place.outlives(cli.ttl()) + Duration::from_secs(1),
+    });
     let mut workers = JoinSet::new();
     if cli.processes.is_some() {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -246,11 +252,17 @@ impl Cli {
 enum Place {
     Memory(MemoryStore),
     Redis(String),
+    ZooKeeper(String),
 }
+
+/// The shortest session that ZooKeeper grants by default, and its tick.
+const SESSION: Duration = Duration::from_secs(4);
+const TICK: Duration = Duration::from_secs(2);
 
 impl Place {
     fn of(cli: &Cli) -> Self {
         match &cli.url {
+            Some(url) if url.starts_with("zk:") => Self::ZooKeeper(url.clone()),
             Some(url) => Self::Redis(url.clone()),
             None => Self::Memory(MemoryStore::new()),
         }
@@ -261,6 +273,18 @@ impl Place {
         Ok(match self {
             Self::Memory(store) => store.connect().into(),
             Self::Redis(url) => RedisLocks::connect(url).await?.into(),
+            Self::ZooKeeper(url) => {
+                let config = ZkConfig::new(url).with_session_timeout(SESSION).with_tick_time(TICK);
+                ZkLocks::connect_with(config).await?.into()
+            }
         })
+    }
+
+    /// How long a lock outlives a holder that is not heard of any more, at most.
+    fn outlives(&self, ttl: Duration) -> Duration {
+        match self {
+            Self::ZooKeeper(_) => SESSION + TICK,
+            Self::Memory(_) | Self::Redis(_) => ttl,
+        }
     }
 }

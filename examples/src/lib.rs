@@ -20,3 +20,13 @@ pub struct CoreReadme;
 #[cfg(doctest)]
 #[doc = include_str!("../../lock-redis/README.md")]
 pub struct RedisReadme;
+
+/// The README of `lock-memcached`.
+#[cfg(doctest)]
+#[doc = include_str!("../../lock-memcached/README.md")]
+pub struct MemcachedReadme;
+
+/// The README of `lock-zk`.
+#[cfg(doctest)]
+#[doc = include_str!("../../lock-zk/README.md")]
+pub struct ZkReadme;

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use lock_core::{Guarantee, Guarantees, MemoryLocks};
+use lock_memcached::RestartGuard;
 use lock_redis::Topology;
 
 const BEGIN: &str = "<!-- guarantees: begin -->\n";
@@ -59,6 +60,9 @@ fn the_table_says_what_the_backends_declare() {
         ("Redis behind sentinels", Topology::Sentinel.guarantees()),
         ("Redis cluster", Topology::Cluster.guarantees()),
         ("Redis, quorum", lock_redis::quorum::guarantees()),
+        ("ZooKeeper", lock_zk::guarantees()),
+        ("memcached", lock_memcached::guarantees(RestartGuard::Quarantine)),
+        ("memcached, guard off", lock_memcached::guarantees(RestartGuard::Off)),
     ];
     let declared = table(&backends);
 

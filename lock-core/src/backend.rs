@@ -189,7 +189,9 @@ impl<'a> Renewal<'a> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Renewed {
-    /// The server keeps the grant for this long from the instant at which the renewal was sent.
+    /// The server keeps the grant for this long from the instant at which the renewal was sent. If that is less than was
+    /// asked for, the core asks again in time for the rest; so does it after a [`Grant`] that is valid for less than its
+    /// attempt's TTL.
     For(Duration),
     /// The grant is still there, its end was not moved.
     Held,

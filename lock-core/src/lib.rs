@@ -35,7 +35,7 @@
 //! # Choosing a backend
 //! [`MemoryLocks`] is complete, lives in one process and needs no server: the embedded default, the executable
 //! specification, and the test double (virtual clock, injected loss and delays). For several processes take
-//! `lock-redis`. [`Guarantees`] says what each one promises; [`Client::require`] refuses what does not suffice. An
+//! `lock-redis`, `lock-zk` or `lock-memcached`. [`Guarantees`] says what each one promises; [`Client::require`] refuses what does not suffice. An
 //! application that decides at run time stores one [`Locks`].
 //!
 //! # Writing a backend

@@ -8,9 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{Error, GrantId, LockName, Locks};
 use lock_redis::{QuorumConfig, QuorumLocks};
+use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::resp::{Resp, Value};
-use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Missing};
+use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
 
 fn main() -> ExitCode {
     lock_testkit::main::<Quorum>()
@@ -65,9 +66,7 @@ impl Harness for Quorum {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        // The servers have only just been started, and none of them restarts.
-        let config = QuorumConfig::new(&self.urls).with_prefix(namespace).counting_young_servers();
-        Ok(QuorumLocks::connect_with(config).await?.into())
+        connect(&self.urls, namespace).await
     }
 
     fn ground_truth(&self) -> Option<&dyn GroundTruth> {
@@ -80,6 +79,33 @@ impl Harness for Quorum {
 
     fn foreign(&self) -> Option<&dyn Foreign> {
         Some(self)
+    }
+
+    fn linked(&self) -> Option<&dyn Linked> {
+        Some(self)
+    }
+}
+
+async fn connect(urls: &[String], namespace: &str) -> Result<Locks, Error> {
+    // The servers have only just been started, and none of them restarts.
+    let config = QuorumConfig::new(urls).with_prefix(namespace).counting_young_servers();
+    Ok(QuorumLocks::connect_with(config).await?.into())
+}
+
+#[async_trait]
+impl Linked for Quorum {
+    fn protocol(&self) -> Protocol {
+        Protocol::Resp
+    }
+
+    fn servers(&self) -> Vec<String> {
+        let address = |url: &String| url.trim_start_matches("redis://").trim_end_matches('/').to_owned();
+        self.urls.iter().map(address).collect()
+    }
+
+    async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
+        let urls: Vec<_> = addresses.iter().map(|address| format!("redis://{address}/")).collect();
+        connect(&urls, namespace).await
     }
 }
 

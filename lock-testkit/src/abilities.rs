@@ -17,6 +17,7 @@ pub(crate) struct Abilities {
     ground_truth: bool,
     admin: bool,
     foreign: bool,
+    linked: bool,
 }
 
 /// What a case needs beside a mutex.
@@ -38,6 +39,8 @@ pub(crate) enum Need {
     Admin,
     /// A harness that can act as a client of another library.
     Foreign,
+    /// A harness whose servers can be reached through links that the suite can trouble.
+    Links,
 }
 
 impl Abilities {
@@ -53,6 +56,7 @@ impl Abilities {
             ground_truth: harness.ground_truth().is_some(),
             admin: harness.admin().is_some(),
             foreign: harness.foreign().is_some(),
+            linked: harness.linked().is_some(),
         })
     }
 
@@ -79,6 +83,7 @@ impl Abilities {
             Need::GroundTruth => (self.ground_truth, "the harness cannot read the servers' state".to_owned()),
             Need::Admin => (self.admin, "the harness cannot change entries behind the backend's back".to_owned()),
             Need::Foreign => (self.foreign, "the harness has no client of another library".to_owned()),
+            Need::Links => (self.linked, "the harness cannot lead a client's connections through a proxy".to_owned()),
         };
         (!there).then_some(reason)
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use lock_core::{Error, GrantId, Guarantee, Locks, Permit, Phase};
+use lock_core::{Error, ErrorKind, GrantId, Guarantee, Locks, Permit, Phase};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
@@ -11,7 +12,8 @@ use crate::abilities::Abilities;
 use crate::adapters::{Exclusive, Form, Held};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::harness::{Admin, Foreign, Harness};
-use crate::time::{eventually, hand_over, ms, pass, soon};
+use crate::links::Links;
+use crate::time::{eventually, hand_over, ms, pass, soon, ttl};
 
 /// The surroundings of one run of one case.
 pub(crate) struct Cx {
@@ -52,10 +54,31 @@ impl Cx {
         self.lock_of(&self.client().await?).await
     }
 
+    /// Links to the servers that nothing has gone over yet.
+    pub(crate) fn links(&self) -> Result<Links, Failure> {
+        Ok(Links::to(self.harness.linked().or_fail("the case needs links and did not say so")?)?)
+    }
+
+    /// A new client of this case's namespace, over these links.
+    pub(crate) async fn client_at(&self, links: &Links) -> Result<Locks, Failure> {
+        let linked = self.harness.linked().or_fail("the case needs links and did not say so")?;
+        let connecting = linked.connect_at(&self.namespace, links.addresses());
+        Ok(soon("connecting a client", ms(15_000), connecting).await??)
+    }
+
+    /// A contender with links of its own, over which a grant and its release have gone: no script is to be loaded and
+    /// no directory to be made any more.
+    pub(crate) async fn linked(&self) -> Result<(Exclusive, Links), Failure> {
+        let links = self.links()?;
+        let lock = self.lock_of(&self.client_at(&links).await?).await?;
+        release(lock.lock().await?).await?;
+        Ok((lock, links))
+    }
+
     /// The case's lock in its form, through this client.
     pub(crate) async fn lock_of(&self, locks: &Locks) -> Result<Exclusive, Failure> {
         self.drained().await?;
-        Ok(self.form.handle(locks, LOCK)?.with_ttl(crate::time::ttl()))
+        Ok(self.form.handle(locks, LOCK)?.with_ttl(ttl()))
     }
 
     /// Two contenders in independent clients.
@@ -107,6 +130,11 @@ impl Cx {
         eventually(&format!("{waiters} waiters are in line"), hand_over(), look).await
     }
 
+    /// By when the entry of a dead holder is free for others, at the latest: one second after the servers drop it.
+    pub(crate) fn freed_by(&self, ttl: Duration) -> Duration {
+        self.harness.kept_for(ttl) + ms(1000)
+    }
+
     /// Somebody else, in a client of its own, is granted the lock within the time in which a free lock finds a waiter,
     /// and gives it back.
     pub(crate) async fn is_obtainable(&self) -> Verdict {
@@ -125,8 +153,13 @@ impl Cx {
 
     /// The servers have nothing left of this case (G5), where the harness can tell.
     pub(crate) async fn nothing_is_left(&self) -> Verdict {
+        self.nothing_is_left_within(hand_over()).await
+    }
+
+    /// The same after this time at the latest.
+    pub(crate) async fn nothing_is_left_within(&self, within: std::time::Duration) -> Verdict {
         self.refill().await?;
-        self.residue_within(hand_over()).await
+        self.residue_within(within).await
     }
 
     /// The servers have nothing left of this case after this time at the latest.
@@ -172,5 +205,15 @@ pub(crate) fn is_complete(error: &Error, name: &str, phases: &[Phase]) -> Verdic
 pub(crate) async fn release(held: Held) -> Verdict {
     ensure!(held.is_held(), "the lock is not held any more before its release: {held:?}");
     held.release().await?;
+    Ok(())
+}
+
+/// A release whose reply was lost may have been done, or not be known to have been.
+pub(crate) fn is_done_or_unknown(released: &Result<(), Error>) -> Verdict {
+    let right = match released {
+        Ok(()) => true,
+        Err(error) => error.kind() == ErrorKind::Indeterminate && !error.is_definite(),
+    };
+    ensure!(right, "a release whose reply was lost says {released:?}");
     Ok(())
 }

@@ -3,12 +3,15 @@
 use std::fmt;
 use std::panic::Location;
 
+use crate::faults::Unproven;
 use crate::harness::Broken;
 
 /// Why a case rejects a backend: one sentence, and where in the suite it was decided.
 pub struct Failure {
     what: String,
     at: &'static Location<'static>,
+    /// Whether it says nothing of the backend: what was to be tried did not happen.
+    says_nothing: bool,
 }
 
 /// What a case says of a backend.
@@ -19,7 +22,12 @@ impl Failure {
     #[must_use]
     #[track_caller]
     pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), at: Location::caller() }
+        Self { what: what.into(), at: Location::caller(), says_nothing: false }
+    }
+
+    /// Whether it says nothing of the backend, because what was to be tried did not happen.
+    pub(crate) fn says_nothing(&self) -> bool {
+        self.says_nothing
     }
 
     /// The same failure, with more said about it.
@@ -59,6 +67,14 @@ impl From<Broken> for Failure {
     #[track_caller]
     fn from(broken: Broken) -> Self {
         Self::new(format!("the harness could not do its part: {broken}"))
+    }
+}
+
+/// What was tried under a fault that was not applied is not known.
+impl From<Unproven> for Failure {
+    #[track_caller]
+    fn from(unproven: Unproven) -> Self {
+        Self { says_nothing: true, ..Self::new(unproven.to_string()) }
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{Error, LockName, Locks};
 
+use crate::proxy::Protocol;
+
 /// A backend under test: how to start what it needs, and how to make clients of it.
 ///
 /// Only [`name`](Harness::name), [`start`](Harness::start) and [`connect`](Harness::connect) are required. Everything
@@ -69,6 +71,24 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
+    /// For how long after its last renewal the servers keep the entry of a holder that died, at most: its TTL, unless they
+    /// end a session instead, or their clock is coarse.
+    ///
+    /// The holder itself gives its lock up at its TTL everywhere.
+    fn kept_for(&self, ttl: Duration) -> Duration {
+        ttl
+    }
+
+    /// How many permits a semaphore may have at most.
+    fn most_permits(&self) -> u32 {
+        u32::MAX
+    }
+
+    /// The servers behind links that the suite can trouble; for cases about lost replies, silence and cut connections.
+    fn linked(&self) -> Option<&dyn Linked> {
+        None
+    }
+
     /// Cases that this backend does not pass, each with the reason: `("C-W07", "the queue is not ordered")`.
     ///
     /// For what [`Guarantees`](lock_core::Guarantees) cannot say. Each line is a departure to be justified.
@@ -119,6 +139,24 @@ pub trait Foreign: Send + Sync {
     /// # Errors
     /// What the server or the connection reports.
     async fn release(&self, key: &str) -> Result<bool, Broken>;
+}
+
+/// Servers that are reached over TCP at addresses that a client is told, so that a [`Proxy`](crate::proxy::Proxy) can
+/// stand between.
+#[async_trait]
+pub trait Linked: Send + Sync {
+    /// What is spoken with the servers.
+    fn protocol(&self) -> Protocol;
+
+    /// `host:port` of every server.
+    fn servers(&self) -> Vec<String>;
+
+    /// A new, independent client as [`Harness::connect`] makes it, but that finds each of the
+    /// [`servers`](Linked::servers) at the address in its place.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error>;
 }
 
 /// Why there is no server to test against.

@@ -41,6 +41,9 @@
 //! # What it does not depend on
 //! No lock client: the few wire commands that servers, ground truth and specimens need are spoken here ([`servers`]).
 //!
+//! # Histories
+//! [`history`] writes down what processes do with their locks, [`checker`] judges it, [`report`] draws it.
+//!
 //! # It can fail
 //! [`specimens`] are deliberately broken locks, the classic recipes of the literature, each rejected by a named case.
 
@@ -49,11 +52,18 @@
 mod abilities;
 mod adapters;
 mod cases;
+pub mod checker;
+mod child;
 mod context;
 mod failure;
+pub mod faults;
 mod harness;
+pub mod history;
 mod island;
+mod links;
 mod meter;
+pub mod proxy;
+pub mod report;
 mod run;
 pub mod servers;
 pub mod specimens;
@@ -62,6 +72,6 @@ mod time;
 mod trace;
 
 pub use failure::Failure;
-pub use harness::{Admin, Broken, Foreign, GroundTruth, Harness, Missing};
+pub use harness::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
 pub use run::{Outcome, REQUIRE_VARIABLE, main, run_case};
 pub use time::{SCALE_VARIABLE, ms};

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use lock_core::{Error, Locks};
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::specimens::{Recipe, Specimen};
-use lock_testkit::{Admin, GroundTruth, Harness, Missing};
+use lock_testkit::{Admin, GroundTruth, Harness, Linked, Missing};
 
 struct Reference {
     specimen: Specimen,
@@ -52,6 +52,10 @@ impl Harness for Reference {
 
     fn admin(&self) -> Option<&dyn Admin> {
         self.specimen.admin()
+    }
+
+    fn linked(&self) -> Option<&dyn Linked> {
+        self.specimen.linked()
     }
 }
 

@@ -118,7 +118,7 @@ impl Lease {
         let ask = ttl.max(self.cell.remaining(&*keeper.clock));
         let mut answers = keeper.ask(&[Renewal::new(&self.cell.attempt, ask)]).await;
         let (answer, outcome) = match answers.pop() {
-            Some(Renewed::For(valid_for)) => (Answer::Renewed(valid_for), Ok(())),
+            Some(Renewed::For(valid_for)) => (Answer::kept(valid_for, ask), Ok(())),
             Some(Renewed::Lost(reason)) => (Answer::Lost(reason.clone()), Err(Error::lost(Phase::Renew, reason))),
             Some(Renewed::Unknown(error)) => (Answer::Unknown, Err(error)),
             Some(Renewed::Held) | None => (

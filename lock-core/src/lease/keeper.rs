@@ -252,12 +252,12 @@ async fn renew(
 
 fn take(keeper: &Arc<Keeper>, cells: Vec<(Arc<Cell>, Duration)>, sent_at: BootInstant, answers: Vec<Renewed>) {
     let mut answers = answers.into_iter();
-    for (cell, _) in cells {
+    for (cell, asked) in cells {
         // A backend that gives fewer answers than questions has said nothing about the rest.
         let answer = match answers.next() {
             Some(Renewed::For(valid_for)) => {
                 keeper.meters.margin(cell.remaining(&*keeper.clock));
-                Answer::Renewed(valid_for)
+                Answer::kept(valid_for, asked)
             }
             Some(Renewed::Held) => Answer::Held,
             Some(Renewed::Lost(reason)) => Answer::Lost(reason),

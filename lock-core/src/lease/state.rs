@@ -48,12 +48,27 @@ pub enum Event {
 pub enum Answer {
     /// Extended by this much from the instant of sending.
     Renewed(Duration),
+    /// Extended by a part of what was asked for: the server keeps the rest too, if it is asked again in time.
+    Part {
+        /// By how much, from the instant of sending.
+        valid_for: Duration,
+        /// What was asked for.
+        asked: Duration,
+    },
     /// Still there, not extended.
     Held,
     /// Gone.
     Lost(LossReason),
     /// Nothing known.
     Unknown,
+}
+
+impl Answer {
+    /// What it means that the server keeps a grant for `valid_for` when it was asked for `asked`.
+    #[must_use]
+    pub fn kept(valid_for: Duration, asked: Duration) -> Self {
+        if valid_for < asked { Self::Part { valid_for, asked } } else { Self::Renewed(valid_for) }
+    }
 }
 
 /// What is to be done.
@@ -89,6 +104,10 @@ pub struct LeaseState {
     in_flight: Option<BootInstant>,
     unanswered: u32,
     claimed: bool,
+    /// Until when the holder has asked to hold: a server that grants it in parts is asked again until then.
+    asked_until: BootInstant,
+    /// Until when the server keeps it, margins aside.
+    kept_until: BootInstant,
     /// Since when the server may have forgotten the grant; answers to earlier renewals do not dispel that.
     suspect_since: BootInstant,
 }
@@ -107,6 +126,8 @@ impl LeaseState {
             in_flight: None,
             unanswered: 0,
             claimed: !grant.claim,
+            asked_until: grant.sent_at.plus(options.ttl),
+            kept_until: grant.sent_at,
             suspect_since: grant.sent_at,
         };
         state.extend_to(grant.sent_at, grant.valid_for);
@@ -145,10 +166,12 @@ impl LeaseState {
         self.deadline
     }
 
-    /// The TTL to ask for at `now`: the chosen one, or more where the lease was extended by hand.
+    /// The TTL to ask for at `now`: the chosen one, or more where the lease was extended by hand; without renewal, what
+    /// is left of what was asked for.
     #[must_use]
     pub fn ttl_to_ask(&self, now: BootInstant) -> Duration {
-        self.options.ttl.max(self.deadline.since(now).min(LeaseOptions::MAX_TTL))
+        let ttl = if self.options.auto_renew || !self.claimed { self.options.ttl } else { self.asked_until.since(now) };
+        ttl.max(self.deadline.since(now).min(LeaseOptions::MAX_TTL))
     }
 
     /// When the state machine wants to be called again.
@@ -192,16 +215,10 @@ impl LeaseState {
                 self.verify_now(now);
             }
             Event::Answer { sent_at, answer: Answer::Renewed(valid_for) } => {
-                self.unanswered = 0;
-                self.claimed = true;
-                self.extend_to(sent_at, valid_for);
-                if sent_at < self.suspect_since {
-                    self.verify_now(now);
-                }
-                if now >= self.deadline {
-                    self.lose(LossReason::Expired, true, &mut actions);
-                    return actions;
-                }
+                self.extended(now, sent_at, valid_for, valid_for, &mut actions);
+            }
+            Event::Answer { sent_at, answer: Answer::Part { valid_for, asked } } => {
+                self.extended(now, sent_at, valid_for, asked, &mut actions);
             }
             Event::Answer { sent_at, answer: Answer::Held } => {
                 self.unanswered = 0;
@@ -225,6 +242,27 @@ impl LeaseState {
         actions
     }
 
+    /// A renewal was answered: the server keeps the grant for `valid_for` of the time that was asked for.
+    fn extended(
+        &mut self,
+        now: BootInstant,
+        sent_at: BootInstant,
+        valid_for: Duration,
+        asked: Duration,
+        actions: &mut Actions,
+    ) {
+        self.unanswered = 0;
+        self.claimed = true;
+        self.asked_until = self.asked_until.max(sent_at.plus(asked));
+        self.extend_to(sent_at, valid_for);
+        if sent_at < self.suspect_since {
+            self.verify_now(now);
+        }
+        if now >= self.deadline {
+            self.lose(LossReason::Expired, true, actions);
+        }
+    }
+
     /// When the renewal under way, if any, is given up as lost: it may have gone with the task that sent it.
     fn overdue_at(&self) -> BootInstant {
         self.in_flight.map_or(self.granted_at, |sent| sent.plus(self.options.renewal_interval()))
@@ -237,9 +275,15 @@ impl LeaseState {
         }
     }
 
-    /// Whether the keeper renews this lease: by choice, or because it has to be claimed first.
+    /// Whether the keeper renews this lease: by choice, because it has to be claimed first, or because the server has kept
+    /// only a part of what was asked for.
     fn is_renewed(&self) -> bool {
-        self.options.auto_renew || !self.claimed
+        self.options.auto_renew || !self.claimed || self.is_in_parts()
+    }
+
+    fn is_in_parts(&self) -> bool {
+        // Servers count in coarser units than we ask in.
+        self.kept_until.plus(self.granularity) < self.asked_until
     }
 
     /// The server keeps the grant for `valid_for` from `sent_at` at least.
@@ -252,6 +296,10 @@ impl LeaseState {
             let surplus = valid_for.saturating_sub(self.options.ttl);
             renew_at = sent_at.plus(surplus.saturating_add(self.options.renewal_interval()));
         }
+        self.kept_until = self.kept_until.max(sent_at.plus(valid_for));
+        if self.is_in_parts() {
+            renew_at = renew_at.min(sent_at.plus(self.options.renewal_interval().min(valid_for / 3)));
+        }
         if let Some(max) = self.options.max_hold {
             end = end.min(self.granted_at.plus(max));
         }
@@ -259,7 +307,7 @@ impl LeaseState {
         if end >= self.deadline {
             self.deadline = end;
             self.renew_at = renew_at;
-        } else if self.options.auto_renew {
+        } else if self.is_renewed() {
             self.renew_at = self.renew_at.max(renew_at);
         }
     }
@@ -372,6 +420,32 @@ mod tests {
         lease.step(at(2001), answer(2000, Answer::Renewed(TTL)));
         assert_eq!(lease.deadline(), at(4000));
         assert_eq!(lease.step(at(4000), Event::Tick).lost, Some(LossReason::Expired));
+    }
+
+    #[test]
+    fn a_server_that_keeps_a_part_is_asked_again_in_time() {
+        let part = |ms: u64, asked| Answer::Part { valid_for: Duration::from_millis(ms), asked };
+        let grant = Grant::new(None, at(0), Duration::from_millis(900));
+        let mut renewed = LeaseState::new(&grant, LeaseOptions::with_ttl(TTL), Duration::ZERO);
+        assert_eq!(renewed.wake_at(), Some(at(300)), "a third of the part, not of the TTL");
+        assert_eq!(renewed.step(at(300), Event::Tick).renew, Some(TTL));
+        assert_eq!(renewed.step(at(310), answer(300, part(1200, TTL))).wake_at, Some(at(300 + 400)));
+
+        let mut unrenewed = LeaseState::new(&grant, LeaseOptions::with_ttl(TTL).without_renewal(), Duration::ZERO);
+        assert_eq!(unrenewed.step(at(300), Event::Tick).renew, Some(Duration::from_millis(2700)), "what is left of it");
+        unrenewed.step(at(310), answer(300, part(900, Duration::from_millis(2700))));
+        assert_eq!(unrenewed.step(at(600), Event::Tick).renew, Some(Duration::from_millis(2400)));
+        unrenewed.step(at(610), answer(600, Answer::Renewed(Duration::from_millis(2400))));
+        assert_eq!(unrenewed.step(at(2900), Event::Tick).renew, None, "all of it is kept");
+        assert_eq!(unrenewed.step(at(2976), Event::Tick).lost, Some(LossReason::Expired), "and no more");
+    }
+
+    #[test]
+    fn an_extension_by_hand_is_kept_in_parts_too() {
+        let mut lease = lease(LeaseOptions::with_ttl(TTL).without_renewal());
+        let (asked, valid_for) = (Duration::from_secs(9), TTL);
+        lease.step(at(1000), answer(1000, Answer::Part { valid_for, asked }));
+        assert_eq!(lease.step(at(2000), Event::Tick).renew, Some(Duration::from_secs(8)));
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{Error, GrantId, LockName, Locks};
 use lock_redis::{RedisConfig, RedisLocks};
+use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::resp::{Resp, Value};
-use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Missing};
+use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
 
 /// Servers that the suite starts, or is pointed to.
 #[async_trait]
@@ -112,6 +113,33 @@ impl<D: Deployment> Harness for Redis<D> {
     fn foreign(&self) -> Option<&dyn Foreign> {
         Some(self)
     }
+
+    /// Of a single server only: sentinels and clusters tell clients other addresses than those of a proxy.
+    fn linked(&self) -> Option<&dyn Linked> {
+        self.url.starts_with("redis://").then_some(self)
+    }
+}
+
+#[async_trait]
+impl<D: Deployment> Linked for Redis<D> {
+    fn protocol(&self) -> Protocol {
+        Protocol::Resp
+    }
+
+    fn servers(&self) -> Vec<String> {
+        vec![host_in(&self.url).to_owned()]
+    }
+
+    async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
+        let url = self.url.replace(host_in(&self.url), &addresses.concat());
+        Ok(RedisLocks::connect_with(RedisConfig::new(url).with_prefix(namespace)).await?.into())
+    }
+}
+
+/// `host:port` of a server's URL.
+fn host_in(url: &str) -> &str {
+    let authority = url.split('/').nth(2).unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
 }
 
 #[async_trait]

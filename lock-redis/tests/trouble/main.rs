@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
 
+mod answers;
+mod clock;
 mod cost;
 mod every_kind;
 mod faults;

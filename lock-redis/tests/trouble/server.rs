@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use lock_redis::{ClientOptions, Error, ErrorKind, LeaseOptions, LockName, MutexGuard, Phase, RedisConfig, RedisLocks};
+use lock_testkit::Missing;
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::servers::resp::{Resp, Value};
 
@@ -45,11 +46,17 @@ impl Server {
 
     /// The same with these options.
     pub(crate) async fn start_with(options: &RedisOptions) -> Option<Self> {
-        match RedisServer::start_with(options).await {
-            Ok(own) => Some(Self { operator: own.client().unwrap(), own }),
+        let own = Self::installed(RedisServer::start_with(options).await)?;
+        Some(Self { operator: own.client().unwrap(), own })
+    }
+
+    /// What was started or made; `None`, loudly, where what it needs is not installed.
+    pub(crate) fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
+        match outcome {
+            Ok(there) => Some(there),
             Err(missing) => {
                 let required = std::env::var(lock_testkit::REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
-                assert!(!required, "LOCK_TESTKIT_REQUIRE=1, but the server is missing: {missing}");
+                assert!(!required, "LOCK_TESTKIT_REQUIRE=1, but something is missing: {missing}");
                 eprintln!("SKIPPED: {missing}");
                 None
             }

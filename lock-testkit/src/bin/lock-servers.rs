@@ -9,12 +9,13 @@
 use std::io;
 use std::process::ExitCode;
 
+use lock_testkit::servers::memcached::MemcachedServer;
 use lock_testkit::servers::redis::{ClusterDeployment, IndependentServers, RedisServer, SentinelDeployment};
 use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
 use lock_testkit::{Broken, Missing};
 
 const USAGE: &str = "usage: lock-servers single | sentinel | cluster | quorum (Redis)
-                    | zookeeper | zookeeper-ensemble
+                    | zookeeper | zookeeper-ensemble | memcached
 says a URL (of a quorum: several, separated by commas), and ends with its standard input";
 
 /// How many servers a quorum is of.
@@ -44,6 +45,7 @@ fn run(kind: &str) -> Result<(), Broken> {
             "quorum" => keep(IndependentServers::start_own(QUORUM).await, |servers| servers.urls().join(",")),
             "zookeeper" => keep(ZooKeeperServer::start_own().await, |server| server.url().to_owned()),
             "zookeeper-ensemble" => keep(ZooKeeperEnsemble::start_own().await, |ensemble| ensemble.url().to_owned()),
+            "memcached" => keep(MemcachedServer::start_own().await, |server| server.url().to_owned()),
             _ => Err(Broken::new(USAGE)),
         }
     })

@@ -6,13 +6,16 @@
 
 mod cancel;
 mod foreign;
+mod interposed;
 mod lease;
 mod mutex;
 mod naming;
 mod observe;
+mod outage;
 mod process;
 mod reentrant;
 mod renewal;
+mod replies;
 mod rwlock;
 mod semaphore;
 mod stale;
@@ -27,8 +30,6 @@ use crate::abilities::Need;
 use crate::adapters::{ALL, FENCED, Form, ONCE, SIMPLE};
 use crate::context::Cx;
 use crate::failure::Verdict;
-
-pub(crate) use process::{hold_for_parent, order_from_parent};
 
 /// One claim, and how to try it.
 #[derive(Clone, Copy)]
@@ -81,12 +82,15 @@ cases! {
     "C-M10b" mutex::a_release_of_what_the_server_lost_is_not_held SIMPLE [Need::Admin];
     "C-M11" stale::a_late_release_does_not_free_the_next_holder ALL [];
     "C-M11b" stale::a_release_at_the_edge_of_expiry_does_not_free_the_next_holder ALL [];
+    "C-M12" replies::a_release_that_is_repeated_does_not_free_the_next_hold SIMPLE [Need::Links];
+    "C-M13" replies::a_release_whose_reply_is_lost_frees_and_says_that_it_does_not_know SIMPLE [Need::Links];
     "C-M14" mutex::a_release_that_is_dropped_before_its_reply_still_frees ALL [];
     "C-M15" mutex::locks_of_similar_names_are_independent SIMPLE [];
     "C-M16" mutex::namespaces_are_independent_and_one_namespace_is_exclusive SIMPLE [];
     "C-M17" process::the_lock_of_a_killed_process_is_free_after_its_ttl ALL [Need::Processes];
     "C-M18" process::the_lock_of_a_process_that_ended_is_free_after_its_ttl ALL [Need::Processes];
     "C-M19" mutex::a_forced_release_frees_the_lock_and_tells_its_holder ALL [FORCE];
+    "C-M20" replies::a_grant_that_comes_after_its_lease_is_refused SIMPLE [Need::Links];
     "C-M24" stale::tokens_grow_with_every_grant FENCED [FENCING];
     "C-M25" stale::a_gate_admits_every_holder_and_no_late_one FENCED [FENCING];
 
@@ -96,6 +100,7 @@ cases! {
     "C-RE03" reentrant::a_waiter_enters_only_after_the_last_release ONCE [Need::Reentrant];
     "C-RE04" reentrant::another_owner_of_the_same_client_is_refused ONCE [Need::Reentrant];
     "C-RE05" reentrant::a_nested_lock_never_shortens_the_outer_lease ONCE [Need::Reentrant];
+    "C-RE06" replies::an_owner_whose_first_grant_was_not_answered_is_inside_once ONCE [Need::Reentrant, Need::Links];
     "C-RE07" reentrant::depth_two_is_kept_alive_by_renewal ONCE [Need::Reentrant];
     "C-RE08" reentrant::a_level_beyond_the_limit_is_refused ONCE [Need::Reentrant];
     "C-RE09" reentrant::a_former_owner_s_release_does_not_touch_the_next_one ONCE [Need::Reentrant];
@@ -131,17 +136,22 @@ cases! {
     "C-S13" semaphore::senseless_numbers_of_permits_are_refused ONCE [Need::Semaphore];
     "C-S15" semaphore::what_is_shown_as_free_can_be_taken ONCE [Need::Semaphore, INSPECT];
 
+    "C-D02" outage::a_holder_without_network_is_told_by_its_deadline SIMPLE [Need::Links];
     "C-D03" lease::a_loss_is_told_exactly_once_and_a_release_never ALL [];
     "C-D03b" lease::work_is_dropped_when_the_lock_is_lost ONCE [];
     "C-D04" stale::a_renewal_after_the_end_does_not_take_the_lock_back ALL [];
+    "C-D05" outage::an_outage_of_less_than_half_a_lease_costs_nothing SIMPLE [Need::Links];
     "C-D06" lease::a_lost_lock_can_be_taken_again_through_the_same_handle ALL [];
     "C-D07" stale::a_paused_holder_sees_the_end_at_its_first_look ALL [];
     "C-D07b" lease::the_end_is_seen_without_any_background_task ONCE [];
     "C-D08" lease::what_remains_is_never_more_than_the_server_keeps ALL [INSPECT];
-    "C-D09" process::a_process_that_stood_still_past_its_lease_does_not_hold ALL [Need::Processes];
+    "C-D09" process::a_process_that_stood_still_sees_the_end_at_its_first_look ALL [Need::Processes];
+    "C-D10" process::a_holder_whose_wall_clock_is_stepped_by_an_hour_notices_nothing SIMPLE [Need::Processes];
 
     "C-R01" renewal::a_renewed_lock_is_held_through_many_ttls ALL [];
+    "C-R02" outage::five_resets_cost_a_holder_nothing SIMPLE [Need::Links];
     "C-R03" renewal::five_hundred_guards_are_renewed_without_a_loss SIMPLE [];
+    "C-R04" outage::a_renewal_that_fails_now_and_then_costs_nothing SIMPLE [Need::Links];
     "C-R05" renewal::a_release_that_races_a_renewal_frees SIMPLE [];
     "C-R06" renewal::the_lock_of_a_client_that_is_gone_ends_with_its_lease ALL [];
     "C-R06b" renewal::a_task_that_panics_gives_its_lock_back ALL [];
@@ -159,12 +169,25 @@ cases! {
     "C-W06" waiting::a_waiter_that_gave_up_leaves_nothing_in_the_way ALL [];
     "C-W07" waiting::waiters_are_served_in_the_order_of_their_coming ALL [FIFO];
     "C-W08" cancel::an_acquisition_dropped_at_any_poll_leaves_nothing ALL [];
+    "C-W09" outage::what_was_given_up_while_the_link_was_down_leaves_nothing SIMPLE [Need::Links];
     "C-W10" cancel::a_cancellation_at_the_instant_of_grant_leaves_a_guard_or_nothing ALL [];
+    "C-W11" outage::silent_servers_hold_nobody_up_for_long SIMPLE [Need::Links];
     "C-W12" waiting::a_waiter_that_cancels_does_not_change_the_order ALL [FIFO];
+    "C-W13" interposed::a_release_between_two_requests_of_a_waiter_is_not_missed SIMPLE [Need::Links];
+    "C-W14" interposed::a_predecessor_that_leaves_between_two_requests_of_a_waiter_is_not_missed SIMPLE [Need::Links];
     "C-W15" waiting::a_release_wakes_one_waiter_and_not_the_herd ALL [PUSH];
     "C-W16" cancel::many_waits_of_one_client_need_no_task_each SIMPLE [];
     "C-W18" waiting::a_wait_leaves_the_only_thread_to_other_tasks ALL [];
     "C-W19" waiting::no_waiter_is_starved_by_the_others ALL [];
+
+    "C-F02" outage::servers_that_stand_still_longer_than_a_lease_let_no_two_in SIMPLE [Need::Links];
+    "C-F03" process::a_waiter_that_stands_still_across_its_turn_is_passed_over ALL [Need::Processes];
+    "C-F04" outage::a_holder_that_is_heard_but_hears_nothing_is_told_by_its_deadline ONCE [Need::Links];
+    "C-F05" replies::an_acquisition_whose_reply_is_lost_has_no_second_effect SIMPLE [Need::Links];
+    "C-F10" process::waiters_that_are_killed_delay_the_next_one_by_a_bound ALL [Need::Processes];
+    "C-F11" outage::a_link_that_is_cut_fifty_times_works_in_the_end ONCE [Need::Links];
+    "C-F12" waiting::a_waiter_follows_the_deletion_of_the_entry SIMPLE [Need::Admin];
+    "C-F19" replies::replies_that_are_cut_in_the_middle_reach_nobody_else SIMPLE [Need::Links];
 
     "C-N01" naming::odd_names_work_and_do_not_collide SIMPLE [];
     "C-N02" naming::names_that_differ_only_in_case_are_two SIMPLE [];

@@ -26,7 +26,8 @@ pub(super) async fn inspection_shows_the_holder_and_the_queue(cx: Arc<Cx>) -> Ve
     ensure!(owner.pid() == std::process::id(), "the holder's process is shown as {}", owner.pid());
     ensure!(!owner.host().is_empty(), "the holder's host is not shown");
     ensure!(holder.held_for.is_some_and(|time| time <= promptly()), "held for {:?}", holder.held_for);
-    ensure!(holder.expires_in.is_some_and(|time| time <= ttl() + ms(2)), "expires in {:?}", holder.expires_in);
+    let latest = cx.harness.kept_for(ttl()) + ms(2);
+    ensure!(holder.expires_in.is_some_and(|time| time <= latest), "expires in {:?}", holder.expires_in);
     if let Some(token) = held.token() {
         ensure!(holder.token == Some(token.as_u64()), "the token is shown as {:?}, it is {token}", holder.token);
     }
@@ -182,6 +183,10 @@ pub(super) async fn whether_a_lock_is_free_is_shown_as_it_is(cx: Arc<Cx>) -> Ver
     eventually("an expired lock is shown as free", hand_over(), free).await
 }
 
+/// How many tasks a client may start after its first lock, such as one for each sentinel that it listens to; far from one
+/// for each lock.
+const STARTED_LATE: usize = 10;
+
 pub(super) async fn a_thousand_locks_cost_as_many_tasks_as_one(cx: Arc<Cx>) -> Verdict {
     let locks = cx.client().await?;
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
@@ -191,8 +196,7 @@ pub(super) async fn a_thousand_locks_cost_as_many_tasks_as_one(cx: Arc<Cx>) -> V
     for i in 0..1000 {
         held.push(cx.form.handle(&locks, format!("cheap/{i}"))?.with_ttl(ms(20_000)).lock().await?);
     }
-    // Two more are no task for each lock: a client may start one late, such as a subscription's.
-    let look = async || Ok((alive() <= one + 2).then_some(()));
+    let look = async || Ok((alive() <= one + STARTED_LATE).then_some(()));
     let outcome = eventually("as many tasks are alive with 1,001 locks as with one", hand_over(), look).await;
     outcome.map_err(|failure| failure.and(format_args!("{} instead of {one}", alive())))?;
     ensure!(first.is_held() && held.iter().all(|held| held.is_held()), "a lock was lost meanwhile");

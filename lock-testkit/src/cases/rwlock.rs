@@ -222,8 +222,8 @@ pub(super) async fn a_dead_reader_among_live_ones_delays_a_writer_by_its_ttl(cx:
     pass(ttl() / 4).await;
     ensure!(beside.is_held(), "the live reader lost its lock");
     beside.release().await?;
-    let bound = (ttl() + ms(1000)).saturating_sub(died.elapsed());
-    soon("the writer enters within the dead reader's TTL + 1 s", bound, waiter).await???.release().await?;
+    let bound = cx.freed_by(ttl()).saturating_sub(died.elapsed());
+    soon("the writer enters once the dead reader's TTL is over", bound, waiter).await???.release().await?;
     Ok(())
 }
 

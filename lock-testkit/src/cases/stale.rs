@@ -46,9 +46,9 @@ async fn paused_holder(cx: Arc<Cx>, pause: Duration, holds: oneshot::Sender<()>)
 pub(super) async fn a_late_release_does_not_free_the_next_holder(cx: Arc<Cx>) -> Verdict {
     let (b, c) = cx.two().await?;
     let (holds, held) = oneshot::channel();
-    let late = tokio::spawn(paused_holder(cx.clone(), ttl() + ms(1500), holds));
+    let late = tokio::spawn(paused_holder(cx.clone(), cx.freed_by(ttl()) + ms(500), holds));
     soon("the first holder holds", promptly(), held).await??;
-    let next = b.try_lock_for(ttl() + ms(1000)).await?.or_fail("the lock outlives its TTL and its paused holder")?;
+    let next = b.try_lock_for(cx.freed_by(ttl())).await?.or_fail("the lock outlives its TTL and its paused holder")?;
     let back = soon("the first holder comes back", promptly(), late).await???;
     ensure!(!back.believed, "the first holder still believed in its lock");
     expect_kind("the late release", ErrorKind::NotHeld, back.released)?;
@@ -91,7 +91,7 @@ pub(super) async fn a_renewal_after_the_end_does_not_take_the_lock_back(cx: Arc<
         on_island(move || async move {
             let held = cx.contender().await?.lock().await?;
             let _ = holds.send(());
-            std::thread::sleep(ttl() + ms(1500));
+            std::thread::sleep(cx.freed_by(ttl()) + ms(500));
             // Its keeper now renews what it believes to have, and the holder asks for more itself.
             let extended = held.extend(ttl()).await;
             let reason = soon("the loss is told", hand_over(), held.lost()).await?;
@@ -101,7 +101,7 @@ pub(super) async fn a_renewal_after_the_end_does_not_take_the_lock_back(cx: Arc<
     };
     let island = tokio::spawn(island);
     soon("the first holder holds", promptly(), held).await??;
-    let next = b.try_lock_for(ttl() + ms(1000)).await?.or_fail("the lock outlives its TTL and its paused holder")?;
+    let next = b.try_lock_for(cx.freed_by(ttl())).await?.or_fail("the lock outlives its TTL and its paused holder")?;
     let (extended, reason, believes) = soon("the first holder comes back", promptly(), island).await???;
     expect_kind("extending a lease that is over", ErrorKind::Lost, extended)?;
     ensure!(matches!(reason, LossReason::Expired | LossReason::Taken), "lost because {reason:?}");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use lock_core::Guarantee;
+use lock_core::{Guarantee, LossReason};
 use tokio::sync::mpsc;
 
 use super::mutex::waits_and_releases;
@@ -234,4 +234,19 @@ pub(super) async fn a_waiter_follows_an_expiry(cx: Arc<Cx>) -> Verdict {
     ensure!(!held.is_held(), "two holders believe in the lock at once");
     release(next).await?;
     eventually("the former holder is told", hand_over(), async || Ok((!held.is_held()).then_some(()))).await
+}
+
+pub(super) async fn a_waiter_follows_the_deletion_of_the_entry(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = cx.two().await?;
+    let held = a.lock().await?;
+    let waiter = tokio::spawn(async move { b.lock().await });
+    cx.queued(&a, 1).await?;
+    cx.delete_entry().await?;
+    let next = soon("the waiter is granted", hand_over() + ms(500), waiter).await???;
+    let reason = soon("the former holder is told", ttl() / 3 + hand_over(), held.lost()).await?;
+    ensure!(reason == LossReason::Taken, "lost because {reason:?}, but the entry was deleted");
+    ensure!(next.is_held(), "the next holder lost its lock to the former one");
+    cx.is_refused(&a).await?;
+    release(next).await?;
+    cx.nothing_is_left().await
 }

@@ -1,15 +1,17 @@
 //! Real servers, and as much of their wire protocols as the suite needs itself.
 
 mod certificates;
-mod own;
+pub(crate) mod clock;
+pub mod memcached;
+pub(crate) mod own;
 mod path;
-mod ports;
-mod process;
+pub(crate) mod ports;
+pub(crate) mod process;
 pub mod redis;
-mod relay;
 pub mod resp;
 mod until;
-mod url;
+pub(crate) mod url;
 pub mod zookeeper;
 
 pub use certificates::{Certificates, ClientCertificates};
+pub use clock::WallClock;

@@ -92,22 +92,16 @@ impl Process {
 
     /// Freezes the server (SIGSTOP), and waits until it is: it may take another step before the signal reaches it.
     pub(crate) fn freeze(&self) -> io::Result<()> {
-        self.signal(Signal::STOP)?;
-        let began = Instant::now();
-        while self.is_running() && began.elapsed() < FREEZING {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        freeze(self.server()?)
     }
 
     /// Lets a frozen server go on (SIGCONT).
     pub(crate) fn thaw(&self) -> io::Result<()> {
-        self.signal(Signal::CONT)
+        thaw(self.server()?)
     }
 
-    fn signal(&self, signal: Signal) -> io::Result<()> {
-        let server = self.keeper().server.ok_or_else(|| io::Error::other("the server does not run"))?;
-        Ok(kill_process(server, signal)?)
+    fn server(&self) -> io::Result<Pid> {
+        self.keeper().server.ok_or_else(|| io::Error::other("the server does not run"))
     }
 
     /// The process id, from the start until the server is killed by [`kill`](Process::kill).
@@ -165,14 +159,30 @@ impl Keeper {
     }
 }
 
+/// Freezes a process of ours (SIGSTOP), and waits until it is frozen.
+pub(crate) fn freeze(pid: Pid) -> io::Result<()> {
+    kill_process(pid, Signal::STOP)?;
+    let began = Instant::now();
+    while is_running(pid) && began.elapsed() < FREEZING {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Lets a frozen process go on (SIGCONT).
+pub(crate) fn thaw(pid: Pid) -> io::Result<()> {
+    Ok(kill_process(pid, Signal::CONT)?)
+}
+
 /// Where there is no `/proc`, a frozen process and one that its keeper has not yet looked after count as running.
-fn is_running(pid: Pid) -> bool {
+pub(crate) fn is_running(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     test_kill_process(pid).is_ok() && !matches!(state, Some('Z' | 'X' | 'T'))
 }
 
-fn fresh_directory(name: &str) -> io::Result<PathBuf> {
+/// A new directory of the suite's, for something of this name.
+pub(crate) fn fresh_directory(name: &str) -> io::Result<PathBuf> {
     static DIRECTORIES: AtomicU64 = AtomicU64::new(0);
     loop {
         let number = DIRECTORIES.fetch_add(1, Ordering::Relaxed);

@@ -9,6 +9,7 @@ use lock_core::{Error, ErrorKind, Guarantees, LockName, LossReason, Phase};
 use super::recipes::Steps;
 use crate::harness::Broken;
 use crate::servers::resp::Resp;
+use crate::time::op_timeout;
 
 /// A specimen's client.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl Backend for SpecimenBackend {
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let mut answers = Vec::with_capacity(batch.len());
         for renewal in batch {
-            answers.push(match self.steps.extend(&self.at(renewal.attempt), renewal.ttl).await {
+            answers.push(match in_time(self.steps.extend(&self.at(renewal.attempt), renewal.ttl)).await {
                 Ok(true) => Renewed::For(renewal.ttl),
                 Ok(false) => Renewed::Lost(LossReason::Taken),
                 Err(broken) => Renewed::Unknown(unknown(renewal.attempt, Phase::Renew, &broken)),
@@ -65,7 +66,7 @@ impl Backend for SpecimenBackend {
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        match self.steps.give_back(&self.at(attempt)).await {
+        match in_time(self.steps.give_back(&self.at(attempt))).await {
             Ok(true) => Ok(Released::Done),
             Ok(false) => Ok(Released::NotHeld(None)),
             Err(broken) => Err(unknown(attempt, Phase::Release, &broken)),
@@ -73,7 +74,7 @@ impl Backend for SpecimenBackend {
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
-        match self.steps.abandon(&self.at(attempt)).await {
+        match in_time(self.steps.abandon(&self.at(attempt))).await {
             Ok(()) => Ok(Cancelled::Settled),
             Err(broken) => Err(unknown(attempt, Phase::Cancel, &broken)),
         }
@@ -84,12 +85,21 @@ impl Backend for SpecimenBackend {
 impl MutexBackend for SpecimenBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let sent_at = self.clock().now();
-        match self.steps.take(&self.at(attempt)).await {
-            Ok(true) => Ok(Some(Grant::new(None, sent_at, attempt.ttl))),
+        match in_time(self.steps.take(&self.at(attempt))).await {
+            Ok(true) => {
+                let from = if self.steps.counts_from_the_reply() { self.clock().now() } else { sent_at };
+                Ok(Some(Grant::new(None, from, attempt.ttl)))
+            }
             Ok(false) => Ok(None),
             Err(broken) => Err(unknown(attempt, Phase::Acquire, &broken)),
         }
     }
+}
+
+/// What the servers say to one step, if they do so within one operation timeout.
+async fn in_time<T>(step: impl Future<Output = Result<T, Broken>>) -> Result<T, Broken> {
+    let late = |_| Err(Broken::new("no answer within one operation timeout"));
+    tokio::time::timeout(op_timeout(), step).await.unwrap_or_else(late)
 }
 
 /// Where a lock has its entry.

@@ -20,11 +20,20 @@
 //!   transaction only notices a change *during* the release, not one before it, and is a plain `DEL` with ceremony.
 //! - [`Recipe::OrphanedTask`], a wait in a task of its own: when the waiter is dropped, the task lives on and takes the
 //!   lock for nobody.
+//! - [`Recipe::DeadlineFromReply`], a lease that counts from the answer: the server has counted since the request came. If
+//!   the answer was on its way for a while, somebody else has the lock before the first one stops believing in it.
+//! - [`Recipe::SilenceIsConsent`], a renewal that is taken for done unless it was refused: a holder whose network is dead
+//!   believes in its lock for ever.
+//! - [`Recipe::LostAtOnce`], a renewal that is taken for refused unless it was done: a connection that is cut costs a lock
+//!   that nobody else has.
+//! - [`Recipe::Unrecognised`], `SET NX` without a look at the value: who tries again after a lost reply is kept out by its
+//!   own entry.
 //!
 //! [`MutexBackend`]: lock_core::backend::MutexBackend
 
 mod backend;
 mod recipes;
+mod troubled;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -33,14 +42,17 @@ use async_trait::async_trait;
 use lock_core::{Client, ClientOptions, Error, LockName, Locks};
 
 use self::backend::SpecimenBackend;
-use crate::harness::{Admin, Broken, GroundTruth, Harness, Missing};
+use crate::harness::{Admin, Broken, GroundTruth, Harness, Linked, Missing};
+use crate::proxy::Protocol;
 use crate::servers::resp::Resp;
+use crate::servers::url::ServerUrl;
 
 /// How a specimen takes and gives back its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Recipe {
-    /// `SET NX PX` with a nonce; release and renewal compare and act in one script. Sound as far as the cases here go.
+    /// `SET NX PX` with a nonce that is recognised; release and renewal compare and act in one script. Sound as far as the
+    /// cases here go.
     Reference,
     /// `INCR` as a lock, with an expiry that everybody sets.
     Incr,
@@ -56,6 +68,14 @@ pub enum Recipe {
     WatchWithoutLook,
     /// Waits in a spawned task, which tries on when its waiter is gone.
     OrphanedTask,
+    /// Counts its lease from the answer instead of from the request.
+    DeadlineFromReply,
+    /// Takes a renewal for done that was not answered.
+    SilenceIsConsent,
+    /// Takes a renewal for refused that was not answered.
+    LostAtOnce,
+    /// Does not recognise its own entry after a lost reply.
+    Unrecognised,
 }
 
 /// Which case rejects which specimen, and by what it shows.
@@ -72,13 +92,24 @@ pub struct Rejection {
 
 /// Every specimen with the case that rejects it.
 pub const REJECTIONS: &[Rejection] = &[
-    Rejection { recipe: Recipe::Incr, case: "C-R06", symptom: "still taken one second after the TTL" },
+    Rejection { recipe: Recipe::Incr, case: "C-R06", symptom: "still taken although the dead holder" },
     Rejection { recipe: Recipe::SetnxThenExpire, case: "C-W08", symptom: "after the TTL of a future dropped at poll" },
     Rejection { recipe: Recipe::GetSetTimestamp, case: "C-M02", symptom: "granted although somebody holds it" },
     Rejection { recipe: Recipe::PlainDelete, case: "C-M11", symptom: "granted although somebody holds it" },
     Rejection { recipe: Recipe::GetThenDelete, case: "C-M11b", symptom: "granted although somebody holds it" },
     Rejection { recipe: Recipe::OrphanedTask, case: "C-O04", symptom: "the span of every acquisition is closed" },
     Rejection { recipe: Recipe::WatchWithoutLook, case: "C-M11", symptom: "granted although somebody holds it" },
+    Rejection { recipe: Recipe::PlainDelete, case: "C-M12", symptom: "granted although somebody holds it" },
+    Rejection { recipe: Recipe::SetnxThenExpire, case: "C-F05", symptom: "not granted again after a grant" },
+    Rejection { recipe: Recipe::SetnxThenExpire, case: "C-W09", symptom: "the servers have nothing left" },
+    Rejection { recipe: Recipe::DeadlineFromReply, case: "C-M20", symptom: "after its lease is believed in" },
+    Rejection { recipe: Recipe::SilenceIsConsent, case: "C-D02", symptom: "the loss is told: not within" },
+    Rejection { recipe: Recipe::SilenceIsConsent, case: "C-F04", symptom: "the loss is told: not within" },
+    Rejection { recipe: Recipe::SilenceIsConsent, case: "C-F02", symptom: "the holder is told: not within" },
+    Rejection { recipe: Recipe::LostAtOnce, case: "C-D05", symptom: "the loss signal in a short outage" },
+    Rejection { recipe: Recipe::LostAtOnce, case: "C-R02", symptom: "lost by connections that failed" },
+    Rejection { recipe: Recipe::LostAtOnce, case: "C-R04", symptom: "lost by connections that failed" },
+    Rejection { recipe: Recipe::Unrecognised, case: "C-F19", symptom: "was refused, but nobody else holds it" },
 ];
 
 /// The harness of one specimen on a Redis server.
@@ -112,9 +143,7 @@ impl Harness for Specimen {
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
         let redis = Resp::from_url(&self.url).map_err(|broken| backend::unavailable(&broken))?;
-        let ahead = Duration::from_secs(60) * self.machines.fetch_add(1, Ordering::Relaxed);
-        let backend = SpecimenBackend::new(self.recipe.steps(ahead), redis, namespace);
-        Ok(Locks::of(&Client::over(backend, ClientOptions::default())?))
+        self.client(redis, namespace)
     }
 
     fn ground_truth(&self) -> Option<&dyn GroundTruth> {
@@ -123,6 +152,33 @@ impl Harness for Specimen {
 
     fn admin(&self) -> Option<&dyn Admin> {
         Some(self)
+    }
+
+    fn linked(&self) -> Option<&dyn Linked> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Linked for Specimen {
+    fn protocol(&self) -> Protocol {
+        Protocol::Resp
+    }
+
+    fn servers(&self) -> Vec<String> {
+        ServerUrl::parse(&self.url, 6379).map(|url| url.addresses).unwrap_or_default()
+    }
+
+    async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
+        self.client(Resp::new(addresses.concat()), namespace)
+    }
+}
+
+impl Specimen {
+    fn client(&self, redis: Resp, namespace: &str) -> Result<Locks, Error> {
+        let ahead = Duration::from_secs(60) * self.machines.fetch_add(1, Ordering::Relaxed);
+        let backend = SpecimenBackend::new(self.recipe.steps(ahead), redis, namespace);
+        Ok(Locks::of(&Client::over(backend, ClientOptions::default())?))
     }
 }
 

@@ -8,10 +8,14 @@ use tracing::Instrument;
 
 use super::Recipe;
 use super::backend::At;
+use super::troubled::{DeadlineFromReply, LostAtOnce, SilenceIsConsent, Unrecognised};
 use crate::harness::Broken;
 use crate::servers::resp::Value;
 use crate::time::{ms, pass};
 
+/// Sets the key if nobody has; an earlier try under this nonce, whose reply was lost, is recognised.
+const SET_OR_RECOGNISE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end \
+    if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
 /// Deletes the key if it holds this nonce.
 const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
@@ -24,8 +28,8 @@ const COMPARE_AND_EXTEND: &str =
 pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
     /// One try; whether it has the lock.
     async fn take(&self, at: &At<'_>) -> Result<bool, Broken> {
-        let set = at.redis.command(&["SET", &at.key, &at.nonce(), "NX", "PX", &milliseconds(at.attempt.ttl)]).await?;
-        Ok(set.is_ok())
+        let ttl = milliseconds(at.attempt.ttl);
+        is_one(at.redis.command(&["EVAL", SET_OR_RECOGNISE, "1", &at.key, &at.nonce(), &ttl]).await?)
     }
 
     /// The release; whether there was something to release.
@@ -36,6 +40,11 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
     /// The renewal; whether the lock is still there.
     async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
         is_one(at.redis.command(&["EVAL", COMPARE_AND_EXTEND, "1", &at.key, &at.nonce(), &milliseconds(ttl)]).await?)
+    }
+
+    /// Whether its lease counts from the answer instead of from the request.
+    fn counts_from_the_reply(&self) -> bool {
+        false
     }
 
     /// What is done about an acquisition that was given up.
@@ -57,6 +66,10 @@ impl Recipe {
             Self::GetThenDelete => "GET, compare, then DEL",
             Self::WatchWithoutLook => "WATCH and MULTI without the look",
             Self::OrphanedTask => "a task that tries on",
+            Self::DeadlineFromReply => "a deadline that counts from the reply",
+            Self::SilenceIsConsent => "silence taken for a renewal",
+            Self::LostAtOnce => "silence taken for a loss",
+            Self::Unrecognised => "SET NX that does not recognise its own nonce",
         }
     }
 
@@ -71,12 +84,16 @@ impl Recipe {
             Self::GetThenDelete => Box::new(GetThenDelete),
             Self::WatchWithoutLook => Box::new(WatchWithoutLook),
             Self::OrphanedTask => Box::new(OrphanedTask),
+            Self::DeadlineFromReply => Box::new(DeadlineFromReply),
+            Self::SilenceIsConsent => Box::new(SilenceIsConsent),
+            Self::LostAtOnce => Box::new(LostAtOnce),
+            Self::Unrecognised => Box::new(Unrecognised),
         }
     }
 }
 
 #[derive(Debug)]
-struct Reference;
+pub(super) struct Reference;
 
 impl Steps for Reference {}
 
@@ -253,8 +270,8 @@ impl Steps for OrphanedTask {
     }
 }
 
-/// How often an orphaned task tries.
-const TRIES: u32 = 40;
+/// How often an orphaned task tries: for less than one operation timeout.
+const TRIES: u32 = 30;
 
 fn is_one(reply: Value) -> Result<bool, Broken> {
     match reply {
@@ -263,6 +280,6 @@ fn is_one(reply: Value) -> Result<bool, Broken> {
     }
 }
 
-fn milliseconds(time: Duration) -> String {
+pub(super) fn milliseconds(time: Duration) -> String {
     time.as_millis().to_string()
 }

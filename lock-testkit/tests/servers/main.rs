@@ -8,6 +8,7 @@ mod cluster;
 mod ensemble;
 mod independent;
 mod killed;
+mod memcached;
 mod sentinel;
 mod single;
 mod support;

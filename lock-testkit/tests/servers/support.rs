@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use lock_testkit::servers::memcached::MemcachedServer;
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use lock_testkit::{Missing, REQUIRE_VARIABLE, ms};
@@ -39,6 +40,10 @@ pub(crate) struct Traces {
 
 impl Traces {
     pub(crate) fn of(server: &RedisServer) -> Self {
+        Self::new(server.pid().unwrap(), server.directory().unwrap().to_owned())
+    }
+
+    pub(crate) fn of_memcached(server: &MemcachedServer) -> Self {
         Self::new(server.pid().unwrap(), server.directory().unwrap().to_owned())
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::program::Program;
 use crate::servers::certificates::{Certificates, ClientCertificates};
+use crate::servers::clock::WallClock;
 use crate::servers::url::{Credentials, authority};
 
 /// How a server of the suite's own is to run. By default: without persistence, users and TLS.
@@ -24,6 +25,7 @@ pub struct RedisOptions {
     tls: Option<(Certificates, ClientCertificates)>,
     unix_socket: bool,
     sentinel: bool,
+    clock: Option<WallClock>,
 }
 
 /// The ports of one server.
@@ -96,6 +98,13 @@ impl RedisOptions {
         self
     }
 
+    /// The server goes by this wall clock, which can be stepped while it runs.
+    #[must_use]
+    pub fn with_clock(mut self, clock: &WallClock) -> Self {
+        self.clock = Some(clock.clone());
+        self
+    }
+
     pub(super) fn credentials(&self) -> Option<&Credentials> {
         self.credentials.as_ref()
     }
@@ -128,7 +137,8 @@ impl RedisOptions {
         }
         let file = directory.join("redis.conf");
         std::fs::write(&file, self.configuration(program, ports, directory))?;
-        let mut command = vec![program.path.clone().into(), file.into()];
+        let mut command = self.clock.as_ref().map(WallClock::prefix).unwrap_or_default();
+        command.extend([program.path.clone().into(), file.into()]);
         if self.sentinel {
             command.push("--sentinel".into());
         }

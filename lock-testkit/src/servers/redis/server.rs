@@ -119,6 +119,10 @@ impl RedisServer {
         self.own.directory()
     }
 
+    pub(crate) fn own(&self) -> &Own {
+        &self.own
+    }
+
     /// A client for ground truth, with a connection of its own.
     ///
     /// # Errors

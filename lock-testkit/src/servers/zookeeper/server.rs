@@ -125,6 +125,10 @@ impl ZooKeeperServer {
         self.own.directory()
     }
 
+    pub(crate) fn own(&self) -> &Own {
+        &self.own
+    }
+
     /// A client for ground truth, with a session of its own.
     ///
     /// # Errors

@@ -1,0 +1,195 @@
+//! The backend: what every kind of lock shares.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::backend::{Attempt, Backend, Cancelled, Kind, Operator, Released, Renewal, Renewed};
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::{Error, ErrorKind, Guarantees, Phase, wait};
+
+use crate::config::{MemcachedConfig, RestartGuard};
+use crate::connection::link::Link;
+use crate::give::Freed;
+use crate::grants::Grants;
+use crate::guard::Guard;
+use crate::keys::{self, Key, Keys};
+use crate::line::Lines;
+use crate::scribe::Scribe;
+use crate::{health, renew};
+
+/// One client's connections to a server, and its waiters.
+#[derive(Debug)]
+pub struct MemcachedBackend {
+    pub(crate) shared: Arc<Shared>,
+    guarantees: Guarantees,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) link: Link,
+    pub(crate) guard: Guard,
+    pub(crate) keys: Keys,
+    pub(crate) grants: Grants,
+    pub(crate) lines: Arc<Lines>,
+    pub(crate) scribe: Scribe,
+    pub(crate) op_timeout: Duration,
+    pub(crate) longest_lease: Duration,
+    pub(crate) longest_pause: Duration,
+    pub(crate) readers: u32,
+}
+
+impl MemcachedBackend {
+    pub(crate) async fn connect(config: &MemcachedConfig) -> Result<Self, Error> {
+        let (address, op_timeout) = (config.check()?, config.client.op_timeout);
+        let link = Link::new(address, config.connections, op_timeout).await?;
+        health::check(&link, config).await?;
+        let keys = Keys::new(&config.prefix);
+        let guard = Guard::new(config, keys.epoch.clone());
+        guard.begin(&link, op_timeout).await?;
+        let off = config.restart_guard == RestartGuard::Off;
+        let shared = Arc::new(Shared {
+            link,
+            guard,
+            keys,
+            grants: Grants::default(),
+            lines: Arc::default(),
+            scribe: Scribe::default(),
+            op_timeout,
+            longest_lease: if off { lock_core::LeaseOptions::MAX_TTL } else { config.longest_lease },
+            longest_pause: config.longest_pause,
+            readers: config.readers,
+        });
+        shared.scribe.start(&shared);
+        Ok(Self { shared, guarantees: crate::guarantees(config.restart_guard) })
+    }
+}
+
+impl Shared {
+    /// Bounds a request by the attempt's operation timeout.
+    pub(crate) async fn within<T>(
+        &self,
+        attempt: &Attempt,
+        phase: Phase,
+        request: impl Future<Output = Result<T, Error>> + Send,
+    ) -> Result<T, Error> {
+        let bounded = wait::within(&SystemClock, attempt, phase, request).await;
+        bounded.map_err(|error| error.with_server(self.link.address().to_string()))
+    }
+
+    /// The key of a lock, if its lease is one that may be had.
+    pub(crate) fn key_of(&self, attempt: &Attempt) -> Result<Key, Error> {
+        self.check_ttl(attempt, attempt.ttl)?;
+        self.keys.lock(&attempt.name, attempt.kind)
+    }
+
+    fn check_ttl(&self, attempt: &Attempt, ttl: Duration) -> Result<(), Error> {
+        if ttl <= self.longest_lease {
+            return Ok(());
+        }
+        let what = format!("the TTL is {ttl:?}, above the client's longest_lease of {:?}", self.longest_lease);
+        Err(attempt.error(ErrorKind::InvalidArgument, Phase::Configure, what))
+    }
+
+    /// Has those in line look at once whose lock may be free now.
+    pub(crate) fn wake(&self, lock: &Key, kind: Kind) {
+        for line in lines(lock, kind) {
+            self.lines.wake(&line);
+        }
+    }
+}
+
+/// The lines that wait for a lock.
+fn lines(lock: &Key, kind: Kind) -> Vec<Key> {
+    match kind {
+        Kind::Read | Kind::Write => vec![keys::writer(lock), keys::readers(lock)],
+        _ => vec![lock.clone()],
+    }
+}
+
+/// The line in which a holder of the whole lock finds the next one.
+fn line_of_next(lock: &Key, kind: Kind) -> Option<Key> {
+    match kind {
+        Kind::Mutex | Kind::Reentrant => Some(lock.clone()),
+        Kind::Write => Some(keys::writer(lock)),
+        _ => None,
+    }
+}
+
+#[async_trait]
+impl Backend for MemcachedBackend {
+    fn name(&self) -> &'static str {
+        crate::NAME
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.guarantees
+    }
+
+    async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        let shared = &self.shared;
+        if let Some(renewal) = batch.iter().find(|renewal| renewal.ttl > shared.longest_lease)
+            && let Err(error) = shared.check_ttl(renewal.attempt, renewal.ttl)
+        {
+            // Only an extension by hand asks for so much, and asks alone.
+            return vec![Renewed::Unknown(error)];
+        }
+        let late = SystemClock.sleep_until(SystemClock.now().plus(renew::patience(batch, shared.op_timeout)));
+        tokio::select! {
+            biased;
+            renewed = shared.renew_all(batch) => renewed,
+            () = late => {
+                let unknown = |renewal: &Renewal<'_>| {
+                    let what = "no answer within a third of the lease";
+                    Renewed::Unknown(renewal.attempt.error(ErrorKind::Indeterminate, Phase::Renew, what))
+                };
+                batch.iter().map(unknown).collect()
+            }
+        }
+    }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
+        let shared = &self.shared;
+        let Some(entry) = shared.grants.get(attempt.id) else { return Ok(Released::NotHeld(None)) };
+        let lock = shared.keys.lock(&attempt.name, attempt.kind)?;
+        if let Some(line) = line_of_next(&lock, attempt.kind)
+            && shared.hand_over(&line, attempt, &entry).await
+        {
+            shared.unshow(&entry);
+            shared.grants.close(attempt.id);
+            return Ok(Released::Done);
+        }
+        let freed = shared.within(attempt, Phase::Release, shared.free_pieces(&entry, Phase::Release)).await?;
+        shared.unshow(&entry);
+        shared.grants.close(attempt.id);
+        shared.wake(&lock, attempt.kind);
+        if freed.gone == 0 && freed != Freed::default() {
+            return Ok(Released::Done);
+        }
+        Ok(Released::NotHeld(shared.forced(entry.nonce).await))
+    }
+
+    async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
+        let shared = &self.shared;
+        let Some(entry) = shared.grants.get(attempt.id) else { return Ok(Cancelled::Settled) };
+        let undone = async {
+            // A request that is under way is carried through first.
+            let _turn = entry.turn().await;
+            shared.free_pieces(&entry, Phase::Cancel).await?;
+            shared.free_unsure(&entry, Phase::Cancel).await
+        };
+        shared.within(attempt, Phase::Cancel, undone).await?;
+        shared.unshow(&entry);
+        shared.wake(&shared.keys.lock(&attempt.name, attempt.kind)?, attempt.kind);
+        Ok(if shared.grants.close(attempt.id) { Cancelled::Settled } else { Cancelled::AskAgain })
+    }
+
+    fn is_settled(&self, attempt: &Attempt) -> bool {
+        self.shared.grants.get(attempt.id).is_none()
+    }
+
+    fn operator(&self) -> Option<&dyn Operator> {
+        Some(self)
+    }
+}

@@ -1,0 +1,184 @@
+//! Claiming keys, in one pipeline with the epoch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::backend::{Attempt, Grant};
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::{Error, ErrorKind, Phase};
+
+use crate::backend::Shared;
+use crate::carried::carried;
+use crate::connection::command::{Answer, Command};
+use crate::epoch::Epoch;
+use crate::error::Failure;
+use crate::grants::Entry;
+use crate::guard::{self, NotNow, Verdict};
+use crate::keys::Key;
+use crate::nonce::Nonce;
+use crate::{renew, wire};
+
+/// What one try came to.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Granted(Grant),
+    /// Somebody else has it.
+    Held,
+    /// Nobody is granted anything now.
+    NotNow(NotNow),
+}
+
+/// What one pipeline came to.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) sent_at: BootInstant,
+    pub(crate) verdict: Verdict,
+    /// Answers to what else was asked.
+    pub(crate) also: Vec<Answer>,
+}
+
+impl Shared {
+    /// Claims these keys, asks what else is to be asked, and reads the epoch. What was won is in the attempt's entry,
+    /// whatever the verdict is. Once sent it is carried through, even if this future is dropped.
+    ///
+    /// A lock that has been claimed before without an answer, and turns out to be this attempt's, is won too.
+    pub(crate) async fn claim(
+        self: &Arc<Self>,
+        attempt: &Attempt,
+        entry: &Arc<Entry>,
+        keys: Vec<Key>,
+        also: Vec<Command>,
+    ) -> Result<Round, Error> {
+        let (shared, entry, ttl) = (self.clone(), entry.clone(), attempt.ttl);
+        let work = carried(async move {
+            let _turn = entry.turn().await;
+            shared.claim_now(&entry, &keys, also, ttl).await
+        });
+        self.within(attempt, Phase::Acquire, work).await
+    }
+
+    async fn claim_now(&self, entry: &Entry, keys: &[Key], also: Vec<Command>, ttl: Duration) -> Result<Round, Error> {
+        let (sent_at, seconds) = (SystemClock.now(), wire::seconds(ttl));
+        entry.kept(sent_at, ttl);
+        // Carried out late at the worst: it is dropped from the server's buffers, or ends there by itself.
+        let until = sent_at.plus(self.op_timeout).plus(Duration::from_secs(seconds.into()));
+        let claim = |key: &Key| {
+            entry.claiming(key, until);
+            Command::Claim { key: key.clone(), value: entry.nonce.number(), seconds }
+        };
+        let commands: Vec<_> = keys.iter().map(claim).chain(also).chain(self.guard.look()).collect();
+        let mut answers = self.link.run(commands).await.into_iter();
+        let mut failed = None;
+        for key in keys {
+            match answers.next() {
+                Some(Answer::Done(0)) => {
+                    entry.won(key, 0);
+                    failed = Some(Failure::without_cas());
+                }
+                Some(Answer::Done(cas)) => entry.won(key, cas),
+                Some(Answer::Failed(failure)) if failure.is_unknown => failed = Some(failure),
+                Some(Answer::Failed(failure)) => {
+                    entry.refused(key);
+                    failed.get_or_insert(failure);
+                }
+                _ => {
+                    entry.refused(key);
+                    self.recognise(entry, key, seconds).await.map_err(|failure| self.error(failure))?;
+                }
+            }
+        }
+        let (also, judged) = self.split(answers, sent_at);
+        match (failed, judged) {
+            (None, Ok(verdict)) => Ok(Round { sent_at, verdict, also }),
+            (Some(failure), _) | (None, Err(failure)) => Err(self.without_trace(entry, self.error(failure)).await),
+        }
+    }
+
+    /// Takes what was not answered before for won, if it is there. A renewal gives it its full time.
+    async fn recognise(&self, entry: &Entry, key: &Key, seconds: u32) -> Result<(), Failure> {
+        if !entry.unsure().contains(key) {
+            return Ok(());
+        }
+        let found = self.link.run_one(Command::Read { key: key.clone() }).await.item()?;
+        let Some(item) = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce)) else { return Ok(()) };
+        let mut answers = self.link.run(renew::renewal(key, item.cas, seconds).into()).await.into_iter();
+        match (answers.next(), answers.next()) {
+            (Some(Answer::Done(cas)), Some(look)) if renew::lasts(&look, seconds)? => entry.won(key, cas),
+            (Some(Answer::Failed(failure)), _) => return Err(failure),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What else was answered, and the verdict, which comes last.
+    fn split(
+        &self,
+        answers: impl Iterator<Item = Answer>,
+        sent_at: BootInstant,
+    ) -> (Vec<Answer>, Result<Verdict, Failure>) {
+        let mut also: Vec<_> = answers.collect();
+        let last = if self.guard.look().is_some() { also.pop() } else { None };
+        (also, self.guard.judge(last, sent_at))
+    }
+
+    /// Gives back what was won although something failed, so that the failure is definite; or says that it is not.
+    async fn without_trace(&self, entry: &Entry, error: Error) -> Error {
+        if !entry.unsure().is_empty() || self.free_pieces(entry, Phase::Acquire).await.is_err() {
+            return Error::indeterminate(Phase::Acquire, "it is unknown whether the lock was taken")
+                .with_server(self.link.address().to_string())
+                .with_source(error);
+        }
+        error
+    }
+
+    /// A grant of what the entry has, or nothing and why. `is_complete` says whether it has what was asked for.
+    pub(crate) async fn settle(
+        &self,
+        attempt: &Attempt,
+        entry: &Entry,
+        round: &Round,
+        is_complete: bool,
+    ) -> Result<Outcome, Error> {
+        if let (true, Verdict::Counts(epoch)) = (is_complete, round.verdict) {
+            return Ok(Outcome::Granted(self.grant(attempt, entry, epoch, round.sent_at)));
+        }
+        if !entry.pieces().is_empty() {
+            let _turn = entry.turn().await;
+            self.within(attempt, Phase::Acquire, self.free_pieces(entry, Phase::Acquire)).await?;
+        }
+        match round.verdict {
+            Verdict::Counts(_) => Ok(Outcome::Held),
+            Verdict::No(why) => {
+                self.guard.tend(&self.link, why, self.op_timeout).await?;
+                Ok(Outcome::NotNow(why))
+            }
+        }
+    }
+
+    /// The grant that a complete entry is.
+    pub(crate) fn grant(&self, attempt: &Attempt, entry: &Entry, epoch: Option<Epoch>, sent_at: BootInstant) -> Grant {
+        let newest = entry.pieces().iter().map(|piece| piece.cas).max().unwrap_or_default();
+        Grant::new(guard::token(epoch, newest), sent_at, attempt.ttl)
+    }
+
+    /// An error of an acquisition.
+    fn error(&self, failure: Failure) -> Error {
+        self.link.error(failure, Phase::Acquire)
+    }
+}
+
+impl Outcome {
+    /// The answer to a try.
+    pub(crate) fn of_a_try(self) -> Result<Option<Grant>, Error> {
+        match self {
+            Self::Granted(grant) => Ok(Some(grant)),
+            Self::Held => Ok(None),
+            Self::NotNow(why) => Err(why.into_error(Phase::Acquire)),
+        }
+    }
+}
+
+/// Whether a wait may go on after this error.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
+}

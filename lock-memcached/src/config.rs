@@ -1,0 +1,196 @@
+//! How to connect, and what all locks of a client have in common.
+
+use std::time::Duration;
+
+use lock_core::{ClientOptions, Error, Phase};
+
+use crate::connection::address::Address;
+use crate::{epoch, url};
+
+/// Configuration of a [`MemcachedLocks`](crate::MemcachedLocks) client.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_memcached::{MemcachedConfig, RestartGuard};
+///
+/// let config = MemcachedConfig::new("memcached://127.0.0.1:11211")
+///     .with_prefix("billing")
+///     .with_longest_lease(Duration::from_secs(15))
+///     .with_restart_guard(RestartGuard::EndEarly);
+/// # drop(config);
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct MemcachedConfig {
+    /// Which server: `memcached://host[:port]`. One server, without users, passwords and TLS.
+    pub url: String,
+    /// What every key begins with, except keys given by [`LockName::at_key`](lock_core::LockName::at_key). Clients with
+    /// different prefixes do not see each other's locks. `"lock"` by default.
+    pub prefix: String,
+    /// Lease, time limits and label.
+    pub client: ClientOptions,
+    /// The longest lease that a lock may have, and so the time for which nobody is granted a lock after a restart. All
+    /// clients of one prefix have to agree on it. 30 s by default, at most 511 s.
+    pub longest_lease: Duration,
+    /// What keeps two holders apart when the server restarts or is flushed.
+    pub restart_guard: RestartGuard,
+    /// Refuse a server that evicts items when its memory is full, rather than warn.
+    pub refuse_eviction: bool,
+    /// How long a waiting client pauses between two looks at most, before jitter; 25 ms by default.
+    pub longest_pause: Duration,
+    /// How many readers a read-write lock has room for. All clients of one prefix have to agree on it. 64 by default, at
+    /// most 1,000.
+    pub readers: u32,
+    /// How many connections the client opens at most; 32 by default.
+    pub connections: usize,
+}
+
+/// What keeps two holders apart when the server forgets its locks: it restarts, or somebody flushes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RestartGuard {
+    /// After a restart or a flush nobody is granted a lock until the longest lease is over. So it is too when the prefix
+    /// is used for the first time.
+    #[default]
+    Quarantine,
+    /// The same, but ended early if the server's `stats` show that it cannot have forgotten a lock whose lease still runs:
+    /// it has been up for longer than the longest lease, was never flushed, and has evicted and moved nothing. What they
+    /// do not show: a `stats reset`, a `flush_all` with a delay, an epoch that was deleted by hand.
+    EndEarly,
+    /// Locks are granted at once after a restart or a flush, while former holders still believe in theirs: **two holders
+    /// at once**, for up to the longest lease. There are no fencing tokens, and a paused server is not noticed. For locks
+    /// that only save work.
+    Off,
+}
+
+impl MemcachedConfig {
+    /// The defaults for the server that this URL names.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            prefix: "lock".to_owned(),
+            client: ClientOptions::default(),
+            longest_lease: Duration::from_secs(30),
+            restart_guard: RestartGuard::default(),
+            refuse_eviction: false,
+            longest_pause: Duration::from_millis(25),
+            readers: 64,
+            connections: 32,
+        }
+    }
+
+    /// The same with another prefix.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// The same with other options for its locks.
+    #[must_use]
+    pub fn with_client(mut self, client: ClientOptions) -> Self {
+        self.client = client;
+        self
+    }
+
+    /// The same with another longest lease.
+    #[must_use]
+    pub fn with_longest_lease(mut self, longest: Duration) -> Self {
+        self.longest_lease = longest;
+        self
+    }
+
+    /// The same with another guard.
+    #[must_use]
+    pub fn with_restart_guard(mut self, guard: RestartGuard) -> Self {
+        self.restart_guard = guard;
+        self
+    }
+
+    /// The same, refusing a server that may evict a lock.
+    #[must_use]
+    pub fn refusing_eviction(mut self) -> Self {
+        self.refuse_eviction = true;
+        self
+    }
+
+    /// The same with another longest pause between two looks of a waiting client.
+    #[must_use]
+    pub fn with_longest_pause(mut self, pause: Duration) -> Self {
+        self.longest_pause = pause;
+        self
+    }
+
+    /// The same with room for another number of readers.
+    #[must_use]
+    pub fn with_readers(mut self, readers: u32) -> Self {
+        self.readers = readers;
+        self
+    }
+
+    /// The same with another number of connections at most.
+    #[must_use]
+    pub fn with_connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Everything that can be checked without a server.
+    pub(crate) fn check(&self) -> Result<Address, Error> {
+        self.client.check()?;
+        let Self { prefix, longest_lease: longest, longest_pause: pause, readers, connections, .. } = self;
+        if prefix.is_empty() || prefix.len() > 64 {
+            return Err(invalid(format!("the prefix {prefix:?} must have 1 to 64 bytes")));
+        }
+        if *longest < Duration::from_secs(1) || *longest > epoch::LONGEST {
+            return Err(invalid(format!(
+                "longest_lease is {longest:?}, it must lie between 1s and {:?}",
+                epoch::LONGEST
+            )));
+        }
+        if self.client.lease.ttl > *longest {
+            return Err(invalid(format!("the TTL {:?} is above longest_lease, {longest:?}", self.client.lease.ttl)));
+        }
+        if *pause < Duration::from_millis(1) || *pause > Duration::from_secs(1) {
+            return Err(invalid(format!("longest_pause is {pause:?}, it must lie between 1ms and 1s")));
+        }
+        if !(1..=1000).contains(readers) || !(1..=1000).contains(connections) {
+            return Err(invalid(format!(
+                "{readers} readers, {connections} connections: both must lie between 1 and 1,000"
+            )));
+        }
+        url::parse(&self.url)
+    }
+}
+
+fn invalid(what: String) -> Error {
+    Error::invalid(Phase::Configure, what).with_backend(crate::NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::LeaseOptions;
+
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        let config = || MemcachedConfig::new("memcached://a");
+        assert!(config().check().is_ok());
+        let mut long = ClientOptions::default();
+        long.lease = LeaseOptions::with_ttl(Duration::from_secs(31));
+        for (wrong, what) in [
+            (config().with_prefix(""), "prefix"),
+            (config().with_longest_lease(Duration::ZERO), "longest_lease"),
+            (config().with_longest_lease(Duration::from_secs(512)), "longest_lease"),
+            (config().with_client(long), "longest_lease"),
+            (config().with_longest_pause(Duration::ZERO), "longest_pause"),
+            (config().with_readers(0), "readers"),
+            (config().with_connections(0), "connections"),
+        ] {
+            let error = wrong.check().unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+}

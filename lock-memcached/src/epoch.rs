@@ -1,0 +1,157 @@
+//! The epoch: what tells one life of the server's memory from the next.
+//!
+//! A restart or a flush forgets every lock, although holders go on believing in theirs until their leases end. So the
+//! server carries one more item, the epoch, which is forgotten with the locks, and which every claim reads after its own
+//! key, in one pipeline. Without it, nothing is granted. Whoever misses it puts it back *closed*; it is opened when the
+//! longest lease is over since, and only then locks are granted again.
+//!
+//! The item is a number of 63 bits (for why not 64, see [`crate::nonce`]): the longest lease in seconds (9 bits), when it was made in µs since 1970 by its
+//! maker's clock (53 bits), and whether it is open (1 bit). The µs are what a life of the server's memory is known by, and
+//! what the fencing tokens of that life begin with.
+
+use std::time::Duration;
+
+use lock_core::FencingToken;
+
+/// The longest lease that fits.
+pub(crate) const LONGEST: Duration = Duration::from_secs((1 << 9) - 1);
+
+/// For how long a closed epoch is stored: 30 days, the longest relative TTL. What is left of it tells its age.
+pub(crate) const CLOSED_FOR: u32 = 30 * 24 * 60 * 60;
+
+/// For how long an open one is stored. When it ends, a quarantine follows, as after a restart.
+pub(crate) const OPEN_FOR: Duration = Duration::from_secs(5 * 365 * 24 * 60 * 60);
+
+/// By the server's whole seconds and by the clocks of two clients, an age may be too high by this much.
+const COARSE: Duration = Duration::from_secs(4);
+
+/// What is added for the time that a look at one's own clock takes.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// One life of the server's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    /// The longest lease that its clients may have, in seconds.
+    longest: u64,
+    /// When it began, in µs since 1970.
+    micros: u64,
+    /// Whether locks are granted.
+    pub(crate) open: bool,
+}
+
+impl Epoch {
+    /// One that begins now, closed.
+    pub(crate) fn new(longest: Duration, since_1970: Duration) -> Self {
+        let micros = u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX).min(FencingToken::MAX.as_u64());
+        Self { longest: whole_seconds(longest), micros, open: false }
+    }
+
+    /// Out of the item's value; `None` if that is none of ours.
+    pub(crate) fn of(value: &[u8]) -> Option<Self> {
+        let value: u64 = std::str::from_utf8(value).ok()?.trim_end().parse().ok()?;
+        let epoch =
+            Self { longest: value >> 54, micros: value >> 1 & FencingToken::MAX.as_u64(), open: value & 1 == 1 };
+        (epoch.longest > 0 && epoch.micros > 0).then_some(epoch)
+    }
+
+    /// The item's value.
+    pub(crate) fn value(self) -> u64 {
+        self.longest << 54 | self.micros << 1 | u64::from(self.open)
+    }
+
+    /// What its life is known by.
+    pub(crate) fn id(self) -> u64 {
+        self.micros
+    }
+
+    /// The longest lease that its clients may have.
+    pub(crate) fn longest(self) -> Duration {
+        Duration::from_secs(self.longest)
+    }
+
+    /// Whether clients with this longest lease belong to it.
+    pub(crate) fn admits(self, longest: Duration) -> bool {
+        self.longest == whole_seconds(longest)
+    }
+
+    /// The token of what was taken with this CAS number. Numbers grow with every store and begin anew with the server's
+    /// life; lives differ by more µs than a server can store items meanwhile.
+    pub(crate) fn token(self, cas: u64) -> Option<FencingToken> {
+        self.micros.checked_add(cas).and_then(FencingToken::new)
+    }
+
+    /// How long it has to stay closed yet.
+    pub(crate) fn closed_for(self, age: Age) -> Duration {
+        let longest = self.longest();
+        let watched = (longest + longest / 100 + GRACE).saturating_sub(age.watched);
+        let told = (longest + COARSE).saturating_sub(age.by_server.min(age.by_wall_clock));
+        watched.min(told)
+    }
+}
+
+/// How old a closed epoch is, at least.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Age {
+    /// By this client's own clock, since it first saw it.
+    pub(crate) watched: Duration,
+    /// By the server's clock. Alone not to be trusted: a server that was paused stamps new items with old time.
+    pub(crate) by_server: Duration,
+    /// By the clocks of its maker and of this client. Alone not to be trusted either.
+    pub(crate) by_wall_clock: Duration,
+}
+
+fn whole_seconds(longest: Duration) -> u64 {
+    longest.as_secs() + u64::from(longest.subsec_nanos() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const NOW: Duration = Duration::from_micros(1_795_247_659_123_456);
+
+    fn age(watched: u32, by_server: u32, by_wall_clock: u32) -> Age {
+        Age { watched: SECOND * watched, by_server: SECOND * by_server, by_wall_clock: SECOND * by_wall_clock }
+    }
+
+    #[test]
+    fn an_epoch_survives_its_item() {
+        for longest in [SECOND, SECOND * 30, LONGEST] {
+            for open in [false, true] {
+                let epoch = Epoch { open, ..Epoch::new(longest, NOW) };
+                assert_eq!(Epoch::of(epoch.value().to_string().as_bytes()), Some(epoch));
+                assert!(epoch.admits(longest) && !epoch.admits(longest + SECOND));
+            }
+        }
+        for foreign in [&b""[..], b"0", b"1", b"hello", b"\xff", b"9999999999999999999999"] {
+            assert_eq!(Epoch::of(foreign), None);
+        }
+    }
+
+    #[test]
+    fn opening_one_adds_one_to_its_value() {
+        let closed = Epoch::new(SECOND, NOW);
+        assert_eq!(Epoch { open: true, ..closed }.value(), closed.value() + 1);
+    }
+
+    #[test]
+    fn tokens_grow_within_an_epoch_and_from_one_to_the_next() {
+        let (former, next) = (Epoch::new(SECOND, NOW), Epoch::new(SECOND, NOW + SECOND));
+        assert!(former.token(1) < former.token(2));
+        assert!(former.token(900_000) < next.token(1));
+        assert_eq!(former.token(u64::MAX), None);
+    }
+
+    #[test]
+    fn it_stays_closed_for_its_longest_lease_by_ones_own_clock_or_by_both_others() {
+        let epoch = Epoch::new(SECOND * 30, NOW);
+        assert!(epoch.closed_for(age(0, 0, 0)) > SECOND * 30);
+        assert_eq!(epoch.closed_for(age(32, 0, 0)), Duration::ZERO);
+        assert!(!epoch.closed_for(age(31, 0, 0)).is_zero());
+        assert_eq!(epoch.closed_for(age(0, 34, 34)), Duration::ZERO);
+        for one_clock_is_wrong in [age(0, 900, 3), age(0, 3, 900)] {
+            assert!(epoch.closed_for(one_clock_is_wrong) >= SECOND * 28);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Giving back: by the CAS number, so that nothing is freed that is not ours.
+
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::{Error, Phase};
+
+use crate::backend::Shared;
+use crate::connection::command::{Answer, Command};
+use crate::connection::plain::Plain;
+use crate::error::Failure;
+use crate::grants::{Entry, Piece};
+use crate::nonce::Nonce;
+
+/// How often a piece is looked at anew that a renewal has changed meanwhile.
+const ROUNDS: usize = 20;
+
+/// What became of an attempt's pieces.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Freed {
+    /// So many were there and are gone.
+    pub(crate) freed: usize,
+    /// So many were not there any more.
+    pub(crate) gone: usize,
+}
+
+impl Shared {
+    /// Frees everything that an attempt is known to have.
+    pub(crate) async fn free_pieces(&self, entry: &Entry, phase: Phase) -> Result<Freed, Error> {
+        entry.end();
+        self.free(entry, entry.pieces(), phase).await
+    }
+
+    /// Frees some of what an attempt is known to have.
+    pub(crate) async fn free(&self, entry: &Entry, pieces: Vec<Piece>, phase: Phase) -> Result<Freed, Error> {
+        let freed = if SystemClock.now() < entry.kept_until() {
+            self.free_in_time(entry, pieces).await
+        } else {
+            self.free_late(entry, pieces).await
+        };
+        freed.map_err(|failure| self.link.error(failure, phase))
+    }
+
+    /// As long as the lease lasts, nobody can have been granted the lock by another life of the server, so that the CAS
+    /// number tells enough.
+    async fn free_in_time(&self, entry: &Entry, mut pieces: Vec<Piece>) -> Result<Freed, Failure> {
+        let mut count = Freed::default();
+        for _ in 0..ROUNDS {
+            if pieces.is_empty() {
+                break;
+            }
+            let deletions = pieces.iter().map(|Piece { key, cas }| Command::Release { key: key.clone(), cas: *cas });
+            let answers = self.link.run(deletions.collect()).await;
+            let mut changed = Vec::new();
+            for (piece, answer) in std::mem::take(&mut pieces).into_iter().zip(answers) {
+                match answer {
+                    Answer::Done(_) => count.freed(entry, &piece),
+                    Answer::Missing => count.gone(entry, &piece),
+                    Answer::Failed(failure) => return Err(failure),
+                    Answer::Other | Answer::Item(_) => changed.push(piece),
+                }
+            }
+            for piece in changed {
+                match self.mine(entry, &piece).await? {
+                    Some(piece) => pieces.push(piece),
+                    None => count.gone(entry, &piece),
+                }
+            }
+        }
+        if pieces.is_empty() { Ok(count) } else { Err(Failure::protocol("the item changes all the time")) }
+    }
+
+    /// The piece as it is now, if it is still the attempt's.
+    pub(crate) async fn mine(&self, entry: &Entry, piece: &Piece) -> Result<Option<Piece>, Failure> {
+        let found = self.link.run_one(Command::Read { key: piece.key.clone() }).await.item()?;
+        let mine = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce));
+        Ok(mine.map(|item| Piece { key: piece.key.clone(), cas: item.cas }))
+    }
+
+    /// When the lease is over, the server may have begun a new life, in which the same CAS number belongs to somebody else's
+    /// lock. So the item is read first, over the connection that then deletes it.
+    async fn free_late(&self, entry: &Entry, pieces: Vec<Piece>) -> Result<Freed, Failure> {
+        let mut count = Freed::default();
+        if pieces.is_empty() {
+            return Ok(count);
+        }
+        let mut plain = Plain::open(self.link.address(), SystemClock.now().plus(self.op_timeout)).await?;
+        for piece in pieces {
+            let found = plain.read(&piece.key).await?;
+            let mine = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce));
+            match mine {
+                Some(item) if plain.delete(&piece.key, item.cas).await? => count.freed(entry, &piece),
+                _ => count.gone(entry, &piece),
+            }
+        }
+        Ok(count)
+    }
+
+    /// Looks for claims that were not answered, and frees what they took.
+    pub(crate) async fn free_unsure(&self, entry: &Entry, phase: Phase) -> Result<(), Error> {
+        let keys = entry.unsure();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let until = SystemClock.now().plus(self.op_timeout);
+        let freed = async {
+            let mut plain = Plain::open(self.link.address(), until).await?;
+            for key in keys {
+                let found = plain.read(&key).await?;
+                if let Some(item) = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce))
+                    && plain.delete(&key, item.cas).await?
+                {
+                    // A claim that was found is one that is not on its way any more.
+                    entry.refused(&key);
+                }
+            }
+            Ok(())
+        };
+        freed.await.map_err(|failure: Failure| self.link.error(failure, phase))
+    }
+}
+
+impl Freed {
+    fn freed(&mut self, entry: &Entry, piece: &Piece) {
+        self.freed += 1;
+        entry.lost(&piece.key);
+    }
+
+    fn gone(&mut self, entry: &Entry, piece: &Piece) {
+        self.gone += 1;
+        entry.lost(&piece.key);
+    }
+}

@@ -1,0 +1,226 @@
+//! What this client has at the server, as far as it knows.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::GrantId;
+use lock_core::backend::Attempt;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+
+use crate::keys::Key;
+use crate::nonce::Nonce;
+
+/// Every attempt that has, or may have, anything at the server.
+#[derive(Debug, Default)]
+pub(crate) struct Grants(Mutex<HashMap<GrantId, Arc<Entry>>>);
+
+/// One attempt, and what it has.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) nonce: Nonce,
+    /// Held by whoever changes what the attempt has: a claim goes on after its caller has gone, and who undoes it waits.
+    turn: Arc<Turn<()>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    pieces: Vec<Piece>,
+    unsure: Vec<Unsure>,
+    kept_until: BootInstant,
+    is_shown: bool,
+    is_ending: bool,
+}
+
+/// A key that has the attempt's number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) key: Key,
+    /// By which its item is known to be unchanged.
+    pub(crate) cas: u64,
+}
+
+/// A key whose claim was not answered.
+#[derive(Debug, Clone)]
+struct Unsure {
+    key: Key,
+    /// From when on the claim cannot be carried out any more.
+    until: BootInstant,
+}
+
+impl Grants {
+    pub(crate) fn get(&self, id: GrantId) -> Option<Arc<Entry>> {
+        self.all().get(&id).cloned()
+    }
+
+    /// The attempt's entry, made at its first claim.
+    pub(crate) fn of(&self, attempt: &Attempt) -> Arc<Entry> {
+        let make = || Arc::new(Entry::new(Nonce::of(attempt.id)));
+        self.all().entry(attempt.id).or_insert_with(make).clone()
+    }
+
+    /// Forgets an attempt that has nothing; whether it had not.
+    pub(crate) fn close(&self, id: GrantId) -> bool {
+        let mut all = self.all();
+        let is_empty = all.get(&id).is_none_or(|entry| entry.is_empty());
+        if is_empty {
+            all.remove(&id);
+        }
+        is_empty
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<GrantId, Arc<Entry>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn new(nonce: Nonce) -> Self {
+        let state = State {
+            pieces: Vec::new(),
+            unsure: Vec::new(),
+            kept_until: BootInstant::from_origin(Duration::ZERO),
+            is_shown: false,
+            is_ending: false,
+        };
+        Self { nonce, turn: Arc::default(), state: Mutex::new(state) }
+    }
+
+    /// The right to change what the attempt has.
+    pub(crate) async fn turn(&self) -> OwnedMutexGuard<()> {
+        self.turn.clone().lock_owned().await
+    }
+
+    pub(crate) fn pieces(&self) -> Vec<Piece> {
+        self.state().pieces.clone()
+    }
+
+    /// A key is claimed, in a request that ends by this instant.
+    pub(crate) fn claiming(&self, key: &Key, until: BootInstant) {
+        let mut state = self.state();
+        state.is_ending = false;
+        state.unsure.push(Unsure { key: key.clone(), until });
+    }
+
+    /// The last claim of a key was answered: it is not this attempt's.
+    pub(crate) fn refused(&self, key: &Key) {
+        let mut state = self.state();
+        if let Some(last) = state.unsure.iter().rposition(|unsure| unsure.key == *key) {
+            state.unsure.remove(last);
+        }
+    }
+
+    /// The last claim of a key was answered: it is.
+    pub(crate) fn won(&self, key: &Key, cas: u64) {
+        self.refused(key);
+        self.has(key, cas);
+    }
+
+    /// A key's item was renewed. Answers may overtake each other, and the release: numbers only grow, and what was given back
+    /// does not come back.
+    pub(crate) fn renewed(&self, key: &Key, cas: u64) {
+        if let Some(piece) = self.state().pieces.iter_mut().find(|piece| piece.key == *key) {
+            piece.cas = piece.cas.max(cas);
+        }
+    }
+
+    fn has(&self, key: &Key, cas: u64) {
+        let mut state = self.state();
+        match state.pieces.iter_mut().find(|piece| piece.key == *key) {
+            Some(piece) => piece.cas = cas,
+            None => state.pieces.push(Piece { key: key.clone(), cas }),
+        }
+    }
+
+    /// A key is not this attempt's (any more).
+    pub(crate) fn lost(&self, key: &Key) {
+        self.state().pieces.retain(|piece| piece.key != *key);
+    }
+
+    /// Keys whose claims were not answered and may be carried out yet.
+    pub(crate) fn unsure(&self) -> Vec<Key> {
+        let (mut state, now) = (self.state(), SystemClock.now());
+        state.unsure.retain(|unsure| now < unsure.until);
+        state.unsure.iter().map(|unsure| unsure.key.clone()).collect()
+    }
+
+    /// The server keeps the grant for this long from `sent_at`; what it was told before still holds.
+    pub(crate) fn kept(&self, sent_at: BootInstant, ttl: Duration) {
+        let mut state = self.state();
+        state.kept_until = state.kept_until.max(sent_at.plus(ttl));
+    }
+
+    /// Until when the server keeps the grant, at least.
+    pub(crate) fn kept_until(&self) -> BootInstant {
+        self.state().kept_until
+    }
+
+    /// Whether it is told who holds it.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.state().is_shown
+    }
+
+    pub(crate) fn show(&self) {
+        self.state().is_shown = true;
+    }
+
+    /// Whether it is being given back: a renewal that failed is not tried again.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.state().is_ending
+    }
+
+    pub(crate) fn end(&self) {
+        self.state().is_ending = true;
+    }
+
+    /// Whether the attempt has nothing, for certain.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.unsure().is_empty() && self.state().pieces.is_empty()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        text.into()
+    }
+
+    fn entry() -> Entry {
+        Entry::new(Nonce::of(GrantId::from_bytes([7; 16])))
+    }
+
+    #[test]
+    fn a_claim_that_was_not_answered_is_remembered_until_it_cannot_be_carried_out() {
+        let (entry, now) = (entry(), SystemClock.now());
+        entry.claiming(&key("a"), now.plus(Duration::from_secs(60)));
+        assert!(!entry.is_empty());
+        entry.refused(&key("a"));
+        assert!(entry.is_empty());
+        entry.claiming(&key("a"), now);
+        assert!(entry.is_empty(), "its time was over at once");
+    }
+
+    #[test]
+    fn an_answer_settles_one_claim_and_not_an_earlier_one() {
+        let (entry, later) = (entry(), SystemClock.now().plus(Duration::from_secs(60)));
+        entry.claiming(&key("a"), later);
+        entry.claiming(&key("a"), later);
+        entry.won(&key("a"), 3);
+        assert_eq!(entry.pieces(), [Piece { key: key("a"), cas: 3 }]);
+        assert_eq!(entry.unsure(), [key("a")]);
+        entry.renewed(&key("a"), 4);
+        entry.renewed(&key("a"), 2);
+        assert_eq!(entry.pieces(), [Piece { key: key("a"), cas: 4 }]);
+        entry.lost(&key("a"));
+        entry.renewed(&key("a"), 5);
+        assert_eq!(entry.pieces(), []);
+    }
+}

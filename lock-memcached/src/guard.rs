@@ -1,0 +1,208 @@
+//! What keeps two holders apart when the server forgets its locks: reading the epoch with every claim,
+//! putting it back when it is missing, and opening it when the former leases are over.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::{Error, ErrorKind, FencingToken, Phase};
+
+use crate::config::{MemcachedConfig, RestartGuard};
+use crate::connection::command::{Answer, Command, Item};
+use crate::connection::link::Link;
+use crate::connection::plain::Plain;
+use crate::epoch::{self, Age, Epoch};
+use crate::error::Failure;
+use crate::keys::Key;
+use crate::server_clock::{Look, ServerClock};
+
+/// How long a waiter pauses at most while nothing is granted.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// The epoch, as this client uses it.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    mode: RestartGuard,
+    longest: Duration,
+    key: Key,
+    clock: Mutex<ServerClock>,
+    /// The closed epoch that was seen last, and since when.
+    watched: Mutex<Option<(u64, BootInstant)>>,
+    /// Held by the task that puts it back or opens it.
+    tending: tokio::sync::Mutex<()>,
+}
+
+/// What the epoch says of a claim that was sent before it was read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Verdict {
+    /// It counts.
+    Counts(Option<Epoch>),
+    /// It does not, now.
+    No(NotNow),
+}
+
+/// Why nothing is granted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum NotNow {
+    /// The server has no epoch: it was restarted or flushed, or never had one.
+    Missing,
+    /// The epoch is closed, for about this long yet.
+    Closed(Duration),
+    /// The server's clock stands, or has not caught up yet.
+    ClockStands,
+}
+
+impl Guard {
+    pub(crate) fn new(config: &MemcachedConfig, key: Key) -> Self {
+        Self {
+            mode: config.restart_guard,
+            longest: config.longest_lease,
+            key,
+            clock: Mutex::default(),
+            watched: Mutex::default(),
+            tending: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// What is to be sent after a claim, in the same pipeline; nothing if the guard is off.
+    pub(crate) fn look(&self) -> Option<Command> {
+        (self.mode != RestartGuard::Off).then(|| Command::Read { key: self.key.clone() })
+    }
+
+    /// What the answer to [`look`](Guard::look) says.
+    pub(crate) fn judge(&self, answer: Option<Answer>, asked: BootInstant) -> Result<Verdict, Failure> {
+        let Some(answer) = answer else { return Ok(Verdict::Counts(None)) };
+        let Some(item) = answer.item()? else { return Ok(Verdict::No(NotNow::Missing)) };
+        let epoch = self.epoch(&item)?;
+        if !epoch.open {
+            return Ok(Verdict::No(NotNow::Closed(self.closed_for(epoch, item.left))));
+        }
+        let look = Look { epoch: epoch.id(), left: item.left, asked, answered: SystemClock.now() };
+        let runs = self.clock.lock().unwrap_or_else(PoisonError::into_inner).runs(look);
+        Ok(if runs { Verdict::Counts(Some(epoch)) } else { Verdict::No(NotNow::ClockStands) })
+    }
+
+    /// Sees to it that there is an epoch, and looks at the server's clock for the first time.
+    pub(crate) async fn begin(&self, link: &Link, op_timeout: Duration) -> Result<(), Error> {
+        let Some(look) = self.look() else { return Ok(()) };
+        let asked = SystemClock.now();
+        let judged = self.judge(Some(link.run_one(look).await), asked);
+        match judged.map_err(|failure| link.error(failure, Phase::Connect))? {
+            Verdict::No(why) => self.tend(link, why, op_timeout).await,
+            Verdict::Counts(_) => Ok(()),
+        }
+    }
+
+    /// Does what can be done about a missing or closed epoch.
+    pub(crate) async fn tend(&self, link: &Link, why: NotNow, op_timeout: Duration) -> Result<(), Error> {
+        let early = self.mode == RestartGuard::EndEarly;
+        let due = matches!(why, NotNow::Missing) || matches!(why, NotNow::Closed(left) if left.is_zero() || early);
+        let Ok(_tending) = self.tending.try_lock() else { return Ok(()) };
+        if !due {
+            return Ok(());
+        }
+        let until = SystemClock.now().plus(op_timeout);
+        let done = async {
+            let mut plain = Plain::open(link.address(), until).await?;
+            if let Some(item) = plain.read(&self.key).await? {
+                return self.open(&mut plain, &item).await;
+            }
+            let epoch = Epoch::new(self.longest, since_1970());
+            let claim = Command::Claim { key: self.key.clone(), value: epoch.value(), seconds: epoch::CLOSED_FOR };
+            if let Answer::Failed(failure) = link.run_one(claim).await {
+                return Err(failure);
+            }
+            tracing::warn!(server = %link.address(), longest_lease = ?self.longest,
+                "the server has no locks of before (it was restarted, flushed, or is new): none is granted for now");
+            match plain.read(&self.key).await? {
+                Some(item) => self.open(&mut plain, &item).await,
+                None => Ok(()),
+            }
+        };
+        done.await.map_err(|failure: Failure| link.error(failure, Phase::Acquire))
+    }
+
+    /// Opens a closed epoch, if it is time. Reading it and opening it go over one connection: its CAS number means that one
+    /// only as long as the server's process lives.
+    async fn open(&self, plain: &mut Plain, item: &Item) -> Result<(), Failure> {
+        let epoch = self.epoch(item)?;
+        if epoch.open {
+            return Ok(());
+        }
+        let is_over = self.closed_for(epoch, item.left).is_zero();
+        if !is_over && (self.mode != RestartGuard::EndEarly || !self.forgot_nothing(plain).await?) {
+            return Ok(());
+        }
+        let ends_at = since_1970().saturating_add(epoch::OPEN_FOR).as_secs().min(i32::MAX.unsigned_abs().into());
+        // If it has changed, somebody else was faster.
+        plain.add_one(&self.key, item.cas, ends_at).await.map(drop)
+    }
+
+    /// Whether the server has been up for so long, and lost nothing meanwhile, that every lease of before is over. Asked
+    /// when the closed epoch is there: what is forgotten from then on takes the epoch with it.
+    async fn forgot_nothing(&self, plain: &mut Plain) -> Result<bool, Failure> {
+        let stats = plain.stats("").await?;
+        let number = |name: &str| stats.get(name).and_then(|value| value.parse::<u64>().ok());
+        let none = |name| number(name) == Some(0);
+        let up_for = Duration::from_secs(number("uptime").unwrap_or_default());
+        Ok(up_for > self.longest + Duration::from_secs(4)
+            && ["cmd_flush", "evictions", "slabs_moved", "slab_reassign_running"].into_iter().all(none))
+    }
+
+    fn epoch(&self, item: &Item) -> Result<Epoch, Failure> {
+        let epoch = Epoch::of(&item.value).ok_or_else(|| Failure::protocol("the epoch's key holds something else"))?;
+        if epoch.admits(self.longest) {
+            return Ok(epoch);
+        }
+        Err(Failure::disagreement(format!(
+            "the clients of this prefix have agreed on a longest lease of {:?}, not {:?}",
+            epoch.longest(),
+            self.longest
+        )))
+    }
+
+    fn closed_for(&self, epoch: Epoch, left: i64) -> Duration {
+        let now = SystemClock.now();
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = watched.filter(|(id, _)| *id == epoch.id()).map_or(now, |(_, since)| since);
+        *watched = Some((epoch.id(), since));
+        let age = i64::from(epoch::CLOSED_FOR).saturating_sub(left);
+        epoch.closed_for(Age {
+            watched: now.since(since),
+            by_server: Duration::from_secs(u64::try_from(age).unwrap_or_default()),
+            by_wall_clock: since_1970().saturating_sub(Duration::from_micros(epoch.id())),
+        })
+    }
+}
+
+impl NotNow {
+    /// When to ask again.
+    pub(crate) fn pause(self) -> Duration {
+        match self {
+            Self::Closed(left) => left.clamp(Duration::from_millis(1), LONGEST_PAUSE),
+            Self::Missing | Self::ClockStands => Duration::from_millis(10),
+        }
+    }
+
+    pub(crate) fn into_error(self, phase: Phase) -> Error {
+        let what = match self {
+            Self::Missing => {
+                "the server was restarted or flushed: former holders may believe in their locks".to_owned()
+            }
+            Self::Closed(left) => format!(
+                "the server was restarted or flushed, or is new: former holders may believe in their locks for {left:?}"
+            ),
+            Self::ClockStands => "the server's clock stands: it was paused a moment ago".to_owned(),
+        };
+        Error::new(ErrorKind::Unavailable, phase, what)
+    }
+}
+
+/// The fencing token of what was taken with this CAS number.
+pub(crate) fn token(epoch: Option<Epoch>, cas: u64) -> Option<FencingToken> {
+    epoch.and_then(|epoch| epoch.token(cas))
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}

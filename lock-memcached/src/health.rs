@@ -1,0 +1,50 @@
+//! Whether the server is fit for locks: what its `stats` say when a client connects.
+
+use std::collections::HashMap;
+
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::{Error, ErrorKind, Phase};
+
+use crate::config::MemcachedConfig;
+use crate::connection::link::Link;
+use crate::connection::plain::Plain;
+use crate::error::Failure;
+
+/// Memory in use above which a server is said to be short of it, in percent.
+const SHORT_OF_MEMORY: u64 = 90;
+
+type Stats = HashMap<String, String>;
+
+/// Refuses a server that cannot carry locks, and warns of one that may lose them.
+pub(crate) async fn check(link: &Link, config: &MemcachedConfig) -> Result<(), Error> {
+    let until = SystemClock.now().plus(config.client.op_timeout);
+    let asked = async {
+        let mut plain = Plain::open(link.address(), until).await?;
+        Ok((plain.stats(" settings").await?, plain.stats("").await?))
+    };
+    let (settings, stats) = asked.await.map_err(|failure: Failure| link.error(failure, Phase::Connect))?;
+    if says(&settings, "cas_enabled", "no") {
+        return Err(link.error(Failure::without_cas(), Phase::Connect));
+    }
+    if says(&settings, "evictions", "on") {
+        let what = "the server evicts items when its memory is full, locks too (start it with -M)";
+        if config.refuse_eviction {
+            let error = Error::new(ErrorKind::Unsupported, Phase::Connect, what).with_backend(crate::NAME);
+            return Err(error.with_server(link.address().to_string()));
+        }
+        tracing::warn!(server = %link.address(), evictions = number(&stats, "evictions"), "{what}");
+    }
+    let (used, limit) = (number(&stats, "bytes"), number(&stats, "limit_maxbytes"));
+    if limit > 0 && used / limit.div_ceil(100) >= SHORT_OF_MEMORY {
+        tracing::warn!(server = %link.address(), used, limit, "the server's memory is almost full");
+    }
+    Ok(())
+}
+
+fn says(stats: &Stats, name: &str, value: &str) -> bool {
+    stats.get(name).is_some_and(|told| told == value)
+}
+
+fn number(stats: &Stats, name: &str) -> u64 {
+    stats.get(name).and_then(|value| value.parse().ok()).unwrap_or_default()
+}

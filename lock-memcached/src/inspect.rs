@@ -1,0 +1,184 @@
+//! The operator's side: who holds, and freeing a grant by force.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use lock_core::backend::{Kind, Operator};
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::{Error, GrantId, Holder, Inspection, LockName, LossReason, Owner, Phase};
+
+use crate::backend::{MemcachedBackend, Shared};
+use crate::carried::carried;
+use crate::connection::command::{Answer, Command, Item};
+use crate::connection::plain::Plain;
+use crate::error::Failure;
+use crate::grants::Entry;
+use crate::keys::{self, Key};
+use crate::nonce::Nonce;
+use crate::scribe::{self, Card};
+use crate::wire;
+
+/// How often a holder is looked for that is not described yet.
+const LOOKS: usize = 4;
+
+#[async_trait]
+impl Operator for MemcachedBackend {
+    async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
+        let shared = &self.shared;
+        let inspected = async {
+            let lock = shared.keys.lock(name, kind)?;
+            let holders = shared.holders(&lock, kind).await;
+            holders.map_err(|failure| shared.link.error(failure, Phase::Inspect))
+        };
+        let mut inspection = Inspection::default();
+        inspection.holders = inspected.await?;
+        Ok(inspection)
+    }
+
+    async fn force_release(
+        &self,
+        name: &LockName,
+        kind: Kind,
+        grant: GrantId,
+        by: &Owner,
+        why: &str,
+    ) -> Result<bool, Error> {
+        let shared = self.shared.clone();
+        let lock = shared.keys.lock(name, kind)?;
+        let reason = (by.to_string(), why.to_owned());
+        carried(async move {
+            let freed = shared.force(&lock, kind, Nonce::of(grant), reason).await;
+            freed.map_err(|failure| shared.link.error(failure, Phase::Inspect))
+        })
+        .await
+    }
+}
+
+impl Shared {
+    async fn holders(&self, lock: &Key, kind: Kind) -> Result<Vec<Holder>, Failure> {
+        for look in 1.. {
+            let items = self.items(lock, kind).await?;
+            let numbers: Vec<_> = items.iter().filter_map(|(_, item)| Nonce::read(&item.value)).collect();
+            let cards = self.cards(&numbers).await?;
+            // A grant is described a moment after it was granted.
+            if numbers.iter().all(|nonce| cards.contains_key(nonce)) || look == LOOKS {
+                return Ok(told(&items, &cards));
+            }
+            SystemClock.sleep_until(SystemClock.now().plus(scribe::AFTER * 4)).await;
+        }
+        Ok(Vec::new())
+    }
+
+    /// Every item that holds a part of the lock, and whether that part is shared.
+    async fn items(&self, lock: &Key, kind: Kind) -> Result<Vec<(bool, Item)>, Failure> {
+        let keys = self.keys_of(lock, kind).await?;
+        let reads = keys.iter().map(|(_, key)| Command::Read { key: key.clone() });
+        let answers = self.link.run(reads.collect()).await;
+        let mut items = Vec::new();
+        for ((shared, _), answer) in keys.iter().zip(answers) {
+            items.extend(answer.item()?.map(|item| (*shared, item)));
+        }
+        Ok(items)
+    }
+
+    /// The keys of a lock's holders, and whether others may hold it beside them.
+    async fn keys_of(&self, lock: &Key, kind: Kind) -> Result<Vec<(bool, Key)>, Failure> {
+        Ok(match kind {
+            Kind::Read | Kind::Write => {
+                let readers = (0..self.readers).map(|number| (true, keys::slot(lock, number)));
+                [(false, keys::writer(lock))].into_iter().chain(readers).collect()
+            }
+            Kind::Permits { .. } => {
+                let limit = self.limit(lock).await?.unwrap_or_default();
+                (0..limit).map(|number| (true, keys::slot(lock, number))).collect()
+            }
+            _ => vec![(false, lock.clone())],
+        })
+    }
+
+    async fn cards(&self, numbers: &[Nonce]) -> Result<HashMap<Nonce, Card>, Failure> {
+        let reads = numbers.iter().map(|nonce| Command::Read { key: self.keys.holder(*nonce) });
+        let answers = self.link.run(reads.collect()).await;
+        let mut cards = HashMap::new();
+        for (nonce, answer) in numbers.iter().zip(answers) {
+            if let Some(item) = answer.item()?
+                && let Ok(card) = serde_json::from_slice(&item.value)
+            {
+                cards.insert(*nonce, card);
+            }
+        }
+        Ok(cards)
+    }
+
+    /// Leaves the reason first, then frees every part: the holder finds the one when it misses the other.
+    async fn force(&self, lock: &Key, kind: Kind, nonce: Nonce, why: (String, String)) -> Result<bool, Failure> {
+        let until = SystemClock.now().plus(self.op_timeout);
+        let keys = self.keys_of(lock, kind).await?;
+        let mut plain = Plain::open(self.link.address(), until).await?;
+        let (mut freed, mut told) = (false, false);
+        for (_, key) in keys {
+            let found = plain.read(&key).await?.filter(|item| Nonce::read(&item.value) == Some(nonce));
+            let Some(item) = found else { continue };
+            if !told {
+                let text = serde_json::to_string(&why).unwrap_or_default();
+                let seconds = wire::seconds(self.longest_lease);
+                if let Answer::Failed(failure) =
+                    self.link.run_one(Command::Note { key: self.keys.forced(nonce), text, seconds }).await
+                {
+                    return Err(failure);
+                }
+                told = true;
+            }
+            freed |= plain.delete(&key, item.cas).await?;
+        }
+        if freed {
+            self.link.run_one(Command::Forget { key: self.keys.holder(nonce) }).await;
+        }
+        Ok(freed)
+    }
+
+    /// Why a grant that is gone was freed by force, if it was.
+    pub(crate) async fn forced(&self, nonce: Nonce) -> Option<LossReason> {
+        let item = self.link.run_one(Command::Read { key: self.keys.forced(nonce) }).await.item().ok()??;
+        let (by, reason) = serde_json::from_slice(&item.value).ok()?;
+        Some(LossReason::ForceReleased { by, reason })
+    }
+
+    /// Forgets who held, in the background.
+    pub(crate) fn unshow(self: &Arc<Self>, entry: &Entry) {
+        if entry.is_shown()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (shared, key) = (self.clone(), self.keys.holder(entry.nonce));
+            runtime.spawn(async move { shared.link.run_one(Command::Forget { key }).await });
+        }
+    }
+}
+
+/// One holder for each number, with as many permits as it has items; the earliest first.
+fn told(items: &[(bool, Item)], cards: &HashMap<Nonce, Card>) -> Vec<Holder> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut holders: Vec<(Option<Nonce>, Holder)> = Vec::new();
+    for (shared, item) in items {
+        let nonce = Nonce::read(&item.value);
+        if let Some((_, known)) = holders.iter_mut().find(|(known, _)| nonce.is_some() && *known == nonce) {
+            known.permits += 1;
+            continue;
+        }
+        let mut holder = Holder::unknown();
+        holder.shared = *shared;
+        holder.expires_in = u64::try_from(item.left).ok().map(Duration::from_secs);
+        if let Some(card) = nonce.and_then(|nonce| cards.get(&nonce)) {
+            holder.grant = Some(card.grant);
+            holder.owner = Some(card.owner.clone());
+            holder.token = card.token;
+            holder.held_for = Some(now.saturating_sub(Duration::from_millis(card.since)));
+        }
+        holders.push((nonce, holder));
+    }
+    let mut holders: Vec<_> = holders.into_iter().map(|(_, holder)| holder).collect();
+    holders.sort_by_key(|holder| holder.token);
+    holders
+}

@@ -1,0 +1,177 @@
+//! Which keys a lock uses.
+//!
+//! | key | content |
+//! |---|---|
+//! | `<prefix>:mutex:<name>`, `<prefix>:reentrant:<name>` | the holder's number |
+//! | `<prefix>:rwlock:<name>:w` | the writer's number, also of one that waits for readers to leave |
+//! | `<prefix>:rwlock:<name>:<n>` | the number of one reader, `n` from 0 |
+//! | `<prefix>:semaphore:<name>:<n>` | the number of the holder of one permit, `n` from 0 |
+//! | `<prefix>:semaphore:<name>:limit` | the limit under which permits were taken |
+//! | `<prefix>:holder:<number>` | for `inspect`: who that is |
+//! | `<prefix>:forced:<number>` | for a holder whose grant was freed by force: by whom, and why |
+//! | `<prefix>:epoch` | the epoch, see there |
+//!
+//! In prefix and name, bytes up to the blank, DEL, `%`, `#` and (in the prefix) `:` are written as `%20` and so on. A key
+//! that would have more than 200 bytes then has `#` and the name's SHA-256 in its place. A key that is shared with other
+//! libraries is used as it is.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use lock_core::backend::Kind;
+use lock_core::{Error, ErrorKind, LockName, Phase};
+use sha2::{Digest, Sha256};
+
+use crate::nonce::Nonce;
+
+/// A key as the server knows it.
+pub(crate) type Key = Arc<str>;
+
+/// The server's limit for a key, in bytes.
+const LONGEST: usize = 250;
+/// The longest key of a lock, before the ending.
+const LONGEST_STEM: usize = 200;
+
+/// The keys of one client.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys {
+    prefix: String,
+    pub(crate) epoch: Key,
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: &str) -> Self {
+        let prefix = escaped(prefix, &[':']);
+        Self { epoch: format!("{prefix}:epoch").into(), prefix }
+    }
+
+    /// The key of a lock, or what its keys begin with.
+    pub(crate) fn lock(&self, name: &LockName, kind: Kind) -> Result<Key, Error> {
+        if name.is_at_key() {
+            return shared(name, kind);
+        }
+        let stem = format!("{}:{}:", self.prefix, kind.space());
+        let escaped = escaped(name.as_str(), &[]);
+        if stem.len() + escaped.len() <= LONGEST_STEM {
+            return Ok((stem + &escaped).into());
+        }
+        Ok(format!("{stem}#{}", hash(name.as_str())).into())
+    }
+
+    /// Who a number is.
+    pub(crate) fn holder(&self, nonce: Nonce) -> Key {
+        format!("{}:holder:{}", self.prefix, nonce.number()).into()
+    }
+
+    /// Why a number's grant was freed by force.
+    pub(crate) fn forced(&self, nonce: Nonce) -> Key {
+        format!("{}:forced:{}", self.prefix, nonce.number()).into()
+    }
+}
+
+/// A slot of a semaphore or of a read-write lock's readers.
+pub(crate) fn slot(lock: &str, number: u32) -> Key {
+    format!("{lock}:{number}").into()
+}
+
+/// The key of a read-write lock's writer.
+pub(crate) fn writer(lock: &str) -> Key {
+    format!("{lock}:w").into()
+}
+
+/// Where a read-write lock's readers stand in line; no key of the server.
+pub(crate) fn readers(lock: &str) -> Key {
+    format!("{lock}:r").into()
+}
+
+/// The key of a semaphore's limit.
+pub(crate) fn limit(lock: &str) -> Key {
+    format!("{lock}:limit").into()
+}
+
+fn shared(name: &LockName, kind: Kind) -> Result<Key, Error> {
+    let refused = |kind, what: String| Err(Error::new(kind, Phase::Configure, what).with_name(name));
+    if kind != Kind::Mutex {
+        let what = format!("a {} has several keys; with other libraries only a mutex can be shared", kind.space());
+        return refused(ErrorKind::Unsupported, what);
+    }
+    let key = name.as_str();
+    if key.len() > LONGEST || key.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+        let what = format!("a key has at most {LONGEST} bytes, without blanks and control characters");
+        return refused(ErrorKind::InvalidArgument, what);
+    }
+    Ok(key.into())
+}
+
+/// With `%` and two digits for what a key cannot have, and for what our own keys have a use for.
+fn escaped(text: &str, also: &[char]) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c <= ' ' || matches!(c, '\x7f' | '%' | '#') || also.contains(&c) {
+            // Writing to a string does not fail.
+            let _ = write!(escaped, "%{:02X}", u32::from(c));
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+fn hash(name: &str) -> String {
+    let mut text = String::with_capacity(64);
+    for byte in Sha256::digest(name) {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn key(prefix: &str, name: &str, kind: Kind) -> Key {
+        Keys::new(prefix).lock(&LockName::from(name), kind).unwrap()
+    }
+
+    #[test]
+    fn what_the_server_cannot_carry_is_escaped() {
+        assert_eq!(&*key("lock", "orders/42", Kind::Mutex), "lock:mutex:orders/42");
+        assert_eq!(&*key("a:b", "x y\r\nü%#\u{7f}", Kind::Write), "a%3Ab:rwlock:x%20y%0D%0Aü%25%23%7F");
+    }
+
+    #[test]
+    fn distinct_names_have_distinct_keys_that_fit() {
+        let long = "ü".repeat(512);
+        let names = ["a", "A", "a:0", "a:w", "a b", "a%20b", "#", "a:limit", &long, &long[2..]];
+        let kinds = [Kind::Mutex, Kind::Reentrant, Kind::Write, Kind::Permits { permits: 1, limit: 1 }];
+        let mut keys = HashSet::new();
+        for prefix in ["p", "p:mutex"] {
+            for name in names {
+                for kind in kinds {
+                    let lock = key(prefix, name, kind);
+                    assert!(lock.len() <= LONGEST_STEM, "{lock}");
+                    keys.extend(match kind {
+                        Kind::Mutex | Kind::Reentrant => vec![lock],
+                        Kind::Write => vec![writer(&lock), slot(&lock, 0)],
+                        _ => vec![limit(&lock), slot(&lock, 0)],
+                    });
+                }
+            }
+        }
+        assert_eq!(keys.len(), 2 * names.len() * 6);
+    }
+
+    #[test]
+    fn a_shared_key_is_used_as_it_is_or_refused() {
+        let keys = Keys::new("lock");
+        let at = |key: &str| LockName::at_key(key).unwrap();
+        assert_eq!(&*keys.lock(&at("__TOOZ_LOCK_a"), Kind::Mutex).unwrap(), "__TOOZ_LOCK_a");
+        assert_eq!(keys.lock(&at("a"), Kind::Write).unwrap_err().kind(), ErrorKind::Unsupported);
+        for wrong in ["a b", "a\nb", &"x".repeat(251)] {
+            assert_eq!(keys.lock(&at(wrong), Kind::Mutex).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        }
+    }
+}

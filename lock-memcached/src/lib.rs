@@ -1,0 +1,120 @@
+//! Distributed locks on memcached: the safest lock that a cache can carry.
+//!
+//! ```no_run
+//! # async fn doc() -> Result<(), lock_memcached::Error> {
+//! use lock_memcached::MemcachedLocks;
+//!
+//! let locks = MemcachedLocks::connect("memcached://127.0.0.1").await?;
+//! let guard = locks.mutex("orders/42").lock().await?;
+//! // … work, under `guard.while_held(…)` or with `guard.fencing_token()` …
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! The README begins with what it cannot promise; then the algorithm, the keys, the guarantees and where they fail.
+
+#![forbid(unsafe_code)]
+
+mod backend;
+mod carried;
+mod claim;
+mod config;
+mod connection;
+mod epoch;
+mod error;
+mod give;
+mod grants;
+mod guard;
+mod hand_over;
+mod health;
+mod inspect;
+mod keys;
+mod line;
+mod mutex;
+mod nonce;
+mod reentrant;
+mod renew;
+mod rwlock;
+mod scribe;
+mod semaphore;
+mod server_clock;
+mod single;
+mod slots;
+mod streak;
+mod url;
+mod wire;
+
+use std::ops::Deref;
+
+pub use backend::MemcachedBackend;
+pub use config::{MemcachedConfig, RestartGuard};
+pub use lock_core::{
+    Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
+    FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,
+    Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex,
+    MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore,
+    Support, Waiter, WriteGuard, fence, multi,
+};
+
+const NAME: &str = "memcached";
+
+/// What this backend promises with this guard, on a server that evicts nothing (`-M`).
+#[must_use]
+pub fn guarantees(guard: RestartGuard) -> Guarantees {
+    let mut guarantees = Guarantees::none();
+    if guard != RestartGuard::Off {
+        guarantees.exclusion_across_restart = Support::Yes;
+        guarantees.fencing = Support::Yes;
+        guarantees.fencing_across_restart = Support::Unless("the clocks of two clients differ by the longest lease");
+    }
+    guarantees.limit_check = Support::Unless("two clients take their first permits at the same instant");
+    guarantees.inspect = Support::Unless("the lock was granted a few milliseconds ago, or waits are asked for");
+    guarantees.force_release = Support::Yes;
+    guarantees.foreign_clients = Support::Yes;
+    guarantees
+}
+
+/// A client of one memcached server. Dereferences to [`Client`], which makes the handles.
+#[derive(Debug, Clone)]
+pub struct MemcachedLocks(Client<MemcachedBackend>);
+
+impl MemcachedLocks {
+    /// Connects with the default options to the server that this URL names: `memcached://host[:port]`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Unsupported`] if it cannot carry locks (it
+    /// runs with `-C`), [`ErrorKind::InvalidArgument`] for a wrong URL.
+    ///
+    /// # Cancel safety
+    /// Nothing is left of a dropped call but, perhaps, the epoch of a prefix that is used for the first time.
+    pub async fn connect(url: impl Into<String>) -> Result<Self, Error> {
+        Self::connect_with(MemcachedConfig::new(url)).await
+    }
+
+    /// Connects with these options. The client lives on the tokio runtime on which it was connected.
+    ///
+    /// # Errors
+    /// As [`connect`](MemcachedLocks::connect); [`ErrorKind::InvalidArgument`] if an option is out of its range, or the
+    /// clients of this prefix have agreed on another [`longest_lease`](MemcachedConfig::longest_lease).
+    ///
+    /// # Cancel safety
+    /// As [`connect`](MemcachedLocks::connect).
+    pub async fn connect_with(config: MemcachedConfig) -> Result<Self, Error> {
+        let backend = MemcachedBackend::connect(&config).await?;
+        Client::over(backend, config.client).map(Self)
+    }
+}
+
+impl Deref for MemcachedLocks {
+    type Target = Client<MemcachedBackend>;
+
+    fn deref(&self) -> &Client<MemcachedBackend> {
+        &self.0
+    }
+}
+
+impl From<MemcachedLocks> for Locks {
+    fn from(locks: MemcachedLocks) -> Self {
+        Self::of(&locks.0).offering_reentrant(&locks.0).offering_rwlock(&locks.0).offering_semaphore(&locks.0)
+    }
+}

@@ -1,0 +1,251 @@
+//! The read-write lock: one key for the writer, and one for each reader there is room for.
+//!
+//! Both sides write first and look afterwards: a reader takes a slot and then looks for a writer, a writer takes its key and
+//! then looks for readers. Whoever sees the other gives way, but for a writer that waits: its key keeps new readers out
+//! until the ones inside have left. So writers go first, and two that look at the same time never both come in.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::backend::{Attempt, Grant, RwLockBackend};
+use lock_core::clock::{Clock, Deadline, SystemClock};
+use lock_core::{Error, ErrorKind, Phase};
+
+use crate::backend::{MemcachedBackend, Shared};
+use crate::claim::{Outcome, Round};
+use crate::connection::command::{Answer, Command};
+use crate::error::Failure;
+use crate::grants::Entry;
+use crate::guard::Verdict;
+use crate::keys::{self, Key};
+use crate::line::{self, Wanted};
+use crate::slots::{self, TRIES};
+use crate::{renew, wire};
+
+/// A lock to be read, by one attempt.
+struct Reader<'a> {
+    shared: &'a Arc<Shared>,
+    attempt: &'a Attempt,
+    entry: Arc<Entry>,
+    lock: Key,
+}
+
+/// A lock to be written, by one attempt.
+struct Writer<'a> {
+    shared: &'a Arc<Shared>,
+    attempt: &'a Attempt,
+    entry: Arc<Entry>,
+    lock: Key,
+    /// Whether it waits, and keeps new readers out meanwhile.
+    stays: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn new(shared: &'a Arc<Shared>, attempt: &'a Attempt) -> Result<Self, Error> {
+        let lock = shared.key_of(attempt)?;
+        Ok(Self { shared, attempt, entry: shared.grants.of(attempt), lock })
+    }
+}
+
+#[async_trait]
+impl Wanted for Reader<'_> {
+    async fn looks_free(&self) -> Result<bool, Error> {
+        self.shared.looks_free(self.attempt, &keys::writer(&self.lock)).await
+    }
+
+    async fn take(&self) -> Result<Outcome, Error> {
+        let look = || vec![Command::Look { key: keys::writer(&self.lock) }];
+        let Some(round) = self.shared.take_slot(self.attempt, &self.entry, &self.lock, look).await? else {
+            return Ok(Outcome::Held);
+        };
+        let is_complete = !self.shared.any_there(&round)?;
+        self.shared.settle(self.attempt, &self.entry, &round, is_complete).await
+    }
+}
+
+impl<'a> Writer<'a> {
+    fn new(shared: &'a Arc<Shared>, attempt: &'a Attempt, stays: bool) -> Result<Self, Error> {
+        let lock = shared.key_of(attempt)?;
+        Ok(Self { shared, attempt, entry: shared.grants.of(attempt), lock, stays })
+    }
+
+    fn looks(&self) -> Vec<Command> {
+        slots::looks(&self.lock, self.shared.readers).collect()
+    }
+
+    /// Takes the key, and looks for readers afterwards.
+    async fn enter(&self) -> Result<Outcome, Error> {
+        let (shared, attempt, entry) = (self.shared, self.attempt, &self.entry);
+        if !self.stays {
+            // A try that has no chance does not turn readers away.
+            let free = shared.free_slots(attempt, &self.lock, shared.readers).await?;
+            if u32::try_from(free.len()).is_ok_and(|free| free < shared.readers) {
+                return Ok(Outcome::Held);
+            }
+        }
+        let round = shared.claim(attempt, entry, vec![keys::writer(&self.lock)], self.looks()).await?;
+        let readers = shared.any_there(&round)?;
+        let waits = self.stays && readers && matches!(round.verdict, Verdict::Counts(_));
+        if waits || entry.pieces().is_empty() && matches!(round.verdict, Verdict::Counts(_)) {
+            return Ok(Outcome::Held);
+        }
+        shared.settle(attempt, entry, &round, !readers && !entry.pieces().is_empty()).await
+    }
+
+    /// Keeps the key, and looks whether the readers have left.
+    async fn stay(&self) -> Result<Outcome, Error> {
+        let (shared, attempt, entry) = (self.shared, self.attempt, &self.entry);
+        let renewed = async {
+            let _turn = entry.turn().await;
+            let Some(piece) = entry.pieces().pop() else { return Ok(None) };
+            let sent_at = SystemClock.now();
+            let seconds = wire::seconds(attempt.ttl);
+            let renewal = renew::renewal(&piece.key, piece.cas, seconds);
+            let commands = renewal.into_iter().chain(self.looks()).chain(shared.guard.look());
+            let mut answers = shared.link.run(commands.collect()).await;
+            let verdict = if shared.guard.look().is_some() { answers.pop() } else { None };
+            let verdict = shared.guard.judge(verdict, sent_at)?;
+            match answers.remove(0) {
+                Answer::Done(cas) => entry.renewed(&piece.key, cas),
+                Answer::Failed(failure) => return Err(failure),
+                _ => {
+                    entry.lost(&piece.key);
+                    return Ok(None);
+                }
+            }
+            if !renew::lasts(&answers.remove(0), seconds)? {
+                return Ok(None);
+            }
+            entry.kept(sent_at, attempt.ttl);
+            Ok(Some(Round { sent_at, verdict, also: answers }))
+        };
+        let renewed = async { renewed.await.map_err(|failure: Failure| shared.link.error(failure, Phase::Wait)) };
+        let Some(round) = shared.within(attempt, Phase::Wait, renewed).await? else { return Ok(Outcome::Held) };
+        if shared.any_there(&round)? && matches!(round.verdict, Verdict::Counts(_)) {
+            return Ok(Outcome::Held);
+        }
+        shared.settle(attempt, entry, &round, true).await
+    }
+}
+
+#[async_trait]
+impl Wanted for Writer<'_> {
+    async fn looks_free(&self) -> Result<bool, Error> {
+        if !self.entry.pieces().is_empty() {
+            return Ok(true);
+        }
+        self.shared.looks_free(self.attempt, &keys::writer(&self.lock)).await
+    }
+
+    async fn take(&self) -> Result<Outcome, Error> {
+        if self.entry.pieces().is_empty() { self.enter().await } else { self.stay().await }
+    }
+
+    fn receives(&self) -> Option<Arc<Entry>> {
+        self.entry.pieces().is_empty().then(|| self.entry.clone())
+    }
+}
+
+impl Shared {
+    /// Takes one of the readers' slots; `None` if there is none.
+    async fn take_slot(
+        self: &Arc<Self>,
+        attempt: &Attempt,
+        entry: &Arc<Entry>,
+        lock: &Key,
+        also: impl Fn() -> Vec<Command> + Send,
+    ) -> Result<Option<Round>, Error> {
+        let mut number = slots::any(entry, 0, self.readers);
+        for turn in 1..=TRIES {
+            let round = self.claim(attempt, entry, vec![keys::slot(lock, number)], also()).await?;
+            if !entry.pieces().is_empty() {
+                return Ok(Some(round));
+            }
+            let free = self.free_slots(attempt, lock, self.readers).await?;
+            let one = slots::any(entry, turn, u32::try_from(free.len()).unwrap_or(u32::MAX));
+            let Some(next) = free.get(usize::try_from(one).unwrap_or_default()) else { break };
+            number = *next;
+        }
+        Ok(None)
+    }
+
+    /// Whether any of what was looked at beside the claim is there.
+    fn any_there(&self, round: &Round) -> Result<bool, Error> {
+        let mut any = false;
+        for answer in &round.also {
+            any |= answer.is_there().map_err(|failure| self.link.error(failure, Phase::Acquire))?;
+        }
+        Ok(any)
+    }
+
+    /// Takes a reader's slot before it frees the writer's key.
+    async fn downgrade(self: &Arc<Self>, attempt: &Attempt) -> Result<(), Error> {
+        let not_held =
+            || attempt.error(ErrorKind::NotHeld, Phase::Downgrade, "the server has no such grant (any more)");
+        let entry = self.grants.get(attempt.id).ok_or_else(not_held)?;
+        let lock = self.keys.lock(&attempt.name, attempt.kind)?;
+        let key = keys::writer(&lock);
+        let (writer, slots): (Vec<_>, Vec<_>) = entry.pieces().into_iter().partition(|piece| piece.key == key);
+        if writer.is_empty() {
+            return if slots.is_empty() { Err(not_held()) } else { Ok(()) };
+        }
+        if slots.is_empty() {
+            self.add_slot(attempt, &entry, &lock).await?;
+        }
+        let freed = self.within(attempt, Phase::Downgrade, self.free(&entry, writer, Phase::Downgrade)).await?;
+        if freed.gone > 0 {
+            // It was lost before: whoever writes now did not see the slot in time.
+            self.within(attempt, Phase::Downgrade, self.free_pieces(&entry, Phase::Downgrade)).await?;
+            return Err(not_held());
+        }
+        self.wake(&lock, attempt.kind);
+        Ok(())
+    }
+
+    async fn add_slot(self: &Arc<Self>, attempt: &Attempt, entry: &Arc<Entry>, lock: &Key) -> Result<(), Error> {
+        let key = keys::writer(lock);
+        for turn in 0..TRIES * 4 {
+            let number = slots::any(entry, turn, self.readers);
+            let round = self.claim(attempt, entry, vec![keys::slot(lock, number)], Vec::new()).await?;
+            let slot: Vec<_> = entry.pieces().into_iter().filter(|piece| piece.key != key).collect();
+            match round.verdict {
+                Verdict::Counts(_) if slot.is_empty() => {}
+                Verdict::Counts(_) => return Ok(()),
+                Verdict::No(why) => {
+                    self.within(attempt, Phase::Downgrade, self.free(entry, slot, Phase::Downgrade)).await?;
+                    return Err(why.into_error(Phase::Downgrade));
+                }
+            }
+        }
+        Err(attempt.error(ErrorKind::Unavailable, Phase::Downgrade, "there is no room for one more reader now"))
+    }
+}
+
+#[async_trait]
+impl RwLockBackend for MemcachedBackend {
+    async fn try_read(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.shared.once(&Reader::new(&self.shared, attempt)?, attempt).await
+    }
+
+    async fn try_write(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.shared.once(&Writer::new(&self.shared, attempt, false)?, attempt).await
+    }
+
+    async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        let wanted = Reader::new(&self.shared, attempt)?;
+        let line = keys::readers(&wanted.lock);
+        let granted = line::wait(&self.shared, &line, &wanted, attempt, deadline).await?;
+        Ok(self.shared.shown(attempt, granted))
+    }
+
+    async fn write(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        let wanted = Writer::new(&self.shared, attempt, true)?;
+        let line = keys::writer(&wanted.lock);
+        let granted = line::wait(&self.shared, &line, &wanted, attempt, deadline).await?;
+        Ok(self.shared.shown(attempt, granted))
+    }
+
+    async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
+        self.shared.downgrade(attempt).await
+    }
+}

@@ -1,0 +1,185 @@
+//! The semaphore: one key for each permit.
+//!
+//! A grant has as many keys as it has permits, each of which ends by itself if it is not renewed. Several are claimed
+//! together, the lowest free ones first. Whoever gets only some of them gives those back and waits a moment, so that two who
+//! ask for much do not hold each other up. The limit is in a key of its own, so that clients that disagree on it are told.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::backend::{Attempt, Grant, Kind, SemaphoreBackend};
+use lock_core::clock::{Clock, Deadline, SystemClock};
+use lock_core::{Error, ErrorKind, Phase, wait};
+
+use crate::backend::{MemcachedBackend, Shared};
+use crate::claim::Outcome;
+use crate::connection::command::{Answer, Command, Item};
+use crate::error::Failure;
+use crate::grants::Entry;
+use crate::keys::{self, Key};
+use crate::line::{self, Wanted};
+use crate::slots::{self, TRIES};
+use crate::wire;
+
+/// How many permits a semaphore may have: each is a key, and all of them are looked at.
+const MOST: u32 = 1000;
+
+/// Permits, wanted by one attempt.
+struct Permits<'a> {
+    shared: &'a Arc<Shared>,
+    attempt: &'a Attempt,
+    entry: Arc<Entry>,
+    lock: Key,
+    wanted: usize,
+    limit: u32,
+}
+
+impl<'a> Permits<'a> {
+    fn new(shared: &'a Arc<Shared>, attempt: &'a Attempt) -> Result<Self, Error> {
+        let Kind::Permits { permits, limit } = attempt.kind else {
+            return Err(attempt.error(ErrorKind::InvalidArgument, Phase::Acquire, "not an attempt of a semaphore"));
+        };
+        if limit > MOST {
+            let what = format!("a semaphore has {MOST} permits at most here, not {limit}");
+            return Err(attempt.error(ErrorKind::InvalidArgument, Phase::Configure, what));
+        }
+        let lock = shared.key_of(attempt)?;
+        // It is at most `MOST`.
+        let wanted = usize::try_from(permits).unwrap_or(usize::MAX);
+        Ok(Self { shared, attempt, entry: shared.grants.of(attempt), lock, wanted, limit })
+    }
+
+    /// Slots that may be free: any one at first, and then those that were seen to be.
+    async fn choose(&self, turn: u32) -> Result<Vec<u32>, Error> {
+        if self.wanted == 1 && turn == 0 {
+            return Ok(vec![slots::any(&self.entry, turn, self.limit)]);
+        }
+        let mut free = self.shared.free_slots(self.attempt, &self.lock, self.limit).await?;
+        if self.wanted == 1 && !free.is_empty() {
+            let many = u32::try_from(free.len()).unwrap_or(u32::MAX);
+            let one = slots::any(&self.entry, turn, many);
+            return Ok(free.into_iter().skip(usize::try_from(one).unwrap_or_default()).take(1).collect());
+        }
+        free.truncate(self.wanted);
+        Ok(free)
+    }
+
+    /// Whether the limit that is stored is this one. One that nobody holds permits under is forgotten.
+    async fn agrees(&self, answer: Option<Answer>) -> Result<bool, Error> {
+        let shared = self.shared;
+        let agreed = async {
+            let found = answer.map_or(Ok(None), Answer::item)?;
+            let Some((limit, item)) = found.map(stored_limit).transpose()? else { return Ok(Some(true)) };
+            if limit == self.limit {
+                if item.left < i64::from(shared.limit_seconds()) / 2 {
+                    shared.link.run_one(shared.keep_limit(&self.lock)).await;
+                }
+                return Ok(Some(true));
+            }
+            shared
+                .free_pieces(&self.entry, Phase::Acquire)
+                .await
+                .map_err(|_| Failure::protocol("permits stay behind"))?;
+            if u32::try_from(shared.look_at_slots(&self.lock, limit).await?.len()).is_ok_and(|free| free < limit) {
+                return Ok(None);
+            }
+            let forget = Command::Release { key: keys::limit(&self.lock), cas: item.cas };
+            shared.link.run_one(forget).await;
+            Ok(Some(false))
+        };
+        let agreed = async { agreed.await.map_err(|failure: Failure| shared.link.error(failure, Phase::Acquire)) };
+        let agreed = shared.within(self.attempt, Phase::Acquire, agreed).await?;
+        agreed.ok_or_else(|| {
+            let what = "the permits in use were asked for with another limit";
+            self.attempt.error(ErrorKind::LimitMismatch, Phase::Acquire, what)
+        })
+    }
+}
+
+#[async_trait]
+impl Wanted for Permits<'_> {
+    async fn looks_free(&self) -> Result<bool, Error> {
+        let free = self.shared.free_slots(self.attempt, &self.lock, self.limit).await?;
+        Ok(free.len() >= self.wanted)
+    }
+
+    async fn take(&self) -> Result<Outcome, Error> {
+        let (shared, attempt, entry) = (self.shared, self.attempt, &self.entry);
+        let mut pauses = wait::pauses(std::time::Duration::from_millis(1), shared.longest_pause);
+        for turn in 0..TRIES {
+            let numbers = self.choose(turn).await?;
+            if numbers.len() < self.wanted {
+                return Ok(Outcome::Held);
+            }
+            let keys = numbers.iter().map(|number| keys::slot(&self.lock, *number)).collect();
+            let key = keys::limit(&self.lock);
+            let limit = Command::Claim { key: key.clone(), value: self.limit.into(), seconds: shared.limit_seconds() };
+            let mut round = shared.claim(attempt, entry, keys, vec![limit, Command::Read { key }]).await?;
+            let stored = round.also.pop();
+            if self.agrees(stored).await? {
+                let is_complete = entry.pieces().len() == self.wanted;
+                match shared.settle(attempt, entry, &round, is_complete).await? {
+                    Outcome::Held => {}
+                    outcome => return Ok(outcome),
+                }
+            }
+            if self.wanted > 1 {
+                // The sequence is endless.
+                let pause = pauses.next().unwrap_or_default();
+                SystemClock.sleep_until(SystemClock.now().plus(pause)).await;
+            }
+        }
+        Ok(Outcome::Held)
+    }
+}
+
+impl Shared {
+    /// The limit under which permits were taken, if there is one.
+    pub(crate) async fn limit(&self, lock: &Key) -> Result<Option<u32>, Failure> {
+        let found = self.link.run_one(Command::Read { key: keys::limit(lock) }).await.item()?;
+        Ok(found.map(stored_limit).transpose()?.map(|(limit, _)| limit))
+    }
+
+    /// Has the limit live on, as long as any lease.
+    pub(crate) fn keep_limit(&self, lock: &Key) -> Command {
+        Command::Keep { key: keys::limit(lock), seconds: self.limit_seconds() }
+    }
+
+    fn limit_seconds(&self) -> u32 {
+        wire::seconds(self.longest_lease)
+    }
+}
+
+fn stored_limit(item: Item) -> Result<(u32, Item), Failure> {
+    let number = std::str::from_utf8(&item.value).ok().and_then(|value| value.parse().ok());
+    let limit = number.filter(|limit| (1..=MOST).contains(limit));
+    limit.map(|limit| (limit, item)).ok_or_else(|| Failure::protocol("the key of the limit holds something else"))
+}
+
+#[async_trait]
+impl SemaphoreBackend for MemcachedBackend {
+    async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        let wanted = Permits::new(&self.shared, attempt)?;
+        self.shared.once(&wanted, attempt).await
+    }
+
+    async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        let wanted = Permits::new(&self.shared, attempt)?;
+        let granted = line::wait(&self.shared, &wanted.lock, &wanted, attempt, deadline).await?;
+        Ok(self.shared.shown(attempt, granted))
+    }
+
+    async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
+        let shared = &self.shared;
+        let entry = shared.grants.get(attempt.id);
+        let pieces = entry.as_ref().map(|entry| entry.pieces()).unwrap_or_default();
+        let (Some(entry), false) = (entry, pieces.is_empty()) else {
+            let what = "the server has no such grant (any more)";
+            return Err(attempt.error(ErrorKind::NotHeld, Phase::Release, what));
+        };
+        let rest = pieces.into_iter().skip(usize::try_from(keep).unwrap_or(usize::MAX)).collect();
+        shared.within(attempt, Phase::Release, shared.free(&entry, rest, Phase::Release)).await?;
+        shared.wake(&shared.keys.lock(&attempt.name, attempt.kind)?, attempt.kind);
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! A lock that is one key: the mutex and the reentrant lock.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::Error;
+use lock_core::backend::{Attempt, Grant};
+use lock_core::clock::Deadline;
+
+use crate::backend::Shared;
+use crate::claim::Outcome;
+use crate::connection::command::Command;
+use crate::grants::Entry;
+use crate::keys::Key;
+use crate::line::{self, Wanted};
+
+/// A lock of one key, wanted by one attempt.
+struct Single<'a> {
+    shared: &'a Arc<Shared>,
+    attempt: &'a Attempt,
+    entry: Arc<Entry>,
+    key: Key,
+}
+
+impl<'a> Single<'a> {
+    fn new(shared: &'a Arc<Shared>, attempt: &'a Attempt) -> Result<Self, Error> {
+        let key = shared.key_of(attempt)?;
+        Ok(Self { shared, attempt, entry: shared.grants.of(attempt), key })
+    }
+}
+
+#[async_trait]
+impl Wanted for Single<'_> {
+    async fn looks_free(&self) -> Result<bool, Error> {
+        self.shared.looks_free(self.attempt, &self.key).await
+    }
+
+    async fn take(&self) -> Result<Outcome, Error> {
+        let round = self.shared.claim(self.attempt, &self.entry, vec![self.key.clone()], Vec::new()).await?;
+        self.shared.settle(self.attempt, &self.entry, &round, !self.entry.pieces().is_empty()).await
+    }
+
+    fn receives(&self) -> Option<Arc<Entry>> {
+        Some(self.entry.clone())
+    }
+}
+
+impl Shared {
+    /// One try.
+    pub(crate) async fn try_single(self: &Arc<Self>, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        let wanted = Single::new(self, attempt)?;
+        self.once(&wanted, attempt).await
+    }
+
+    /// A wait in line.
+    pub(crate) async fn wait_for_single(
+        self: &Arc<Self>,
+        attempt: &Attempt,
+        deadline: Deadline,
+    ) -> Result<Option<Grant>, Error> {
+        let wanted = Single::new(self, attempt)?;
+        let key = wanted.key.clone();
+        let granted = line::wait(self, &key, &wanted, attempt, deadline).await?;
+        Ok(self.shown(attempt, granted))
+    }
+
+    /// One try of a lock of any kind. If it comes to nothing, nothing is left of it.
+    pub(crate) async fn once(&self, wanted: &dyn Wanted, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        let granted = wanted.take().await.and_then(Outcome::of_a_try);
+        if !matches!(granted, Ok(Some(_))) {
+            self.grants.close(attempt.id);
+        }
+        Ok(self.shown(attempt, granted?))
+    }
+
+    /// Whether nobody has this key, by a cheap read.
+    pub(crate) async fn looks_free(&self, attempt: &Attempt, key: &Key) -> Result<bool, Error> {
+        let look = async {
+            let there = self.link.run_one(Command::Look { key: key.clone() }).await.is_there();
+            there.map_err(|failure| self.link.error(failure, lock_core::Phase::Wait))
+        };
+        Ok(!self.within(attempt, lock_core::Phase::Wait, look).await?)
+    }
+}

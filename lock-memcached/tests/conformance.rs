@@ -1,0 +1,177 @@
+//! The conformance suite on a real `memcached`, which it starts itself.
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{Error, GrantId, LockName, Locks};
+use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
+use lock_testkit::proxy::Protocol;
+use lock_testkit::servers::memcached::{Memcached, MemcachedServer};
+use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
+
+/// As long as the longest lease in the suite.
+const LONGEST_LEASE: Duration = Duration::from_secs(30);
+
+fn main() -> ExitCode {
+    lock_testkit::main::<Memcache>()
+}
+
+struct Memcache {
+    server: MemcachedServer,
+    /// What the foreign client has put into which key.
+    foreign: Mutex<HashMap<String, String>>,
+}
+
+impl Memcache {
+    fn of(server: MemcachedServer) -> Self {
+        Self { server, foreign: Mutex::default() }
+    }
+
+    fn client(&self) -> Memcached {
+        self.server.client()
+    }
+
+    /// Every case has a prefix of its own, none of which is to be in quarantine: that ends early on a server that has
+    /// been up for long.
+    async fn until_long_up(&self) -> Result<(), Broken> {
+        let enough = LONGEST_LEASE + Duration::from_secs(5);
+        loop {
+            let uptime = self.client().stats("").await?.get("uptime").and_then(|uptime| uptime.parse().ok());
+            let missing = enough.saturating_sub(Duration::from_secs(uptime.unwrap_or_default()));
+            if missing.is_zero() {
+                return Ok(());
+            }
+            tokio::time::sleep(missing).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Harness for Memcache {
+    fn name(&self) -> &'static str {
+        "memcached"
+    }
+
+    async fn start() -> Result<Self, Missing> {
+        let harness = Self::of(MemcachedServer::start().await?);
+        harness.until_long_up().await?;
+        Ok(harness)
+    }
+
+    async fn attach(endpoint: &str) -> Result<Self, Missing> {
+        Ok(Self::of(MemcachedServer::existing(endpoint)?))
+    }
+
+    fn endpoint(&self) -> Option<String> {
+        Some(self.server.url().to_owned())
+    }
+
+    async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
+        connect(self.server.url(), namespace).await
+    }
+
+    fn ground_truth(&self) -> Option<&dyn GroundTruth> {
+        Some(self)
+    }
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn foreign(&self) -> Option<&dyn Foreign> {
+        Some(self)
+    }
+
+    fn linked(&self) -> Option<&dyn Linked> {
+        Some(self)
+    }
+
+    /// Two seconds of margin, and one for the rounding to whole seconds.
+    fn kept_for(&self, ttl: Duration) -> Duration {
+        ttl + Duration::from_secs(3)
+    }
+
+    fn most_permits(&self) -> u32 {
+        1000
+    }
+}
+
+async fn connect(url: &str, namespace: &str) -> Result<Locks, Error> {
+    let config = MemcachedConfig::new(url)
+        .with_prefix(namespace)
+        .with_longest_lease(LONGEST_LEASE)
+        .with_restart_guard(RestartGuard::EndEarly);
+    Ok(MemcachedLocks::connect_with(config).await?.into())
+}
+
+#[async_trait]
+impl Linked for Memcache {
+    fn protocol(&self) -> Protocol {
+        Protocol::Memcached
+    }
+
+    fn servers(&self) -> Vec<String> {
+        vec![self.server.address().to_owned()]
+    }
+
+    async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
+        connect(&format!("memcached://{}/", addresses.concat()), namespace).await
+    }
+}
+
+#[async_trait]
+impl GroundTruth for Memcache {
+    /// Every item, but for the epoch, the limits of semaphores, which outlive their permits, and what only tells of
+    /// holders.
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+        let prefix = format!("{namespace}:");
+        let kept = |key: &str| {
+            let rest = key.strip_prefix(&prefix).unwrap_or_default();
+            rest == "epoch" || rest.ends_with(":limit") || rest.starts_with("holder:") || rest.starts_with("forced:")
+        };
+        let items = self.client().items().await?.into_iter().map(|item| item.key);
+        Ok(items.filter(|key| key.starts_with(&prefix) && !kept(key)).collect())
+    }
+}
+
+#[async_trait]
+impl Admin for Memcache {
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
+        let stems = ["mutex", "reentrant", "rwlock", "semaphore"].map(|kind| format!("{namespace}:{kind}:{name}"));
+        for stem in stems {
+            for ending in ["", ":w", ":0", ":1", ":2"] {
+                self.client().delete(&format!("{stem}{ending}")).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whatever a key has, it is held by somebody.
+    async fn put_garbage(&self, _: &str, _: &LockName) -> Result<bool, Broken> {
+        Ok(false)
+    }
+}
+
+/// As pymemcache's users do it: `add`, and `gets` with a `cas` that ends the item at once.
+#[async_trait]
+impl Foreign for Memcache {
+    async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, Broken> {
+        let token = GrantId::random()?.to_string();
+        let taken = self.client().add(key, &token, ttl.as_secs() + 1).await?;
+        if taken {
+            self.foreign.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), token);
+        }
+        Ok(taken)
+    }
+
+    async fn release(&self, key: &str) -> Result<bool, Broken> {
+        let token = self.foreign.lock().unwrap_or_else(PoisonError::into_inner).remove(key).unwrap_or_default();
+        match self.client().gets(key).await? {
+            Some((value, unique)) if value == token.as_bytes() => self.client().cas(key, "", -1, unique).await,
+            _ => Ok(false),
+        }
+    }
+}

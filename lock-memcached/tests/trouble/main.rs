@@ -1,0 +1,13 @@
+//! What a server does in trouble: it restarts, is flushed, stands still, is full, or is read slowly.
+//!
+//! Without a server each test says that it was skipped; with `LOCK_TESTKIT_REQUIRE=1` it fails.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod forgets;
+mod line;
+mod memory;
+mod pauses;
+mod reader;
+mod setup;
+mod support;

@@ -1,0 +1,222 @@
+//! C-D02, C-D05, C-F02, C-F04, C-F11, C-R02, C-R04, C-W09, C-W11: links that are silent, down, or cut again and again.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lock_core::{Error, ErrorKind, LossReason};
+use tokio::task::JoinHandle;
+
+use crate::adapters::{Exclusive, Held};
+use crate::context::{Cx, is_done_or_unknown, release};
+use crate::failure::{Failure, OrFail, Verdict, ensure};
+use crate::links::Links;
+use crate::proxy::{Direction, LinkFault, Toxic};
+use crate::time::{hand_over, ms, op_timeout, pass, poll_times, soon, stays_pending, ttl};
+
+/// What a busy machine may add to a bound.
+fn slack() -> Duration {
+    ms(500)
+}
+
+fn both(toxic: Toxic) -> LinkFault {
+    LinkFault::new(toxic, Direction::Both)
+}
+
+/// A contender through links of its own, which holds.
+async fn holder(cx: &Cx) -> Result<(Exclusive, Links, Held), Failure> {
+    let (lock, links) = cx.linked().await?;
+    let held = lock.lock().await?;
+    Ok((lock, links, held))
+}
+
+/// Under this fault the lock ends by its deadline and is free for others soon afterwards.
+async fn ends_by_its_deadline_under(cx: &Cx, fault: &LinkFault) -> Verdict {
+    let (_, links, held) = holder(cx).await?;
+    let silence = links.inject(fault);
+    // What was answered before the silence began counts at most from now.
+    let reason = soon("the loss is told", ttl() + slack(), held.lost()).await?;
+    ensure!(reason == LossReason::Expired, "lost because {reason:?}, but nothing was heard of the servers");
+    ensure!(!held.is_held() && held.remaining().is_zero(), "the lock is believed in after its loss: {held:?}");
+    silence.heal()?;
+    let next = cx.contender().await?.try_lock_for(cx.freed_by(ttl())).await?;
+    release(next.or_fail("not free after the lease of a holder without network")?).await?;
+    cx.residue_within(cx.freed_by(ttl())).await
+}
+
+pub(super) async fn a_holder_without_network_is_told_by_its_deadline(cx: Arc<Cx>) -> Verdict {
+    ends_by_its_deadline_under(&cx, &both(Toxic::Blackhole)).await
+}
+
+pub(super) async fn a_holder_that_is_heard_but_hears_nothing_is_told_by_its_deadline(cx: Arc<Cx>) -> Verdict {
+    ends_by_its_deadline_under(&cx, &LinkFault::new(Toxic::Blackhole, Direction::ToClient)).await?;
+    ends_by_its_deadline_under(&cx, &LinkFault::new(Toxic::Blackhole, Direction::ToServer)).await
+}
+
+pub(super) async fn an_outage_of_less_than_half_a_lease_costs_nothing(cx: Arc<Cx>) -> Verdict {
+    let (_, links, held) = holder(&cx).await?;
+    let mut lost = pin!(held.lost());
+    for _ in 0..2 {
+        let outage = links.inject(&both(Toxic::Hold));
+        // Longer than the time between two renewals, so that one falls into it.
+        stays_pending("the loss signal in a short outage", ttl() * 2 / 5, lost.as_mut()).await?;
+        outage.heal()?;
+        stays_pending("the loss signal after a short outage", ttl() / 2, lost.as_mut()).await?;
+    }
+    stays_pending("the loss signal after a short outage", ttl(), lost.as_mut()).await?;
+    release(held).await?;
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn five_resets_cost_a_holder_nothing(cx: Arc<Cx>) -> Verdict {
+    let (_, links, held) = holder(&cx).await?;
+    let mut lost = pin!(held.lost());
+    for _ in 0..5 {
+        unless_lost(&mut lost, links.are_used()).await?;
+        let reset = links.inject(&both(Toxic::Reset));
+        reset.applied().await?;
+        reset.heal()?;
+        stays_pending("the loss signal after a reset", ms(300), lost.as_mut()).await?;
+    }
+    stays_pending("the loss signal after five resets", ttl(), lost.as_mut()).await?;
+    release(held).await?;
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn a_renewal_that_fails_now_and_then_costs_nothing(cx: Arc<Cx>) -> Verdict {
+    let (_, links, held) = holder(&cx).await?;
+    let mut lost = pin!(held.lost());
+    for _ in 0..4 {
+        unless_lost(&mut lost, links.are_used()).await?;
+        let failure = links.inject(&LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, ""));
+        unless_lost(&mut lost, failure.applied()).await?;
+        failure.heal()?;
+        // One that gets through.
+        stays_pending("the loss signal after a renewal that failed", ttl() / 2, lost.as_mut()).await?;
+    }
+    stays_pending("the loss signal after renewals that failed", ttl(), lost.as_mut()).await?;
+    release(held).await?;
+    cx.nothing_is_left().await
+}
+
+/// Waits for this, and fails if the lock is lost before.
+async fn unless_lost(
+    lost: &mut (impl Future<Output = LossReason> + Unpin),
+    what: impl Future<Output = Verdict>,
+) -> Verdict {
+    tokio::select! {
+        verdict = what => verdict,
+        reason = lost => Err(Failure::new(format!("lost by connections that failed: {reason:?}"))),
+    }
+}
+
+pub(super) async fn what_was_given_up_while_the_link_was_down_leaves_nothing(cx: Arc<Cx>) -> Verdict {
+    for toxic in [Toxic::Hold, Toxic::Blackhole] {
+        let (lock, links) = cx.linked().await?;
+        let outage = links.inject(&both(toxic));
+        let granted = poll_times(pin!(lock.lock()), 100, ms(200)).await;
+        ensure!(granted.is_none(), "granted although the link is down: {granted:?}");
+        let tried = soon("a try while the link is down", op_timeout() + slack(), lock.try_lock()).await?;
+        ensure!(tried.is_err(), "a try while the link is down says {tried:?}");
+        outage.heal()?;
+        cx.residue_within(cx.freed_by(ttl())).await?;
+        cx.is_obtainable().await?;
+    }
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn silent_servers_hold_nobody_up_for_long(cx: Arc<Cx>) -> Verdict {
+    let (lock, links, held) = holder(&cx).await?;
+    let silence = links.inject(&both(Toxic::Hold));
+    let within = op_timeout() + slack();
+    let tried = timed(lock.try_lock());
+    let waited = timed(lock.try_lock_for(ms(300)));
+    let released = timed(held.release());
+    let ((tried, try_took), (waited, wait_took), (released, release_took)) = tokio::join!(tried, waited, released);
+    for (what, outcome, took, most) in
+        [("a try", &tried, try_took, within), ("a wait of 300 ms", &waited, wait_took, ms(300) + within)]
+    {
+        let kind = outcome.as_ref().err().map(Error::kind);
+        let right = matches!(kind, Some(ErrorKind::Unavailable | ErrorKind::Indeterminate | ErrorKind::TimedOut));
+        ensure!(right, "{what} at silent servers says {outcome:?}");
+        ensure!(took <= most, "{what} at silent servers took {took:?}");
+    }
+    let kind = released.as_ref().err().map(Error::kind);
+    let right = matches!(kind, Some(ErrorKind::Indeterminate | ErrorKind::NotHeld));
+    ensure!(right, "a release at silent servers says {released:?}");
+    ensure!(release_took <= within, "a release at silent servers took {release_took:?}");
+    silence.heal()?;
+    cx.residue_within(cx.freed_by(ttl())).await?;
+    cx.is_obtainable().await
+}
+
+/// The outcome, and how long it took.
+async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
+    let began = Instant::now();
+    let outcome = future.await;
+    (outcome, began.elapsed())
+}
+
+pub(super) async fn servers_that_stand_still_longer_than_a_lease_let_no_two_in(cx: Arc<Cx>) -> Verdict {
+    let (_, links, held) = holder(&cx).await?;
+    let (waiting, other_links) = waiter(&cx).await?;
+    let silence = [&links, &other_links].map(|links| links.inject(&both(Toxic::Hold)));
+    soon("the holder is told", ttl() + slack(), held.lost()).await?;
+    ensure!(!held.is_held(), "the lock is believed in after its loss: {held:?}");
+    pass(ttl() / 2).await;
+    for silence in silence {
+        silence.heal()?;
+    }
+    let next = granted_after_trouble(&cx, waiting, op_timeout() + hand_over() + slack()).await?;
+    cx.is_refused(&cx.contender().await?).await?;
+    release(next).await?;
+    cx.residue_within(cx.freed_by(ttl())).await
+}
+
+/// Who waited through trouble is granted the lock, or was told of the trouble and can have it on another try.
+async fn granted_after_trouble(
+    cx: &Cx,
+    waiting: JoinHandle<Result<Held, Error>>,
+    within: Duration,
+) -> Result<Held, Failure> {
+    match soon("the waiter is granted after the trouble", within, waiting).await?? {
+        Ok(held) => Ok(held),
+        Err(_) => {
+            let again = cx.contender().await?.try_lock_for(cx.freed_by(ttl())).await?;
+            again.or_fail("not free after the trouble")
+        }
+    }
+}
+
+/// A contender in line, through links of its own.
+async fn waiter(cx: &Cx) -> Result<(JoinHandle<Result<Held, Error>>, Links), Failure> {
+    let look = cx.contender().await?;
+    // The lock is held: its client cannot take it once to begin with.
+    let links = cx.links()?;
+    let lock = cx.lock_of(&cx.client_at(&links).await?).await?;
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    cx.queued(&look, 1).await?;
+    Ok((waiting, links))
+}
+
+pub(super) async fn a_link_that_is_cut_fifty_times_works_in_the_end(cx: Arc<Cx>) -> Verdict {
+    let (_, links, held) = holder(&cx).await?;
+    let (waiting, other_links) = waiter(&cx).await?;
+    let mut cuts = 0;
+    while cuts < 50 {
+        // A client that has nothing to say need not connect again.
+        for links in [&links, &other_links].into_iter().filter(|links| links.are_in_use()) {
+            let reset = links.inject(&both(Toxic::Reset));
+            // Its connection may end by itself just now.
+            cuts += usize::from(reset.applied_within(ms(100)).await);
+        }
+        pass(ms(40)).await;
+    }
+    if held.is_held() {
+        cx.is_refused(&cx.contender().await?).await?;
+        is_done_or_unknown(&held.release().await)?;
+    }
+    release(granted_after_trouble(&cx, waiting, ttl() + op_timeout() + hand_over()).await?).await?;
+    cx.residue_within(cx.freed_by(ttl())).await?;
+    cx.is_obtainable().await
+}

@@ -1,0 +1,156 @@
+//! C-F05, C-F19, C-M12, C-M13, C-M20, C-RE06: replies that are lost, late, or cut in the middle.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use lock_core::Owner;
+
+use crate::context::{Cx, is_done_or_unknown, release};
+use crate::failure::{Failure, OrFail, Verdict, ensure};
+use crate::proxy::{Direction, LinkFault, Toxic};
+use crate::time::{hand_over, ms, op_timeout, pass, promptly, soon, ttl};
+
+/// This happens to the reply to the next request that is about a lock of this case.
+fn next_reply(cx: &Cx, toxic: Toxic) -> LinkFault {
+    LinkFault::new(toxic, Direction::ToClient).on_request(1, &cx.namespace)
+}
+
+pub(super) async fn an_acquisition_whose_reply_is_lost_has_no_second_effect(cx: Arc<Cx>) -> Verdict {
+    for toxic in [Toxic::Reset, Toxic::Blackhole] {
+        let (lock, links) = cx.linked().await?;
+        let loss = links.inject(&next_reply(&cx, toxic));
+        let outcome = soon("the acquisition ends", op_timeout() + ms(500), lock.try_lock()).await?;
+        loss.applied().await?;
+        loss.heal()?;
+        match outcome {
+            // It recognised its own grant.
+            Ok(Some(held)) => release(held).await?,
+            Ok(None) => return Err(Failure::new("a lock that nobody else holds was refused")),
+            // The request that was lost may have been one before the grant.
+            Err(error) if error.is_definite() => cx.residue_within(ms(100)).await?,
+            Err(_) => {}
+        }
+        let again = lock.try_lock_for(cx.freed_by(ttl())).await?;
+        release(again.or_fail("not granted again after a grant whose reply was lost")?).await?;
+        cx.is_obtainable().await?;
+        cx.residue_within(cx.freed_by(ttl())).await?;
+    }
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn a_release_whose_reply_is_lost_frees_and_says_that_it_does_not_know(cx: Arc<Cx>) -> Verdict {
+    for toxic in [Toxic::Reset, Toxic::Blackhole] {
+        let (lock, links) = cx.linked().await?;
+        let held = lock.clone().with_ttl(ms(10_000)).lock().await?;
+        let loss = links.inject(&next_reply(&cx, toxic));
+        let released = soon("the release ends", op_timeout() + ms(500), held.release()).await?;
+        is_done_or_unknown(&released)?;
+        cx.is_obtainable().await?;
+        loss.heal()?;
+        release(lock.try_lock_for(ttl()).await?.or_fail("the same client is not granted it again")?).await?;
+    }
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn a_release_that_is_repeated_does_not_free_the_next_hold(cx: Arc<Cx>) -> Verdict {
+    let (other, (lock, links)) = (cx.contender().await?, cx.linked().await?);
+    let held = lock.clone().with_ttl(ms(10_000)).lock().await?;
+    let loss = links.inject(&next_reply(&cx, Toxic::Blackhole));
+    let released = soon("the release ends", op_timeout() + ms(500), held.release()).await?;
+    is_done_or_unknown(&released)?;
+    // Granted by the side door first, while the client still repeats its release.
+    let next = other.try_lock_for(hand_over()).await?.or_fail("not free after a release whose reply was lost")?;
+    loss.heal()?;
+    let third = cx.contender().await?;
+    let began = Instant::now();
+    while began.elapsed() < ttl() {
+        cx.is_refused(&third).await?;
+        // Its connections may have only just been reset.
+        let again = lock.try_lock().await;
+        ensure!(!matches!(again, Ok(Some(_))), "granted although somebody holds it: {again:?}");
+        pass(ms(50)).await;
+    }
+    release(next).await?;
+    release(lock.try_lock_for(hand_over()).await?.or_fail("the first client is not granted it again")?).await?;
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn a_grant_that_comes_after_its_lease_is_refused(cx: Arc<Cx>) -> Verdict {
+    let (other, third, (lock, links)) = (cx.contender().await?, cx.contender().await?, cx.linked().await?);
+    let lease = ms(600);
+    let lock = lock.unrenewed(lease);
+    let late = links.inject(&next_reply(&cx, Toxic::Hold));
+    let acquiring = tokio::spawn(async move { lock.try_lock().await });
+    late.applied().await?;
+    let next = other.try_lock_for(lease + ms(300)).await?;
+    late.heal()?;
+    let outcome = soon("the late answer is taken", promptly(), acquiring).await??;
+    let believed = matches!(&outcome, Ok(Some(held)) if held.is_held());
+    match next {
+        // Somebody else has it by now.
+        Some(next) => {
+            ensure!(!believed, "a grant that came after its lease is believed in");
+            cx.is_refused(&third).await?;
+            release(next).await?;
+        }
+        // The servers keep it for longer than its lease.
+        None if believed => cx.is_refused(&third).await?,
+        None => {}
+    }
+    drop(outcome);
+    cx.nothing_is_left_within(cx.freed_by(lease)).await
+}
+
+pub(super) async fn replies_that_are_cut_in_the_middle_reach_nobody_else(cx: Arc<Cx>) -> Verdict {
+    const NAMES: usize = 6;
+    let (links, other) = (cx.links()?, cx.client().await?);
+    let locks = cx.client_at(&links).await?;
+    let handle = |locks, i| Ok::<_, Failure>(cx.form.handle(locks, format!("cut/{i}"))?.with_ttl(ttl()));
+    let lock = handle(&locks, 0)?;
+    for (nth, bytes) in [(1, 1), (2, 5), (4, 17), (6, 40)] {
+        let warm = lock.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free before the cut")?;
+        is_done_or_unknown(&warm.release().await)?;
+        let cut = LinkFault::new(Toxic::CutAfter { bytes }, Direction::ToClient).on_request(nth, &cx.namespace);
+        let cut = links.inject(&cut);
+        let mine = (0..NAMES).map(|i| handle(&locks, i)).collect::<Result<Vec<_>, _>>()?;
+        let outcomes = join_all(mine.iter().map(|lock| lock.try_lock_for(ms(200)))).await;
+        cut.applied().await?;
+        cut.heal()?;
+        for (i, outcome) in outcomes.into_iter().enumerate() {
+            let theirs = handle(&other, i)?;
+            match outcome {
+                Ok(Some(held)) => {
+                    cx.is_refused(&theirs).await?;
+                    is_done_or_unknown(&held.release().await)?;
+                }
+                Ok(None) => return Err(Failure::new(format!("name {i} was refused, but nobody else holds it"))),
+                Err(error) => ensure!(error.name().is_some(), "an error that names no lock: {error}"),
+            }
+            let next = theirs.try_lock_for(cx.freed_by(ttl())).await?;
+            release(next.or_fail(&format!("name {i} is not free after a reply that was cut"))?).await?;
+        }
+    }
+    cx.residue_within(cx.freed_by(ttl())).await
+}
+
+pub(super) async fn an_owner_whose_first_grant_was_not_answered_is_inside_once(cx: Arc<Cx>) -> Verdict {
+    let links = cx.links()?;
+    let lock = cx.client_at(&links).await?.reentrant(crate::context::LOCK).or_fail("no reentrant lock")?;
+    let lock = lock.with_ttl(ttl());
+    let me = Owner::new();
+    lock.lock(&me).await?.release().await?;
+    let loss = links.inject(&next_reply(&cx, Toxic::Reset));
+    let first = soon("the first acquisition ends", op_timeout() + ms(500), lock.try_lock(&me)).await?;
+    loss.heal()?;
+    if let Ok(first) = first {
+        first.or_fail("a lock that nobody else holds was refused")?.release().await?;
+    }
+    let again = lock.try_lock_for(&me, cx.freed_by(ttl())).await?.or_fail("its owner is not let in again")?;
+    ensure!(again.depth() == 1, "depth {} after one acquisition that counts", again.depth());
+    again.release().await?;
+    let next = cx.client().await?.reentrant(crate::context::LOCK).or_fail("no reentrant lock")?.with_ttl(ttl());
+    let next = next.try_lock_for(&Owner::new(), cx.freed_by(ttl())).await?;
+    next.or_fail("one release after one acquisition that counts does not free")?.release().await?;
+    cx.residue_within(cx.freed_by(ttl())).await
+}

@@ -1,0 +1,67 @@
+//! For how long a holder certainly believed in its lock.
+
+use super::ledger::{Claim, Mark, Outcome};
+use crate::history::event::{Kind, Sample};
+
+/// A part of a hold, in which it was of one kind and size.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) claim: usize,
+    pub(super) from: Mark,
+    pub(super) to: Mark,
+    pub(super) kind: Kind,
+    pub(super) permits: u32,
+}
+
+/// From the first to the last instant at which the holder said that it held. Between two such answers it is taken to
+/// have held, because a lock that was lost stays lost.
+pub(super) fn belief(claim: &Claim<'_>) -> Option<(Mark, Mark)> {
+    let (from, granted) = claim.granted()?;
+    if granted.sample.held == Some(false) {
+        return None;
+    }
+    let over = first_denial(claim);
+    let is_before = |mark: Mark| over.is_none_or(|over| mark < over);
+    let checks =
+        claim.checks.iter().filter(|(mark, sample)| is_held(sample) && is_before(*mark)).map(|(mark, _)| *mark);
+    let releases = claim.releases.first().filter(|release| is_before(release.asked));
+    let released = releases.filter(|release| match release.asks.held {
+        Some(held) => held,
+        // Who cannot be asked is believed to hold until the release, unless its answer says otherwise.
+        None => !matches!(release.outcome, Outcome::Fail(..)),
+    });
+    let to = checks.chain(released.map(|release| release.asked)).max().unwrap_or(from);
+    Some((from, to.max(from)))
+}
+
+/// When the holder first said, or was told, that it does not hold any more.
+pub(super) fn first_denial(claim: &Claim<'_>) -> Option<Mark> {
+    let denied = claim.checks.iter().find(|(_, sample)| !is_held(sample)).map(|(mark, _)| *mark);
+    let released = claim.releases.iter().find(|release| release.asks.held == Some(false)).map(|release| release.asked);
+    [denied, released, claim.lost.map(|(mark, _)| mark)].into_iter().flatten().min()
+}
+
+fn is_held(sample: &Sample) -> bool {
+    sample.held != Some(false)
+}
+
+/// The belief in parts: a downgrade and a partial release make one weaker from the instant at which they are asked for.
+pub(super) fn pieces(place: usize, claim: &Claim<'_>) -> Vec<Piece> {
+    let Some((from, to)) = belief(claim) else { return Vec::new() };
+    let mut pieces = vec![Piece { claim: place, from, to, kind: claim.ask.kind, permits: claim.ask.permits }];
+    for change in &claim.changes {
+        if matches!(change.outcome, Outcome::Fail(..)) || change.asked >= to {
+            continue;
+        }
+        if let Some(last) = pieces.last_mut() {
+            last.to = change.asked.max(last.from);
+        }
+        // Without an answer nobody knows what is left of it.
+        if !matches!(change.outcome, Outcome::Ok(..)) {
+            break;
+        }
+        let (kind, permits) = (change.asks.kind, change.asks.permits);
+        pieces.push(Piece { claim: place, from: change.asked, to, kind, permits });
+    }
+    pieces
+}

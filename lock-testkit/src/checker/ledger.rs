@@ -1,0 +1,295 @@
+//! A history, put together: every acquisition with what became of it, lock by lock.
+
+use std::collections::{HashMap, HashSet};
+
+use super::rules::Rules;
+use super::windows::Windows;
+use crate::history::History;
+use crate::history::event::{
+    Access, Ask, Call, Change, Done, Failed, Granted, Kind, Renewed, Sample, Step, Text, Truth, What, Woken,
+};
+
+/// An event, and when it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mark {
+    pub(super) t: u64,
+    pub(super) event: usize,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Outcome<'h, T> {
+    Pending,
+    Ok(Mark, &'h T),
+    Fail(Mark, &'h Failed),
+    Info(Mark),
+}
+
+impl<'h, T> Outcome<'h, T> {
+    pub(super) fn mark(&self) -> Option<Mark> {
+        match self {
+            Self::Pending => None,
+            Self::Ok(mark, _) | Self::Fail(mark, _) | Self::Info(mark) => Some(*mark),
+        }
+    }
+
+    pub(super) fn ok(&self) -> Option<(Mark, &'h T)> {
+        match self {
+            Self::Ok(mark, answer) => Some((*mark, answer)),
+            _ => None,
+        }
+    }
+}
+
+/// A call that follows an acquisition.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deed<'h, I, O> {
+    pub(super) asked: Mark,
+    pub(super) asks: &'h I,
+    pub(super) outcome: Outcome<'h, O>,
+}
+
+/// One acquisition.
+#[derive(Debug)]
+pub(super) struct Claim<'h> {
+    pub(super) id: &'h Text,
+    pub(super) proc: &'h Text,
+    pub(super) asked: Mark,
+    pub(super) ask: &'h Ask,
+    pub(super) answer: Outcome<'h, Granted>,
+    pub(super) checks: Vec<(Mark, Sample)>,
+    pub(super) renewals: Vec<(Mark, Outcome<'h, Renewed>)>,
+    pub(super) changes: Vec<Deed<'h, Change, Done>>,
+    pub(super) releases: Vec<Deed<'h, Sample, Done>>,
+    pub(super) lost: Option<(Mark, &'h Text)>,
+}
+
+impl<'h> Claim<'h> {
+    pub(super) fn granted(&self) -> Option<(Mark, &'h Granted)> {
+        self.answer.ok()
+    }
+
+    pub(super) fn token(&self) -> Option<u64> {
+        self.granted().and_then(|(_, granted)| granted.token)
+    }
+
+    /// Whether it is not the outermost level of a reentrant lock.
+    pub(super) fn is_nested(&self) -> bool {
+        self.granted().is_some_and(|(_, granted)| granted.depth.is_some_and(|depth| depth > 1))
+    }
+
+    pub(super) fn is_try(&self) -> bool {
+        self.ask.wait == Some(0)
+    }
+
+    /// Whether somebody else was said to hold.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self.answer, Outcome::Fail(_, failed) if &*failed.err == "held")
+    }
+}
+
+/// One lock, with the places of its claims, in the order of their requests.
+#[derive(Debug)]
+pub(super) struct Lock<'h> {
+    pub(super) res: &'h Text,
+    pub(super) kind: Kind,
+    pub(super) claims: Vec<usize>,
+    pub(super) truths: Vec<(Mark, &'h Truth)>,
+}
+
+/// One use of a resource, with the claim under which it was made.
+#[derive(Debug)]
+pub(super) struct Use<'h> {
+    pub(super) at: Mark,
+    pub(super) access: &'h Access,
+    pub(super) claim: Option<usize>,
+}
+
+/// Everything that the checks need.
+#[derive(Debug, Default)]
+pub(super) struct Ledger<'h> {
+    pub(super) rules: Rules,
+    pub(super) claims: Vec<Claim<'h>>,
+    pub(super) locks: Vec<Lock<'h>>,
+    pub(super) uses: Vec<Use<'h>>,
+    pub(super) woken: Vec<(Mark, &'h Woken)>,
+    pub(super) residues: Vec<(Mark, &'h [Text])>,
+    pub(super) deaths: HashMap<&'h Text, Mark>,
+    pub(super) windows: Windows,
+    /// The time of the last event.
+    pub(super) end: u64,
+    pub(super) has_ended: bool,
+    /// Whether the history tells of renewals.
+    pub(super) sees_renewals: bool,
+    /// Events that fit nothing.
+    pub(super) misfits: Vec<(usize, &'static str)>,
+    by_id: HashMap<&'h Text, usize>,
+    lock_places: HashMap<(&'h Text, &'static str), usize>,
+}
+
+impl<'h> Ledger<'h> {
+    pub(super) fn of(history: &'h History, rules: Option<&Rules>) -> Self {
+        let mut ledger = Self::default();
+        for (event, place) in history.events().iter().zip(0..) {
+            ledger.note(Mark { t: event.t, event: place }, &event.proc, &event.what);
+            ledger.end = event.t;
+        }
+        if let Some(rules) = rules {
+            ledger.rules = rules.clone();
+        }
+        let processes: HashSet<_> = ledger.claims.iter().map(|claim| claim.proc).collect();
+        let longest = ledger.claims.iter().map(|claim| claim.ask.ttl).max().unwrap_or_default();
+        let settle = ledger.rules.recovery.saturating_add(ledger.rules.longest(longest));
+        ledger.windows.finish(settle, |target| processes.contains(target));
+        ledger
+    }
+
+    pub(super) fn claims_of(&self, lock: &Lock<'h>) -> impl DoubleEndedIterator<Item = &Claim<'h>> {
+        lock.claims.iter().map(|claim| &self.claims[*claim])
+    }
+
+    /// Until when a claim may have stood in the way of others; `None` if it never did.
+    ///
+    /// What was not confirmed goes on until the server has surely forgotten it: what is wrong with a server delays that,
+    /// because a request that lies before it is still carried out when it goes on.
+    pub(super) fn possible_until(&self, claim: &Claim<'_>) -> Option<u64> {
+        let lease = self.rules.longest(claim.ask.ttl);
+        let later = |t| self.windows.after(claim.proc, t).saturating_add(self.rules.op_timeout).saturating_add(lease);
+        let granted = match claim.answer {
+            Outcome::Fail(..) => return None,
+            Outcome::Ok(..) => true,
+            Outcome::Info(..) | Outcome::Pending => false,
+        };
+        let mut ends = Vec::new();
+        for release in &claim.releases {
+            match release.outcome {
+                Outcome::Ok(mark, _) => ends.push(mark.t),
+                Outcome::Fail(mark, _) => ends.push(mark.t.saturating_add(lease)),
+                Outcome::Info(mark) => ends.push(later(mark.t)),
+                Outcome::Pending => ends.push(later(release.asked.t)),
+            }
+        }
+        ends.extend(claim.lost.map(|(mark, _)| later(mark.t)));
+        ends.extend(self.deaths.get(claim.proc).map(|mark| later(mark.t)));
+        if let (false, Outcome::Info(mark)) = (granted, &claim.answer) {
+            ends.push(later(mark.t));
+        }
+        Some(ends.into_iter().min().unwrap_or(u64::MAX))
+    }
+
+    fn note(&mut self, at: Mark, proc: &'h Text, what: &'h What) {
+        match what {
+            What::Run(run) => self.rules = run.rules.clone(),
+            What::Acquire(call) => self.note_acquisition(at, proc, call),
+            What::Renew(call) => {
+                self.sees_renewals = true;
+                let known = self.claim(&call.id).map(|claim| match outcome(at, &call.step) {
+                    Err(_) => claim.renewals.push((at, Outcome::Pending)),
+                    Ok(end) => match claim.renewals.last_mut() {
+                        Some((_, last)) if matches!(last, Outcome::Pending) => *last = end,
+                        _ => claim.renewals.push((at, end)),
+                    },
+                });
+                self.expect(known, at, "a renewal of nothing");
+            }
+            What::Change(call) => {
+                let known = self.claim(&call.id).map(|claim| follow(&mut claim.changes, at, &call.step));
+                self.expect(known.flatten(), at, "a change of nothing");
+            }
+            What::Release(call) => {
+                let known = self.claim(&call.id).map(|claim| follow(&mut claim.releases, at, &call.step));
+                self.expect(known.flatten(), at, "a release of nothing");
+            }
+            What::Check(check) => {
+                let known = self.claim(&check.id).map(|claim| claim.checks.push((at, check.sample)));
+                self.expect(known, at, "a check of nothing");
+            }
+            What::Lost(lost) => {
+                let known = self.claim(&lost.id).map(|claim| _ = claim.lost.get_or_insert((at, &lost.reason)));
+                self.expect(known, at, "a loss of nothing");
+            }
+            What::Access(access) => {
+                let claim = self.by_id.get(&access.id).copied();
+                self.uses.push(Use { at, access, claim });
+            }
+            What::Fault(fault) => self.windows.note(at.t, fault),
+            What::Death(death) => {
+                self.windows.note_death(at.t, &death.victim);
+                self.deaths.insert(&death.victim, at);
+            }
+            What::Truth(truth) => {
+                let lock = self.lock(&truth.res, truth.kind);
+                self.locks[lock].truths.push((at, truth));
+            }
+            What::Woken(woken) => self.woken.push((at, woken)),
+            What::Residue(residue) => self.residues.push((at, &residue.entries)),
+            What::End => self.has_ended = true,
+        }
+    }
+
+    fn note_acquisition(&mut self, at: Mark, proc: &'h Text, call: &'h Call<Ask, Granted>) {
+        let Step::Invoke(ask) = &call.step else {
+            let end = outcome(at, &call.step).unwrap_or(Outcome::Pending);
+            let known = self.claim(&call.id).filter(|claim| matches!(claim.answer, Outcome::Pending));
+            let known = known.map(|claim| claim.answer = end);
+            self.expect(known, at, "an answer without a request");
+            return;
+        };
+        let place = self.claims.len();
+        if self.by_id.insert(&call.id, place).is_some() {
+            self.misfits.push((at.event, "an id that is used twice"));
+        }
+        let lock = self.lock(&ask.res, ask.kind);
+        self.locks[lock].claims.push(place);
+        self.claims.push(Claim {
+            id: &call.id,
+            proc,
+            asked: at,
+            ask,
+            answer: Outcome::Pending,
+            checks: Vec::new(),
+            renewals: Vec::new(),
+            changes: Vec::new(),
+            releases: Vec::new(),
+            lost: None,
+        });
+    }
+
+    fn claim(&mut self, id: &Text) -> Option<&mut Claim<'h>> {
+        let place = *self.by_id.get(id)?;
+        self.claims.get_mut(place)
+    }
+
+    fn lock(&mut self, res: &'h Text, kind: Kind) -> usize {
+        let next = self.locks.len();
+        let place = *self.lock_places.entry((res, kind.space())).or_insert(next);
+        if place == next {
+            self.locks.push(Lock { res, kind, claims: Vec::new(), truths: Vec::new() });
+        }
+        place
+    }
+
+    fn expect(&mut self, known: Option<()>, at: Mark, misfit: &'static str) {
+        if known.is_none() {
+            self.misfits.push((at.event, misfit));
+        }
+    }
+}
+
+/// How a call ended, or what it asks for.
+fn outcome<'h, I, O>(at: Mark, step: &'h Step<I, O>) -> Result<Outcome<'h, O>, &'h I> {
+    match step {
+        Step::Invoke(asks) => Err(asks),
+        Step::Ok(answer) => Ok(Outcome::Ok(at, answer)),
+        Step::Fail(failed) => Ok(Outcome::Fail(at, failed)),
+        Step::Info(_) => Ok(Outcome::Info(at)),
+    }
+}
+
+fn follow<'h, I, O>(deeds: &mut Vec<Deed<'h, I, O>>, at: Mark, step: &'h Step<I, O>) -> Option<()> {
+    match outcome(at, step) {
+        Err(asks) => deeds.push(Deed { asked: at, asks, outcome: Outcome::Pending }),
+        Ok(end) => deeds.iter_mut().find(|deed| matches!(deed.outcome, Outcome::Pending))?.outcome = end,
+    }
+    Some(())
+}

@@ -1,0 +1,162 @@
+//! L1-L3, E1 and R2: how long holders believe, how they learn that they have lost, and why.
+
+use super::belief::{belief, first_denial};
+use super::found::{Found, time};
+use super::ledger::{Claim, Ledger, Lock, Mark, Outcome};
+use super::verdict::{Check, Findings};
+
+pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
+    for lock in &ledger.locks {
+        let releases = releases(ledger, lock);
+        for claim in ledger.claims_of(lock) {
+            deadline(ledger, lock, claim, findings);
+            final_loss(lock, claim, findings);
+            news(ledger, lock, claim, findings);
+            truth(ledger, lock, claim, findings);
+            cause(ledger, lock, claim, &releases, findings);
+        }
+    }
+}
+
+/// L1: nobody believes in a lease for longer than it lasts from the sending of the request that it rests on. Where neither
+/// the sending nor the renewals can be seen, the answer stands for the request, and a renewed lease is not judged.
+fn deadline(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+    let Some((granted, answer)) = claim.granted() else { return };
+    if ledger.rules.renewed && !ledger.sees_renewals {
+        return;
+    }
+    let ends = |sent: u64, ttl: u64| sent.saturating_add(ledger.rules.shortest(ttl));
+    let mut confirmed = vec![(granted, ends(answer.sent.unwrap_or(granted.t), claim.ask.ttl))];
+    for (_, outcome) in &claim.renewals {
+        if let Outcome::Ok(mark, renewed) = outcome {
+            let ttl = renewed.ttl.unwrap_or(claim.ask.ttl);
+            confirmed.push((*mark, ends(renewed.sent.unwrap_or(mark.t), ttl)));
+        }
+    }
+    let mut confirmed = confirmed.into_iter().peekable();
+    let (mut from, mut end) = (granted, 0);
+    for (asked, held) in assertions(claim) {
+        while let Some((mark, until)) = confirmed.next_if(|(mark, _)| *mark <= asked) {
+            if until > end {
+                (from, end) = (mark, until);
+            }
+        }
+        let until = held.unwrap_or(asked.t).max(asked.t);
+        if until > end {
+            let what = format!("{} believed for {} longer than its lease lasts", claim.id, time(until - end));
+            findings.add(Found::new(Check::L1, what).of(lock.res).shown_by([from, asked]));
+        }
+    }
+}
+
+/// When the holder said that it holds, and until when it said it would.
+fn assertions<'c>(claim: &'c Claim<'_>) -> impl Iterator<Item = (Mark, Option<u64>)> + 'c {
+    let granted = claim.granted().map(|(mark, granted)| (mark, granted.sample));
+    let checks = claim.checks.iter().copied();
+    granted
+        .into_iter()
+        .chain(checks)
+        .filter(|(_, sample)| sample.held == Some(true))
+        .map(|(mark, sample)| (mark, sample.deadline))
+}
+
+/// L1: what was lost stays lost. (A downgrade without an answer is in doubt until it is asked for again.)
+fn final_loss(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+    if !claim.changes.is_empty() {
+        return;
+    }
+    let Some(denied) = first_denial(claim) else { return };
+    if let Some((again, _)) = assertions(claim).find(|(mark, _)| mark.t > denied.t) {
+        let what = format!("{} held again after it had been lost", claim.id);
+        findings.add(Found::new(Check::L1, what).of(lock.res).shown_by([denied, again]));
+    }
+}
+
+/// L2: who finds out by asking that the lock is lost is told so, soon.
+fn news(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+    let denied = claim.checks.iter().find(|(_, sample)| sample.held == Some(false)).map(|(mark, _)| *mark);
+    let (Some(denied), true) = (denied, claim.changes.is_empty()) else { return };
+    let due = denied.t.saturating_add(ledger.rules.notice);
+    let released = claim.releases.first().map(|release| release.asked.t);
+    let died = ledger.deaths.get(claim.proc).map(|mark| mark.t);
+    let listened_until = [released, died].into_iter().flatten().min().unwrap_or(ledger.end);
+    let told = claim.lost.map(|(mark, _)| mark);
+    let in_time = told.is_some_and(|told| told.t <= due) || listened_until <= due;
+    if !in_time && !ledger.windows.touch(claim.proc, denied.t, due) {
+        let what = match told {
+            Some(told) => {
+                format!("{} was told of its loss {} after it could be seen", claim.id, time(told.t - denied.t))
+            }
+            None => format!("{} was never told of its loss", claim.id),
+        };
+        findings.add(Found::new(Check::L2, what).of(lock.res).shown_by([Some(denied), told].into_iter().flatten()));
+    }
+}
+
+/// L3: whose entry is gone at the server does not believe in it for longer than one lease.
+fn truth(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+    let (Some((granted, answer)), Some((_, until))) = (claim.granted(), belief(claim)) else { return };
+    let Some(name) = &answer.grant else { return };
+    let latest = until.t.saturating_sub(ledger.rules.longest(claim.ask.ttl));
+    let first = lock.truths.partition_point(|(mark, _)| mark.t < granted.t);
+    let looks = lock.truths[first..].iter().take_while(|(mark, _)| mark.t < latest);
+    let gone = looks.filter(|(_, truth)| truth.after >= granted.t).find(|(_, truth)| !truth.holders.contains(name));
+    if let Some((look, _)) = gone {
+        let what = format!("{} believed in its lock {} after it was gone", claim.id, time(until.t - look.t));
+        findings.add(Found::new(Check::L3, what).of(lock.res).shown_by([granted, *look, until]));
+    }
+}
+
+/// A release, of whom, from its request until its answer.
+type Released = (Mark, u64, usize);
+
+fn releases(ledger: &Ledger<'_>, lock: &Lock<'_>) -> Vec<Released> {
+    let mut releases: Vec<Released> = Vec::new();
+    for place in &lock.claims {
+        for release in &ledger.claims[*place].releases {
+            let until = release.outcome.mark().map_or(u64::MAX, |mark| mark.t);
+            releases.push((release.asked, until, *place));
+        }
+    }
+    releases.sort_unstable();
+    releases
+}
+
+/// E1: every loss has a cause. R2: if the only cause is somebody else's release, that is the bug.
+fn cause(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, releases: &[Released], findings: &mut Findings) {
+    let Some((from, until)) = belief(claim) else { return };
+    let Some((noticed, forced)) = loss(claim) else { return };
+    let lease = ledger.rules.longest(claim.ask.ttl);
+    let expires = !ledger.rules.renewed && noticed.t >= from.t.saturating_add(ledger.rules.shortest(lease / 2));
+    // The last renewal may have succeeded a whole lease before the holder said for the last time that it holds.
+    if forced || expires || ledger.windows.touch(claim.proc, until.t.saturating_sub(lease), noticed.t) {
+        return;
+    }
+    let begun = releases.partition_point(|(asked, ..)| asked.t <= noticed.t);
+    let recent = releases[..begun].iter().rev().take_while(|(asked, ..)| asked.t.saturating_add(lease) >= from.t);
+    let hit = |(asked, answered, whose): &&Released| {
+        lock.kind.is_exclusive() && *answered >= from.t && ledger.claims[*whose].id != claim.id && asked.t <= noticed.t
+    };
+    if let Some((asked, _, whose)) = recent.clone().find(hit) {
+        let what = format!("{} lost the lock when {} gave it back", claim.id, ledger.claims[*whose].id);
+        findings.add(Found::new(Check::R2, what).of(lock.res).shown_by([from, *asked, noticed]));
+    } else {
+        let what = format!("{} lost the lock without a cause", claim.id);
+        findings.add(Found::new(Check::E1, what).of(lock.res).shown_by([from, until, noticed]));
+    }
+}
+
+/// When a loss was first noticed, and whether an operator had forced it.
+fn loss(claim: &Claim<'_>) -> Option<(Mark, bool)> {
+    let forced = claim.lost.is_some_and(|(_, reason)| &**reason == "forced");
+    let refused = claim.releases.first().and_then(|release| match release.outcome {
+        Outcome::Fail(mark, _) => Some(mark),
+        _ => None,
+    });
+    let renewal = claim.renewals.iter().find_map(|(_, outcome)| match outcome {
+        Outcome::Fail(mark, _) => Some(*mark),
+        _ => None,
+    });
+    let noticed = [claim.lost.map(|(mark, _)| mark), refused, renewal].into_iter().flatten().min()?;
+    Some((noticed, forced))
+}

@@ -1,0 +1,60 @@
+//! R1 and R3: what releases say. R2, whom they hit, is told with the losses.
+
+use std::collections::HashMap;
+
+use super::found::Found;
+use super::ledger::{Claim, Ledger, Lock, Mark, Outcome};
+use super::verdict::{Check, Findings};
+use crate::history::event::Text;
+
+pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
+    for lock in &ledger.locks {
+        let seen = last_seen(lock);
+        for claim in ledger.claims_of(lock) {
+            once(lock, claim, findings);
+            honest(lock, claim, &seen, findings);
+        }
+    }
+}
+
+/// R1.
+fn once(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+    let done: Vec<_> = claim.releases.iter().filter_map(|release| release.outcome.ok()).collect();
+    if let [(first, _), (second, _), ..] = done.as_slice() {
+        let what = format!("{} was given back {} times", claim.id, done.len());
+        findings.add(Found::new(Check::R1, what).of(lock.res).shown_by([*first, *second]));
+    }
+}
+
+/// When the server was last seen to have a grant: after which instant, and by which event.
+type Seen<'h> = HashMap<&'h Text, (u64, Mark)>;
+
+fn last_seen<'h>(lock: &Lock<'h>) -> Seen<'h> {
+    let mut seen = Seen::new();
+    for (mark, truth) in &lock.truths {
+        for holder in &truth.holders {
+            let last = seen.entry(holder).or_insert((truth.after, *mark));
+            *last = (*last).max((truth.after, *mark));
+        }
+    }
+    seen
+}
+
+/// R3: after a release that succeeded the server does not have the grant, and neither after one that found nothing.
+fn honest(lock: &Lock<'_>, claim: &Claim<'_>, seen: &Seen<'_>, findings: &mut Findings) {
+    let Some((_, granted)) = claim.granted() else { return };
+    let Some((after, look)) = granted.grant.as_ref().and_then(|grant| seen.get(grant)) else { return };
+    for release in &claim.releases {
+        let (mark, said) = match release.outcome {
+            Outcome::Ok(mark, _) => (mark, "was given back"),
+            Outcome::Fail(mark, _) => (mark, "was not held any more when it was given back"),
+            Outcome::Pending | Outcome::Info(..) => continue,
+        };
+        // What a local deadline has ended may linger at the server until its own.
+        let is_local = matches!(release.outcome, Outcome::Fail(..)) && super::belief::first_denial(claim).is_some();
+        if mark.t < *after && !is_local {
+            let what = format!("{} {said}, but the server still has it", claim.id);
+            findings.add(Found::new(Check::R3, what).of(lock.res).shown_by([release.asked, mark, *look]));
+        }
+    }
+}

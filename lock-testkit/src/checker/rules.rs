@@ -1,0 +1,97 @@
+//! What a history is judged by.
+
+use serde::{Deserialize, Serialize};
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MILLISECOND;
+
+/// What the backend promises, and how much a run has to contain. All times are in nanoseconds.
+///
+/// A history carries its rules in its first event; the defaults are those of a backend with renewal and tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Rules {
+    /// Grants carry tokens that grow (F1-F3, F5).
+    pub fencing: bool,
+    /// Waiters are served in the order in which they came (P5).
+    pub fifo: bool,
+    /// Leases are renewed while they are held: one that ends without a cause is a bug (E1).
+    pub renewed: bool,
+    /// How far apart the rates of two clocks may be, in millionths.
+    pub clock_rate: u64,
+    /// How coarse a server's expiry is.
+    pub granularity: u64,
+    /// What one request may take.
+    pub op_timeout: u64,
+    /// How late the news of a loss may be (L2).
+    pub notice: u64,
+    /// For how long a lock may be free while somebody waits (P1).
+    pub hand_over: u64,
+    /// How long it may take, beyond the leases, until all goes on after a fault (P2).
+    pub recovery: u64,
+    /// How long it may take until a waiter has its place in the queue (P5).
+    pub enqueue: u64,
+    /// How many waiters one release may wake up (P6).
+    pub herd: u64,
+    /// Without this much the run says nothing.
+    pub least: Least,
+}
+
+/// How much a run has to contain to say anything.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Least {
+    /// Grants.
+    pub grants: usize,
+    /// Grants of a lock that somebody else held when it was asked for.
+    pub contended: usize,
+    /// Faults that are proven to have been applied.
+    pub faults: usize,
+    /// Looks at what is left at the server.
+    pub residues: usize,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            fencing: true,
+            fifo: false,
+            renewed: true,
+            clock_rate: 10_000,
+            granularity: 2 * MILLISECOND,
+            op_timeout: 2 * SECOND,
+            notice: 100 * MILLISECOND,
+            hand_over: SECOND,
+            recovery: 2 * SECOND,
+            enqueue: 50 * MILLISECOND,
+            herd: 1,
+            least: Least::default(),
+        }
+    }
+}
+
+impl Default for Least {
+    fn default() -> Self {
+        Self { grants: 1, contended: 1, faults: 1, residues: 0 }
+    }
+}
+
+impl Rules {
+    /// For how long a server may keep a grant of this TTL, by the holder's clock.
+    #[must_use]
+    pub fn longest(&self, ttl: u64) -> u64 {
+        ttl.saturating_add(self.margin(ttl))
+    }
+
+    /// For how long a holder may believe in a grant of this TTL, from the sending of its request.
+    #[must_use]
+    pub fn shortest(&self, ttl: u64) -> u64 {
+        ttl.saturating_sub(self.margin(ttl))
+    }
+
+    fn margin(&self, ttl: u64) -> u64 {
+        (ttl / 1_000_000).saturating_mul(self.clock_rate).saturating_add(self.granularity)
+    }
+}

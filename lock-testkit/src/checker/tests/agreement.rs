@@ -1,0 +1,122 @@
+//! The sweep and the search say the same of every small history: ME, RW and SEM are exact.
+
+use super::search::{Hold, Window, is_legal};
+use super::sketch::{Sketch, of_kind, rules};
+use crate::checker::Check;
+use crate::history::event::{Ask, Granted, Kind, Sample};
+
+/// How many histories. `LOCK_TESTKIT_HISTORIES` asks for another number.
+const HISTORIES: u64 = 100_000;
+const LATEST: u64 = 24;
+
+#[test]
+fn the_sweep_agrees_with_the_search() {
+    let asked = std::env::var("LOCK_TESTKIT_HISTORIES").ok().and_then(|text| text.parse().ok());
+    let (mut legal, mut illegal) = (0, 0);
+    for seed in 0..asked.unwrap_or(HISTORIES) {
+        let (sketch, holds, limit) = random(&mut Dice(seed));
+        let expected = is_legal(&holds, limit);
+        let judgement = sketch.judge();
+        let accused = [Check::ME, Check::RW, Check::SEM].iter().any(|check| judgement.is_rejected_by(*check));
+        assert_eq!(expected, !accused, "seed {seed}: {judgement}\n{holds:#?}");
+        *(if expected { &mut legal } else { &mut illegal }) += 1;
+    }
+    assert!(legal > 1_000 && illegal > 1_000, "{legal} legal, {illegal} illegal: too few of a kind");
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % end
+    }
+
+    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[usize::try_from(self.below(choices.len() as u64)).unwrap()]
+    }
+
+    /// So many times, in order.
+    fn times<const N: usize>(&mut self) -> [u64; N] {
+        let mut times = [0; N].map(|_: u64| 1 + self.below(LATEST));
+        times.sort_unstable();
+        times
+    }
+}
+
+fn random(dice: &mut Dice) -> (Sketch, Vec<Hold>, u32) {
+    let mut sketch = Sketch::by(rules());
+    let family = dice.one_of(&[&[Kind::Mutex][..], &[Kind::Reentrant], &[Kind::Read, Kind::Write], &[Kind::Sem]]);
+    let limit = if family == [Kind::Sem] { 2 + u32::try_from(dice.below(2)).unwrap() } else { 1 };
+    let mut holds = Vec::new();
+    for _ in 0..2 + dice.below(3) {
+        let owner = dice.below(3);
+        let mut ask = of_kind(dice.one_of(family), ["a", "b", "c"][usize::try_from(owner).unwrap()]);
+        ask.limit = limit;
+        if ask.kind == Kind::Sem {
+            ask.permits = 1 + u32::try_from(dice.below(u64::from(limit))).unwrap();
+        }
+        holds.extend(hold(dice, &mut sketch, ask, usize::try_from(owner).unwrap()));
+    }
+    (sketch, holds, limit)
+}
+
+/// One acquisition with one of the fates that it can have, and what that means for the search.
+fn hold(dice: &mut Dice, sketch: &mut Sketch, ask: Ask, owner: usize) -> Option<Hold> {
+    let [asked, granted, changed, done, released, answered] = dice.times();
+    let (kind, permits) = (ask.kind, ask.permits);
+    let surely = |from, to| Window { from, to, surely: true };
+    let perhaps = |from| Window { from, to: u64::MAX, surely: false };
+    let hold = |begin, end| Hold { owner, kind, permits, begin, change: None, end };
+    let id = sketch.ask(asked, ask);
+    let sample = Sample { held: Some(true), deadline: None };
+    let begin = surely(asked, granted);
+    let fate = dice.below(8);
+    match fate {
+        0 => {
+            sketch.refuse(granted, &id);
+            return None;
+        }
+        // Never answered.
+        1 => return Some(hold(perhaps(asked), perhaps(asked))),
+        // Over when the answer came: nobody believed in it.
+        2 => {
+            let sample = Sample { held: Some(false), deadline: None };
+            sketch.grant(granted, &id, Granted { sample, ..Granted::default() });
+            return Some(hold(Window { surely: false, ..begin }, perhaps(asked)));
+        }
+        _ => sketch.grant(granted, &id, Granted { sample, ..Granted::default() }),
+    }
+    let mut hold = match fate {
+        // Asked for the last time.
+        3 => {
+            sketch.check(released, &id, true);
+            hold(begin, perhaps(released))
+        }
+        4 => {
+            sketch.release_unheard(released, &id);
+            hold(begin, perhaps(released))
+        }
+        // Found to be lost when it was given back; asked before.
+        5 => {
+            sketch.check(done, &id, true);
+            sketch.release_nothing(released, &id);
+            hold(begin, perhaps(done))
+        }
+        _ => {
+            sketch.release_until(released, answered.max(released), &id);
+            hold(begin, surely(released, answered.max(released)))
+        }
+    };
+    // No clock is so coarse that a grant and a change of it fall on one instant.
+    if fate > 5 && changed > granted && (kind == Kind::Write || permits > 1) && dice.below(2) == 0 {
+        let (kind, permits) = if kind == Kind::Write { (Kind::Read, 1) } else { (Kind::Sem, permits - 1) };
+        sketch.change(changed, done, &id, kind, permits);
+        hold.change = Some((surely(changed, done), kind, permits));
+    }
+    Some(hold)
+}

@@ -1,0 +1,146 @@
+//! When something was wrong with whom.
+
+use std::collections::HashMap;
+
+use crate::history::event::{Fault, FaultPhase, STALL, Text};
+
+/// One fault, from its beginning until it was healed.
+#[derive(Debug, Clone)]
+pub(super) struct Window {
+    pub(super) name: Text,
+    pub(super) target: Text,
+    pub(super) from: u64,
+    /// `None` if it was never healed.
+    pub(super) to: Option<u64>,
+    pub(super) proven: bool,
+}
+
+impl Window {
+    /// Whether the run chose it.
+    pub(super) fn is_chosen(&self) -> bool {
+        &*self.name != STALL
+    }
+}
+
+/// All faults of a history.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    windows: Vec<Window>,
+    open: HashMap<Text, usize>,
+    /// At servers and the machine: they concern everybody.
+    everywhere: Cover,
+    /// At one process.
+    of: HashMap<Text, Cover>,
+    any: Cover,
+}
+
+impl Windows {
+    pub(super) fn note(&mut self, t: u64, fault: &Fault) {
+        let proven = fault.proof.is_some();
+        match fault.phase {
+            FaultPhase::Start => {
+                self.open.insert(fault.id.clone(), self.windows.len());
+                let (name, target) = (fault.name.clone(), fault.target.clone());
+                self.windows.push(Window { name, target, from: t, to: None, proven });
+            }
+            FaultPhase::Heal => {
+                if let Some(window) = self.open.remove(&fault.id).and_then(|place| self.windows.get_mut(place)) {
+                    window.to = Some(t);
+                    window.proven |= proven;
+                }
+            }
+        }
+    }
+
+    /// A process that was killed by the run.
+    pub(super) fn note_death(&mut self, t: u64, victim: &Text) {
+        let (name, target) = ("death".into(), victim.clone());
+        self.windows.push(Window { name, target, from: t, to: Some(t), proven: true });
+    }
+
+    /// To be called once, when all are noted. What is wrong with a server is felt for `settle` longer; so is what is wrong
+    /// with a process, by itself alone.
+    pub(super) fn finish(&mut self, settle: u64, is_process: impl Fn(&Text) -> bool) {
+        let mut everywhere = Vec::new();
+        let mut any = Vec::new();
+        let mut of: HashMap<Text, Vec<(u64, u64)>> = HashMap::new();
+        for window in &self.windows {
+            let span = (window.from, window.to.unwrap_or(u64::MAX).saturating_add(settle));
+            any.push(span);
+            if is_process(&window.target) {
+                of.entry(window.target.clone()).or_default().push(span);
+            } else {
+                everywhere.push(span);
+            }
+        }
+        self.everywhere = Cover::of(everywhere);
+        self.any = Cover::of(any);
+        self.of = of.into_iter().map(|(target, spans)| (target, Cover::of(spans))).collect();
+    }
+
+    pub(super) fn all(&self) -> &[Window] {
+        &self.windows
+    }
+
+    /// Whether a process may have felt anything between these instants.
+    pub(super) fn touch(&self, proc: &Text, from: u64, to: u64) -> bool {
+        self.everywhere.touches(from, to) || self.of.get(proc).is_some_and(|cover| cover.touches(from, to))
+    }
+
+    /// Whether anybody may have felt anything.
+    pub(super) fn touch_anybody(&self, from: u64, to: u64) -> bool {
+        self.any.touches(from, to)
+    }
+
+    /// The instant at which nothing that a process feels at `t` is felt any more.
+    pub(super) fn after(&self, proc: &Text, t: u64) -> u64 {
+        let own = self.of.get(proc).map_or(t, |cover| cover.after(t));
+        self.everywhere.after(t).max(own)
+    }
+
+    pub(super) fn last_heal(&self) -> u64 {
+        self.windows.iter().map(|window| window.to.unwrap_or(u64::MAX)).max().unwrap_or_default()
+    }
+}
+
+/// A set of instants: intervals without overlaps, in order.
+#[derive(Debug, Default)]
+struct Cover(Vec<(u64, u64)>);
+
+impl Cover {
+    fn of(mut spans: Vec<(u64, u64)>) -> Self {
+        spans.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::with_capacity(spans.len());
+        for (from, to) in spans {
+            match merged.last_mut() {
+                Some(last) if from <= last.1 => last.1 = last.1.max(to),
+                _ => merged.push((from, to)),
+            }
+        }
+        Self(merged)
+    }
+
+    fn touches(&self, from: u64, to: u64) -> bool {
+        let begun = self.0.partition_point(|span| span.0 <= to);
+        begun > 0 && self.0[begun - 1].1 >= from
+    }
+
+    fn after(&self, t: u64) -> u64 {
+        let begun = self.0.partition_point(|span| span.0 <= t);
+        if begun > 0 { self.0[begun - 1].1.max(t) } else { t }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cover_knows_what_it_touches() {
+        let cover = Cover::of(vec![(50, 60), (10, 20), (15, 30)]);
+        assert_eq!(cover.0, [(10, 30), (50, 60)]);
+        assert!(cover.touches(0, 10) && cover.touches(30, 40) && cover.touches(12, 13) && cover.touches(0, 100));
+        assert!(!cover.touches(0, 9) && !cover.touches(31, 49) && !cover.touches(61, 70));
+        assert_eq!((cover.after(5), cover.after(10), cover.after(29), cover.after(40)), (5, 30, 30, 40));
+    }
+}

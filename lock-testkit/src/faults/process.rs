@@ -1,0 +1,139 @@
+//! Faults of a server's process.
+
+use std::io;
+use std::path::Path;
+
+use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
+
+use super::{Effect, Fault, Injected, Proof};
+use crate::harness::Broken;
+use crate::servers::own::Own;
+use crate::servers::process::{self, Process};
+use crate::servers::redis::RedisServer;
+use crate::servers::zookeeper::ZooKeeperServer;
+
+/// Something that happens to a server's process until it is healed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum ProcessFault {
+    /// It stands still (SIGSTOP) and goes on when healed (SIGCONT): connections stay, nothing is answered, and what was
+    /// sent meanwhile is carried out afterwards.
+    Freeze,
+    /// It is killed (SIGKILL) and started again when healed. Whoever needs an answer has to wait for it.
+    Kill {
+        /// What it finds then.
+        data: Data,
+    },
+}
+
+/// What a server finds when it starts again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Data {
+    /// What it had written; nothing, if it runs without persistence.
+    Kept,
+    /// Nothing.
+    Gone,
+}
+
+/// A server of the suite's own, for [`ProcessFault::inject`]: made of a reference to one.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerProcess<'a> {
+    own: &'a Own,
+    /// Where in its directory it keeps what it stores.
+    data: &'static [&'static str],
+}
+
+impl<'a> From<&'a RedisServer> for ServerProcess<'a> {
+    fn from(server: &'a RedisServer) -> Self {
+        Self { own: server.own(), data: &["appendonlydir", "appendonly.aof", "dump.rdb"] }
+    }
+}
+
+impl<'a> From<&'a ZooKeeperServer> for ServerProcess<'a> {
+    fn from(server: &'a ZooKeeperServer) -> Self {
+        Self { own: server.own(), data: &["version-2"] }
+    }
+}
+
+impl ProcessFault {
+    /// Injects this fault, until the guard is dropped.
+    ///
+    /// # Errors
+    /// If the server does not run, or is not ours.
+    pub fn inject<'a>(self, server: impl Into<ServerProcess<'a>>) -> Result<Injected<'a>, Broken> {
+        let ServerProcess { own, data } = server.into();
+        let process = own.process()?;
+        let pid = process.pid().ok_or_else(|| Broken::new("the server does not run"))?;
+        let proof = match self {
+            Self::Freeze => {
+                process.freeze()?;
+                format!("process {pid} stands still")
+            }
+            Self::Kill { data: found } => {
+                process.kill()?;
+                if found == Data::Gone {
+                    forget(process.directory(), data)?;
+                }
+                format!("process {pid} was killed")
+            }
+        };
+        let proof = if process.is_running() { Proof::default() } else { Proof::of(proof) };
+        Ok(Injected::new(Fault::Process(self), OnProcess { fault: self, process, proof }))
+    }
+}
+
+/// Freezes a process that the caller has started and not yet waited for, until the guard is dropped.
+pub(crate) fn freeze_child(pid: Pid) -> io::Result<Injected<'static>> {
+    process::freeze(pid)?;
+    let stands_still = !process::is_running(pid);
+    let proof = stands_still.then(|| Proof::of(format!("process {} stands still", pid.as_raw_nonzero())));
+    Ok(Injected::new(Fault::Process(ProcessFault::Freeze), OnChild { pid, proof: proof.unwrap_or_default() }))
+}
+
+struct OnChild {
+    pid: Pid,
+    proof: Proof,
+}
+
+impl Effect for OnChild {
+    fn proof(&self) -> Proof {
+        self.proof.clone()
+    }
+
+    fn heal(&mut self) {
+        // A child that is gone needs no healing.
+        let _ = process::thaw(self.pid);
+    }
+}
+
+fn forget(directory: &Path, data: &[&str]) -> io::Result<()> {
+    for path in data.iter().map(|name| directory.join(name)) {
+        let outcome = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+        match outcome {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+struct OnProcess<'a> {
+    fault: ProcessFault,
+    process: &'a Process,
+    proof: Proof,
+}
+
+impl Effect for OnProcess<'_> {
+    fn proof(&self) -> Proof {
+        self.proof.clone()
+    }
+
+    fn heal(&mut self) {
+        // If the process is gone altogether, whoever needs it will say so.
+        let _ = match self.fault {
+            ProcessFault::Freeze => self.process.thaw(),
+            ProcessFault::Kill { .. } => self.process.start(),
+        };
+    }
+}

@@ -1,0 +1,96 @@
+//! The port of a link, which is closed while connections are refused.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::active::Active;
+use super::connection::Connection;
+use super::fault::Toxic;
+use super::link::Link;
+use crate::servers::ports::free_port;
+
+/// Before another try to accept or to listen, when the process has no descriptor left or somebody has the port.
+const PAUSE: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+pub(super) struct Listener {
+    port: u16,
+    open: TcpListener,
+}
+
+impl Listener {
+    /// On a free port that no outgoing connection takes while it is closed. To be called in a runtime.
+    pub(super) fn new() -> io::Result<Self> {
+        loop {
+            let port = free_port()?;
+            match listen(port) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                outcome => return outcome.map(|open| Self { port, open }),
+            }
+        }
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(super) async fn serve(self, link: Arc<Link>) {
+        let Self { port, mut open } = self;
+        let mut changes = link.changes();
+        loop {
+            accept(&open, &link, &mut changes).await;
+            if let Some(refusal) = refusal(&link) {
+                drop(open);
+                if is_refused(port).await {
+                    refusal.stopped_connection();
+                }
+                refusal.healed().await;
+                open = reopen(port).await;
+            }
+        }
+    }
+}
+
+fn listen(port: u16) -> io::Result<TcpListener> {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+/// Accepts connections until the faults change.
+async fn accept(open: &TcpListener, link: &Arc<Link>, changes: &mut watch::Receiver<()>) {
+    loop {
+        let accepted = tokio::select! {
+            _ = changes.changed() => return,
+            accepted = open.accept() => accepted,
+        };
+        match accepted {
+            Ok((client, _)) => drop(tokio::spawn(Connection::new(link.clone()).serve(client))),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+fn refusal(link: &Link) -> Option<Arc<Active>> {
+    link.faults().into_iter().find(|fault| *fault.toxic() == Toxic::Refuse)
+}
+
+/// Whether a connection to this port is really refused.
+async fn is_refused(port: u16) -> bool {
+    let outcome = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await;
+    outcome.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+async fn reopen(port: u16) -> TcpListener {
+    loop {
+        match listen(port) {
+            Ok(listener) => return listener,
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}

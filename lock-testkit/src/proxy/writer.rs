@@ -1,0 +1,81 @@
+//! What the other end of a connection gets, and how.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::WriteHalf;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::active::Active;
+use super::connection::Ending;
+use super::fault::Toxic;
+use super::reader::Parcel;
+
+/// How often in a second a throttled link lets something through.
+const PORTIONS: u32 = 50;
+
+/// Delivers parcels in order, each when it is due.
+pub(super) async fn write(mut parcels: UnboundedReceiver<Parcel>, to: &mut WriteHalf<'_>) -> Result<(), Ending> {
+    while let Some(Parcel { bytes, due, hits }) = parcels.recv().await {
+        tokio::time::sleep_until(due).await;
+        for hold in hits.iter().filter(|fault| matches!(fault.toxic(), Toxic::Hold | Toxic::Stall)) {
+            hold.healed().await;
+        }
+        let Some(bytes) = bytes else { return Ok(to.shutdown().await?) };
+        deliver(&bytes, &hits, to).await?;
+    }
+    Ok(())
+}
+
+async fn deliver(bytes: &[u8], hits: &[Arc<Active>], to: &mut WriteHalf<'_>) -> Result<(), Ending> {
+    if let Some(cut) = hits.iter().find(|fault| fault.toxic().ends_connections()) {
+        return Err(end(cut, bytes, to).await?);
+    }
+    let copies = if hits.iter().any(|fault| *fault.toxic() == Toxic::Duplicate) { 2 } else { 1 };
+    let pace = hits.iter().find_map(|fault| fault.toxic().pace());
+    for _ in 0..copies {
+        match pace {
+            Some((portion, pause)) => {
+                for portion in bytes.chunks(portion) {
+                    to.write_all(portion).await?;
+                    tokio::time::sleep(pause).await;
+                }
+            }
+            None => to.write_all(bytes).await?,
+        }
+    }
+    Ok(())
+}
+
+/// Ends the connection, with a part of the frame before it if the fault says so.
+async fn end(cut: &Active, frame: &[u8], to: &mut WriteHalf<'_>) -> Result<Ending, Ending> {
+    let ending = match *cut.toxic() {
+        Toxic::CutAfter { bytes } => {
+            to.write_all(&frame[..bytes.min(frame.len().saturating_sub(1))]).await?;
+            // A reset could overtake what was just written.
+            Ending::Fin
+        }
+        Toxic::Fin => Ending::Fin,
+        _ => Ending::Reset,
+    };
+    cut.treated(frame.len());
+    cut.stopped_connection();
+    Ok(ending)
+}
+
+impl Toxic {
+    /// In which portions something is sent, and what passes between two of them.
+    fn pace(&self) -> Option<(usize, Duration)> {
+        match *self {
+            Self::Throttle { rate } => {
+                let portion = (rate / PORTIONS).max(1);
+                let pause = Duration::from_secs(1) * portion / rate.max(1);
+                Some((usize::try_from(portion).unwrap_or(usize::MAX), pause))
+            }
+            // So short a pause is what keeps two bytes from travelling together.
+            Self::Split => Some((1, Duration::from_micros(50))),
+            _ => None,
+        }
+    }
+}

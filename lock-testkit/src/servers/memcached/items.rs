@@ -1,0 +1,57 @@
+//! What the server says of an item.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// An item, as `lru_crawler metadump` tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Item {
+    /// Its key.
+    pub key: String,
+    /// When it ends, in whole seconds since 1970 by the server's clock; `None` if never.
+    pub ends_at: Option<u64>,
+}
+
+impl Item {
+    /// Out of `key=a%20b exp=1795247659 la=1795247659 cas=1 ...`.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        Some(Self { key: unescaped(field("key")?)?, ends_at: field("exp")?.parse().ok() })
+    }
+
+    /// Whether it has not ended: the server forgets lazily.
+    pub(super) fn is_alive(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.ends_at.is_none_or(|end| end > now)
+    }
+}
+
+fn unescaped(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first == b'%' {
+            let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &rest[2..];
+        } else {
+            bytes.push(*first);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read() {
+        let item = Item::parse("key=a%3Ab%2Fc exp=-1 la=1795247659 cas=4 fetch=yes cls=1 size=80").unwrap();
+        assert_eq!(item, Item { key: "a:b/c".to_owned(), ends_at: None });
+        assert!(item.is_alive());
+        assert!(!Item::parse("key=a exp=17 la=1").unwrap().is_alive());
+        assert_eq!(Item::parse("END"), None);
+    }
+}

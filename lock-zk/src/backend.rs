@@ -1,0 +1,271 @@
+//! The backend: what all kinds share once a node is in line.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use lock_core::backend::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::{Error, Guarantees, LossReason, Phase, wait};
+
+use crate::client::{Connection, Fate, Fault, Node};
+use crate::config::ZkConfig;
+use crate::error;
+use crate::forced;
+use crate::layout::Layout;
+use crate::seats::{Seat, Seats};
+use crate::session::{Session, SessionState, Sessions};
+
+/// Pauses between two tries to release: the first one, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Locks on ZooKeeper, for [`Client`](lock_core::Client).
+#[derive(Debug)]
+pub struct ZkBackend {
+    pub(crate) shared: Shared,
+}
+
+impl ZkBackend {
+    pub(crate) async fn connect(config: &ZkConfig) -> Result<Self, Error> {
+        let plan = config.check()?;
+        let seats = Arc::<Seats>::default();
+        let told = seats.clone();
+        let sessions = Sessions::open(plan, Box::new(move |session| told.end(session))).await?;
+        let (layout, op_timeout) = (config.layout(), config.client.op_timeout);
+        Ok(Self { shared: Shared { sessions, seats, layout, op_timeout } })
+    }
+
+    /// What the client's session is doing.
+    pub(crate) fn state(&self) -> SessionState {
+        self.shared.sessions.state()
+    }
+}
+
+/// What all locks of one client share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) sessions: Sessions,
+    pub(crate) seats: Arc<Seats>,
+    pub(crate) layout: Layout,
+    pub(crate) op_timeout: Duration,
+}
+
+impl Shared {
+    /// The present session, if there is one within the operation timeout.
+    pub(crate) async fn session(&self, attempt: &Attempt, phase: Phase) -> Result<Arc<Session>, Error> {
+        let session = tokio::time::timeout(attempt.op_timeout, self.sessions.current()).await;
+        session.map_err(|_| error::no_session(phase).with_name(&attempt.name))
+    }
+
+    /// Deletes a seat's nodes, once; whether all of them were there.
+    pub(crate) async fn remove(&self, seat: &Seat) -> Result<bool, Fault> {
+        let paths = seat.paths();
+        let were_there = !paths.is_empty() && delete_all(&*seat.session.connection, &paths).await?;
+        self.seats.leave(seat);
+        Ok(were_there)
+    }
+
+    /// Deletes a holder's nodes, as often as answers are lost.
+    async fn give_back(&self, seat: &Seat) -> Result<Released, Error> {
+        let paths = seat.paths();
+        if paths.is_empty() {
+            return Ok(Released::NotHeld(None));
+        }
+        if self.hand_over(seat).await {
+            return Ok(Released::Done);
+        }
+        let mut unanswered = None;
+        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+            match delete_all(&*seat.session.connection, &paths).await {
+                Ok(was_there) => {
+                    self.seats.leave(seat);
+                    return match (was_there, unanswered) {
+                        (true, _) => Ok(Released::Done),
+                        (false, None) => Ok(Released::NotHeld(Some(self.why_gone(seat).await))),
+                        // Either an earlier sending of this release has done it, or the grant was lost before.
+                        (false, Some(fault)) => Err(error::of_request(fault, Phase::Release)),
+                    };
+                }
+                Err(fault) if fault.fate == Fate::Unknown => {
+                    unanswered = Some(fault);
+                    tokio::time::sleep(pause).await;
+                }
+                Err(fault) if fault.fate == Fate::Ended => break,
+                Err(fault) => return Err(error::of_request(fault, Phase::Release)),
+            }
+        }
+        // The pauses have no end; the session has.
+        Ok(self.went_with_session(seat))
+    }
+
+    /// Deletes a holder's node for the next in line, if that is one of this process and is still there. If not, or if the
+    /// answer is lost, nothing is said of the holder's node.
+    async fn hand_over(&self, seat: &Seat) -> bool {
+        let (Some(node), Some(next)) = (seat.node(), self.seats.next_in_line(seat)) else { return false };
+        let sent_at = SystemClock.now();
+        let handed_over = seat.session.connection.hand_over(&node.path, &next).await.is_ok();
+        if handed_over {
+            self.seats.hand_over(seat, sent_at);
+        }
+        handed_over
+    }
+
+    /// What a session held goes with it.
+    fn went_with_session(&self, seat: &Seat) -> Released {
+        self.seats.leave(seat);
+        Released::NotHeld(Some(LossReason::SessionExpired))
+    }
+
+    /// Why a node that was held is not there any more.
+    async fn why_gone(&self, seat: &Seat) -> LossReason {
+        forced::take_reason(&*seat.session.connection, &self.layout.prefix, seat.grant)
+            .await
+            .unwrap_or(LossReason::Taken)
+    }
+
+    /// Deletes whatever an attempt has at the servers, whether its answers came or not.
+    async fn clear(&self, seat: &Seat) -> Result<(), Fault> {
+        let connection = &seat.session.connection;
+        let paths = seat.paths();
+        if !paths.is_empty() && delete_all(&**connection, &paths).await? {
+            return Ok(());
+        }
+        // A change of nodes whose answer was lost has left others.
+        for directory in seat.place.directories() {
+            for contender in self.nodes_of(seat, directory).await? {
+                connection.delete(&format!("{directory}/{}", contender.name)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks, by few requests for each session, whether these grants' nodes are still there.
+    async fn verify(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        let now = SystemClock.now();
+        let seats: Vec<_> = batch.iter().map(|renewal| self.seats.of(renewal.attempt.id)).collect();
+        let present = seats.iter().flatten().find(|seat| !seat.session.is_over()).map(|seat| seat.session.clone());
+        let nodes = match &present {
+            Some(session) => match self.nodes_at(session, &seats).await {
+                Ok(nodes) => nodes,
+                Err(fault) => return batch.iter().map(|_| unknown(&fault)).collect(),
+            },
+            None => HashMap::new(),
+        };
+        let mut answers = Vec::with_capacity(batch.len());
+        for (renewal, seat) in batch.iter().zip(seats) {
+            answers.push(match seat.map(|seat| (seat.session.left(now), seat)) {
+                Some((Some(left), seat)) if is_there(&seat, &nodes) => Renewed::For(left.min(renewal.ttl)),
+                Some((Some(_), seat)) => Renewed::Lost(self.give_up(&seat).await),
+                _ => Renewed::Lost(LossReason::SessionExpired),
+            });
+        }
+        answers
+    }
+
+    /// The nodes of these seats that are there in this session, by their paths.
+    async fn nodes_at(
+        &self,
+        session: &Arc<Session>,
+        seats: &[Option<Arc<Seat>>],
+    ) -> Result<HashMap<String, Option<Node>>, Fault> {
+        let of_session = seats.iter().flatten().filter(|seat| Arc::ptr_eq(session, &seat.session));
+        let paths: Vec<_> = of_session.flat_map(|seat| seat.paths()).collect();
+        let nodes = session.connection.read_all(&paths).await?;
+        Ok(paths.into_iter().zip(nodes).collect())
+    }
+
+    /// Leaves a grant of which a node is gone, and what is left of it; why it is gone.
+    async fn give_up(&self, seat: &Seat) -> LossReason {
+        let reason = self.why_gone(seat).await;
+        for path in seat.paths() {
+            // Enqueued now; if it fails, the session's end does the same.
+            drop(seat.session.connection.delete(&path));
+        }
+        self.seats.leave(seat);
+        reason
+    }
+}
+
+/// Whether every node of a grant was seen, and is of its session.
+fn is_there(seat: &Seat, seen: &HashMap<String, Option<Node>>) -> bool {
+    let (paths, session) = (seat.paths(), seat.session.connection.id());
+    let mut nodes = paths.iter().map(|path| seen.get(path).and_then(Option::as_ref));
+    !paths.is_empty() && nodes.all(|node| node.is_some_and(|node| node.session == session))
+}
+
+/// Deletes these nodes, with one round trip; whether all were there.
+pub(crate) async fn delete_all(connection: &dyn Connection, paths: &[String]) -> Result<bool, Fault> {
+    let deleted: Vec<_> = paths.iter().map(|path| connection.delete(path)).collect();
+    let outcomes = join_all(deleted).await;
+    outcomes.into_iter().try_fold(true, |all, was_there| Ok(was_there? && all))
+}
+
+fn unknown(fault: &Fault) -> Renewed {
+    let what = format!("the servers did not answer: {}", fault.source);
+    Renewed::Unknown(Error::indeterminate(Phase::Renew, what).with_backend(crate::NAME))
+}
+
+#[async_trait]
+impl Backend for ZkBackend {
+    fn name(&self) -> &'static str {
+        crate::NAME
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        crate::guarantees()
+    }
+
+    fn notices(&self) -> Option<Notices> {
+        Some(self.shared.seats.notices())
+    }
+
+    async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
+        let limits = batch.iter().map(|renewal| renewal.attempt.op_timeout.min(renewal.attempt.ttl / 3));
+        let limit = limits.min().unwrap_or_default();
+        let Ok(answers) = tokio::time::timeout(limit, self.shared.verify(batch)).await else {
+            let late = || Error::indeterminate(Phase::Renew, "no answer in time").with_backend(crate::NAME);
+            return batch.iter().map(|_| Renewed::Unknown(late())).collect();
+        };
+        answers
+    }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
+        let Some(seat) = self.shared.seats.of(attempt.id) else {
+            // What a session held goes with it.
+            return Ok(Released::NotHeld(Some(LossReason::SessionExpired)));
+        };
+        let released = async {
+            tokio::select! {
+                biased;
+                released = self.shared.give_back(&seat) => released,
+                () = seat.session.ended() => Ok(self.shared.went_with_session(&seat)),
+            }
+        };
+        wait::within(&SystemClock, attempt, Phase::Release, released).await
+    }
+
+    async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
+        let Some(seat) = self.shared.seats.of(attempt.id) else { return Ok(Cancelled::Settled) };
+        let cleared = async {
+            tokio::select! {
+                biased;
+                cleared = self.shared.clear(&seat) => match cleared {
+                    Err(fault) if fault.fate != Fate::Ended => Err(error::of_request(fault, Phase::Cancel)),
+                    _ => Ok(()),
+                },
+                () = seat.session.ended() => Ok(()),
+            }
+        };
+        wait::within(&SystemClock, attempt, Phase::Cancel, cleared).await?;
+        self.shared.seats.leave(&seat);
+        Ok(Cancelled::Settled)
+    }
+
+    fn operator(&self) -> Option<&dyn Operator> {
+        Some(self)
+    }
+}

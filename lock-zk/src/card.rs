@@ -1,0 +1,84 @@
+//! What a node says of its holder or waiter.
+
+use std::time::Duration;
+
+use lock_core::Owner;
+use lock_core::backend::{Attempt, Kind};
+use serde::{Deserialize, Serialize};
+
+use crate::client::Node;
+use crate::session::Session;
+
+/// The data of a node, as JSON. Curator writes its address instead, Go nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Card {
+    pub(crate) owner: Owner,
+    /// How long the holder asked its lease to last.
+    ttl_ms: u64,
+    /// How long the servers keep the session when they hear nothing.
+    session_ms: u64,
+    /// The token of a grant that has changed its node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<u64>,
+    /// Of a semaphore's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    permits: Option<Permits>,
+}
+
+/// How many permits a grant has or waits for, and of how many, as its client believes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Permits {
+    pub(crate) asked: u32,
+    pub(crate) limit: u32,
+}
+
+impl Card {
+    pub(crate) fn of(attempt: &Attempt, session: &Session) -> Self {
+        Self {
+            owner: attempt.owner.clone(),
+            ttl_ms: milliseconds(attempt.ttl),
+            session_ms: milliseconds(session.connection.timeout()),
+            token: None,
+            permits: match attempt.kind {
+                Kind::Permits { permits, limit } => Some(Permits { asked: permits, limit }),
+                _ => None,
+            },
+        }
+    }
+
+    pub(crate) fn with_token(mut self, czxid: i64) -> Self {
+        self.token = u64::try_from(czxid).ok();
+        self
+    }
+
+    /// What is known of this node's maker; `None` for a client of another library.
+    pub(crate) fn read(node: &Node) -> Option<Self> {
+        serde_json::from_slice(&node.data).ok()
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        // A struct of texts and numbers has no form that JSON lacks.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ttl_ms)
+    }
+
+    pub(crate) fn session_timeout(&self) -> Duration {
+        Duration::from_millis(self.session_ms)
+    }
+
+    pub(crate) fn permits(&self) -> Option<Permits> {
+        self.permits
+    }
+
+    /// The grant's token.
+    pub(crate) fn token(card: Option<&Self>, node: &Node) -> Option<u64> {
+        card.and_then(|card| card.token).or_else(|| u64::try_from(node.czxid).ok())
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,151 @@
+//! What the locks need of a ZooKeeper client: a small trait, so that a second client crate can stand behind it, and the
+//! four ways in which a request can fail.
+//!
+//! Every method enqueues its request when it is called, not when its answer is first polled: calls in a row travel in
+//! that order, without a round trip between them, and a request whose answer nobody waits for is still sent.
+
+mod kezhuw;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::access::{Access, Credentials};
+
+pub(crate) use kezhuw::Kezhuw;
+
+/// An answer that is on its way.
+pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
+
+/// Resolves when a watched node changed or is gone, or when the session ended.
+pub(crate) type Change = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How to come in.
+#[derive(Debug, Clone)]
+pub(crate) struct Door {
+    /// `host:port,host:port`
+    pub(crate) servers: String,
+    /// `/path`, or nothing.
+    pub(crate) chroot: String,
+    /// The session's timeout to ask for.
+    pub(crate) timeout: Duration,
+    pub(crate) credentials: Option<Credentials>,
+    /// Who may touch what is made.
+    pub(crate) access: Access,
+}
+
+/// A node that this session has made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Created {
+    pub(crate) path: String,
+    /// The transaction that made it: grows with every change of the whole server.
+    pub(crate) czxid: i64,
+}
+
+/// A node that is to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Of exactly this path.
+    Exactly(String),
+    /// Of this path and the next number of its parent.
+    Numbered(String),
+}
+
+/// What is stored in a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) data: Vec<u8>,
+    pub(crate) czxid: i64,
+    /// When it was made, in ms since 1970 by the server's clock.
+    pub(crate) made_at: i64,
+    /// The session to which it belongs; 0 if it outlives sessions.
+    pub(crate) session: i64,
+}
+
+/// What has become of the link to the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// Requests are answered.
+    Connected,
+    /// No server is reached; the session may go on, if one is reached in time.
+    Suspended,
+    /// The session is over.
+    Ended,
+}
+
+/// One session of one client.
+pub(crate) trait Connection: fmt::Debug + Send + Sync {
+    /// The session's id.
+    fn id(&self) -> i64;
+
+    /// How long the servers keep the session when they hear nothing, as negotiated.
+    fn timeout(&self) -> Duration;
+
+    /// Resolves with the next change of the link; never after [`Link::Ended`].
+    fn link_changed(&self) -> Pin<Box<dyn Future<Output = Link> + Send + '_>>;
+
+    /// A write that changes nothing. Its answer proves that a quorum has committed it, and so that the leader still had
+    /// the session.
+    fn beat(&self) -> Answer<'static, ()>;
+
+    /// Makes an ephemeral node whose name is `prefix` and the next number of its parent.
+    fn create_in_line<'a>(&'a self, prefix: &'a str, data: &[u8]) -> Answer<'a, Created>;
+
+    /// Makes an ephemeral node of exactly this name.
+    fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Answer<'a, Created>;
+
+    /// Makes a directory that the server removes when it has become empty, with every parent that is missing.
+    fn make_directory<'a>(&'a self, path: &'a str) -> Answer<'a, ()>;
+
+    /// The names in a directory.
+    fn children<'a>(&'a self, path: &'a str) -> Answer<'a, Vec<String>>;
+
+    /// The names in a directory, and a watch for the next change of them.
+    fn watch_children<'a>(&'a self, path: &'a str) -> Answer<'a, (Vec<String>, Change)>;
+
+    /// Lets everything that the leader had committed before reach the server of the requests that follow.
+    fn sync<'a>(&'a self, path: &'a str) -> Answer<'a, ()>;
+
+    /// Watches a node; `None` if there is none, and then no watch is left.
+    fn watch<'a>(&'a self, path: &'a str) -> Answer<'a, Option<Change>>;
+
+    /// Reads several nodes by one request; `None` for each that is not there.
+    fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>>;
+
+    /// Makes ephemeral nodes with this data in the place of others: all of it, or nothing. The paths of the new ones, in
+    /// order.
+    fn exchange(&self, old: &[String], new: &[Wanted], data: &[u8]) -> Answer<'_, Vec<String>>;
+
+    /// Deletes a node, provided that another one is there: both, or [`Fate::Missing`] and nothing.
+    fn hand_over(&self, from: &str, to: &str) -> Answer<'_, ()>;
+
+    /// Deletes a node; whether it was there.
+    fn delete(&self, path: &str) -> Answer<'static, bool>;
+}
+
+/// Why a request failed.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) fate: Fate,
+    pub(crate) source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// What became of a request that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Refused: the node, or its parent, is not there.
+    Missing,
+    /// Refused: the node is there already.
+    Exists,
+    /// Refused for lack of rights.
+    Denied,
+    /// Refused by the client crate: an argument is wrong.
+    Invalid,
+    /// Refused for another reason.
+    Refused,
+    /// Perhaps carried out.
+    Unknown,
+    /// The session is over, and with it everything that belongs to it.
+    Ended,
+}

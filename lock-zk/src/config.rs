@@ -1,0 +1,185 @@
+//! How to connect, and what all locks of a client have in common.
+
+use std::time::Duration;
+
+use lock_core::{ClientOptions, Error, Phase};
+
+use crate::access::{self, Access, Credentials};
+use crate::client::Door;
+use crate::dialect::Dialect;
+use crate::layout::{Layout, without_root};
+use crate::session::Plan;
+use crate::url::Target;
+
+/// Configuration of a [`ZkLocks`](crate::ZkLocks) client.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_zk::ZkConfig;
+///
+/// let config = ZkConfig::new("zk://10.0.0.1:2181,10.0.0.2:2181,10.0.0.3:2181/apps/billing")
+///     .with_session_timeout(Duration::from_secs(6))
+///     .with_tick_time(Duration::from_secs(1));
+/// ```
+///
+/// Debug output has no password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ZkConfig {
+    /// Which servers: `zk://host[:port][,host[:port]…][/chroot]`.
+    pub url: String,
+    /// The directory under which every lock has its own, except paths given by
+    /// [`LockName::at_key`](lock_core::LockName::at_key). Clients with different prefixes do not see each other's locks.
+    /// `"lock"` by default; a `/` in it makes a directory of its own.
+    pub prefix: String,
+    /// How long the servers keep the session, and with it every lock, of a client that they hear nothing of. The servers
+    /// may grant less or more (`minSessionTimeout`, `maxSessionTimeout`). 10 s by default.
+    pub session_timeout: Duration,
+    /// The `tickTime` of the servers: twice a tick their leader learns which clients the others have heard. 2 s, as
+    /// ZooKeeper's own default. Too long a value shortens what a lock is believed in; too short a one trusts it too long.
+    pub tick_time: Duration,
+    /// Who may touch the nodes that this client makes; everybody by default, whatever its credentials.
+    pub access: Access,
+    /// Lease, time limits and label.
+    pub client: ClientOptions,
+    credentials: Option<Credentials>,
+    dialects: Vec<(String, Dialect)>,
+}
+
+impl ZkConfig {
+    /// The defaults for the servers that this URL names.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            prefix: "lock".to_owned(),
+            session_timeout: Duration::from_secs(10),
+            tick_time: Duration::from_secs(2),
+            access: Access::Everybody,
+            client: ClientOptions::default(),
+            credentials: None,
+            dialects: Vec::new(),
+        }
+    }
+
+    /// The same with another prefix.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// The same with another session timeout.
+    #[must_use]
+    pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// The same for servers with another `tickTime`.
+    #[must_use]
+    pub fn with_tick_time(mut self, tick: Duration) -> Self {
+        self.tick_time = tick;
+        self
+    }
+
+    /// The same as this user of the scheme `digest`. ZooKeeper knows no users: whoever shows the same name and password is
+    /// the same. The password is sent as it is.
+    #[must_use]
+    pub fn with_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials = Some(Credentials::Digest { user: user.into(), password: password.into() });
+        self
+    }
+
+    /// The same as this user by SASL with `DIGEST-MD5`, of whom the servers know. Needs the feature `sasl`.
+    #[must_use]
+    pub fn with_sasl_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials = Some(Credentials::Sasl { user: user.into(), password: password.into() });
+        self
+    }
+
+    /// The same with this dialect at this path, which other libraries' clients share
+    /// ([`LockName::at_key`](lock_core::LockName::at_key)). Everywhere else it is [`Dialect::Curator`].
+    #[must_use]
+    pub fn with_dialect_at(mut self, path: impl AsRef<str>, dialect: Dialect) -> Self {
+        self.dialects.push((without_root(path.as_ref()).to_owned(), dialect));
+        self
+    }
+
+    /// The same with nodes that these may touch.
+    #[must_use]
+    pub fn with_access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// The same with other options for its locks.
+    #[must_use]
+    pub fn with_client(mut self, client: ClientOptions) -> Self {
+        self.client = client;
+        self
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        Layout { prefix: self.prefix.clone(), dialects: self.dialects.clone() }
+    }
+
+    /// Everything that can be checked without a server.
+    pub(crate) fn check(&self) -> Result<Plan, Error> {
+        self.client.check()?;
+        let parts = || self.prefix.split('/');
+        if self.prefix.len() > 256 || parts().any(|part| matches!(part, "" | "." | "..")) {
+            let what = format!("the prefix {:?} must have 1 to 256 bytes, and no empty, '.' or '..' part", self.prefix);
+            return Err(invalid(what));
+        }
+        let (timeout, tick) = (self.session_timeout, self.tick_time);
+        if timeout < Duration::from_millis(400) || timeout > Duration::from_secs(24 * 60 * 60) {
+            return Err(invalid(format!("the session timeout is {timeout:?}, it must lie between 400ms and 24h")));
+        }
+        if tick < Duration::from_millis(1) || tick > timeout {
+            return Err(invalid(format!(
+                "the tick is {tick:?}, it must lie between 1ms and the session's {timeout:?}"
+            )));
+        }
+        access::check(&self.access, self.credentials.as_ref())?;
+        let Target { servers, chroot } = Target::parse(&self.url)?;
+        let (credentials, access) = (self.credentials.clone(), self.access.clone());
+        Ok(Plan { door: Door { servers, chroot, timeout, credentials, access }, tick })
+    }
+}
+
+fn invalid(what: String) -> Error {
+    Error::invalid(Phase::Configure, what).with_backend(crate::NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let config = ZkConfig::new("zk://a");
+        assert!(config.check().is_ok());
+        for prefix in ["", "/", "a//b", "../a", "a/."] {
+            assert!(config.clone().with_prefix(prefix).check().is_err(), "{prefix:?}");
+        }
+        assert!(config.clone().with_prefix("apps/locks").check().is_ok());
+        assert!(config.clone().with_session_timeout(Duration::from_millis(100)).check().is_err());
+        assert!(config.clone().with_tick_time(Duration::from_secs(60)).check().is_err());
+        assert!(config.clone().with_access(Access::Creator).check().is_err(), "without credentials");
+        assert!(config.clone().with_access(Access::Creator).with_digest("me", "secret").check().is_ok());
+        assert!(config.clone().with_access(Access::Only(Vec::new())).check().is_err());
+        assert!(config.with_digest("a:b", "").check().is_err());
+    }
+
+    #[test]
+    fn no_password_is_printed() {
+        for config in [
+            ZkConfig::new("zk://a").with_digest("me", "S3CRET"),
+            ZkConfig::new("zk://a").with_sasl_digest("me", "S3CRET"),
+        ] {
+            let shown = format!("{config:?}{:?}", config.check());
+            assert!(shown.contains("me") && !shown.contains("S3CRET"), "{shown}");
+        }
+    }
+}

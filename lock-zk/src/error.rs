@@ -1,0 +1,44 @@
+//! ZooKeeper's errors, as the locks report them.
+//!
+//! | the servers or the client crate say | we say | outcome |
+//! |---|---|---|
+//! | no connection within the session's timeout | `Unavailable` | definite: nothing was sent |
+//! | connection lost, no answer, an answer that cannot be read | `Indeterminate` | the request may have been carried out |
+//! | session expired or closed | `Unavailable` | definite: what the session had made goes with it |
+//! | `NoAuth`, `InvalidACL`, `AuthFailed` | `Denied` | definite |
+//! | an argument that the client crate refuses | `InvalidArgument` | definite |
+//! | quota exceeded, throttled, a read-only server | `Unavailable` | definite: refused |
+//! | a node that is missing or there, where that cannot be | `Protocol` | definite |
+
+use lock_core::{Error, ErrorKind, Phase};
+
+use crate::client::{Fate, Fault};
+
+/// The error of one request.
+pub(crate) fn of_request(fault: Fault, phase: Phase) -> Error {
+    let (kind, what) = match fault.fate {
+        Fate::Missing => (ErrorKind::Protocol, "a node that must be there is not"),
+        Fate::Exists => (ErrorKind::Protocol, "a node that cannot be there is"),
+        Fate::Denied => (ErrorKind::Denied, "the servers refuse the right to a node"),
+        Fate::Invalid => (ErrorKind::InvalidArgument, "the client refuses an argument"),
+        Fate::Refused => (ErrorKind::Unavailable, "the servers refused the request"),
+        Fate::Unknown => (ErrorKind::Indeterminate, "the connection was lost before the answer came"),
+        Fate::Ended => (ErrorKind::Unavailable, "the session ended before the answer came"),
+    };
+    Error::new(kind, phase, what).with_backend(crate::NAME).with_source(fault.source)
+}
+
+/// The error of an attempt to connect: then nothing was asked for yet.
+pub(crate) fn of_connect(fault: Fault, servers: &str) -> Error {
+    let (kind, what) = match fault.fate {
+        Fate::Denied => (ErrorKind::Denied, "the servers refuse the credentials, or the right to the chroot"),
+        Fate::Invalid => (ErrorKind::InvalidArgument, "the address of the servers is wrong"),
+        _ => (ErrorKind::Unavailable, "no session could be opened"),
+    };
+    Error::new(kind, Phase::Connect, what).with_backend(crate::NAME).with_server(servers).with_source(fault.source)
+}
+
+/// No session came about in time: nothing was sent.
+pub(crate) fn no_session(phase: Phase) -> Error {
+    Error::unavailable(phase, "no server could be reached").with_backend(crate::NAME)
+}

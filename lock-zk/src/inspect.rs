@@ -1,0 +1,192 @@
+//! The operator's side: who holds, who waits, and freeing a grant by force.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use lock_core::backend::{Kind, Operator};
+use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
+
+use crate::backend::{ZkBackend, delete_all};
+use crate::card::Card;
+use crate::client::{Fate, Fault, Node};
+use crate::contender::{Contender, Role, waits_for};
+use crate::error;
+use crate::forced;
+use crate::layout::{self, Place};
+use crate::session::Session;
+
+#[async_trait]
+impl Operator for ZkBackend {
+    async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
+        let place = Place::of(&self.shared.layout, name, kind)?;
+        self.in_time(async {
+            let session = self.shared.sessions.current().await;
+            let lock = Seen::of(&session, &place, kind).await?;
+            Ok(lock.inspection())
+        })
+        .await
+    }
+
+    async fn force_release(
+        &self,
+        name: &LockName,
+        kind: Kind,
+        grant: GrantId,
+        by: &Owner,
+        why: &str,
+    ) -> Result<bool, Error> {
+        let place = Place::of(&self.shared.layout, name, kind)?;
+        self.in_time(async {
+            let session = self.shared.sessions.current().await;
+            let paths = Seen::of(&session, &place, kind).await?.paths_of(grant);
+            if paths.is_empty() {
+                return Ok(false);
+            }
+            self.free(&session, &paths, grant, by, why).await.map_err(of_request)
+        })
+        .await
+    }
+}
+
+impl ZkBackend {
+    async fn in_time<T>(&self, look: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        tokio::time::timeout(self.shared.op_timeout, look).await.unwrap_or_else(|_| {
+            let what = "no answer within the operation timeout";
+            Err(Error::indeterminate(Phase::Inspect, what).with_backend(crate::NAME))
+        })
+    }
+
+    /// Deletes a holder's nodes; whether they were there.
+    async fn free(
+        &self,
+        session: &Arc<Session>,
+        paths: &[String],
+        grant: GrantId,
+        by: &Owner,
+        why: &str,
+    ) -> Result<bool, Fault> {
+        let (connection, prefix) = (&session.connection, &self.shared.layout.prefix);
+        let node = connection.read_all(&paths[..paths.len().min(1)]).await?.pop().flatten();
+        let ttl = node.as_ref().and_then(Card::read).map(|card| card.ttl());
+        forced::leave_reason(&**connection, prefix, grant, by.to_string(), why.to_owned()).await?;
+        let was_there = delete_all(&**connection, paths).await?;
+        if let Some(seat) = self.shared.seats.of(grant) {
+            // The holder is a client of ours: its neighbours in line wait for it without asking the servers.
+            self.shared.seats.vacate(&seat);
+        }
+        let (session, reason) = (session.clone(), layout::forced(prefix, grant));
+        tokio::spawn(async move {
+            tokio::select! {
+                () = session.ended() => {}
+                () = tokio::time::sleep(if was_there { forced::keeps_for(ttl) } else { Duration::ZERO }) => {
+                    drop(session.connection.delete(&reason).await);
+                }
+            }
+        });
+        Ok(was_there)
+    }
+}
+
+/// Somebody who holds or waits, and what his node says.
+type Known = (Contender, Node);
+
+/// A lock as the leader knows it.
+struct Seen<'a> {
+    place: &'a Place,
+    holders: Vec<Known>,
+    waiters: Vec<Known>,
+}
+
+impl<'a> Seen<'a> {
+    async fn of(session: &Session, place: &'a Place, kind: Kind) -> Result<Self, Error> {
+        let line = place.line(names(session, &place.directory).await?)?;
+        let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+        let is_semaphore = matches!(kind, Kind::Permits { .. });
+        let first = line.iter().enumerate().map(|(index, _)| !is_semaphore && waits_for(&line, index).is_none());
+        for (holds, known) in first.collect::<Vec<_>>().into_iter().zip(known(session, &place.directory, line).await?) {
+            if let Some(known) = known {
+                if holds { &mut holders } else { &mut waiters }.push(known);
+            }
+        }
+        if is_semaphore {
+            let held = place.held(names(session, place.leases()).await?)?;
+            holders = known(session, place.leases(), held).await?.into_iter().flatten().collect();
+        }
+        Ok(Self { place, holders, waiters })
+    }
+
+    /// The nodes by which this grant holds.
+    fn paths_of(&self, grant: GrantId) -> Vec<String> {
+        let of_grant = self.holders.iter().filter(|(contender, _)| contender.is_of(grant));
+        of_grant.map(|(contender, _)| self.place.lease(&contender.name)).collect()
+    }
+
+    fn inspection(&self) -> Inspection {
+        let mut inspection = Inspection::default();
+        for (contender, node) in &self.holders {
+            let grants = &mut inspection.holders;
+            match grants.iter_mut().find(|seen| contender.grant.is_some() && seen.grant == contender.grant) {
+                Some(seen) => seen.permits = seen.permits.saturating_add(contender.permits),
+                None => grants.push(holder(contender, node)),
+            }
+        }
+        for (contender, node) in &self.waiters {
+            if let Some(attempt) = contender.grant {
+                inspection.waiters.push(waiter(attempt, node));
+            }
+        }
+        inspection
+    }
+}
+
+/// The names in a directory, as the leader knows them.
+async fn names(session: &Session, directory: &str) -> Result<Vec<String>, Error> {
+    let synced = session.connection.sync(directory);
+    let listed = session.connection.children(directory);
+    synced.await.map_err(of_request)?;
+    match listed.await {
+        Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),
+        names => names.map_err(of_request),
+    }
+}
+
+/// What the nodes of these say, in the same order; `None` for one that has gone meanwhile.
+async fn known(session: &Session, directory: &str, all: Vec<Contender>) -> Result<Vec<Option<Known>>, Error> {
+    let paths: Vec<_> = all.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
+    let nodes = session.connection.read_all(&paths).await.map_err(of_request)?;
+    Ok(all.into_iter().zip(nodes).map(|(contender, node)| Some((contender, node?))).collect())
+}
+
+fn holder(contender: &Contender, node: &Node) -> Holder {
+    let card = Card::read(node);
+    let mut holder = Holder::unknown();
+    holder.grant = contender.grant;
+    holder.token = Card::token(card.as_ref(), node);
+    holder.permits = contender.permits;
+    holder.shared = matches!(contender.role, Role::Read | Role::Lease);
+    holder.held_for = since(node);
+    holder.expires_in = card.as_ref().map(Card::session_timeout);
+    holder.owner = card.map(|card| card.owner);
+    holder
+}
+
+fn waiter(attempt: GrantId, node: &Node) -> Waiter {
+    let card = Card::read(node);
+    let mut waiter = Waiter::new(attempt);
+    waiter.permits = card.as_ref().and_then(Card::permits).map_or(1, |permits| permits.asked);
+    waiter.waiting_for = since(node);
+    waiter.owner = card.map(|card| card.owner);
+    waiter
+}
+
+/// Since when the node stands in line, by the servers' clock and ours.
+fn since(node: &Node) -> Option<Duration> {
+    let made_at = Duration::from_millis(u64::try_from(node.made_at).ok()?);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    Some(now.saturating_sub(made_at))
+}
+
+fn of_request(fault: Fault) -> Error {
+    error::of_request(fault, Phase::Inspect)
+}

@@ -1,0 +1,305 @@
+//! Which nodes a lock uses, as Curator lays them out; what they are called in other [dialects](crate::dialect).
+//!
+//! | node | what it is |
+//! |---|---|
+//! | `/<prefix>/<kind>/<name>` | the lock's directory, a container; the kind is `mutex`, `reentrant`, `rwlock` or `semaphore` |
+//! | `<directory>/_c_<uuid>-lock-<number>` | a holder of, or waiter for, a mutex or a reentrant lock |
+//! | `<directory>/_c_<uuid>-__READ__<number>` | a reader, `-__WRIT__` a writer |
+//! | `<directory>/locks/_c_<uuid>-lock-<number>` | who waits for permits of a semaphore |
+//! | `<directory>/leases/_c_<uuid>-lease-<number>` | one permit; `-permits-<n>-lease-` where a grant has more than 1,000 |
+//! | `/<prefix>/forced/<uuid>` | who has freed a grant by force and why, until its holder has read it |
+//!
+//! The uuid is the grant's id. In a name, every byte that is not an ASCII letter or digit, `-` or `_` is written as `%` and
+//! two hexadecimal digits. A path shared with clients of other libraries is used as it is.
+
+use lock_core::backend::Kind;
+use lock_core::{Error, ErrorKind, GrantId, LockName, Phase};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::client::Wanted;
+use crate::contender::{Contender, Role};
+use crate::dialect::{Dialect, uuid};
+
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
+
+/// How many nodes one grant may have. One transaction makes them all, and a request may have 1 MiB.
+const MOST_NODES: u32 = 1000;
+
+/// Where a client's locks are, and in which dialects.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    pub(crate) prefix: String,
+    /// Of shared paths, without the first `/`.
+    pub(crate) dialects: Vec<(String, Dialect)>,
+}
+
+impl Layout {
+    fn dialect(&self, name: &LockName) -> Dialect {
+        let path = without_root(name.as_str());
+        let spoken = self.dialects.iter().rev().find(|(spoken, _)| name.is_at_key() && spoken == path);
+        spoken.map(|(_, dialect)| *dialect).unwrap_or_default()
+    }
+}
+
+/// Where the nodes of one lock are, and what this attempt's node in line is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Where the line is.
+    pub(crate) directory: String,
+    pub(crate) role: Role,
+    /// Where the permits are, of a semaphore.
+    leases: Option<String>,
+    /// Whether clients of other libraries may be there.
+    is_shared: bool,
+    pub(crate) dialect: Dialect,
+}
+
+impl Place {
+    /// Where a lock of this name and kind lives.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if a shared path is none, `Unsupported` if its dialect has no such lock.
+    pub(crate) fn of(layout: &Layout, name: &LockName, kind: Kind) -> Result<Self, Error> {
+        let (role, needed) = match kind {
+            Kind::Read => (Role::Read, Role::Read),
+            Kind::Write => (Role::Write, Role::Write),
+            Kind::Permits { .. } => (Role::Lock, Role::Lease),
+            _ => (Role::Lock, Role::Lock),
+        };
+        let (directory, dialect, is_shared) =
+            (directory(&layout.prefix, name, kind)?, layout.dialect(name), name.is_at_key());
+        if !dialect.has(needed) {
+            let what = format!("the dialect {dialect:?} has no {}", kind.space());
+            return Err(Error::new(ErrorKind::Unsupported, Phase::Configure, what).with_name(name));
+        }
+        let leases = (needed == Role::Lease).then(|| format!("{directory}/leases"));
+        let directory = if leases.is_some() { format!("{directory}/locks") } else { directory };
+        Ok(Self { directory, role, leases, is_shared, dialect })
+    }
+
+    /// Every directory in which an attempt may have nodes.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &str> {
+        [Some(&*self.directory), self.leases.as_deref()].into_iter().flatten()
+    }
+
+    /// Where the permits are; where the line is, if this is no semaphore.
+    pub(crate) fn leases(&self) -> &str {
+        self.leases.as_deref().unwrap_or(&self.directory)
+    }
+
+    /// What the path of this grant's node begins with; the server adds the number.
+    pub(crate) fn stem(&self, grant: GrantId) -> String {
+        self.path(&self.dialect.stem(grant, self.role))
+    }
+
+    /// The path of a node in this directory.
+    pub(crate) fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.directory)
+    }
+
+    /// The path of a permit.
+    pub(crate) fn lease(&self, name: &str) -> String {
+        format!("{}/{name}", self.leases())
+    }
+
+    /// The nodes that stand for this many permits of a grant.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if they are more than clients of other libraries, which count nodes, can be shown.
+    pub(crate) fn permits(&self, grant: GrantId, permits: u32) -> Result<Vec<Wanted>, Error> {
+        let wanted = |stem| Wanted::Numbered(format!("{}/{stem}", self.leases()));
+        if permits <= MOST_NODES {
+            return Ok((0..permits).map(|_| wanted(self.dialect.stem(grant, Role::Lease))).collect());
+        }
+        if self.is_shared {
+            let what = format!("at a shared path one grant has at most {MOST_NODES} permits");
+            return Err(Error::invalid(Phase::Acquire, what));
+        }
+        Ok(vec![wanted(self.dialect.stem_of_many(grant, permits))])
+    }
+
+    /// Everybody in line, first in line first.
+    ///
+    /// # Errors
+    /// `Protocol`, naming the node, if one of them belongs to another kind of lock or to no lock at all: whoever made it
+    /// would not respect us, nor we him.
+    pub(crate) fn line(&self, names: Vec<String>) -> Result<Vec<Contender>, Error> {
+        let mut line = contenders(self.dialect, &self.directory, self.role, names)?;
+        // The numbers wrap; a line is much shorter than half their range.
+        if let Some(origin) = line.first().map(|first| first.number) {
+            line.sort_unstable_by_key(|contender| {
+                (contender.number.wrapping_sub(origin), contender.role == Role::Read)
+            });
+        }
+        Ok(line)
+    }
+
+    /// A node of this lock in this directory, if that is what its name says.
+    pub(crate) fn contender(&self, directory: &str, name: String) -> Option<Contender> {
+        let role = if self.leases.as_deref() == Some(directory) { Role::Lease } else { self.role };
+        self.dialect.read(role, name).ok()
+    }
+
+    /// The read lock's node for a writer's: it has the writer's place in line.
+    pub(crate) fn downgraded(&self, path: &str) -> String {
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        format!("{directory}/{}", self.dialect.downgraded(name))
+    }
+
+    /// Every permit that somebody has.
+    ///
+    /// # Errors
+    /// As [`line`](Place::line).
+    pub(crate) fn held(&self, names: Vec<String>) -> Result<Vec<Contender>, Error> {
+        contenders(self.dialect, self.leases(), Role::Lease, names)
+    }
+}
+
+/// Where a lock's nodes are.
+fn directory(prefix: &str, name: &LockName, kind: Kind) -> Result<String, Error> {
+    if !name.is_at_key() {
+        return Ok(format!("/{prefix}/{}/{}", kind.space(), utf8_percent_encode(name.as_str(), ESCAPED)));
+    }
+    let path = without_root(name.as_str());
+    let is_path = path.split('/').all(|part| !matches!(part, "" | "." | "..")) && !path.contains(char::is_control);
+    if !is_path {
+        let what = "a shared path has no empty, '.' or '..' part and no control characters";
+        return Err(Error::invalid(Phase::Configure, what).with_name(name));
+    }
+    Ok(format!("/{path}"))
+}
+
+/// A shared path may be written with or without its first `/`.
+pub(crate) fn without_root(path: &str) -> &str {
+    path.strip_prefix('/').unwrap_or(path)
+}
+
+fn contenders(dialect: Dialect, directory: &str, role: Role, names: Vec<String>) -> Result<Vec<Contender>, Error> {
+    let foreign = |name| {
+        let what = format!("the node \"{directory}/{name}\" is of no such lock in the dialect {dialect:?}");
+        Error::new(ErrorKind::Protocol, Phase::Acquire, what)
+    };
+    names.into_iter().map(|name| dialect.read(role, name).map_err(foreign)).collect()
+}
+
+/// Where the reasons of forced releases are left for the holders.
+pub(crate) fn forced_directory(prefix: &str) -> String {
+    format!("/{prefix}/forced")
+}
+
+/// Where the reason is left for the holder of this grant.
+pub(crate) fn forced(prefix: &str, grant: GrantId) -> String {
+    format!("{}/{}", forced_directory(prefix), uuid(grant))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contender::waits_for;
+
+    fn layout(dialects: &[(&str, Dialect)]) -> Layout {
+        let dialects = dialects.iter().map(|(path, dialect)| ((*path).to_owned(), *dialect)).collect();
+        Layout { prefix: "lock".to_owned(), dialects }
+    }
+
+    fn place(kind: Kind) -> Place {
+        Place::of(&layout(&[]), &LockName::from("a/ü.b"), kind).unwrap()
+    }
+
+    fn names(place: &Place, names: &[&str]) -> Vec<String> {
+        let line = place.line(names.iter().map(|name| (*name).to_owned()).collect()).unwrap();
+        line.into_iter().map(|contender| contender.name).collect()
+    }
+
+    const A: &str = "_c_ffffffff-0000-4000-8000-000000000000-";
+    const B: &str = "_c_00000000000040008000000000000000-";
+
+    #[test]
+    fn names_become_directories_without_collisions() {
+        assert_eq!(place(Kind::Mutex).directory, "/lock/mutex/a%2F%C3%BC%2Eb");
+        assert_eq!(place(Kind::Read).directory, place(Kind::Write).directory);
+        let grant = "00112233445566778899aabbccddeeff".parse().unwrap();
+        let stem = "/lock/mutex/a%2F%C3%BC%2Eb/_c_00112233-4455-6677-8899-aabbccddeeff-lock-";
+        assert_eq!(place(Kind::Mutex).stem(grant), stem);
+    }
+
+    #[test]
+    fn a_shared_path_is_used_as_it_is() {
+        let at = |path: &str| Place::of(&layout(&[]), &LockName::at_key(path).unwrap(), Kind::Mutex);
+        assert_eq!(at("/jobs/a b").unwrap().directory, "/jobs/a b");
+        assert_eq!(at("jobs/a").unwrap().directory, "/jobs/a");
+        for wrong in ["/", "/jobs/", "//jobs", "/a/../b"] {
+            assert!(at(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_ordered_by_number_whatever_the_rest_of_the_names() {
+        let (first, second) = (format!("{A}lock-0000000009"), format!("{B}lock-0000000010"));
+        assert_eq!(names(&place(Kind::Mutex), &[&second, &first]), [first, second]);
+    }
+
+    #[test]
+    fn a_line_across_the_wrap_keeps_its_order() {
+        let numbers = ["2147483646", "2147483647", "-2147483648", "-2147483647"];
+        let all = numbers.map(|number| format!("{A}lock-{number}"));
+        for turn in 0..4 {
+            let mut mixed = all.clone();
+            mixed.rotate_left(turn);
+            let mixed = mixed.each_ref().map(|name| &**name);
+            assert_eq!(names(&place(Kind::Mutex), &mixed), all, "given from {turn} on");
+        }
+    }
+
+    #[test]
+    fn what_is_not_of_the_lock_is_named() {
+        let writer = format!("{A}__WRIT__0000000001");
+        for foreign in ["garbage", "deadbeef__lock__0000000001", "lock-0000000001", "_c_x-lock-1", &writer] {
+            let error = place(Kind::Mutex).line(vec![foreign.to_owned()]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Protocol);
+            assert!(error.to_string().contains(foreign), "{error}");
+        }
+        assert!(place(Kind::Read).line(vec![writer]).is_ok());
+    }
+
+    #[test]
+    fn readers_wait_for_writers_only_and_writers_for_everybody() {
+        let nodes = ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__READ__0000000004"];
+        let line = place(Kind::Read).line(nodes.map(|node| format!("{A}{node}")).to_vec()).unwrap();
+        let waits = |index| waits_for(&line, index).map(|contender| contender.number);
+        assert_eq!([waits(0), waits(1), waits(2), waits(3)], [None, Some(1), Some(2), Some(2)]);
+    }
+
+    #[test]
+    fn a_downgrade_changes_the_node_and_not_the_directory() {
+        let (directory, place) = ("/a/__WRIT__", place(Kind::Write));
+        assert_eq!(
+            place.downgraded(&format!("{directory}/{A}__WRIT__0000000002")),
+            format!("{directory}/{A}__READ__0000000002")
+        );
+    }
+
+    #[test]
+    fn a_shared_path_is_spoken_at_in_its_dialect() {
+        let layout = layout(&[("jobs/a", Dialect::Kazoo), ("jobs/b", Dialect::ZooKeeper)]);
+        let at = |path: &str, kind| Place::of(&layout, &LockName::at_key(path).unwrap(), kind);
+        for path in ["/jobs/a", "jobs/a"] {
+            assert_eq!(at(path, Kind::Mutex).unwrap().dialect, Dialect::Kazoo, "{path}");
+        }
+        assert_eq!(at("/jobs/c", Kind::Mutex).unwrap().dialect, Dialect::Curator);
+        let of_ours = Place::of(&layout, &LockName::from("jobs/a"), Kind::Mutex).unwrap();
+        assert_eq!(of_ours.dialect, Dialect::Curator, "a name is no shared path");
+        let permits = Kind::Permits { permits: 1, limit: 2 };
+        for (path, kind) in [("/jobs/a", permits), ("/jobs/b", permits), ("/jobs/b", Kind::Read)] {
+            assert_eq!(at(path, kind).unwrap_err().kind(), ErrorKind::Unsupported, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_downgraded_writer_stands_behind_itself() {
+        let nodes = ["__READ__0000000002", "__WRIT__0000000002", "__WRIT__0000000003"];
+        let line = place(Kind::Read).line(nodes.map(|node| format!("{A}{node}")).to_vec()).unwrap();
+        assert_eq!((line[0].role, line[1].role), (Role::Write, Role::Read));
+        assert_eq!(waits_for(&line, 2).unwrap().role, Role::Read, "a writer waits for the read lock");
+    }
+}

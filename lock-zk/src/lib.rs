@@ -1,0 +1,131 @@
+//! Distributed locks on ZooKeeper.
+//!
+//! ```no_run
+//! # async fn doc() -> Result<(), lock_zk::Error> {
+//! use lock_zk::ZkLocks;
+//!
+//! let locks = ZkLocks::connect("zk://127.0.0.1:2181").await?;
+//! let guard = locks.mutex("orders/42").lock().await?;
+//! // … work, under `guard.while_held(…)` or with `guard.fencing_token()` …
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! The README tells the algorithm, the nodes, the session's policy, the guarantees and where they fail.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod backend;
+mod card;
+mod client;
+mod config;
+mod contender;
+mod dialect;
+mod error;
+mod forced;
+mod inspect;
+mod layout;
+mod line;
+mod mutex;
+mod queue;
+mod reentrant;
+mod room;
+mod rwlock;
+mod seats;
+mod semaphore;
+mod session;
+mod trouble;
+mod url;
+
+use std::ops::Deref;
+
+pub use access::Access;
+pub use backend::ZkBackend;
+pub use config::ZkConfig;
+pub use dialect::Dialect;
+pub use lock_core::{
+    Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
+    FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,
+    Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex,
+    MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore,
+    Support, Waiter, WriteGuard, fence, multi,
+};
+pub use session::SessionState;
+
+const NAME: &str = "zookeeper";
+
+/// What this backend promises, on one server and on an ensemble.
+#[must_use]
+pub fn guarantees() -> Guarantees {
+    let mut guarantees = Guarantees::none();
+    guarantees.exclusion_across_restart = Support::Unless(
+        "the servers lose data they had acknowledged (forceSync=no and power loss, a wiped data directory)",
+    );
+    guarantees.exclusion_across_failover = Support::Yes;
+    guarantees.fencing = Support::Yes;
+    guarantees.fencing_across_restart = Support::Unless("the servers lose data they had acknowledged");
+    guarantees.fencing_across_failover = Support::Yes;
+    guarantees.fifo = Support::Unless("a waiter's session ends: it takes a new place at the end");
+    guarantees.push = Support::Yes;
+    guarantees.limit_check = Support::Yes;
+    guarantees.inspect = Support::Yes;
+    guarantees.force_release =
+        Support::Unless("the operator's client is gone before the holder's next renewal: it is told, but not by whom");
+    guarantees.foreign_clients = Support::Yes;
+    guarantees
+}
+
+/// A client of one ZooKeeper ensemble. Dereferences to [`Client`], which makes the handles.
+///
+/// When it is dropped, with every handle and guard, its session is closed, and with it goes whatever it still held.
+#[derive(Debug, Clone)]
+pub struct ZkLocks(Client<ZkBackend>);
+
+impl ZkLocks {
+    /// Opens a session with the default options at the servers that this URL names:
+    /// `zk://host[:port][,host[:port]…][/chroot]`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if no server answers within the session's timeout, [`ErrorKind::InvalidArgument`] for a
+    /// wrong URL or a chroot that does not exist, [`ErrorKind::Denied`] if the credentials are refused or the chroot may not
+    /// be read.
+    ///
+    /// # Cancel safety
+    /// Nothing is left of a dropped call.
+    pub async fn connect(url: impl Into<String>) -> Result<Self, Error> {
+        Self::connect_with(ZkConfig::new(url)).await
+    }
+
+    /// Opens a session with these options. The client lives on the tokio runtime on which it was connected.
+    ///
+    /// # Errors
+    /// As [`connect`](ZkLocks::connect); [`ErrorKind::InvalidArgument`] if an option is out of its range.
+    ///
+    /// # Cancel safety
+    /// Nothing is left of a dropped call.
+    pub async fn connect_with(config: ZkConfig) -> Result<Self, Error> {
+        let backend = ZkBackend::connect(&config).await?;
+        Client::over(backend, config.client).map(Self)
+    }
+
+    /// What the client's session is doing at this instant.
+    #[must_use]
+    pub fn session_state(&self) -> SessionState {
+        self.0.backend().state()
+    }
+}
+
+impl Deref for ZkLocks {
+    type Target = Client<ZkBackend>;
+
+    fn deref(&self) -> &Client<ZkBackend> {
+        &self.0
+    }
+}
+
+impl From<ZkLocks> for Locks {
+    fn from(locks: ZkLocks) -> Self {
+        Self::of(&locks.0).offering_reentrant(&locks.0).offering_rwlock(&locks.0).offering_semaphore(&locks.0)
+    }
+}

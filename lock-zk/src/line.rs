@@ -1,0 +1,148 @@
+//! The steps of the recipe: taking a place in line, finding it again, looking around, waiting for one node.
+
+use std::sync::Arc;
+
+use lock_core::backend::Attempt;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+
+use crate::backend::Shared;
+use crate::card::Card;
+use crate::client::{Created, Fate, Fault, Node};
+use crate::contender::{Contender, waits_for};
+use crate::layout::Place;
+use crate::seats::Seat;
+use crate::session::Session;
+use crate::trouble::Trouble;
+
+/// What a listing says of a seat.
+pub(crate) enum Look {
+    /// Nobody that matters is before it; the listing was asked for at this instant.
+    First(BootInstant),
+    /// This path is to go first.
+    Behind(String),
+    /// The seat has no node any more: somebody has deleted it.
+    Gone,
+}
+
+/// What a wait has brought.
+pub(crate) struct News {
+    /// When it came, if it came as news.
+    pub(crate) came_at: Option<BootInstant>,
+    /// The holder before has handed over: when that was asked of the servers, which knew of our node then.
+    pub(crate) first_since: Option<BootInstant>,
+}
+
+impl News {
+    const NONE: Self = Self { came_at: None, first_since: None };
+}
+
+impl Shared {
+    /// Takes a place in line, or finds the one that an earlier call has taken, and looks around.
+    pub(crate) async fn sit(&self, attempt: &Attempt, session: &Arc<Session>) -> Result<(Arc<Seat>, Look), Trouble> {
+        let place = Place::of(&self.layout, &attempt.name, attempt.kind)?;
+        if let Some(seat) = self.seats.of(attempt.id)
+            && Arc::ptr_eq(&seat.session, session)
+            && (seat.node().is_some() || self.find(&seat).await?)
+        {
+            let look = self.look(&seat).await?;
+            return Ok((seat, look));
+        }
+        let (stem, card) = (place.stem(attempt.id), Card::of(attempt, session).to_bytes());
+        let seat = self.seats.take(attempt.id, session, place);
+        loop {
+            let sent_at = SystemClock.now();
+            let created = session.connection.create_in_line(&stem, &card);
+            let listed = session.connection.children(&seat.place.directory);
+            match created.await {
+                Ok(node) => {
+                    self.seats.has_node(&seat, node);
+                    let look = judge(&seat, listed.await?, sent_at)?;
+                    return Ok((seat, look));
+                }
+                Err(fault) if fault.fate == Fate::Missing => {
+                    session.connection.make_directory(&seat.place.directory).await?;
+                }
+                Err(fault) => {
+                    if !matches!(fault.fate, Fate::Unknown | Fate::Ended) {
+                        self.seats.leave(&seat);
+                    }
+                    return Err(fault.into());
+                }
+            }
+        }
+    }
+
+    /// Searches for the node of a seat whose answer was lost; whether it is there.
+    async fn find(&self, seat: &Seat) -> Result<bool, Fault> {
+        let Some((contender, node)) = self.own_nodes(seat, &seat.place.directory).await?.into_iter().next() else {
+            return Ok(false);
+        };
+        self.seats.has_node(seat, Created { path: seat.place.path(&contender.name), czxid: node.czxid });
+        Ok(true)
+    }
+
+    /// The nodes of this seat in this directory that the leader knows, of its present session.
+    pub(crate) async fn own_nodes(&self, seat: &Seat, directory: &str) -> Result<Vec<(Contender, Node)>, Fault> {
+        let connection = &seat.session.connection;
+        let contenders = self.nodes_of(seat, directory).await?;
+        let paths: Vec<_> = contenders.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
+        let nodes = if paths.is_empty() { Vec::new() } else { connection.read_all(&paths).await? };
+        let own = contenders.into_iter().zip(nodes).filter_map(|(contender, node)| Some((contender, node?)));
+        Ok(own.filter(|(_, node)| node.session == connection.id()).collect())
+    }
+
+    /// Every node of this attempt in this directory that the leader knows, of whatever session.
+    pub(crate) async fn nodes_of(&self, seat: &Seat, directory: &str) -> Result<Vec<Contender>, Fault> {
+        let connection = &seat.session.connection;
+        let synced = connection.sync(directory);
+        let listed = connection.children(directory);
+        synced.await?;
+        match listed.await {
+            Ok(names) => {
+                let contenders = names.into_iter().filter_map(|name| seat.place.contender(directory, name));
+                Ok(contenders.filter(|contender| contender.is_of(seat.grant)).collect())
+            }
+            Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    pub(crate) async fn look(&self, seat: &Seat) -> Result<Look, Trouble> {
+        let sent_at = SystemClock.now();
+        match seat.session.connection.children(&seat.place.directory).await {
+            Ok(names) => judge(seat, names, sent_at),
+            Err(fault) if fault.fate == Fate::Missing => Ok(Look::Gone),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// Waits until the node at this path may have gone.
+    pub(crate) async fn wait_for(&self, seat: &Seat, path: &str) -> Result<News, Fault> {
+        if let Some(leaving) = self.seats.leaving(path, seat.grant) {
+            let first_since = leaving.await;
+            return Ok(News { came_at: Some(SystemClock.now()), first_since });
+        }
+        let Some(_kept) = seat.session.room_to_watch(path).await else { return Ok(News::NONE) };
+        match seat.session.connection.watch(path).await {
+            Ok(Some(change)) => {
+                change.await;
+                Ok(News { came_at: Some(SystemClock.now()), first_since: None })
+            }
+            Ok(None) => Ok(News::NONE),
+            // The listing that follows is repeated until it is answered.
+            Err(fault) if fault.fate == Fate::Unknown => Ok(News::NONE),
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+fn judge(seat: &Seat, names: Vec<String>, sent_at: BootInstant) -> Result<Look, Trouble> {
+    let line = seat.place.line(names)?;
+    let node = seat.node();
+    let mine = |contender: &Contender| node.as_ref().is_some_and(|node| node.path.ends_with(&contender.name));
+    let Some(index) = line.iter().position(mine) else { return Ok(Look::Gone) };
+    Ok(match waits_for(&line, index) {
+        None => Look::First(sent_at),
+        Some(before) => Look::Behind(seat.place.path(&before.name)),
+    })
+}

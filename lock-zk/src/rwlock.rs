@@ -1,0 +1,78 @@
+//! The read-write lock, in the layout of Curator's `InterProcessReadWriteLock`: readers and writers in one line, in which
+//! a reader waits for the writers before it only.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::backend::{Attempt, Grant, RwLockBackend};
+use lock_core::clock::{Deadline, SystemClock};
+use lock_core::{Error, ErrorKind, Phase, wait};
+
+use crate::backend::{Shared, ZkBackend};
+use crate::card::Card;
+use crate::client::{Created, Fate, Wanted};
+use crate::error;
+use crate::seats::Seat;
+
+/// Pauses between two tries to downgrade: the first one, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+#[async_trait]
+impl RwLockBackend for ZkBackend {
+    async fn try_read(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.shared.try_now(attempt).await
+    }
+
+    async fn try_write(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.shared.try_now(attempt).await
+    }
+
+    async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.shared.wait_in_line(attempt, deadline).await
+    }
+
+    async fn write(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.shared.wait_in_line(attempt, deadline).await
+    }
+
+    async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
+        let Some(seat) = self.shared.seats.of(attempt.id) else { return Err(gone(attempt)) };
+        let changed = async {
+            tokio::select! {
+                biased;
+                changed = self.shared.change(attempt, &seat) => changed,
+                () = seat.session.ended() => Err(gone(attempt)),
+            }
+        };
+        wait::within(&SystemClock, attempt, Phase::Downgrade, changed).await
+    }
+}
+
+impl Shared {
+    /// Puts a reader's node into the writer's place in line, by one transaction.
+    async fn change(&self, attempt: &Attempt, seat: &Seat) -> Result<(), Error> {
+        let Some(write) = seat.node() else { return Err(gone(attempt)) };
+        let path = seat.place.downgraded(&write.path);
+        if path == write.path {
+            return Ok(());
+        }
+        let (connection, wanted) = (&seat.session.connection, [Wanted::Exactly(path.clone())]);
+        let card = Card::of(attempt, &seat.session).with_token(write.czxid).to_bytes();
+        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+            match connection.exchange(std::slice::from_ref(&write.path), &wanted, &card).await {
+                Err(fault) if fault.fate == Fate::Unknown => tokio::time::sleep(pause).await,
+                Err(fault) if fault.fate == Fate::Missing => return Err(gone(attempt)),
+                // Of an earlier sending, whose answer was lost: only this grant makes a node of this name.
+                Err(fault) if fault.fate != Fate::Exists => return Err(error::of_request(fault, Phase::Downgrade)),
+                _ => break,
+            }
+        }
+        self.seats.has_node(seat, Created { path, czxid: write.czxid });
+        Ok(())
+    }
+}
+
+fn gone(attempt: &Attempt) -> Error {
+    attempt.error(ErrorKind::NotHeld, Phase::Downgrade, "the servers have no such write lock (any more)")
+}

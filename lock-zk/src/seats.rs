@@ -1,0 +1,198 @@
+//! The nodes of this process: what each attempt has at the servers, and who waits for whom without asking them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lock_core::backend::Notices;
+use lock_core::clock::BootInstant;
+use lock_core::{GrantId, LossReason};
+use tokio::sync::{mpsc, watch};
+
+use crate::client::Created;
+use crate::contender::Role;
+use crate::layout::Place;
+use crate::session::Session;
+
+/// What one attempt has at the servers, or may have: taken before its node is asked for.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) grant: GrantId,
+    pub(crate) session: Arc<Session>,
+    pub(crate) place: Place,
+    /// The node in line, once it is known to be there.
+    node: Mutex<Option<Created>>,
+    /// The nodes of its permits, once they are known to be there; then it has none in line.
+    permits: Mutex<Vec<String>>,
+}
+
+impl Seat {
+    pub(crate) fn node(&self) -> Option<Created> {
+        locked(&self.node).clone()
+    }
+
+    /// Every node that is known to be there.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let node = locked(&self.node).as_ref().map(|node| node.path.clone());
+        node.into_iter().chain(locked(&self.permits).iter().cloned()).collect()
+    }
+}
+
+/// Every seat of a client.
+#[derive(Debug, Default)]
+pub(crate) struct Seats {
+    room: Mutex<Room>,
+    notices: Mutex<Option<mpsc::UnboundedSender<(GrantId, LossReason)>>>,
+}
+
+#[derive(Debug, Default)]
+struct Room {
+    seats: HashMap<GrantId, Arc<Seat>>,
+    /// By a node's path; dropped when the node is gone, which wakes whoever waits for it here.
+    present: HashMap<String, Presence>,
+}
+
+/// A node of this process that is at the servers.
+#[derive(Debug, Default)]
+struct Presence {
+    /// When the request was sent whose answer tells who waits that he is first now.
+    handed_over: watch::Sender<Option<BootInstant>>,
+    /// Who waits right behind it, in this process.
+    next: Option<GrantId>,
+}
+
+impl Seats {
+    /// A seat without a node yet.
+    pub(crate) fn take(&self, grant: GrantId, session: &Arc<Session>, place: Place) -> Arc<Seat> {
+        let seat = Arc::new(Seat {
+            grant,
+            session: session.clone(),
+            place,
+            node: Mutex::default(),
+            permits: Mutex::default(),
+        });
+        if let Some(before) = self.room().seats.insert(grant, seat.clone()) {
+            self.forget_node(&before);
+        }
+        seat
+    }
+
+    /// The seat's node is there now, or is another one than before.
+    pub(crate) fn has_node(&self, seat: &Seat, node: Created) {
+        let mut room = self.room();
+        let path = node.path.clone();
+        if let Some(before) = locked(&seat.node).replace(node) {
+            room.present.remove(&before.path);
+        }
+        room.present.entry(path).or_default();
+    }
+
+    /// The seat has permits now, and is not in line any more.
+    pub(crate) fn has_permits(&self, seat: &Seat, paths: Vec<String>) {
+        let mut room = self.room();
+        if let Some(before) = locked(&seat.node).take() {
+            room.present.remove(&before.path);
+        }
+        *locked(&seat.permits) = paths;
+    }
+
+    pub(crate) fn of(&self, grant: GrantId) -> Option<Arc<Seat>> {
+        self.room().seats.get(&grant).cloned()
+    }
+
+    /// Resolves when the node at this path is gone, if it is one of this process. If it was handed over to the seat that waits,
+    /// with the instant at which that was asked of the servers.
+    pub(crate) fn leaving(
+        &self,
+        path: &str,
+        waiter: GrantId,
+    ) -> Option<impl Future<Output = Option<BootInstant>> + Send + use<>> {
+        let mut room = self.room();
+        let presence = room.present.get_mut(path)?;
+        presence.next = Some(waiter);
+        let mut handed_over = presence.handed_over.subscribe();
+        Some(async move {
+            while handed_over.changed().await.is_ok() {}
+            *handed_over.borrow()
+        })
+    }
+
+    /// The node right behind this seat's in its line, if it is one of the same session. Only where one waits for one: whoever
+    /// holds a lock that has no readers is followed by whoever waits for it.
+    pub(crate) fn next_in_line(&self, seat: &Seat) -> Option<String> {
+        let (room, node) = (self.room(), seat.node()?);
+        if seat.place.role != Role::Lock {
+            return None;
+        }
+        let next = room.seats.get(&room.present.get(&node.path)?.next?)?;
+        if !Arc::ptr_eq(&next.session, &seat.session) {
+            return None;
+        }
+        next.node().map(|node| node.path)
+    }
+
+    /// The seat's node is gone, and the servers had the next one's when it went, by a request that was sent at this instant.
+    pub(crate) fn hand_over(&self, seat: &Seat, sent_at: BootInstant) {
+        if let Some(node) = seat.node()
+            && let Some(presence) = self.room().present.get(&node.path)
+        {
+            presence.handed_over.send_replace(Some(sent_at));
+        }
+        self.leave(seat);
+    }
+
+    /// Nothing of the attempt is at the servers any more.
+    pub(crate) fn leave(&self, seat: &Seat) {
+        let mut room = self.room();
+        // The attempt may have another seat by now, in another session.
+        if room.seats.get(&seat.grant).is_some_and(|present| std::ptr::eq(&**present, seat)) {
+            room.seats.remove(&seat.grant);
+        }
+        drop(room);
+        self.forget_node(seat);
+    }
+
+    /// The seat's node was deleted by somebody else; its holder does not know yet.
+    pub(crate) fn vacate(&self, seat: &Seat) {
+        if let Some(node) = seat.node() {
+            self.room().present.remove(&node.path);
+        }
+    }
+
+    /// Tells every holder of a session that ended. Whoever still waits finds out by itself.
+    pub(crate) fn end(&self, session: &Arc<Session>) {
+        let gone: Vec<_> =
+            self.room().seats.values().filter(|seat| Arc::ptr_eq(&seat.session, session)).cloned().collect();
+        for seat in gone {
+            self.leave(&seat);
+            if let Some(notices) = &*locked(&self.notices) {
+                // A client without a keeper has no guards to tell.
+                let _ = notices.send((seat.grant, LossReason::SessionExpired));
+            }
+        }
+    }
+
+    /// The channel on which losses are announced from now on.
+    pub(crate) fn notices(&self) -> Notices {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        *locked(&self.notices) = Some(sender);
+        receiver
+    }
+
+    fn forget_node(&self, seat: &Seat) {
+        locked(&seat.permits).clear();
+        // Taken before the room is entered: elsewhere a seat is looked at from within it.
+        let node = locked(&seat.node).take();
+        if let Some(node) = node {
+            self.room().present.remove(&node.path);
+        }
+    }
+
+    fn room(&self) -> MutexGuard<'_, Room> {
+        locked(&self.room)
+    }
+}
+
+/// A panic elsewhere is not passed on: every critical section here leaves the data valid.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

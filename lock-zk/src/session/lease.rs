@@ -1,0 +1,114 @@
+//! Until when a session may be believed in: a pure computation, without clock or I/O.
+//!
+//! A server to which a client is connected need not be the leader, which alone decides when a session has expired. It
+//! tells the leader which of its clients it has heard only when the leader pings it, twice a tick; pings and reads it
+//! answers by itself, even when it is cut off. So only an answer that a quorum has agreed upon counts, and that only for
+//! what the leader had been told by then: the answer to a beat proves that the leader knew of the beats before, if a ping
+//! lies between.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lock_core::clock::BootInstant;
+
+/// The lease of one session.
+#[derive(Debug)]
+pub(crate) struct SessionLease {
+    /// What the servers keep the session for, less the margin for the rates of two clocks.
+    lasts: Duration,
+    /// Within which time the leader asks each server for what it has heard.
+    ping: Duration,
+    end: BootInstant,
+    over: bool,
+    /// Beats that were answered, the oldest first, of which the leader need not have heard yet.
+    answered: VecDeque<Beat>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Beat {
+    sent_at: BootInstant,
+    answered_at: BootInstant,
+}
+
+impl SessionLease {
+    /// The lease of a session that was asked for at `asked_at`; the leader itself has made it.
+    pub(crate) fn new(asked_at: BootInstant, timeout: Duration, tick: Duration) -> Self {
+        let margin = timeout / 100 + Duration::from_millis(2);
+        let lasts = timeout.saturating_sub(margin);
+        Self { lasts, ping: tick / 2, end: asked_at.plus(lasts), over: false, answered: VecDeque::new() }
+    }
+
+    /// A beat was answered. An answer that comes after the end changes nothing any more.
+    pub(crate) fn answered(&mut self, sent_at: BootInstant, now: BootInstant) {
+        if self.is_over(now) {
+            return;
+        }
+        let known = self.answered.iter().take_while(|beat| beat.answered_at.plus(self.ping) <= sent_at).count();
+        if let Some(beat) = self.answered.drain(..known).next_back() {
+            self.end = self.end.max(beat.sent_at.plus(self.lasts));
+        }
+        self.answered.push_back(Beat { sent_at, answered_at: now });
+    }
+
+    /// Until when the session may be believed in, unless it moves on.
+    pub(crate) fn end(&self) -> BootInstant {
+        self.end
+    }
+
+    /// The session ended otherwise.
+    pub(crate) fn give_up(&mut self) {
+        self.over = true;
+    }
+
+    /// Whether the session is over. A passed end is final.
+    pub(crate) fn is_over(&mut self, now: BootInstant) -> bool {
+        self.over |= now >= self.end;
+        self.over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_origin(Duration::from_millis(ms))
+    }
+
+    /// A session of 10 s, asked for at 0, with servers of a tick of 2 s: it is believed in for 9,898 ms.
+    fn lease() -> SessionLease {
+        SessionLease::new(at(0), Duration::from_secs(10), Duration::from_secs(2))
+    }
+
+    #[test]
+    fn a_beat_counts_when_a_later_one_is_answered() {
+        let mut lease = lease();
+        lease.answered(at(100), at(110));
+        assert_eq!(lease.end(), at(9_898), "the leader need not have heard of the only beat");
+        lease.answered(at(2_600), at(2_610));
+        assert_eq!(lease.end(), at(100 + 9_898));
+        lease.answered(at(5_100), at(5_110));
+        assert_eq!(lease.end(), at(2_600 + 9_898));
+    }
+
+    #[test]
+    fn a_beat_does_not_count_without_a_ping_in_between() {
+        let mut lease = lease();
+        lease.answered(at(100), at(110));
+        lease.answered(at(1_109), at(1_200));
+        assert_eq!(lease.end(), at(9_898));
+        lease.answered(at(1_110), at(1_210));
+        assert_eq!(lease.end(), at(100 + 9_898), "now one does");
+    }
+
+    #[test]
+    fn a_passed_end_is_final() {
+        let mut lease = lease();
+        lease.answered(at(5_000), at(5_010));
+        assert!(!lease.is_over(at(9_897)));
+        lease.answered(at(9_800), at(9_898));
+        assert!(lease.is_over(at(9_898)));
+        lease.answered(at(9_899), at(9_900));
+        assert!(lease.is_over(at(9_900)), "a later answer does not revive it");
+    }
+}

@@ -1,0 +1,236 @@
+//! The one task of a client that keeps its session alive and, when it has ended, opens another.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::{Error, Phase, wait};
+use tokio::sync::watch;
+
+use super::{Session, SessionState};
+use crate::client::{Connection, Door, Fault, Kezhuw, Link};
+use crate::error;
+
+/// Pauses between two tries to open a session: the first one, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How many beats are sent within a session's timeout. One is believed in when the next one is answered, so twice as many as
+/// a lease that is three quarters of the timeout long at any time would need otherwise.
+const BEATS: u32 = 8;
+
+/// Is told of each session that ended, before a new one is opened.
+type Told = Box<dyn Fn(&Arc<Session>) + Send + Sync>;
+
+/// How to open a session.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) door: Door,
+    pub(crate) tick: Duration,
+}
+
+/// The sessions of one client, one at a time. Dropping this ends the last one.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    current: watch::Receiver<Option<Arc<Session>>>,
+    news: watch::Receiver<News>,
+    /// Closed when this is dropped.
+    _alive: watch::Sender<()>,
+}
+
+/// What the task tells beside the session itself.
+#[derive(Debug, Clone, Copy)]
+struct News {
+    state: SessionState,
+    /// When the servers answered last.
+    heard_at: BootInstant,
+}
+
+impl Sessions {
+    /// Opens the first session and starts the task that keeps it.
+    pub(crate) async fn open(plan: Plan, told: Told) -> Result<Self, Error> {
+        let first = plan.connect().await.map_err(|fault| error::of_connect(fault, &plan.door.servers))?;
+        plan.check_chroot(&first).await?;
+        let (current, current_seen) = watch::channel(Some(first.clone()));
+        let news = News { state: SessionState::Connected, heard_at: SystemClock.now() };
+        let (news, news_seen) = watch::channel(news);
+        let (alive, alive_seen) = watch::channel(());
+        tokio::spawn(Task { plan, told, current, news, alive: alive_seen }.run(first));
+        Ok(Self { current: current_seen, news: news_seen, _alive: alive })
+    }
+
+    /// The present session, or the next one if there is none at present.
+    ///
+    /// # Cancel safety
+    /// Waits only.
+    pub(crate) async fn current(&self) -> Arc<Session> {
+        let mut current = self.current.clone();
+        loop {
+            let session = current.borrow_and_update().clone();
+            if let Some(session) = session
+                && !session.is_over()
+            {
+                return session;
+            }
+            if current.changed().await.is_err() {
+                // The runtime of the task is gone: there will be no session any more.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// What the session is doing, and every change of it.
+    pub(crate) fn state(&self) -> SessionState {
+        self.news.borrow().state
+    }
+
+    /// Resolves when the servers have not answered for this long, counted from now at the earliest.
+    pub(crate) async fn silence(&self, patience: Duration) {
+        let mut heard_at = SystemClock.now();
+        loop {
+            SystemClock.sleep_until(heard_at.plus(patience)).await;
+            let last = self.news.borrow().heard_at;
+            if last <= heard_at {
+                return;
+            }
+            heard_at = last;
+        }
+    }
+}
+
+impl Plan {
+    async fn connect(&self) -> Result<Arc<Session>, Fault> {
+        let asked_at = SystemClock.now();
+        let connection = Kezhuw::connect(&self.door).await?;
+        Ok(Session::new(Arc::new(connection), asked_at, self.tick, self.door.chroot.len()))
+    }
+
+    /// Without its chroot a client can do nothing, and every request would be refused for another reason.
+    async fn check_chroot(&self, session: &Session) -> Result<(), Error> {
+        if self.door.chroot.is_empty() {
+            return Ok(());
+        }
+        let there = session.connection.read_all(&["/".to_owned()]).await;
+        let there = there.map_err(|fault| error::of_connect(fault, &self.door.servers))?;
+        if there.iter().any(Option::is_none) {
+            let what = format!("the chroot {:?} does not exist", self.door.chroot);
+            return Err(Error::invalid(Phase::Connect, what).with_server(&self.door.servers).with_backend(crate::NAME));
+        }
+        Ok(())
+    }
+}
+
+struct Task {
+    plan: Plan,
+    told: Told,
+    current: watch::Sender<Option<Arc<Session>>>,
+    news: watch::Sender<News>,
+    alive: watch::Receiver<()>,
+}
+
+type Beat = Pin<Box<dyn Future<Output = (BootInstant, Result<(), Fault>)> + Send>>;
+
+impl Task {
+    async fn run(mut self, first: Arc<Session>) {
+        let mut session = first;
+        loop {
+            if self.keep(&session).await.is_break() {
+                return;
+            }
+            session.lease().give_up();
+            self.current.send_replace(None);
+            self.tell(SessionState::Lost);
+            tracing::warn!(session = session.connection.id(), "session lost; everything that it held is lost");
+            (self.told)(&session);
+            session.over.send_replace(true);
+            drop(session);
+            let Some(next) = self.reconnect().await else { return };
+            tracing::info!(session = next.connection.id(), "new session");
+            self.tell(SessionState::Connected);
+            self.heard();
+            self.current.send_replace(Some(next.clone()));
+            session = next;
+        }
+    }
+
+    /// Keeps a session alive until it is over, or the client is gone.
+    async fn keep(&mut self, session: &Arc<Session>) -> std::ops::ControlFlow<()> {
+        let connection = &session.connection;
+        let every = connection.timeout() / BEATS;
+        let mut beats: FuturesUnordered<Beat> = FuturesUnordered::new();
+        let mut next_beat = SystemClock.now();
+        while let Some(left) = session.left(SystemClock.now()) {
+            let now = SystemClock.now();
+            if now >= next_beat && session.is_connected() {
+                beats.push(beat(&**connection, now));
+                next_beat = now.plus(every);
+            }
+            let wake = if session.is_connected() { next_beat.min(now.plus(left)) } else { now.plus(left) };
+            tokio::select! {
+                biased;
+                _ = self.alive.changed() => return std::ops::ControlFlow::Break(()),
+                Some((sent_at, answer)) = beats.next() => match answer {
+                    Ok(()) => {
+                        session.lease().answered(sent_at, SystemClock.now());
+                        self.heard();
+                    }
+                    Err(fault) => tracing::debug!(error = %fault.source, "a beat was not answered"),
+                },
+                link = connection.link_changed() => match link {
+                    Link::Connected => {
+                        session.suspended.store(false, Ordering::Release);
+                        self.tell(SessionState::Connected);
+                        next_beat = SystemClock.now();
+                    }
+                    Link::Suspended => {
+                        session.suspended.store(true, Ordering::Release);
+                        self.tell(SessionState::Suspended);
+                        tracing::info!(session = connection.id(), "session suspended: no server is reached");
+                    }
+                    Link::Ended => break,
+                },
+                () = SystemClock.sleep_until(wake) => {}
+            }
+        }
+        std::ops::ControlFlow::Continue(())
+    }
+
+    /// A new session, however long that takes; `None` if the client is gone.
+    async fn reconnect(&mut self) -> Option<Arc<Session>> {
+        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+            let opened = tokio::select! {
+                biased;
+                _ = self.alive.changed() => return None,
+                opened = self.plan.connect() => opened,
+            };
+            match opened {
+                Ok(session) => return Some(session),
+                Err(fault) => tracing::debug!(error = %fault.source, "no new session yet"),
+            }
+            tokio::select! {
+                biased;
+                _ = self.alive.changed() => return None,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        None
+    }
+
+    fn tell(&self, state: SessionState) {
+        self.news.send_modify(|news| news.state = state);
+    }
+
+    fn heard(&self) {
+        self.news.send_modify(|news| news.heard_at = SystemClock.now());
+    }
+}
+
+fn beat(connection: &dyn Connection, sent_at: BootInstant) -> Beat {
+    let answer = connection.beat();
+    Box::pin(async move { (sent_at, answer.await) })
+}

@@ -1,0 +1,80 @@
+//! URLs: which servers, and below which node.
+
+use lock_core::{Error, Phase};
+
+/// What a URL says, in the form that the client crate takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// `host:port,host:port`
+    pub(crate) servers: String,
+    /// `/path`, or nothing.
+    pub(crate) chroot: String,
+}
+
+impl Target {
+    /// Reads `zk://host[:port][,host[:port]…][/chroot]`; `zookeeper` may stand for `zk`.
+    pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+        let rest = match url.split_once("://") {
+            Some(("zk" | "zookeeper", rest)) => rest,
+            _ => return Err(wrong("it must begin with zk://")),
+        };
+        if rest.contains(['@', '?', '#']) {
+            return Err(wrong("it has no users, parameters or fragments"));
+        }
+        let (hosts, chroot) = rest.split_once('/').unwrap_or((rest, ""));
+        let servers = hosts.split(',').map(server).collect::<Result<Vec<_>, _>>()?.join(",");
+        let chroot = chroot.trim_end_matches('/');
+        if chroot.split('/').skip(usize::from(chroot.is_empty())).any(|part| matches!(part, "" | "." | "..")) {
+            return Err(wrong("its path has an empty, '.' or '..' part"));
+        }
+        let chroot = if chroot.is_empty() { String::new() } else { format!("/{chroot}") };
+        Ok(Self { servers, chroot })
+    }
+}
+
+fn server(text: &str) -> Result<String, Error> {
+    let (host, port) = match text.rsplit_once(':') {
+        // The colons of an address in brackets are its own.
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ => (text, "2181"),
+    };
+    let is_bare_v6 = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
+    if host.is_empty() || is_bare_v6 {
+        return Err(wrong("each server is host[:port]; an IPv6 address stands in brackets"));
+    }
+    match port.parse::<u16>() {
+        Ok(port) if port > 0 => Ok(format!("{host}:{port}")),
+        _ => Err(wrong("a port is a number from 1 to 65535")),
+    }
+}
+
+fn wrong(what: &'static str) -> Error {
+    Error::invalid(Phase::Configure, format!("the URL of the servers is wrong: {what}")).with_backend(crate::NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_and_chroot_are_found() {
+        for (url, servers, chroot) in [
+            ("zk://a", "a:2181", ""),
+            ("zk://a:1/", "a:1", ""),
+            ("zookeeper://a:1,b,[::1]:3/x/y", "a:1,b:2181,[::1]:3", "/x/y"),
+            ("zk://[::1]/x", "[::1]:2181", "/x"),
+        ] {
+            let target = Target::parse(url).unwrap();
+            assert_eq!((&*target.servers, &*target.chroot), (servers, chroot), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_such_url_is_refused() {
+        for url in
+            ["a:1", "redis://a", "zk://", "zk://a,,b", "zk://a:0", "zk://a:x", "zk://::1", "zk://a//b", "zk://a/.."]
+        {
+            assert!(Target::parse(url).is_err(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What the conformance suite needs to know of ZooKeeper, however many servers there are.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{Error, LockName, Locks};
+use lock_testkit::proxy::Protocol;
+use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient};
+use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing, ms};
+use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
+
+/// What an operator's mistake leaves in a lock's directory.
+const GARBAGE: &str = "garbage";
+
+/// What a client of another library writes into its nodes' names.
+const FOREIGN_UUID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+
+/// Servers that the suite starts, or is pointed to.
+#[async_trait]
+pub(crate) trait Deployment: Send + Sync + Sized + 'static {
+    /// What the trials are called.
+    const NAME: &'static str;
+
+    async fn start() -> Result<Self, Missing>;
+
+    fn url(&self) -> &str;
+}
+
+pub(crate) struct ZooKeeper<D> {
+    url: String,
+    /// `None` in a child process, which owns no server.
+    _servers: Option<D>,
+    /// The sessions of foreign holders, by the key that each holds.
+    foreign: Mutex<HashMap<String, ZooKeeperClient>>,
+}
+
+#[async_trait]
+impl<D: Deployment> Harness for ZooKeeper<D> {
+    fn name(&self) -> &'static str {
+        D::NAME
+    }
+
+    async fn start() -> Result<Self, Missing> {
+        let servers = D::start().await?;
+        Ok(Self { url: servers.url().to_owned(), _servers: Some(servers), foreign: Mutex::default() })
+    }
+
+    async fn attach(endpoint: &str) -> Result<Self, Missing> {
+        Ok(Self { url: endpoint.to_owned(), _servers: None, foreign: Mutex::default() })
+    }
+
+    fn endpoint(&self) -> Option<String> {
+        Some(self.url.clone())
+    }
+
+    async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
+        let config = ZkConfig::new(&self.url).with_prefix(namespace);
+        let config = config.with_session_timeout(session()).with_tick_time(Duration::from_millis(200));
+        // No case takes a server away; one that is slow because everything is shall not fail the others.
+        let mut options = ClientOptions::default();
+        options.op_timeout = ms(6000);
+        let config = config.with_client(options);
+        Ok(ZkLocks::connect_with(config).await?.into())
+    }
+
+    fn linked(&self) -> Option<&dyn Linked> {
+        Some(self)
+    }
+
+    fn ground_truth(&self) -> Option<&dyn GroundTruth> {
+        Some(self)
+    }
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn foreign(&self) -> Option<&dyn Foreign> {
+        Some(self)
+    }
+
+    /// Until its session ends; the server looks for dead sessions once a tick.
+    fn kept_for(&self, _: Duration) -> Duration {
+        session() + Duration::from_millis(200)
+    }
+
+    fn exclusions(&self) -> &'static [(&'static str, &'static str)] {
+        &[("C-I04", "clients of other libraries stand in the same line; the case's client only tries")]
+    }
+}
+
+/// The session of every client: long enough to outlive the seconds in which a busy machine runs no server, and for the
+/// longest lease of a case to be promised as a whole.
+fn session() -> Duration {
+    ms(8000)
+}
+
+#[async_trait]
+impl<D: Deployment> Linked for ZooKeeper<D> {
+    fn protocol(&self) -> Protocol {
+        Protocol::ZooKeeper
+    }
+
+    fn servers(&self) -> Vec<String> {
+        hosts_in(&self.url).split(',').map(str::to_owned).collect()
+    }
+
+    /// A session as long as the leases of the cases: what they take away, others shall have soon.
+    async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
+        let config = ZkConfig::new(self.url.replace(hosts_in(&self.url), &addresses.join(","))).with_prefix(namespace);
+        let config = config.with_session_timeout(ms(2000)).with_tick_time(Duration::from_millis(200));
+        Ok(ZkLocks::connect_with(config).await?.into())
+    }
+}
+
+/// The servers in a URL, `host:port` each, separated by commas.
+fn hosts_in(url: &str) -> &str {
+    let authority = url.split('/').nth(2).unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
+}
+
+#[async_trait]
+impl<D: Deployment> GroundTruth for ZooKeeper<D> {
+    /// Every node but the directories, which are containers: the server removes them some time after their last child.
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+        let client = ZooKeeperClient::connect(&self.url).await?;
+        let nodes = client.descendants(&format!("/{namespace}")).await?;
+        client.close().await?;
+        Ok(nodes.into_iter().filter(|path| !is_directory(path)).collect())
+    }
+}
+
+/// `/<namespace>/<kind>`, `/<namespace>/<kind>/<name>`, a semaphore's `locks` and `leases`, and `/<namespace>/forced` are.
+fn is_directory(path: &str) -> bool {
+    match path.split('/').skip(2).collect::<Vec<_>>()[..] {
+        ["forced", _] => false,
+        ["semaphore", _, "locks" | "leases"] => true,
+        ref parts => parts.len() < 3,
+    }
+}
+
+#[async_trait]
+impl<D: Deployment> Admin for ZooKeeper<D> {
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
+        let client = ZooKeeperClient::connect(&self.url).await?;
+        for directory in directories(namespace, name) {
+            let mut nodes = client.children(&directory).await?.unwrap_or_default();
+            // Garbage has no number; among the others, the lowest is the holder's.
+            nodes.sort_by_key(|node| (node != GARBAGE, number(node).to_owned()));
+            if let Some(first) = nodes.first() {
+                client.delete(&format!("{directory}/{first}")).await?;
+            }
+        }
+        client.close().await
+    }
+
+    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, Broken> {
+        let client = ZooKeeperClient::connect(&self.url).await?;
+        for directory in directories(namespace, name) {
+            client.create_all(&directory).await?;
+            client.create(&format!("{directory}/{GARBAGE}"), b"", NodeKind::Persistent).await?;
+        }
+        client.close().await?;
+        Ok(true)
+    }
+}
+
+/// As Curator's `InterProcessMutex` lays it out. Each holder has a session of its own.
+#[async_trait]
+impl<D: Deployment> Foreign for ZooKeeper<D> {
+    async fn try_hold(&self, key: &str, _ttl: Duration) -> Result<bool, Broken> {
+        let client = ZooKeeperClient::connect(&self.url).await?;
+        client.create(&format!("/{key}"), b"", NodeKind::Container).await?;
+        let stem = format!("/{key}/_c_{FOREIGN_UUID}-lock-");
+        let mine = client.create(&stem, b"10.0.0.1", NodeKind::EphemeralSequential).await?;
+        let mine = mine.ok_or_else(|| Broken::new("a sequential node was there already"))?;
+        let line = client.children(&format!("/{key}")).await?.unwrap_or_default();
+        let first = line.iter().min_by_key(|name| number(name).to_owned());
+        if !first.is_some_and(|first| mine.ends_with(first.as_str())) {
+            client.close().await?;
+            return Ok(false);
+        }
+        self.foreign.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), client);
+        Ok(true)
+    }
+
+    async fn release(&self, key: &str) -> Result<bool, Broken> {
+        let client = self.foreign.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let Some(client) = client else { return Ok(false) };
+        let line = client.children(&format!("/{key}")).await?.unwrap_or_default();
+        let first = line.iter().min_by_key(|name| number(name).to_owned());
+        let was_first = first.is_some_and(|first| first.contains(FOREIGN_UUID));
+        client.close().await?;
+        Ok(was_first)
+    }
+}
+
+/// The number at the end of a node's name.
+fn number(name: &str) -> &str {
+    &name[name.len().saturating_sub(10)..]
+}
+
+/// The documented mapping for every kind, for names of letters, digits, `-`, `_` and `/`.
+fn directories(namespace: &str, name: &LockName) -> [String; 4] {
+    let name = name.as_str().replace('/', "%2F");
+    ["mutex", "reentrant", "rwlock", "semaphore"].map(|kind| match kind {
+        "semaphore" => format!("/{namespace}/{kind}/{name}/leases"),
+        _ => format!("/{namespace}/{kind}/{name}"),
+    })
+}

@@ -1,0 +1,111 @@
+//! Semaphores: the nodes that Curator's clients count, and living beside clients that take their permits one by one.
+
+use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient};
+use lock_zk::{ErrorKind, LockName, LossReason};
+
+use crate::support::{PROMPTLY, SESSION, client, eventually, fails, lease, server, soon};
+
+const UUID: &str = "_c_0f8fad5b-d9cb-469f-a165-70867728950e";
+
+async fn children(truth: &ZooKeeperClient, directory: &str) -> Vec<String> {
+    let mut names = truth.children(directory).await.unwrap().unwrap_or_default();
+    names.sort_by_key(|name| name[name.len() - 10..].to_owned());
+    names
+}
+
+/// What one of Curator's clients does first and second to have a permit.
+async fn stands_in_line(foreign: &ZooKeeperClient) -> String {
+    let stem = format!("/api/locks/{UUID}-lock-");
+    foreign.create(&stem, b"10.0.0.1", NodeKind::EphemeralSequential).await.unwrap().unwrap()
+}
+
+async fn takes_one(foreign: &ZooKeeperClient) -> String {
+    let stem = format!("/api/leases/{UUID}-lease-");
+    foreign.create(&stem, b"10.0.0.1", NodeKind::EphemeralSequential).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn each_permit_is_a_node_as_curator_counts_them() {
+    let Some(server) = server().await else { return };
+    let (a, truth) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let api = a.semaphore(LockName::at_key("/api").unwrap(), 2000);
+    let mut three = api.acquire_many(3).await.unwrap();
+    let leases = children(&truth, "/api/leases").await;
+    assert_eq!(leases.len(), 3, "{leases:?}");
+    assert!(leases.iter().all(|lease| lease.starts_with("_c_") && lease.contains("-lease-")), "{leases:?}");
+    assert!(children(&truth, "/api/locks").await.is_empty(), "still in line after the grant");
+    three.split(1).await.unwrap();
+    assert_eq!(children(&truth, "/api/leases").await.len(), 2);
+    let error = fails(api.try_acquire_many(1001).await, ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("1000"), "{error}");
+    assert!(children(&truth, "/api/locks").await.is_empty(), "the refused try is still in line");
+    three.release().await.unwrap();
+    assert!(children(&truth, "/api/leases").await.is_empty());
+}
+
+#[tokio::test]
+async fn permits_of_other_clients_count() {
+    let Some(server) = server().await else { return };
+    let (a, foreign) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let api = a.semaphore(LockName::at_key("/api").unwrap(), 2);
+    api.acquire().await.unwrap().release().await.unwrap();
+    let theirs = takes_one(&foreign).await;
+    assert_eq!(api.available().await.unwrap(), 1);
+    assert!(api.try_acquire_many(2).await.unwrap().is_none(), "two of one free permit");
+    let ours = api.try_acquire().await.unwrap().unwrap();
+    let waiter = api.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire().await });
+    eventually("in line", PROMPTLY, async || children(&foreign, "/api/locks").await.len() == 1).await;
+    foreign.delete(&theirs).await.unwrap();
+    soon("woken by their release", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
+    ours.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_takes_its_permits_one_by_one_gets_its_turn() {
+    let Some(server) = server().await else { return };
+    let (a, foreign) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let api = a.semaphore(LockName::at_key("/api").unwrap(), 2);
+    api.acquire().await.unwrap().release().await.unwrap();
+    let first = takes_one(&foreign).await;
+    let waiter = api.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire_many(2).await });
+    eventually("ours is first in line", PROMPTLY, async || children(&foreign, "/api/locks").await.len() == 1).await;
+    let place = stands_in_line(&foreign).await;
+    eventually("theirs is first in line", PROMPTLY, async || {
+        children(&foreign, "/api/locks").await.first().is_some_and(|first| place.ends_with(first.as_str()))
+    })
+    .await;
+    let second = takes_one(&foreign).await;
+    foreign.delete(&place).await.unwrap();
+    assert!(!waiting.is_finished(), "granted although both permits are taken");
+    foreign.delete(&first).await.unwrap();
+    foreign.delete(&second).await.unwrap();
+    soon("ours gets both", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_grant_of_which_one_permit_is_gone_is_lost_with_all_of_them() {
+    let Some(server) = server().await else { return };
+    let (a, truth) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let api = a.semaphore(LockName::at_key("/api").unwrap(), 3);
+    let held = api.clone().with_lease(lease()).acquire_many(3).await.unwrap();
+    let one = children(&truth, "/api/leases").await.remove(1);
+    truth.delete(&format!("/api/leases/{one}")).await.unwrap();
+    assert_eq!(soon("the holder is told", PROMPTLY, held.lost()).await, LossReason::Taken);
+    eventually("the others are given back", PROMPTLY, async || api.available().await.unwrap() == 3).await;
+}
+
+#[tokio::test]
+async fn a_great_many_permits_are_one_node_that_can_be_split() {
+    let Some(server) = server().await else { return };
+    let (a, truth) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let many = a.semaphore("many", 5_000);
+    let mut held = many.acquire_many(4_000).await.unwrap();
+    assert_eq!(children(&truth, "/lock/semaphore/many/leases").await.len(), 1);
+    assert!(many.try_acquire_many(1_001).await.unwrap().is_none());
+    held.split(1_500).await.unwrap();
+    assert_eq!((held.permits(), many.available().await.unwrap()), (2_500, 2_500));
+    held.release().await.unwrap();
+    assert_eq!(many.available().await.unwrap(), 5_000);
+}

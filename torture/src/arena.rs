@@ -1,0 +1,48 @@
+//! What is tortured: a backend with its servers, as a run needs it.
+
+use async_trait::async_trait;
+use lock_core::{Error, Locks};
+use lock_testkit::Broken;
+use rustix::process::Pid;
+use tokio::process::Child;
+
+use crate::faults::Trouble;
+use crate::plan::Plan;
+
+/// A backend with its servers.
+#[async_trait]
+pub(crate) trait Arena: Send + Sync + 'static {
+    fn name(&self) -> &'static str;
+
+    /// Where workers connect to.
+    fn url(&self) -> String;
+
+    /// A client of this process, which no fault hits but those of the servers.
+    async fn connect(&self, namespace: &str) -> Result<Locks, Error>;
+
+    /// Whether workers are processes of their own.
+    fn has_processes(&self) -> bool;
+
+    /// What can be done to the servers.
+    fn troubles(&self) -> Vec<Box<dyn Trouble>>;
+
+    /// The grant that the server has under this mutex, by its own words; nothing if it does not answer.
+    async fn holder(&self, namespace: &str, mutex: &str) -> Option<Option<String>>;
+
+    /// What the servers have under this namespace; `None` where only the clients know.
+    async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, Broken>>;
+}
+
+/// A worker at work.
+pub(crate) struct Worker {
+    pub(crate) plan: Plan,
+    pub(crate) body: Body,
+    /// `None` of a task.
+    pub(crate) pid: Option<Pid>,
+}
+
+/// As what it works.
+pub(crate) enum Body {
+    Process(Child),
+    Task(tokio::task::JoinHandle<Result<(), Broken>>),
+}

@@ -1,0 +1,102 @@
+//! Torture: processes that use every kind of lock of a backend while they, and its servers, are frozen, killed and
+//! restarted; everything is written down and judged. See `README.md`.
+
+mod arena;
+mod dice;
+mod faults;
+mod memory;
+mod plan;
+mod progress;
+mod redis;
+mod resource;
+mod run;
+mod stalls;
+mod storm;
+mod worker;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use lock_testkit::Broken;
+use lock_testkit::checker::Verdict;
+
+use crate::plan::Plan;
+
+#[derive(Parser, Debug)]
+#[command(name = "torture", about = "Uses every kind of lock under faults, and judges what happened")]
+struct Cli {
+    /// Whose locks
+    #[arg(long, default_value = "redis")]
+    backend: Backend,
+
+    /// An existing deployment, instead of a server that is started; only workers are hurt then
+    #[arg(long)]
+    url: Option<String>,
+
+    /// For how long
+    #[arg(long, default_value_t = 10.0, value_parser = minutes)]
+    minutes: f64,
+
+    /// What replays the order of faults and work; chosen at random if it is not given
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Which faults, by name, separated by commas; `all` or `none`
+    #[arg(long, default_value = "all")]
+    faults: String,
+
+    /// How many processes (of the backend in memory: clients) work
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
+    workers: u32,
+
+    /// The TTL of every lease, in milliseconds
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(500..=60_000))]
+    ttl_ms: u64,
+
+    /// Where the history and its picture go
+    #[arg(long, value_name = "DIRECTORY", default_value = "target/torture")]
+    out: PathBuf,
+
+    /// For the processes that are started: what to do
+    #[arg(long, hide = true)]
+    worker: Option<String>,
+}
+
+/// Whose locks can be tortured.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Backend {
+    Memory,
+    Redis,
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    let minutes: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.1..=100_000.0).contains(&minutes) { Ok(minutes) } else { Err("between 0.1 and 100000".to_owned()) }
+}
+
+fn main() -> ExitCode {
+    match start(Cli::parse()) {
+        Ok(Verdict::Ok) => ExitCode::SUCCESS,
+        Ok(Verdict::Illegal) => ExitCode::from(1),
+        Ok(Verdict::Unknown) => ExitCode::from(2),
+        Err(broken) => {
+            eprintln!("torture: {broken}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+#[tokio::main]
+async fn start(cli: Cli) -> Result<Verdict, Broken> {
+    if let Some(plan) = &cli.worker {
+        let plan: Plan = serde_json::from_str(plan)?;
+        let locks = redis::connect(&plan.url, &plan.namespace).await?;
+        worker::work(&plan, locks).await?;
+        return Ok(Verdict::Ok);
+    }
+    match cli.backend {
+        Backend::Memory => run::run(&cli, memory::Memory::new()).await,
+        Backend::Redis => run::run(&cli, redis::Redis::start(cli.url.as_deref()).await?).await,
+    }
+}

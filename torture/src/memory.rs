@@ -1,0 +1,98 @@
+//! The backend in memory: clients of one store in this process.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::memory::{MemoryConfig, MemoryStore};
+use lock_core::{Error, Locks};
+use lock_testkit::Broken;
+
+use crate::arena::Arena;
+use crate::faults::Trouble;
+
+/// One store.
+pub(crate) struct Memory(MemoryStore);
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        Self(MemoryStore::new())
+    }
+}
+
+#[async_trait]
+impl Arena for Memory {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn url(&self) -> String {
+        "memory:".to_owned()
+    }
+
+    async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
+        let mut config = MemoryConfig::default();
+        config.namespace = namespace.to_owned();
+        Ok(self.0.connect_with(config)?.into())
+    }
+
+    fn has_processes(&self) -> bool {
+        false
+    }
+
+    fn troubles(&self) -> Vec<Box<dyn Trouble>> {
+        vec![Box::new(Unreachable(self.0.clone())), Box::new(Slow(self.0.clone()))]
+    }
+
+    async fn holder(&self, _namespace: &str, _mutex: &str) -> Option<Option<String>> {
+        None
+    }
+
+    async fn residue(&self, _namespace: &str) -> Option<Result<Vec<String>, Broken>> {
+        let used = self.0.used();
+        Some(Ok(if used == 0 { Vec::new() } else { vec![format!("{used} locks in use")] }))
+    }
+}
+
+/// Every request fails.
+struct Unreachable(MemoryStore);
+
+#[async_trait]
+impl Trouble for Unreachable {
+    fn name(&self) -> &'static str {
+        "unreachable"
+    }
+
+    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+        self.0.set_reachable(false);
+        let refused = self.0.connect().mutex("proof").try_lock().await;
+        Ok(refused.err().map(|error| error.to_string()))
+    }
+
+    async fn heal(&mut self) -> Result<(), Broken> {
+        self.0.set_reachable(true);
+        Ok(())
+    }
+}
+
+/// Every request takes up to 300 ms.
+struct Slow(MemoryStore);
+
+#[async_trait]
+impl Trouble for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+        self.0.set_delay(Duration::from_millis(50), Duration::from_millis(300), 1);
+        let began = std::time::Instant::now();
+        drop(self.0.connect().mutex("proof").try_lock().await?);
+        let took = began.elapsed();
+        Ok((took >= Duration::from_millis(50)).then(|| format!("a request took {took:.0?}")))
+    }
+
+    async fn heal(&mut self) -> Result<(), Broken> {
+        self.0.set_delay(Duration::ZERO, Duration::ZERO, 1);
+        Ok(())
+    }
+}

@@ -1,0 +1,30 @@
+//! What a worker is told.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lock_testkit::history::now;
+use serde::{Deserialize, Serialize};
+
+/// What a worker is to do. It travels as JSON, as an argument of its process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) url: String,
+    pub(crate) namespace: String,
+    /// The worker's name in the history.
+    pub(crate) name: String,
+    pub(crate) seed: u64,
+    pub(crate) ttl: Duration,
+    /// On the clock of the history.
+    pub(crate) until: u64,
+    pub(crate) history: PathBuf,
+    /// Where the resources are.
+    pub(crate) resources: SocketAddr,
+}
+
+impl Plan {
+    pub(crate) fn is_over(&self) -> bool {
+        now() >= self.until
+    }
+}

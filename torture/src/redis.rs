@@ -1,0 +1,138 @@
+//! Redis: a server that is started, with an append-only file, or an existing deployment.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{Error, Locks};
+use lock_redis::{RedisConfig, RedisLocks};
+use lock_testkit::Broken;
+use lock_testkit::servers::redis::{RedisOptions, RedisServer};
+use lock_testkit::servers::resp::{Resp, Value};
+
+use crate::arena::Arena;
+use crate::faults::Trouble;
+
+/// For how long ground truth waits for an answer.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// One server.
+pub(crate) struct Redis {
+    server: Arc<RedisServer>,
+    eyes: Resp,
+}
+
+/// The locks of a Redis server.
+pub(crate) async fn connect(url: &str, namespace: &str) -> Result<Locks, Error> {
+    Ok(RedisLocks::connect_with(RedisConfig::new(url).with_prefix(namespace)).await?.into())
+}
+
+impl Redis {
+    pub(crate) async fn start(url: Option<&str>) -> Result<Self, Broken> {
+        let server = match url {
+            Some(url) => RedisServer::existing(url),
+            None => RedisServer::start_with(&RedisOptions::new().persistent()).await?,
+        };
+        Ok(Self { eyes: server.client()?, server: Arc::new(server) })
+    }
+}
+
+#[async_trait]
+impl Arena for Redis {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn url(&self) -> String {
+        self.server.url().to_owned()
+    }
+
+    async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
+        connect(self.server.url(), namespace).await
+    }
+
+    fn has_processes(&self) -> bool {
+        true
+    }
+
+    fn troubles(&self) -> Vec<Box<dyn Trouble>> {
+        if self.server.pid().is_none() {
+            return Vec::new(); // somebody else's
+        }
+        let server = &self.server;
+        vec![Box::new(Frozen(server.clone())), Box::new(Restarted(server.clone())), Box::new(Flushed(server.clone()))]
+    }
+
+    /// The grant is what the key's text begins with.
+    async fn holder(&self, namespace: &str, mutex: &str) -> Option<Option<String>> {
+        let key = format!("{namespace}:mutex:{{{mutex}}}");
+        let get = ["GET", &key];
+        let value = tokio::time::timeout(PATIENCE, self.eyes.command(&get)).await.ok()?.ok()?;
+        Some(value.as_text().map(|text| text.chars().take(32).collect()))
+    }
+
+    /// Every key but the last tokens and the reasons of forced releases, which are kept on purpose.
+    async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, Broken>> {
+        let keys = self.eyes.command(&["KEYS", &format!("{namespace}:*")]).await;
+        let is_kept = |key: &String| key.ends_with(":f") || key.ends_with(":x");
+        Some(keys.map(|keys| keys.into_parts().iter().filter_map(Value::as_text).filter(|key| !is_kept(key)).collect()))
+    }
+}
+
+/// Stands still.
+struct Frozen(Arc<RedisServer>);
+
+#[async_trait]
+impl Trouble for Frozen {
+    fn name(&self) -> &'static str {
+        "freeze-server"
+    }
+
+    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+        self.0.stop()?;
+        Ok((!self.0.is_running()).then(|| format!("process {} stands still", self.0.pid().unwrap_or_default())))
+    }
+
+    async fn heal(&mut self) -> Result<(), Broken> {
+        self.0.cont()
+    }
+}
+
+/// Killed, and started again with its data.
+struct Restarted(Arc<RedisServer>);
+
+#[async_trait]
+impl Trouble for Restarted {
+    fn name(&self) -> &'static str {
+        "restart-server"
+    }
+
+    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+        let before = self.0.pid().unwrap_or_default();
+        self.0.kill()?;
+        Ok((!self.0.is_running()).then(|| format!("process {before} was killed")))
+    }
+
+    async fn heal(&mut self) -> Result<(), Broken> {
+        self.0.restart().await
+    }
+}
+
+/// Has forgotten its scripts.
+struct Flushed(Arc<RedisServer>);
+
+#[async_trait]
+impl Trouble for Flushed {
+    fn name(&self) -> &'static str {
+        "flush-scripts"
+    }
+
+    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+        let flushed = self.0.client()?.command(&["SCRIPT", "FLUSH"]).await?;
+        Ok(flushed.is_ok().then(|| "SCRIPT FLUSH was answered with OK".to_owned()))
+    }
+
+    async fn heal(&mut self) -> Result<(), Broken> {
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! One run: workers, faults, ground truth, and the verdict.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{GrantId, Guarantees, Support};
+use lock_testkit::Broken;
+use lock_testkit::checker::{Rules, Verdict, picture};
+use lock_testkit::history::event::{Kind, Residue, Run, Truth};
+use lock_testkit::history::{History, Recorder, What, now};
+use lock_testkit::report::page;
+use rustix::process::Pid;
+use tokio::process::Command;
+use tokio::time::{sleep, timeout};
+
+use crate::Cli;
+use crate::arena::{Arena, Body, Worker};
+use crate::dice::Dice;
+use crate::plan::Plan;
+use crate::progress::Progress;
+use crate::storm::Storm;
+use crate::worker::COUNTERS;
+use crate::{resource, stalls, worker};
+
+/// Between two looks at what the server has.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// For workers to end after the run's end, beyond a few leases.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs, judges and draws.
+pub(crate) async fn run<A: Arena>(cli: &Cli, arena: A) -> Result<Verdict, Broken> {
+    let arena = Arc::new(arena);
+    let seed = match cli.seed {
+        Some(seed) => seed,
+        None => u64::from_le_bytes(GrantId::random()?.as_bytes()[..8].try_into()?) >> 16,
+    };
+    let stage = Stage::set(cli, &*arena, seed).await?;
+    println!("{}", stage.how_to_replay(cli));
+    let progress = Progress::begin(stage.length, stage.history.clone(), stage.rules.clone());
+    let mut workers = Vec::new();
+    for _ in 0..cli.workers {
+        workers.push(stage.start(&arena, workers.len() as u64)?);
+    }
+    let eyes = tokio::spawn(look(arena.clone(), stage.namespace.clone(), stage.recorder.clone()));
+    let storm = Storm {
+        names: Storm::choose(&*arena, &cli.faults)?,
+        dice: Dice::new(seed),
+        ttl: stage.ttl,
+        recorder: stage.recorder.clone(),
+        until: stage.until,
+    };
+    let mut next = u64::from(cli.workers);
+    let replace = || {
+        next += 1;
+        stage.start(&arena, next - 1)
+    };
+    storm.rage(&*arena, &mut workers, &progress, replace).await?;
+    for worker in workers {
+        stage.end(worker).await?;
+    }
+    eyes.abort();
+    stage.look_for_residue(&*arena).await?;
+    stage.recorder.record(What::End);
+    drop(progress);
+    stage.judge()
+}
+
+/// What all workers of a run share.
+struct Stage {
+    seed: u64,
+    namespace: String,
+    ttl: Duration,
+    length: Duration,
+    until: u64,
+    rules: Rules,
+    history: PathBuf,
+    picture: PathBuf,
+    recorder: Recorder,
+    resources: std::net::SocketAddr,
+    url: String,
+}
+
+impl Stage {
+    async fn set(cli: &Cli, arena: &dyn Arena, seed: u64) -> Result<Self, Broken> {
+        std::fs::create_dir_all(&cli.out)?;
+        let name = format!("{}-{seed}", arena.name());
+        let history = std::path::absolute(cli.out.join(format!("{name}.jsonl")))?;
+        let _ = std::fs::remove_file(&history);
+        let recorder = Recorder::append(&history, "main")?;
+        let (length, ttl) = (Duration::from_secs_f64(cli.minutes * 60.0), Duration::from_millis(cli.ttl_ms));
+        let namespace = format!("torture-{}", GrantId::random()?);
+        let rules = rules(&arena.connect(&namespace).await?.guarantees(), length, cli.faults == "none");
+        let run = Run { backend: arena.name().into(), seed: Some(seed), rules: rules.clone() };
+        recorder.record(What::Run(Box::new(run)));
+        stalls::watch(recorder.clone());
+        Ok(Self {
+            seed,
+            namespace,
+            ttl,
+            length,
+            until: now() + u64::try_from(length.as_nanos())?,
+            rules,
+            picture: history.with_extension("html"),
+            resources: resource::serve(Recorder::append(&history, "resource")?).await?,
+            history,
+            recorder,
+            url: arena.url(),
+        })
+    }
+
+    fn how_to_replay(&self, cli: &Cli) -> String {
+        let backend = format!("{:?}", cli.backend).to_lowercase();
+        format!(
+            "torture --backend {backend} --minutes {} --seed {} --faults {} --workers {} --ttl-ms {}",
+            cli.minutes, self.seed, cli.faults, cli.workers, cli.ttl_ms
+        )
+    }
+
+    fn start<A: Arena>(&self, arena: &Arc<A>, number: u64) -> Result<Worker, Broken> {
+        let plan = Plan {
+            url: self.url.clone(),
+            namespace: self.namespace.clone(),
+            name: format!("w{number}"),
+            seed: Dice::new(self.seed.wrapping_add(number)).roll(),
+            ttl: self.ttl,
+            until: self.until,
+            history: self.history.clone(),
+            resources: self.resources,
+        };
+        if !arena.has_processes() {
+            let (arena, task) = (arena.clone(), plan.clone());
+            let body = tokio::spawn(async move { worker::work(&task, arena.connect(&task.namespace).await?).await });
+            return Ok(Worker { plan, body: Body::Task(body), pid: None });
+        }
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("--worker").arg(serde_json::to_string(&plan)?).stdin(Stdio::null()).kill_on_drop(true);
+        let child = command.spawn()?;
+        let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        Ok(Worker { plan, body: Body::Process(child), pid })
+    }
+
+    async fn end(&self, worker: Worker) -> Result<(), Broken> {
+        let left = Duration::from_nanos(self.until.saturating_sub(now())) + self.ttl * 10 + PATIENCE;
+        let name = &worker.plan.name;
+        let ended = match worker.body {
+            Body::Process(mut child) => {
+                timeout(left, child.wait()).await.map(|status| status.is_ok_and(|s| s.success()))
+            }
+            Body::Task(task) => timeout(left, task).await.map(|outcome| outcome.is_ok_and(|outcome| outcome.is_ok())),
+        };
+        match ended {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Broken::new(format!("{name} did not work to its end; what it said is above"))),
+            Err(_) => Err(Broken::new(format!("{name} did not end"))),
+        }
+    }
+
+    /// What the dead left ends with their leases and their places in queues.
+    async fn look_for_residue(&self, arena: &dyn Arena) -> Result<(), Broken> {
+        let due = now() + u64::try_from((self.ttl * 2 + Duration::from_secs(5)).as_nanos())?;
+        loop {
+            let Some(entries) = arena.residue(&self.namespace).await else { return Ok(()) };
+            let entries = entries?;
+            if entries.is_empty() || now() >= due {
+                let entries = entries.into_iter().map(Into::into).collect();
+                self.recorder.record(What::Residue(Residue { entries }));
+                return Ok(());
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn judge(&self) -> Result<Verdict, Broken> {
+        let picture = picture(&History::read([&self.history])?, None);
+        std::fs::write(&self.picture, page(&picture)?)?;
+        println!("{}", picture.judgement);
+        println!("history: {}\npicture: {}", self.history.display(), self.picture.display());
+        Ok(picture.judgement.verdict)
+    }
+}
+
+/// What the backend promises, with bounds that hold on a machine that is shared.
+fn rules(guarantees: &Guarantees, length: Duration, calm: bool) -> Rules {
+    let mut rules = Rules::default();
+    rules.fencing = guarantees.fencing != Support::No;
+    rules.fifo = guarantees.fifo == Support::Yes;
+    rules.enqueue = 500_000_000;
+    // Six faults a minute are the plan; fewer are enough where faults take their time.
+    let seconds = usize::try_from(length.as_secs()).unwrap_or(usize::MAX);
+    rules.least.faults = if calm { 0 } else { (seconds / 30).max(1) };
+    rules.least.contended = seconds * 5;
+    rules.least.grants = seconds * 8;
+    rules.least.residues = 1;
+    rules
+}
+
+/// Writes down what the server says of the mutex before the counters.
+async fn look<A: Arena>(arena: Arc<A>, namespace: String, recorder: Recorder) {
+    loop {
+        let after = now();
+        if let Some(holder) = arena.holder(&namespace, COUNTERS).await {
+            let holders = holder.into_iter().map(Into::into).collect();
+            recorder.record(What::Truth(Truth { res: COUNTERS.into(), kind: Kind::Mutex, after, holders }));
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}

@@ -1,0 +1,120 @@
+//! Faults, one after the other: which, at whom and for how long follows from the seed.
+
+use std::time::Duration;
+
+use lock_testkit::Broken;
+use lock_testkit::history::event::{Death, Fault, FaultPhase, Text};
+use lock_testkit::history::{Recorder, What, now};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::sleep;
+
+use crate::arena::{Arena, Body, Worker};
+use crate::dice::Dice;
+use crate::faults::{FREEZE_WORKER, FrozenWorker, KILL_WORKER, Trouble};
+use crate::progress::Progress;
+
+/// At least so long all is well between two faults.
+const CALM: Duration = Duration::from_secs(2);
+
+/// Brings faults over a run.
+pub(crate) struct Storm {
+    pub(crate) names: Vec<&'static str>,
+    pub(crate) dice: Dice,
+    pub(crate) ttl: Duration,
+    pub(crate) recorder: Recorder,
+    /// Until when a fault may begin, on the history's clock.
+    pub(crate) until: u64,
+}
+
+impl Storm {
+    /// Which faults there are for this arena, of those that are wanted.
+    pub(crate) fn choose(arena: &dyn Arena, wanted: &str) -> Result<Vec<&'static str>, Broken> {
+        let mut names: Vec<_> = arena.troubles().iter().map(|trouble| trouble.name()).collect();
+        if arena.has_processes() {
+            names.extend([FREEZE_WORKER, FREEZE_WORKER, KILL_WORKER]);
+        }
+        match wanted {
+            "all" => return Ok(names),
+            "none" => return Ok(Vec::new()),
+            _ => {}
+        }
+        if let Some(unknown) = wanted.split(',').find(|name| !names.contains(name)) {
+            names.dedup();
+            return Err(Broken::new(format!(
+                "there is no fault {unknown}; there are: all, none, {}",
+                names.join(", ")
+            )));
+        }
+        names.retain(|name| wanted.split(',').any(|wanted| wanted == *name));
+        Ok(names)
+    }
+
+    /// Rages until its end. `replace` starts a worker for one that was killed.
+    pub(crate) async fn rage(
+        mut self,
+        arena: &dyn Arena,
+        workers: &mut Vec<Worker>,
+        progress: &Progress,
+        mut replace: impl FnMut() -> Result<Worker, Broken>,
+    ) -> Result<(), Broken> {
+        while !self.names.is_empty() {
+            // Long enough for everything to have settled, so that waiters are judged, too.
+            sleep(CALM + self.ttl + self.dice.up_to(self.ttl)).await;
+            let length = self.dice.one_of(&[self.ttl / 4, self.ttl * 9 / 10, self.ttl * 11 / 10, self.ttl * 3]);
+            if now() + nanos(length) >= self.until {
+                return Ok(());
+            }
+            let name = self.dice.one_of(&self.names);
+            let victim = usize::try_from(self.dice.below(workers.len() as u64)).unwrap_or(0);
+            if name == KILL_WORKER {
+                let dead = workers.swap_remove(victim);
+                progress.say(&format!("kill-worker {}", dead.plan.name));
+                self.kill(dead).await?;
+                workers.push(replace()?);
+                continue;
+            }
+            let mut troubles = arena.troubles();
+            if let Some((name, pid)) = process(&workers[victim]) {
+                troubles.push(Box::new(FrozenWorker { name, pid }));
+            }
+            if let Some(trouble) = troubles.iter_mut().find(|trouble| trouble.name() == name) {
+                progress.say(&format!("{name} {} for {length:.1?}", trouble.target()));
+                self.apply(&mut **trouble, length).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply(&self, trouble: &mut dyn Trouble, length: Duration) -> Result<(), Broken> {
+        let id: Text = format!("fault-{}", now()).into();
+        let (name, target) = (Text::from(trouble.name()), Text::from(trouble.target()));
+        let fault = |phase, proof| {
+            What::Fault(Fault { id: id.clone(), phase, name: name.clone(), target: target.clone(), proof })
+        };
+        self.recorder.record(fault(FaultPhase::Start, None));
+        let proof = trouble.begin().await;
+        if proof.is_ok() {
+            sleep(length).await;
+        }
+        let healed = trouble.heal().await;
+        self.recorder.record(fault(FaultPhase::Heal, proof?.map(Text::from)));
+        healed
+    }
+
+    async fn kill(&self, worker: Worker) -> Result<(), Broken> {
+        if let (Body::Process(mut child), Some(pid)) = (worker.body, worker.pid) {
+            kill_process(pid, Signal::KILL)?;
+            child.wait().await?;
+            self.recorder.record(What::Death(Death { victim: worker.plan.name.into() }));
+        }
+        Ok(())
+    }
+}
+
+fn process(worker: &Worker) -> Option<(String, Pid)> {
+    Some((worker.plan.name.clone(), worker.pid?))
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,140 @@
+//! A worker: tasks that take, use and give back every kind of lock, in every way.
+
+use std::time::Duration;
+
+use lock_core::{Locks, Owner};
+use lock_testkit::Broken;
+use lock_testkit::history::event::Kind;
+use lock_testkit::history::{RecordedGuard, RecordedLocks, Recorder, Wish};
+use tokio::time::sleep;
+
+use crate::dice::Dice;
+use crate::plan::Plan;
+use crate::resource::{Client, Usage};
+use crate::stalls;
+
+/// How many tasks share the client.
+const TASKS: u64 = 4;
+/// The mutex before the counters.
+pub(crate) const COUNTERS: &str = "counters";
+const PERMITS: u32 = 3;
+
+/// Works until the plan's end, and closes the client.
+pub(crate) async fn work(plan: &Plan, locks: Locks) -> Result<(), Broken> {
+    let recorder = Recorder::append(&plan.history, plan.name.as_str())?;
+    stalls::watch(recorder.clone());
+    let recorded = RecordedLocks::new(locks.clone(), recorder.clone());
+    let mut tasks = Vec::new();
+    for task in 0..TASKS {
+        let dice = Dice::new(plan.seed.wrapping_add(task));
+        let hand = Hand { plan: plan.clone(), locks: recorded.clone(), dice };
+        tasks.push(tokio::spawn(hand.toil(task)));
+    }
+    for task in tasks {
+        task.await??;
+    }
+    // What was not confirmed in time ends with its lease; that nothing is left is looked at afterwards.
+    let _ = locks.close().await;
+    if recorder.is_complete() { Ok(()) } else { Err(Broken::new("not everything could be written down")) }
+}
+
+/// One task.
+struct Hand {
+    plan: Plan,
+    locks: RecordedLocks,
+    dice: Dice,
+}
+
+impl Hand {
+    /// The first task of each worker counts; the others use locks for their own sake.
+    async fn toil(mut self, task: u64) -> Result<(), Broken> {
+        let mut counters = Client::connect(self.plan.resources).await?;
+        while !self.plan.is_over() {
+            if task == 0 {
+                self.count(&mut counters).await?;
+            } else {
+                self.take_any().await;
+            }
+            sleep(self.dice.up_to(Duration::from_millis(20))).await;
+        }
+        Ok(())
+    }
+
+    /// Reads both counters, thinks, and writes one more into each: whatever becomes of the lock meanwhile.
+    async fn count(&mut self, counters: &mut Client) -> Result<(), Broken> {
+        let wish = Wish::new(COUNTERS, Kind::Mutex, self.plan.ttl).with_wait(self.plan.ttl * 5);
+        let Ok(Some(guard)) = self.locks.acquire(&wish).await else { return Ok(()) };
+        let usage = |fenced, write| Usage { id: guard.id().to_string(), fenced, token: guard.token(), write };
+        let fenced = counters.ask(&usage(true, None)).await?;
+        let unfenced = counters.ask(&usage(false, None)).await?;
+        let most = if self.dice.one_in(30) { self.plan.ttl * 2 } else { Duration::from_millis(30) };
+        sleep(self.dice.up_to(most)).await;
+        if let Some(value) = fenced {
+            counters.ask(&usage(true, Some(value + 1))).await?;
+        }
+        if let Some(value) = unfenced {
+            counters.ask(&usage(false, Some(value + 1))).await?;
+        }
+        self.give_back(guard).await;
+        Ok(())
+    }
+
+    async fn take_any(&mut self) {
+        let kind = self.dice.one_of(&[Kind::Mutex, Kind::Mutex, Kind::Reentrant, Kind::Read, Kind::Write, Kind::Sem]);
+        let name = self.dice.one_of(&["a", "b"]);
+        let ttl = self.plan.ttl;
+        let wait = self.dice.one_of(&[Duration::ZERO, ttl / 10, ttl, ttl * 5]);
+        let owner = Owner::new();
+        let mut wish = Wish::new(name, kind, ttl).with_wait(wait).with_owner(&owner);
+        if kind == Kind::Sem {
+            let permits = 1 + u32::try_from(self.dice.below(u64::from(PERMITS))).unwrap_or_default();
+            wish = wish.with_permits(permits, PERMITS);
+        }
+        // Now and then nobody waits for the answer any more.
+        let patience = if self.dice.one_in(20) { self.dice.up_to(Duration::from_millis(20)) } else { Duration::MAX };
+        let Ok(Ok(Some(guard))) = tokio::time::timeout(patience, self.locks.acquire(&wish)).await else { return };
+        self.hold(guard, &wish).await;
+    }
+
+    /// Holds for a while and asks now and then, whatever the kind; and does what only this kind can.
+    async fn hold(&mut self, mut guard: RecordedGuard, wish: &Wish) {
+        self.stay(&guard).await;
+        match guard.kind() {
+            Kind::Write if self.dice.one_in(3) => match guard.downgrade().await {
+                Ok(reader) => guard = reader,
+                Err(_) => return,
+            },
+            Kind::Sem if wish.permits > 1 && self.dice.one_in(3) => drop(guard.split(1).await),
+            Kind::Reentrant if self.dice.one_in(3) => {
+                if let Ok(Some(inner)) = self.locks.acquire(wish).await {
+                    self.stay(&inner).await;
+                    self.give_back(inner).await;
+                }
+            }
+            _ => {}
+        }
+        self.stay(&guard).await;
+        self.give_back(guard).await;
+    }
+
+    async fn stay(&mut self, guard: &RecordedGuard) {
+        let most = if self.dice.one_in(40) { self.plan.ttl * 2 } else { Duration::from_millis(20) };
+        for _ in 0..2 {
+            sleep(self.dice.up_to(most / 2)).await;
+            if !guard.check() {
+                // To be told of it, which is to happen soon.
+                sleep(Duration::from_millis(200)).await;
+                return;
+            }
+        }
+    }
+
+    async fn give_back(&mut self, guard: RecordedGuard) {
+        if self.dice.one_in(6) {
+            drop(guard);
+        } else {
+            // What became of it is in the history.
+            drop(guard.release().await);
+        }
+    }
+}
