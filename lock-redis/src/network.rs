@@ -1,5 +1,5 @@
 //! The network that connections are made over, where it is not the system's: the workspace's simulation has one. Not part
-//! of the public API; see `docs/decisions/0016-the-simulation-has-one-door.md`.
+//! of the public API; see `docs/decisions/0017-the-simulation-has-one-door.md`.
 
 use std::fmt;
 use std::io;
