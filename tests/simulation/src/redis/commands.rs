@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use super::hash::Hash;
 use super::resp::Value;
 use super::store::{Bytes, Data, Store, WrongType};
 
@@ -30,7 +31,8 @@ fn run(store: &mut Store, command: &[Bytes]) -> Result<Value, Value> {
         }
         ("RPUSH", values) => push(store, key, values),
         ("KEYS", _) => Ok(keys(store, key)),
-        ("EXISTS", _) => only().and(Ok(flag(store.get(key).is_some()))),
+        ("EXISTS", _) => Ok(Value::Number(args.iter().filter(|key| store.get(key).is_some()).count() as i64)),
+        ("TYPE", _) => only().and(Ok(Value::Status(store.get(key).map_or("none", Data::kind)))),
         ("PEXPIRE", [ms]) => {
             let ms = number(ms)?;
             Ok(flag(store.ends_in(key, ms)))
@@ -104,26 +106,24 @@ fn keys(store: &mut Store, pattern: &[u8]) -> Value {
 
 fn hash(store: &mut Store, name: &str, key: &Bytes, rest: &[Bytes]) -> Result<Value, Value> {
     if name == "HSET" {
-        let new = BTreeMap::from_iter(rest.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())));
-        store.begin(key, Data::Hash(BTreeMap::new()));
+        store.begin(key, Data::Hash(Hash::default()));
         let hash = store.hash(key)?.ok_or_else(|| Value::from(WrongType))?;
-        let before = hash.len();
-        hash.extend(new);
-        return Ok(Value::Number((hash.len() - before) as i64));
+        let new = rest.chunks_exact(2).filter(|pair| hash.insert(pair[0].clone(), pair[1].clone()));
+        return Ok(Value::Number(new.count() as i64));
     }
-    let mut none = BTreeMap::new();
+    let mut none = Hash::default();
     let hash = store.hash(key)?.unwrap_or(&mut none);
     let field = |field: &Bytes| hash.get(field).map_or(Value::Nil, Value::text);
     Ok(match (name, rest) {
         ("HGET", [one]) => field(one),
         ("HMGET", fields) => Value::Many(fields.iter().map(field).collect()),
-        ("HEXISTS", [one]) => flag(hash.contains_key(one)),
+        ("HEXISTS", [one]) => flag(hash.get(one).is_some()),
         ("HLEN", []) => Value::Number(hash.len() as i64),
         ("HGETALL", []) => {
             Value::Many(hash.iter().flat_map(|(field, value)| [Value::text(field), Value::text(value)]).collect())
         }
         ("HDEL", fields) => {
-            let removed = fields.iter().filter(|field| hash.remove(*field).is_some()).count();
+            let removed = fields.iter().filter(|field| hash.remove(field)).count();
             store.tidy(key);
             Value::Number(removed as i64)
         }

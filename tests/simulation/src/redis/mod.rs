@@ -5,6 +5,7 @@
 //! one by another.
 
 pub mod commands;
+pub mod hash;
 pub mod resp;
 pub mod scripts;
 pub mod server;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::hash::Hash;
 use super::resp::Value;
 
 /// Bytes of a key, a field, a member or a value.
@@ -13,11 +14,24 @@ pub enum Data {
     /// A string.
     Text(Bytes),
     /// A hash.
-    Hash(BTreeMap<Bytes, Bytes>),
+    Hash(Hash),
     /// A sorted set: members and scores.
     Sorted(BTreeMap<Bytes, f64>),
     /// A list. Our scripts have none: it is what a stranger puts into a lock's place.
     List(Vec<Bytes>),
+}
+
+impl Data {
+    /// As `TYPE` calls it.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "string",
+            Self::Hash(_) => "hash",
+            Self::Sorted(_) => "zset",
+            Self::List(_) => "list",
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -82,7 +96,7 @@ impl Store {
     ///
     /// # Errors
     /// If the key holds something else.
-    pub fn hash(&mut self, key: &[u8]) -> Result<Option<&mut BTreeMap<Bytes, Bytes>>, WrongType> {
+    pub fn hash(&mut self, key: &[u8]) -> Result<Option<&mut Hash>, WrongType> {
         match self.entry(key).map(|entry| &mut entry.data) {
             None => Ok(None),
             Some(Data::Hash(hash)) => Ok(Some(hash)),

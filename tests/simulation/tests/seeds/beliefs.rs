@@ -15,6 +15,7 @@ struct Seen {
     holders: BTreeMap<usize, Duration>,
     last_token: u64,
     grants: usize,
+    not_given_back: bool,
     events: Vec<String>,
     violation: Option<String>,
 }
@@ -46,6 +47,16 @@ impl Beliefs {
     /// The holder believes no longer.
     pub(crate) fn ended(&self, who: usize) {
         self.0.borrow_mut().holders.remove(&who);
+    }
+
+    /// A client could not give everything back.
+    pub(crate) fn kept(&self) {
+        self.0.borrow_mut().not_given_back = true;
+    }
+
+    /// Whether every client has given everything back.
+    pub(crate) fn gave_all_back(&self) -> bool {
+        !self.0.borrow().not_given_back
     }
 
     /// Notes what happened.

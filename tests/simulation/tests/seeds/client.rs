@@ -39,6 +39,9 @@ impl Worker {
             sleep(self.up_to(200)).await;
         }
         let closed = locks.close().await;
+        if closed.is_err() {
+            self.beliefs.kept();
+        }
         self.note(format!("closed: {:?}", closed.map_err(|error| error.kind())));
     }
 

@@ -14,10 +14,14 @@ use crate::faults::{self, Faults};
 
 /// How many clients there are.
 pub(crate) const CLIENTS: usize = 3;
+/// How far a host goes before the next one's turn.
+const TICK: Duration = Duration::from_millis(2);
 /// The server's name.
 pub(crate) const SERVER: &str = "redis";
 /// So long after the last fault everybody must have come to an end: every round's longest wait, one after the other.
 const ENOUGH: Duration = Duration::from_secs(60);
+/// How long the server keeps what a client had no chance to give back: the queue's signs of life longest.
+const KEPT: Duration = Duration::from_secs(31);
 /// µs since the epoch at which a run begins.
 const EPOCH: u64 = 1_763_703_842_000_000;
 
@@ -43,6 +47,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
         .simulation_duration(faults::LAST + ENOUGH)
         .min_message_latency(Duration::ZERO)
         .max_message_latency(Duration::from_millis(1 + seed % 40))
+        .tick_duration(TICK)
         .build();
     let data = store.clone();
     sim.host(SERVER, move || serve(data.clone()));
@@ -57,7 +62,8 @@ pub(crate) fn run(seed: u64) -> Outcome {
         });
     }
     let late = course(&mut sim, seed, &beliefs, &working);
-    let left = || residue(&mut store.borrow_mut()).map(|what| format!("when all had ended, there was still {what}"));
+    let end = sim.elapsed() + if beliefs.gave_all_back() { Duration::ZERO } else { KEPT };
+    let left = || residue(&mut store.borrow_mut(), end);
     let violation = beliefs.violation().or(late).or_else(left);
     Outcome { violation, grants: beliefs.grants(), events: beliefs.events() }
 }
@@ -77,10 +83,17 @@ fn course(sim: &mut Sim<'_>, seed: u64, beliefs: &Beliefs, working: &Cell<usize>
     None
 }
 
-/// What is at the server beside the memory of the last token.
-fn residue(store: &mut Store) -> Option<String> {
+/// What is at the server at that time, beside the memory of the last token.
+fn residue(store: &mut Store, at: Duration) -> Option<String> {
+    store.now = clock(at);
     let keys: Vec<_> = store.keys().into_iter().filter(|key| !key.ends_with(b":f")).collect();
-    (!keys.is_empty()).then(|| keys.iter().map(|key| String::from_utf8_lossy(key)).collect::<Vec<_>>().join(", "))
+    let keys: Vec<_> = keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
+    (!keys.is_empty()).then(|| format!("when all had ended, there was still {}, also at {at:?}", keys.join(", ")))
+}
+
+/// What the server's clock shows.
+fn clock(now: Duration) -> u64 {
+    EPOCH + u64::try_from(now.as_micros()).unwrap()
 }
 
 async fn serve(store: Rc<RefCell<Store>>) -> turmoil::Result {
@@ -91,7 +104,7 @@ async fn serve(store: Rc<RefCell<Store>>) -> turmoil::Result {
         let server = server.clone();
         tokio::task::spawn_local(async move {
             // However it ended: the client sees it too.
-            let _ = server.serve(stream, || EPOCH + client::now().as_micros() as u64).await;
+            let _ = server.serve(stream, || clock(client::now())).await;
         });
     }
 }
