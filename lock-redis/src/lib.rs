@@ -20,6 +20,7 @@ mod backend;
 mod config;
 mod confirm;
 mod connection;
+mod digest;
 mod error;
 mod give;
 mod holders;

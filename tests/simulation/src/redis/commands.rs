@@ -30,6 +30,7 @@ fn run(store: &mut Store, command: &[Bytes]) -> Result<Value, Value> {
             Ok(Value::Number(removed as i64))
         }
         ("RPUSH", values) => push(store, key, values),
+        ("LRANGE", [first, last]) => list(store, key, number(first)?, number(last)?),
         ("KEYS", _) => Ok(keys(store, key)),
         ("EXISTS", _) => Ok(Value::Number(args.iter().filter(|key| store.get(key).is_some()).count() as i64)),
         ("TYPE", _) => only().and(Ok(Value::Status(store.get(key).map_or("none", Data::kind)))),
@@ -97,6 +98,23 @@ fn push(store: &mut Store, key: &Bytes, values: &[Bytes]) -> Result<Value, Value
     Ok(Value::Number(length))
 }
 
+fn list(store: &mut Store, key: &Bytes, first: i64, last: i64) -> Result<Value, Value> {
+    let all = match store.get(key) {
+        None => &[][..],
+        Some(Data::List(list)) => list,
+        Some(_) => return Err(WrongType.into()),
+    };
+    Ok(Value::Many(part(all, first, last).iter().map(Value::text).collect()))
+}
+
+/// From one index to another, both counted from the end if they are negative.
+fn part<T>(all: &[T], first: i64, last: i64) -> &[T] {
+    let length = all.len() as i64;
+    let begin = if first < 0 { (length + first).max(0) } else { first.min(length) };
+    let end = if last < 0 { length + last + 1 } else { (last + 1).min(length) };
+    all.get(begin as usize..end.max(0) as usize).unwrap_or_default()
+}
+
 /// The only pattern that is known is a beginning with a star behind it.
 fn keys(store: &mut Store, pattern: &[u8]) -> Value {
     let beginning = pattern.strip_suffix(b"*").unwrap_or(pattern);
@@ -158,19 +176,14 @@ fn sorted(store: &mut Store, name: &str, key: &Bytes, rest: &[Bytes]) -> Result<
     })
 }
 
-/// Members from one index to another, both counted from the end if they are negative.
 fn range(set: &BTreeMap<Bytes, f64>, first: i64, last: i64, with_scores: bool) -> Value {
     let mut line: Vec<_> = set.iter().collect();
     line.sort_by(|one, other| one.1.total_cmp(other.1).then_with(|| one.0.cmp(other.0)));
-    let length = line.len() as i64;
-    let index = |index: i64| if index < 0 { (length + index).max(0) } else { index.min(length) } as usize;
-    let end = if last < 0 { length + last + 1 } else { (last + 1).min(length) }.max(0) as usize;
-    let members = line.get(index(first)..end).unwrap_or_default();
     let shown = |(member, score): &(&Bytes, &f64)| {
         let score = with_scores.then(|| Value::text(score.to_string()));
         [Some(Value::text(member)), score].into_iter().flatten().collect::<Vec<_>>()
     };
-    Value::Many(members.iter().flat_map(shown).collect())
+    Value::Many(part(&line, first, last).iter().flat_map(shown).collect())
 }
 
 fn number<N: FromStr>(text: &[u8]) -> Result<N, Value> {

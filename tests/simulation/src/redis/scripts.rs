@@ -52,6 +52,9 @@ impl Scripts {
     /// If it is no Lua.
     pub fn load(&mut self, code: &[u8]) -> Result<String, Value> {
         let digest = sha1_smol::Sha1::from(code).digest().to_string();
+        if self.known.contains_key(&digest) {
+            return Ok(digest);
+        }
         let function = self.lua.load(code).into_function();
         let function = function.map_err(|error| Value::Error(format!("ERR Error compiling script {error}")))?;
         self.known.insert(digest.clone(), function);

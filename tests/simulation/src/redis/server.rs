@@ -42,6 +42,13 @@ impl Server {
         Ok(Rc::new(Self { scripts, store, clients: RefCell::default() }))
     }
 
+    /// The answer to a command that comes over no connection, at this time of the server's clock, in µs since the epoch.
+    #[must_use]
+    pub fn command(&self, command: &[Bytes], now: u64) -> Value {
+        self.store.borrow_mut().now = now;
+        self.answer(0, command)
+    }
+
     /// Serves one connection until it ends or is killed; `now` is the server's clock, in µs since the epoch.
     ///
     /// # Errors
@@ -93,6 +100,7 @@ impl Server {
                 let loaded = self.scripts.borrow_mut().load(code);
                 loaded.map_or_else(|error| error, |digest| self.evaluate(&digest, rest))
             }
+            (b"SCRIPT", [_, code]) => self.scripts.borrow_mut().load(code).map_or_else(|error| error, Value::text),
             (b"EVALSHA", [digest, rest @ ..]) => self.evaluate(&String::from_utf8_lossy(digest), rest),
             (b"SUBSCRIBE", [channel]) => self.subscribe(id, channel),
             (b"CLIENT", [what, rest @ ..]) => self.about_clients(id, what, rest),

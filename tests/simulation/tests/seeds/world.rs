@@ -15,7 +15,7 @@ use crate::faults::{self, Faults};
 /// How many clients there are.
 pub(crate) const CLIENTS: usize = 3;
 /// How far a host goes before the next one's turn.
-const TICK: Duration = Duration::from_millis(2);
+const TICK: Duration = Duration::from_millis(5);
 /// The server's name.
 pub(crate) const SERVER: &str = "redis";
 /// So long after the last fault everybody must have come to an end: every round's longest wait, one after the other.
