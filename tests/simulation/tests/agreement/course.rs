@@ -94,7 +94,9 @@ impl<'a> Course<'a> {
         }
         let stays = if self.dice.random_ratio(2, 3) { "1" } else { "" };
         let (ttl, claim) = (request.ttl.to_string(), request.claim().to_string());
-        let Request { nonce, client, mode, ticket, .. } = &request;
+        let Request { nonce, client, mode, .. } = &request;
+        // "0" says that it has asked before, and heard nothing.
+        let ticket = if self.dice.random_ratio(1, 4) { "0" } else { &*request.ticket };
         let args = [nonce, client, &*ttl, "{}", stays, ticket, CHANNELS, self.shared, &claim, mode];
         let reply = self.all(&self.kind.scripts().acquire, &args).await?.into_parts();
         if let Some(ticket) = reply.get(3).and_then(Value::as_text).filter(|_| stays == "1") {

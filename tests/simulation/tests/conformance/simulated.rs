@@ -43,7 +43,8 @@ impl Deployment for Simulated {
 
 async fn serve(listener: std::net::TcpListener, mut ended: oneshot::Receiver<()>) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let server = Server::new(Rc::new(RefCell::new(Store::default()))).map_err(|error| io::Error::other(error.to_string()))?;
+    let server =
+        Server::new(Rc::new(RefCell::new(Store::default()))).map_err(|error| io::Error::other(error.to_string()))?;
     loop {
         let (stream, _) = tokio::select! {
             accepted = listener.accept() => accepted?,
