@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
@@ -27,6 +28,8 @@ struct Clients {
 }
 
 struct Client {
+    /// From where it came.
+    address: String,
     outgoing: mpsc::UnboundedSender<Bytes>,
     killed: Rc<Notify>,
     channels: Vec<Bytes>,
@@ -49,15 +52,25 @@ impl Server {
         self.answer(0, command)
     }
 
-    /// Serves one connection until it ends or is killed; `now` is the server's clock, in µs since the epoch.
+    /// Serves one connection, from this address, until it ends or is killed; `now` is the server's clock, in µs since the
+    /// epoch.
     ///
     /// # Errors
     /// If the connection breaks, or does not keep to the protocol.
-    pub async fn serve<S: AsyncRead + AsyncWrite>(&self, stream: S, now: impl Fn() -> u64) -> io::Result<()> {
+    pub async fn serve<S>(&self, stream: S, address: SocketAddr, now: impl Fn() -> u64) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite,
+    {
         let (reader, mut writer) = tokio::io::split(stream);
         let (outgoing, mut written) = mpsc::unbounded_channel();
         let killed = Rc::new(Notify::new());
-        let seat = Seat { server: self, id: self.enter(outgoing.clone(), killed.clone()) };
+        let client = Client {
+            address: address.to_string(),
+            outgoing: outgoing.clone(),
+            killed: killed.clone(),
+            channels: Vec::new(),
+        };
+        let seat = Seat { server: self, id: self.enter(client) };
         let mut reader = BufReader::new(reader);
         let read = async {
             while let Some(command) = resp::read(&mut reader).await? {
@@ -85,11 +98,11 @@ impl Server {
         }
     }
 
-    fn enter(&self, outgoing: mpsc::UnboundedSender<Bytes>, killed: Rc<Notify>) -> u64 {
+    fn enter(&self, client: Client) -> u64 {
         let mut clients = self.clients.borrow_mut();
         clients.last += 1;
         let id = clients.last;
-        clients.alive.insert(id, Client { outgoing, killed, channels: Vec::new() });
+        clients.alive.insert(id, client);
         id
     }
 
@@ -126,16 +139,22 @@ impl Server {
     }
 
     fn about_clients(&self, id: u64, what: &[u8], rest: &[Bytes]) -> Value {
-        if what.eq_ignore_ascii_case(b"INFO") {
-            return Value::text(format!("id={id} addr=client:{id} laddr=server:6379"));
+        let mut clients = self.clients.borrow_mut();
+        match (&*what.to_ascii_uppercase(), rest) {
+            (b"INFO", _) => {
+                let address = clients.alive.get(&id).map_or("", |client| &client.address);
+                Value::text(format!("id={id} addr={address} laddr=server:6379"))
+            }
+            // A server that was restarted counts anew: only with the address an id is one client's.
+            (b"KILL", [_, id, _, address, ..]) => {
+                let id = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok()).unwrap_or_default();
+                let is_meant = clients.alive.get(&id).is_some_and(|client| client.address.as_bytes() == address);
+                let killed = if is_meant { clients.alive.remove(&id) } else { None };
+                killed.iter().for_each(|client| client.killed.notify_one());
+                Value::Number(i64::from(is_meant))
+            }
+            _ => Value::Status("OK"),
         }
-        let number = rest.get(1).and_then(|id| std::str::from_utf8(id).ok()?.parse().ok());
-        if let (true, Some(number)) = (what.eq_ignore_ascii_case(b"KILL"), number) {
-            let former = self.clients.borrow_mut().alive.remove(&number);
-            former.iter().for_each(|client| client.killed.notify_one());
-            return Value::Number(i64::from(former.is_some()));
-        }
-        Value::Status("OK")
     }
 
     /// Tells the listeners what was published.

@@ -46,14 +46,14 @@ async fn serve(listener: std::net::TcpListener, mut ended: oneshot::Receiver<()>
     let server =
         Server::new(Rc::new(RefCell::new(Store::default()))).map_err(|error| io::Error::other(error.to_string()))?;
     loop {
-        let (stream, _) = tokio::select! {
+        let (stream, address) = tokio::select! {
             accepted = listener.accept() => accepted?,
             _ = &mut ended => return Ok(()),
         };
         stream.set_nodelay(true)?;
         let server = server.clone();
         // However it ends, the client sees it.
-        spawn_local(async move { server.serve(stream, now).await });
+        spawn_local(async move { server.serve(stream, address, now).await });
     }
 }
 

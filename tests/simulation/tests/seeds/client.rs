@@ -1,4 +1,4 @@
-//! A client of a run: wants the lock several times, in every way, and says what it believes.
+//! What a client is, and what one does who wants the lock again and again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,22 +10,29 @@ use tokio::time::{sleep, timeout};
 
 use crate::beliefs::Beliefs;
 use crate::network::Simulated;
+use crate::record::Record;
 use crate::world::SERVER;
 
-/// How often each client wants the lock.
+/// How often each worker wants the lock.
 const ROUNDS: usize = 8;
-const TTL: Duration = Duration::from_millis(1500);
+/// For how long a client asks for a lock.
+pub(crate) const TTL: Duration = Duration::from_millis(1500);
+/// How long a wait may last without a fault: each of the others holds for its longest and then leaves it to the TTL.
+const LONG: Duration = Duration::from_secs(10);
 
-/// One client.
+/// One who shares a lock with others.
 pub(crate) struct Worker {
-    pub(crate) number: usize,
-    pub(crate) beliefs: Beliefs,
+    number: usize,
+    name: String,
+    record: Record,
+    beliefs: Beliefs,
     dice: StdRng,
 }
 
 impl Worker {
-    pub(crate) fn new(number: usize, seed: u64, beliefs: Beliefs) -> Self {
-        Self { number, beliefs, dice: StdRng::seed_from_u64(seed ^ (number as u64 + 1) << 48) }
+    pub(crate) fn new(number: usize, seed: u64, record: &Record, beliefs: &Beliefs) -> Self {
+        let (record, beliefs) = (record.clone(), beliefs.clone());
+        Self { number, name: format!("client {number}"), record, beliefs, dice: dice(number, seed) }
     }
 
     /// Everything that it does.
@@ -38,14 +45,11 @@ impl Worker {
             }
             sleep(self.up_to(200)).await;
         }
-        let closed = locks.close().await;
-        if closed.is_err() {
-            self.beliefs.kept();
-        }
-        self.note(format!("closed: {:?}", closed.map_err(|error| error.kind())));
+        close(&locks, self.number, &self.record).await;
     }
 
     async fn acquire(&mut self, mutex: &Mutex) -> Option<MutexGuard> {
+        let began = now();
         let outcome = match self.dice.random_range(0..6) {
             0 => mutex.try_lock().await,
             1 | 2 => mutex.try_lock_for(self.up_to(3000)).await,
@@ -53,34 +57,34 @@ impl Worker {
             3 => {
                 let patience = self.up_to(400);
                 let Ok(outcome) = timeout(patience, mutex.lock()).await else {
-                    self.note("gave up".to_owned());
+                    self.record.note(&format!("{} gave up", self.name));
                     return None;
                 };
                 outcome.map(Some)
             }
             _ => mutex.lock().await.map(Some),
         };
-        match outcome {
-            Ok(guard) => guard,
-            Err(error) => {
-                self.note(format!("{:?}", error.kind()));
-                None
-            }
+        if now() - began > LONG {
+            self.record.suffered(self.number, began, "waited for too long");
         }
+        outcome
+            .inspect_err(|error| self.record.suffered(self.number, began, &format!("got {:?}", error.kind())))
+            .ok()
+            .flatten()
     }
 
     async fn hold(&mut self, guard: MutexGuard) {
-        let now = now();
-        let token = guard.fencing_token().map_or(0, |token| token.as_u64());
-        self.beliefs.granted(self.number, token, now, now + guard.remaining());
+        self.beliefs.granted(&self.name, &guard);
+        let began = now();
         for _ in 0..self.dice.random_range(0..60) {
             sleep(self.up_to(40)).await;
             if !guard.is_held() {
+                self.record.suffered(self.number, began, "lost the lock");
                 break;
             }
-            self.beliefs.still(self.number, crate::client::now(), crate::client::now() + guard.remaining());
+            self.beliefs.still(&self.name, &guard);
         }
-        self.beliefs.ended(self.number);
+        self.beliefs.ended(&self.name);
         match self.dice.random_range(0..4) {
             0 => drop(guard),
             1 => {
@@ -88,20 +92,24 @@ impl Worker {
                 let patience = self.up_to(6);
                 let _ = timeout(patience, guard.release()).await;
             }
-            _ => {
-                let released = guard.release().await;
-                self.note(format!("released: {:?}", released.map_err(|error| error.kind())));
-            }
+            _ => match guard.release().await {
+                Ok(()) => self.record.note(&format!("{} has released", self.name)),
+                Err(error) => {
+                    let what = format!("heard of its release {:?}", error.kind());
+                    self.record.suffered(self.number, began, &what);
+                }
+            },
         }
     }
 
     fn up_to(&mut self, ms: u64) -> Duration {
         Duration::from_millis(self.dice.random_range(0..ms))
     }
+}
 
-    fn note(&self, what: String) {
-        self.beliefs.note(format!("{:?} client {} {what}", now(), self.number));
-    }
+/// The chance of one client in a run.
+pub(crate) fn dice(number: usize, seed: u64) -> StdRng {
+    StdRng::seed_from_u64(seed ^ (number as u64 + 1) << 48)
 }
 
 /// A client of the server, as soon as it can be reached.
@@ -109,11 +117,24 @@ pub(crate) async fn connect() -> RedisLocks {
     let mut options = ClientOptions::default();
     options.lease = LeaseOptions::with_ttl(TTL);
     options.op_timeout = Duration::from_millis(500);
+    options.patience = Duration::from_secs(4);
     let config = RedisConfig::new(format!("redis://{SERVER}:6379")).with_client(options).over(Arc::new(Simulated));
     loop {
         match RedisLocks::connect_with(config.clone()).await {
             Ok(locks) => return locks,
             Err(_) => sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// Closes a client; what it has not given back ends with its lease.
+pub(crate) async fn close(locks: &RedisLocks, client: usize, record: &Record) {
+    let began = now();
+    match locks.close().await {
+        Ok(()) => record.note(&format!("client {client} is closed")),
+        Err(error) => {
+            record.kept();
+            record.suffered(client, began, &format!("was closed with {:?}", error.kind()));
         }
     }
 }

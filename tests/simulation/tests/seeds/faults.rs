@@ -10,9 +10,12 @@ use crate::world::{CLIENTS, SERVER, host};
 
 /// After this nothing goes wrong any more.
 pub(crate) const LAST: Duration = Duration::from_secs(12);
+/// So long after its end a fault may still be felt: by a connection with a hole in it until it is given up, and by another
+/// one until it is made.
+const FELT: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Clone, Copy)]
-enum Fault {
+enum Kind {
     /// Nothing comes through.
     Partition(usize),
     /// What the client sends does not come through.
@@ -25,46 +28,81 @@ enum Fault {
     Restart,
 }
 
-/// Faults by the time at which they begin or end.
-pub(crate) struct Faults(Vec<(Duration, Fault, bool)>);
+#[derive(Debug, Clone, Copy)]
+struct Fault {
+    kind: Kind,
+    begins: Duration,
+    ends: Duration,
+}
+
+/// The faults of a run.
+#[derive(Debug)]
+pub(crate) struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Those of a seed, the latest first.
+    /// Those of a seed. One in eight has none.
     pub(crate) fn of(seed: u64) -> Self {
         let mut dice = StdRng::seed_from_u64(seed);
-        let mut changes = Vec::new();
-        for _ in 0..dice.random_range(0..8) {
-            let begins = Duration::from_millis(dice.random_range(100..9000));
-            let lasts = Duration::from_millis(dice.random_range(1..3000));
-            let client = dice.random_range(0..CLIENTS);
-            let fault = match dice.random_range(0..10) {
-                0..=2 => Fault::Partition(client),
-                3 => Fault::Mute(client),
-                4 | 5 => Fault::Deaf(client),
-                6..=8 => Fault::Hold(client),
-                _ => Fault::Restart,
-            };
-            changes.extend([(begins, fault, true), (begins + lasts, fault, false)]);
-        }
-        changes.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
-        Self(changes)
+        Self((0..dice.random_range(0..8)).map(|_| Fault::any(&mut dice)).collect())
     }
 
+    /// Whether one of them explains that this client was refused something, or waited long, between these times.
+    pub(crate) fn explain(&self, client: usize, since: Duration, until: Duration) -> bool {
+        let hits = |fault: &Fault| fault.hits(client) && fault.begins <= until && fault.ends + FELT >= since;
+        self.0.iter().any(hits)
+    }
+
+    /// Their beginnings and ends, the last one first.
+    pub(crate) fn changes(&self) -> Changes {
+        let both = |fault: &Fault| [(fault.begins, fault.kind, true), (fault.ends, fault.kind, false)];
+        let mut changes: Vec<_> = self.0.iter().flat_map(both).collect();
+        changes.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
+        Changes(changes)
+    }
+}
+
+impl Fault {
+    fn any(dice: &mut StdRng) -> Self {
+        let begins = Duration::from_millis(dice.random_range(100..9000));
+        let ends = begins + Duration::from_millis(dice.random_range(1..3000));
+        let client = dice.random_range(0..CLIENTS);
+        let kind = match dice.random_range(0..10) {
+            0..=2 => Kind::Partition(client),
+            3 => Kind::Mute(client),
+            4 | 5 => Kind::Deaf(client),
+            6..=8 => Kind::Hold(client),
+            _ => Kind::Restart,
+        };
+        Self { kind, begins, ends }
+    }
+
+    fn hits(&self, client: usize) -> bool {
+        match self.kind {
+            Kind::Partition(hit) | Kind::Mute(hit) | Kind::Deaf(hit) | Kind::Hold(hit) => hit == client,
+            Kind::Restart => true,
+        }
+    }
+}
+
+/// What is still to begin or to end, the last one first.
+pub(crate) struct Changes(Vec<(Duration, Kind, bool)>);
+
+impl Changes {
     /// Applies what is due; tells of it.
     pub(crate) fn apply(&mut self, sim: &mut Sim<'_>, mut tell: impl FnMut(String)) {
-        while let Some((_, fault, begins)) = self.0.pop_if(|(at, ..)| *at <= sim.elapsed()) {
-            tell(format!("{:?} {fault:?} {}", sim.elapsed(), if begins { "begins" } else { "ends" }));
-            match (fault, begins) {
-                (Fault::Partition(client), true) => sim.partition(host(client), SERVER),
-                (Fault::Mute(client), true) => sim.partition_oneway(host(client), SERVER),
-                (Fault::Deaf(client), true) => sim.partition_oneway(SERVER, host(client)),
-                (Fault::Hold(client), true) => sim.hold(host(client), SERVER),
-                (Fault::Hold(client), false) => sim.release(host(client), SERVER),
-                (Fault::Partition(client) | Fault::Mute(client) | Fault::Deaf(client), false) => {
+        while let Some((_, kind, begins)) = self.0.pop_if(|(at, ..)| *at <= sim.elapsed()) {
+            tell(format!("{:?} {kind:?} {}", sim.elapsed(), if begins { "begins" } else { "ends" }));
+            match (kind, begins) {
+                (Kind::Partition(client), true) => sim.partition(host(client), SERVER),
+                (Kind::Mute(client), true) => sim.partition_oneway(host(client), SERVER),
+                (Kind::Deaf(client), true) => sim.partition_oneway(SERVER, host(client)),
+                (Kind::Hold(client), true) => sim.hold(host(client), SERVER),
+                (Kind::Hold(client), false) => sim.release(host(client), SERVER),
+                (Kind::Partition(client) | Kind::Mute(client) | Kind::Deaf(client), false) => {
                     sim.repair(host(client), SERVER);
                 }
-                (Fault::Restart, true) => sim.crash(SERVER),
-                (Fault::Restart, false) => sim.bounce(SERVER),
+                (Kind::Restart, true) => sim.crash(SERVER),
+                (Kind::Restart, false) => sim.bounce(SERVER),
             }
         }
     }

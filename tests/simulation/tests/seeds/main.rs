@@ -10,8 +10,10 @@
 
 mod beliefs;
 mod client;
+mod dropper;
 mod faults;
 mod network;
+mod record;
 mod world;
 
 use std::process::{Command, ExitCode, Output};

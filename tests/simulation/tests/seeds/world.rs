@@ -10,10 +10,13 @@ use turmoil::{Builder, Sim};
 
 use crate::beliefs::Beliefs;
 use crate::client::{self, Worker};
+use crate::dropper::Dropper;
 use crate::faults::{self, Faults};
+use crate::record::Record;
 
-/// How many clients there are.
-pub(crate) const CLIENTS: usize = 3;
+/// How many hosts with clients there are: the last one is the dropper's, the others the workers'.
+pub(crate) const CLIENTS: usize = WORKERS + 1;
+const WORKERS: usize = 3;
 /// How far a host goes before the next one's turn.
 const TICK: Duration = Duration::from_millis(5);
 /// The server's name.
@@ -40,7 +43,8 @@ pub(crate) fn host(client: usize) -> String {
 
 /// Runs a seed.
 pub(crate) fn run(seed: u64) -> Outcome {
-    let (beliefs, store) = (Beliefs::default(), Rc::new(RefCell::new(Store::default())));
+    let (faults, store) = (Rc::new(Faults::of(seed)), Rc::new(RefCell::new(Store::default())));
+    let record = Record::of(faults.clone());
     let mut sim = Builder::new()
         .rng_seed(seed)
         .epoch(std::time::UNIX_EPOCH)
@@ -51,32 +55,40 @@ pub(crate) fn run(seed: u64) -> Outcome {
         .build();
     let data = store.clone();
     sim.host(SERVER, move || serve(data.clone()));
-    let working = Rc::new(Cell::new(CLIENTS));
-    for number in 0..CLIENTS {
-        let worker = Worker::new(number, seed, beliefs.clone());
-        let working = working.clone();
-        sim.client(host(number), async move {
-            worker.work().await;
-            working.set(working.get() - 1);
-            Ok(())
-        });
+    let working = Rc::new(Cell::new(0));
+    let beliefs = Beliefs::of("m", &record);
+    for number in 0..WORKERS {
+        start(&mut sim, number, &working, Worker::new(number, seed, &record, &beliefs).work());
     }
-    let late = course(&mut sim, seed, &beliefs, &working);
-    let end = sim.elapsed() + if beliefs.gave_all_back() { Duration::ZERO } else { KEPT };
+    let dropper = Dropper::new(WORKERS, seed, &record, &Beliefs::of("dropped", &record));
+    start(&mut sim, WORKERS, &working, dropper.work());
+    let late = course(&mut sim, &faults, &record, &working);
+    let end = sim.elapsed() + if record.gave_all_back() { Duration::ZERO } else { KEPT };
     let left = || residue(&mut store.borrow_mut(), end);
-    let violation = beliefs.violation().or(late).or_else(left);
-    Outcome { violation, grants: beliefs.grants(), events: beliefs.events() }
+    let violation = record.violation().or(late).or_else(left);
+    Outcome { violation, grants: record.grants(), events: record.events() }
+}
+
+/// Lets a client work on a host of its own.
+fn start(sim: &mut Sim<'_>, number: usize, working: &Rc<Cell<usize>>, work: impl Future<Output = ()> + 'static) {
+    working.set(working.get() + 1);
+    let working = working.clone();
+    sim.client(host(number), async move {
+        work.await;
+        working.set(working.get() - 1);
+        Ok(())
+    });
 }
 
 /// Until everybody has come to an end; what kept them from it otherwise.
-fn course(sim: &mut Sim<'_>, seed: u64, beliefs: &Beliefs, working: &Cell<usize>) -> Option<String> {
-    let mut faults = Faults::of(seed);
+fn course(sim: &mut Sim<'_>, faults: &Faults, record: &Record, working: &Cell<usize>) -> Option<String> {
+    let mut changes = faults.changes();
     while working.get() > 0 {
-        faults.apply(sim, |event| beliefs.note(event));
+        changes.apply(sim, |event| record.tell(event));
         if let Err(error) = sim.step() {
             return Some(format!("{} clients have not come to an end: {error}", working.get()));
         }
-        if beliefs.violation().is_some() {
+        if record.violation().is_some() {
             return None;
         }
     }
@@ -100,11 +112,11 @@ async fn serve(store: Rc<RefCell<Store>>) -> turmoil::Result {
     let server = Server::new(store)?;
     let listener = turmoil::net::TcpListener::bind(("0.0.0.0", 6379)).await?;
     loop {
-        let (stream, _) = listener.accept().await?;
+        let (stream, address) = listener.accept().await?;
         let server = server.clone();
         tokio::task::spawn_local(async move {
             // However it ended: the client sees it too.
-            let _ = server.serve(stream, || clock(client::now())).await;
+            let _ = server.serve(stream, address, || clock(client::now())).await;
         });
     }
 }
