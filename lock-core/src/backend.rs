@@ -193,7 +193,7 @@ pub enum Renewed {
     /// asked for, the core asks again in time for the rest; so does it after a [`Grant`] that is valid for less than its
     /// attempt's TTL.
     For(Duration),
-    /// The grant is still there, its end was not moved.
+    /// The grant is still there, its end was not moved. The core asks again soon.
     Held,
     /// The grant is gone.
     Lost(LossReason),

@@ -194,7 +194,7 @@ impl Error {
     /// Names the lock.
     #[must_use]
     pub fn with_name(mut self, name: &LockName) -> Self {
-        self.0.name.get_or_insert_with(|| name.to_string());
+        self.0.name.get_or_insert_with(|| name.for_an_error());
         self
     }
 

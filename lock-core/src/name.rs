@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Phase};
 
+/// Characters.
+const SHOWN_OF_AN_OVERLONG_NAME: usize = 64;
+
 /// The name of a lock: any non-empty UTF-8 text of at most 1,024 bytes, case-sensitive.
 ///
 /// Every backend maps names to keys or paths without collisions; each documents how. Two kinds of locks with one name
@@ -66,6 +69,15 @@ impl LockName {
     #[must_use]
     pub const fn is_at_key(&self) -> bool {
         self.at_key
+    }
+
+    /// The name as an error tells it: one that is too long by its beginning only.
+    pub(crate) fn for_an_error(&self) -> String {
+        if self.text.len() <= Self::MAX_BYTES {
+            return self.text.to_string();
+        }
+        let beginning: String = self.text.chars().take(SHOWN_OF_AN_OVERLONG_NAME).collect();
+        format!("{beginning}…")
     }
 
     /// Whether the name may be used; asked once more by every acquisition, because literals are not checked earlier.
@@ -146,5 +158,12 @@ mod tests {
         assert!(LockName::new("ü".repeat(512)).is_ok());
         let error = LockName::new("ü".repeat(513)).unwrap_err();
         assert_eq!(error.kind(), crate::ErrorKind::InvalidArgument);
+    }
+
+    #[test]
+    fn an_error_tells_the_beginning_of_an_overlong_name() {
+        let told = LockName::new("ü".repeat(1_000_000)).unwrap_err().to_string();
+        assert!(told.contains(&format!("{}…", "ü".repeat(64))) && told.len() < 1_000, "{told}");
+        assert!(told.contains("2000000 bytes"), "{told}");
     }
 }

@@ -167,7 +167,7 @@ impl Backend for MemcachedBackend {
         if freed.gone == 0 && freed != Freed::default() {
             return Ok(Released::Done);
         }
-        Ok(Released::NotHeld(shared.forced(entry.nonce).await))
+        Ok(Released::NotHeld(shared.forced([entry.nonce].into_iter()).await.pop().flatten()))
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {

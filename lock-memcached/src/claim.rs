@@ -16,7 +16,7 @@ use crate::grants::Entry;
 use crate::guard::{self, NotNow, Verdict};
 use crate::keys::Key;
 use crate::nonce::Nonce;
-use crate::{renew, wire};
+use crate::{refresh, wire};
 
 /// What one try came to.
 #[derive(Debug)]
@@ -87,7 +87,8 @@ impl Shared {
                 }
             }
         }
-        let (also, judged) = self.split(answers, sent_at);
+        let mut also: Vec<_> = answers.collect();
+        let judged = self.guard.verdict(&mut also, sent_at);
         match (failed, judged) {
             (None, Ok(verdict)) => Ok(Round { sent_at, verdict, also }),
             (Some(failure), _) | (None, Err(failure)) => Err(self.without_trace(entry, self.error(failure)).await),
@@ -101,24 +102,13 @@ impl Shared {
         }
         let found = self.link.run_one(Command::Read { key: key.clone() }).await.item()?;
         let Some(item) = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce)) else { return Ok(()) };
-        let mut answers = self.link.run(renew::renewal(key, item.cas, seconds).into()).await.into_iter();
+        let mut answers = self.link.run(refresh::renewal(key, item.cas, seconds).into()).await.into_iter();
         match (answers.next(), answers.next()) {
-            (Some(Answer::Done(cas)), Some(look)) if renew::lasts(&look, seconds)? => entry.won(key, cas),
+            (Some(Answer::Done(cas)), Some(look)) if refresh::lasts(&look, seconds)? => entry.won(key, cas),
             (Some(Answer::Failed(failure)), _) => return Err(failure),
             _ => {}
         }
         Ok(())
-    }
-
-    /// What else was answered, and the verdict, which comes last.
-    fn split(
-        &self,
-        answers: impl Iterator<Item = Answer>,
-        sent_at: BootInstant,
-    ) -> (Vec<Answer>, Result<Verdict, Failure>) {
-        let mut also: Vec<_> = answers.collect();
-        let last = if self.guard.look().is_some() { also.pop() } else { None };
-        (also, self.guard.judge(last, sent_at))
     }
 
     /// Gives back what was won although something failed, so that the failure is definite; or says that it is not.

@@ -8,6 +8,7 @@ use crate::connection::command::{Answer, Command};
 use crate::connection::plain::Plain;
 use crate::error::Failure;
 use crate::grants::{Entry, Piece};
+use crate::keys::Key;
 use crate::nonce::Nonce;
 
 /// How often a piece is looked at anew that a renewal has changed meanwhile.
@@ -31,6 +32,7 @@ impl Shared {
 
     /// Frees some of what an attempt is known to have.
     pub(crate) async fn free(&self, entry: &Entry, pieces: Vec<Piece>, phase: Phase) -> Result<Freed, Error> {
+        let _giving = entry.giving(&pieces);
         let freed = if SystemClock.now() < entry.kept_until() {
             self.free_in_time(entry, pieces).await
         } else {
@@ -43,12 +45,14 @@ impl Shared {
     /// number tells enough.
     async fn free_in_time(&self, entry: &Entry, mut pieces: Vec<Piece>) -> Result<Freed, Failure> {
         let mut count = Freed::default();
+        let mut card = (entry.is_ending() && entry.hide()).then(|| self.forget(entry));
         for _ in 0..ROUNDS {
             if pieces.is_empty() {
                 break;
             }
             let deletions = pieces.iter().map(|Piece { key, cas }| Command::Release { key: key.clone(), cas: *cas });
-            let answers = self.link.run(deletions.collect()).await;
+            // Last, so that no piece is paired with its answer, which does not matter.
+            let answers = self.link.run(deletions.chain(card.take()).collect()).await;
             let mut changed = Vec::new();
             for (piece, answer) in std::mem::take(&mut pieces).into_iter().zip(answers) {
                 match answer {
@@ -58,9 +62,10 @@ impl Shared {
                     Answer::Other | Answer::Item(_) => changed.push(piece),
                 }
             }
-            for piece in changed {
-                match self.mine(entry, &piece).await? {
-                    Some(piece) => pieces.push(piece),
+            let found = self.mine(changed.iter().map(|piece| (entry.nonce, &piece.key))).await;
+            for (piece, found) in changed.into_iter().zip(found) {
+                match found? {
+                    Some(cas) => pieces.push(Piece { cas, ..piece }),
                     None => count.gone(entry, &piece),
                 }
             }
@@ -68,11 +73,18 @@ impl Shared {
         if pieces.is_empty() { Ok(count) } else { Err(Failure::protocol("the item changes all the time")) }
     }
 
-    /// The piece as it is now, if it is still the attempt's.
-    pub(crate) async fn mine(&self, entry: &Entry, piece: &Piece) -> Result<Option<Piece>, Failure> {
-        let found = self.link.run_one(Command::Read { key: piece.key.clone() }).await.item()?;
-        let mine = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce));
-        Ok(mine.map(|item| Piece { key: piece.key.clone(), cas: item.cas }))
+    /// The CAS number that each of these items has now; none for one that is not this grant's (any more).
+    pub(crate) async fn mine(
+        &self,
+        items: impl Iterator<Item = (Nonce, &Key)> + Clone,
+    ) -> Vec<Result<Option<u64>, Failure>> {
+        let reads = items.clone().map(|(_, key)| Command::Read { key: key.clone() });
+        let answers = self.link.run(reads.collect()).await;
+        let mine = items.zip(answers).map(|((nonce, _), answer)| {
+            let found = answer.item()?.filter(|item| Nonce::read(&item.value) == Some(nonce));
+            Ok(found.map(|item| item.cas))
+        });
+        mine.collect()
     }
 
     /// When the lease is over, the server may have begun a new life, in which the same CAS number belongs to somebody else's

@@ -30,6 +30,8 @@ struct State {
     pieces: Vec<Piece>,
     unsure: Vec<Unsure>,
     kept_until: BootInstant,
+    /// Keys that are just being given back.
+    giving: Vec<Key>,
     is_shown: bool,
     is_ending: bool,
 }
@@ -82,6 +84,7 @@ impl Entry {
             pieces: Vec::new(),
             unsure: Vec::new(),
             kept_until: BootInstant::from_origin(Duration::ZERO),
+            giving: Vec::new(),
             is_shown: false,
             is_ending: false,
         };
@@ -139,6 +142,19 @@ impl Entry {
         self.state().pieces.retain(|piece| piece.key != *key);
     }
 
+    /// These pieces are being given back, as long as the answer lives.
+    pub(crate) fn giving(&self, pieces: &[Piece]) -> Giving<'_> {
+        let keys: Vec<_> = pieces.iter().map(|piece| piece.key.clone()).collect();
+        self.state().giving.extend(keys.iter().cloned());
+        Giving { entry: self, keys }
+    }
+
+    /// Whether a key is being given back, or has been: that it is gone is no loss then.
+    pub(crate) fn gives_back(&self, key: &Key) -> bool {
+        let state = self.state();
+        state.giving.contains(key) || !state.pieces.iter().any(|piece| piece.key == *key)
+    }
+
     /// Keys whose claims were not answered and may be carried out yet.
     pub(crate) fn unsure(&self) -> Vec<Key> {
         let (mut state, now) = (self.state(), SystemClock.now());
@@ -166,6 +182,11 @@ impl Entry {
         self.state().is_shown = true;
     }
 
+    /// It is not told any more who holds it; whether it was.
+    pub(crate) fn hide(&self) -> bool {
+        std::mem::take(&mut self.state().is_shown)
+    }
+
     /// Whether it is being given back: a renewal that failed is not tried again.
     pub(crate) fn is_ending(&self) -> bool {
         self.state().is_ending
@@ -182,6 +203,18 @@ impl Entry {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Pieces that are being given back.
+pub(crate) struct Giving<'a> {
+    entry: &'a Entry,
+    keys: Vec<Key>,
+}
+
+impl Drop for Giving<'_> {
+    fn drop(&mut self) {
+        self.entry.state().giving.retain(|key| !self.keys.contains(key));
     }
 }
 

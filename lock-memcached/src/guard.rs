@@ -69,6 +69,12 @@ impl Guard {
         (self.mode != RestartGuard::Off).then(|| Command::Read { key: self.key.clone() })
     }
 
+    /// What the last one of these answers says, which is that to [`look`](Guard::look).
+    pub(crate) fn verdict(&self, answers: &mut Vec<Answer>, asked: BootInstant) -> Result<Verdict, Failure> {
+        let last = if self.mode == RestartGuard::Off { None } else { answers.pop() };
+        self.judge(last, asked)
+    }
+
     /// What the answer to [`look`](Guard::look) says.
     pub(crate) fn judge(&self, answer: Option<Answer>, asked: BootInstant) -> Result<Verdict, Failure> {
         let Some(answer) = answer else { return Ok(Verdict::Counts(None)) };

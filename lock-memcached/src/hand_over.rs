@@ -13,7 +13,7 @@ use crate::grants::{Entry, Piece};
 use crate::guard::{self, Verdict};
 use crate::keys::Key;
 use crate::line::Offer;
-use crate::renew::lasts;
+use crate::refresh::lasts;
 use crate::wire;
 
 impl Shared {

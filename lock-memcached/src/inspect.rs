@@ -139,22 +139,31 @@ impl Shared {
         Ok(freed)
     }
 
-    /// Why a grant that is gone was freed by force, if it was.
-    pub(crate) async fn forced(&self, nonce: Nonce) -> Option<LossReason> {
-        let item = self.link.run_one(Command::Read { key: self.keys.forced(nonce) }).await.item().ok()??;
-        let (by, reason) = serde_json::from_slice(&item.value).ok()?;
-        Some(LossReason::ForceReleased { by, reason })
+    /// Why each of these grants, which are gone, was freed by force, if it was.
+    pub(crate) async fn forced(&self, grants: impl Iterator<Item = Nonce>) -> Vec<Option<LossReason>> {
+        let reads = grants.map(|nonce| Command::Read { key: self.keys.forced(nonce) });
+        self.link.run(reads.collect()).await.into_iter().map(reason).collect()
     }
 
-    /// Forgets who held, in the background.
+    /// Forgets who held, in the background, unless that was done with the release.
     pub(crate) fn unshow(self: &Arc<Self>, entry: &Entry) {
-        if entry.is_shown()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        if let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && entry.hide()
         {
-            let (shared, key) = (self.clone(), self.keys.holder(entry.nonce));
-            runtime.spawn(async move { shared.link.run_one(Command::Forget { key }).await });
+            let (shared, forget) = (self.clone(), self.forget(entry));
+            runtime.spawn(async move { shared.link.run_one(forget).await });
         }
     }
+
+    /// Forgets who held.
+    pub(crate) fn forget(&self, entry: &Entry) -> Command {
+        Command::Forget { key: self.keys.holder(entry.nonce) }
+    }
+}
+
+fn reason(answer: Answer) -> Option<LossReason> {
+    let (by, reason) = serde_json::from_slice(&answer.item().ok()??.value).ok()?;
+    Some(LossReason::ForceReleased { by, reason })
 }
 
 /// One holder for each number, with as many permits as it has items; the earliest first.

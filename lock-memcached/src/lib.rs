@@ -33,6 +33,7 @@ mod line;
 mod mutex;
 mod nonce;
 mod reentrant;
+mod refresh;
 mod renew;
 mod rwlock;
 mod scribe;

@@ -20,7 +20,7 @@ use crate::guard::Verdict;
 use crate::keys::{self, Key};
 use crate::line::{self, Wanted};
 use crate::slots::{self, TRIES};
-use crate::{renew, wire};
+use crate::{refresh, wire};
 
 /// A lock to be read, by one attempt.
 struct Reader<'a> {
@@ -100,11 +100,10 @@ impl<'a> Writer<'a> {
             let Some(piece) = entry.pieces().pop() else { return Ok(None) };
             let sent_at = SystemClock.now();
             let seconds = wire::seconds(attempt.ttl);
-            let renewal = renew::renewal(&piece.key, piece.cas, seconds);
+            let renewal = refresh::renewal(&piece.key, piece.cas, seconds);
             let commands = renewal.into_iter().chain(self.looks()).chain(shared.guard.look());
             let mut answers = shared.link.run(commands.collect()).await;
-            let verdict = if shared.guard.look().is_some() { answers.pop() } else { None };
-            let verdict = shared.guard.judge(verdict, sent_at)?;
+            let verdict = shared.guard.verdict(&mut answers, sent_at)?;
             match answers.remove(0) {
                 Answer::Done(cas) => entry.renewed(&piece.key, cas),
                 Answer::Failed(failure) => return Err(failure),
@@ -113,7 +112,7 @@ impl<'a> Writer<'a> {
                     return Ok(None);
                 }
             }
-            if !renew::lasts(&answers.remove(0), seconds)? {
+            if !refresh::lasts(&answers.remove(0), seconds)? {
                 return Ok(None);
             }
             entry.kept(sent_at, attempt.ttl);

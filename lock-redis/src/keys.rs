@@ -15,6 +15,7 @@ use std::borrow::Cow;
 use lock_core::LockName;
 use lock_core::backend::Kind;
 
+use crate::connection::cluster::slot::slot;
 use crate::script::{self, Scripts};
 
 /// The keys of one lock.
@@ -87,14 +88,21 @@ fn escaped(name: &str) -> Cow<'_, str> {
     Cow::Owned(name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D"))
 }
 
-/// The part of a key by which Redis Cluster chooses a slot: what stands between the first `{` and the next `}`, if that
-/// is not empty; otherwise the whole key. A whole key with a `}` in it cannot be a tag and is escaped, which costs it the
-/// common slot.
+/// Among so many numbers there is one of every slot.
+const NUMBERS: u32 = 200_000;
+
+/// A hash tag with the slot of this key: what stands between the first `{` and the next `}`, if that is not empty;
+/// otherwise the whole key. A whole key with a `}` in it cannot be a tag; the first number that has its slot serves then,
+/// which is found after some 16,000 looks.
 fn hash_tag(key: &str) -> Cow<'_, str> {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     match tag {
         Some(tag) if !tag.is_empty() => Cow::Borrowed(tag),
-        _ if key.contains('}') => escaped(key),
+        _ if key.contains('}') => {
+            let its = slot(key.as_bytes());
+            let same = (0..NUMBERS).map(|n| n.to_string()).find(|n| slot(n.as_bytes()) == its);
+            same.map_or_else(|| escaped(key), Cow::Owned)
+        }
         _ => Cow::Borrowed(key),
     }
 }
@@ -122,10 +130,20 @@ mod tests {
 
     #[test]
     fn side_keys_of_a_shared_key_are_in_its_slot() {
-        for (key, tag) in [("jobs", "{jobs}"), ("app:{jobs}:lock", "{jobs}"), ("a{}b", "{a%7B%7Db}")] {
+        for (key, tag) in [("jobs", "{jobs}"), ("app:{jobs}:lock", "{jobs}"), ("a{}b", "{3991}"), ("odd}key", "{7386}")]
+        {
             let keys = Keys::of("lock", &LockName::at_key(key).unwrap(), Kind::Mutex);
             assert_eq!(keys.lock, key);
-            assert!(keys.all()[1].starts_with(&format!("lock:key:{tag}:")), "{}", keys.all()[1]);
+            for side in &keys.all()[1..] {
+                assert!(side.starts_with(&format!("lock:key:{tag}:")), "{side}");
+                assert_eq!(slot(side.as_bytes()), slot(key.as_bytes()), "{side}");
+            }
         }
+    }
+
+    #[test]
+    fn every_slot_has_a_number() {
+        let slots: std::collections::HashSet<_> = (0..NUMBERS).map(|n| slot(n.to_string().as_bytes())).collect();
+        assert_eq!(slots.len(), 16_384);
     }
 }

@@ -4,6 +4,7 @@
 //! or asserts that something stays pending ([`stays_pending`]). [`pass`] lets time go by where time itself is the
 //! stimulus, such as a lease that is to end.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -90,13 +91,18 @@ pub(crate) fn eventually<T>(
 
 /// Fails if the future ends within this time. The future can be awaited further on.
 #[track_caller]
-pub(crate) fn stays_pending<F: Future>(
+pub(crate) fn stays_pending<F: Future<Output: Debug>>(
     what: &str,
     time: Duration,
     future: Pin<&mut F>,
 ) -> impl Future<Output = Result<(), Failure>> {
     let ended = Failure::new(format!("{what}: ended, although it must wait"));
-    async move { if tokio::time::timeout(time, future).await.is_ok() { Err(ended) } else { Ok(()) } }
+    async move {
+        match tokio::time::timeout(time, future).await {
+            Ok(output) => Err(ended.and(format_args!("with {output:?}"))),
+            Err(_) => Ok(()),
+        }
+    }
 }
 
 /// Polls the future at most `times` times, each time when it was woken, and for at most `patience`; `None` if it is

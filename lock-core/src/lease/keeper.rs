@@ -285,7 +285,9 @@ mod tests {
     fn a_client_that_locks_and_releases_in_a_loop_does_not_wake_it_each_time() {
         let clock = VirtualClock::new();
         // Without a runtime there is no task: the looks are made here.
-        let keeper = Keeper::new(Arc::new(MemoryStore::with_clock(clock.clone()).backend(String::new())));
+        let keeper = Keeper::new(Arc::new(
+            MemoryStore::with_clock(clock.clone()).backend(String::new(), Duration::from_secs(2)),
+        ));
         let lease = LeaseOptions::default();
         let cycle = || {
             let attempt = Attempt::new("loop".into(), Kind::Mutex, Owner::new(), lease.ttl).unwrap();

@@ -220,13 +220,7 @@ impl LeaseState {
             Event::Answer { sent_at, answer: Answer::Part { valid_for, asked } } => {
                 self.extended(now, sent_at, valid_for, asked, &mut actions);
             }
-            Event::Answer { sent_at, answer: Answer::Held } => {
-                self.unanswered = 0;
-                if self.is_renewed() {
-                    self.renew_at = sent_at.plus(self.options.renewal_interval());
-                }
-            }
-            Event::Answer { answer: Answer::Unknown, .. } => {
+            Event::Answer { answer: Answer::Held | Answer::Unknown, .. } => {
                 let pause = FIRST_RETRY * 2_u32.saturating_pow(self.unanswered.min(10));
                 self.unanswered += 1;
                 if self.is_renewed() {
@@ -381,6 +375,14 @@ mod tests {
         assert_eq!((actions.lost, actions.wake_at), (None, Some(at(1150))));
         assert_eq!(lease.deadline(), at(2968));
         assert_eq!(lease.step(at(1150), Event::Tick).renew, Some(TTL));
+    }
+
+    #[test]
+    fn a_lease_that_is_there_and_was_not_extended_is_renewed_again_soon() {
+        let mut lease = lease(LeaseOptions::with_ttl(TTL));
+        lease.step(at(1000), Event::Tick);
+        let actions = lease.step(at(1100), answer(1000, Answer::Held));
+        assert_eq!((lease.deadline(), actions.wake_at), (at(2968), Some(at(1150))));
     }
 
     #[test]

@@ -27,16 +27,30 @@ pub struct MemoryBackend {
     store: MemoryStore,
     client: u64,
     namespace: String,
+    /// What bounds an operator's request; an attempt brings its own.
+    op_timeout: Duration,
 }
 
 impl MemoryBackend {
-    pub(super) fn new(store: MemoryStore, client: u64, namespace: String) -> Self {
-        Self { store, client, namespace }
+    pub(super) fn new(store: MemoryStore, client: u64, namespace: String, op_timeout: Duration) -> Self {
+        Self { store, client, namespace, op_timeout }
     }
 
     /// A request's way to the store, which may take one operation timeout.
     async fn reach(&self, attempt: &Attempt, phase: Phase) -> Result<(), Error> {
         wait::within(&**self.store.clock(), attempt, phase, self.store.reach(phase)).await
+    }
+
+    /// An operator's way to the store.
+    async fn reach_as_operator(&self) -> Result<(), Error> {
+        let clock = self.store.clock();
+        tokio::select! {
+            biased;
+            reached = self.store.reach(Phase::Inspect) => reached,
+            () = clock.sleep_until(clock.now().plus(self.op_timeout)) => {
+                Err(Error::indeterminate(Phase::Inspect, "no answer within the operation timeout"))
+            }
+        }
     }
 
     async fn ask(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
@@ -172,7 +186,7 @@ impl Backend for MemoryBackend {
 #[async_trait]
 impl Operator for MemoryBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
-        self.store.reach(Phase::Inspect).await?;
+        self.reach_as_operator().await?;
         Ok(self.store.with(&self.namespace, name, kind, |lock, now, _| lock.inspect(now)))
     }
 
@@ -184,7 +198,7 @@ impl Operator for MemoryBackend {
         by: &Owner,
         why: &str,
     ) -> Result<bool, Error> {
-        self.store.reach(Phase::Inspect).await?;
+        self.reach_as_operator().await?;
         let reason = LossReason::ForceReleased { by: by.to_string(), reason: why.to_owned() };
         Ok(self.store.take_away(&self.namespace, name, kind, grant, reason))
     }

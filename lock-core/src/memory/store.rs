@@ -70,7 +70,8 @@ impl MemoryStore {
     /// A client with the default options.
     #[must_use]
     pub fn connect(&self) -> MemoryLocks {
-        Client::with_checked(self.backend(String::new()), crate::ClientOptions::default())
+        let options = crate::ClientOptions::default();
+        Client::with_checked(self.backend(String::new(), options.op_timeout), options)
     }
 
     /// A client with these options.
@@ -78,7 +79,7 @@ impl MemoryStore {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if an option is out of its range.
     pub fn connect_with(&self, config: MemoryConfig) -> Result<MemoryLocks, Error> {
-        Client::over(self.backend(config.namespace), config.client)
+        Client::over(self.backend(config.namespace, config.client.op_timeout), config.client)
     }
 
     /// Takes every lock of this name away from its holders, of every kind and namespace, and tells them; says how many
@@ -189,10 +190,10 @@ impl MemoryStore {
         }
     }
 
-    pub(crate) fn backend(&self, namespace: String) -> MemoryBackend {
+    pub(crate) fn backend(&self, namespace: String, op_timeout: Duration) -> MemoryBackend {
         let mut state = locked(&self.0.state);
         state.last_client += 1;
-        MemoryBackend::new(self.clone(), state.last_client, namespace)
+        MemoryBackend::new(self.clone(), state.last_client, namespace, op_timeout)
     }
 }
 

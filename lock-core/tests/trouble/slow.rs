@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::clock::VirtualClock;
 use lock_core::memory::MemoryStore;
-use lock_core::{Error, ErrorKind, Phase};
+use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -51,4 +51,11 @@ async fn a_request_to_a_store_that_is_too_slow_ends_with_the_operation_timeout()
     assert_eq!((error.kind(), error.phase()), (ErrorKind::Indeterminate, Phase::Acquire));
     let error = after(&clock, op_timeout, held.release()).await.unwrap_err();
     assert_eq!((error.kind(), error.phase()), (ErrorKind::Indeterminate, Phase::Release));
+    let (seen, freed) = (locks.mutex("a"), locks.mutex("a"));
+    let error = after(&clock, op_timeout, async move { seen.inspect().await }).await.unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (ErrorKind::Indeterminate, Phase::Inspect));
+    let grant = GrantId::random().unwrap();
+    let freeing = async move { freed.force_release(grant, "the test asks").await };
+    let error = after(&clock, op_timeout, freeing).await.unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (ErrorKind::Indeterminate, Phase::Inspect));
 }

@@ -40,6 +40,9 @@ impl Link {
     /// Sends commands in one write, over one connection, and answers each, in order.
     pub(crate) async fn run(&self, commands: Vec<Command>) -> Vec<Answer> {
         let count = commands.len();
+        if count == 0 {
+            return Vec::new();
+        }
         let operations: Vec<Op> = commands.into_iter().map(Command::operation).collect();
         match self.client.run_batch(operations).await {
             Ok(results) => {

@@ -1,12 +1,12 @@
 //! A server that forgets its locks: it is restarted or flushed while they are held.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lock_memcached::{ErrorKind, MemcachedLocks, MutexGuard, RestartGuard};
 use lock_testkit::ms;
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 
-use crate::support::{LEASE, client, open, server};
+use crate::support::{LEASE, client, open, pass, server};
 
 /// How the server forgets.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ async fn nobody_enters_beside(former: &MutexGuard, other: &MemcachedLocks) -> Mu
             ),
         }
         assert!(began.elapsed() < ms(30_000), "nobody is granted the lock any more");
-        tokio::time::sleep(Duration::from_millis(3)).await;
+        pass(ms(3)).await;
     }
 }
 

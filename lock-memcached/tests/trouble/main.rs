@@ -9,5 +9,6 @@ mod line;
 mod memory;
 mod pauses;
 mod reader;
+mod renewals;
 mod setup;
 mod support;

@@ -7,7 +7,11 @@ use std::time::Duration;
 use lock_memcached::ErrorKind;
 use lock_testkit::servers::memcached::MemcachedOptions;
 
-use crate::support::{LEASE, open, server};
+use crate::support::{LEASE, eventually, open, pass, server};
+
+/// Longer than the margin of 2 s by which items outlive their leases.
+const PAUSE: Duration = Duration::from_secs(4);
+const HOLD: Duration = Duration::from_millis(2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pauses_of_the_server_under_contention_let_no_two_in() {
@@ -30,7 +34,7 @@ async fn pauses_of_the_server_under_contention_let_no_two_in() {
                                 worst.fetch_max(now, Ordering::SeqCst);
                                 grants.fetch_add(1, Ordering::SeqCst);
                             }
-                            tokio::time::sleep(Duration::from_millis(2)).await;
+                            pass(HOLD).await;
                             inside.fetch_sub(1, Ordering::SeqCst);
                         }
                         let _ = guard.release().await;
@@ -46,13 +50,13 @@ async fn pauses_of_the_server_under_contention_let_no_two_in() {
     }
     for _ in 0..PAUSES {
         let before = grants.load(Ordering::SeqCst);
-        crate::support::eventually("locks are granted", async || grants.load(Ordering::SeqCst) > before + 10).await;
+        eventually("locks are granted", async || grants.load(Ordering::SeqCst) > before + 10).await;
         server.stop().unwrap();
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        pass(PAUSE).await;
         server.cont().unwrap();
     }
     let before = grants.load(Ordering::SeqCst);
-    crate::support::eventually("locks are granted at last", async || grants.load(Ordering::SeqCst) > before + 10).await;
+    eventually("locks are granted at last", async || grants.load(Ordering::SeqCst) > before + 10).await;
     done.store(true, Ordering::SeqCst);
     for worker in workers {
         worker.await.unwrap();
@@ -69,8 +73,5 @@ async fn a_claim_that_a_frozen_server_carries_out_late_is_undone() {
     assert!(matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable), "{error}");
     server.cont().unwrap();
     // Undone in the background, or never carried out; it ends by itself only after three seconds.
-    crate::support::eventually("the lock is free", async || {
-        matches!(locks.mutex("held").try_lock().await, Ok(Some(_)))
-    })
-    .await;
+    eventually("the lock is free", async || matches!(locks.mutex("held").try_lock().await, Ok(Some(_)))).await;
 }

@@ -3,11 +3,13 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::time::Duration;
 
-use lock_testkit::ms;
 use lock_testkit::servers::memcached::MemcachedOptions;
 
-use crate::support::{LEASE, open, server};
+use crate::support::{LEASE, open, pass, server};
+
+const BETWEEN_READERS: Duration = Duration::from_millis(40);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_of_its_item_does_not_cost_a_holder_its_lock() {
@@ -26,7 +28,7 @@ async fn a_slow_reader_of_its_item_does_not_cost_a_holder_its_lock() {
         let refused = other.mutex("held").try_lock().await.unwrap().is_none();
         assert!(guard.is_held(), "the renewals did not count");
         assert!(refused, "the item ended although its holder was told that it was renewed");
-        tokio::time::sleep(ms(40)).await;
+        pass(BETWEEN_READERS).await;
     }
     drop(readers);
     guard.release().await.unwrap();

@@ -27,7 +27,7 @@ fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
     }
 }
 
-/// Leases of a second, which are not renewed by themselves.
+/// Leases of a second.
 pub(crate) fn config(server: &MemcachedServer) -> MemcachedConfig {
     let mut client = ClientOptions::default();
     client.lease = LeaseOptions::with_ttl(LEASE);
@@ -51,6 +51,11 @@ pub(crate) async fn eventually(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let (began, within) = (Instant::now(), ms(15_000));
     while !so().await {
         assert!(began.elapsed() < within, "{what}: not within {within:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        pass(ms(5)).await;
     }
+}
+
+/// Lets time go by: as a stimulus, such as a hold or a pause of the server, and never to wait for an effect.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_redis::{Guarantee, RedisConfig, RedisLocks};
+use lock_redis::{Guarantee, LockName, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{ClusterDeployment, RedisOptions};
 
 use crate::load::{Load, Look};
@@ -187,4 +187,22 @@ async fn nothing_is_left(cluster: &ClusterDeployment) {
         left.is_empty().then_some(())
     };
     eventually("nothing is left", PROMPTLY * 3, left).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shared_key_with_braces_of_any_kind_is_handed_over() {
+    let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+    let (holder, waiter) = (connect(cluster.url()).await, connect(cluster.url()).await);
+    for key in ["odd}key", "a{}b", "}{", "{tag}rest", "{open"] {
+        let name = LockName::at_key(key).unwrap();
+        let held = holder.mutex(name.clone()).lock().await.unwrap();
+        let waits = waiter.mutex(name.clone());
+        let waiting = tokio::spawn(async move { waits.lock().await });
+        let seen = holder.mutex(name);
+        let queued = async || (!seen.inspect().await.unwrap().waiters.is_empty()).then_some(());
+        eventually("the waiter is in the queue", PROMPTLY, queued).await;
+        held.release().await.unwrap();
+        soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
+    }
+    nothing_is_left(&cluster).await;
 }

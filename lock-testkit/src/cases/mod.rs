@@ -16,6 +16,7 @@ mod process;
 mod reentrant;
 mod renewal;
 mod replies;
+mod runtimes;
 mod rwlock;
 mod semaphore;
 mod stale;
@@ -209,6 +210,8 @@ cases! {
     "C-L02" observe::a_thousand_failed_tries_leave_the_servers_as_they_were ALL [Need::GroundTruth];
     "C-L03" observe::a_client_that_is_gone_leaves_neither_entries_nor_tasks SIMPLE [];
     "C-L03b" observe::a_client_that_is_closed_has_given_everything_back ALL [];
+    "C-L07" runtimes::guards_and_clients_may_be_dropped_outside_of_any_runtime ALL [];
+    "C-L07b" runtimes::a_handle_works_on_another_runtime_and_after_it_has_ended SIMPLE [];
 
     "C-I01" foreign::a_foreign_holder_keeps_us_out ONCE [Need::Foreign, FOREIGN];
     "C-I02" foreign::our_holder_keeps_foreign_clients_out ONCE [Need::Foreign, FOREIGN];

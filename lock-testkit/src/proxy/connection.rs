@@ -101,10 +101,6 @@ impl Connection {
     /// Waits for a fault that ends the connections that it finds.
     async fn cut(&self) -> Ending {
         let mut changes = self.link.changes();
-        // What was injected before this connection was made is none of its business.
-        for fault in self.link.faults() {
-            fault.strike_if_cut(self.number);
-        }
         loop {
             for fault in self.link.faults() {
                 if fault.strike_if_cut(self.number) {
@@ -128,9 +124,29 @@ fn is_in_the_way(fault: &Active) -> bool {
 
 impl Active {
     /// Strikes the connection if this fault ends the connections that it finds; whether it did not before.
-    fn strike_if_cut(&self, connection: u64) -> bool {
+    pub(super) fn strike_if_cut(&self, connection: u64) -> bool {
         matches!(self.toxic(), Toxic::Fin | Toxic::Reset)
             && self.fault.trigger == Trigger::Now
             && self.strike(connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+    use crate::proxy::{LinkFault, Protocol, Proxy};
+    use crate::time::{ms, poll_times};
+
+    #[tokio::test]
+    async fn a_cut_ends_the_connections_that_were_counted_before_it_and_no_others() {
+        let proxy = Proxy::to("127.0.0.1:1", Protocol::Opaque).unwrap();
+        let before = Connection::new(proxy.link.clone());
+        // Nothing has been joined yet: the connection to the server may take its time.
+        let _reset = proxy.inject(LinkFault::new(Toxic::Reset, Direction::Both));
+        let after = Connection::new(proxy.link.clone());
+        assert!(matches!(poll_times(pin!(before.cut()), 3, ms(10_000)).await, Some(Ending::Reset)));
+        assert!(poll_times(pin!(after.cut()), 3, ms(100)).await.is_none());
     }
 }

@@ -17,7 +17,7 @@ use crate::faults::{Effect, Fault, Injected, Proof};
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
-    link: Arc<Link>,
+    pub(super) link: Arc<Link>,
     /// Of its own, so that a test that blocks its threads does not hold up the traffic. `None` only while this is dropped.
     runtime: Option<Runtime>,
 }
@@ -134,9 +134,17 @@ impl Link {
     }
 
     /// The number of a new connection, which is open until [`count_end`](Link::count_end).
+    ///
+    /// A fault that ends the connections that it finds does not find it if it was injected before, and finds it if it is
+    /// injected by somebody who has seen it counted.
     pub(super) fn count_connection(&self) -> u64 {
+        let faults = self.locked();
+        let number = self.connections.fetch_add(1, Ordering::Relaxed);
+        for fault in faults.iter() {
+            fault.strike_if_cut(number);
+        }
         self.open.fetch_add(1, Ordering::Relaxed);
-        self.connections.fetch_add(1, Ordering::Relaxed)
+        number
     }
 
     pub(super) fn count_end(&self) {

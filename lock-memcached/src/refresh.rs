@@ -1,0 +1,149 @@
+//! Giving items more time: all of them in one pipeline, and those that have changed meanwhile together once more.
+//!
+//! What is left of an item is looked at after its renewal: while a client is slow to read the item, the server makes a new
+//! one of it when it is changed, which does not get the new TTL (seen with 1.6.18), although the answer says so. Once
+//! more is enough: the new one is read by nobody.
+
+use std::sync::Arc;
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+
+use crate::backend::Shared;
+use crate::connection::command::{Answer, Command};
+use crate::error::Failure;
+use crate::grants::{Entry, Piece};
+use crate::guard::Verdict;
+use crate::keys::Key;
+use crate::wire;
+
+/// How often items are tried again that another request of this client has changed meanwhile.
+const ROUNDS: usize = 3;
+
+/// An item that is to live on.
+#[derive(Debug)]
+pub(crate) struct Due {
+    entry: Arc<Entry>,
+    key: Key,
+    /// By which it is known to be unchanged; `None` if it has changed.
+    cas: Option<u64>,
+    /// Until when it is to live.
+    until: BootInstant,
+    /// Whether it lives on, once that is known.
+    pub(crate) fate: Option<Result<bool, Failure>>,
+}
+
+impl Due {
+    pub(crate) fn new(entry: &Arc<Entry>, Piece { key, cas }: Piece, until: BootInstant) -> Self {
+        Self { entry: entry.clone(), key, cas: Some(cas), until, fate: None }
+    }
+
+    /// Takes the answers to a renewal: what was done, and how long the item lives now.
+    fn told(&mut self, renewed: Answer, look: &Answer, seconds: u32) {
+        match renewed {
+            Answer::Done(cas) => {
+                self.entry.renewed(&self.key, cas);
+                self.cas = Some(cas);
+                match lasts(look, seconds) {
+                    Ok(true) => self.fate = Some(Ok(true)),
+                    Ok(false) => self.changed(),
+                    Err(failure) => self.fate = Some(Err(failure)),
+                }
+            }
+            Answer::Missing => self.fate = Some(Ok(false)),
+            Answer::Failed(failure) => self.fate = Some(Err(failure)),
+            // Another renewal was faster, or had been carried out without an answer; or it is another's.
+            Answer::Other | Answer::Item(_) => {
+                self.cas = None;
+                self.changed();
+            }
+        }
+    }
+
+    /// It is tried again, unless it is being given back.
+    fn changed(&mut self) {
+        if self.entry.is_ending() {
+            self.fate = Some(Err(restless()));
+        }
+    }
+}
+
+impl Shared {
+    /// Has items live on, and asks `beside` in the same pipeline. Each one's fate is known afterwards, after seven round
+    /// trips at most, however many there are; the verdict says whether it can be relied on.
+    pub(crate) async fn refresh(&self, dues: &mut [Due], beside: Vec<Command>) -> Result<Verdict, Failure> {
+        let mut verdict = self.refresh_once(dues, beside).await;
+        for _ in 0..ROUNDS {
+            self.find_again(dues).await;
+            if dues.iter().all(|due| due.fate.is_some()) {
+                break;
+            }
+            let once_more = self.refresh_once(dues, Vec::new()).await;
+            if matches!(verdict, Ok(Verdict::Counts(_))) {
+                verdict = once_more;
+            }
+        }
+        for due in dues {
+            due.fate.get_or_insert_with(|| Err(restless()));
+        }
+        verdict
+    }
+
+    /// Renews every item whose fate is not known.
+    async fn refresh_once(&self, dues: &mut [Due], beside: Vec<Command>) -> Result<Verdict, Failure> {
+        let sent_at = SystemClock.now();
+        let mut commands = Vec::new();
+        let mut asked = Vec::new();
+        for due in dues.iter_mut().filter(|due| due.fate.is_none()) {
+            let Some(cas) = due.cas else { continue };
+            // It may have been extended meanwhile: a renewal never asks for less than has been promised.
+            let seconds = wire::seconds(due.until.max(due.entry.kept_until()).since(sent_at));
+            commands.extend(renewal(&due.key, cas, seconds));
+            asked.push((due, seconds));
+        }
+        let mut answers = self.link.run(commands.into_iter().chain(beside).chain(self.guard.look()).collect()).await;
+        let verdict = self.guard.verdict(&mut answers, sent_at);
+        let mut answers = answers.into_iter();
+        for (due, seconds) in asked {
+            // There are as many answers as commands.
+            if let (Some(renewed), Some(look)) = (answers.next(), answers.next()) {
+                due.told(renewed, &look, seconds);
+            }
+        }
+        verdict
+    }
+
+    /// Looks for the items that have changed: those that are still their attempt's have new numbers.
+    async fn find_again(&self, dues: &mut [Due]) {
+        let mut changed: Vec<_> = dues.iter_mut().filter(|due| due.fate.is_none() && due.cas.is_none()).collect();
+        if changed.is_empty() {
+            return;
+        }
+        let found = self.mine(changed.iter().map(|due| (due.entry.nonce, &due.key))).await;
+        for (due, found) in changed.iter_mut().zip(found) {
+            match found {
+                Ok(Some(cas)) => due.cas = Some(cas),
+                Ok(None) => due.fate = Some(Ok(false)),
+                Err(failure) => due.fate = Some(Err(failure)),
+            }
+        }
+    }
+}
+
+/// Renews an item, and looks how long it lives.
+pub(crate) fn renewal(key: &Key, cas: u64, seconds: u32) -> [Command; 2] {
+    [Command::Renew { key: key.clone(), cas, seconds }, Command::Look { key: key.clone() }]
+}
+
+/// Whether an item lives as long as it was told to. A second may have begun since.
+pub(crate) fn lasts(look: &Answer, seconds: u32) -> Result<bool, Failure> {
+    match look {
+        Answer::Item(item) => Ok(item.left < 0 || item.left + 1 >= i64::from(seconds)),
+        Answer::Failed(failure) => Err(failure.clone()),
+        _ => Ok(false),
+    }
+}
+
+/// It was there each time: others of this client renew it all the time, or it is being given back.
+fn restless() -> Failure {
+    Failure::protocol("the item changes all the time")
+}

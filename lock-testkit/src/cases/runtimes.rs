@@ -1,0 +1,56 @@
+//! C-L07: clients, handles and guards that meet a second runtime, or none.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::context::{Cx, release};
+use crate::failure::{Failure, OrFail, Verdict};
+use crate::time::{hand_over, ms, soon};
+
+/// Runs `work` on a thread of its own, which belongs to no runtime.
+async fn on_a_plain_thread<T: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let (done, outcome) = oneshot::channel();
+    std::thread::spawn(move || done.send(work()).is_ok());
+    // The sender is gone without a word when the work panicked.
+    soon(what, ms(10_000), outcome).await?.map_err(|_| Failure::new(format!("{what}: panicked")))
+}
+
+pub(super) async fn guards_and_clients_may_be_dropped_outside_of_any_runtime(cx: Arc<Cx>) -> Verdict {
+    let (locks, other) = (cx.client().await?, cx.contender().await?);
+    let lock = cx.lock_of(&locks).await?;
+    let held = lock.lock().await?;
+    on_a_plain_thread("a guard is dropped", move || drop(held)).await?;
+    let next =
+        other.try_lock_for(hand_over()).await?.or_fail("a guard that was dropped on a plain thread keeps its lock")?;
+    release(next).await?;
+    let held = lock.lock().await?;
+    on_a_plain_thread("a client is dropped with its guard", move || drop((locks, lock, held))).await?;
+    let within = cx.freed_by(crate::time::ttl());
+    release(other.try_lock_for(within).await?.or_fail("the lock of a client that is gone outlives its TTL")?).await?;
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn a_handle_works_on_another_runtime_and_after_it_has_ended(cx: Arc<Cx>) -> Verdict {
+    let (here, other) = cx.two().await?;
+    let there = here.clone();
+    let taken = on_a_plain_thread("a lock is taken and released on a second runtime", move || {
+        let second = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        second.block_on(async {
+            release(there.lock().await?).await?;
+            Ok::<_, Failure>(there.lock().await?)
+        })
+    });
+    // The second runtime has ended; its guard has not.
+    let held = taken.await??;
+    cx.is_refused(&other).await?;
+    crate::time::pass(crate::time::ttl() * 2).await;
+    held.is_held().then_some(()).or_fail("not renewed any more since the second runtime has ended")?;
+    cx.is_refused(&other).await?;
+    release(held).await?;
+    release(soon("the lock is taken here again", hand_over(), here.lock()).await??).await?;
+    cx.nothing_is_left().await
+}
