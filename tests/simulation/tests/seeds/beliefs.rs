@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lock_redis::MutexGuard;
+use lock_redis::{FencingToken, MutexGuard};
 
 use crate::client::now;
 use crate::record::Record;
+use crate::world::clock;
 
 /// The beliefs in one lock: never two at once, and never with an older token than the last.
 #[derive(Debug, Clone)]
@@ -23,6 +24,8 @@ struct Held {
     /// By the holder's name: until when it believes.
     holders: BTreeMap<String, Duration>,
     last_token: u64,
+    /// When what held the lock was deleted at the server.
+    deletions: Vec<Duration>,
 }
 
 impl Beliefs {
@@ -32,7 +35,7 @@ impl Beliefs {
 
     /// A grant was handed to a caller, who believes in it from now on.
     pub(crate) fn granted(&self, who: &str, guard: &MutexGuard) {
-        let token = guard.fencing_token().map_or(0, |token| token.as_u64());
+        let token = value(guard.fencing_token());
         self.record.granted(&format!("{who} has {} with token {token} for {:?}", self.lock, guard.remaining()));
         let last = std::mem::replace(&mut self.held.borrow_mut().last_token, token);
         if token <= last {
@@ -43,10 +46,10 @@ impl Beliefs {
 
     /// The holder has looked, and believes on.
     pub(crate) fn still(&self, who: &str, guard: &MutexGuard) {
-        let (now, left) = (now(), guard.remaining());
+        let (now, left, deleted) = (now(), guard.remaining(), self.deleted_since(guard.fencing_token()));
         let mut held = self.held.borrow_mut();
         held.holders.retain(|_, until| *until > now);
-        if left > Duration::ZERO {
+        if left > Duration::ZERO && deleted.is_none() {
             held.holders.insert(who.to_owned(), now + left);
         }
         if held.holders.len() > 1 {
@@ -58,4 +61,20 @@ impl Beliefs {
     pub(crate) fn ended(&self, who: &str) {
         self.held.borrow_mut().holders.remove(who);
     }
+
+    /// What held the lock was deleted at the server: nothing keeps others out any more, whatever its holder believes.
+    pub(crate) fn deleted(&self, now: Duration) {
+        let mut held = self.held.borrow_mut();
+        held.holders.clear();
+        held.deletions.push(now);
+    }
+
+    /// When the entry of this grant was deleted at the server, if it was. A token tells when its grant was given.
+    pub(crate) fn deleted_since(&self, token: Option<FencingToken>) -> Option<Duration> {
+        self.held.borrow().deletions.iter().copied().find(|at| clock(*at) >= value(token))
+    }
+}
+
+fn value(token: Option<FencingToken>) -> u64 {
+    token.map_or(0, |token| token.as_u64())
 }

@@ -20,6 +20,9 @@ pub(crate) const TTL: Duration = Duration::from_millis(1500);
 /// How long a wait may last without a fault: each of the others holds for its longest and then leaves it to the TTL.
 const LONG: Duration = Duration::from_secs(10);
 
+/// How long a holder may believe in a lock that was deleted at the server: until it is renewed.
+const TOLD: Duration = Duration::from_secs(1);
+
 /// One who shares a lock with others.
 pub(crate) struct Worker {
     number: usize,
@@ -78,13 +81,22 @@ impl Worker {
         let began = now();
         for _ in 0..self.dice.random_range(0..60) {
             sleep(self.up_to(40)).await;
+            let deleted = self.beliefs.deleted_since(guard.fencing_token());
             if !guard.is_held() {
-                self.record.suffered(self.number, began, "lost the lock");
+                self.complains(began, deleted, "lost the lock");
                 break;
             }
             self.beliefs.still(&self.name, &guard);
+            if let Some(since) = deleted.map(|at| at.max(began)).filter(|since| now() > *since + TOLD) {
+                self.record.suffered(self.number, since, "still believes in a lock that was deleted");
+            }
         }
         self.beliefs.ended(&self.name);
+        self.give_back(guard, began).await;
+    }
+
+    async fn give_back(&mut self, guard: MutexGuard, began: Duration) {
+        let token = guard.fencing_token();
         match self.dice.random_range(0..4) {
             0 => drop(guard),
             1 => {
@@ -96,9 +108,17 @@ impl Worker {
                 Ok(()) => self.record.note(&format!("{} has released", self.name)),
                 Err(error) => {
                     let what = format!("heard of its release {:?}", error.kind());
-                    self.record.suffered(self.number, began, &what);
+                    self.complains(began, self.beliefs.deleted_since(token), &what);
                 }
             },
+        }
+    }
+
+    /// Of what needs a reason: a fault since then, or that its lock was deleted.
+    fn complains(&self, since: Duration, deleted: Option<Duration>, what: &str) {
+        match deleted {
+            Some(at) => self.record.note(&format!("{}, whose lock was deleted at {at:?}, {what}", self.name)),
+            None => self.record.suffered(self.number, since, what),
         }
     }
 
@@ -129,12 +149,12 @@ pub(crate) async fn connect() -> RedisLocks {
 
 /// Closes a client; what it has not given back ends with its lease.
 pub(crate) async fn close(locks: &RedisLocks, client: usize, record: &Record) {
-    let began = now();
     match locks.close().await {
         Ok(()) => record.note(&format!("client {client} is closed")),
         Err(error) => {
             record.kept();
-            record.suffered(client, began, &format!("was closed with {:?}", error.kind()));
+            // What a fault has left open may be tried for a minute.
+            record.suffered(client, Duration::ZERO, &format!("was closed with {:?}", error.kind()));
         }
     }
 }

@@ -26,6 +26,8 @@ enum Kind {
     Hold(usize),
     /// The server is killed, and comes back with its data.
     Restart,
+    /// An operator deletes what holds the lock.
+    Delete,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,12 +68,13 @@ impl Fault {
         let begins = Duration::from_millis(dice.random_range(100..9000));
         let ends = begins + Duration::from_millis(dice.random_range(1..3000));
         let client = dice.random_range(0..CLIENTS);
-        let kind = match dice.random_range(0..10) {
+        let kind = match dice.random_range(0..11) {
             0..=2 => Kind::Partition(client),
             3 => Kind::Mute(client),
             4 | 5 => Kind::Deaf(client),
             6..=8 => Kind::Hold(client),
-            _ => Kind::Restart,
+            9 => Kind::Restart,
+            _ => Kind::Delete,
         };
         Self { kind, begins, ends }
     }
@@ -80,6 +83,8 @@ impl Fault {
         match self.kind {
             Kind::Partition(hit) | Kind::Mute(hit) | Kind::Deaf(hit) | Kind::Hold(hit) => hit == client,
             Kind::Restart => true,
+            // What it does is known, and looked at where it is felt.
+            Kind::Delete => false,
         }
     }
 }
@@ -88,8 +93,8 @@ impl Fault {
 pub(crate) struct Changes(Vec<(Duration, Kind, bool)>);
 
 impl Changes {
-    /// Applies what is due; tells of it.
-    pub(crate) fn apply(&mut self, sim: &mut Sim<'_>, mut tell: impl FnMut(String)) {
+    /// Applies what is due, and tells of it; what holds the lock is deleted by `delete`.
+    pub(crate) fn apply(&mut self, sim: &mut Sim<'_>, mut tell: impl FnMut(String), delete: impl Fn()) {
         while let Some((_, kind, begins)) = self.0.pop_if(|(at, ..)| *at <= sim.elapsed()) {
             tell(format!("{:?} {kind:?} {}", sim.elapsed(), if begins { "begins" } else { "ends" }));
             match (kind, begins) {
@@ -103,6 +108,8 @@ impl Changes {
                 }
                 (Kind::Restart, true) => sim.crash(SERVER),
                 (Kind::Restart, false) => sim.bounce(SERVER),
+                (Kind::Delete, true) => delete(),
+                (Kind::Delete, false) => {}
             }
         }
     }

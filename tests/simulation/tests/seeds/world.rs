@@ -62,7 +62,11 @@ pub(crate) fn run(seed: u64) -> Outcome {
     }
     let dropper = Dropper::new(WORKERS, seed, &record, &Beliefs::of("dropped", &record));
     start(&mut sim, WORKERS, &working, dropper.work());
-    let late = course(&mut sim, &faults, &record, &working);
+    let delete = |now| {
+        store.borrow_mut().remove(b"lock:mutex:{m}");
+        beliefs.deleted(now);
+    };
+    let late = course(&mut sim, &faults, &record, &working, delete);
     let end = sim.elapsed() + if record.gave_all_back() { Duration::ZERO } else { KEPT };
     let left = || residue(&mut store.borrow_mut(), end);
     let violation = record.violation().or(late).or_else(left);
@@ -81,10 +85,17 @@ fn start(sim: &mut Sim<'_>, number: usize, working: &Rc<Cell<usize>>, work: impl
 }
 
 /// Until everybody has come to an end; what kept them from it otherwise.
-fn course(sim: &mut Sim<'_>, faults: &Faults, record: &Record, working: &Cell<usize>) -> Option<String> {
+fn course(
+    sim: &mut Sim<'_>,
+    faults: &Faults,
+    record: &Record,
+    working: &Cell<usize>,
+    delete: impl Fn(Duration),
+) -> Option<String> {
     let mut changes = faults.changes();
     while working.get() > 0 {
-        changes.apply(sim, |event| record.tell(event));
+        let now = sim.elapsed();
+        changes.apply(sim, |event| record.tell(event), || delete(now));
         if let Err(error) = sim.step() {
             return Some(format!("{} clients have not come to an end: {error}", working.get()));
         }
@@ -104,7 +115,7 @@ fn residue(store: &mut Store, at: Duration) -> Option<String> {
 }
 
 /// What the server's clock shows.
-fn clock(now: Duration) -> u64 {
+pub(crate) fn clock(now: Duration) -> u64 {
     EPOCH + u64::try_from(now.as_micros()).unwrap()
 }
 
