@@ -24,8 +24,8 @@ struct Held {
     /// By the holder's name: until when it believes.
     holders: BTreeMap<String, Duration>,
     last_token: u64,
-    /// When what held the lock was deleted at the server.
-    deletions: Vec<Duration>,
+    /// When the lock was taken away at the server.
+    losses: Vec<Duration>,
 }
 
 impl Beliefs {
@@ -46,10 +46,10 @@ impl Beliefs {
 
     /// The holder has looked, and believes on.
     pub(crate) fn still(&self, who: &str, guard: &MutexGuard) {
-        let (now, left, deleted) = (now(), guard.remaining(), self.deleted_since(guard.fencing_token()));
+        let (now, left, taken) = (now(), guard.remaining(), self.taken_since(guard.fencing_token()));
         let mut held = self.held.borrow_mut();
         held.holders.retain(|_, until| *until > now);
-        if left > Duration::ZERO && deleted.is_none() {
+        if left > Duration::ZERO && taken.is_none() {
             held.holders.insert(who.to_owned(), now + left);
         }
         if held.holders.len() > 1 {
@@ -62,16 +62,16 @@ impl Beliefs {
         self.held.borrow_mut().holders.remove(who);
     }
 
-    /// What held the lock was deleted at the server: nothing keeps others out any more, whatever its holder believes.
-    pub(crate) fn deleted(&self, now: Duration) {
+    /// The lock was taken away at the server: nothing keeps others out any more, whatever its holder believes.
+    pub(crate) fn taken(&self, now: Duration) {
         let mut held = self.held.borrow_mut();
         held.holders.clear();
-        held.deletions.push(now);
+        held.losses.push(now);
     }
 
-    /// When the entry of this grant was deleted at the server, if it was. A token tells when its grant was given.
-    pub(crate) fn deleted_since(&self, token: Option<FencingToken>) -> Option<Duration> {
-        self.held.borrow().deletions.iter().copied().find(|at| clock(*at) >= value(token))
+    /// When the grant of this token was taken away at the server, if it was. A token tells when it was given.
+    pub(crate) fn taken_since(&self, token: Option<FencingToken>) -> Option<Duration> {
+        self.held.borrow().losses.iter().copied().find(|at| clock(*at) >= value(token))
     }
 }
 

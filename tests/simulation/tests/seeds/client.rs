@@ -20,8 +20,8 @@ pub(crate) const TTL: Duration = Duration::from_millis(1500);
 /// How long a wait may last without a fault: each of the others holds for its longest and then leaves it to the TTL.
 const LONG: Duration = Duration::from_secs(10);
 
-/// How long a holder may believe in a lock that was deleted at the server: until it is renewed.
-const TOLD: Duration = Duration::from_secs(1);
+/// How long a holder may believe in a lock that was taken away at the server: until its renewal is answered.
+const TOLD: Duration = Duration::from_millis(700);
 
 /// One who shares a lock with others.
 pub(crate) struct Worker {
@@ -42,8 +42,13 @@ impl Worker {
     pub(crate) async fn work(mut self) {
         let locks = connect().await;
         let mutex = locks.mutex("m");
+        let unrenewed = mutex.clone().with_lease(LeaseOptions::with_ttl(TTL).without_renewal());
         for _ in 0..ROUNDS {
-            if let Some(guard) = self.acquire(&mutex).await {
+            if self.dice.random_ratio(1, 8) {
+                if let Some(guard) = self.acquire(&unrenewed).await {
+                    self.outlive(guard).await;
+                }
+            } else if let Some(guard) = self.acquire(&mutex).await {
                 self.hold(guard).await;
             }
             sleep(self.up_to(200)).await;
@@ -76,19 +81,28 @@ impl Worker {
             .flatten()
     }
 
+    /// Holds to the very end of a lease that is not renewed.
+    async fn outlive(&mut self, guard: MutexGuard) {
+        self.beliefs.granted(&self.name, &guard);
+        while guard.is_held() {
+            sleep(self.up_to(40)).await;
+        }
+        self.beliefs.ended(&self.name);
+    }
+
     async fn hold(&mut self, guard: MutexGuard) {
         self.beliefs.granted(&self.name, &guard);
         let began = now();
-        for _ in 0..self.dice.random_range(0..60) {
+        for _ in 0..self.dice.random_range(0..80) {
             sleep(self.up_to(40)).await;
-            let deleted = self.beliefs.deleted_since(guard.fencing_token());
+            let taken = self.beliefs.taken_since(guard.fencing_token());
             if !guard.is_held() {
-                self.complains(began, deleted, "lost the lock");
+                self.complains(began, taken, "lost the lock");
                 break;
             }
             self.beliefs.still(&self.name, &guard);
-            if let Some(since) = deleted.map(|at| at.max(began)).filter(|since| now() > *since + TOLD) {
-                self.record.suffered(self.number, since, "still believes in a lock that was deleted");
+            if let Some(since) = taken.map(|at| at.max(began)).filter(|since| now() > *since + TOLD) {
+                self.record.suffered(self.number, since, "still believes in a lock that was taken away");
             }
         }
         self.beliefs.ended(&self.name);
@@ -108,16 +122,16 @@ impl Worker {
                 Ok(()) => self.record.note(&format!("{} has released", self.name)),
                 Err(error) => {
                     let what = format!("heard of its release {:?}", error.kind());
-                    self.complains(began, self.beliefs.deleted_since(token), &what);
+                    self.complains(began, self.beliefs.taken_since(token), &what);
                 }
             },
         }
     }
 
-    /// Of what needs a reason: a fault since then, or that its lock was deleted.
-    fn complains(&self, since: Duration, deleted: Option<Duration>, what: &str) {
-        match deleted {
-            Some(at) => self.record.note(&format!("{}, whose lock was deleted at {at:?}, {what}", self.name)),
+    /// Of what needs a reason: a fault since then, or that its lock was taken away.
+    fn complains(&self, since: Duration, taken: Option<Duration>, what: &str) {
+        match taken {
+            Some(at) => self.record.note(&format!("{}, whose lock was taken away at {at:?}, {what}", self.name)),
             None => self.record.suffered(self.number, since, what),
         }
     }

@@ -26,8 +26,8 @@ enum Kind {
     Hold(usize),
     /// The server is killed, and comes back with its data.
     Restart,
-    /// An operator deletes what holds the lock.
-    Delete,
+    /// An operator deletes what holds the lock, and a client of another library takes it.
+    Usurp,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +74,7 @@ impl Fault {
             4 | 5 => Kind::Deaf(client),
             6..=8 => Kind::Hold(client),
             9 => Kind::Restart,
-            _ => Kind::Delete,
+            _ => Kind::Usurp,
         };
         Self { kind, begins, ends }
     }
@@ -84,7 +84,7 @@ impl Fault {
             Kind::Partition(hit) | Kind::Mute(hit) | Kind::Deaf(hit) | Kind::Hold(hit) => hit == client,
             Kind::Restart => true,
             // What it does is known, and looked at where it is felt.
-            Kind::Delete => false,
+            Kind::Usurp => false,
         }
     }
 }
@@ -93,8 +93,8 @@ impl Fault {
 pub(crate) struct Changes(Vec<(Duration, Kind, bool)>);
 
 impl Changes {
-    /// Applies what is due, and tells of it; what holds the lock is deleted by `delete`.
-    pub(crate) fn apply(&mut self, sim: &mut Sim<'_>, mut tell: impl FnMut(String), delete: impl Fn()) {
+    /// Applies what is due, and tells of it; the lock is taken away by `usurp`.
+    pub(crate) fn apply(&mut self, sim: &mut Sim<'_>, mut tell: impl FnMut(String), usurp: impl Fn()) {
         while let Some((_, kind, begins)) = self.0.pop_if(|(at, ..)| *at <= sim.elapsed()) {
             tell(format!("{:?} {kind:?} {}", sim.elapsed(), if begins { "begins" } else { "ends" }));
             match (kind, begins) {
@@ -108,8 +108,8 @@ impl Changes {
                 }
                 (Kind::Restart, true) => sim.crash(SERVER),
                 (Kind::Restart, false) => sim.bounce(SERVER),
-                (Kind::Delete, true) => delete(),
-                (Kind::Delete, false) => {}
+                (Kind::Usurp, true) => usurp(),
+                (Kind::Usurp, false) => {}
             }
         }
     }

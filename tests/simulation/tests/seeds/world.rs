@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use simulation::redis::server::Server;
-use simulation::redis::store::Store;
+use simulation::redis::store::{Data, Store};
 use turmoil::{Builder, Sim};
 
 use crate::beliefs::Beliefs;
@@ -25,6 +25,9 @@ pub(crate) const SERVER: &str = "redis";
 const ENOUGH: Duration = Duration::from_secs(60);
 /// How long the server keeps what a client had no chance to give back: the queue's signs of life longest.
 const KEPT: Duration = Duration::from_secs(31);
+/// What somebody else puts into the lock's place, and for how long.
+const FOREIGN: &[u8] = b"somebody else";
+const USURPED: Duration = Duration::from_millis(800);
 /// µs since the epoch at which a run begins.
 const EPOCH: u64 = 1_763_703_842_000_000;
 
@@ -62,11 +65,12 @@ pub(crate) fn run(seed: u64) -> Outcome {
     }
     let dropper = Dropper::new(WORKERS, seed, &record, &Beliefs::of("dropped", &record));
     start(&mut sim, WORKERS, &working, dropper.work());
-    let delete = |now| {
-        store.borrow_mut().remove(b"lock:mutex:{m}");
-        beliefs.deleted(now);
+    let usurp = |now| {
+        let end = clock(now + USURPED) / 1000;
+        store.borrow_mut().set(b"lock:mutex:{m}", Data::Text(FOREIGN.to_vec()), Some(end), false);
+        beliefs.taken(now);
     };
-    let late = course(&mut sim, &faults, &record, &working, delete);
+    let late = course(&mut sim, &faults, &record, &working, usurp);
     let end = sim.elapsed() + if record.gave_all_back() { Duration::ZERO } else { KEPT };
     let left = || residue(&mut store.borrow_mut(), end);
     let violation = record.violation().or(late).or_else(left);
@@ -90,12 +94,12 @@ fn course(
     faults: &Faults,
     record: &Record,
     working: &Cell<usize>,
-    delete: impl Fn(Duration),
+    usurp: impl Fn(Duration),
 ) -> Option<String> {
     let mut changes = faults.changes();
     while working.get() > 0 {
         let now = sim.elapsed();
-        changes.apply(sim, |event| record.tell(event), || delete(now));
+        changes.apply(sim, |event| record.tell(event), || usurp(now));
         if let Err(error) = sim.step() {
             return Some(format!("{} clients have not come to an end: {error}", working.get()));
         }
@@ -109,7 +113,9 @@ fn course(
 /// What is at the server at that time, beside the memory of the last token.
 fn residue(store: &mut Store, at: Duration) -> Option<String> {
     store.now = clock(at);
-    let keys: Vec<_> = store.keys().into_iter().filter(|key| !key.ends_with(b":f")).collect();
+    let foreign = Data::Text(FOREIGN.to_vec());
+    let mut keys: Vec<_> = store.keys().into_iter().filter(|key| !key.ends_with(b":f")).collect();
+    keys.retain(|key| store.get(key) != Some(&foreign));
     let keys: Vec<_> = keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
     (!keys.is_empty()).then(|| format!("when all had ended, there was still {}, also at {at:?}", keys.join(", ")))
 }
