@@ -1,9 +1,11 @@
 //! How to connect, and what all locks of a client have in common.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{ClientOptions, Error, Phase};
 
+use crate::network::Network;
 use crate::tls::Tls;
 use crate::url::{Login, Servers, Target};
 
@@ -38,6 +40,7 @@ pub struct RedisConfig {
     credentials: Option<Login>,
     sentinel_credentials: Option<Login>,
     tls: Option<Tls>,
+    network: Option<Arc<dyn Network>>,
 }
 
 /// What [`RedisConfig::with_replicas`] asks for.
@@ -62,6 +65,7 @@ impl RedisConfig {
             credentials: None,
             sentinel_credentials: None,
             tls: None,
+            network: None,
         }
     }
 
@@ -111,6 +115,14 @@ impl RedisConfig {
         self
     }
 
+    /// The same over a network that is not the system's. For the simulation.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn over(mut self, network: Arc<dyn Network>) -> Self {
+        self.network = Some(network);
+        self
+    }
+
     /// The same with another prefix.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
@@ -154,6 +166,10 @@ impl RedisConfig {
 
     pub(crate) fn tls(&self) -> Tls {
         self.tls.clone().unwrap_or_default()
+    }
+
+    pub(crate) fn network(&self) -> Option<Arc<dyn Network>> {
+        self.network.clone()
     }
 
     pub(crate) fn sentinel_login(&self) -> Login {

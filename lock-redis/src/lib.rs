@@ -20,12 +20,15 @@ mod backend;
 mod config;
 mod confirm;
 mod connection;
+mod digest;
 mod error;
 mod give;
 mod holders;
 mod inspect;
 mod keys;
 mod mutex;
+#[doc(hidden)]
+pub mod network;
 mod poke;
 mod queue;
 pub mod quorum;

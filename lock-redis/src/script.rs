@@ -11,7 +11,7 @@ pub(crate) struct Script {
 
 impl Script {
     pub(crate) fn new(code: &'static str) -> Self {
-        Self { code, digest: redis::Script::new(code).get_hash().to_owned() }
+        Self { code, digest: crate::digest::of(code) }
     }
 }
 

@@ -9,7 +9,6 @@ use lock_core::{Error, Phase};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -19,6 +18,7 @@ use super::place::Place;
 use super::tls::Encryption;
 use super::uptime;
 use crate::error;
+use crate::network::{Network, Stream};
 use crate::tls::Tls;
 use crate::url::Login;
 
@@ -33,6 +33,7 @@ const PIPELINE: usize = 1024;
 pub(crate) struct Opener {
     info: RedisConnectionInfo,
     encryption: Option<Encryption>,
+    network: Option<Arc<dyn Network>>,
     pub(crate) op_timeout: Duration,
 }
 
@@ -72,10 +73,6 @@ impl Drop for Driver {
     }
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
-
 impl Opener {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](lock_core::ErrorKind::InvalidArgument) if a certificate cannot be used,
@@ -88,7 +85,12 @@ impl Opener {
         if let Some(password) = &login.password {
             info = info.set_password(password);
         }
-        Ok(Self { info, encryption: tls.map(Encryption::new).transpose()?, op_timeout })
+        Ok(Self { info, encryption: tls.map(Encryption::new).transpose()?, network: None, op_timeout })
+    }
+
+    /// The same over another network than the system's.
+    pub(crate) fn over(self, network: Option<Arc<dyn Network>>) -> Self {
+        Self { network, ..self }
     }
 
     /// A connection for commands, each of which may take one operation timeout.
@@ -122,6 +124,9 @@ impl Opener {
     async fn stream(&self, address: &Address) -> io::Result<Box<dyn Stream>> {
         match address {
             Address::Tcp { host, port } => {
+                if let Some(network) = &self.network {
+                    return network.connect(host, *port).await;
+                }
                 let stream = self.tcp(host, *port).await?;
                 Ok(match &self.encryption {
                     Some(encryption) => Box::new(encryption.over(stream, host).await?),

@@ -44,11 +44,12 @@ impl Links {
     /// If no first connection can be made.
     pub(crate) async fn connect(config: &RedisConfig, target: Target) -> Result<Self, Error> {
         let (tls, op_timeout) = (target.tls.then(|| config.tls()), config.client.op_timeout);
-        let opener = Arc::new(Opener::new(&target.login, target.database, tls.as_ref(), op_timeout)?);
+        let opener =
+            Arc::new(Opener::new(&target.login, target.database, tls.as_ref(), op_timeout)?.over(config.network()));
         let masters = match target.servers {
             Servers::One(address) => Masters::one(Dial::to(opener.clone(), address), None).await?,
             Servers::Sentinel { sentinels, master } => {
-                let asks = Opener::new(&config.sentinel_login(), 0, tls.as_ref(), op_timeout)?;
+                let asks = Opener::new(&config.sentinel_login(), 0, tls.as_ref(), op_timeout)?.over(config.network());
                 let sentinels = Arc::new(Sentinels::new(asks, sentinels, master));
                 let place = Place::Master(sentinels.clone());
                 Masters::one(Dial::at(opener.clone(), place, sentinels.shown()), Some(sentinels)).await?

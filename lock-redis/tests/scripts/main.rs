@@ -12,6 +12,9 @@ mod model;
 mod sequence;
 mod short_ways;
 
+#[path = "../../src/digest.rs"]
+mod digest;
+
 /// The same concatenations as the library's.
 #[path = "../../src/script.rs"]
 mod script;

@@ -44,7 +44,10 @@ async fn senseless_names_and_durations_are_refused_before_anything_is_sent() {
     // At their limits they work.
     for ttl in [ms(100), day] {
         let held = locks.mutex("x".repeat(LockName::MAX_BYTES)).with_ttl(ttl).try_lock().await.unwrap().unwrap();
-        held.release().await.unwrap();
+        // 100 ms may be over before a busy machine gets to give it back.
+        if let Err(error) = held.release().await {
+            assert_eq!((error.kind(), ttl), (ErrorKind::NotHeld, ms(100)));
+        }
     }
     server.has_nothing_left().await;
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::faults::{ClockFault, Effect, Fault, Injected, Proof};
 use crate::harness::Missing;
@@ -18,9 +19,11 @@ const VARIABLE: &str = "LOCK_TESTKIT_CLOCK";
 const SHIM: &str = include_str!("shim.c");
 /// Where in the shared file the number of readings stands, behind the offset.
 const READINGS: u64 = 8;
+/// Where the time stands at which the clock stands still, behind the readings.
+const STANDS_AT: u64 = 16;
 
 /// A wall clock for servers of the suite's own ([`RedisOptions::with_clock`](super::redis::RedisOptions::with_clock)):
-/// the machine's, until it is stepped.
+/// the machine's, until it is stepped or stopped.
 ///
 /// It is a small library that is preloaded into the server's process, so this is for Linux and needs `cc`. The clocks
 /// that measure durations are not changed, nor is anybody else's.
@@ -44,6 +47,7 @@ impl WallClock {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(directory.join("offset"));
         let clock = Self(Arc::new(Shared { file: file.map_err(broken)?, directory }));
         clock.set(0).map_err(broken)?;
+        clock.stand_at(Duration::ZERO).map_err(broken)?;
         compile(&clock.0.directory).map_err(broken)?;
         Ok(clock)
     }
@@ -57,6 +61,16 @@ impl WallClock {
     pub fn inject(&self, fault: ClockFault) -> io::Result<Injected<'static>> {
         self.set(fault.ahead_ms * 1_000_000)?;
         Ok(Injected::new(Fault::Clock(fault), Stepped { clock: self.clone(), fault, readings: 0 }))
+    }
+
+    /// Lets the clock stand still at this time since the epoch, until the next call: for tests of what happens in the very
+    /// millisecond in which something ends.
+    ///
+    /// # Errors
+    /// If the file that is shared with the servers is gone.
+    pub fn stand_at(&self, since_epoch: Duration) -> io::Result<()> {
+        let ns = i64::try_from(since_epoch.as_nanos()).map_err(io::Error::other)?;
+        self.0.file.write_all_at(&ns.to_ne_bytes(), STANDS_AT)
     }
 
     /// What a server's command line begins with, if it goes by this clock.

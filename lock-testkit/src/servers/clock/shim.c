@@ -1,4 +1,5 @@
-// Gives a server a wall clock of its own, which is ahead of or behind the machine's by what stands in a shared file.
+// Gives a server a wall clock of its own, which is ahead of or behind the machine's by what stands in a shared file, or
+// stands still at what stands there.
 //
 // Preloaded into the server's process. Asks the kernel by itself instead of looking for the functions that it stands in
 // for: looking for them reads the clock, which is where Debian's faketime and redis-server wait for each other.
@@ -19,6 +20,8 @@ struct shared {
     int64_t offset_ns;
     // How often the clock was read; whoever changes the offset sets it to zero.
     uint64_t readings;
+    // Since the epoch; 0 as long as the clock runs.
+    int64_t stands_at_ns;
 };
 
 static struct shared *shared;
@@ -36,7 +39,8 @@ static void shift(struct timespec *time) {
     if (!shared) return;
     int64_t offset = __atomic_load_n(&shared->offset_ns, __ATOMIC_RELAXED);
     __atomic_fetch_add(&shared->readings, 1, __ATOMIC_RELAXED);
-    int64_t now = time->tv_sec * SECOND + time->tv_nsec + offset;
+    int64_t stands_at = __atomic_load_n(&shared->stands_at_ns, __ATOMIC_RELAXED);
+    int64_t now = stands_at ? stands_at : time->tv_sec * SECOND + time->tv_nsec + offset;
     time->tv_sec = now / SECOND;
     time->tv_nsec = now % SECOND;
 }

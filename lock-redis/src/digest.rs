@@ -1,0 +1,5 @@
+//! By what a server knows a script.
+
+pub(crate) fn of(code: &str) -> String {
+    redis::Script::new(code).get_hash().to_owned()
+}

@@ -1,0 +1,23 @@
+//! The network that connections are made over, where it is not the system's: the workspace's simulation has one. Not part
+//! of the public API; see `docs/decisions/0019-the-simulation-has-one-door.md`.
+
+use std::fmt;
+use std::io;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A way to reach hosts.
+#[async_trait]
+pub trait Network: fmt::Debug + Send + Sync {
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// Where the system's `connect` has one.
+    async fn connect(&self, host: &str, port: u16) -> io::Result<Box<dyn Stream>>;
+}
+
+/// A connection.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}

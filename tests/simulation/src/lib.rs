@@ -1,0 +1,3 @@
+//! A Redis in memory, for the simulation in `tests/seeds`.
+
+pub mod redis;

@@ -1,0 +1,194 @@
+//! One random sequence.
+
+use std::time::Duration;
+
+use lock_testkit::servers::resp::Value;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+
+use crate::pair::Pair;
+use crate::requests::{Kind, Request};
+use crate::script::{self, Script};
+
+const CHANNELS: &str = "c:";
+const EPOCH: Duration = Duration::from_secs(1_763_703_842);
+
+/// A lock on which things are done at random.
+pub(crate) struct Course<'a> {
+    pair: &'a mut Pair,
+    dice: StdRng,
+    kind: Kind,
+    /// Those of every script, in their order: lock, queue, waiters, fence, forced; and where pushes are noted.
+    keys: [String; 6],
+    /// `1` if foreign clients use the lock's key too.
+    shared: &'static str,
+    requests: Vec<Request>,
+    /// For how many ms each key lived on when it was last looked at.
+    left: Vec<i64>,
+}
+
+impl<'a> Course<'a> {
+    pub(crate) fn new(pair: &'a mut Pair, seed: u64) -> Self {
+        let mut dice = StdRng::seed_from_u64(seed);
+        let kind = Kind::any(&mut dice);
+        let keys = ["", ":q", ":w", ":f", ":x", ":noted"].map(|ending| format!("{{{seed}}}{ending}"));
+        let shared = if kind == Kind::Mutex && dice.random_ratio(1, 4) { "1" } else { "" };
+        pair.now = EPOCH;
+        Self { pair, dice, kind, keys, shared, requests: Vec::new(), left: Vec::new() }
+    }
+
+    /// Runs it; where the two differ, if they do.
+    pub(crate) async fn run(mut self) -> Result<(), String> {
+        for step in 0..self.dice.random_range(10..60) {
+            let outcome = self.step().await;
+            outcome.map_err(|difference| format!("step {step} of {:?}: {difference}", self.kind))?;
+            self.left = self.pair.look(&self.keys).await.map_err(|what| format!("after step {step}: {what}"))?;
+            self.pair.command(&["DEL", &self.keys[5]]).await?;
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self) -> Result<(), String> {
+        if self.dice.random_ratio(1, 2) {
+            self.pair.now += Duration::from_micros(self.dice.random_range(0..3000));
+        }
+        match self.dice.random_range(0..40) {
+            0..=13 => self.ask_anew().await,
+            14..=16 => self.ask_again().await,
+            17..=20 => self.release().await,
+            21 | 22 => self.cancel().await,
+            23 | 24 => self.renew().await,
+            25 => self.change().await,
+            26 => self.force().await,
+            27 | 28 => self.poke().await,
+            29 => self.all(&self.kind.scripts().inspect, &[]).await.map(drop),
+            30 => self.meddle().await,
+            _ => {
+                self.pass();
+                Ok(())
+            }
+        }
+    }
+
+    async fn ask_anew(&mut self) -> Result<(), String> {
+        self.requests.push(Request::any(self.kind, &mut self.dice));
+        self.ask(self.requests.len() - 1).await
+    }
+
+    /// A copy of an earlier request, or a waiter that asks again.
+    async fn ask_again(&mut self) -> Result<(), String> {
+        if self.requests.is_empty() {
+            return Ok(());
+        }
+        let number = self.dice.random_range(0..self.requests.len());
+        self.ask(number).await
+    }
+
+    async fn ask(&mut self, number: usize) -> Result<(), String> {
+        let request = self.requests[number].clone();
+        if self.kind == Kind::Mutex && self.dice.random_ratio(1, 3) {
+            let me = format!("{}:{}:{{}}:", request.nonce, request.client);
+            let keys = [self.keys[0].clone(), self.keys[3].clone()];
+            return self.run_with(&script::TAKE, &keys, &[&me, &request.ttl.to_string()]).await.map(drop);
+        }
+        let stays = if self.dice.random_ratio(2, 3) { "1" } else { "" };
+        let (ttl, claim) = (request.ttl.to_string(), request.claim().to_string());
+        let Request { nonce, client, mode, .. } = &request;
+        // "0" says that it has asked before, and heard nothing.
+        let ticket = if self.dice.random_ratio(1, 4) { "0" } else { &*request.ticket };
+        let args = [nonce, client, &*ttl, "{}", stays, ticket, CHANNELS, self.shared, &claim, mode];
+        let reply = self.all(&self.kind.scripts().acquire, &args).await?.into_parts();
+        if let Some(ticket) = reply.get(3).and_then(Value::as_text).filter(|_| stays == "1") {
+            self.requests[number].ticket = ticket;
+        }
+        Ok(())
+    }
+
+    async fn release(&mut self) -> Result<(), String> {
+        let Some(Request { nonce, client, .. }) = self.a_request() else { return Ok(()) };
+        if self.kind == Kind::Mutex && self.dice.random_ratio(1, 2) {
+            let keys = [self.keys[0].clone()];
+            return self.run_with(&script::DROP, &keys, &[&nonce]).await.map(drop);
+        }
+        let args = [&*nonce, &client, CHANNELS, self.shared, ""];
+        self.all(&self.kind.scripts().release, &args).await.map(drop)
+    }
+
+    async fn cancel(&mut self) -> Result<(), String> {
+        let Some(Request { nonce, client, .. }) = self.a_request() else { return Ok(()) };
+        let args = [&*nonce, &client, CHANNELS, self.shared, ""];
+        self.all(&self.kind.scripts().cancel, &args).await.map(drop)
+    }
+
+    async fn renew(&mut self) -> Result<(), String> {
+        let Some(Request { nonce, .. }) = self.a_request() else { return Ok(()) };
+        let ttl = *[1, 100, 3000, 20_000].choose(&mut self.dice).unwrap();
+        let (keys, forced) = ([self.keys[0].clone()], self.keys[4].clone());
+        let args = [&*nonce, &ttl.to_string(), &forced];
+        self.run_with(&self.kind.scripts().renew, &keys, &args).await.map(drop)
+    }
+
+    async fn change(&mut self) -> Result<(), String> {
+        let Some(Request { nonce, client, mode, .. }) = self.a_request() else { return Ok(()) };
+        if self.kind == Kind::Mutex {
+            return Ok(());
+        }
+        let mode = self.kind.changed(&mode, &mut self.dice);
+        self.all(&script::CHANGE, &[&nonce, &client, CHANNELS, "", &mode]).await.map(drop)
+    }
+
+    async fn force(&mut self) -> Result<(), String> {
+        let Some(Request { nonce, .. }) = self.a_request() else { return Ok(()) };
+        self.all(&self.kind.scripts().force, &[&nonce, CHANNELS, self.shared, "why"]).await.map(drop)
+    }
+
+    async fn poke(&mut self) -> Result<(), String> {
+        let Some(Request { client, .. }) = self.a_request() else { return Ok(()) };
+        let own = self.requests.iter().filter(|request| request.client == client);
+        let nonces: Vec<_> = own.map(|request| request.nonce.clone()).collect();
+        let args = [&*client, CHANNELS, self.shared].into_iter().chain(nonces.iter().map(String::as_str));
+        self.all(&self.kind.scripts().poke, &args.collect::<Vec<_>>()).await.map(drop)
+    }
+
+    /// Somebody else puts something in our place, or takes it away.
+    async fn meddle(&mut self) -> Result<(), String> {
+        let key = self.keys[..5].choose(&mut self.dice).unwrap();
+        let command: &[&str] = match self.dice.random_range(0..4) {
+            0 => &["SET", key, "foreign", "NX", "PX", "700"],
+            1 => &["RPUSH", key, "foreign"],
+            2 => &["PEXPIRE", key, "50"],
+            _ => &["DEL", key],
+        };
+        self.pair.command(command).await.map(drop)
+    }
+
+    /// Time passes: often to the very millisecond in which a key ends, the one before or the one after; now and then back.
+    fn pass(&mut self) {
+        let ends: Vec<_> = self.left.iter().filter_map(|left| u64::try_from(*left).ok()).collect();
+        let now = self.pair.now;
+        self.pair.now = match (ends.choose(&mut self.dice), self.dice.random_range(0..10)) {
+            (_, 0) => now.saturating_sub(Duration::from_millis(self.dice.random_range(0..5000))).max(EPOCH),
+            (Some(left), 1..=6) => {
+                let end = now.as_millis() as u64 + left + self.dice.random_range(0..3);
+                Duration::from_micros((end - 1) * 1000 + self.dice.random_range(0..1000))
+            }
+            _ => now + Duration::from_micros(self.dice.random_range(0..4_000_000)),
+        };
+    }
+
+    fn a_request(&mut self) -> Option<Request> {
+        self.requests.choose(&mut self.dice).cloned()
+    }
+
+    /// With all keys of the lock.
+    async fn all(&mut self, script: &'static Script, args: &[&str]) -> Result<Value, String> {
+        let keys: Vec<_> = self.keys[..5].to_vec();
+        self.run_with(script, &keys, args).await
+    }
+
+    async fn run_with(&mut self, script: &'static Script, keys: &[String], args: &[&str]) -> Result<Value, String> {
+        let keys: Vec<_> = keys.iter().chain([&self.keys[5]]).map(String::as_str).collect();
+        self.pair.run(script, &keys, args).await
+    }
+}

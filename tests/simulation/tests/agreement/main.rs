@@ -1,0 +1,88 @@
+//! The simulated Redis and a real one, side by side: the real scripts in random sequences, under one clock that stands still
+//! during each step, also in the very millisecond in which something ends. Every reply and everything that the keys hold is
+//! compared after each step.
+//!
+//! `SEQUENCES=10000 cargo test -p simulation --test agreement` tries more of them; a failure names the one to look at.
+
+#![allow(clippy::unwrap_used, reason = "a test ends by it")]
+
+mod course;
+mod pair;
+mod requests;
+
+/// The same concatenations as the library's.
+#[path = "../../../../lock-redis/src/script.rs"]
+mod script;
+
+/// What [`script`] asks the library for.
+mod digest {
+    pub(crate) fn of(code: &str) -> String {
+        sha1_smol::Sha1::from(code).digest().to_string()
+    }
+}
+
+use std::time::Duration;
+
+use lock_testkit::Missing;
+use lock_testkit::servers::WallClock;
+use lock_testkit::servers::redis::{RedisOptions, RedisServer};
+
+use course::Course;
+use pair::Pair;
+
+/// How many sequences the default run tries.
+const SEQUENCES: u64 = 500;
+
+/// A server and the clock that it goes by; `None`, loudly, where there is none.
+async fn server() -> Option<(RedisServer, WallClock)> {
+    match start().await {
+        Ok(both) => Some(both),
+        Err(missing) => {
+            let required = std::env::var(lock_testkit::REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
+            assert!(!required, "LOCK_TESTKIT_REQUIRE=1, but the server is missing: {missing}");
+            eprintln!("SKIPPED: {missing}");
+            None
+        }
+    }
+}
+
+async fn start() -> Result<(RedisServer, WallClock), Missing> {
+    let clock = WallClock::new()?;
+    // Hashes keep their order, as the simulated ones do, and nothing ends before it is looked at. (So they are called since
+    // before 7, and still.)
+    let options = RedisOptions::new()
+        .with_clock(&clock)
+        .with_directive("hash-max-ziplist-entries", "100000")
+        .with_directive("hash-max-ziplist-value", "100000");
+    let server = RedisServer::start_with(&options).await?;
+    let missing = |error: lock_testkit::Broken| Missing::new(error.to_string());
+    let client = server.client().map_err(missing)?;
+    client.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]).await.map_err(missing)?;
+    Ok((server, clock))
+}
+
+/// Runs sequences until the two differ; how they did.
+async fn differ(pair: &mut Pair, sequences: u64) -> Option<String> {
+    for seed in 0..sequences {
+        if let Err(difference) = Course::new(pair, seed).run().await {
+            return Some(format!("sequence {seed}: {difference}"));
+        }
+    }
+    None
+}
+
+#[tokio::test]
+async fn random_sequences_of_scripts_do_the_same_on_both() {
+    let Some((server, clock)) = server().await else { return };
+    let sequences = std::env::var("SEQUENCES").ok().and_then(|number| number.parse().ok()).unwrap_or(SEQUENCES);
+    let mut pair = Pair::new(server.client().unwrap(), clock);
+    assert_eq!(differ(&mut pair, sequences).await, None);
+    assert!(pair.steps >= sequences * 10, "{} steps only", pair.steps);
+}
+
+#[tokio::test]
+async fn a_clock_that_is_one_millisecond_off_is_noticed() {
+    let Some((server, clock)) = server().await else { return };
+    let mut pair = Pair::new(server.client().unwrap(), clock).with_lag(Duration::from_millis(1));
+    assert!(differ(&mut pair, SEQUENCES).await.is_some());
+}

@@ -1,0 +1,74 @@
+//! Who asks for what in a sequence.
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+
+use crate::script::{HOLDERS, MUTEX, Scripts};
+
+/// A kind of lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Mutex,
+    Reentrant,
+    ReadWrite,
+    Semaphore { limit: u32 },
+}
+
+impl Kind {
+    pub(crate) fn any(dice: &mut StdRng) -> Self {
+        let limit = dice.random_range(1..5);
+        *[Self::Mutex, Self::Mutex, Self::Reentrant, Self::ReadWrite, Self::Semaphore { limit }].choose(dice).unwrap()
+    }
+
+    pub(crate) fn scripts(self) -> &'static Scripts {
+        if self == Self::Mutex { &MUTEX } else { &HOLDERS }
+    }
+
+    /// What a request wants, as the scripts write it.
+    pub(crate) fn mode(self, dice: &mut StdRng) -> String {
+        match self {
+            Self::Mutex => String::new(),
+            Self::Reentrant => format!("O{:032x}", dice.random_range(0..3)),
+            Self::ReadWrite => (*["R", "R", "W"].choose(dice).unwrap()).to_owned(),
+            // Now and then one that is of another opinion.
+            Self::Semaphore { limit } if dice.random_ratio(1, 30) => format!("P1/{}", limit + 1),
+            Self::Semaphore { limit } => format!("P{}/{limit}", dice.random_range(1..=limit)),
+        }
+    }
+
+    /// What a grant of this mode can become.
+    pub(crate) fn changed(self, mode: &str, dice: &mut StdRng) -> String {
+        match (self, mode) {
+            (Self::ReadWrite, "W") => "R".to_owned(),
+            (Self::Semaphore { limit }, _) => format!("P{}/{limit}", dice.random_range(1..=limit)),
+            _ => mode.to_owned(),
+        }
+    }
+}
+
+/// One attempt.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) nonce: String,
+    pub(crate) client: String,
+    pub(crate) ttl: u64,
+    pub(crate) mode: String,
+    /// That of its place in the queue, if it was ever told one.
+    pub(crate) ticket: String,
+}
+
+impl Request {
+    pub(crate) fn any(kind: Kind, dice: &mut StdRng) -> Self {
+        let nonce = format!("{:032x}", dice.random::<u128>());
+        let client = format!("{:016x}", dice.random_range(0..4));
+        let ttl = *[1, 100, 1000, 2000, 5000, 20_000].choose(dice).unwrap();
+        Self { nonce, client, ttl, mode: kind.mode(dice), ticket: String::new() }
+    }
+
+    /// How long what is handed over is kept for it.
+    pub(crate) fn claim(&self) -> u64 {
+        // The shortest TTL that a client accepts has three digits.
+        self.ttl.clamp(100, 2000)
+    }
+}

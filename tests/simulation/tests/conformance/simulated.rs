@@ -1,0 +1,63 @@
+//! The simulated Redis at a port of its own.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use lock_testkit::Missing;
+use lock_testkit::servers::Deployment;
+use simulation::redis::server::Server;
+use simulation::redis::store::Store;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::{LocalSet, spawn_local};
+
+/// A server, in a thread of its own until this is dropped.
+pub(crate) struct Simulated {
+    url: String,
+    _alive: oneshot::Sender<()>,
+}
+
+#[async_trait]
+impl Deployment for Simulated {
+    const NAME: &'static str = "simulated redis";
+
+    async fn start() -> Result<Self, Missing> {
+        let broken = |error: io::Error| Missing::new(error.to_string());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(broken)?;
+        listener.set_nonblocking(true).map_err(broken)?;
+        let url = format!("redis://{}", listener.local_addr().map_err(broken)?);
+        let (alive, ended) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+        std::thread::spawn(move || runtime.block_on(LocalSet::new().run_until(serve(listener, ended))));
+        Ok(Self { url, _alive: alive })
+    }
+
+    fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+async fn serve(listener: std::net::TcpListener, mut ended: oneshot::Receiver<()>) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let server =
+        Server::new(Rc::new(RefCell::new(Store::default()))).map_err(|error| io::Error::other(error.to_string()))?;
+    loop {
+        let (stream, address) = tokio::select! {
+            accepted = listener.accept() => accepted?,
+            _ = &mut ended => return Ok(()),
+        };
+        stream.set_nodelay(true)?;
+        let server = server.clone();
+        // However it ends, the client sees it.
+        spawn_local(async move { server.serve(stream, address, now).await });
+    }
+}
+
+/// µs since the epoch; a clock before it stands still.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,179 @@
+//! What a client is, and what one does who wants the lock again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_redis::{ClientOptions, LeaseOptions, Mutex, MutexGuard, RedisConfig, RedisLocks};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::{sleep, timeout};
+
+use crate::beliefs::Beliefs;
+use crate::network::Simulated;
+use crate::record::Record;
+use crate::world::SERVER;
+
+/// How often each worker wants the lock.
+const ROUNDS: usize = 8;
+/// For how long a client asks for a lock.
+pub(crate) const TTL: Duration = Duration::from_millis(1500);
+/// How long a wait may last without a fault: each of the others holds for its longest and then leaves it to the TTL.
+const LONG: Duration = Duration::from_secs(10);
+
+/// How long a holder may believe in a lock that was taken away at the server: until its renewal is answered.
+const TOLD: Duration = Duration::from_millis(700);
+
+/// One who shares a lock with others.
+pub(crate) struct Worker {
+    number: usize,
+    name: String,
+    record: Record,
+    beliefs: Beliefs,
+    dice: StdRng,
+}
+
+impl Worker {
+    pub(crate) fn new(number: usize, seed: u64, record: &Record, beliefs: &Beliefs) -> Self {
+        let (record, beliefs) = (record.clone(), beliefs.clone());
+        Self { number, name: format!("client {number}"), record, beliefs, dice: dice(number, seed) }
+    }
+
+    /// Everything that it does.
+    pub(crate) async fn work(mut self) {
+        let locks = connect().await;
+        let mutex = locks.mutex("m");
+        let unrenewed = mutex.clone().with_lease(LeaseOptions::with_ttl(TTL).without_renewal());
+        for _ in 0..ROUNDS {
+            if self.dice.random_ratio(1, 8) {
+                if let Some(guard) = self.acquire(&unrenewed).await {
+                    self.outlive(guard).await;
+                }
+            } else if let Some(guard) = self.acquire(&mutex).await {
+                self.hold(guard).await;
+            }
+            sleep(self.up_to(200)).await;
+        }
+        close(&locks, self.number, &self.record).await;
+    }
+
+    async fn acquire(&mut self, mutex: &Mutex) -> Option<MutexGuard> {
+        let began = now();
+        let outcome = match self.dice.random_range(0..6) {
+            0 => mutex.try_lock().await,
+            1 | 2 => mutex.try_lock_for(self.up_to(3000)).await,
+            // Dropped at whichever point it has come to.
+            3 => {
+                let patience = self.up_to(400);
+                let Ok(outcome) = timeout(patience, mutex.lock()).await else {
+                    self.record.note(&format!("{} gave up", self.name));
+                    return None;
+                };
+                outcome.map(Some)
+            }
+            _ => mutex.lock().await.map(Some),
+        };
+        if now() - began > LONG {
+            self.record.suffered(self.number, began, "waited for too long");
+        }
+        outcome
+            .inspect_err(|error| self.record.suffered(self.number, began, &format!("got {:?}", error.kind())))
+            .ok()
+            .flatten()
+    }
+
+    /// Holds to the very end of a lease that is not renewed.
+    async fn outlive(&mut self, guard: MutexGuard) {
+        self.beliefs.granted(&self.name, &guard);
+        while guard.is_held() {
+            sleep(self.up_to(40)).await;
+        }
+        self.beliefs.ended(&self.name);
+    }
+
+    async fn hold(&mut self, guard: MutexGuard) {
+        self.beliefs.granted(&self.name, &guard);
+        let began = now();
+        for _ in 0..self.dice.random_range(0..80) {
+            sleep(self.up_to(40)).await;
+            let taken = self.beliefs.taken_since(guard.fencing_token());
+            if !guard.is_held() {
+                self.complains(began, taken, "lost the lock");
+                break;
+            }
+            self.beliefs.still(&self.name, &guard);
+            if let Some(since) = taken.map(|at| at.max(began)).filter(|since| now() > *since + TOLD) {
+                self.record.suffered(self.number, since, "still believes in a lock that was taken away");
+            }
+        }
+        self.beliefs.ended(&self.name);
+        self.give_back(guard, began).await;
+    }
+
+    async fn give_back(&mut self, guard: MutexGuard, began: Duration) {
+        let token = guard.fencing_token();
+        match self.dice.random_range(0..4) {
+            0 => drop(guard),
+            1 => {
+                // Dropped at whichever point it has come to.
+                let patience = self.up_to(6);
+                let _ = timeout(patience, guard.release()).await;
+            }
+            _ => match guard.release().await {
+                Ok(()) => self.record.note(&format!("{} has released", self.name)),
+                Err(error) => {
+                    let what = format!("heard of its release {:?}", error.kind());
+                    self.complains(began, self.beliefs.taken_since(token), &what);
+                }
+            },
+        }
+    }
+
+    /// Of what needs a reason: a fault since then, or that its lock was taken away.
+    fn complains(&self, since: Duration, taken: Option<Duration>, what: &str) {
+        match taken {
+            Some(at) => self.record.note(&format!("{}, whose lock was taken away at {at:?}, {what}", self.name)),
+            None => self.record.suffered(self.number, since, what),
+        }
+    }
+
+    fn up_to(&mut self, ms: u64) -> Duration {
+        Duration::from_millis(self.dice.random_range(0..ms))
+    }
+}
+
+/// The chance of one client in a run.
+pub(crate) fn dice(number: usize, seed: u64) -> StdRng {
+    StdRng::seed_from_u64(seed ^ (number as u64 + 1) << 48)
+}
+
+/// A client of the server, as soon as it can be reached.
+pub(crate) async fn connect() -> RedisLocks {
+    let mut options = ClientOptions::default();
+    options.lease = LeaseOptions::with_ttl(TTL);
+    options.op_timeout = Duration::from_millis(500);
+    options.patience = Duration::from_secs(4);
+    let config = RedisConfig::new(format!("redis://{SERVER}:6379")).with_client(options).over(Arc::new(Simulated));
+    loop {
+        match RedisLocks::connect_with(config.clone()).await {
+            Ok(locks) => return locks,
+            Err(_) => sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// Closes a client; what it has not given back ends with its lease.
+pub(crate) async fn close(locks: &RedisLocks, client: usize, record: &Record) {
+    match locks.close().await {
+        Ok(()) => record.note(&format!("client {client} is closed")),
+        Err(error) => {
+            record.kept();
+            // What a fault has left open may be tried for a minute.
+            record.suffered(client, Duration::ZERO, &format!("was closed with {:?}", error.kind()));
+        }
+    }
+}
+
+/// The simulation's clock.
+pub(crate) fn now() -> Duration {
+    turmoil::sim_elapsed().unwrap_or_default()
+}

@@ -1,0 +1,139 @@
+//! One run: a server, some clients, and what goes wrong.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use simulation::redis::server::Server;
+use simulation::redis::store::{Data, Store};
+use turmoil::{Builder, Sim};
+
+use crate::beliefs::Beliefs;
+use crate::client::{self, Worker};
+use crate::dropper::Dropper;
+use crate::faults::{self, Faults};
+use crate::record::Record;
+
+/// How many hosts with clients there are: the last one is the dropper's, the others the workers'.
+pub(crate) const CLIENTS: usize = WORKERS + 1;
+const WORKERS: usize = 3;
+/// How far a host goes before the next one's turn.
+const TICK: Duration = Duration::from_millis(5);
+/// The server's name.
+pub(crate) const SERVER: &str = "redis";
+/// So long after the last fault everybody must have come to an end: every round's longest wait, one after the other.
+const ENOUGH: Duration = Duration::from_secs(60);
+/// How long the server keeps what a client had no chance to give back: the queue's signs of life longest.
+const KEPT: Duration = Duration::from_secs(31);
+/// What somebody else puts into the lock's place, and for how long.
+const FOREIGN: &[u8] = b"somebody else";
+const USURPED: Duration = Duration::from_millis(800);
+/// µs since the epoch at which a run begins.
+const EPOCH: u64 = 1_763_703_842_000_000;
+
+/// What a run has shown.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) violation: Option<String>,
+    pub(crate) grants: usize,
+    pub(crate) events: Vec<String>,
+}
+
+/// The name of a client's host.
+pub(crate) fn host(client: usize) -> String {
+    format!("client-{client}")
+}
+
+/// Runs a seed.
+pub(crate) fn run(seed: u64) -> Outcome {
+    let (faults, store) = (Rc::new(Faults::of(seed)), Rc::new(RefCell::new(Store::default())));
+    let record = Record::of(faults.clone());
+    let mut sim = Builder::new()
+        .rng_seed(seed)
+        .epoch(std::time::UNIX_EPOCH)
+        .simulation_duration(faults::LAST + ENOUGH)
+        .min_message_latency(Duration::ZERO)
+        .max_message_latency(Duration::from_millis(1 + seed % 40))
+        .tick_duration(TICK)
+        .build();
+    let data = store.clone();
+    sim.host(SERVER, move || serve(data.clone()));
+    let working = Rc::new(Cell::new(0));
+    let beliefs = Beliefs::of("m", &record);
+    for number in 0..WORKERS {
+        start(&mut sim, number, &working, Worker::new(number, seed, &record, &beliefs).work());
+    }
+    let dropper = Dropper::new(WORKERS, seed, &record, &Beliefs::of("dropped", &record));
+    start(&mut sim, WORKERS, &working, dropper.work());
+    let usurp = |now| {
+        let end = clock(now + USURPED) / 1000;
+        store.borrow_mut().set(b"lock:mutex:{m}", Data::Text(FOREIGN.to_vec()), Some(end), false);
+        beliefs.taken(now);
+    };
+    let late = course(&mut sim, &faults, &record, &working, usurp);
+    let end = sim.elapsed() + if record.gave_all_back() { Duration::ZERO } else { KEPT };
+    let left = || residue(&mut store.borrow_mut(), end);
+    let violation = record.violation().or(late).or_else(left);
+    Outcome { violation, grants: record.grants(), events: record.events() }
+}
+
+/// Lets a client work on a host of its own.
+fn start(sim: &mut Sim<'_>, number: usize, working: &Rc<Cell<usize>>, work: impl Future<Output = ()> + 'static) {
+    working.set(working.get() + 1);
+    let working = working.clone();
+    sim.client(host(number), async move {
+        work.await;
+        working.set(working.get() - 1);
+        Ok(())
+    });
+}
+
+/// Until everybody has come to an end; what kept them from it otherwise.
+fn course(
+    sim: &mut Sim<'_>,
+    faults: &Faults,
+    record: &Record,
+    working: &Cell<usize>,
+    usurp: impl Fn(Duration),
+) -> Option<String> {
+    let mut changes = faults.changes();
+    while working.get() > 0 {
+        let now = sim.elapsed();
+        changes.apply(sim, |event| record.tell(event), || usurp(now));
+        if let Err(error) = sim.step() {
+            return Some(format!("{} clients have not come to an end: {error}", working.get()));
+        }
+        if record.violation().is_some() {
+            return None;
+        }
+    }
+    None
+}
+
+/// What is at the server at that time, beside the memory of the last token.
+fn residue(store: &mut Store, at: Duration) -> Option<String> {
+    store.now = clock(at);
+    let foreign = Data::Text(FOREIGN.to_vec());
+    let mut keys: Vec<_> = store.keys().into_iter().filter(|key| !key.ends_with(b":f")).collect();
+    keys.retain(|key| store.get(key) != Some(&foreign));
+    let keys: Vec<_> = keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
+    (!keys.is_empty()).then(|| format!("when all had ended, there was still {}, also at {at:?}", keys.join(", ")))
+}
+
+/// What the server's clock shows.
+pub(crate) fn clock(now: Duration) -> u64 {
+    EPOCH + u64::try_from(now.as_micros()).unwrap()
+}
+
+async fn serve(store: Rc<RefCell<Store>>) -> turmoil::Result {
+    let server = Server::new(store)?;
+    let listener = turmoil::net::TcpListener::bind(("0.0.0.0", 6379)).await?;
+    loop {
+        let (stream, address) = listener.accept().await?;
+        let server = server.clone();
+        tokio::task::spawn_local(async move {
+            // However it ended: the client sees it too.
+            let _ = server.serve(stream, address, || clock(client::now())).await;
+        });
+    }
+}
