@@ -258,6 +258,13 @@ mod tests {
         }
     }
 
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn tls_without_its_feature_is_refused() {
+        let config = ZkConfig::new("zks://a").with_tls(Tls::with_ca_pem(""));
+        assert_eq!(config.check(Crate::Kezhuw).unwrap_err().kind(), lock_core::ErrorKind::Unsupported);
+    }
+
     #[test]
     fn no_password_is_printed() {
         for config in [
