@@ -1,13 +1,16 @@
 //! The mutex without a line.
 
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
-use lock_zk::{ErrorKind, LockName, ZkConfig, ZkLocks};
+use lock_zk::{Access, ErrorKind, LockName, ZkConfig, ZkLocks};
 
 use crate::support::{PROMPTLY, client, connected, eventually, fails, maker, ms, nodes, server, soon};
 
+fn config(server: &ZooKeeperServer) -> ZkConfig {
+    ZkConfig::new(server.url()).with_session_timeout(ms(8000)).with_tick_time(ms(200)).with_unfair_mutex()
+}
+
 async fn unfair(server: &ZooKeeperServer) -> ZkLocks {
-    let config = ZkConfig::new(server.url()).with_session_timeout(ms(8000)).with_tick_time(ms(200));
-    connected(config.with_unfair_mutex()).await
+    connected(config(server)).await
 }
 
 #[tokio::test]
@@ -108,6 +111,24 @@ async fn everybody_has_a_turn_and_nothing_is_left() {
     }
     assert!(nodes(&truth, "herd").await.is_empty());
     eventually("no watch is left", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() == 0).await;
+}
+
+#[tokio::test]
+async fn what_a_claim_makes_is_for_whom_the_client_says() {
+    let Some(server) = server().await else { return };
+    let mine = connected(config(&server).with_access(Access::Creator).with_digest("me", "secret")).await;
+    let (other, truth) = (unfair(&server).await, server.client().await.unwrap());
+    let held = mine.mutex("kept").lock().await.unwrap();
+    let id = held.grant_id().to_string();
+    let uuid = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
+    for path in ["/lock/mutex/kept", &format!("/lock/mutex/kept/_c_{uuid}-lock-0000000000")] {
+        assert!(truth.exists(path).await.unwrap().is_some(), "{path}");
+        truth.acl(path).await.unwrap_err();
+    }
+    fails(other.mutex("kept").try_lock().await, ErrorKind::Denied);
+    held.release().await.unwrap();
+    fails(other.mutex("kept").try_lock().await, ErrorKind::Denied);
+    mine.mutex("kept").lock().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
