@@ -148,7 +148,7 @@ fn run(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: Form)
     if let Some(reason) = reason {
         return Outcome::Ignored(reason);
     }
-    judge(case.id, || {
+    judge(case.id, stalls::calm_down, || {
         let began = stalls::watch();
         run_once(harness, abilities, case, form).map_err(|failure| (failure, stalls::since(began)))
     })
@@ -157,8 +157,9 @@ fn run(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: Form)
 /// Judges a case by its run; a failure comes with the time for which the machine stood still meanwhile, if it did.
 ///
 /// This is no second chance for a case that fails now and then: a failure counts at once, unless it is proven that the
-/// run's premise, a machine that runs, did not hold. Such a run says nothing, neither for nor against.
-fn judge(id: &str, mut run: impl FnMut() -> Result<(), (Failure, Option<Duration>)>) -> Outcome {
+/// run's premise, a machine that runs, did not hold. Such a run says nothing, neither for nor against. The next one begins
+/// when it has calmed down.
+fn judge(id: &str, calm_down: fn(), mut run: impl FnMut() -> Result<(), (Failure, Option<Duration>)>) -> Outcome {
     let mut void = Vec::new();
     loop {
         let failure = match run() {
@@ -166,6 +167,7 @@ fn judge(id: &str, mut run: impl FnMut() -> Result<(), (Failure, Option<Duration
             Err((failure, Some(stall))) if void.len() + 1 < RUNS => {
                 eprintln!("{id}: void: the machine stood still for {} ms ({failure})", stall.as_millis());
                 void.push(stall);
+                calm_down();
                 continue;
             }
             Err((failure, stall)) => {
@@ -222,10 +224,14 @@ mod tests {
     /// Judges by these runs: each passes, or fails with or without a standstill. Says how many it took.
     fn judged(runs: &[Result<(), Option<Duration>>]) -> (Outcome, usize) {
         let mut taken = 0;
-        let outcome = judge("C-0", || {
-            taken += 1;
-            runs[taken - 1].map_err(|stall| (Failure::new(format!("run {taken}")), stall))
-        });
+        let outcome = judge(
+            "C-0",
+            || (),
+            || {
+                taken += 1;
+                runs[taken - 1].map_err(|stall| (Failure::new(format!("run {taken}")), stall))
+            },
+        );
         (outcome, taken)
     }
 
