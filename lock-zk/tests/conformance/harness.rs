@@ -26,6 +26,11 @@ pub(crate) trait Client: Deployment {
         ZkLocks::connect_with(config).await
     }
 
+    /// What of it is tried.
+    fn offer(client: ZkLocks) -> Locks {
+        client.into()
+    }
+
     /// Cases that it cannot meet, and why.
     fn exclusions() -> &'static [(&'static str, &'static str)] {
         &[FOREIGN_STARVATION]
@@ -70,7 +75,7 @@ impl<D: Client> Harness for ZooKeeper<D> {
         let mut options = ClientOptions::default();
         options.op_timeout = ms(6000);
         let config = config.with_client(options);
-        Ok(D::connect(config).await?.into())
+        Ok(D::offer(D::connect(config).await?))
     }
 
     fn linked(&self) -> Option<&dyn Linked> {
@@ -119,7 +124,7 @@ impl<D: Client> Linked for ZooKeeper<D> {
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
         let config = ZkConfig::new(self.url.replace(hosts_in(&self.url), &addresses.join(","))).with_prefix(namespace);
         let config = config.with_session_timeout(ms(2000)).with_tick_time(Duration::from_millis(200));
-        Ok(D::connect(config).await?.into())
+        Ok(D::offer(D::connect(config).await?))
     }
 }
 
