@@ -42,7 +42,8 @@
 //! No lock client: the few wire commands that servers, ground truth and specimens need are spoken here ([`servers`]).
 //!
 //! # Tests beside it
-//! A backend's own tests start servers and wait with a deadline as the suite does ([`testing`]), and throw its [`Dice`].
+//! A backend's own tests start servers, wait with a deadline, and judge what is about time as the suite does ([`testing`]),
+//! and throw its [`Dice`].
 //!
 //! # Histories
 //! [`history`] writes down what processes do with their locks, [`checker`] judges it, [`report`] draws it.
@@ -60,6 +61,7 @@ mod cases;
 pub mod checker;
 mod child;
 mod context;
+mod crowd;
 mod dice;
 mod failure;
 pub mod faults;
@@ -68,6 +70,7 @@ pub mod history;
 mod island;
 mod links;
 mod meter;
+mod premise;
 pub mod proxy;
 pub mod report;
 mod run;
@@ -80,6 +83,6 @@ mod trace;
 
 pub use dice::Dice;
 pub use failure::Failure;
-pub use harness::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
+pub use harness::{Admin, Broken, Foreign, GroundTruth, Harm, Harness, Linked, Missing, Sessions, Spare, Spares};
 pub use run::{Outcome, REQUIRE_VARIABLE, main, run_case};
 pub use time::{SCALE_VARIABLE, ms};

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{Error, LockName, Locks};
+use lock_testkit::faults::{Proof, StoreFault};
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::Deployment;
-use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient};
-use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing, ms};
+use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
+use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing, Sessions, ms};
 use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
 
 /// What an operator's mistake leaves in a lock's directory.
@@ -94,6 +95,10 @@ impl<D: Client> Harness for ZooKeeper<D> {
         Some(self)
     }
 
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        Some(self)
+    }
+
     /// Until its session ends; the server looks for dead sessions once a tick.
     fn kept_for(&self, _: Duration) -> Duration {
         session() + Duration::from_millis(200)
@@ -142,6 +147,21 @@ impl<D: Client> GroundTruth for ZooKeeper<D> {
         let nodes = client.descendants(&format!("/{namespace}")).await?;
         client.close().await?;
         Ok(nodes.into_iter().filter(|path| !is_directory(path)).collect())
+    }
+}
+
+#[async_trait]
+impl<D: Client> Sessions for ZooKeeper<D> {
+    async fn present(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+        let client = ZooKeeperClient::connect(&self.url).await?;
+        let sessions = client.sessions_below(&format!("/{namespace}")).await?;
+        client.close().await?;
+        Ok(sessions.iter().map(ToString::to_string).collect())
+    }
+
+    async fn end(&self, session: &str) -> Result<Proof, Broken> {
+        let fault = StoreFault::StealSession { session: session.parse()? };
+        Ok(fault.inject(&ZooKeeperServer::existing(self.url.as_str())).await?.proof())
     }
 }
 
