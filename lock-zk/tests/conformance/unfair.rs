@@ -35,7 +35,10 @@ impl Deployment for Server {
 #[async_trait]
 impl Client for Server {
     fn exclusions() -> &'static [(&'static str, &'static str)] {
-        &[FOREIGN_STARVATION]
+        &[
+            FOREIGN_STARVATION,
+            ("C-F08", "who waits without a line has nothing in its session that could be seen or lost"),
+        ]
     }
 
     async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {

@@ -8,6 +8,7 @@
 
 mod cut;
 mod dialects;
+mod far;
 mod hand_over;
 mod input;
 mod kept;
