@@ -3,7 +3,7 @@
 use lock_core::{Error, Guarantee, Guarantees, Locks, Support};
 
 use crate::adapters::Form;
-use crate::harness::Harness;
+use crate::harness::{Harm, Harness, Spares};
 
 /// What a backend under test can do: what it declares as its guarantees, which kinds it has, and what its harness
 /// offers.
@@ -18,6 +18,8 @@ pub(crate) struct Abilities {
     admin: bool,
     foreign: bool,
     linked: bool,
+    sessions: bool,
+    harms: &'static [Harm],
 }
 
 /// What a case needs beside a mutex.
@@ -41,6 +43,10 @@ pub(crate) enum Need {
     Foreign,
     /// A harness whose servers can be reached through links that the suite can trouble.
     Links,
+    /// A harness that can end sessions behind their clients' backs.
+    Sessions,
+    /// A harness that can start servers to which this can be done.
+    Spare(Harm),
 }
 
 impl Abilities {
@@ -57,6 +63,8 @@ impl Abilities {
             admin: harness.admin().is_some(),
             foreign: harness.foreign().is_some(),
             linked: harness.linked().is_some(),
+            sessions: harness.sessions().is_some(),
+            harms: harness.spares().map(Spares::harms).unwrap_or_default(),
         })
     }
 
@@ -84,6 +92,8 @@ impl Abilities {
             Need::Admin => (self.admin, "the harness cannot change entries behind the backend's back".to_owned()),
             Need::Foreign => (self.foreign, "the harness has no client of another library".to_owned()),
             Need::Links => (self.linked, "the harness cannot lead a client's connections through a proxy".to_owned()),
+            Need::Spare(harm) => (self.harms.contains(&harm), format!("the harness has no servers for a {harm:?}")),
+            Need::Sessions => (self.sessions, "the harness knows no sessions that it could end".to_owned()),
         };
         (!there).then_some(reason)
     }

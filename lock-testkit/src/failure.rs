@@ -25,6 +25,12 @@ impl Failure {
         Self { what: what.into(), at: Location::caller(), says_nothing: false }
     }
 
+    /// What was to be tried did not happen: nothing is known of the backend.
+    #[track_caller]
+    pub(crate) fn unknown(what: impl Into<String>) -> Self {
+        Self { says_nothing: true, ..Self::new(what) }
+    }
+
     /// Whether it says nothing of the backend, because what was to be tried did not happen.
     pub(crate) fn says_nothing(&self) -> bool {
         self.says_nothing
@@ -74,7 +80,7 @@ impl From<Broken> for Failure {
 impl From<Unproven> for Failure {
     #[track_caller]
     fn from(unproven: Unproven) -> Self {
-        Self { says_nothing: true, ..Self::new(unproven.to_string()) }
+        Self::unknown(unproven.to_string())
     }
 }
 

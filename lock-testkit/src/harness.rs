@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{Error, LockName, Locks};
 
+use crate::faults::Proof;
 use crate::proxy::Protocol;
 
 /// A backend under test: how to start what it needs, and how to make clients of it.
@@ -89,6 +90,17 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
+    /// Servers that keep what a client has for as long as its session lasts; for cases in which one ends behind its
+    /// client's back.
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        None
+    }
+
+    /// Servers that a case can have for itself, to hurt them; for cases about failovers and about a server's clock.
+    fn spares(&self) -> Option<&dyn Spares> {
+        None
+    }
+
     /// Cases that this backend does not pass, each with the reason: `("C-W07", "the queue is not ordered")`.
     ///
     /// For what [`Guarantees`](lock_core::Guarantees) cannot say. Each line is a departure to be justified.
@@ -157,6 +169,79 @@ pub trait Linked: Send + Sync {
     /// # Errors
     /// What the backend reports.
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error>;
+}
+
+/// Servers that know their clients by sessions.
+#[async_trait]
+pub trait Sessions: Send + Sync {
+    /// The ids of the sessions that have anything under this namespace. Each client has a session of its own.
+    ///
+    /// # Errors
+    /// What the server or the connection reports.
+    async fn present(&self, namespace: &str) -> Result<Vec<String>, Broken>;
+
+    /// Ends one of them, as if it had expired, and says by what that was seen: what it had at the servers is gone then. A
+    /// case without this proof has shown nothing, and fails as unknown.
+    ///
+    /// # Errors
+    /// What the server or the connection reports.
+    async fn end(&self, session: &str) -> Result<Proof, Broken>;
+}
+
+/// Where a case gets servers of its own.
+#[async_trait]
+pub trait Spares: Send + Sync {
+    /// What can be done to them.
+    fn harms(&self) -> &'static [Harm];
+
+    /// Starts servers to which this can be done; [`servers`](crate::servers) has some.
+    ///
+    /// # Errors
+    /// [`Missing`], naming what to install, or what went wrong. The case is unknown then.
+    async fn start(&self, harm: Harm) -> Result<Box<dyn Spare>, Missing>;
+
+    /// A new, independent client of them, as [`Harness::connect`] makes it of the other ones.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error>;
+}
+
+/// What can be done to servers that a case has for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Harm {
+    /// The server that leads dies, and another one takes over.
+    FailOver,
+    /// Their wall clock is stepped.
+    ClockStep,
+}
+
+/// Servers that a case has for itself. They end when this is dropped.
+///
+/// What is done to them has to be proven: a case without proof has shown nothing, and fails as unknown.
+#[async_trait]
+pub trait Spare: Send + Sync {
+    /// Where clients connect to.
+    fn url(&self) -> &str;
+
+    /// Kills the server that leads (SIGKILL), of several the one that has the lock of this name, waits until another one
+    /// does, starts the dead one again, and waits until all of them serve ([`Harm::FailOver`]).
+    ///
+    /// # Errors
+    /// If that does not come about.
+    async fn fail_over(&self, name: &LockName) -> Result<Proof, Broken> {
+        Err(Broken::new(format!("nobody could take over the lock {name} here")))
+    }
+
+    /// Puts the servers' wall clock this many milliseconds ahead of the machine's, or behind it, and waits until they go by
+    /// it ([`Harm::ClockStep`]).
+    ///
+    /// # Errors
+    /// If they do not.
+    async fn step_clock(&self, ahead_ms: i64) -> Result<Proof, Broken> {
+        Err(Broken::new(format!("no clock here can be put {ahead_ms} ms ahead")))
+    }
 }
 
 /// Why there is no server to test against.

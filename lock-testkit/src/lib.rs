@@ -61,6 +61,7 @@ mod cases;
 pub mod checker;
 mod child;
 mod context;
+mod crowd;
 mod dice;
 mod failure;
 pub mod faults;
@@ -82,6 +83,6 @@ mod trace;
 
 pub use dice::Dice;
 pub use failure::Failure;
-pub use harness::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
+pub use harness::{Admin, Broken, Foreign, GroundTruth, Harm, Harness, Linked, Missing, Sessions, Spare, Spares};
 pub use run::{Outcome, REQUIRE_VARIABLE, main, run_case};
 pub use time::{SCALE_VARIABLE, ms};

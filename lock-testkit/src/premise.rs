@@ -27,9 +27,14 @@ impl<F> Judged<F> {
 /// Judges by a run, or by another one if the machine stood still in it.
 ///
 /// This is no second chance for what fails now and then: a failure counts at once, unless it is proven that the run's
-/// premise, a machine that runs, did not hold. Such a run says nothing, neither for nor against.
+/// premise, a machine that runs, did not hold. Such a run says nothing, neither for nor against. The next one begins when
+/// it has calmed down.
 pub(crate) fn judge<F: Display>(what: &str, mut run: impl FnMut() -> Result<(), F>) -> Result<(), Judged<F>> {
+    let mut is_anew = false;
     judge_by(what, || {
+        if std::mem::replace(&mut is_anew, true) {
+            stalls::calm_down();
+        }
         let began = stalls::watch();
         run().map_err(|failure| (failure, stalls::since(began)))
     })

@@ -1,52 +1,118 @@
 //! The cases can fail: each broken lock is rejected by the case that is named for it, because of its flaw, and the sound
-//! reference passes the same cases.
+//! reference at the same server passes the same cases.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use lock_testkit::servers::Deployment;
+use lock_testkit::servers::memcached::MemcachedServer;
 use lock_testkit::servers::redis::RedisServer;
-use lock_testkit::specimens::{REJECTIONS, Recipe, Rejection, Specimen};
-use lock_testkit::{Missing, Outcome, REQUIRE_VARIABLE, run_case};
+use lock_testkit::servers::zookeeper::ZooKeeperServer;
+use lock_testkit::specimens::{Rejection, memcached, redis, zookeeper};
+use lock_testkit::{Harness, Missing, Outcome, REQUIRE_VARIABLE, run_case};
 use tokio::runtime::Runtime;
 
-/// Cases that reject no specimen yet, which the reference passes too: it is a lock.
-const MORE: &[&str] =
+/// Cases that reject no specimen yet, which the reference on Redis passes too: it is a lock.
+const MORE_ON_REDIS: &[&str] =
     &["C-M03", "C-M04", "C-M07", "C-M09", "C-M13", "C-D03", "C-R01", "C-W06", "C-W11", "C-W13", "C-F11"];
+/// Likewise on the other servers.
+const MORE: &[&str] = &["C-M02", "C-M05", "C-M07", "C-M09", "C-D03", "C-R01", "C-W06"];
 
-struct Laboratory {
-    runtime: Runtime,
-    server: Result<RedisServer, Missing>,
+type Trialled = Result<Completion, Failed>;
+
+/// A kind of lock server, with the broken locks on it.
+struct Laboratory<D, R: 'static> {
+    runtime: Arc<Runtime>,
+    server: Result<D, Missing>,
+    make: fn(R, &str) -> Arc<dyn Harness>,
+    reference: R,
+    rejections: &'static [Rejection<R>],
+    more: &'static [&'static str],
 }
 
-impl Laboratory {
-    fn run(&self, recipe: Recipe, case: &str, judge: impl FnOnce(Outcome) -> Result<(), String>) -> Trialled {
+impl<D: Deployment, R: Copy + Send + Sync + 'static> Laboratory<D, R> {
+    fn run(&self, recipe: R, case: &str, judge: impl FnOnce(Outcome) -> Result<(), String>) -> Trialled {
         match &self.server {
             Ok(server) => {
-                let outcome = self.runtime.block_on(run_case(Arc::new(Specimen::new(recipe, server.url())), case));
+                let outcome = self.runtime.block_on(run_case((self.make)(recipe, server.url()), case));
                 judge(outcome).map(|()| Completion::Completed).map_err(Failed::from)
             }
             Err(missing) => Ok(Completion::ignored_with(missing)),
         }
     }
+
+    fn is_rejected(&self, rejection: &Rejection<R>) -> Trialled {
+        self.run(rejection.recipe, rejection.case, |outcome| match outcome {
+            Outcome::Rejected(why) if why.contains(rejection.symptom) => Ok(()),
+            Outcome::Rejected(why) => Err(format!("rejected, but not for its flaw ({}): {why}", rejection.symptom)),
+            other => Err(format!("not rejected: {other:?}")),
+        })
+    }
+
+    fn passes(&self, case: &str) -> Trialled {
+        self.run(self.reference, case, |outcome| match outcome {
+            Outcome::Passed => Ok(()),
+            other => Err(format!("the sound reference does not pass: {other:?}")),
+        })
+    }
+
+    /// A trial for every broken lock, and one for every case that the reference is to pass.
+    fn trials(self) -> Vec<Trial> {
+        let laboratory = Arc::new(self);
+        let name = |recipe| (laboratory.make)(recipe, "").name();
+        let mut trials = Vec::new();
+        for rejection in laboratory.rejections {
+            let name = format!("{} rejects the specimen {:?}", rejection.case, name(rejection.recipe));
+            let laboratory = laboratory.clone();
+            trials.push(Trial::ignorable_test(name, move || laboratory.is_rejected(rejection)));
+        }
+        let rejecting = laboratory.rejections.iter().map(|rejection| rejection.case);
+        for case in rejecting.chain(laboratory.more.iter().copied()).collect::<BTreeSet<_>>() {
+            let name = format!("{case} passes {}", name(laboratory.reference));
+            let laboratory = laboratory.clone();
+            trials.push(Trial::ignorable_test(name, move || laboratory.passes(case)));
+        }
+        trials
+    }
 }
 
-type Trialled = Result<Completion, Failed>;
-
-fn is_rejected(laboratory: &Laboratory, rejection: &Rejection) -> Trialled {
-    laboratory.run(rejection.recipe, rejection.case, |outcome| match outcome {
-        Outcome::Rejected(why) if why.contains(rejection.symptom) => Ok(()),
-        Outcome::Rejected(why) => Err(format!("rejected, but not for its flaw ({}): {why}", rejection.symptom)),
-        other => Err(format!("not rejected: {other:?}")),
-    })
+/// All trials; an error if a server is missing that has to be there.
+fn trials(runtime: &Arc<Runtime>) -> Result<Vec<Trial>, Missing> {
+    let on_redis = Laboratory {
+        runtime: runtime.clone(),
+        server: required(runtime.block_on(RedisServer::start()))?,
+        make: |recipe, url| Arc::new(redis::Specimen::new(recipe, url)),
+        reference: redis::Recipe::Reference,
+        rejections: redis::REJECTIONS,
+        more: MORE_ON_REDIS,
+    };
+    let on_zookeeper = Laboratory {
+        runtime: runtime.clone(),
+        server: required(runtime.block_on(ZooKeeperServer::start()))?,
+        make: |recipe, url| Arc::new(zookeeper::Specimen::new(recipe, url)),
+        reference: zookeeper::Recipe::Reference,
+        rejections: zookeeper::REJECTIONS,
+        more: MORE,
+    };
+    let on_memcached = Laboratory {
+        runtime: runtime.clone(),
+        server: required(runtime.block_on(MemcachedServer::start()))?,
+        make: |recipe, url| Arc::new(memcached::Specimen::new(recipe, url)),
+        reference: memcached::Recipe::Reference,
+        rejections: memcached::REJECTIONS,
+        more: MORE,
+    };
+    Ok([on_redis.trials(), on_zookeeper.trials(), on_memcached.trials()].into_iter().flatten().collect())
 }
 
-fn passes(laboratory: &Laboratory, case: &str) -> Trialled {
-    laboratory.run(Recipe::Reference, case, |outcome| match outcome {
-        Outcome::Passed => Ok(()),
-        other => Err(format!("the sound reference does not pass: {other:?}")),
-    })
+/// A server that is missing keeps trials from running, unless it has to be there.
+fn required<D>(server: Result<D, Missing>) -> Result<Result<D, Missing>, Missing> {
+    match (server, std::env::var(REQUIRE_VARIABLE).as_deref()) {
+        (Err(missing), Ok("1")) => Err(missing),
+        (server, _) => Ok(server),
+    }
 }
 
 fn main() -> ExitCode {
@@ -54,22 +120,11 @@ fn main() -> ExitCode {
     // They mostly wait.
     arguments.test_threads.get_or_insert(12);
     let Ok(runtime) = Runtime::new() else { return ExitCode::FAILURE };
-    let server = runtime.block_on(RedisServer::start());
-    if let (Err(missing), Ok("1")) = (&server, std::env::var(REQUIRE_VARIABLE).as_deref()) {
-        eprintln!("{REQUIRE_VARIABLE}=1, but the server is missing: {missing}");
-        return ExitCode::FAILURE;
+    match trials(&Arc::new(runtime)) {
+        Ok(trials) => libtest_mimic::run(&arguments, trials).exit_code(),
+        Err(missing) => {
+            eprintln!("{REQUIRE_VARIABLE}=1, but the server is missing: {missing}");
+            ExitCode::FAILURE
+        }
     }
-    let laboratory = Arc::new(Laboratory { runtime, server });
-    let mut trials = Vec::new();
-    for rejection in REJECTIONS {
-        let laboratory = laboratory.clone();
-        let name = format!("{} rejects the specimen {:?}", rejection.case, rejection.recipe.name());
-        trials.push(Trial::ignorable_test(name, move || is_rejected(&laboratory, rejection)));
-    }
-    let cases: BTreeSet<_> = REJECTIONS.iter().map(|rejection| rejection.case).chain(MORE.iter().copied()).collect();
-    for case in cases {
-        let laboratory = laboratory.clone();
-        trials.push(Trial::ignorable_test(format!("{case} passes the reference"), move || passes(&laboratory, case)));
-    }
-    libtest_mimic::run(&arguments, trials).exit_code()
 }

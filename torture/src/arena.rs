@@ -30,8 +30,8 @@ pub(crate) trait Arena: Send + Sync + 'static {
         Duration::from_secs(2)
     }
 
-    /// What can be done to the servers.
-    fn troubles(&self) -> Vec<Box<dyn Trouble>>;
+    /// What can be done to the servers, and to the workers' links; whatever is left to chance is drawn from this seed.
+    fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>>;
 
     /// The grant that the server has under this mutex, by its own words; nothing if it does not answer.
     async fn holder(&self, namespace: &str, mutex: &str) -> Option<Option<String>>;

@@ -27,8 +27,8 @@ impl Link {
         self.0.address()
     }
 
-    /// What can go wrong on it.
-    pub(crate) fn troubles(&self) -> Vec<Box<dyn Trouble>> {
+    /// What can go wrong on it, by this chance.
+    pub(crate) fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>> {
         let (by, jitter) = (Duration::from_millis(20), Duration::from_millis(200));
         let faults = [
             ("slow-link", LinkFault::new(Toxic::Delay { by, jitter }, Direction::Both)),
@@ -38,8 +38,8 @@ impl Link {
             ("cut-reply", LinkFault::new(Toxic::CutAfter { bytes: 3 }, Direction::ToClient).on_request(1, "")),
             ("reset-links", LinkFault::new(Toxic::Reset, Direction::Both)),
         ];
-        let trouble = |(name, fault)| -> Box<dyn Trouble> {
-            Box::new(Troubled { link: self.0.clone(), name, fault, injected: None })
+        let trouble = |(name, fault): (_, LinkFault)| -> Box<dyn Trouble> {
+            Box::new(Troubled { link: self.0.clone(), name, fault: fault.with_seed(seed), injected: None })
         };
         faults.into_iter().map(trouble).collect()
     }

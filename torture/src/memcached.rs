@@ -72,7 +72,7 @@ impl Arena for Memcached {
         self.ttl + LONGER
     }
 
-    fn troubles(&self) -> Vec<Box<dyn Trouble>> {
+    fn troubles(&self, _seed: u64) -> Vec<Box<dyn Trouble>> {
         if self.server.pid().is_none() {
             return Vec::new(); // somebody else's
         }

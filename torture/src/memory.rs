@@ -39,8 +39,8 @@ impl Arena for Memory {
         false
     }
 
-    fn troubles(&self) -> Vec<Box<dyn Trouble>> {
-        vec![Box::new(Unreachable(self.0.clone())), Box::new(Slow(self.0.clone()))]
+    fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>> {
+        vec![Box::new(Unreachable(self.0.clone())), Box::new(Slow(self.0.clone(), seed))]
     }
 
     async fn holder(&self, _namespace: &str, _mutex: &str) -> Option<Option<String>> {
@@ -74,8 +74,8 @@ impl Trouble for Unreachable {
     }
 }
 
-/// Every request takes up to 300 ms.
-struct Slow(MemoryStore);
+/// Every request takes up to 300 ms, by the chance of this seed.
+struct Slow(MemoryStore, u64);
 
 #[async_trait]
 impl Trouble for Slow {
@@ -84,7 +84,7 @@ impl Trouble for Slow {
     }
 
     async fn begin(&mut self) -> Result<Option<String>, Broken> {
-        self.0.set_delay(Duration::from_millis(50), Duration::from_millis(300), 1);
+        self.0.set_delay(Duration::from_millis(50), Duration::from_millis(300), self.1);
         let began = std::time::Instant::now();
         drop(self.0.connect().mutex("proof").try_lock().await?);
         let took = began.elapsed();

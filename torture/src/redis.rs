@@ -59,8 +59,8 @@ impl Arena for Redis {
         true
     }
 
-    fn troubles(&self) -> Vec<Box<dyn Trouble>> {
-        let (server, mut troubles) = (&self.server, self.link.troubles());
+    fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>> {
+        let (server, mut troubles) = (&self.server, self.link.troubles(seed));
         if server.pid().is_some() {
             troubles.push(Box::new(Frozen(server.clone())));
             troubles.push(Box::new(Restarted(server.clone())));

@@ -25,7 +25,7 @@ pub(crate) struct Storm {
 impl Storm {
     /// Which faults there are for this arena, of those that are wanted.
     pub(crate) fn choose(arena: &dyn Arena, wanted: &str) -> Result<Vec<&'static str>, Broken> {
-        let mut names: Vec<_> = arena.troubles().iter().map(|trouble| trouble.name()).collect();
+        let mut names: Vec<_> = arena.troubles(0).iter().map(|trouble| trouble.name()).collect();
         if arena.has_processes() {
             names.extend([FREEZE_WORKER, FREEZE_WORKER, KILL_WORKER]);
         }
@@ -54,14 +54,12 @@ impl Storm {
         mut replace: impl FnMut() -> Result<Worker, Broken>,
     ) -> Result<(), Broken> {
         while !self.names.is_empty() {
+            let Next { pause, name, victim, length, seed } = self.draw(workers.len());
             // Long enough for everything to have settled, so that waiters are judged, too.
-            sleep(arena.recovery() + self.ttl + self.dice.up_to(self.ttl)).await;
-            let length = self.dice.one_of(&[self.ttl / 4, self.ttl * 9 / 10, self.ttl * 11 / 10, self.ttl * 3]);
+            sleep(arena.recovery() + self.ttl + pause).await;
             if now() + nanos(length) >= self.until {
                 return Ok(());
             }
-            let name = self.dice.one_of(&self.names);
-            let victim = usize::try_from(self.dice.below(workers.len() as u64)).unwrap_or(0);
             if name == KILL_WORKER {
                 let dead = workers.swap_remove(victim);
                 progress.say(&format!("kill-worker {}", dead.plan.name));
@@ -69,7 +67,7 @@ impl Storm {
                 workers.push(replace()?);
                 continue;
             }
-            let mut troubles = arena.troubles();
+            let mut troubles = arena.troubles(seed);
             if let Some((name, pid)) = process(&workers[victim]) {
                 troubles.push(Box::new(FrozenWorker { name, pid }));
             }
@@ -79,6 +77,18 @@ impl Storm {
             }
         }
         Ok(())
+    }
+
+    /// The next fault: nothing but the seed, the TTL and what there is to choose from decides.
+    fn draw(&mut self, workers: usize) -> Next {
+        let (dice, ttl) = (&mut self.dice, self.ttl);
+        Next {
+            pause: dice.up_to(ttl),
+            length: dice.one_of(&[ttl / 4, ttl * 9 / 10, ttl * 11 / 10, ttl * 3]),
+            name: dice.one_of(&self.names),
+            victim: usize::try_from(dice.below(workers as u64)).unwrap_or(0),
+            seed: dice.roll(),
+        }
     }
 
     async fn apply(&self, trouble: &mut dyn Trouble, length: Duration) -> Result<(), Broken> {
@@ -107,10 +117,45 @@ impl Storm {
     }
 }
 
+/// A fault, as it was drawn.
+#[derive(Debug, PartialEq, Eq)]
+struct Next {
+    pause: Duration,
+    name: &'static str,
+    /// Which worker, if it hits one.
+    victim: usize,
+    length: Duration,
+    /// For chance within the fault: the jitter of a delay.
+    seed: u64,
+}
+
 fn process(worker: &Worker) -> Option<(String, Pid)> {
     Some((worker.plan.name.clone(), worker.pid?))
 }
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_replays_its_faults() {
+        let draw = |seed| {
+            let history = std::env::temp_dir().join(format!("torture-{}-{seed}.jsonl", std::process::id()));
+            let recorder = Recorder::append(&history, "test").unwrap();
+            std::fs::remove_file(history).unwrap();
+            let names = vec!["one", "other", KILL_WORKER];
+            let mut storm =
+                Storm { names, dice: Dice::new(seed), ttl: Duration::from_secs(2), recorder, until: u64::MAX };
+            (0..50).map(|_| storm.draw(4)).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        for wanted in ["one", "other", KILL_WORKER] {
+            assert!(draw(3).iter().any(|next| next.name == wanted), "{wanted} is never drawn");
+        }
+    }
 }

@@ -70,7 +70,7 @@ impl Arena for ZooKeeper {
         Duration::from_secs(2) + SESSION + TICK
     }
 
-    fn troubles(&self) -> Vec<Box<dyn Trouble>> {
+    fn troubles(&self, _seed: u64) -> Vec<Box<dyn Trouble>> {
         if self.server.pid().is_none() {
             return Vec::new(); // somebody else's
         }

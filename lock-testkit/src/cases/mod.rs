@@ -19,6 +19,8 @@ mod replies;
 mod runtimes;
 mod rwlock;
 mod semaphore;
+mod servers;
+mod session;
 mod stale;
 mod waiting;
 
@@ -31,6 +33,7 @@ use crate::abilities::Need;
 use crate::adapters::{ALL, FENCED, Form, ONCE, SIMPLE};
 use crate::context::Cx;
 use crate::failure::Verdict;
+use crate::harness::Harm;
 
 /// One claim, and how to try it.
 #[derive(Clone, Copy)]
@@ -137,6 +140,7 @@ cases! {
     "C-S13" semaphore::senseless_numbers_of_permits_are_refused ONCE [Need::Semaphore];
     "C-S15" semaphore::what_is_shown_as_free_can_be_taken ONCE [Need::Semaphore, INSPECT];
 
+    "C-D01" session::a_holder_whose_session_ends_is_told_and_believes_no_more SIMPLE [Need::Sessions];
     "C-D02" outage::a_holder_without_network_is_told_by_its_deadline SIMPLE [Need::Links];
     "C-D03" lease::a_loss_is_told_exactly_once_and_a_release_never ALL [];
     "C-D03b" lease::work_is_dropped_when_the_lock_is_lost ONCE [];
@@ -185,9 +189,14 @@ cases! {
     "C-F03" process::a_waiter_that_stands_still_across_its_turn_is_passed_over ALL [Need::Processes];
     "C-F04" outage::a_holder_that_is_heard_but_hears_nothing_is_told_by_its_deadline ONCE [Need::Links];
     "C-F05" replies::an_acquisition_whose_reply_is_lost_has_no_second_effect SIMPLE [Need::Links];
+    "C-F07" session::a_former_holder_s_late_release_does_not_touch_what_a_new_session_has SIMPLE [Need::Sessions];
+    "C-F08" session::a_waiter_whose_session_ends_is_granted_in_its_turn_and_with_a_place SIMPLE [Need::Sessions];
     "C-F10" process::waiters_that_are_killed_delay_the_next_one_by_a_bound ALL [Need::Processes];
     "C-F11" outage::a_link_that_is_cut_fifty_times_works_in_the_end ONCE [Need::Links];
     "C-F12" waiting::a_waiter_follows_the_deletion_of_the_entry SIMPLE [Need::Admin];
+    "C-F15" servers::a_server_s_clock_that_is_put_back_costs_nobody_a_lock ONCE [Need::Spare(Harm::ClockStep)];
+    "C-F15b" servers::a_server_s_clock_that_is_put_forward_is_no_secret ONCE [Need::Spare(Harm::ClockStep)];
+    "C-F17" servers::failovers_let_no_call_hang_and_everybody_goes_on ONCE [Need::Spare(Harm::FailOver)];
     "C-F19" replies::replies_that_are_cut_in_the_middle_reach_nobody_else SIMPLE [Need::Links];
 
     "C-N01" naming::odd_names_work_and_do_not_collide SIMPLE [];

@@ -1,7 +1,7 @@
 //! C-W: waiting, giving up, and being dropped while waiting.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -97,11 +97,12 @@ pub(super) async fn a_waiter_that_gave_up_leaves_nothing_in_the_way(cx: Arc<Cx>)
     let held = a.lock().await?;
     let gives_up = tokio::spawn(async move { b.try_lock_for(ms(300)).await });
     cx.queued(&a, 1).await?;
-    let next = tokio::spawn(async move { c.lock().await });
+    let mut next = tokio::spawn(async move { c.lock().await });
     cx.queued(&a, 2).await?;
     let gave_up = soon("the first waiter gives up", promptly(), gives_up).await???;
     ensure!(gave_up.is_none(), "granted although somebody holds it");
     cx.queued(&a, 1).await?;
+    stays_pending("a wait behind one that gave up", ms(200), Pin::new(&mut next)).await?;
     release(held).await?;
     release(soon("the next in line is granted", hand_over(), next).await???).await?;
     cx.nothing_is_left().await

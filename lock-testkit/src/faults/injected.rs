@@ -34,7 +34,8 @@ pub struct Proof {
 
 impl Proof {
     /// Something that was seen.
-    pub(crate) fn of(seen: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn of(seen: impl Into<String>) -> Self {
         Self { seen: vec![seen.into()], ..Self::default() }
     }
 

@@ -6,7 +6,9 @@ use super::{Effect, Fault, Injected, Proof};
 use crate::harness::Broken;
 use crate::servers::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
 use crate::servers::resp::Resp;
+use crate::servers::until::until;
 use crate::servers::zookeeper::ZooKeeperServer;
+use crate::time::promptly;
 
 /// Something that happens to what servers store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,11 +124,22 @@ fn moved(old: &str, new: &str) -> Option<Proof> {
 }
 
 async fn steal(server: &ZooKeeperServer, session: i64) -> Result<Option<Proof>, Broken> {
-    server.expire(session).await?;
-    // Who is gone cannot be taken over once more.
-    let again = server.expire(session).await;
-    let is_over = again.is_err_and(|refusal| refusal.to_string().contains("SessionExpired"));
-    Ok(is_over.then(|| Proof::of(format!("the session {session:#x} is over"))))
+    let ended = server.expire(session).await;
+    if is_over(&ended) {
+        return ended.map(|()| None); // there was no such session
+    }
+    // Its client takes it back at once, so that a thief may have to try again. Who is gone cannot be taken over any more.
+    let gone = || async {
+        let again = server.expire(session).await;
+        if is_over(&again) { Ok(()) } else { again.and(Err(Broken::new("its client has it still"))) }
+    };
+    until("the session is over", promptly(), gone).await?;
+    Ok(Some(Proof::of(format!("the session {session:#x} is over"))))
+}
+
+/// Whether there is no session of this id.
+fn is_over(refused: &Result<(), Broken>) -> bool {
+    refused.as_ref().is_err_and(|refusal| refusal.to_string().contains("SessionExpired"))
 }
 
 impl<'a> From<&'a RedisServer> for Store<'a> {

@@ -1,50 +1,48 @@
 //! What all specimens share: a mutex backend that leaves the deciding steps to a recipe.
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::backend::{Attempt, Backend, Cancelled, Grant, MutexBackend, Released, Renewal, Renewed};
-use lock_core::{Error, ErrorKind, Guarantees, LockName, LossReason, Phase};
+use lock_core::clock::Deadline;
+use lock_core::{Client, ClientOptions, Error, ErrorKind, Guarantees, Locks, LossReason, Phase, wait};
 
-use super::recipes::Steps;
 use crate::harness::Broken;
-use crate::servers::resp::Resp;
 use crate::time::op_timeout;
+
+/// The steps in which recipes differ, at whichever server.
+#[async_trait]
+pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
+    /// One try; whether it has the lock. Of one that `waits` a place in line may stay until the next.
+    async fn take(&self, attempt: &Attempt, waits: bool) -> Result<bool, Broken>;
+
+    /// The release; whether there was something to release.
+    async fn give_back(&self, attempt: &Attempt) -> Result<bool, Broken>;
+
+    /// The renewal; whether the lock is still there.
+    async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, Broken>;
+
+    /// What is done about an acquisition that was given up.
+    async fn abandon(&self, attempt: &Attempt) -> Result<(), Broken>;
+
+    /// Whether its lease counts from the answer instead of from the request.
+    fn counts_from_the_reply(&self) -> bool {
+        false
+    }
+}
+
+/// The locks of a client that takes these steps.
+pub(super) fn client(steps: impl Steps) -> Result<Locks, Error> {
+    Ok(Locks::of(&Client::over(SpecimenBackend(steps), ClientOptions::default())?))
+}
 
 /// A specimen's client.
 #[derive(Debug)]
-pub(super) struct SpecimenBackend {
-    steps: Box<dyn Steps>,
-    redis: Resp,
-    namespace: String,
-}
-
-/// One lock, as a recipe's step sees it.
-pub(super) struct At<'a> {
-    pub(super) redis: &'a Resp,
-    pub(super) key: String,
-    pub(super) attempt: &'a Attempt,
-}
-
-impl At<'_> {
-    /// The nonce, as it is stored.
-    pub(super) fn nonce(&self) -> String {
-        self.attempt.id.to_string()
-    }
-}
-
-impl SpecimenBackend {
-    pub(super) fn new(steps: Box<dyn Steps>, redis: Resp, namespace: &str) -> Self {
-        Self { steps, redis, namespace: namespace.to_owned() }
-    }
-
-    fn at<'a>(&'a self, attempt: &'a Attempt) -> At<'a> {
-        At { redis: &self.redis, key: key(&self.namespace, &attempt.name), attempt }
-    }
-}
+struct SpecimenBackend<S>(S);
 
 #[async_trait]
-impl Backend for SpecimenBackend {
+impl<S: Steps> Backend for SpecimenBackend<S> {
     fn name(&self) -> &'static str {
         "specimen"
     }
@@ -56,7 +54,7 @@ impl Backend for SpecimenBackend {
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let mut answers = Vec::with_capacity(batch.len());
         for renewal in batch {
-            answers.push(match in_time(self.steps.extend(&self.at(renewal.attempt), renewal.ttl)).await {
+            answers.push(match in_time(self.0.extend(renewal.attempt, renewal.ttl)).await {
                 Ok(true) => Renewed::For(renewal.ttl),
                 Ok(false) => Renewed::Lost(LossReason::Taken),
                 Err(broken) => Renewed::Unknown(unknown(renewal.attempt, Phase::Renew, &broken)),
@@ -66,7 +64,7 @@ impl Backend for SpecimenBackend {
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        match in_time(self.steps.give_back(&self.at(attempt))).await {
+        match in_time(self.0.give_back(attempt)).await {
             Ok(true) => Ok(Released::Done),
             Ok(false) => Ok(Released::NotHeld(None)),
             Err(broken) => Err(unknown(attempt, Phase::Release, &broken)),
@@ -74,7 +72,7 @@ impl Backend for SpecimenBackend {
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
-        match in_time(self.steps.abandon(&self.at(attempt))).await {
+        match in_time(self.0.abandon(attempt)).await {
             Ok(()) => Ok(Cancelled::Settled),
             Err(broken) => Err(unknown(attempt, Phase::Cancel, &broken)),
         }
@@ -82,12 +80,22 @@ impl Backend for SpecimenBackend {
 }
 
 #[async_trait]
-impl MutexBackend for SpecimenBackend {
+impl<S: Steps> MutexBackend for SpecimenBackend<S> {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.take(attempt, false).await
+    }
+
+    async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        wait::poll(&*self.clock(), attempt, deadline, || self.take(attempt, true)).await
+    }
+}
+
+impl<S: Steps> SpecimenBackend<S> {
+    async fn take(&self, attempt: &Attempt, waits: bool) -> Result<Option<Grant>, Error> {
         let sent_at = self.clock().now();
-        match in_time(self.steps.take(&self.at(attempt))).await {
+        match in_time(self.0.take(attempt, waits)).await {
             Ok(true) => {
-                let from = if self.steps.counts_from_the_reply() { self.clock().now() } else { sent_at };
+                let from = if self.0.counts_from_the_reply() { self.clock().now() } else { sent_at };
                 Ok(Some(Grant::new(None, from, attempt.ttl)))
             }
             Ok(false) => Ok(None),
@@ -102,21 +110,10 @@ async fn in_time<T>(step: impl Future<Output = Result<T, Broken>>) -> Result<T, 
     tokio::time::timeout(op_timeout(), step).await.unwrap_or_else(late)
 }
 
-/// Where a lock has its entry.
-pub(super) fn key(namespace: &str, name: &LockName) -> String {
-    format!("{namespace}:{name}")
-}
-
 fn unknown(attempt: &Attempt, phase: Phase, broken: &Broken) -> Error {
     attempt.error(ErrorKind::Indeterminate, phase, broken.to_string())
 }
 
 pub(super) fn unavailable(broken: &Broken) -> Error {
     Error::unavailable(Phase::Connect, broken.to_string())
-}
-
-impl fmt::Debug for At<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("At").field("key", &self.key).finish_non_exhaustive()
-    }
 }

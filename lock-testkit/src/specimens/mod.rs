@@ -1,202 +1,24 @@
 //! Deliberately broken locks: the classic recipes, each rejected by a named case of the one list.
 //!
-//! They show that the cases can fail. They live here and never in a backend. Each is a [`MutexBackend`] on a real Redis
-//! server, spoken to through [`Resp`], and differs from the sound
-//! [`Recipe::Reference`] in nothing but its flaw; the reference passes every case that rejects one of them.
-//!
-//! What breaks:
-//! - [`Recipe::Incr`], `INCR` as a lock: whoever reads 1 has it. So that a dead holder does not block for ever, everybody
-//!   sets the expiry after the `INCR`; with that, every failed try prolongs the dead one's life, and while anybody waits
-//!   it never ends. (`EXPIRE` only for the winner is the next recipe's flaw.)
-//! - [`Recipe::SetnxThenExpire`], `SETNX` then `EXPIRE` in two steps: who is cancelled or dies between the two leaves a
-//!   key without an end, and the lock is taken for ever.
-//! - [`Recipe::GetSetTimestamp`], `SETNX` with `GETSET` of a client's timestamp: the end of the lease is judged by the
-//!   clocks of clients. One whose clock is a minute ahead takes the lock from a living holder.
-//! - [`Recipe::PlainDelete`], `SET NX PX` with a plain `DEL`: a holder that was paused past its lease deletes the entry of
-//!   whoever holds the lock by then, and a third one gets in.
-//! - [`Recipe::GetThenDelete`], `GET`, compare, then `DEL`: the same in a smaller window. The key expires and is taken
-//!   between the two steps; the `DEL` then frees the next holder's lock.
-//! - [`Recipe::WatchWithoutLook`], `WATCH`, `MULTI`, `DEL`, `EXEC` without comparing the value after the `WATCH`: the
-//!   transaction only notices a change *during* the release, not one before it, and is a plain `DEL` with ceremony.
-//! - [`Recipe::OrphanedTask`], a wait in a task of its own: when the waiter is dropped, the task lives on and takes the
-//!   lock for nobody.
-//! - [`Recipe::DeadlineFromReply`], a lease that counts from the answer: the server has counted since the request came. If
-//!   the answer was on its way for a while, somebody else has the lock before the first one stops believing in it.
-//! - [`Recipe::SilenceIsConsent`], a renewal that is taken for done unless it was refused: a holder whose network is dead
-//!   believes in its lock for ever.
-//! - [`Recipe::LostAtOnce`], a renewal that is taken for refused unless it was done: a connection that is cut costs a lock
-//!   that nobody else has.
-//! - [`Recipe::Unrecognised`], `SET NX` without a look at the value: who tries again after a lost reply is kept out by its
-//!   own entry.
+//! They show that the cases can fail. They live here and never in a backend. Each is a [`MutexBackend`] on a real server,
+//! spoken to through the suite's own clients, and differs from a sound reference at the same server in nothing but its
+//! flaw; the reference passes every case that rejects one of them. `docs/specimens.md` tells the story of each.
 //!
 //! [`MutexBackend`]: lock_core::backend::MutexBackend
 
 mod backend;
-mod recipes;
-mod troubled;
-
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
-
-use async_trait::async_trait;
-use lock_core::{Client, ClientOptions, Error, LockName, Locks};
-
-use self::backend::SpecimenBackend;
-use crate::harness::{Admin, Broken, GroundTruth, Harness, Linked, Missing};
-use crate::proxy::Protocol;
-use crate::servers::resp::Resp;
-use crate::servers::url::ServerUrl;
-
-/// How a specimen takes and gives back its lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Recipe {
-    /// `SET NX PX` with a nonce that is recognised; release and renewal compare and act in one script. Sound as far as the
-    /// cases here go.
-    Reference,
-    /// `INCR` as a lock, with an expiry that everybody sets.
-    Incr,
-    /// `SETNX`, then `EXPIRE`.
-    SetnxThenExpire,
-    /// `SETNX` of a client's timestamp, taken over by `GETSET`.
-    GetSetTimestamp,
-    /// `SET NX PX`, released by a plain `DEL`.
-    PlainDelete,
-    /// Released by `GET`, a comparison in the client, then `DEL`.
-    GetThenDelete,
-    /// Released by `WATCH`, `MULTI`, `DEL`, `EXEC`, without looking at the value.
-    WatchWithoutLook,
-    /// Waits in a spawned task, which tries on when its waiter is gone.
-    OrphanedTask,
-    /// Counts its lease from the answer instead of from the request.
-    DeadlineFromReply,
-    /// Takes a renewal for done that was not answered.
-    SilenceIsConsent,
-    /// Takes a renewal for refused that was not answered.
-    LostAtOnce,
-    /// Does not recognise its own entry after a lost reply.
-    Unrecognised,
-}
+pub mod memcached;
+pub mod redis;
+pub mod zookeeper;
 
 /// Which case rejects which specimen, and by what it shows.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct Rejection {
+pub struct Rejection<R> {
     /// The broken lock.
-    pub recipe: Recipe,
+    pub recipe: R,
     /// The case that rejects it.
     pub case: &'static str,
     /// Part of what the case says: that it was the flaw, and not something else.
     pub symptom: &'static str,
-}
-
-/// Every specimen with the case that rejects it.
-pub const REJECTIONS: &[Rejection] = &[
-    Rejection { recipe: Recipe::Incr, case: "C-R06", symptom: "still taken although the dead holder" },
-    Rejection { recipe: Recipe::SetnxThenExpire, case: "C-W08", symptom: "after the TTL of a future dropped at poll" },
-    Rejection { recipe: Recipe::GetSetTimestamp, case: "C-M02", symptom: "granted although somebody holds it" },
-    Rejection { recipe: Recipe::PlainDelete, case: "C-M11", symptom: "granted although somebody holds it" },
-    Rejection { recipe: Recipe::GetThenDelete, case: "C-M11b", symptom: "granted although somebody holds it" },
-    Rejection { recipe: Recipe::OrphanedTask, case: "C-O04", symptom: "the span of every acquisition is closed" },
-    Rejection { recipe: Recipe::WatchWithoutLook, case: "C-M11", symptom: "granted although somebody holds it" },
-    Rejection { recipe: Recipe::PlainDelete, case: "C-M12", symptom: "granted although somebody holds it" },
-    Rejection { recipe: Recipe::SetnxThenExpire, case: "C-F05", symptom: "not granted again after a grant" },
-    Rejection { recipe: Recipe::SetnxThenExpire, case: "C-W09", symptom: "the servers have nothing left" },
-    Rejection { recipe: Recipe::DeadlineFromReply, case: "C-M20", symptom: "after its lease is believed in" },
-    Rejection { recipe: Recipe::SilenceIsConsent, case: "C-D02", symptom: "the loss is told: not within" },
-    Rejection { recipe: Recipe::SilenceIsConsent, case: "C-F04", symptom: "the loss is told: not within" },
-    Rejection { recipe: Recipe::SilenceIsConsent, case: "C-F02", symptom: "the holder is told: not within" },
-    Rejection { recipe: Recipe::LostAtOnce, case: "C-D05", symptom: "the loss signal in a short outage" },
-    Rejection { recipe: Recipe::LostAtOnce, case: "C-R02", symptom: "lost by connections that failed" },
-    Rejection { recipe: Recipe::LostAtOnce, case: "C-R04", symptom: "lost by connections that failed" },
-    Rejection { recipe: Recipe::Unrecognised, case: "C-F19", symptom: "was refused, but nobody else holds it" },
-];
-
-/// The harness of one specimen on a Redis server.
-///
-/// Each of its clients lives on a machine of its own, whose wall clock is a minute ahead of the one before: what a lock
-/// must not care about.
-#[derive(Debug)]
-pub struct Specimen {
-    recipe: Recipe,
-    url: String,
-    machines: AtomicU32,
-}
-
-impl Specimen {
-    /// This recipe on the server at `redis://host:port/`.
-    #[must_use]
-    pub fn new(recipe: Recipe, url: impl Into<String>) -> Self {
-        Self { recipe, url: url.into(), machines: AtomicU32::new(0) }
-    }
-}
-
-#[async_trait]
-impl Harness for Specimen {
-    fn name(&self) -> &'static str {
-        self.recipe.name()
-    }
-
-    async fn start() -> Result<Self, Missing> {
-        Err(Missing::new("a specimen is made of a recipe and a running server"))
-    }
-
-    async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        let redis = Resp::from_url(&self.url).map_err(|broken| backend::unavailable(&broken))?;
-        self.client(redis, namespace)
-    }
-
-    fn ground_truth(&self) -> Option<&dyn GroundTruth> {
-        Some(self)
-    }
-
-    fn admin(&self) -> Option<&dyn Admin> {
-        Some(self)
-    }
-
-    fn linked(&self) -> Option<&dyn Linked> {
-        Some(self)
-    }
-}
-
-#[async_trait]
-impl Linked for Specimen {
-    fn protocol(&self) -> Protocol {
-        Protocol::Resp
-    }
-
-    fn servers(&self) -> Vec<String> {
-        ServerUrl::parse(&self.url, 6379).map(|url| url.addresses).unwrap_or_default()
-    }
-
-    async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
-        self.client(Resp::new(addresses.concat()), namespace)
-    }
-}
-
-impl Specimen {
-    fn client(&self, redis: Resp, namespace: &str) -> Result<Locks, Error> {
-        let ahead = Duration::from_secs(60) * self.machines.fetch_add(1, Ordering::Relaxed);
-        let backend = SpecimenBackend::new(self.recipe.steps(ahead), redis, namespace);
-        Ok(Locks::of(&Client::over(backend, ClientOptions::default())?))
-    }
-}
-
-#[async_trait]
-impl GroundTruth for Specimen {
-    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
-        let keys = Resp::from_url(&self.url)?.command(&["KEYS", &format!("{namespace}:*")]).await?;
-        Ok(keys.into_parts().iter().map(ToString::to_string).collect())
-    }
-}
-
-#[async_trait]
-impl Admin for Specimen {
-    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
-        Resp::from_url(&self.url)?.command(&["DEL", &backend::key(namespace, name)]).await.map(drop)
-    }
-
-    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, Broken> {
-        Ok(false) // to a lock of three commands every value is somebody's
-    }
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{Error, LockName, Locks};
+use lock_testkit::faults::{Proof, StoreFault};
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::Deployment;
-use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient};
-use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing, ms};
+use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
+use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing, Sessions, ms};
 use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
 
 /// What an operator's mistake leaves in a lock's directory.
@@ -24,6 +25,11 @@ pub(crate) trait Client: Deployment {
     /// Its constructor.
     async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
         ZkLocks::connect_with(config).await
+    }
+
+    /// What of it is tried.
+    fn offer(client: ZkLocks) -> Locks {
+        client.into()
     }
 
     /// Cases that it cannot meet, and why.
@@ -70,7 +76,7 @@ impl<D: Client> Harness for ZooKeeper<D> {
         let mut options = ClientOptions::default();
         options.op_timeout = ms(6000);
         let config = config.with_client(options);
-        Ok(D::connect(config).await?.into())
+        Ok(D::offer(D::connect(config).await?))
     }
 
     fn linked(&self) -> Option<&dyn Linked> {
@@ -86,6 +92,10 @@ impl<D: Client> Harness for ZooKeeper<D> {
     }
 
     fn foreign(&self) -> Option<&dyn Foreign> {
+        Some(self)
+    }
+
+    fn sessions(&self) -> Option<&dyn Sessions> {
         Some(self)
     }
 
@@ -119,7 +129,7 @@ impl<D: Client> Linked for ZooKeeper<D> {
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
         let config = ZkConfig::new(self.url.replace(hosts_in(&self.url), &addresses.join(","))).with_prefix(namespace);
         let config = config.with_session_timeout(ms(2000)).with_tick_time(Duration::from_millis(200));
-        Ok(D::connect(config).await?.into())
+        Ok(D::offer(D::connect(config).await?))
     }
 }
 
@@ -137,6 +147,21 @@ impl<D: Client> GroundTruth for ZooKeeper<D> {
         let nodes = client.descendants(&format!("/{namespace}")).await?;
         client.close().await?;
         Ok(nodes.into_iter().filter(|path| !is_directory(path)).collect())
+    }
+}
+
+#[async_trait]
+impl<D: Client> Sessions for ZooKeeper<D> {
+    async fn present(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+        let client = ZooKeeperClient::connect(&self.url).await?;
+        let sessions = client.sessions_below(&format!("/{namespace}")).await?;
+        client.close().await?;
+        Ok(sessions.iter().map(ToString::to_string).collect())
+    }
+
+    async fn end(&self, session: &str) -> Result<Proof, Broken> {
+        let fault = StoreFault::StealSession { session: session.parse()? };
+        Ok(fault.inject(&ZooKeeperServer::existing(self.url.as_str())).await?.proof())
     }
 }
 

@@ -20,6 +20,9 @@ mod rights;
 mod sasl;
 mod session;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
+mod unfair;
 
 use lock_zk::{Error, LossReason, Phase, ZkConfig, ZkLocks};
 

@@ -54,16 +54,6 @@ pub(crate) async fn maker(truth: &ZooKeeperClient, path: &str) -> i64 {
     truth.exists(path).await.unwrap().unwrap().ephemeral_owner
 }
 
-/// Ends the session that has made this node. Its client takes it back at once, so a thief may have to try again.
-pub(crate) async fn steal(server: &ZooKeeperServer, truth: &ZooKeeperClient, path: &str) {
-    let session = maker(truth, path).await;
-    eventually("the session is stolen", PROMPTLY, async || {
-        let _ = server.expire(session).await;
-        truth.exists(path).await.unwrap().is_none()
-    })
-    .await;
-}
-
 /// The error of this kind.
 pub(crate) fn fails<T: Debug>(outcome: Result<T, Error>, kind: ErrorKind) -> Error {
     let error = outcome.unwrap_err();

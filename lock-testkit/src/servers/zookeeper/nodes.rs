@@ -8,6 +8,10 @@ use crate::harness::Broken;
 
 const ANY_VERSION: i32 = -1;
 const NO_WATCH: bool = false;
+/// The owner of a node that is not ephemeral.
+const NOBODY: i64 = 0;
+/// The owner of a container.
+const CONTAINER: i64 = i64::MIN;
 
 /// Paths begin with a slash, and are those below the chroot. Every request may fail because no server answers within
 /// five seconds, or because the server refuses it, as with `NoAuth`; then the error names the reason.
@@ -127,6 +131,21 @@ impl ZooKeeperClient {
         }
         found.remove(0);
         Ok(found)
+    }
+
+    /// The sessions with whose end a node below this one ends.
+    ///
+    /// # Errors
+    /// As said above.
+    pub async fn sessions_below(&self, path: &str) -> Result<Vec<i64>, Broken> {
+        let mut sessions = Vec::new();
+        for node in self.descendants(path).await? {
+            let owner = self.exists(&node).await?.map_or(NOBODY, |stat| stat.ephemeral_owner);
+            if owner != NOBODY && owner != CONTAINER && !sessions.contains(&owner) {
+                sessions.push(owner);
+            }
+        }
+        Ok(sessions)
     }
 
     /// Waits until the server that answers here knows what the leader knows. Without it, a follower may answer from a

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use tracing::Instrument;
 
-use super::Recipe;
-use super::backend::At;
 use super::troubled::{DeadlineFromReply, LostAtOnce, SilenceIsConsent, Unrecognised};
+use super::{At, Recipe};
 use crate::harness::Broken;
 use crate::servers::resp::Value;
 use crate::time::{ms, op_timeout, pass};

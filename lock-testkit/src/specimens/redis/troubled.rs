@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::backend::At;
+use super::At;
 use super::recipes::{Reference, Steps, milliseconds};
 use crate::harness::Broken;
 use crate::time::ms;

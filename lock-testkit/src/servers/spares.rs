@@ -1,0 +1,102 @@
+//! Servers that a case may have for itself, and what can be done to them.
+
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use lock_core::LockName;
+
+use super::clock::WallClock;
+use super::redis::{ClusterDeployment, RedisOptions, RedisServer, SentinelDeployment};
+use super::zookeeper::ZooKeeperEnsemble;
+use crate::faults::{ClockFault, Injected, Proof};
+use crate::harness::{Broken, Missing, Spare};
+use crate::time::promptly;
+
+#[async_trait]
+impl Spare for SentinelDeployment {
+    fn url(&self) -> &str {
+        Self::url(self)
+    }
+
+    async fn fail_over(&self, _name: &LockName) -> Result<Proof, Broken> {
+        let old = self.master().await?;
+        old.kill()?;
+        let new = self.until_another_master(old).await?;
+        old.restart().await?;
+        self.until_ready().await?;
+        Ok(taken_over(new.address(), old.address()))
+    }
+}
+
+#[async_trait]
+impl Spare for ClusterDeployment {
+    fn url(&self) -> &str {
+        Self::url(self)
+    }
+
+    /// The lock's keys have to carry its name as their hash tag.
+    async fn fail_over(&self, name: &LockName) -> Result<Proof, Broken> {
+        let slot = self.slot_of(&format!("{{{name}}}")).await?;
+        let old = self.master_of(slot).await?;
+        old.kill()?;
+        let new = self.until_another_master(slot, old).await?;
+        old.restart().await?;
+        self.until_ready().await?;
+        Ok(taken_over(new.address(), old.address()))
+    }
+}
+
+#[async_trait]
+impl Spare for ZooKeeperEnsemble {
+    fn url(&self) -> &str {
+        Self::url(self)
+    }
+
+    async fn fail_over(&self, _name: &LockName) -> Result<Proof, Broken> {
+        let old = self.leader().await?;
+        old.kill()?;
+        let new = self.until_another_leader(old).await?;
+        old.restart().await?;
+        self.until_ready().await?;
+        Ok(taken_over(new.address(), old.address()))
+    }
+}
+
+fn taken_over(new: &str, old: &str) -> Proof {
+    if new == old { Proof::default() } else { Proof::of(format!("{new} has taken over from {old}, which was killed")) }
+}
+
+/// A Redis server that goes by a wall clock of its own.
+#[derive(Debug)]
+pub struct ClockedRedis {
+    server: RedisServer,
+    clock: WallClock,
+    stepped: Mutex<Option<Injected<'static>>>,
+}
+
+impl ClockedRedis {
+    /// Starts one, whose clock shows the time of the machine's.
+    ///
+    /// # Errors
+    /// As [`WallClock::new`] and [`RedisServer::start_with`].
+    pub async fn start() -> Result<Self, Missing> {
+        let clock = WallClock::new()?;
+        let server = RedisServer::start_with(&RedisOptions::new().with_clock(&clock)).await?;
+        Ok(Self { server, clock, stepped: Mutex::default() })
+    }
+}
+
+#[async_trait]
+impl Spare for ClockedRedis {
+    fn url(&self) -> &str {
+        self.server.url()
+    }
+
+    async fn step_clock(&self, ahead_ms: i64) -> Result<Proof, Broken> {
+        let stepped = self.clock.inject(ClockFault::ahead_by_ms(ahead_ms))?;
+        // Without proof the case is unknown.
+        let proof = stepped.applied(promptly()).await.unwrap_or_default();
+        *self.stepped.lock().unwrap_or_else(PoisonError::into_inner) = Some(stepped);
+        Ok(proof)
+    }
+}

@@ -1,0 +1,151 @@
+//! Broken locks on ZooKeeper.
+//!
+//! - [`Recipe::LookedUpOnce`], a predecessor that is looked up once: when it gives up, whoever waited for it takes itself for
+//!   the next, although somebody before both still holds.
+//! - [`Recipe::SortedByName`], a line that is sorted by the nodes' whole names: what stands before the number decides, and a
+//!   newcomer comes before the holder.
+//! - [`Recipe::PlainDelete`], one ephemeral node for the lock, deleted by its path: a holder whose session has ended deletes
+//!   the node of whoever holds the lock by then.
+//! - [`Recipe::Persistent`], nodes that belong to no session: those of the dead stay.
+//! - [`Recipe::Unasked`], a holder that believes in its lock until it gives it back: it never asks whether its node went
+//!   with its session.
+//! - [`Recipe::Placeless`], a waiter that looks for nodes before its own, but not for its own: when that went with its session,
+//!   it is let in without a node, and so is the next one.
+//! - [`Recipe::Nameless`], nodes that do not tell whose they are: the node of a request that was not answered is never found
+//!   again, and stands in everybody's way for as long as its session lasts.
+
+mod line;
+mod session;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{Error, Locks};
+
+use self::line::Line;
+use super::{Rejection, backend};
+use crate::faults::{Proof, StoreFault};
+use crate::harness::{Broken, GroundTruth, Harness, Missing, Sessions};
+use crate::servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
+
+/// How a specimen takes and gives back its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Recipe {
+    /// Ephemeral nodes with a number and a nonce; whoever has the lowest number holds. Sound as far as the cases here go.
+    Reference,
+    /// Looks its predecessor up once.
+    LookedUpOnce,
+    /// Sorts the line by whole names.
+    SortedByName,
+    /// One node, deleted by its path.
+    PlainDelete,
+    /// Nodes that do not end with the session.
+    Persistent,
+    /// Never asks whether its node is still there.
+    Unasked,
+    /// Waits without looking for its own node.
+    Placeless,
+    /// Nodes without a nonce.
+    Nameless,
+}
+
+/// Every specimen with the case that rejects it.
+pub const REJECTIONS: &[Rejection<Recipe>] = &[
+    Rejection { recipe: Recipe::LookedUpOnce, case: "C-W06", symptom: "a wait behind one that gave up" },
+    Rejection { recipe: Recipe::SortedByName, case: "C-M02", symptom: "granted although somebody holds it" },
+    Rejection { recipe: Recipe::PlainDelete, case: "C-F07", symptom: "granted although somebody holds it" },
+    Rejection { recipe: Recipe::Persistent, case: "C-R06", symptom: "still taken although the dead holder" },
+    Rejection { recipe: Recipe::Unasked, case: "C-D01", symptom: "the holder is told: not within" },
+    Rejection { recipe: Recipe::Placeless, case: "C-F08", symptom: "granted although somebody holds it" },
+    Rejection { recipe: Recipe::Nameless, case: "C-W08", symptom: "after the TTL of a future dropped at poll" },
+];
+
+/// The harness of one specimen on a ZooKeeper server.
+#[derive(Debug)]
+pub struct Specimen {
+    recipe: Recipe,
+    url: String,
+    machines: AtomicU32,
+}
+
+impl Specimen {
+    /// This recipe on the server at `zk://host:port`.
+    #[must_use]
+    pub fn new(recipe: Recipe, url: impl Into<String>) -> Self {
+        Self { recipe, url: url.into(), machines: AtomicU32::new(0) }
+    }
+}
+
+#[async_trait]
+impl Harness for Specimen {
+    fn name(&self) -> &'static str {
+        self.recipe.name()
+    }
+
+    async fn start() -> Result<Self, Missing> {
+        Err(Missing::new("a specimen is made of a recipe and a running server"))
+    }
+
+    async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
+        let machine = self.machines.fetch_add(1, Ordering::Relaxed);
+        backend::client(Line::new(self.recipe, machine, &self.url, namespace))
+    }
+
+    fn ground_truth(&self) -> Option<&dyn GroundTruth> {
+        Some(self)
+    }
+
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        Some(self)
+    }
+
+    /// Until its session ends; the server looks for dead sessions once a tick.
+    fn kept_for(&self, _ttl: Duration) -> Duration {
+        session::TIMEOUT + Duration::from_millis(400)
+    }
+}
+
+#[async_trait]
+impl GroundTruth for Specimen {
+    /// Every node below the directory of a lock.
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+        let eyes = ZooKeeperClient::connect(&self.url).await?;
+        let nodes = eyes.descendants(&format!("/{namespace}")).await?;
+        eyes.close().await?;
+        Ok(nodes.into_iter().filter(|path| path.split('/').count() > 3).collect())
+    }
+}
+
+#[async_trait]
+impl Sessions for Specimen {
+    async fn present(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+        let eyes = ZooKeeperClient::connect(&self.url).await?;
+        let sessions = eyes.sessions_below(&format!("/{namespace}")).await?;
+        eyes.close().await?;
+        Ok(sessions.iter().map(ToString::to_string).collect())
+    }
+
+    async fn end(&self, session: &str) -> Result<Proof, Broken> {
+        let fault = StoreFault::StealSession { session: session.parse()? };
+        Ok(fault.inject(&ZooKeeperServer::existing(self.url.as_str())).await?.proof())
+    }
+}
+
+impl Recipe {
+    /// A short name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reference => "the sound reference on ZooKeeper",
+            Self::LookedUpOnce => "a predecessor that is looked up once",
+            Self::SortedByName => "a line sorted by names",
+            Self::PlainDelete => "one node, deleted by its path",
+            Self::Persistent => "nodes without a session",
+            Self::Unasked => "a holder that does not ask for its node",
+            Self::Placeless => "a waiter that does not ask for its node",
+            Self::Nameless => "nodes without a nonce",
+        }
+    }
+}

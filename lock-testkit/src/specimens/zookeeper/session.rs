@@ -1,0 +1,92 @@
+//! A specimen's session, which is replaced when it has ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+
+use crate::harness::Broken;
+use crate::servers::zookeeper::{NodeKind, ZooKeeperClient};
+
+/// After how much silence the server ends a session: twice the lease of the cases.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
+
+/// How often what may be repeated is asked: on a connection that is closed, in a session that is over, and in a new one.
+const TRIES: u32 = 3;
+
+/// One request after the other. Each is carried through in a task of its own: a caller that is gone neither tears it from
+/// its connection nor lets what comes next overtake it.
+#[derive(Debug)]
+pub(super) struct Session {
+    url: String,
+    /// Nothing before the first request, and after the session's end.
+    client: Arc<Mutex<Option<Arc<ZooKeeperClient>>>>,
+}
+
+impl Session {
+    pub(super) fn new(url: &str) -> Self {
+        Self { url: url.to_owned(), client: Arc::default() }
+    }
+
+    /// Makes a node, and its parents if they are missing; its path, or `None` if there is one already.
+    pub(super) async fn create(&self, path: String, kind: NodeKind) -> Result<Option<String>, Broken> {
+        // Who cannot say whether it was done must not do it again.
+        self.request(1, move |client| {
+            let path = path.clone();
+            async move {
+                if let Some((directory, _)) = path.rsplit_once('/') {
+                    client.create_all(directory).await?;
+                }
+                client.create(&path, b"", kind).await
+            }
+        })
+        .await
+    }
+
+    /// The names in a directory; none if there is no such directory.
+    pub(super) async fn children(&self, directory: String) -> Result<Vec<String>, Broken> {
+        self.request(TRIES, move |client| {
+            let directory = directory.clone();
+            async move { Ok(client.children(&directory).await?.unwrap_or_default()) }
+        })
+        .await
+    }
+
+    /// Deletes a node; whether there was one.
+    pub(super) async fn delete(&self, path: String) -> Result<bool, Broken> {
+        self.request(TRIES, move |client| {
+            let path = path.clone();
+            async move { client.delete(&path).await }
+        })
+        .await
+    }
+
+    async fn request<T, F>(
+        &self,
+        tries: u32,
+        ask: impl Fn(Arc<ZooKeeperClient>) -> F + Send + Sync + 'static,
+    ) -> Result<T, Broken>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Broken>> + Send + 'static,
+    {
+        let (url, mut slot) = (self.url.clone(), self.client.clone().lock_owned().await);
+        let carried = tokio::spawn(async move {
+            let mut outcome = Err(Broken::new("there was no try"));
+            for _ in 0..tries {
+                let client = match &*slot {
+                    Some(client) => client.clone(),
+                    None => slot.insert(Arc::new(ZooKeeperClient::connect_with(&url, TIMEOUT).await?)).clone(),
+                };
+                outcome = ask(client).await;
+                match &outcome {
+                    Ok(_) => break,
+                    Err(broken) if broken.to_string().contains("SessionExpired") => *slot = None,
+                    Err(_) => {}
+                }
+            }
+            outcome
+        });
+        carried.await?
+    }
+}
