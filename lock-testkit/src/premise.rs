@@ -28,13 +28,9 @@ impl<F> Judged<F> {
 ///
 /// This is no second chance for what fails now and then: a failure counts at once, unless it is proven that the run's
 /// premise, a machine that runs, did not hold. Such a run says nothing, neither for nor against. The next one begins when
-/// it has calmed down.
+/// the machine has calmed down.
 pub(crate) fn judge<F: Display>(what: &str, mut run: impl FnMut() -> Result<(), F>) -> Result<(), Judged<F>> {
-    let mut is_anew = false;
-    judge_by(what, || {
-        if std::mem::replace(&mut is_anew, true) {
-            stalls::calm_down();
-        }
+    judge_by(what, stalls::calm_down, || {
         let began = stalls::watch();
         run().map_err(|failure| (failure, stalls::since(began)))
     })
@@ -43,6 +39,7 @@ pub(crate) fn judge<F: Display>(what: &str, mut run: impl FnMut() -> Result<(), 
 /// The same, where a failure comes with the time for which the machine stood still, if it did.
 fn judge_by<F: Display>(
     what: &str,
+    calm_down: fn(),
     mut run: impl FnMut() -> Result<(), (F, Option<Duration>)>,
 ) -> Result<(), Judged<F>> {
     let mut stalls = Vec::new();
@@ -51,6 +48,7 @@ fn judge_by<F: Display>(
         stalls.extend(stall);
         let Some(stall) = stall.filter(|_| stalls.len() < RUNS) else { return Err(Judged { failure, stalls }) };
         eprintln!("{what}: void: the machine stood still for {} ms ({failure})", stall.as_millis());
+        calm_down();
     }
 }
 
@@ -63,10 +61,14 @@ mod tests {
     /// Judges by these runs: each passes, or fails with or without a standstill. Says how many it took.
     fn judged(runs: &[Result<(), Option<Duration>>]) -> (Result<(), Judged<String>>, usize) {
         let mut taken = 0;
-        let outcome = judge_by("C-0", || {
-            taken += 1;
-            runs[taken - 1].map_err(|stall| (format!("run {taken}"), stall))
-        });
+        let outcome = judge_by(
+            "C-0",
+            || (),
+            || {
+                taken += 1;
+                runs[taken - 1].map_err(|stall| (format!("run {taken}"), stall))
+            },
+        );
         (outcome, taken)
     }
 
