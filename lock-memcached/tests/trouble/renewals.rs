@@ -20,9 +20,10 @@ fn renewals_that_were_carried_out_without_an_answer_are_found_out_together() {
         let Some(server) = server(MemcachedOptions::new()).await else { return };
         let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
         let mut config = config(&server).with_restart_guard(RestartGuard::Off);
+        config.client.op_timeout = ms(1000);
         config.url = format!("memcached://{}", link.address());
         let locks = MemcachedLocks::connect_with(config).await.unwrap();
-        let ttl = ms(6000);
+        let ttl = ms(8000);
         let far_away =
             LinkFault::new(Toxic::Delay { by: Duration::from_millis(50), jitter: Duration::ZERO }, Direction::ToClient);
         let _far_away = link.inject(far_away);

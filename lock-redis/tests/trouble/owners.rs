@@ -26,7 +26,8 @@ async fn the_part_of_a_client_that_died_expires_and_its_owner_holds_on_elsewhere
         (b.reentrant("owners").inspect().await.unwrap().holders.len() == 1).then_some(())
     })
     .await;
-    assert!(began.elapsed() >= ttl, "it went before its time");
+    // By the server's clock, which counts whole milliseconds.
+    assert!(began.elapsed() >= ttl * 99 / 100, "it went before its time");
     // Well past what the dead one had left.
     tokio::time::sleep(ms(1000)).await;
     assert!(inner.is_held() && !other.is_finished(), "the other owner came in");
