@@ -10,7 +10,7 @@ use lock_testkit::faults::{Proof, StoreFault};
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::Deployment;
 use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
-use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing, Sessions, ms};
+use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harm, Harness, Linked, Missing, Sessions, Spare, Spares, ms};
 use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
 
 /// What an operator's mistake leaves in a lock's directory.
@@ -25,6 +25,14 @@ pub(crate) trait Client: Deployment {
     /// Its constructor.
     async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
         ZkLocks::connect_with(config).await
+    }
+
+    /// What can be done to such servers if a case has them for itself.
+    const HARMS: &'static [Harm] = &[];
+
+    /// Servers to which this can be done.
+    async fn spare(harm: Harm) -> Result<Box<dyn Spare>, Missing> {
+        Err(Missing::new(format!("no servers for a {harm:?}")))
     }
 
     /// Cases that it cannot meet, and why.
@@ -65,13 +73,7 @@ impl<D: Client> Harness for ZooKeeper<D> {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        let config = ZkConfig::new(&self.url).with_prefix(namespace);
-        let config = config.with_session_timeout(session()).with_tick_time(Duration::from_millis(200));
-        // No case takes a server away; one that is slow because everything is shall not fail the others.
-        let mut options = ClientOptions::default();
-        options.op_timeout = ms(6000);
-        let config = config.with_client(options);
-        Ok(D::connect(config).await?.into())
+        connect::<D>(&self.url, namespace).await
     }
 
     fn linked(&self) -> Option<&dyn Linked> {
@@ -94,6 +96,10 @@ impl<D: Client> Harness for ZooKeeper<D> {
         Some(self)
     }
 
+    fn spares(&self) -> Option<&dyn Spares> {
+        Some(self)
+    }
+
     /// Until its session ends; the server looks for dead sessions once a tick.
     fn kept_for(&self, _: Duration) -> Duration {
         session() + Duration::from_millis(200)
@@ -101,6 +107,30 @@ impl<D: Client> Harness for ZooKeeper<D> {
 
     fn exclusions(&self) -> &'static [(&'static str, &'static str)] {
         D::exclusions()
+    }
+}
+
+async fn connect<D: Client>(url: &str, namespace: &str) -> Result<Locks, Error> {
+    let config = ZkConfig::new(url).with_prefix(namespace);
+    let config = config.with_session_timeout(session()).with_tick_time(Duration::from_millis(200));
+    // A server that is slow because everything is shall not fail the others.
+    let mut options = ClientOptions::default();
+    options.op_timeout = ms(6000);
+    Ok(D::connect(config.with_client(options)).await?.into())
+}
+
+#[async_trait]
+impl<D: Client> Spares for ZooKeeper<D> {
+    fn harms(&self) -> &'static [Harm] {
+        D::HARMS
+    }
+
+    async fn start(&self, harm: Harm) -> Result<Box<dyn Spare>, Missing> {
+        D::spare(harm).await
+    }
+
+    async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
+        connect::<D>(spare.url(), namespace).await
     }
 }
 
