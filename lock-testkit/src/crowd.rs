@@ -8,15 +8,18 @@ use lock_core::fence::FenceGate;
 use lock_core::{Error, ErrorKind, Locks};
 use tokio::task::JoinHandle;
 
-use crate::adapters::{Form, Held};
+use crate::adapters::{Exclusive, Form, Held};
 use crate::context::{Cx, LOCK};
-use crate::failure::{Failure, Verdict, ensure};
+use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::time::{eventually, ms, op_timeout, pass, promptly, soon, ttl};
 
-/// Clients that contend, each for every form of the lock.
-const CLIENTS: usize = 2;
+/// Clients that contend, each for every kind of lock.
+const CLIENTS: usize = 3;
+/// The kinds of lock, and for how many there is room.
+const KINDS: [(Form, usize); 5] =
+    [(Form::Mutex, 1), (Form::Write, 1), (Form::Single, 1), (Form::Single, 2), (Form::Reentrant, 1)];
 
-/// Two clients that contend for every kind of lock that there is, until the crowd disperses.
+/// Clients that contend for every kind of lock that there is, until the crowd disperses.
 pub(crate) struct Crowd {
     rooms: Vec<Arc<Room>>,
     contenders: Vec<Contender>,
@@ -24,7 +27,6 @@ pub(crate) struct Crowd {
 }
 
 struct Contender {
-    form: Form,
     turns: Arc<AtomicUsize>,
     task: JoinHandle<Verdict>,
 }
@@ -37,15 +39,16 @@ impl Crowd {
         for _ in 0..CLIENTS {
             clients.push(connect().await?);
         }
-        for form in [Form::Mutex, Form::Write, Form::Single, Form::Reentrant] {
+        for (form, places) in KINDS {
             if cx.abilities.lacking(form, &[]).is_some() {
                 continue;
             }
-            let room = Arc::new(Room::of(form));
+            let room = Arc::new(Room::of(form, places));
             for locks in &clients {
-                let (locks, room, done, turns) = (locks.clone(), room.clone(), done.clone(), Arc::default());
-                let task = tokio::spawn(contend(locks, room, done, Arc::clone(&turns)));
-                contenders.push(Contender { form, turns, task });
+                let lock = room.lock(locks)?;
+                let (room, done, turns) = (room.clone(), done.clone(), Arc::default());
+                let task = tokio::spawn(contend(lock, room, done, Arc::clone(&turns)));
+                contenders.push(Contender { turns, task });
             }
             rooms.push(room);
         }
@@ -56,12 +59,7 @@ impl Crowd {
     pub(crate) async fn goes_on(&self, turns: usize) -> Verdict {
         let counted = || self.contenders.iter().map(|contender| contender.turns.load(Ordering::Relaxed));
         let before: Vec<_> = counted().collect();
-        let all_went_on = async || {
-            if let Some(ended) = self.contenders.iter().find(|contender| contender.task.is_finished()) {
-                return Err(Failure::new(format!("a contender for the {} has given up", ended.form.name())));
-            }
-            Ok(counted().zip(&before).all(|(now, before)| now >= before + turns).then_some(()))
-        };
+        let all_went_on = async || Ok(counted().zip(&before).all(|(now, before)| now >= before + turns).then_some(()));
         let outcome = eventually("every contender has its turns again", promptly() * 3, all_went_on).await;
         let turns: Vec<_> = counted().zip(&before).map(|(now, before)| now - before).collect();
         outcome.map_err(|failure| failure.and(format_args!("turns since: {turns:?}")))
@@ -83,8 +81,7 @@ fn longest_call() -> std::time::Duration {
     ttl() * 5 + op_timeout() * 5
 }
 
-async fn contend(locks: Locks, room: Arc<Room>, done: Arc<AtomicBool>, turns: Arc<AtomicUsize>) -> Verdict {
-    let lock = room.form.handle(&locks, LOCK)?.with_ttl(ttl());
+async fn contend(lock: Exclusive, room: Arc<Room>, done: Arc<AtomicBool>, turns: Arc<AtomicUsize>) -> Verdict {
     while !done.load(Ordering::SeqCst) {
         match soon("a wait comes back", longest_call(), lock.try_lock_for(ttl() * 5)).await? {
             Ok(Some(held)) => {
@@ -112,6 +109,7 @@ fn is_of_the_trouble(error: &Error) -> Verdict {
 /// What one lock protects: a counter behind a gate, which is read and written in two steps.
 pub(crate) struct Room {
     form: Form,
+    places: usize,
     /// From when to when somebody was inside and believed in his lock all the time.
     turns: Mutex<Vec<(Instant, Instant)>>,
     gate: FenceGate,
@@ -123,15 +121,24 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    fn of(form: Form) -> Self {
+    fn of(form: Form, places: usize) -> Self {
         Self {
             form,
+            places,
             turns: Mutex::default(),
             gate: FenceGate::new(),
             stale: AtomicUsize::new(0),
             counter: AtomicU64::new(0),
             written: AtomicU64::new(0),
         }
+    }
+
+    fn lock(&self, locks: &Locks) -> Result<Exclusive, Failure> {
+        let lock = match u32::try_from(self.places)? {
+            1 => self.form.handle(locks, LOCK)?,
+            places => Exclusive::Permit(locks.semaphore("for/several", places).or_fail("no semaphore")?),
+        };
+        Ok(lock.with_ttl(ttl()))
     }
 
     async fn turn(&self, held: &Held) {
@@ -152,11 +159,18 @@ impl Room {
         }
     }
 
-    /// How many came in while somebody was inside who believed in his lock.
+    /// How many came in although all places were taken by others who believed in their locks.
     pub(crate) fn overlaps(&self) -> usize {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        turns.sort_unstable();
-        turns.windows(2).filter(|pair| pair[1].0 < pair[0].1).count()
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut steps: Vec<_> = turns.iter().flat_map(|(began, ended)| [(*began, true), (*ended, false)]).collect();
+        // Who leaves at the very instant leaves first.
+        steps.sort_unstable();
+        let (mut inside, mut overlaps) = (0, 0);
+        for (_, enters) in steps {
+            inside = if enters { inside + 1 } else { inside - 1 };
+            overlaps += usize::from(enters && inside > self.places);
+        }
+        overlaps
     }
 
     /// How many holders that believed in their locks had a token of the past.
@@ -169,7 +183,11 @@ impl Room {
         self.written.load(Ordering::SeqCst) - self.counter.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn name(&self) -> &'static str {
-        self.form.name()
+    pub(crate) fn places(&self) -> usize {
+        self.places
+    }
+
+    pub(crate) fn name(&self) -> String {
+        if self.places == 1 { self.form.name().to_owned() } else { format!("semaphore of {}", self.places) }
     }
 }

@@ -5,10 +5,21 @@ mod harness;
 
 use std::process::ExitCode;
 
+use async_trait::async_trait;
 use lock_testkit::servers::redis::ClusterDeployment;
+use lock_testkit::{Harm, Missing, Spare};
 
-use harness::Redis;
+use harness::{Arrangement, Redis};
 
 fn main() -> ExitCode {
     lock_testkit::main::<Redis<ClusterDeployment>>()
+}
+
+#[async_trait]
+impl Arrangement for ClusterDeployment {
+    const HARMS: &'static [Harm] = &[Harm::FailOver];
+
+    async fn spare(_: Harm) -> Result<Box<dyn Spare>, Missing> {
+        Ok(Box::new(ClusterDeployment::start_own().await?))
+    }
 }

@@ -8,9 +8,19 @@ use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::Deployment;
 use lock_testkit::servers::resp::{Resp, Value};
-use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing};
+use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harm, Harness, Linked, Missing, Spare, Spares};
 
 use crate::foreign::ForeignClient;
+
+/// An arrangement of servers, and what can be done to such servers if a case has them for itself.
+#[async_trait]
+pub(crate) trait Arrangement: Deployment {
+    const HARMS: &'static [Harm] = &[];
+
+    async fn spare(harm: Harm) -> Result<Box<dyn Spare>, Missing> {
+        Err(Missing::new(format!("no servers for a {harm:?}")))
+    }
+}
 
 pub(crate) struct Redis<D> {
     url: String,
@@ -69,7 +79,7 @@ async fn masters_among(nodes: impl Iterator<Item = Resp>) -> Result<Vec<Resp>, B
 }
 
 #[async_trait]
-impl<D: Deployment> Harness for Redis<D> {
+impl<D: Arrangement> Harness for Redis<D> {
     fn name(&self) -> &'static str {
         D::NAME
     }
@@ -88,7 +98,7 @@ impl<D: Deployment> Harness for Redis<D> {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        Ok(RedisLocks::connect_with(RedisConfig::new(&self.url).with_prefix(namespace)).await?.into())
+        connect(&self.url, namespace).await
     }
 
     fn ground_truth(&self) -> Option<&dyn GroundTruth> {
@@ -107,6 +117,29 @@ impl<D: Deployment> Harness for Redis<D> {
     fn linked(&self) -> Option<&dyn Linked> {
         self.url.starts_with("redis://").then_some(self)
     }
+
+    fn spares(&self) -> Option<&dyn Spares> {
+        Some(self)
+    }
+}
+
+async fn connect(url: &str, namespace: &str) -> Result<Locks, Error> {
+    Ok(RedisLocks::connect_with(RedisConfig::new(url).with_prefix(namespace)).await?.into())
+}
+
+#[async_trait]
+impl<D: Arrangement> Spares for Redis<D> {
+    fn harms(&self) -> &'static [Harm] {
+        D::HARMS
+    }
+
+    async fn start(&self, harm: Harm) -> Result<Box<dyn Spare>, Missing> {
+        D::spare(harm).await
+    }
+
+    async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
+        connect(spare.url(), namespace).await
+    }
 }
 
 #[async_trait]
@@ -120,8 +153,7 @@ impl<D: Deployment> Linked for Redis<D> {
     }
 
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
-        let url = self.url.replace(host_in(&self.url), &addresses.concat());
-        Ok(RedisLocks::connect_with(RedisConfig::new(url).with_prefix(namespace)).await?.into())
+        connect(&self.url.replace(host_in(&self.url), &addresses.concat()), namespace).await
     }
 }
 

@@ -13,8 +13,9 @@ use crate::faults::Proof;
 use crate::harness::{Broken, Harm, Spare};
 use crate::time::{hand_over, ms, promptly, soon, stays_pending, ttl};
 
-/// How often another server takes over.
-const FAILOVERS: usize = 3;
+/// How often another server takes over. (A master behind sentinels that was killed is one again for many seconds before it is
+/// told; nothing else makes this case long.)
+const FAILOVERS: usize = 2;
 
 /// How far a server's clock is stepped, in milliseconds.
 const FORWARD: i64 = 30_000;
@@ -61,14 +62,16 @@ pub(super) async fn failovers_let_no_call_hang_and_everybody_goes_on(cx: Arc<Cx>
     Ok(())
 }
 
-/// Contenders for every kind of lock take turns while the clock is stepped; at the step itself, so many may meet in a room.
-async fn step_under_contention(cx: &Cx, ahead_ms: i64, meetings: usize) -> Verdict {
+/// Contenders for every kind of lock take turns while the clock is stepped; at the step itself, all who are
+/// in a room may each meet one more who should not be, if `they_may_meet`.
+async fn step_under_contention(cx: &Cx, ahead_ms: i64, they_may_meet: bool) -> Verdict {
     let spare = spare(cx, Harm::ClockStep).await?;
     let crowd = Crowd::gather(cx, async || client(cx, &*spare).await).await?;
     crowd.goes_on(20).await?;
     is_proven(spare.step_clock(ahead_ms).await)?;
     crowd.goes_on(50).await?;
     for room in crowd.disperse().await? {
+        let meetings = if they_may_meet { room.places() } else { 0 };
         ensure!(room.overlaps() <= meetings, "{}: two inside at once, {} times", room.name(), room.overlaps());
         ensure!(room.lost_updates() == 0, "{}: {} updates behind the gate are lost", room.name(), room.lost_updates());
     }
@@ -76,7 +79,7 @@ async fn step_under_contention(cx: &Cx, ahead_ms: i64, meetings: usize) -> Verdi
 }
 
 pub(super) async fn a_server_s_clock_that_is_put_back_costs_nobody_a_lock(cx: Arc<Cx>) -> Verdict {
-    step_under_contention(&cx, BACK, 0).await?;
+    step_under_contention(&cx, BACK, false).await?;
     let spare = spare(&cx, Harm::ClockStep).await?;
     let (a, b) = (contender(&cx, &*spare).await?, contender(&cx, &*spare).await?);
     let held = a.lock().await?;
@@ -91,7 +94,7 @@ pub(super) async fn a_server_s_clock_that_is_put_back_costs_nobody_a_lock(cx: Ar
 
 pub(super) async fn a_server_s_clock_that_is_put_forward_is_no_secret(cx: Arc<Cx>) -> Verdict {
     // Who was inside when the clock was stepped may meet the one whom the server let in.
-    step_under_contention(&cx, FORWARD, 1).await?;
+    step_under_contention(&cx, FORWARD, true).await?;
     let spare = spare(&cx, Harm::ClockStep).await?;
     let (a, b, c) = (contender(&cx, &*spare).await?, contender(&cx, &*spare).await?, contender(&cx, &*spare).await?);
     let held = a.lock().await?;

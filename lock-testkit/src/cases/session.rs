@@ -8,7 +8,7 @@ use lock_core::{ErrorKind, LossReason};
 use crate::context::{Cx, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::harness::Sessions;
-use crate::time::{eventually, hand_over, ms, op_timeout, pass, promptly, soon, stays_pending, ttl};
+use crate::time::{eventually, hand_over, ms, pass, promptly, soon, stays_pending, ttl};
 
 fn sessions(cx: &Cx) -> Result<&dyn Sessions, Failure> {
     cx.harness.sessions().or_fail("the case needs sessions and did not say so")
@@ -60,7 +60,7 @@ pub(super) async fn a_former_holder_s_late_release_does_not_touch_what_a_new_ses
     end(&cx, &session).await?;
     let next = soon("the waiter is granted", promptly(), waiting).await???;
     // At once: perhaps before its client has heard of anything.
-    let late = soon("the late release", op_timeout() + hand_over(), held.release()).await?;
+    let late = soon("the late release", promptly(), held.release()).await?;
     cx.is_refused(&c).await?;
     // Whatever its client still does about its lock, it is another's; whose renewals would notice.
     pass(ttl()).await;

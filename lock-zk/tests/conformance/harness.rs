@@ -10,7 +10,7 @@ use lock_testkit::faults::{Proof, StoreFault};
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::Deployment;
 use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
-use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing, Sessions, ms};
+use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harm, Harness, Linked, Missing, Sessions, Spare, Spares, ms};
 use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
 
 /// What an operator's mistake leaves in a lock's directory.
@@ -22,6 +22,9 @@ const FOREIGN_UUID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 /// By which client the locks of a deployment come.
 #[async_trait]
 pub(crate) trait Client: Deployment {
+    /// What can be done to such servers if a case has them for itself.
+    const HARMS: &'static [Harm] = &[];
+
     /// Its constructor.
     async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
         ZkLocks::connect_with(config).await
@@ -30,6 +33,11 @@ pub(crate) trait Client: Deployment {
     /// What of it is tried.
     fn offer(client: ZkLocks) -> Locks {
         client.into()
+    }
+
+    /// Servers to which this can be done.
+    async fn spare(harm: Harm) -> Result<Box<dyn Spare>, Missing> {
+        Err(Missing::new(format!("no servers for a {harm:?}")))
     }
 
     /// Cases that it cannot meet, and why.
@@ -70,13 +78,7 @@ impl<D: Client> Harness for ZooKeeper<D> {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        let config = ZkConfig::new(&self.url).with_prefix(namespace);
-        let config = config.with_session_timeout(session()).with_tick_time(Duration::from_millis(200));
-        // No case takes a server away; one that is slow because everything is shall not fail the others.
-        let mut options = ClientOptions::default();
-        options.op_timeout = ms(6000);
-        let config = config.with_client(options);
-        Ok(D::offer(D::connect(config).await?))
+        connect::<D>(&self.url, namespace).await
     }
 
     fn linked(&self) -> Option<&dyn Linked> {
@@ -99,6 +101,10 @@ impl<D: Client> Harness for ZooKeeper<D> {
         Some(self)
     }
 
+    fn spares(&self) -> Option<&dyn Spares> {
+        Some(self)
+    }
+
     /// Until its session ends; the server looks for dead sessions once a tick.
     fn kept_for(&self, _: Duration) -> Duration {
         session() + Duration::from_millis(200)
@@ -106,6 +112,30 @@ impl<D: Client> Harness for ZooKeeper<D> {
 
     fn exclusions(&self) -> &'static [(&'static str, &'static str)] {
         D::exclusions()
+    }
+}
+
+async fn connect<D: Client>(url: &str, namespace: &str) -> Result<Locks, Error> {
+    let config = ZkConfig::new(url).with_prefix(namespace);
+    let config = config.with_session_timeout(session()).with_tick_time(Duration::from_millis(200));
+    // A server that is slow because everything is shall not fail the others.
+    let mut options = ClientOptions::default();
+    options.op_timeout = ms(6000);
+    Ok(D::offer(D::connect(config.with_client(options)).await?))
+}
+
+#[async_trait]
+impl<D: Client> Spares for ZooKeeper<D> {
+    fn harms(&self) -> &'static [Harm] {
+        D::HARMS
+    }
+
+    async fn start(&self, harm: Harm) -> Result<Box<dyn Spare>, Missing> {
+        D::spare(harm).await
+    }
+
+    async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
+        connect::<D>(spare.url(), namespace).await
     }
 }
 

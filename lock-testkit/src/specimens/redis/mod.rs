@@ -22,9 +22,14 @@
 //!   believes in its lock for ever.
 //! - [`Recipe::LostAtOnce`], a renewal that is taken for refused unless it was done: a connection that is cut costs a lock
 //!   that nobody else has.
+//! - [`Recipe::Pinned`], the address of the server that led when the client was made: when another one has taken over, the
+//!   client goes on to ask the old one.
+//! - [`Recipe::BlindRenewal`], a renewal by `SET PX`: the key has expired, by a clock that was stepped, and is another's; the
+//!   renewal takes it back.
 //! - [`Recipe::Unrecognised`], `SET NX` without a look at the value: who tries again after a lost reply is kept out by its
 //!   own entry.
 
+mod leader;
 mod recipes;
 mod troubled;
 
@@ -35,9 +40,12 @@ use async_trait::async_trait;
 use lock_core::backend::Attempt;
 use lock_core::{Error, LockName, Locks};
 
+use self::leader::{Leader, Way};
 use super::{Rejection, backend};
-use crate::harness::{Admin, Broken, GroundTruth, Harness, Linked, Missing};
+use crate::harness::{Admin, Broken, GroundTruth, Harm, Harness, Linked, Missing, Spare, Spares};
 use crate::proxy::Protocol;
+use crate::servers::ClockedRedis;
+use crate::servers::redis::SentinelDeployment;
 use crate::servers::resp::Resp;
 use crate::servers::url::ServerUrl;
 
@@ -70,6 +78,10 @@ pub enum Recipe {
     LostAtOnce,
     /// Does not recognise its own entry after a lost reply.
     Unrecognised,
+    /// Stays with the server that led at the beginning.
+    Pinned,
+    /// Renews whatever is there.
+    BlindRenewal,
 }
 
 /// Every specimen with the case that rejects it.
@@ -92,6 +104,8 @@ pub const REJECTIONS: &[Rejection<Recipe>] = &[
     Rejection { recipe: Recipe::LostAtOnce, case: "C-R02", symptom: "lost by connections that failed" },
     Rejection { recipe: Recipe::LostAtOnce, case: "C-R04", symptom: "lost by connections that failed" },
     Rejection { recipe: Recipe::Unrecognised, case: "C-F19", symptom: "was refused, but nobody else holds it" },
+    Rejection { recipe: Recipe::BlindRenewal, case: "C-F15b", symptom: "the holder is told: not within" },
+    Rejection { recipe: Recipe::Pinned, case: "C-F17", symptom: "every contender has its turns again: not within" },
 ];
 
 /// The harness of one specimen on a Redis server.
@@ -124,8 +138,7 @@ impl Harness for Specimen {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        let redis = Resp::from_url(&self.url).map_err(|broken| backend::unavailable(&broken))?;
-        self.client(redis, namespace)
+        self.client(Way::to(&self.url, self.recipe).await?, namespace)
     }
 
     fn ground_truth(&self) -> Option<&dyn GroundTruth> {
@@ -138,6 +151,28 @@ impl Harness for Specimen {
 
     fn linked(&self) -> Option<&dyn Linked> {
         Some(self)
+    }
+
+    fn spares(&self) -> Option<&dyn Spares> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Spares for Specimen {
+    fn harms(&self) -> &'static [Harm] {
+        &[Harm::FailOver, Harm::ClockStep]
+    }
+
+    async fn start(&self, harm: Harm) -> Result<Box<dyn Spare>, Missing> {
+        Ok(match harm {
+            Harm::FailOver => Box::new(SentinelDeployment::start_own().await?),
+            Harm::ClockStep => Box::new(ClockedRedis::start().await?),
+        })
+    }
+
+    async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
+        self.client(Way::to(spare.url(), self.recipe).await?, namespace)
     }
 }
 
@@ -152,14 +187,14 @@ impl Linked for Specimen {
     }
 
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
-        self.client(Resp::new(addresses.concat()), namespace)
+        self.client(Way::Known(Resp::new(addresses.concat())), namespace)
     }
 }
 
 impl Specimen {
-    fn client(&self, redis: Resp, namespace: &str) -> Result<Locks, Error> {
+    fn client(&self, way: Way, namespace: &str) -> Result<Locks, Error> {
         let ahead = Duration::from_secs(60) * self.machines.fetch_add(1, Ordering::Relaxed);
-        backend::client(OnRedis { steps: self.recipe.steps(ahead), redis, namespace: namespace.to_owned() })
+        backend::client(OnRedis { steps: self.recipe.steps(ahead), way, namespace: namespace.to_owned() })
     }
 }
 
@@ -186,32 +221,32 @@ impl Admin for Specimen {
 #[derive(Debug)]
 struct OnRedis {
     steps: Box<dyn recipes::Steps>,
-    redis: Resp,
+    way: Way,
     namespace: String,
 }
 
 impl OnRedis {
-    fn at<'a>(&'a self, attempt: &'a Attempt) -> At<'a> {
-        At { redis: &self.redis, key: key(&self.namespace, &attempt.name), attempt }
+    async fn at<'a>(&'a self, attempt: &'a Attempt) -> Result<At<'a>, Broken> {
+        Ok(At { redis: self.way.leader().await?, key: key(&self.namespace, &attempt.name), attempt })
     }
 }
 
 #[async_trait]
 impl backend::Steps for OnRedis {
     async fn take(&self, attempt: &Attempt, _waits: bool) -> Result<bool, Broken> {
-        self.steps.take(&self.at(attempt)).await
+        self.steps.take(&self.at(attempt).await?).await
     }
 
     async fn give_back(&self, attempt: &Attempt) -> Result<bool, Broken> {
-        self.steps.give_back(&self.at(attempt)).await
+        self.steps.give_back(&self.at(attempt).await?).await
     }
 
     async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, Broken> {
-        self.steps.extend(&self.at(attempt), ttl).await
+        self.steps.extend(&self.at(attempt).await?, ttl).await
     }
 
     async fn abandon(&self, attempt: &Attempt) -> Result<(), Broken> {
-        self.steps.abandon(&self.at(attempt)).await
+        self.steps.abandon(&self.at(attempt).await?).await
     }
 
     fn counts_from_the_reply(&self) -> bool {
@@ -221,7 +256,7 @@ impl backend::Steps for OnRedis {
 
 /// One lock, as a recipe's step sees it.
 struct At<'a> {
-    redis: &'a Resp,
+    redis: Leader<'a>,
     key: String,
     attempt: &'a Attempt,
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use tracing::Instrument;
 
-use super::troubled::{DeadlineFromReply, LostAtOnce, SilenceIsConsent, Unrecognised};
+use super::troubled::{BlindRenewal, DeadlineFromReply, LostAtOnce, Pinned, SilenceIsConsent, Unrecognised};
 use super::{At, Recipe};
 use crate::harness::Broken;
 use crate::servers::resp::Value;
@@ -69,6 +69,8 @@ impl Recipe {
             Self::SilenceIsConsent => "silence taken for a renewal",
             Self::LostAtOnce => "silence taken for a loss",
             Self::Unrecognised => "SET NX that does not recognise its own nonce",
+            Self::Pinned => "a server that is asked for once",
+            Self::BlindRenewal => "a renewal by SET",
         }
     }
 
@@ -87,6 +89,8 @@ impl Recipe {
             Self::SilenceIsConsent => Box::new(SilenceIsConsent),
             Self::LostAtOnce => Box::new(LostAtOnce),
             Self::Unrecognised => Box::new(Unrecognised),
+            Self::Pinned => Box::new(Pinned),
+            Self::BlindRenewal => Box::new(BlindRenewal),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Recipes whose flaw shows only when replies are lost, late, or do not come.
+//! Recipes whose flaw shows only when replies are lost, late, or do not come, or when something happens to the server.
 
 use std::time::Duration;
 
@@ -57,5 +57,22 @@ impl Steps for Unrecognised {
         let ttl = milliseconds(at.attempt.ttl);
         // A second try after a lost reply does not look whose nonce it meets: the flaw.
         Ok(at.redis.command(&["SET", &at.key, &at.nonce(), "NX", "PX", &ttl]).await?.is_ok())
+    }
+}
+
+/// Its flaw is in the way to its server.
+#[derive(Debug)]
+pub(super) struct Pinned;
+
+impl Steps for Pinned {}
+
+#[derive(Debug)]
+pub(super) struct BlindRenewal;
+
+#[async_trait]
+impl Steps for BlindRenewal {
+    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
+        // Whoever's it is by now: the flaw.
+        Ok(at.redis.command(&["SET", &at.key, &at.nonce(), "PX", &milliseconds(ttl)]).await?.is_ok())
     }
 }

@@ -14,6 +14,8 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
 
+use crate::harness::Arrangement;
+
 /// A server, in a thread of its own until this is dropped.
 pub(crate) struct Simulated {
     url: String,
@@ -39,6 +41,9 @@ impl Deployment for Simulated {
         &self.url
     }
 }
+
+/// Nothing can be done to it that the seeds do not do.
+impl Arrangement for Simulated {}
 
 async fn serve(listener: std::net::TcpListener, mut ended: oneshot::Receiver<()>) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
