@@ -11,52 +11,56 @@ use crate::support::{PROMPTLY, client, connected, eventually, ms, nodes, server,
 /// A session that outlives a server's start on a machine without time for it.
 const LONG: Duration = Duration::from_secs(30);
 
-#[tokio::test]
-async fn a_restart_within_the_session_costs_nothing() {
-    let Some(server) = server().await else { return };
-    let (a, b, truth) =
-        (client(server.url(), LONG).await, client(server.url(), LONG).await, server.client().await.unwrap());
-    let held = a.mutex("restart").with_ttl(LONG).lock().await.unwrap();
-    let other = b.mutex("restart");
-    let waiting = tokio::spawn(async move { other.lock().await });
-    eventually("two in line", PROMPTLY, async || nodes(&truth, "restart").await.len() == 2).await;
-    drop(truth);
-    server.restart().await.unwrap();
-    let truth = server.client().await.unwrap();
-    assert_eq!(nodes(&truth, "restart").await.len(), 2, "the waiter's place was lost");
-    eventually("connected", PROMPTLY, async || a.session_state() == SessionState::Connected).await;
-    assert!(held.is_held() && !waiting.is_finished());
-    soon("the release", PROMPTLY, held.release()).await.unwrap();
-    let next = soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap();
-    next.release().await.unwrap();
+#[test]
+fn a_restart_within_the_session_costs_nothing() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (a, b, truth) =
+            (client(server.url(), LONG).await, client(server.url(), LONG).await, server.client().await.unwrap());
+        let held = a.mutex("restart").with_ttl(LONG).lock().await.unwrap();
+        let other = b.mutex("restart");
+        let waiting = tokio::spawn(async move { other.lock().await });
+        eventually("two in line", PROMPTLY, async || nodes(&truth, "restart").await.len() == 2).await;
+        drop(truth);
+        server.restart().await.unwrap();
+        let truth = server.client().await.unwrap();
+        assert_eq!(nodes(&truth, "restart").await.len(), 2, "the waiter's place was lost");
+        eventually("connected", PROMPTLY, async || a.session_state() == SessionState::Connected).await;
+        assert!(held.is_held() && !waiting.is_finished());
+        soon("the release", PROMPTLY, held.release()).await.unwrap();
+        let next = soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap();
+        next.release().await.unwrap();
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_waiters_than_can_be_watched_for_keep_their_session_and_have_their_turns() {
-    let Some(server) = server().await else { return };
-    let (a, b) = (client(server.url(), LONG).await, client(server.url(), LONG).await);
-    // Of paths this long a client watches about 175.
-    let name = |number: usize| format!("{number:0>600}");
-    let mut held = Vec::new();
-    let mut waiting = Vec::new();
-    for number in 0..300 {
-        held.push(a.mutex(name(number)).with_ttl(LONG).lock().await.unwrap());
-        let lock = b.mutex(name(number));
-        waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().release().await }));
-    }
-    let watches = async || server.figure("zk_watch_count").await.unwrap();
-    eventually("as many watches as there may be", PROMPTLY, async || watches().await > 150).await;
-    assert!(watches().await < 200, "{} watches", watches().await);
-    // What the client crate cannot restore now costs it the session.
-    server.restart().await.unwrap();
-    eventually("watched again", PROMPTLY * 2, async || watches().await > 150).await;
-    for held in held {
-        held.release().await.unwrap();
-    }
-    for waiter in waiting {
-        soon("every waiter has its turn", PROMPTLY, waiter).await.unwrap().unwrap();
-    }
-    assert_eq!(b.session_state(), SessionState::Connected);
+#[test]
+fn more_waiters_than_can_be_watched_for_keep_their_session_and_have_their_turns() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (a, b) = (client(server.url(), LONG).await, client(server.url(), LONG).await);
+        // Of paths this long a client watches about 175.
+        let name = |number: usize| format!("{number:0>600}");
+        let mut held = Vec::new();
+        let mut waiting = Vec::new();
+        for number in 0..300 {
+            held.push(a.mutex(name(number)).with_ttl(LONG).lock().await.unwrap());
+            let lock = b.mutex(name(number));
+            waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().release().await }));
+        }
+        let watches = async || server.figure("zk_watch_count").await.unwrap();
+        eventually("as many watches as there may be", PROMPTLY, async || watches().await > 150).await;
+        assert!(watches().await < 200, "{} watches", watches().await);
+        // What the client crate cannot restore now costs it the session.
+        server.restart().await.unwrap();
+        eventually("watched again", PROMPTLY * 2, async || watches().await > 150).await;
+        for held in held {
+            held.release().await.unwrap();
+        }
+        for waiter in waiting {
+            soon("every waiter has its turn", PROMPTLY, waiter).await.unwrap().unwrap();
+        }
+        assert_eq!(b.session_state(), SessionState::Connected);
+    });
 }
 
 #[tokio::test]
