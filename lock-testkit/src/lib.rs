@@ -42,7 +42,8 @@
 //! No lock client: the few wire commands that servers, ground truth and specimens need are spoken here ([`servers`]).
 //!
 //! # Tests beside it
-//! A backend's own tests start servers and wait with a deadline as the suite does ([`testing`]), and throw its [`Dice`].
+//! A backend's own tests start servers, wait with a deadline, and judge what is about time as the suite does ([`testing`]),
+//! and throw its [`Dice`].
 //!
 //! # Histories
 //! [`history`] writes down what processes do with their locks, [`checker`] judges it, [`report`] draws it.
@@ -69,6 +70,7 @@ pub mod history;
 mod island;
 mod links;
 mod meter;
+mod premise;
 pub mod proxy;
 pub mod report;
 mod run;

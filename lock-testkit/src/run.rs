@@ -16,7 +16,7 @@ use crate::child::{obey, order_from_parent};
 use crate::context::Cx;
 use crate::failure::{Failure, Verdict};
 use crate::harness::{Harness, Missing};
-use crate::stalls;
+use crate::premise;
 use crate::time::ms;
 
 /// The variable that, set to `1`, makes a missing server fail the run instead of ignoring its trials.
@@ -28,9 +28,6 @@ const AT_ONCE: usize = 12;
 /// After how many milliseconds a case hangs. No claim about time: the longest one, 3,200 turns of 16 clients, takes a minute
 /// on three servers that share two busy processors with everything else.
 const HANGS: u64 = 180_000;
-
-/// How many runs a case gets while the machine stands still in each of them.
-const RUNS: usize = 3;
 
 /// The whole of a conformance test binary (`harness = false`): every case of the list, with the options of `cargo test`.
 ///
@@ -148,39 +145,14 @@ fn run(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: Form)
     if let Some(reason) = reason {
         return Outcome::Ignored(reason);
     }
-    judge(case.id, || {
-        let began = stalls::watch();
-        run_once(harness, abilities, case, form).map_err(|failure| (failure, stalls::since(began)))
-    })
-}
-
-/// Judges a case by its run; a failure comes with the time for which the machine stood still meanwhile, if it did.
-///
-/// This is no second chance for a case that fails now and then: a failure counts at once, unless it is proven that the
-/// run's premise, a machine that runs, did not hold. Such a run says nothing, neither for nor against.
-fn judge(id: &str, mut run: impl FnMut() -> Result<(), (Failure, Option<Duration>)>) -> Outcome {
-    let mut void = Vec::new();
-    loop {
-        let failure = match run() {
-            Ok(()) => return Outcome::Passed,
-            Err((failure, Some(stall))) if void.len() + 1 < RUNS => {
-                eprintln!("{id}: void: the machine stood still for {} ms ({failure})", stall.as_millis());
-                void.push(stall);
-                continue;
-            }
-            Err((failure, stall)) => {
-                void.extend(stall);
-                failure
-            }
-        };
-        let says_nothing = failure.says_nothing();
-        let why = if void.is_empty() {
-            failure.to_string()
-        } else {
-            failure.and(format_args!("the machine stood still in {} of its runs: {void:?}", void.len())).to_string()
-        };
-        return if says_nothing { Outcome::Unknown(why) } else { Outcome::Rejected(why) };
-    }
+    let judged = premise::judge(case.id, || run_once(harness, abilities, case, form));
+    let Err(judged) = judged else { return Outcome::Passed };
+    let says_nothing = judged.failure.says_nothing();
+    let why = match judged.remark() {
+        Some(remark) => judged.failure.and(remark).to_string(),
+        None => judged.failure.to_string(),
+    };
+    if says_nothing { Outcome::Unknown(why) } else { Outcome::Rejected(why) }
 }
 
 /// One run of a case, with fresh names, in a runtime of its own.
@@ -204,50 +176,12 @@ async fn bounded(case: impl Future<Output = Verdict>) -> Verdict {
     }
 }
 
-fn runtime(workers: usize) -> std::io::Result<tokio::runtime::Runtime> {
+/// A runtime of its own for a case or a test, so that nothing of one run is left in the next one.
+pub(crate) fn runtime(workers: usize) -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
 }
 
 fn refuse(why: &str) -> ExitCode {
     eprintln!("lock-testkit: {why}");
     ExitCode::FAILURE
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const STALL: Duration = Duration::from_millis(730);
-
-    /// Judges by these runs: each passes, or fails with or without a standstill. Says how many it took.
-    fn judged(runs: &[Result<(), Option<Duration>>]) -> (Outcome, usize) {
-        let mut taken = 0;
-        let outcome = judge("C-0", || {
-            taken += 1;
-            runs[taken - 1].map_err(|stall| (Failure::new(format!("run {taken}")), stall))
-        });
-        (outcome, taken)
-    }
-
-    #[test]
-    fn a_failure_without_a_standstill_counts_at_once() {
-        let (outcome, taken) = judged(&[Err(None), Ok(())]);
-        assert!(outcome.is_rejected() && taken == 1, "{outcome:?} after {taken}");
-        let (outcome, taken) = judged(&[Err(Some(STALL)), Err(None), Ok(())]);
-        assert!(outcome.is_rejected() && taken == 2, "{outcome:?} after {taken}");
-    }
-
-    #[test]
-    fn a_failure_in_a_standstill_is_judged_anew() {
-        assert_eq!(judged(&[Err(Some(STALL)), Err(Some(STALL)), Ok(())]), (Outcome::Passed, 3));
-        assert_eq!(judged(&[Ok(()), Err(None)]), (Outcome::Passed, 1));
-    }
-
-    #[test]
-    fn the_third_void_run_is_a_failure_that_names_the_standstills() {
-        let (outcome, taken) = judged(&[Err(Some(STALL)); 5]);
-        assert_eq!(taken, 3);
-        let Outcome::Rejected(why) = outcome else { panic!("{outcome:?}") };
-        assert!(why.contains("run 3") && why.contains("3 of its runs: [730ms, 730ms, 730ms]"), "{why}");
-    }
 }

@@ -17,6 +17,11 @@ const STEP: Duration = Duration::from_millis(10);
 /// How long a question waits for the monitor's next look.
 const NEXT_LOOK: Duration = Duration::from_secs(2);
 
+/// For how long the machine runs until it counts as calm again.
+const CALM: Duration = Duration::from_secs(2);
+/// How long is waited for that.
+const STORM: Duration = Duration::from_secs(30);
+
 /// The present instant, from which on the machine is watched.
 pub(crate) fn watch() -> BootInstant {
     LazyLock::force(&RECORD);
@@ -33,6 +38,18 @@ pub(crate) fn since(began: BootInstant) -> Option<Duration> {
         thread::sleep(STEP);
     }
     RECORD.lock().unwrap_or_else(PoisonError::into_inner).longest(began, ended)
+}
+
+/// Waits until the machine has run for a while: a run anew in the midst of the same storm would say as little.
+pub(crate) fn calm_down() {
+    let began = SystemClock.now();
+    while SystemClock.now().since(began) < STORM {
+        let from = SystemClock.now();
+        thread::sleep(CALM);
+        if since(from).is_none() {
+            break;
+        }
+    }
 }
 
 static RECORD: LazyLock<Mutex<Record>> = LazyLock::new(|| {

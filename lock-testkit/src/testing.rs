@@ -1,14 +1,21 @@
-//! For a backend's own tests, beside the suite: servers that may be missing, and waiting with a deadline.
+//! For a backend's own tests, beside the suite: servers that may be missing, waiting with a deadline, and tests about time.
 //!
-//! A test that waits asks [`eventually`] or waits for an event [`soon`]; both fail the test where they were called.
+//! A test that waits asks [`eventually`] or waits for an event [`soon`]; both fail the test where they were called. One in
+//! which a lease may end, or which bounds how long something takes, says that it is [`about_time`].
 
 #![expect(clippy::panic, reason = "that is how a test fails")]
 
+use std::any::Any;
+use std::fmt;
 use std::future::Future;
-use std::time::Duration;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+
+use lock_core::Lease;
 
 use crate::harness::Missing;
-use crate::run::REQUIRE_VARIABLE;
+use crate::premise;
+use crate::run::{REQUIRE_VARIABLE, runtime};
 use crate::time;
 
 /// By when something that needs no waiting has happened even on a busy machine.
@@ -28,6 +35,69 @@ pub fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
     assert!(!required && !missing.is_broken(), "{missing}");
     eprintln!("SKIPPED: {missing}");
     None
+}
+
+/// A test whose premise is a machine that runs, since it is about a lease that ends or a bound on elapsed time: a whole
+/// `#[test]`, in a runtime of its own.
+///
+/// A shared machine may stand still for a second. A run that fails while it did, which must be proven, says nothing, as in
+/// the suite; it is judged by another one, and by three at most. Any other failure counts at once.
+///
+/// # Panics
+/// As the test does.
+pub fn about_time(mut test: impl AsyncFnMut()) {
+    let thread = std::thread::current();
+    let judged = premise::judge(thread.name().unwrap_or("a test"), || run_once(&mut test));
+    if let Err(judged) = judged {
+        if let Some(remark) = judged.remark() {
+            eprintln!("{remark}");
+        }
+        resume_unwind(judged.failure.0);
+    }
+}
+
+/// One run of a test, of which nothing is left for the next one.
+fn run_once(test: &mut impl AsyncFnMut()) -> Result<(), Panic> {
+    let runtime = runtime(2).map_err(|error| Panic(Box::new(format!("no runtime: {error}"))))?;
+    let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(test())));
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    outcome.map_err(Panic)
+}
+
+/// How a test failed; its message has been printed.
+struct Panic(Box<dyn Any + Send>);
+
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = self.0.downcast_ref::<String>().map(String::as_str).or(self.0.downcast_ref::<&str>().copied());
+        f.write_str(said.unwrap_or("it panicked"))
+    }
+}
+
+/// Waits until the lease has been renewed so many times from now on.
+///
+/// # Panics
+/// If it is lost before, or if one of them takes longer than [`PROMPTLY`]; with the place of the call.
+#[track_caller]
+pub fn renewed(lease: &Lease, times: u32) -> impl Future<Output = ()> {
+    let caller = Location::caller();
+    async move {
+        for _ in 0..times {
+            let latest = ends_at(lease).1;
+            let outlives = async || {
+                assert!(lease.is_held(), "{caller}: the lease is lost");
+                ends_at(lease).0 > latest
+            };
+            eventually(&format!("a renewal for {caller}"), PROMPTLY, outlives).await;
+        }
+    }
+}
+
+/// The earliest and the latest instant at which the lease may end, as far as one can see who is interrupted at any time.
+fn ends_at(lease: &Lease) -> (Instant, Instant) {
+    let before = Instant::now();
+    let left = lease.remaining();
+    (before + left, Instant::now() + left)
 }
 
 /// What the future gives, within the time.
@@ -81,8 +151,11 @@ impl<T> Answer for Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::harness::Broken;
+    use crate::stalls;
     use crate::time::ms;
 
     #[tokio::test]
@@ -106,6 +179,34 @@ mod tests {
             let said = panic.downcast_ref::<String>().unwrap();
             assert!(said.contains(what) && said.contains(file!()), "{said}");
         }
+    }
+
+    #[test]
+    fn a_test_about_time_fails_at_once_on_a_machine_that_runs() {
+        let mut runs = 0;
+        let began = stalls::watch();
+        let failing = || {
+            about_time(async || {
+                runs += 1;
+                panic!("in run {runs}");
+            });
+        };
+        let said = *catch_unwind(AssertUnwindSafe(failing)).unwrap_err().downcast::<String>().unwrap();
+        // Unless it did not: then there are more of them, and the last one is what is told.
+        assert!(said == format!("in run {runs}") && (runs == 1 || stalls::since(began).is_some()), "{said}");
+    }
+
+    #[tokio::test]
+    async fn a_renewal_is_waited_for_and_a_lost_lease_has_none() {
+        let store = lock_core::memory::MemoryStore::new();
+        let lease = lock_core::LeaseOptions::with_ttl(ms(20_000)).renewed_every(ms(50));
+        let held = store.connect().mutex("renewed").with_lease(lease).lock().await.unwrap();
+        renewed(&held, 2).await;
+        store.lose("renewed");
+        held.lost().await;
+        let panic = AssertUnwindSafe(renewed(&held, 1)).catch_unwind().await.unwrap_err();
+        let said = panic.downcast_ref::<String>().unwrap();
+        assert!(said.contains("the lease is lost") && said.contains(file!()), "{said}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use lock_testkit::checker::{Check, Rules, Verdict, check};
 use lock_testkit::history::event::{Kind, Run, Step};
 use lock_testkit::history::{History, ReadError, RecordedLocks, Recorder, What, Wish};
 
-const TTL: Duration = Duration::from_millis(500);
+const TTL: Duration = Duration::from_secs(30);
 /// Set for the processes that this test starts: the file to which they append.
 const FILE: &str = "RECORDER_TEST_FILE";
 

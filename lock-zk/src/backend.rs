@@ -34,8 +34,8 @@ impl ZkBackend {
         let seats = Arc::<Seats>::default();
         let told = seats.clone();
         let sessions = Sessions::open(plan, Box::new(move |session| told.end(session))).await?;
-        let (layout, op_timeout) = (config.layout(), config.client.op_timeout);
-        Ok(Self { shared: Shared { sessions, seats, layout, op_timeout } })
+        let (layout, unfair_mutex, op_timeout) = (config.layout(), config.unfair_mutex, config.client.op_timeout);
+        Ok(Self { shared: Shared { sessions, seats, layout, unfair_mutex, op_timeout } })
     }
 
     /// What the client's session is doing.
@@ -50,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) sessions: Sessions,
     pub(crate) seats: Arc<Seats>,
     pub(crate) layout: Layout,
+    pub(crate) unfair_mutex: bool,
     pub(crate) op_timeout: Duration,
 }
 
@@ -228,7 +229,7 @@ impl Backend for ZkBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        crate::guarantees()
+        crate::guarantees(self.shared.unfair_mutex)
     }
 
     fn notices(&self) -> Option<Notices> {

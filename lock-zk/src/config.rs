@@ -13,6 +13,7 @@ use crate::client::{Crate, Door};
 use crate::dialect::Dialect;
 use crate::layout::{Layout, without_root};
 use crate::session::Plan;
+use crate::tls::Tls;
 use crate::url::Target;
 
 /// Configuration of a [`ZkLocks`](crate::ZkLocks) client.
@@ -30,7 +31,7 @@ use crate::url::Target;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZkConfig {
-    /// Which servers: `zk://host[:port][,host[:port]…][/chroot]`.
+    /// Which servers: `zk://host[:port][,host[:port]…][/chroot]`, or `zks://…` for TLS.
     pub url: String,
     /// The directory under which every lock has its own, except paths given by
     /// [`LockName::at_key`](lock_core::LockName::at_key). Clients with different prefixes do not see each other's locks.
@@ -44,9 +45,17 @@ pub struct ZkConfig {
     pub tick_time: Duration,
     /// Who may touch the nodes that this client makes; everybody by default, whatever its credentials.
     pub access: Access,
+    /// Whether mutexes of this client are had by whoever claims them first, instead of in line: `false` by default.
+    ///
+    /// A claim and a release are one request each, and the lock need not wait for whoever is next in line. But a release
+    /// wakes everybody who waits, no waiter is sure to have a turn, and waiters are not seen by `inspect`. Clients with this
+    /// and clients in line exclude each other; as long as anybody stands in line, no claim succeeds. Mutexes at shared
+    /// paths, and the other kinds, have their line all the same. Not with `zookeeper-async`.
+    pub unfair_mutex: bool,
     /// Lease, time limits and label.
     pub client: ClientOptions,
     credentials: Option<Credentials>,
+    tls: Option<Tls>,
     dialects: Vec<(String, Dialect)>,
 }
 
@@ -60,8 +69,10 @@ impl ZkConfig {
             session_timeout: Duration::from_secs(10),
             tick_time: Duration::from_secs(2),
             access: Access::Everybody,
+            unfair_mutex: false,
             client: ClientOptions::default(),
             credentials: None,
+            tls: None,
             dialects: Vec::new(),
         }
     }
@@ -102,6 +113,13 @@ impl ZkConfig {
         self
     }
 
+    /// The same with TLS to every server, with these certificates. Needs the feature `tls`.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// The same with this dialect at this path, which other libraries' clients share
     /// ([`LockName::at_key`](lock_core::LockName::at_key)). Everywhere else it is [`Dialect::Curator`].
     #[must_use]
@@ -114,6 +132,13 @@ impl ZkConfig {
     #[must_use]
     pub fn with_access(mut self, access: Access) -> Self {
         self.access = access;
+        self
+    }
+
+    /// The same with mutexes [without a line](ZkConfig::unfair_mutex).
+    #[must_use]
+    pub fn with_unfair_mutex(mut self) -> Self {
+        self.unfair_mutex = true;
         self
     }
 
@@ -146,11 +171,16 @@ impl ZkConfig {
             )));
         }
         access::check(&self.access, self.credentials.as_ref())?;
+        let Target { servers, chroot, tls } = Target::parse(&self.url)?;
         #[cfg(feature = "zookeeper-async")]
         if by == Crate::Krojew {
-            check_for_krojew(timeout, self.credentials.as_ref())?;
+            self.check_for_krojew(tls)?;
         }
-        let Target { servers, chroot } = Target::parse(&self.url)?;
+        match &self.tls {
+            Some(certificates) => certificates.check(&servers)?,
+            None if tls => return Err(invalid("zks:// needs an authority to trust: ZkConfig::with_tls".to_owned())),
+            None => {}
+        }
         let door = Door {
             servers,
             chroot,
@@ -158,24 +188,29 @@ impl ZkConfig {
             prefix: self.prefix.clone(),
             timeout,
             credentials: self.credentials.clone(),
+            tls: self.tls.clone(),
             access: self.access.clone(),
         };
         Ok(Plan { by, door, tick })
     }
-}
 
-/// What `zookeeper-async` cannot do.
-#[cfg(feature = "zookeeper-async")]
-fn check_for_krojew(timeout: Duration, credentials: Option<&Credentials>) -> Result<(), Error> {
-    if timeout < SHORTEST_SESSION {
-        let what = format!("the session timeout is {timeout:?}, zookeeper-async keeps none below {SHORTEST_SESSION:?}");
-        return Err(invalid(what));
+    /// What `zookeeper-async` cannot do.
+    #[cfg(feature = "zookeeper-async")]
+    fn check_for_krojew(&self, tls: bool) -> Result<(), Error> {
+        let timeout = self.session_timeout;
+        if timeout < SHORTEST_SESSION {
+            let what =
+                format!("the session timeout is {timeout:?}, zookeeper-async keeps none below {SHORTEST_SESSION:?}");
+            return Err(invalid(what));
+        }
+        let what = match &self.credentials {
+            Some(Credentials::Sasl { .. }) => "zookeeper-async has no SASL",
+            _ if tls || self.tls.is_some() => "zookeeper-async has no TLS",
+            _ if self.unfair_mutex => "zookeeper-async has no transactions, which an unfair mutex needs",
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Unsupported, Phase::Configure, what).with_backend(crate::NAME))
     }
-    if let Some(Credentials::Sasl { .. }) = credentials {
-        let what = "zookeeper-async has no SASL";
-        return Err(Error::new(ErrorKind::Unsupported, Phase::Configure, what).with_backend(crate::NAME));
-    }
-    Ok(())
 }
 
 fn invalid(what: String) -> Error {
@@ -212,8 +247,22 @@ mod tests {
         let short = short.with_tick_time(Duration::from_millis(200));
         assert!(short.check(Crate::Kezhuw).is_ok());
         assert_eq!(short.check(Crate::Krojew).unwrap_err().kind(), ErrorKind::InvalidArgument);
-        let sasl = config.with_sasl_digest("me", "secret");
-        assert_eq!(sasl.check(Crate::Krojew).unwrap_err().kind(), ErrorKind::Unsupported);
+        for unsupported in [
+            config.clone().with_sasl_digest("me", "secret"),
+            config.with_tls(Tls::with_ca_pem("")),
+            ZkConfig::new("zks://a"),
+            ZkConfig::new("zk://a").with_unfair_mutex(),
+        ] {
+            let error = unsupported.check(Crate::Krojew).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{unsupported:?}");
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn tls_without_its_feature_is_refused() {
+        let config = ZkConfig::new("zks://a").with_tls(Tls::with_ca_pem(""));
+        assert_eq!(config.check(Crate::Kezhuw).unwrap_err().kind(), lock_core::ErrorKind::Unsupported);
     }
 
     #[test]

@@ -92,6 +92,11 @@ impl Place {
         self.path(&self.dialect.stem(grant, self.role))
     }
 
+    /// The path of this grant's node where there is no line: of the number that the first one would have.
+    pub(crate) fn unnumbered(&self, grant: GrantId) -> String {
+        format!("{}0000000000", self.stem(grant))
+    }
+
     /// The path of a node in this directory.
     pub(crate) fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.directory)

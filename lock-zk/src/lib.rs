@@ -35,7 +35,9 @@ mod rwlock;
 mod seats;
 mod semaphore;
 mod session;
+mod tls;
 mod trouble;
+mod unfair;
 mod url;
 
 use std::ops::Deref;
@@ -54,12 +56,13 @@ pub use lock_core::{
     Support, Waiter, WriteGuard, fence, multi,
 };
 pub use session::SessionState;
+pub use tls::Tls;
 
 const NAME: &str = "zookeeper";
 
-/// What this backend promises, on one server and on an ensemble.
+/// What this backend promises, on one server and on an ensemble, with [mutexes in line](ZkConfig::unfair_mutex) or without.
 #[must_use]
-pub fn guarantees() -> Guarantees {
+pub fn guarantees(unfair_mutex: bool) -> Guarantees {
     let mut guarantees = Guarantees::none();
     guarantees.exclusion_across_restart = Support::Unless(
         "the servers lose data they had acknowledged (forceSync=no and power loss, a wiped data directory)",
@@ -75,6 +78,11 @@ pub fn guarantees() -> Guarantees {
     guarantees.force_release =
         Support::Unless("the operator's client is gone before the holder's next renewal: it is told, but not by whom");
     guarantees.foreign_clients = Support::Yes;
+    if unfair_mutex {
+        guarantees.fifo = Support::No;
+        guarantees.push = Support::No;
+        guarantees.inspect = Support::Unless("waiters of a mutex are asked for");
+    }
     guarantees
 }
 
@@ -89,7 +97,8 @@ impl ZkLocks {
     /// `zk://host[:port][,host[:port]…][/chroot]`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if no server answers within the session's timeout, [`ErrorKind::InvalidArgument`] for a
+    /// [`ErrorKind::Unavailable`] if no server answers within the session's timeout (over TLS also if certificates are not
+    /// accepted, which the client crate does not tell apart), [`ErrorKind::InvalidArgument`] for a
     /// wrong URL or a chroot that does not exist, [`ErrorKind::Denied`] if the credentials are refused or the chroot may not
     /// be read.
     ///
@@ -113,11 +122,11 @@ impl ZkLocks {
     /// The same by the client crate `zookeeper-async`, where that is what a program has to use.
     ///
     /// The locks promise the same, but a server that hangs always costs the session, a semaphore and a downgrade take more
-    /// requests, and there is no SASL; the README has the figures.
+    /// requests, and there is neither SASL nor TLS; the README has the figures.
     ///
     /// # Errors
     /// As [`connect_with`](ZkLocks::connect_with); [`ErrorKind::InvalidArgument`] also for a session timeout below 2 s,
-    /// [`ErrorKind::Unsupported`] for credentials by SASL.
+    /// [`ErrorKind::Unsupported`] for credentials by SASL, TLS and an unfair mutex.
     ///
     /// # Cancel safety
     /// Nothing is left of a dropped call.

@@ -18,9 +18,9 @@ use crate::trouble::Trouble;
 pub(crate) enum Look {
     /// Nobody that matters is before it; the listing was asked for at this instant.
     First(BootInstant),
-    /// This path is to go first.
+    /// The node at this path is to go first.
     Behind(String),
-    /// The seat has no node any more: somebody has deleted it.
+    /// The seat has no node: somebody has deleted it, or its claim was refused.
     Gone,
 }
 
@@ -47,29 +47,38 @@ impl Shared {
             let look = self.look(&seat).await?;
             return Ok((seat, look));
         }
-        let (stem, card) = (place.stem(attempt.id), Card::of(attempt, session).to_bytes());
+        let card = Card::of(attempt, session).to_bytes();
         let seat = self.seats.take(attempt.id, session, place);
+        let look =
+            if self.is_unfair(attempt) { self.claim(&seat, &card).await? } else { self.join(&seat, &card).await? };
+        Ok((seat, look))
+    }
+
+    /// Takes the place at the end of the line, and looks around.
+    async fn join(&self, seat: &Seat, card: &[u8]) -> Result<Look, Trouble> {
+        let connection = &seat.session.connection;
+        let stem = seat.place.stem(seat.grant);
         loop {
             let sent_at = SystemClock.now();
-            let created = session.connection.create_in_line(&stem, &card);
-            let listed = session.connection.children(&seat.place.directory);
+            let created = connection.create_in_line(&stem, card);
+            let listed = connection.children(&seat.place.directory);
             match created.await {
                 Ok(node) => {
-                    self.seats.has_node(&seat, node);
-                    let look = judge(&seat, listed.await?, sent_at)?;
-                    return Ok((seat, look));
+                    self.seats.has_node(seat, node);
+                    return judge(seat, listed.await?, sent_at);
                 }
-                Err(fault) if fault.fate == Fate::Missing => {
-                    session.connection.make_directory(&seat.place.directory).await?;
-                }
-                Err(fault) => {
-                    if !matches!(fault.fate, Fate::Unknown | Fate::Ended) {
-                        self.seats.leave(&seat);
-                    }
-                    return Err(fault.into());
-                }
+                Err(fault) if fault.fate == Fate::Missing => connection.make_directory(&seat.place.directory).await?,
+                Err(fault) => return Err(self.not_seated(seat, fault)),
             }
         }
+    }
+
+    /// No node came of it; whether one is there nevertheless is known of a refusal only.
+    pub(crate) fn not_seated(&self, seat: &Seat, fault: Fault) -> Trouble {
+        if !matches!(fault.fate, Fate::Unknown | Fate::Ended) {
+            self.seats.leave(seat);
+        }
+        fault.into()
     }
 
     /// Searches for the node of a seat whose answer was lost; whether it is there.
@@ -108,6 +117,9 @@ impl Shared {
     }
 
     pub(crate) async fn look(&self, seat: &Seat) -> Result<Look, Trouble> {
+        if seat.node().is_none() {
+            return Ok(Look::Gone);
+        }
         let sent_at = SystemClock.now();
         match seat.session.connection.children(&seat.place.directory).await {
             Ok(names) => judge(seat, names, sent_at),

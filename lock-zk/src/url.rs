@@ -9,14 +9,16 @@ pub(crate) struct Target {
     pub(crate) servers: String,
     /// `/path`, or nothing.
     pub(crate) chroot: String,
+    pub(crate) tls: bool,
 }
 
 impl Target {
-    /// Reads `zk://host[:port][,host[:port]…][/chroot]`; `zookeeper` may stand for `zk`.
+    /// Reads `zk://host[:port][,host[:port]…][/chroot]`; `zookeeper` may stand for `zk`, and `s` behind it for TLS.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        let rest = match url.split_once("://") {
-            Some(("zk" | "zookeeper", rest)) => rest,
-            _ => return Err(wrong("it must begin with zk://")),
+        let (rest, tls) = match url.split_once("://") {
+            Some(("zk" | "zookeeper", rest)) => (rest, false),
+            Some(("zks" | "zookeepers", rest)) => (rest, true),
+            _ => return Err(wrong("it must begin with zk:// or zks://")),
         };
         if rest.contains(['@', '?', '#']) {
             return Err(wrong("it has no users, parameters or fragments"));
@@ -28,7 +30,7 @@ impl Target {
             return Err(wrong("its path has an empty, '.' or '..' part"));
         }
         let chroot = if chroot.is_empty() { String::new() } else { format!("/{chroot}") };
-        Ok(Self { servers, chroot })
+        Ok(Self { servers, chroot, tls })
     }
 }
 
@@ -58,14 +60,16 @@ mod tests {
 
     #[test]
     fn servers_and_chroot_are_found() {
-        for (url, servers, chroot) in [
-            ("zk://a", "a:2181", ""),
-            ("zk://a:1/", "a:1", ""),
-            ("zookeeper://a:1,b,[::1]:3/x/y", "a:1,b:2181,[::1]:3", "/x/y"),
-            ("zk://[::1]/x", "[::1]:2181", "/x"),
+        for (url, servers, chroot, tls) in [
+            ("zk://a", "a:2181", "", false),
+            ("zk://a:1/", "a:1", "", false),
+            ("zookeeper://a:1,b,[::1]:3/x/y", "a:1,b:2181,[::1]:3", "/x/y", false),
+            ("zk://[::1]/x", "[::1]:2181", "/x", false),
+            ("zks://a:2/x", "a:2", "/x", true),
+            ("zookeepers://a", "a:2181", "", true),
         ] {
             let target = Target::parse(url).unwrap();
-            assert_eq!((&*target.servers, &*target.chroot), (servers, chroot), "{url}");
+            assert_eq!((&*target.servers, &*target.chroot, target.tls), (servers, chroot, tls), "{url}");
         }
     }
 

@@ -11,6 +11,7 @@ mod progress;
 mod redis;
 mod resource;
 mod run;
+mod servers;
 mod stalls;
 mod storm;
 mod worker;

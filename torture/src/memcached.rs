@@ -11,6 +11,7 @@ use lock_testkit::servers::memcached::MemcachedServer;
 
 use crate::arena::Arena;
 use crate::faults::Trouble;
+use crate::servers::{Frozen, Restarted};
 
 /// For how long ground truth waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -97,45 +98,6 @@ impl Arena for Memcached {
         let is_left = |key: &String| key.strip_prefix(&prefix).is_some_and(|rest| !is_kept(rest));
         let items = self.server.client().items().await;
         Some(items.map(|items| items.into_iter().map(|item| item.key).filter(is_left).collect()))
-    }
-}
-
-/// Stands still, and its clock with it.
-struct Frozen(Arc<MemcachedServer>);
-
-#[async_trait]
-impl Trouble for Frozen {
-    fn name(&self) -> &'static str {
-        "freeze-server"
-    }
-
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
-        self.0.stop()?;
-        Ok((!self.0.is_running()).then(|| format!("process {} stands still", self.0.pid().unwrap_or_default())))
-    }
-
-    async fn heal(&mut self) -> Result<(), Broken> {
-        self.0.cont()
-    }
-}
-
-/// Killed, and started again with nothing.
-struct Restarted(Arc<MemcachedServer>);
-
-#[async_trait]
-impl Trouble for Restarted {
-    fn name(&self) -> &'static str {
-        "restart-server"
-    }
-
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
-        let before = self.0.pid().unwrap_or_default();
-        self.0.kill()?;
-        Ok((!self.0.is_running()).then(|| format!("process {before} was killed")))
-    }
-
-    async fn heal(&mut self) -> Result<(), Broken> {
-        self.0.restart().await
     }
 }
 

@@ -14,6 +14,7 @@ use lock_testkit::servers::resp::{Resp, Value};
 use crate::arena::Arena;
 use crate::faults::Trouble;
 use crate::links::Link;
+use crate::servers::{Frozen, Restarted};
 
 /// For how long ground truth waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -82,45 +83,6 @@ impl Arena for Redis {
         let keys = self.eyes.command(&["KEYS", &format!("{namespace}:*")]).await;
         let is_kept = |key: &String| key.ends_with(":f") || key.ends_with(":x");
         Some(keys.map(|keys| keys.into_parts().iter().filter_map(Value::as_text).filter(|key| !is_kept(key)).collect()))
-    }
-}
-
-/// Stands still.
-struct Frozen(Arc<RedisServer>);
-
-#[async_trait]
-impl Trouble for Frozen {
-    fn name(&self) -> &'static str {
-        "freeze-server"
-    }
-
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
-        self.0.stop()?;
-        Ok((!self.0.is_running()).then(|| format!("process {} stands still", self.0.pid().unwrap_or_default())))
-    }
-
-    async fn heal(&mut self) -> Result<(), Broken> {
-        self.0.cont()
-    }
-}
-
-/// Killed, and started again with its data.
-struct Restarted(Arc<RedisServer>);
-
-#[async_trait]
-impl Trouble for Restarted {
-    fn name(&self) -> &'static str {
-        "restart-server"
-    }
-
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
-        let before = self.0.pid().unwrap_or_default();
-        self.0.kill()?;
-        Ok((!self.0.is_running()).then(|| format!("process {before} was killed")))
-    }
-
-    async fn heal(&mut self) -> Result<(), Broken> {
-        self.0.restart().await
     }
 }
 

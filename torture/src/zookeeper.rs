@@ -11,6 +11,7 @@ use lock_zk::{ZkConfig, ZkLocks};
 
 use crate::arena::Arena;
 use crate::faults::Trouble;
+use crate::servers::{Frozen, Restarted};
 use crate::worker::COUNTERS;
 
 /// For how long ground truth waits for an answer.
@@ -105,45 +106,6 @@ async fn first_in_line(eyes: &ZooKeeperClient, namespace: &str, mutex: &str) -> 
 /// The number at the end of a node's name.
 fn number(name: &str) -> Option<i32> {
     name.get(name.len().checked_sub(10)?..)?.parse().ok()
-}
-
-/// Stands still.
-struct Frozen(Arc<ZooKeeperServer>);
-
-#[async_trait]
-impl Trouble for Frozen {
-    fn name(&self) -> &'static str {
-        "freeze-server"
-    }
-
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
-        self.0.stop()?;
-        Ok((!self.0.is_running()).then(|| format!("process {} stands still", self.0.pid().unwrap_or_default())))
-    }
-
-    async fn heal(&mut self) -> Result<(), Broken> {
-        self.0.cont()
-    }
-}
-
-/// Killed, and started again with its data.
-struct Restarted(Arc<ZooKeeperServer>);
-
-#[async_trait]
-impl Trouble for Restarted {
-    fn name(&self) -> &'static str {
-        "restart-server"
-    }
-
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
-        let before = self.0.pid().unwrap_or_default();
-        self.0.kill()?;
-        Ok((!self.0.is_running()).then(|| format!("process {before} was killed")))
-    }
-
-    async fn heal(&mut self) -> Result<(), Broken> {
-        self.0.restart().await
-    }
 }
 
 /// The session of whoever has the mutex before the counters is taken over and closed.

@@ -6,10 +6,13 @@ use futures_util::FutureExt;
 use lock_memcached::{Error, Mutex, MutexGuard, RestartGuard};
 use lock_testkit::ms;
 use lock_testkit::servers::memcached::MemcachedOptions;
+use lock_testkit::testing::about_time;
 
 use crate::support::{client, eventually, open, pass, server};
 
 const HOLD: Duration = Duration::from_millis(1);
+/// A lease that no machine's hiccup outlasts.
+const LONG: Duration = Duration::from_secs(30);
 
 /// A wait that has its place already.
 fn in_line(mutex: &Mutex) -> impl Future<Output = Result<MutexGuard, Error>> + Send + use<> {
@@ -22,9 +25,9 @@ fn in_line(mutex: &Mutex) -> impl Future<Output = Result<MutexGuard, Error>> + S
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_idle_waiters_ask_no_more_than_one() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (holder, waiting) = (open(&server).await, open(&server).await);
-    let held = holder.mutex("held").lock().await.unwrap();
-    let mutex = waiting.mutex("held");
+    let (holder, waiting) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+    let held = holder.mutex("held").with_ttl(LONG).lock().await.unwrap();
+    let mutex = waiting.mutex("held").with_ttl(LONG);
     let waiters: Vec<_> = (0..50).map(|_| tokio::spawn(in_line(&mutex))).collect();
     let gets = async || server.client().stats("").await.unwrap()["cmd_get"].parse::<u64>().unwrap();
     let at_first = gets().await;
@@ -39,26 +42,28 @@ async fn fifty_idle_waiters_ask_no_more_than_one() {
     held.release().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_is_handed_over_in_the_order_of_the_waiters_with_growing_tokens() {
-    let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let locks = open(&server).await;
-    let mutex = locks.mutex("held");
-    let mut held = mutex.lock().await.unwrap();
-    let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
-    for number in 0..20 {
-        let (wait, served) = (in_line(&mutex), served.clone());
-        tokio::spawn(async move { served.send((number, wait.await.unwrap())) });
-    }
-    for expected in 0..20 {
-        let former = held.fencing_token();
+#[test]
+fn a_lock_is_handed_over_in_the_order_of_the_waiters_with_growing_tokens() {
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new()).await else { return };
+        let locks = open(&server).await;
+        let mutex = locks.mutex("held");
+        let mut held = mutex.lock().await.unwrap();
+        let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
+        for number in 0..20 {
+            let (wait, served) = (in_line(&mutex), served.clone());
+            tokio::spawn(async move { served.send((number, wait.await.unwrap())) });
+        }
+        for expected in 0..20 {
+            let former = held.fencing_token();
+            held.release().await.unwrap();
+            let (number, next) = tokio::time::timeout(ms(5000), order.recv()).await.unwrap().unwrap();
+            assert_eq!(number, expected);
+            assert!(next.fencing_token() > former);
+            held = next;
+        }
         held.release().await.unwrap();
-        let (number, next) = tokio::time::timeout(ms(5000), order.recv()).await.unwrap().unwrap();
-        assert_eq!(number, expected);
-        assert!(next.fencing_token() > former);
-        held = next;
-    }
-    held.release().await.unwrap();
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,7 +72,7 @@ async fn a_busy_process_leaves_others_their_turn() {
     let (busy, other) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
     let tasks: Vec<_> = (0..8)
         .map(|_| {
-            let mutex = busy.mutex("held");
+            let mutex = busy.mutex("held").with_ttl(LONG);
             tokio::spawn(async move {
                 loop {
                     let guard = mutex.lock().await.unwrap();
@@ -78,7 +83,7 @@ async fn a_busy_process_leaves_others_their_turn() {
         })
         .collect();
     for _ in 0..5 {
-        let turn = other.mutex("held").try_lock_for(ms(5000)).await.unwrap();
+        let turn = other.mutex("held").with_ttl(LONG).try_lock_for(ms(5000)).await.unwrap();
         turn.expect("a turn").release().await.unwrap();
     }
     assert!(tasks.iter().all(|task| !task.is_finished()), "a task of the busy process failed");

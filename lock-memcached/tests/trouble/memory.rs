@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lock_memcached::{ErrorKind, LeaseOptions, LossReason, RestartGuard};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
+use lock_testkit::testing::about_time;
 
 use crate::support::{LEASE, client, open, pass, server};
 
@@ -26,20 +27,22 @@ async fn fill(server: &MemcachedServer, many: usize) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_refuses_new_locks_and_keeps_the_held_ones() {
-    let Some(server) = server(MemcachedOptions::new().with_memory(2)).await else { return };
-    let (a, b) = (open(&server).await, open(&server).await);
-    let held = a.mutex("held").lock().await.unwrap();
-    fill(&server, 60_000).await;
-    let refused = b.mutex("othr").try_lock().await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Unavailable);
-    assert!(refused.is_definite(), "a refusal counts as unknown: {refused}");
-    assert!(b.mutex("held").try_lock().await.unwrap().is_none(), "the holder's item is gone");
-    // Without renewals it would have ended.
-    pass(LEASE * 3 / 2).await;
-    assert!(held.is_held(), "a held lock is not renewed any more");
-    held.release().await.unwrap();
+#[test]
+fn a_full_server_refuses_new_locks_and_keeps_the_held_ones() {
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new().with_memory(2)).await else { return };
+        let (a, b) = (open(&server).await, open(&server).await);
+        let held = a.mutex("held").lock().await.unwrap();
+        fill(&server, 60_000).await;
+        let refused = b.mutex("othr").try_lock().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
+        assert!(refused.is_definite(), "a refusal counts as unknown: {refused}");
+        assert!(b.mutex("held").try_lock().await.unwrap().is_none(), "the holder's item is gone");
+        // Without renewals it would have ended.
+        pass(LEASE * 3 / 2).await;
+        assert!(held.is_held(), "a held lock is not renewed any more");
+        held.release().await.unwrap();
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

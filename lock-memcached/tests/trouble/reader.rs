@@ -6,30 +6,33 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use lock_testkit::servers::memcached::MemcachedOptions;
+use lock_testkit::testing::about_time;
 
 use crate::support::{LEASE, open, pass, server};
 
 const BETWEEN_READERS: Duration = Duration::from_millis(40);
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_reader_of_its_item_does_not_cost_a_holder_its_lock() {
-    let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (locks, other) = (open(&server).await, open(&server).await);
-    let big = "x".repeat(900_000);
-    assert!(server.client().add("big", &big, 0).await.unwrap());
-    let guard = locks.mutex("held").lock().await.unwrap();
-    let until = std::time::Instant::now() + LEASE * 4;
-    let mut readers = Vec::new();
-    while std::time::Instant::now() < until {
-        // The first answer fills the connection; the lock's item is kept for the second one, which is never sent.
-        let mut reader = TcpStream::connect(server.address()).unwrap();
-        reader.write_all(&b"mg big v\r\nmg lock:mutex:held v\r\nmg big v\r\n".repeat(12)).unwrap();
-        readers.push(reader);
-        let refused = other.mutex("held").try_lock().await.unwrap().is_none();
-        assert!(guard.is_held(), "the renewals did not count");
-        assert!(refused, "the item ended although its holder was told that it was renewed");
-        pass(BETWEEN_READERS).await;
-    }
-    drop(readers);
-    guard.release().await.unwrap();
+#[test]
+fn a_slow_reader_of_its_item_does_not_cost_a_holder_its_lock() {
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new()).await else { return };
+        let (locks, other) = (open(&server).await, open(&server).await);
+        let big = "x".repeat(900_000);
+        assert!(server.client().add("big", &big, 0).await.unwrap());
+        let guard = locks.mutex("held").lock().await.unwrap();
+        let until = std::time::Instant::now() + LEASE * 4;
+        let mut readers = Vec::new();
+        while std::time::Instant::now() < until {
+            // The first answer fills the connection; the lock's item is kept for the second one, which is never sent.
+            let mut reader = TcpStream::connect(server.address()).unwrap();
+            reader.write_all(&b"mg big v\r\nmg lock:mutex:held v\r\nmg big v\r\n".repeat(12)).unwrap();
+            readers.push(reader);
+            let refused = other.mutex("held").try_lock().await.unwrap().is_none();
+            assert!(guard.is_held(), "the renewals did not count");
+            assert!(refused, "the item ended although its holder was told that it was renewed");
+            pass(BETWEEN_READERS).await;
+        }
+        drop(readers);
+        guard.release().await.unwrap();
+    });
 }

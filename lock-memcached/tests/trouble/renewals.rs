@@ -7,34 +7,38 @@ use lock_memcached::{MemcachedLocks, RestartGuard};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit::servers::memcached::MemcachedOptions;
+use lock_testkit::testing::about_time;
 
 use crate::support::{config, eventually, server};
 
 const LEASES: u64 = 120;
 
 /// One round trip for each lease takes longer than what is left of them when the answers to their renewals are lost.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn renewals_that_were_carried_out_without_an_answer_are_found_out_together() {
-    let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
-    let mut config = config(&server).with_restart_guard(RestartGuard::Off);
-    config.url = format!("memcached://{}", link.address());
-    let locks = MemcachedLocks::connect_with(config).await.unwrap();
-    let ttl = ms(6000);
-    let far_away =
-        LinkFault::new(Toxic::Delay { by: Duration::from_millis(50), jitter: Duration::ZERO }, Direction::ToClient);
-    let _far_away = link.inject(far_away);
-    let mutexes: Vec<_> = (0..LEASES).map(|number| locks.mutex(format!("{number}")).with_ttl(ttl)).collect();
-    let guards = try_join_all(mutexes.iter().map(|mutex| mutex.lock())).await.unwrap();
+#[test]
+fn renewals_that_were_carried_out_without_an_answer_are_found_out_together() {
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new()).await else { return };
+        let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
+        let mut config = config(&server).with_restart_guard(RestartGuard::Off);
+        config.client.op_timeout = ms(1000);
+        config.url = format!("memcached://{}", link.address());
+        let locks = MemcachedLocks::connect_with(config).await.unwrap();
+        let ttl = ms(8000);
+        let far_away =
+            LinkFault::new(Toxic::Delay { by: Duration::from_millis(50), jitter: Duration::ZERO }, Direction::ToClient);
+        let _far_away = link.inject(far_away);
+        let mutexes: Vec<_> = (0..LEASES).map(|number| locks.mutex(format!("{number}")).with_ttl(ttl)).collect();
+        let guards = try_join_all(mutexes.iter().map(|mutex| mutex.lock())).await.unwrap();
 
-    let silence = link.inject(LinkFault::new(Toxic::Blackhole, Direction::ToClient));
-    // An answer has a number of 19 digits and what comes with it.
-    eventually("every renewal is answered in vain", async || silence.proof().bytes >= 40 * LEASES).await;
-    silence.heal().unwrap();
-    eventually("every lease is renewed", async || {
-        assert!(guards.iter().all(|guard| guard.is_held()), "a lease ended");
-        guards.iter().all(|guard| guard.remaining() > ttl * 3 / 4)
-    })
-    .await;
-    try_join_all(guards.into_iter().map(|guard| guard.release())).await.unwrap();
+        let silence = link.inject(LinkFault::new(Toxic::Blackhole, Direction::ToClient));
+        // An answer has a number of 19 digits and what comes with it.
+        eventually("every renewal is answered in vain", async || silence.proof().bytes >= 40 * LEASES).await;
+        silence.heal().unwrap();
+        eventually("every lease is renewed", async || {
+            assert!(guards.iter().all(|guard| guard.is_held()), "a lease ended");
+            guards.iter().all(|guard| guard.remaining() > ttl * 3 / 4)
+        })
+        .await;
+        try_join_all(guards.into_iter().map(|guard| guard.release())).await.unwrap();
+    });
 }

@@ -19,7 +19,6 @@ pub(crate) async fn server(options: MemcachedOptions) -> Option<MemcachedServer>
 pub(crate) fn config(server: &MemcachedServer) -> MemcachedConfig {
     let mut client = ClientOptions::default();
     client.lease = LeaseOptions::with_ttl(LEASE);
-    client.op_timeout = ms(1000);
     MemcachedConfig::new(server.url()).with_client(client).with_longest_lease(LEASE)
 }
 

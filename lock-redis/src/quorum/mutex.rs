@@ -23,15 +23,18 @@ use super::tally::{Tally, Verdict, Vote};
 use crate::backend::milliseconds;
 use crate::connection::request::Failed;
 
-/// How long the undo of a round whose time is over is waited for: servers that are well have confirmed it by then.
+/// How long servers that are well take at most: no round begins that has less, and the undo of one whose time is over is
+/// waited for that long.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// How a round ended.
 enum Round {
     Granted(Grant),
-    /// Somebody else has it, as far as can be known.
+    /// Somebody else has it.
     Held,
-    /// Nobody has it.
+    /// Somebody else has it, or tries to get it, where too few servers answer to tell these apart.
+    MayBeHeld,
+    /// Nobody has it: several try to get it.
     Split,
 }
 
@@ -40,30 +43,36 @@ impl MutexBackend for QuorumBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         self.check_ttl(attempt.ttl)?;
         let until = self.until();
+        let mut may_be_held = false;
         for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
             match self.round(attempt, until).await? {
                 Round::Granted(grant) => return Ok(Some(grant)),
-                Round::Held => break,
+                Round::Held => return Ok(None),
+                // What others only try is undone soon, or becomes a majority.
+                Round::MayBeHeld => may_be_held = true,
                 Round::Split => {}
             }
             let next = SystemClock.now().plus(pause);
-            if next >= until {
+            if next.plus(MOMENT) >= until {
                 break;
             }
             SystemClock.sleep_until(next).await;
         }
-        Ok(None)
+        self.refused(may_be_held)
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         self.check_ttl(attempt.ttl)?;
-        let mut answered = SystemClock.now();
+        let (mut answered, mut may_be_held) = (SystemClock.now(), false);
         for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
             let outcome = self.round(attempt, self.until()).await;
             let now = SystemClock.now();
             match outcome {
                 Ok(Round::Granted(grant)) => return Ok(Some(grant)),
-                Ok(Round::Held | Round::Split) => answered = now,
+                Ok(round) => {
+                    answered = now;
+                    may_be_held |= !matches!(round, Round::Split);
+                }
                 Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate) => {
                     if deadline.has_passed(now) || now.since(answered) >= attempt.patience {
                         return Err(error);
@@ -76,11 +85,20 @@ impl MutexBackend for QuorumBackend {
             }
             SystemClock.sleep_until(now.plus(pause).min(deadline.instant())).await;
         }
-        Ok(None)
+        self.refused(may_be_held)
     }
 }
 
 impl QuorumBackend {
+    /// What a caller is told who has not got the lock in time: that somebody else holds it only if that may be so.
+    fn refused(&self, may_be_held: bool) -> Result<Option<Grant>, Error> {
+        if may_be_held {
+            return Ok(None);
+        }
+        let what = "nobody holds the lock: several try to get it, and none has found a majority in time";
+        Err(Error::new(ErrorKind::Unavailable, Phase::Acquire, what).with_backend(NAME))
+    }
+
     /// Refuses a TTL that outlasts the time for which a server that has started counts as forgetful.
     pub(super) fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
         match self.limit {
@@ -110,6 +128,7 @@ impl QuorumBackend {
         reasons.extend(self.undo(attempt, round, granted, until).await);
         match verdict {
             Verdict::Held => Ok(Round::Held),
+            Verdict::MayBeHeld => Ok(Round::MayBeHeld),
             Verdict::Split => Ok(Round::Split),
             _ => Err(self.too_few(Phase::Acquire, reasons)),
         }

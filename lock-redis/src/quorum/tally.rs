@@ -24,8 +24,10 @@ pub(super) enum Verdict {
     Open,
     /// A majority granted it.
     Granted,
-    /// Somebody else has a majority, or may have one with the servers that do not answer.
+    /// Somebody else has a majority.
     Held,
+    /// Somebody else may have one with the servers that do not answer.
+    MayBeHeld,
     /// Nobody has a majority, and nobody can get one without giving back first.
     Split,
     /// Too few servers answer.
@@ -72,7 +74,7 @@ impl Tally {
         } else if self.granted + pending >= majority || self.answered() < majority {
             Verdict::Open
         } else if others + self.failed >= majority {
-            Verdict::Held
+            Verdict::MayBeHeld
         } else if others + self.failed + pending < majority {
             Verdict::Split
         } else {
@@ -123,10 +125,11 @@ mod tests {
     }
 
     #[test]
-    fn who_may_have_a_majority_with_silent_servers_is_not_disturbed() {
-        assert_eq!(verdict(5, "+aaxx"), Verdict::Held);
+    fn who_may_have_a_majority_with_silent_servers_may_hold_it() {
+        assert_eq!(verdict(5, "+aaxx"), Verdict::MayBeHeld);
+        assert_eq!(verdict(5, "aaxxa"), Verdict::Held);
         assert_eq!(verdict(5, "+aab"), Verdict::Open, "a may have the fifth");
-        assert_eq!(verdict(5, "+aabx"), Verdict::Held);
+        assert_eq!(verdict(5, "+aabx"), Verdict::MayBeHeld);
     }
 
     /// Whatever comes after it, a verdict other than `Open` was right; and when all have voted there is one.

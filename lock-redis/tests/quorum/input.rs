@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use lock_redis::{ErrorKind, Guarantee, Phase, QuorumConfig, QuorumLocks, Support};
+use lock_redis::{ErrorKind, Guarantee, LeaseOptions, Phase, QuorumConfig, QuorumLocks, Support};
 
-use crate::servers::{ALL, Servers, hasty, ms};
+use crate::servers::{ALL, PROMPTLY, Servers, eventually, ms, renewed};
 
 async fn refused(config: QuorumConfig, what: &str) {
     let error = QuorumLocks::connect_with(config).await.unwrap_err();
@@ -87,19 +87,16 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
         let command: Vec<_> = ["ACL", "SETUSER", "locks", "on", ">pw"].into_iter().chain(known).collect();
         assert!(servers.run(*i, &command).await.is_ok());
     }
-    // Servers are asked for their uptime too, and are old enough after two seconds.
-    let mut config = servers.config().with_client(hasty());
+    // Servers are asked for their uptime too, and are old enough after some seconds.
+    let mut config = servers.config();
     config.urls.iter_mut().for_each(|url| *url = url.replace("redis://", "redis://locks:pw@"));
-    config.client.lease.ttl = ms(1000);
+    config.client.lease = LeaseOptions::with_ttl(ms(3000)).renewed_every(ms(300));
     config.counts_young_servers = false;
     let connect = async || QuorumLocks::connect_with(config.clone()).await.ok();
-    let (a, b) = tokio::join!(
-        crate::servers::eventually("connected", ms(10_000), connect),
-        crate::servers::eventually("connected", ms(10_000), connect)
-    );
+    let (a, b) = tokio::join!(eventually("connected", PROMPTLY, connect), eventually("connected", PROMPTLY, connect));
     let held = a.mutex("input").lock().await.unwrap();
     assert!(b.mutex("input").try_lock_for(ms(50)).await.unwrap().is_none());
-    assert!(tokio::time::timeout(ms(1500), held.lost()).await.is_err(), "not renewed");
+    renewed(&held, 2).await;
     assert!(b.mutex("input").force_release(held.grant_id(), "the test asks").await.unwrap());
     held.lost().await;
     b.mutex("input").lock().await.unwrap().release().await.unwrap();

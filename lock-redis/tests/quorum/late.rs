@@ -2,43 +2,45 @@
 
 use std::time::Duration;
 
-use crate::servers::{ALL, Servers, key, long, ms};
+use crate::servers::{ALL, Servers, about_time, key, long, ms};
 
 const TAKE: &str = include_str!("../../src/scripts/quorum/take.lua");
 const GIVE: &str = include_str!("../../src/scripts/quorum/give.lua");
 const NONCE: &str = "00112233445566778899aabbccddeeff";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_slow_undo_of_a_failed_attempt_does_not_free_the_next_one() {
-    let Some(servers) = Servers::start().await else { return };
-    let locks = servers.hasty_client().await;
-    let mutex = locks.mutex("late").with_lease(long());
-    servers.hold_everywhere(&mutex).await.release().await.unwrap();
-    servers.have_nothing_left(ALL).await;
-    // Two are granted, one is somebody else's, two answer later: no majority.
-    servers.run(2, &["SET", &key("late"), "foreign", "NX", "PX", "60000"]).await;
-    servers.stop(&[3, 4]);
-    assert!(mutex.try_lock().await.unwrap().is_none(), "granted without a majority");
-    assert_eq!(servers.held(0, "late").await, None);
-    assert_eq!(servers.held(1, "late").await, None);
-    servers.run(2, &["DEL", &key("late")]).await;
-    // At once, while the undo of the first attempt has not arrived where it is slow.
-    let held = mutex.try_lock().await.unwrap().unwrap();
-    servers.cont(&[3, 4]);
-    // The first attempt is gone everywhere, and the second one is nowhere freed by its undo.
-    for i in [3, 4] {
-        crate::servers::eventually("the first attempt is gone", ms(8000), async || {
-            let left = servers.held(i, "late").await;
-            left.is_none_or(|left| left.starts_with(&held.grant_id().to_string())).then_some(())
-        })
-        .await;
-    }
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    let on = servers.holding(ALL, "late", held.grant_id()).await;
-    assert!(on.starts_with(&[0, 1, 2]), "held on {on:?}");
-    assert!(held.is_held());
-    held.release().await.unwrap();
-    servers.have_nothing_left(ALL).await;
+#[test]
+fn the_slow_undo_of_a_failed_attempt_does_not_free_the_next_one() {
+    about_time(async || {
+        let Some(servers) = Servers::start().await else { return };
+        let locks = servers.hasty_client().await;
+        let mutex = locks.mutex("late").with_lease(long());
+        servers.hold_everywhere(&mutex).await.release().await.unwrap();
+        servers.have_nothing_left(ALL).await;
+        // Two are granted, one is somebody else's, two answer later: no majority.
+        servers.run(2, &["SET", &key("late"), "foreign", "NX", "PX", "60000"]).await;
+        servers.stop(&[3, 4]);
+        assert!(mutex.try_lock().await.unwrap().is_none(), "granted without a majority");
+        assert_eq!(servers.held(0, "late").await, None);
+        assert_eq!(servers.held(1, "late").await, None);
+        servers.run(2, &["DEL", &key("late")]).await;
+        // At once, while the undo of the first attempt has not arrived where it is slow.
+        let held = mutex.try_lock().await.unwrap().unwrap();
+        servers.cont(&[3, 4]);
+        // The first attempt is gone everywhere, and the second one is nowhere freed by its undo.
+        for i in [3, 4] {
+            crate::servers::eventually("the first attempt is gone", ms(8000), async || {
+                let left = servers.held(i, "late").await;
+                left.is_none_or(|left| left.starts_with(&held.grant_id().to_string())).then_some(())
+            })
+            .await;
+        }
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let on = servers.holding(ALL, "late", held.grant_id()).await;
+        assert!(on.starts_with(&[0, 1, 2]), "held on {on:?}");
+        assert!(held.is_held());
+        held.release().await.unwrap();
+        servers.have_nothing_left(ALL).await;
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

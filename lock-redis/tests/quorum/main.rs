@@ -13,6 +13,7 @@ mod race;
 mod renewal;
 mod restart;
 mod servers;
+mod split;
 mod stall;
 #[cfg(feature = "tls")]
 mod ways;

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use lock_redis::{ClientOptions, GrantId, LeaseOptions, Mutex, MutexGuard, QuorumConfig, QuorumLocks};
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::resp::{Resp, Value};
-pub(crate) use lock_testkit::testing::{PROMPTLY, eventually, installed};
+pub(crate) use lock_testkit::testing::{PROMPTLY, about_time, eventually, installed, renewed};
 
 /// An operation timeout that makes trouble show soon, and what a busy machine may add to an operation.
 pub(crate) const SHORT: Duration = Duration::from_millis(500);
@@ -138,6 +138,11 @@ pub(crate) fn hasty() -> ClientOptions {
 /// A lease that no machine's hiccup outlasts.
 pub(crate) fn long() -> LeaseOptions {
     LeaseOptions::with_ttl(ms(60_000))
+}
+
+/// A lease that no hiccup outlasts either, and that is renewed while a test looks.
+pub(crate) fn often() -> LeaseOptions {
+    LeaseOptions::with_ttl(ms(9000)).renewed_every(ms(500))
 }
 
 /// Is granted this lock within the time.

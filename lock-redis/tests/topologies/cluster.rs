@@ -7,7 +7,7 @@ use lock_redis::{Guarantee, LockName, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{ClusterDeployment, RedisOptions};
 
 use crate::load::{Load, Look};
-use crate::support::{FAILOVER, PROMPTLY, connect, eventually, installed, ms, obtain, say, soon, with_ttl};
+use crate::support::{FAILOVER, PROMPTLY, about_time, connect, eventually, installed, ms, obtain, say, soon, with_ttl};
 
 /// How many tasks lock and release while something happens. More than 48, which is where the client crate's own
 /// cluster connection was seen to come to a standstill.
@@ -15,144 +15,159 @@ const TASKS: usize = 300;
 
 const KEY: &str = "lock:mutex:{load/0}";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn planned_failovers_under_load_let_no_call_hang_and_no_reply_go_astray() {
-    let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
-    let clients = [connect(cluster.url()).await, connect(cluster.url()).await];
-    let load = Load::begin(&clients, TASKS, Look::Inside);
-    load.goes_on(2).await;
-    let slot = cluster.slot_of(KEY).await.unwrap();
-    for _ in 0..2 {
-        let before = cluster.master_of(slot).await.unwrap().address().to_owned();
-        assert_ne!(cluster.fail_over(slot).await.unwrap().address(), before);
+#[test]
+fn planned_failovers_under_load_let_no_call_hang_and_no_reply_go_astray() {
+    about_time(async || {
+        let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+        let clients = [connect(cluster.url()).await, connect(cluster.url()).await];
+        let load = Load::begin(&clients, TASKS, Look::Inside);
         load.goes_on(2).await;
+        let slot = cluster.slot_of(KEY).await.unwrap();
+        for _ in 0..2 {
+            let before = cluster.master_of(slot).await.unwrap().address().to_owned();
+            assert_ne!(cluster.fail_over(slot).await.unwrap().address(), before);
+            load.goes_on(2).await;
+            cluster.until_ready().await.unwrap();
+        }
+        load.end().await;
+        nothing_is_left(&cluster).await;
+    });
+}
+
+#[test]
+fn a_killed_master_stops_its_slots_only_until_its_replica_takes_over() {
+    about_time(async || {
+        let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+        let clients = [connect(cluster.url()).await, connect(cluster.url()).await];
+        let slot = cluster.slot_of(KEY).await.unwrap();
+        let old = cluster.master_of(slot).await.unwrap();
+        let holder = with_ttl(cluster.url(), Duration::from_secs(15)).await;
+        let guards = join_all(
+            (0..20).map(|i| holder.mutex(format!("held/{i}"))).map(|mutex| async move { mutex.lock().await.unwrap() }),
+        )
+        .await;
+        for node in &cluster.nodes()[..3] {
+            assert_eq!(say(node, "WAIT 1 5000").await.as_int(), Some(1));
+        }
+        // Tokens are by the servers' clocks, which are one here, so that they grow across the failover too; what the load
+        // holds when the master dies may be forgotten by its replica, and is not looked at.
+        old.kill().unwrap();
+        cluster.until_another_master(slot, old).await.unwrap();
+        let load = Load::begin(&clients, TASKS, Look::Inside);
+        load.goes_on(2).await;
+        old.restart().await.unwrap();
         cluster.until_ready().await.unwrap();
-    }
-    load.end().await;
-    nothing_is_left(&cluster).await;
+        load.goes_on(2).await;
+        load.end().await;
+        let mut lost: Vec<_> = guards.iter().map(|guard| guard.lost()).collect();
+        let first = tokio::time::timeout(ms(15_000), futures_util::future::select_all(&mut lost)).await;
+        assert!(first.is_err(), "lost: {:?}", first.map(|(reason, ..)| reason));
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+    });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_master_stops_its_slots_only_until_its_replica_takes_over() {
-    let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
-    let clients = [connect(cluster.url()).await, connect(cluster.url()).await];
-    let slot = cluster.slot_of(KEY).await.unwrap();
-    let old = cluster.master_of(slot).await.unwrap();
-    let holder = with_ttl(cluster.url(), Duration::from_secs(15)).await;
-    let guards = join_all(
-        (0..20).map(|i| holder.mutex(format!("held/{i}"))).map(|mutex| async move { mutex.lock().await.unwrap() }),
-    )
-    .await;
-    for node in &cluster.nodes()[..3] {
-        assert_eq!(say(node, "WAIT 1 5000").await.as_int(), Some(1));
-    }
-    // Tokens are by the servers' clocks, which are one here, so that they grow across the failover too; what the load
-    // holds when the master dies may be forgotten by its replica, and is not looked at.
-    old.kill().unwrap();
-    cluster.until_another_master(slot, old).await.unwrap();
-    let load = Load::begin(&clients, TASKS, Look::Inside);
-    load.goes_on(2).await;
-    old.restart().await.unwrap();
-    cluster.until_ready().await.unwrap();
-    load.goes_on(2).await;
-    load.end().await;
-    let mut lost: Vec<_> = guards.iter().map(|guard| guard.lost()).collect();
-    let first = tokio::time::timeout(ms(15_000), futures_util::future::select_all(&mut lost)).await;
-    assert!(first.is_err(), "lost: {:?}", first.map(|(reason, ..)| reason));
-    for guard in guards {
-        guard.release().await.unwrap();
-    }
+#[test]
+fn a_master_that_is_killed_under_load_lets_no_call_hang() {
+    about_time(async || {
+        let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+        let clients = [connect(cluster.url()).await, connect(cluster.url()).await];
+        let slot = cluster.slot_of(KEY).await.unwrap();
+        let old = cluster.master_of(slot).await.unwrap();
+        let load = Load::begin(&clients, TASKS, Look::Away);
+        load.goes_on(1).await;
+        old.kill().unwrap();
+        cluster.until_another_master(slot, old).await.unwrap();
+        // Locks that the new master had not heard of end with their leases.
+        for i in 0..TASKS {
+            let released = obtain(&clients[i % 2], &format!("after/{i}"), PROMPTLY).await.release().await;
+            // On a machine that is starved an answer may come too late; the release is finished in the background then.
+            assert!(released.is_ok() || released.as_ref().is_err_and(|error| !error.is_definite()), "{released:?}");
+        }
+        load.nobody_is_stuck().await;
+        load.end().await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_master_that_is_killed_under_load_lets_no_call_hang() {
-    let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
-    let clients = [connect(cluster.url()).await, connect(cluster.url()).await];
-    let slot = cluster.slot_of(KEY).await.unwrap();
-    let old = cluster.master_of(slot).await.unwrap();
-    let load = Load::begin(&clients, TASKS, Look::Away);
-    load.goes_on(1).await;
-    old.kill().unwrap();
-    cluster.until_another_master(slot, old).await.unwrap();
-    // Locks that the new master had not heard of end with their leases.
-    for i in 0..TASKS {
-        let released = obtain(&clients[i % 2], &format!("after/{i}"), PROMPTLY).await.release().await;
-        // On a machine that is starved an answer may come too late; the release is finished in the background then.
-        assert!(released.is_ok() || released.as_ref().is_err_and(|error| !error.is_definite()), "{released:?}");
-    }
-    load.nobody_is_stuck().await;
-    load.end().await;
+#[test]
+fn a_slot_that_moves_under_load_takes_its_locks_along() {
+    about_time(async || {
+        let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+        let clients = [connect(cluster.url()).await, connect(cluster.url()).await];
+        let slot = cluster.slot_of(KEY).await.unwrap();
+        let held = clients[0].mutex("held-while-it-moves").with_ttl(Duration::from_secs(10)).lock().await.unwrap();
+        let held_slot = cluster.slot_of("lock:mutex:{held-while-it-moves}").await.unwrap();
+        let load = Load::begin(&clients, TASKS, Look::Inside);
+        load.goes_on(1).await;
+        for slot in [slot, held_slot] {
+            let from = cluster.master_of(slot).await.unwrap().address().to_owned();
+            let to = cluster.nodes()[..3].iter().find(|node| node.address() != from).unwrap();
+            let migration = cluster.migrate(slot, to).await.unwrap();
+            load.goes_on(1).await;
+            migration.finish().await.unwrap();
+            load.goes_on(1).await;
+            assert_eq!(cluster.master_of(slot).await.unwrap().address(), to.address());
+        }
+        let mut lost = held.lost();
+        assert!(
+            tokio::time::timeout(ms(11_000), &mut lost).await.is_err() && held.is_held(),
+            "lost by its slot's move"
+        );
+        held.release().await.unwrap();
+        load.end().await;
+        nothing_is_left(&cluster).await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_slot_that_moves_under_load_takes_its_locks_along() {
-    let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
-    let clients = [connect(cluster.url()).await, connect(cluster.url()).await];
-    let slot = cluster.slot_of(KEY).await.unwrap();
-    let held = clients[0].mutex("held-while-it-moves").with_ttl(Duration::from_secs(10)).lock().await.unwrap();
-    let held_slot = cluster.slot_of("lock:mutex:{held-while-it-moves}").await.unwrap();
-    let load = Load::begin(&clients, TASKS, Look::Inside);
-    load.goes_on(1).await;
-    for slot in [slot, held_slot] {
-        let from = cluster.master_of(slot).await.unwrap().address().to_owned();
-        let to = cluster.nodes()[..3].iter().find(|node| node.address() != from).unwrap();
+#[test]
+fn a_lock_is_renewed_and_given_back_while_its_slot_is_on_its_way() {
+    about_time(async || {
+        let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+        let locks = with_ttl(cluster.url(), Duration::from_secs(3)).await;
+        let held = locks.mutex("on-its-way").lock().await.unwrap();
+        let mut lost = held.lost();
+        let mut is_lost = async || tokio::time::timeout(ms(4000), &mut lost).await.ok();
+        let key = "lock:mutex:{on-its-way}";
+        let slot = cluster.slot_of(key).await.unwrap();
+        let from = cluster.master_of(slot).await.unwrap();
+        let to = cluster.nodes()[..3].iter().find(|node| node.address() != from.address()).unwrap();
         let migration = cluster.migrate(slot, to).await.unwrap();
-        load.goes_on(1).await;
+        assert_eq!(is_lost().await, None, "at its old master, for longer than its lease");
+        migration.move_keys(&[key]).await.unwrap();
+        assert_eq!(is_lost().await, None, "at its new master");
+        held.release().await.unwrap();
+        let there = to.client().unwrap();
+        assert!(there.command(&["ASKING"]).await.unwrap().is_ok());
+        assert_eq!(there.command(&["EXISTS", key]).await.unwrap().as_int(), Some(0));
         migration.finish().await.unwrap();
-        load.goes_on(1).await;
-        assert_eq!(cluster.master_of(slot).await.unwrap().address(), to.address());
-    }
-    let mut lost = held.lost();
-    assert!(tokio::time::timeout(ms(11_000), &mut lost).await.is_err() && held.is_held(), "lost by its slot's move");
-    held.release().await.unwrap();
-    load.end().await;
-    nothing_is_left(&cluster).await;
+        obtain(&locks, "on-its-way", PROMPTLY).await.release().await.unwrap();
+    });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_renewed_and_given_back_while_its_slot_is_on_its_way() {
-    let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
-    let locks = with_ttl(cluster.url(), Duration::from_secs(3)).await;
-    let held = locks.mutex("on-its-way").lock().await.unwrap();
-    let mut lost = held.lost();
-    let mut is_lost = async || tokio::time::timeout(ms(4000), &mut lost).await.ok();
-    let key = "lock:mutex:{on-its-way}";
-    let slot = cluster.slot_of(key).await.unwrap();
-    let from = cluster.master_of(slot).await.unwrap();
-    let to = cluster.nodes()[..3].iter().find(|node| node.address() != from.address()).unwrap();
-    let migration = cluster.migrate(slot, to).await.unwrap();
-    assert_eq!(is_lost().await, None, "at its old master, for longer than its lease");
-    migration.move_keys(&[key]).await.unwrap();
-    assert_eq!(is_lost().await, None, "at its new master");
-    held.release().await.unwrap();
-    let there = to.client().unwrap();
-    assert!(there.command(&["ASKING"]).await.unwrap().is_ok());
-    assert_eq!(there.command(&["EXISTS", key]).await.unwrap().as_int(), Some(0));
-    migration.finish().await.unwrap();
-    obtain(&locks, "on-its-way", PROMPTLY).await.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_wait_survives_the_end_of_the_subscription() {
-    let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
-    let (holder, waiter) = (connect(cluster.url()).await, connect(cluster.url()).await);
-    let slot = cluster.slot_of("lock:mutex:{listen}").await.unwrap();
-    let master = cluster.master_of(slot).await.unwrap();
-    let held = holder.mutex("listen").lock().await.unwrap();
-    let waiting = tokio::spawn(async move { obtain(&waiter, "listen", FAILOVER).await });
-    let queued = async || (say(master, "ZCARD lock:mutex:{listen}:q").await.as_int() == Some(1)).then_some(());
-    eventually("the waiter is in line", PROMPTLY, queued).await;
-    let mut listening = Vec::new();
-    for node in cluster.nodes() {
-        let clients = say(node, "PUBSUB CHANNELS lock:client:*").await.into_parts().len();
-        listening.extend((clients > 0).then_some((node, clients)));
-    }
-    assert_eq!(listening.iter().map(|(_, clients)| clients).sum::<usize>(), 2, "each client listens at one node");
-    for (node, _) in listening {
-        say(node, "CLIENT KILL TYPE pubsub").await;
-    }
-    held.release().await.unwrap();
-    soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().release().await.unwrap();
+#[test]
+fn a_wait_survives_the_end_of_the_subscription() {
+    about_time(async || {
+        let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+        let (holder, waiter) = (connect(cluster.url()).await, connect(cluster.url()).await);
+        let slot = cluster.slot_of("lock:mutex:{listen}").await.unwrap();
+        let master = cluster.master_of(slot).await.unwrap();
+        let held = holder.mutex("listen").lock().await.unwrap();
+        let waiting = tokio::spawn(async move { obtain(&waiter, "listen", FAILOVER).await });
+        let queued = async || (say(master, "ZCARD lock:mutex:{listen}:q").await.as_int() == Some(1)).then_some(());
+        eventually("the waiter is in line", PROMPTLY, queued).await;
+        let mut listening = Vec::new();
+        for node in cluster.nodes() {
+            let clients = say(node, "PUBSUB CHANNELS lock:client:*").await.into_parts().len();
+            listening.extend((clients > 0).then_some((node, clients)));
+        }
+        assert_eq!(listening.iter().map(|(_, clients)| clients).sum::<usize>(), 2, "each client listens at one node");
+        for (node, _) in listening {
+            say(node, "CLIENT KILL TYPE pubsub").await;
+        }
+        held.release().await.unwrap();
+        soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().release().await.unwrap();
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

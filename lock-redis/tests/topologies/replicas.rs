@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use lock_redis::{ErrorKind, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
 
-use crate::support::{PROMPTLY, connect, eventually, installed, ms, obtain, say, soon};
+use crate::support::{PROMPTLY, about_time, connect, eventually, installed, ms, obtain, say, soon};
 
 /// How long replicas may take. One that is there needs a millisecond; but it reports by itself only once a second.
 const WITHIN: Duration = Duration::from_millis(1500);
@@ -35,89 +35,96 @@ impl Drop for Stopped<'_> {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_grant_that_too_few_replicas_have_is_refused_and_undone() {
-    let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
-    let (both, one) = (insisting(deployment.url(), 2).await, insisting(deployment.url(), 1).await);
-    let easy = connect(deployment.url()).await;
-    let master = deployment.master().await.unwrap();
-    let replicas = || deployment.nodes().iter().filter(|node| node.address() != master.address());
+#[test]
+fn a_grant_that_too_few_replicas_have_is_refused_and_undone() {
+    about_time(async || {
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let (both, one) = (insisting(deployment.url(), 2).await, insisting(deployment.url(), 1).await);
+        let easy = connect(deployment.url()).await;
+        let master = deployment.master().await.unwrap();
+        let replicas = || deployment.nodes().iter().filter(|node| node.address() != master.address());
 
-    let held = both.mutex("wait").lock().await.unwrap();
-    for replica in replicas() {
-        assert!(has(replica, "wait").await, "acknowledged, but not there");
-    }
-    held.release().await.unwrap();
+        let held = both.mutex("wait").lock().await.unwrap();
+        for replica in replicas() {
+            assert!(has(replica, "wait").await, "acknowledged, but not there");
+        }
+        held.release().await.unwrap();
 
-    let stopped = Stopped::now(replicas().take(1).collect());
-    one.mutex("wait").try_lock().await.unwrap().unwrap().release().await.unwrap();
-    let refused = both.mutex("wait").try_lock().await.unwrap_err();
-    assert_eq!((refused.kind(), refused.is_definite()), (ErrorKind::Unavailable, true), "{refused:?}");
-    assert!(refused.to_string().contains("1 instead of 2 replicas"), "{refused}");
-    assert!(!has(master, "wait").await, "it was undone");
-    assert!(both.mutex("wait").try_lock_for(ms(300)).await.is_err());
-    let free = async || (!has(master, "wait").await).then_some(());
-    eventually("nothing is left of a refused wait", PROMPTLY, free).await;
-    easy.mutex("wait").try_lock().await.unwrap().unwrap().release().await.unwrap();
-    drop(stopped);
-    obtain(&both, "wait", PROMPTLY).await.release().await.unwrap();
+        let stopped = Stopped::now(replicas().take(1).collect());
+        one.mutex("wait").try_lock().await.unwrap().unwrap().release().await.unwrap();
+        let refused = both.mutex("wait").try_lock().await.unwrap_err();
+        assert_eq!((refused.kind(), refused.is_definite()), (ErrorKind::Unavailable, true), "{refused:?}");
+        assert!(refused.to_string().contains("1 instead of 2 replicas"), "{refused}");
+        assert!(!has(master, "wait").await, "it was undone");
+        assert!(both.mutex("wait").try_lock_for(ms(300)).await.is_err());
+        let free = async || (!has(master, "wait").await).then_some(());
+        eventually("nothing is left of a refused wait", PROMPTLY, free).await;
+        easy.mutex("wait").try_lock().await.unwrap().unwrap().release().await.unwrap();
+        drop(stopped);
+        obtain(&both, "wait", PROMPTLY).await.release().await.unwrap();
+    });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_handed_over_counts_only_when_replicas_have_it_too() {
-    let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
-    let (easy, both) = (connect(deployment.url()).await, insisting(deployment.url(), 2).await);
-    let master = deployment.master().await.unwrap();
-    let queued = async || (say(master, "ZCARD lock:mutex:{wait}:q").await.as_int() == Some(1)).then_some(());
-    let waiting = || {
-        tokio::spawn({
-            let mutex = both.mutex("wait");
-            async move { mutex.lock().await }
-        })
-    };
+#[test]
+fn a_lock_that_is_handed_over_counts_only_when_replicas_have_it_too() {
+    about_time(async || {
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let (easy, both) = (connect(deployment.url()).await, insisting(deployment.url(), 2).await);
+        let master = deployment.master().await.unwrap();
+        let queued = async || (say(master, "ZCARD lock:mutex:{wait}:q").await.as_int() == Some(1)).then_some(());
+        let waiting = || {
+            tokio::spawn({
+                let mutex = both.mutex("wait");
+                async move { mutex.lock().await }
+            })
+        };
 
-    let held = easy.mutex("wait").lock().await.unwrap();
-    let waiter = waiting();
-    eventually("the waiter is in line", PROMPTLY, queued).await;
-    held.release().await.unwrap();
-    let next = soon("the waiter is granted", PROMPTLY, waiter).await.unwrap().unwrap();
-    // Not only for the claim time, of which replicas know nothing more.
-    assert!(next.remaining() > Duration::from_secs(5), "{:?}", next.remaining());
-    next.release().await.unwrap();
+        let held = easy.mutex("wait").lock().await.unwrap();
+        let waiter = waiting();
+        eventually("the waiter is in line", PROMPTLY, queued).await;
+        held.release().await.unwrap();
+        let next = soon("the waiter is granted", PROMPTLY, waiter).await.unwrap().unwrap();
+        // Not only for the claim time, of which replicas know nothing more.
+        assert!(next.remaining() > Duration::from_secs(5), "{:?}", next.remaining());
+        next.release().await.unwrap();
 
-    let held = easy.mutex("wait").lock().await.unwrap();
-    let waiter = waiting();
-    eventually("the waiter is in line", PROMPTLY, queued).await;
-    let _stopped = Stopped::now(deployment.nodes().iter().filter(|node| node.address() != master.address()).collect());
-    held.release().await.unwrap();
-    let refused = soon("the waiter is refused", PROMPTLY, waiter).await.unwrap().unwrap_err();
-    assert!(refused.to_string().contains("0 instead of 2 replicas"), "{refused}");
-    let free = async || (!has(master, "wait").await).then_some(());
-    eventually("nothing is left of a refused grant", PROMPTLY, free).await;
+        let held = easy.mutex("wait").lock().await.unwrap();
+        let waiter = waiting();
+        eventually("the waiter is in line", PROMPTLY, queued).await;
+        let _stopped =
+            Stopped::now(deployment.nodes().iter().filter(|node| node.address() != master.address()).collect());
+        held.release().await.unwrap();
+        let refused = soon("the waiter is refused", PROMPTLY, waiter).await.unwrap().unwrap_err();
+        assert!(refused.to_string().contains("0 instead of 2 replicas"), "{refused}");
+        let free = async || (!has(master, "wait").await).then_some(());
+        eventually("nothing is left of a refused grant", PROMPTLY, free).await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn in_a_cluster_each_master_asks_its_own_replicas_and_one_wait_serves_many() {
-    let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
-    let locks = insisting(cluster.url(), 1).await;
-    let names: Vec<_> = (0..120).map(|i| format!("wait/{i}")).collect();
-    let guards = join_all(names.iter().map(|name| obtain(&locks, name, PROMPTLY))).await;
-    let (mut there, mut waits) = (0, 0);
-    for node in cluster.nodes() {
-        let is_replica = say(node, "ROLE").await.into_parts()[0].as_text().as_deref() == Some("slave");
-        let count = say(node, "KEYS lock:mutex:{wait/*}").await.into_parts().len();
-        there += if is_replica { count } else { 0 };
-        let stats = say(node, "INFO commandstats").await.to_string();
-        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_wait:calls=")?.split(',').next());
-        waits += calls.map_or(0, |calls| calls.parse::<usize>().unwrap());
-    }
-    assert_eq!(there, names.len(), "acknowledged, but not there");
-    assert!(waits > 0 && waits < names.len(), "{waits} calls of WAIT for {} grants", names.len());
-    join_all(guards.into_iter().map(|guard| async { guard.release().await.unwrap() })).await;
+#[test]
+fn in_a_cluster_each_master_asks_its_own_replicas_and_one_wait_serves_many() {
+    about_time(async || {
+        let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+        let locks = insisting(cluster.url(), 1).await;
+        let names: Vec<_> = (0..120).map(|i| format!("wait/{i}")).collect();
+        let guards = join_all(names.iter().map(|name| obtain(&locks, name, PROMPTLY))).await;
+        let (mut there, mut waits) = (0, 0);
+        for node in cluster.nodes() {
+            let is_replica = say(node, "ROLE").await.into_parts()[0].as_text().as_deref() == Some("slave");
+            let count = say(node, "KEYS lock:mutex:{wait/*}").await.into_parts().len();
+            there += if is_replica { count } else { 0 };
+            let stats = say(node, "INFO commandstats").await.to_string();
+            let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_wait:calls=")?.split(',').next());
+            waits += calls.map_or(0, |calls| calls.parse::<usize>().unwrap());
+        }
+        assert_eq!(there, names.len(), "acknowledged, but not there");
+        assert!(waits > 0 && waits < names.len(), "{waits} calls of WAIT for {} grants", names.len());
+        join_all(guards.into_iter().map(|guard| async { guard.release().await.unwrap() })).await;
 
-    let slot = cluster.slot_of("lock:mutex:{wait/0}").await.unwrap();
-    let _stopped = Stopped::now(vec![cluster.replica_of(slot).await.unwrap()]);
-    let refused = locks.mutex("wait/0").try_lock().await.unwrap_err();
-    assert!(refused.to_string().contains("0 instead of 1 replicas"), "{refused}");
-    assert!(!has(cluster.master_of(slot).await.unwrap(), "wait/0").await, "it was undone");
+        let slot = cluster.slot_of("lock:mutex:{wait/0}").await.unwrap();
+        let _stopped = Stopped::now(vec![cluster.replica_of(slot).await.unwrap()]);
+        let refused = locks.mutex("wait/0").try_lock().await.unwrap_err();
+        assert!(refused.to_string().contains("0 instead of 1 replicas"), "{refused}");
+        assert!(!has(cluster.master_of(slot).await.unwrap(), "wait/0").await, "it was undone");
+    });
 }

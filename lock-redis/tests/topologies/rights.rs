@@ -3,7 +3,7 @@
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
 
-use crate::support::{FAILOVER, PROMPTLY, installed, ms, obtain, say};
+use crate::support::{FAILOVER, PROMPTLY, about_time, installed, ms, obtain, say};
 
 const README: &str = include_str!("../../README.md");
 
@@ -52,41 +52,45 @@ async fn work(config: RedisConfig) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_rights_in_the_readme_are_enough_behind_sentinels() {
-    let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
-    let locks = [rights("locks"), more("behind sentinels"), more("with_replicas")].concat();
-    for node in deployment.nodes() {
-        user(node, "locks", &locks).await;
-    }
-    for sentinel in deployment.sentinels() {
-        user(sentinel, "observer", &rights("observer")).await;
-    }
-    let config = RedisConfig::new(deployment.url())
-        .with_credentials("locks", "pw")
-        .with_sentinel_credentials("observer", "pw")
-        .with_replicas(1, ms(1500));
-    work(config.clone()).await;
-    deployment.fail_over().await.unwrap();
-    work(config).await;
-    for server in deployment.nodes().iter().chain(deployment.sentinels()) {
-        nothing_was_denied(server).await;
-    }
+#[test]
+fn the_rights_in_the_readme_are_enough_behind_sentinels() {
+    about_time(async || {
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let locks = [rights("locks"), more("behind sentinels"), more("with_replicas")].concat();
+        for node in deployment.nodes() {
+            user(node, "locks", &locks).await;
+        }
+        for sentinel in deployment.sentinels() {
+            user(sentinel, "observer", &rights("observer")).await;
+        }
+        let config = RedisConfig::new(deployment.url())
+            .with_credentials("locks", "pw")
+            .with_sentinel_credentials("observer", "pw")
+            .with_replicas(1, ms(1500));
+        work(config.clone()).await;
+        deployment.fail_over().await.unwrap();
+        work(config).await;
+        for server in deployment.nodes().iter().chain(deployment.sentinels()) {
+            nothing_was_denied(server).await;
+        }
+    });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_rights_in_the_readme_are_enough_in_a_cluster() {
-    let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
-    let locks = [rights("locks"), more("in a cluster")].concat();
-    for node in cluster.nodes() {
-        user(node, "locks", &locks).await;
-    }
-    let config = RedisConfig::new(cluster.url()).with_credentials("locks", "pw");
-    work(config.clone()).await;
-    let slot = cluster.slot_of("lock:mutex:{rights/0}").await.unwrap();
-    cluster.fail_over(slot).await.unwrap();
-    work(config).await;
-    for node in cluster.nodes() {
-        nothing_was_denied(node).await;
-    }
+#[test]
+fn the_rights_in_the_readme_are_enough_in_a_cluster() {
+    about_time(async || {
+        let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+        let locks = [rights("locks"), more("in a cluster")].concat();
+        for node in cluster.nodes() {
+            user(node, "locks", &locks).await;
+        }
+        let config = RedisConfig::new(cluster.url()).with_credentials("locks", "pw");
+        work(config.clone()).await;
+        let slot = cluster.slot_of("lock:mutex:{rights/0}").await.unwrap();
+        cluster.fail_over(slot).await.unwrap();
+        work(config).await;
+        for node in cluster.nodes() {
+            nothing_was_denied(node).await;
+        }
+    });
 }

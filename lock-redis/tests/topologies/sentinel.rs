@@ -7,7 +7,7 @@ use lock_redis::{ErrorKind, Guarantee, MutexGuard, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{RedisServer, SentinelDeployment};
 
 use crate::load::{Load, Look};
-use crate::support::{FAILOVER, PROMPTLY, connect, eventually, installed, ms, obtain, say, soon, with_ttl};
+use crate::support::{FAILOVER, PROMPTLY, about_time, connect, eventually, installed, ms, obtain, say, soon, with_ttl};
 
 const HOLDERS: usize = 20;
 /// How many tasks lock and release while the master changes.
@@ -49,94 +49,102 @@ async fn are_handed_over(guards: Vec<MutexGuard>, next: &RedisLocks) -> Duration
     began.elapsed()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_planned_failover_loses_no_lock_that_was_replicated() {
-    let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
-    let (locks, other) = (with_ttl(deployment.url(), TTL).await, connect(deployment.url()).await);
-    let old = deployment.master().await.unwrap();
-    let guards = held(&locks, old).await;
-    let load = Load::begin(&[locks.clone(), other.clone()], 40, Look::Inside);
-    load.goes_on(2).await;
-    load.end().await;
-    let new = deployment.fail_over().await.unwrap();
-    assert_ne!(new.address(), old.address());
-    outlive_their_leases(&guards).await;
-    let held = say(new, "KEYS lock:mutex:{held/*}").await.into_parts().len();
-    assert_eq!(held, HOLDERS, "the new master has them");
-    let took = are_handed_over(guards, &other).await;
-    println!("hand-overs after a planned failover took {took:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_master_loses_no_lock_that_was_replicated_and_its_return_changes_nothing() {
-    let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
-    let (locks, other) = (with_ttl(deployment.url(), TTL).await, connect(deployment.url()).await);
-    let old = deployment.master().await.unwrap();
-    let guards = held(&locks, old).await;
-    let waiter = {
-        let other = other.clone();
-        tokio::spawn(async move { obtain(&other, "held/0", FAILOVER).await })
-    };
-    old.kill().unwrap();
-    let began = Instant::now();
-    let again = tokio::spawn({
-        let locks = locks.clone();
-        async move {
-            obtain(&locks, "fresh", FAILOVER).await.release().await.unwrap();
-            began.elapsed()
-        }
+#[test]
+fn a_planned_failover_loses_no_lock_that_was_replicated() {
+    about_time(async || {
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let (locks, other) = (with_ttl(deployment.url(), TTL).await, connect(deployment.url()).await);
+        let old = deployment.master().await.unwrap();
+        let guards = held(&locks, old).await;
+        let load = Load::begin(&[locks.clone(), other.clone()], 40, Look::Inside);
+        load.goes_on(2).await;
+        load.end().await;
+        let new = deployment.fail_over().await.unwrap();
+        assert_ne!(new.address(), old.address());
+        outlive_their_leases(&guards).await;
+        let held = say(new, "KEYS lock:mutex:{held/*}").await.into_parts().len();
+        assert_eq!(held, HOLDERS, "the new master has them");
+        let took = are_handed_over(guards, &other).await;
+        println!("hand-overs after a planned failover took {took:?}");
     });
-    deployment.until_another_master(old).await.unwrap();
-    println!("locks are granted again after {:?}", again.await.unwrap());
-    outlive_their_leases(&guards).await;
-    // It comes back as a master, and is one for some seconds; nobody is to follow it.
-    old.restart().await.unwrap();
-    outlive_their_leases(&guards).await;
-    let mut guards = guards;
-    guards.remove(0).release().await.unwrap();
-    soon("the waiter of before is granted", PROMPTLY, waiter).await.unwrap().release().await.unwrap();
-    join_all(guards.into_iter().map(|guard| async { guard.release().await.unwrap() })).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn failovers_under_load_let_no_call_hang_and_no_reply_go_astray() {
-    let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
-    let clients = [connect(deployment.url()).await, connect(deployment.url()).await];
-    let load = Load::begin(&clients, TASKS, Look::Away);
-    load.goes_on(2).await;
-    deployment.fail_over().await.unwrap();
-    load.nobody_is_stuck().await;
-    deployment.until_ready().await.unwrap();
-    let old = deployment.master().await.unwrap();
-    old.kill().unwrap();
-    deployment.until_another_master(old).await.unwrap();
-    load.nobody_is_stuck().await;
-    load.end().await;
+#[test]
+fn a_killed_master_loses_no_lock_that_was_replicated_and_its_return_changes_nothing() {
+    about_time(async || {
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let (locks, other) = (with_ttl(deployment.url(), TTL).await, connect(deployment.url()).await);
+        let old = deployment.master().await.unwrap();
+        let guards = held(&locks, old).await;
+        let waiter = {
+            let other = other.clone();
+            tokio::spawn(async move { obtain(&other, "held/0", FAILOVER).await })
+        };
+        old.kill().unwrap();
+        let began = Instant::now();
+        let again = tokio::spawn({
+            let locks = locks.clone();
+            async move {
+                obtain(&locks, "fresh", FAILOVER).await.release().await.unwrap();
+                began.elapsed()
+            }
+        });
+        deployment.until_another_master(old).await.unwrap();
+        println!("locks are granted again after {:?}", again.await.unwrap());
+        outlive_their_leases(&guards).await;
+        // It comes back as a master, and is one for some seconds; nobody is to follow it.
+        old.restart().await.unwrap();
+        outlive_their_leases(&guards).await;
+        let mut guards = guards;
+        guards.remove(0).release().await.unwrap();
+        soon("the waiter of before is granted", PROMPTLY, waiter).await.unwrap().release().await.unwrap();
+        join_all(guards.into_iter().map(|guard| async { guard.release().await.unwrap() })).await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn sentinels_that_are_down_are_done_without_and_watched_again() {
-    let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
-    let [first, second, third] = deployment.sentinels() else { panic!("three sentinels") };
-    first.kill().unwrap();
-    let locks = connect(deployment.url()).await;
-    obtain(&locks, "few", PROMPTLY).await.release().await.unwrap();
-    first.restart().await.unwrap();
-    deployment.until_ready().await.unwrap();
-    let old = deployment.master().await.unwrap();
-    let new = deployment.fail_over().await.unwrap();
-    assert_ne!(old.address(), new.address());
-    let at_the_new_one = async || {
+#[test]
+fn failovers_under_load_let_no_call_hang_and_no_reply_go_astray() {
+    about_time(async || {
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let clients = [connect(deployment.url()).await, connect(deployment.url()).await];
+        let load = Load::begin(&clients, TASKS, Look::Away);
+        load.goes_on(2).await;
+        deployment.fail_over().await.unwrap();
+        load.nobody_is_stuck().await;
+        deployment.until_ready().await.unwrap();
+        let old = deployment.master().await.unwrap();
+        old.kill().unwrap();
+        deployment.until_another_master(old).await.unwrap();
+        load.nobody_is_stuck().await;
+        load.end().await;
+    });
+}
+
+#[test]
+fn sentinels_that_are_down_are_done_without_and_watched_again() {
+    about_time(async || {
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let [first, second, third] = deployment.sentinels() else { panic!("three sentinels") };
+        first.kill().unwrap();
+        let locks = connect(deployment.url()).await;
         obtain(&locks, "few", PROMPTLY).await.release().await.unwrap();
-        (say(new, "EXISTS lock:mutex:{few}:f").await.as_int() == Some(1)).then_some(())
-    };
-    eventually("the client is at the new master", PROMPTLY, at_the_new_one).await;
-    for sentinel in [first, second, third] {
-        sentinel.kill().unwrap();
-    }
-    obtain(&locks, "few", PROMPTLY).await.release().await.unwrap();
-    let nobody = RedisLocks::connect(deployment.url()).await.unwrap_err();
-    assert_eq!((nobody.kind(), nobody.is_definite()), (ErrorKind::Unavailable, true), "{nobody:?}");
+        first.restart().await.unwrap();
+        deployment.until_ready().await.unwrap();
+        let old = deployment.master().await.unwrap();
+        let new = deployment.fail_over().await.unwrap();
+        assert_ne!(old.address(), new.address());
+        let at_the_new_one = async || {
+            obtain(&locks, "few", PROMPTLY).await.release().await.unwrap();
+            (say(new, "EXISTS lock:mutex:{few}:f").await.as_int() == Some(1)).then_some(())
+        };
+        eventually("the client is at the new master", PROMPTLY, at_the_new_one).await;
+        for sentinel in [first, second, third] {
+            sentinel.kill().unwrap();
+        }
+        obtain(&locks, "few", PROMPTLY).await.release().await.unwrap();
+        let nobody = RedisLocks::connect(deployment.url()).await.unwrap_err();
+        assert_eq!((nobody.kind(), nobody.is_definite()), (ErrorKind::Unavailable, true), "{nobody:?}");
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

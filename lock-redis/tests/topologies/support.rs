@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lock_redis::{ClientOptions, Error, LeaseOptions, MutexGuard, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::resp::Value;
-pub(crate) use lock_testkit::testing::{PROMPTLY, eventually, installed, soon};
+pub(crate) use lock_testkit::testing::{PROMPTLY, about_time, eventually, installed, soon};
 
 /// By when a deployment has failed over and works again, even on a busy machine.
 pub(crate) const FAILOVER: Duration = Duration::from_secs(60);

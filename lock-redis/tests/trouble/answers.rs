@@ -1,11 +1,11 @@
 //! Refusals of a server, said by a proxy in its place at one chosen request (C-F20): what is asked for again works, a lease
 //! is not lost by them, and a release comes about all the same.
 
-use lock_redis::{ErrorKind, Phase, RedisConfig, RedisLocks, Retry};
+use lock_redis::{ErrorKind, Phase, RedisLocks, Retry};
 use lock_testkit::faults::Injected;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, hasty, long, ms, obtain, refused, short, soon};
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, long, ms, obtain, often, refused, renewed, soon};
 
 /// What a server may say instead of doing something, and what that is to us.
 const REFUSALS: [(&str, ErrorKind); 9] = [
@@ -31,8 +31,7 @@ impl Refusing {
     async fn start() -> Option<Self> {
         let server = Server::start().await?;
         let proxy = Proxy::to(server.address(), Protocol::Resp).unwrap();
-        let config = RedisConfig::new(format!("redis://{}", proxy.address())).with_client(hasty());
-        let locks = RedisLocks::connect_with(config).await.unwrap();
+        let locks = RedisLocks::connect(format!("redis://{}", proxy.address())).await.unwrap();
         server.knows_the_scripts().await;
         Some(Self { server, proxy, locks })
     }
@@ -63,7 +62,7 @@ async fn an_acquisition_that_is_refused_says_why_for_certain_and_works_the_next_
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_that_are_refused_do_not_lose_the_lock() {
     let Some(refusing) = Refusing::start().await else { return };
-    let held = refusing.locks.mutex("answers").with_lease(short()).lock().await.unwrap();
+    let held = refusing.locks.mutex("answers").with_lease(often()).lock().await.unwrap();
     let mut lost = held.lost();
     for (text, _) in REFUSALS {
         // The renewal, and its repetition.
@@ -74,8 +73,7 @@ async fn renewals_that_are_refused_do_not_lose_the_lock() {
                 reason = &mut lost => panic!("lost by {text:?}: {reason}"),
             }
         }
-        let renewed = async || (held.remaining() > ms(2500)).then_some(());
-        eventually("it is renewed afterwards", PROMPTLY, renewed).await;
+        renewed(&held, 1).await;
     }
     assert!(held.is_held());
     held.release().await.unwrap();

@@ -13,7 +13,7 @@ use lock_testkit::servers::WallClock;
 use lock_testkit::servers::redis::RedisOptions;
 
 use crate::line::Line;
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, installed, long, ms, obtain, short, soon};
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, about_time, installed, long, ms, obtain, short, soon};
 
 const FORWARD: ClockFault = ClockFault::ahead_by_ms(30_000);
 const BACK: ClockFault = ClockFault::ahead_by_ms(-60_000);
@@ -31,20 +31,22 @@ async fn step(clock: &WallClock, fault: ClockFault) -> Injected<'static> {
     stepped
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn who_waits_while_the_clock_is_put_back_keeps_the_order_and_the_holder_its_lock() {
-    let Some((server, clock)) = server_with_clock().await else { return };
-    let (holder, a, b) = (server.client().await, server.client().await, server.client().await);
-    let held = holder.mutex("clock").with_lease(short()).lock().await.unwrap();
-    let line = Line::up(&server, &[&a, &b], "clock", 4).await;
-    let _stepped = step(&clock, BACK).await;
-    // For longer than a lease and than a waiter's liveness.
-    let lost = tokio::time::timeout(ms(4000), held.lost()).await;
-    assert!(lost.is_err() && held.is_held(), "lost by a step back: {lost:?}");
-    assert_eq!(server.queued("clock").await, 4);
-    held.release().await.unwrap();
-    assert_eq!(line.order(HAND_OVER * 4 + SLACK).await, [0, 1, 2, 3]);
-    server.is_as_new(&a, "clock").await;
+#[test]
+fn who_waits_while_the_clock_is_put_back_keeps_the_order_and_the_holder_its_lock() {
+    about_time(async || {
+        let Some((server, clock)) = server_with_clock().await else { return };
+        let (holder, a, b) = (server.client().await, server.client().await, server.client().await);
+        let held = holder.mutex("clock").with_lease(short()).lock().await.unwrap();
+        let line = Line::up(&server, &[&a, &b], "clock", 4).await;
+        let _stepped = step(&clock, BACK).await;
+        // For longer than a lease and than a waiter's liveness.
+        let lost = tokio::time::timeout(ms(4000), held.lost()).await;
+        assert!(lost.is_err() && held.is_held(), "lost by a step back: {lost:?}");
+        assert_eq!(server.queued("clock").await, 4);
+        held.release().await.unwrap();
+        assert_eq!(line.order(HAND_OVER * 4 + SLACK).await, [0, 1, 2, 3]);
+        server.is_as_new(&a, "clock").await;
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

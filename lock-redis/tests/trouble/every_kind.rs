@@ -10,7 +10,9 @@ use lock_redis::{
 };
 use tokio::task::JoinHandle;
 
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, long, ms, refused, short, soon};
+use crate::server::{
+    HAND_OVER, PROMPTLY, SLACK, Server, about_time, eventually, long, ms, often, refused, renewed, short, soon,
+};
 
 /// A kind of lock, used as an exclusive one.
 #[derive(Debug, Clone, Copy)]
@@ -135,42 +137,44 @@ async fn waiters_of_every_kind_that_are_dropped_anywhere_leave_the_others_in_ord
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn without_memory_every_kind_is_renewed_cancelled_and_released_and_refused_definitely() {
-    let Some(server) = Server::start().await else { return };
-    let (holder, a, b) = (server.client().await, server.hasty_client().await, server.client().await);
-    let mut all = Vec::new();
-    for kind in KINDS {
-        let held = kind.lock(&holder, "memory", LeaseOptions::with_ttl(ms(2000))).await.unwrap();
-        let line = kind.line(&server, &[&b], "memory", 3).await;
-        all.push((kind, held, line));
-    }
-    server.say("CONFIG SET maxmemory 1").await;
-    for kind in KINDS {
-        let shown = server.shown();
-        let error =
-            refused(kind.try_lock(&a, "new").await, &[ErrorKind::Unavailable], &[Phase::Acquire], "new", &shown);
-        assert!(error.to_string().contains("memory"), "{error}");
-        let phases = [Phase::Acquire, Phase::Wait];
-        refused(kind.lock(&a, "new", long()).await, &[ErrorKind::Unavailable], &phases, "new", &shown);
-        assert_eq!(server.run(&["EXISTS", &kind.key("new")]).await.as_int(), Some(0));
-    }
-    // More than a lease has passed: only renewals can have kept them.
-    for (kind, held, line) in &all {
-        assert!(held.is_held(), "{kind:?} was lost for want of memory");
-        held.extend(ms(20_000)).await.unwrap();
-        line.waiters[1].abort();
-        server.until_in_line(&kind.key("memory"), 2).await;
-    }
-    for (kind, held, line) in all {
-        let grant = held.grant_id().to_string();
-        held.release().await.unwrap();
-        assert_eq!(server.run(&["HEXISTS", &kind.key("memory"), &grant]).await.as_int(), Some(0), "{kind:?}");
-        server.say("CONFIG SET maxmemory 0").await;
-        assert_eq!(line.order().await, [0, 2], "{kind:?}");
+#[test]
+fn without_memory_every_kind_is_renewed_cancelled_and_released_and_refused_definitely() {
+    about_time(async || {
+        let Some(server) = Server::start().await else { return };
+        let (holder, a, b) = (server.client().await, server.hasty_client().await, server.client().await);
+        let mut all = Vec::new();
+        for kind in KINDS {
+            let held = kind.lock(&holder, "memory", LeaseOptions::with_ttl(ms(2000))).await.unwrap();
+            let line = kind.line(&server, &[&b], "memory", 3).await;
+            all.push((kind, held, line));
+        }
         server.say("CONFIG SET maxmemory 1").await;
-    }
-    server.has_nothing_left().await;
+        for kind in KINDS {
+            let shown = server.shown();
+            let error =
+                refused(kind.try_lock(&a, "new").await, &[ErrorKind::Unavailable], &[Phase::Acquire], "new", &shown);
+            assert!(error.to_string().contains("memory"), "{error}");
+            let phases = [Phase::Acquire, Phase::Wait];
+            refused(kind.lock(&a, "new", long()).await, &[ErrorKind::Unavailable], &phases, "new", &shown);
+            assert_eq!(server.run(&["EXISTS", &kind.key("new")]).await.as_int(), Some(0));
+        }
+        // More than a lease has passed: only renewals can have kept them.
+        for (kind, held, line) in &all {
+            assert!(held.is_held(), "{kind:?} was lost for want of memory");
+            held.extend(ms(20_000)).await.unwrap();
+            line.waiters[1].abort();
+            server.until_in_line(&kind.key("memory"), 2).await;
+        }
+        for (kind, held, line) in all {
+            let grant = held.grant_id().to_string();
+            held.release().await.unwrap();
+            assert_eq!(server.run(&["HEXISTS", &kind.key("memory"), &grant]).await.as_int(), Some(0), "{kind:?}");
+            server.say("CONFIG SET maxmemory 0").await;
+            assert_eq!(line.order().await, [0, 2], "{kind:?}");
+            server.say("CONFIG SET maxmemory 1").await;
+        }
+        server.has_nothing_left().await;
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,17 +184,16 @@ async fn every_kind_tells_a_server_its_scripts_again() {
     let flush = async || assert!(server.say("SCRIPT FLUSH").await.is_ok());
     for kind in KINDS {
         flush().await;
-        let held = kind.lock(&locks, "flush", short()).await.unwrap();
+        let held = kind.lock(&locks, "flush", often()).await.unwrap();
         flush().await;
-        held.extend(ms(3000)).await.unwrap();
+        held.extend(often().ttl).await.unwrap();
         flush().await;
         assert!(kind.try_lock(&other, "flush").await.unwrap().is_none());
         flush().await;
         let line = kind.line(&server, &[&other], "flush", 2).await;
-        let mut lost = held.lost();
-        for _ in 0..17 {
+        for _ in 0..4 {
             flush().await;
-            assert!(tokio::time::timeout(ms(200), &mut lost).await.is_err(), "lost by a flush");
+            renewed(&held, 1).await;
         }
         flush().await;
         held.release().await.unwrap();
@@ -290,10 +293,10 @@ async fn a_grant_of_any_kind_that_was_removed_behind_its_back_is_lost_and_the_ne
     let Some(server) = Server::start().await else { return };
     let (a, b) = (server.client().await, server.client().await);
     for kind in KINDS {
-        let held = kind.lock(&a, "gone", LeaseOptions::with_ttl(ms(1500))).await.unwrap();
+        let held = kind.lock(&a, "gone", short()).await.unwrap();
         let line = kind.line(&server, &[&b], "gone", 1).await;
         server.run(&["DEL", &kind.key("gone")]).await;
-        let reason = soon("the renewal finds it out", ms(1500) + SLACK, held.lost()).await;
+        let reason = soon("the renewal finds it out", short().ttl + SLACK, held.lost()).await;
         assert!(matches!(reason, LossReason::Taken | LossReason::Expired), "{reason}");
         assert_eq!(soon("let in", HAND_OVER + SLACK, line.order()).await, [0]);
         eventually("nothing is held", PROMPTLY, async || {

@@ -6,17 +6,17 @@ use std::time::Duration;
 use lock_redis::{FencingToken, MutexGuard, RedisLocks};
 
 use crate::line::Line;
-use crate::server::{PROMPTLY, SLACK, Server, key, long, ms, obtain, soon};
+use crate::server::{PROMPTLY, Server, key, long, ms, obtain, soon};
 
 /// A token, and the one of who waited behind its holder.
 async fn two_tokens(server: &Server, a: &RedisLocks, b: &RedisLocks) -> [u64; 2] {
     let value = |held: &MutexGuard| held.fencing_token().unwrap().as_u64();
-    let first = obtain(a, "fence", SLACK).await;
+    let first = obtain(a, "fence", PROMPTLY).await;
     let waiting = tokio::spawn(obtain(b, "fence", PROMPTLY));
     server.until_queued("fence", 1).await;
     let tokens = value(&first);
     first.release().await.unwrap();
-    let second = soon("handed over", SLACK, waiting).await.unwrap();
+    let second = soon("handed over", PROMPTLY, waiting).await.unwrap();
     let tokens = [tokens, value(&second)];
     second.release().await.unwrap();
     tokens
@@ -62,7 +62,7 @@ async fn tokens_grow_above_the_last_one_when_the_clock_was_set_back_by_half_an_h
             assert!(token < ahead + 1_000, "a jump to {token}");
             last = token;
         }
-        let held = obtain(&a, "fence", SLACK).await;
+        let held = obtain(&a, "fence", PROMPTLY).await;
         let token = held.fencing_token().unwrap();
         assert!(token.as_u64() > last, "round {round}: {token} after {last}, on the short way");
         last = token.as_u64();
@@ -107,7 +107,7 @@ async fn tokens_grow_through_any_mix_of_free_and_contended_grants() {
         soon("a task ends", PROMPTLY * 3, task).await.unwrap();
     }
     for turn in 0..60 {
-        let held = obtain(&clients[turn % 2], "fence", SLACK).await;
+        let held = obtain(&clients[turn % 2], "fence", PROMPTLY).await;
         seen.lock().unwrap().push(held.fencing_token().unwrap());
         held.release().await.unwrap();
     }

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use lock_redis::{RedisConfig, RedisLocks};
 use tokio::task::JoinHandle;
 
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, hasty, long, ms, obtain, soon};
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, about_time, hasty, long, ms, obtain, soon};
 
 /// Waiters that are in line in the order of their numbers; each notes its number when it is granted.
 pub(crate) struct Line {
@@ -179,20 +179,28 @@ async fn a_thousand_waiters_that_are_dropped_at_once_leave_nothing() {
     server.is_as_new(&crowd, "line").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_was_not_asked_is_not_taken_for_silent() {
-    let Some(server) = Server::start().await else { return };
-    let held = server.client().await.mutex("line").with_lease(long()).lock().await.unwrap();
-    let mut options = hasty();
-    (options.op_timeout, options.patience) = (ms(600), ms(600));
-    let locks = RedisLocks::connect_with(RedisConfig::new(server.url()).with_client(options)).await.unwrap();
-    let mutex = locks.mutex("line");
-    // Longer than both, and over before a waiting client asks again.
-    assert!(mutex.try_lock_for(ms(700)).await.unwrap().is_none());
-    let waiting = tokio::spawn(async move { mutex.lock().await });
-    server.until_queued("line", 1).await;
-    tokio::time::sleep(ms(2000)).await;
-    held.release().await.unwrap();
-    soon("it waits in line until then", HAND_OVER + SLACK, waiting).await.unwrap().unwrap().release().await.unwrap();
-    server.is_as_new(&locks, "line").await;
+#[test]
+fn a_server_that_was_not_asked_is_not_taken_for_silent() {
+    about_time(async || {
+        let Some(server) = Server::start().await else { return };
+        let held = server.client().await.mutex("line").with_lease(long()).lock().await.unwrap();
+        let mut options = hasty();
+        (options.op_timeout, options.patience) = (ms(600), ms(600));
+        let locks = RedisLocks::connect_with(RedisConfig::new(server.url()).with_client(options)).await.unwrap();
+        let mutex = locks.mutex("line");
+        // Longer than both, and over before a waiting client asks again.
+        assert!(mutex.try_lock_for(ms(700)).await.unwrap().is_none());
+        let waiting = tokio::spawn(async move { mutex.lock().await });
+        server.until_queued("line", 1).await;
+        tokio::time::sleep(ms(2000)).await;
+        held.release().await.unwrap();
+        soon("it waits in line until then", HAND_OVER + SLACK, waiting)
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        server.is_as_new(&locks, "line").await;
+    });
 }

@@ -8,6 +8,7 @@
 
 mod answers;
 mod clock;
+mod copies;
 mod cost;
 mod every_kind;
 mod faults;

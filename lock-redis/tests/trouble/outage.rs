@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use lock_redis::{ErrorKind, LossReason, Phase, RedisConfig, RedisLocks, Retry};
 
 use crate::server::{
-    HAND_OVER, PROMPTLY, SHORT, SLACK, Server, eventually, hasty, long, ms, obtain, refused, short, soon,
+    HAND_OVER, PROMPTLY, SHORT, SLACK, Server, about_time, eventually, hasty, long, ms, obtain, refused, soon,
 };
 
 const ACQUIRING: [Phase; 3] = [Phase::Acquire, Phase::Wait, Phase::Connect];
@@ -32,32 +32,34 @@ async fn a_server_that_is_down_at_connect_is_unavailable_until_it_is_up() {
     crate::links::are_gone(&server).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_goes_down_later_is_a_typed_error_and_the_same_client_works_when_it_is_back() {
-    let Some(server) = Server::start().await else { return };
-    let locks = server.hasty_client().await;
-    let (mutex, shown) = (locks.mutex("outage"), server.shown());
-    let unclear = [ErrorKind::Unavailable, ErrorKind::Indeterminate];
-    for _ in 0..2 {
-        obtain(&locks, "outage", ms(3000)).await.release().await.unwrap();
-        let held = locks.mutex("held").with_lease(long()).lock().await.unwrap();
-        server.kill().unwrap();
-        for _ in 0..3 {
+#[test]
+fn a_server_that_goes_down_later_is_a_typed_error_and_the_same_client_works_when_it_is_back() {
+    about_time(async || {
+        let Some(server) = Server::start().await else { return };
+        let locks = server.hasty_client().await;
+        let (mutex, shown) = (locks.mutex("outage"), server.shown());
+        let unclear = [ErrorKind::Unavailable, ErrorKind::Indeterminate];
+        for _ in 0..2 {
+            obtain(&locks, "outage", ms(3000)).await.release().await.unwrap();
+            let held = locks.mutex("held").with_lease(long()).lock().await.unwrap();
+            server.kill().unwrap();
+            for _ in 0..3 {
+                let began = Instant::now();
+                refused(mutex.try_lock().await, &unclear, &ACQUIRING, "outage", &shown);
+                assert!(began.elapsed() < SHORT + ms(400), "a try took {:?}", began.elapsed());
+            }
+            refused(mutex.try_lock_for(ms(700)).await, &unclear, &ACQUIRING, "outage", &shown);
+            refused(mutex.inspect().await, &unclear, &[Phase::Inspect, Phase::Connect], "outage", &shown);
+            refused(held.extend(ms(40_000)).await, &unclear, &[Phase::Renew], "held", &shown);
+            assert!(held.is_held(), "a failed extension ended the lease");
+            refused(held.release().await, &[ErrorKind::Indeterminate], &[Phase::Release], "held", "");
             let began = Instant::now();
-            refused(mutex.try_lock().await, &unclear, &ACQUIRING, "outage", &shown);
-            assert!(began.elapsed() < SHORT + ms(400), "a try took {:?}", began.elapsed());
+            refused(mutex.lock().await, &unclear, &ACQUIRING, "outage", &shown);
+            assert!(began.elapsed() < ms(3000) + SHORT * 2 + SLACK, "patience took {:?}", began.elapsed());
+            server.restart().await;
         }
-        refused(mutex.try_lock_for(ms(700)).await, &unclear, &ACQUIRING, "outage", &shown);
-        refused(mutex.inspect().await, &unclear, &[Phase::Inspect, Phase::Connect], "outage", &shown);
-        refused(held.extend(ms(40_000)).await, &unclear, &[Phase::Renew], "held", &shown);
-        assert!(held.is_held(), "a failed extension ended the lease");
-        refused(held.release().await, &[ErrorKind::Indeterminate], &[Phase::Release], "held", "");
-        let began = Instant::now();
-        refused(mutex.lock().await, &unclear, &ACQUIRING, "outage", &shown);
-        assert!(began.elapsed() < ms(3000) + SHORT * 2 + SLACK, "patience took {:?}", began.elapsed());
-        server.restart().await;
-    }
-    server.is_as_new(&locks, "outage").await;
+        server.is_as_new(&locks, "outage").await;
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,26 +76,28 @@ async fn a_wait_that_begins_while_the_server_is_down_ends_with_a_grant_when_it_i
     server.is_as_new(&locks, "outage").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_comes_back_without_its_data_is_a_loss_for_the_holder() {
-    let Some(server) = Server::start().await else { return };
-    let locks = server.client().await;
-    for _ in 0..2 {
-        let held = locks.mutex("outage").with_ttl(ms(3000)).lock().await.unwrap();
-        let token = held.fencing_token();
-        server.restart().await;
-        let left = held.remaining();
-        let reason = soon("the loss is told by the deadline", left + ms(100) + ms(500), held.lost()).await;
-        // Where the renewal got through in time, it says why.
-        assert!(matches!(reason, LossReason::Taken | LossReason::Expired), "{reason}");
-        println!("{reason}");
-        assert!(!held.is_held());
-        assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::NotHeld);
-        let next = obtain(&locks, "outage", HAND_OVER + SLACK).await;
-        assert!(next.fencing_token() > token, "tokens went back with the data");
-        next.release().await.unwrap();
-    }
-    server.is_as_new(&locks, "outage").await;
+#[test]
+fn a_server_that_comes_back_without_its_data_is_a_loss_for_the_holder() {
+    about_time(async || {
+        let Some(server) = Server::start().await else { return };
+        let locks = server.client().await;
+        for _ in 0..2 {
+            let held = locks.mutex("outage").with_ttl(ms(3000)).lock().await.unwrap();
+            let token = held.fencing_token();
+            server.restart().await;
+            let left = held.remaining();
+            let reason = soon("the loss is told by the deadline", left + ms(100) + ms(500), held.lost()).await;
+            // Where the renewal got through in time, it says why.
+            assert!(matches!(reason, LossReason::Taken | LossReason::Expired), "{reason}");
+            println!("{reason}");
+            assert!(!held.is_held());
+            assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::NotHeld);
+            let next = obtain(&locks, "outage", HAND_OVER + SLACK).await;
+            assert!(next.fencing_token() > token, "tokens went back with the data");
+            next.release().await.unwrap();
+        }
+        server.is_as_new(&locks, "outage").await;
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,7 +114,7 @@ async fn a_server_that_comes_back_at_once_without_its_data_is_told_as_taken_at_t
 async fn waiters_of_a_server_that_comes_back_without_its_data_get_in_line_again() {
     let Some(server) = Server::start().await else { return };
     let (holder, a, b) = (server.client().await, server.client().await, server.client().await);
-    let held = holder.mutex("outage").with_lease(short()).lock().await.unwrap();
+    let held = holder.mutex("outage").with_lease(long()).lock().await.unwrap();
     let waiting: Vec<_> =
         (0..6).map(|number| tokio::spawn(obtain([&a, &b][number % 2], "outage", PROMPTLY * 3))).collect();
     server.until_queued("outage", 6).await;

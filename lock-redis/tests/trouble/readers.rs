@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use lock_redis::{ErrorKind, LeaseOptions, LossReason};
 
 use crate::line::Doomed;
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, long, ms, runs, short, soon};
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, long, ms, runs, soon};
 
 const KEY: &str = "lock:rwlock:{readers}";
 
@@ -15,19 +15,19 @@ async fn a_dead_reader_delays_a_writer_by_its_own_lease_however_busy_the_others_
     let Some(server) = Server::start().await else { return };
     let (a, b) = (server.client().await, server.client().await);
     let dead = LeaseOptions::with_ttl(ms(2000)).without_renewal();
-    let mut living = a.rwlock("readers").with_lease(short()).read().await.unwrap();
+    let mut living = a.rwlock("readers").with_lease(long()).read().await.unwrap();
     std::mem::forget(a.rwlock("readers").with_lease(dead).read().await.unwrap());
     let died = Instant::now();
     // The others come, go, and renew.
     for _ in 0..8 {
-        let next = b.rwlock("readers").with_lease(short()).read().await.unwrap();
-        next.extend(ms(4000)).await.unwrap();
+        let next = b.rwlock("readers").with_lease(long()).read().await.unwrap();
+        next.extend(ms(31_000)).await.unwrap();
         living.release().await.unwrap();
         living = next;
         tokio::time::sleep(ms(50)).await;
     }
     let writer = tokio::spawn({
-        let lock = a.rwlock("readers").with_lease(short());
+        let lock = a.rwlock("readers").with_lease(long());
         async move { lock.write().await.unwrap() }
     });
     server.until_in_line(KEY, 1).await;
@@ -136,7 +136,7 @@ async fn one_reader_among_many_is_freed_by_force_and_the_others_hold_on() {
     let doomed = readers.remove(3);
     assert!(a.rwlock("readers").force_release(doomed.grant_id(), "the test asks").await.unwrap());
     assert!(!a.rwlock("readers").force_release(doomed.grant_id(), "the test asks").await.unwrap());
-    let reason = soon("it is told", HAND_OVER, doomed.lost()).await;
+    let reason = soon("it is told", HAND_OVER + SLACK, doomed.lost()).await;
     assert!(matches!(reason, LossReason::ForceReleased { .. }), "{reason}");
     assert_eq!(a.rwlock("readers").inspect().await.unwrap().holders.len(), 5);
     for reader in readers {

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::server::{Server, ms};
+use crate::server::{Server, about_time, ms};
 
 struct Relay {
     port: u16,
@@ -48,18 +48,20 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, silent: Arc<Atomi
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_short_lease_outlives_connections_that_die_in_silence() {
-    let Some(server) = Server::start().await else { return };
-    let relay = Relay::to(&server).await;
-    let locks = RedisLocks::connect(format!("redis://127.0.0.1:{}", relay.port)).await.unwrap();
-    let held = locks.mutex("relay").with_lease(LeaseOptions::with_ttl(ms(4000))).lock().await.unwrap();
-    let mut lost = held.lost();
-    for _ in 0..2 {
-        relay.silence();
-        let lost = tokio::time::timeout(ms(6000), &mut lost).await;
-        assert!(lost.is_err() && held.is_held(), "{lost:?}");
-    }
-    held.release().await.unwrap();
-    server.has_nothing_left().await;
+#[test]
+fn a_short_lease_outlives_connections_that_die_in_silence() {
+    about_time(async || {
+        let Some(server) = Server::start().await else { return };
+        let relay = Relay::to(&server).await;
+        let locks = RedisLocks::connect(format!("redis://127.0.0.1:{}", relay.port)).await.unwrap();
+        let held = locks.mutex("relay").with_lease(LeaseOptions::with_ttl(ms(4000))).lock().await.unwrap();
+        let mut lost = held.lost();
+        for _ in 0..2 {
+            relay.silence();
+            let lost = tokio::time::timeout(ms(6000), &mut lost).await;
+            assert!(lost.is_err() && held.is_held(), "{lost:?}");
+        }
+        held.release().await.unwrap();
+        server.has_nothing_left().await;
+    });
 }

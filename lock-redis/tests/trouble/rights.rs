@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use lock_redis::{ErrorKind, LeaseOptions, LockName, Phase, RedisConfig, RedisLocks};
+use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, LockName, Phase, RedisConfig, RedisLocks};
 
 use crate::line::Line;
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, hasty, long, ms, obtain, refused, short, soon};
+use crate::server::{
+    HAND_OVER, PROMPTLY, SLACK, Server, eventually, hasty, long, ms, obtain, often, refused, renewed, soon,
+};
 
 const README: &str = include_str!("../../README.md");
 
@@ -60,7 +62,7 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
     let jobs = LockName::at_key("jobs").unwrap();
     user(&server, "locks", &["~jobs"]).await;
     for name in [LockName::from("rights"), jobs] {
-        let held = a.mutex(&name).with_lease(short()).lock().await.unwrap();
+        let held = a.mutex(&name).with_lease(often()).lock().await.unwrap();
         assert!(b.mutex(&name).try_lock().await.unwrap().is_none());
         assert!(b.mutex(&name).try_lock_for(ms(50)).await.unwrap().is_none());
         let waiting = tokio::spawn(obtain(&b, &name, PROMPTLY));
@@ -69,12 +71,12 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
         })
         .await;
         // Through renewals and questions.
-        assert!(tokio::time::timeout(ms(3500), held.lost()).await.is_err());
+        renewed(&held, 3).await;
         held.release().await.unwrap();
         let held = soon("pushed", HAND_OVER + SLACK, waiting).await.unwrap();
         held.extend(ms(20_000)).await.unwrap();
         assert!(a.mutex(&name).force_release(held.grant_id(), "the test asks").await.unwrap());
-        soon("told by push", HAND_OVER, held.lost()).await;
+        soon("told by push", HAND_OVER + SLACK, held.lost()).await;
         // The lock of a holder that forgot it.
         let lease = LeaseOptions::with_ttl(ms(300)).without_renewal();
         std::mem::forget(a.mutex(&name).with_lease(lease).lock().await.unwrap());
@@ -99,8 +101,10 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
 async fn a_right_that_is_missing_is_denied_definitely() {
     let Some(server) = Server::start().await else { return };
     user(&server, "locks", &rights()).await;
-    let connect =
-        async || RedisLocks::connect_with(RedisConfig::new(server.url_as("locks", "pw")).with_client(hasty())).await;
+    let mut options = ClientOptions::default();
+    options.patience = hasty().patience;
+    let config = RedisConfig::new(server.url_as("locks", "pw")).with_client(options);
+    let connect = async || RedisLocks::connect_with(config.clone()).await;
     for missing in ["-subscribe", "resetchannels"] {
         user(&server, "locks", &[missing]).await;
         let error = connect().await.unwrap_err();

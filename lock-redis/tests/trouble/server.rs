@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use lock_redis::{ClientOptions, Error, ErrorKind, LeaseOptions, LockName, MutexGuard, Phase, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::servers::resp::{Resp, Value};
-pub(crate) use lock_testkit::testing::{PROMPTLY, eventually, installed, soon};
+pub(crate) use lock_testkit::testing::{PROMPTLY, about_time, eventually, installed, renewed, soon};
 
 /// How long a lock may be free while somebody waits for it, and what a busy machine may add to that.
 pub(crate) const HAND_OVER: Duration = Duration::from_millis(1000);
@@ -65,6 +65,20 @@ impl Server {
     /// A new client with an operation timeout of 500 ms.
     pub(crate) async fn hasty_client(&self) -> RedisLocks {
         RedisLocks::connect_with(RedisConfig::new(self.url()).with_client(hasty())).await.unwrap()
+    }
+
+    /// A new client with a patience of 3 s.
+    pub(crate) async fn impatient_client(&self) -> RedisLocks {
+        let mut options = ClientOptions::default();
+        options.patience = hasty().patience;
+        RedisLocks::connect_with(RedisConfig::new(self.url()).with_client(options)).await.unwrap()
+    }
+
+    /// A new client with an operation timeout that is never over.
+    pub(crate) async fn patient_client(&self) -> RedisLocks {
+        let mut options = hasty();
+        options.op_timeout = PROMPTLY;
+        RedisLocks::connect_with(RedisConfig::new(self.url()).with_client(options)).await.unwrap()
     }
 
     /// Kills the server and starts it again, without what it knew unless it is a persistent one.
@@ -170,6 +184,11 @@ pub(crate) fn long() -> LeaseOptions {
 
 pub(crate) fn short() -> LeaseOptions {
     LeaseOptions::with_ttl(ms(3000))
+}
+
+/// A lease that no hiccup outlasts either, and that is renewed while a test looks.
+pub(crate) fn often() -> LeaseOptions {
+    LeaseOptions::with_ttl(ms(9000)).renewed_every(ms(500))
 }
 
 /// Is granted this lock within the time.

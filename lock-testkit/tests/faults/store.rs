@@ -4,6 +4,7 @@ use lock_testkit::REQUIRE_VARIABLE;
 use lock_testkit::faults::StoreFault;
 use lock_testkit::servers::redis::{RedisOptions, RedisServer, SentinelDeployment};
 use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
+use lock_testkit::testing::about_time;
 
 /// `None`, loudly, where there is no such server.
 pub(crate) fn found<T>(server: Result<T, lock_testkit::Missing>) -> Option<T> {
@@ -47,13 +48,15 @@ async fn keys_are_evicted_where_there_is_a_limit_and_where_there_is_none_that_is
     assert_eq!(redis.command(&["EXISTS", "key"]).await.unwrap().as_int(), Some(0));
 }
 
-#[tokio::test]
-async fn a_failover_moves_the_master() {
-    let Some(deployment) = found(SentinelDeployment::start_own().await) else { return };
-    let before = deployment.master_address().await.unwrap();
-    let proof = StoreFault::FailOver.inject(&deployment).await.unwrap().heal().unwrap();
-    assert!(proof.seen[0].ends_with(&before), "{proof:?}");
-    assert_ne!(deployment.master_address().await.unwrap(), before);
+#[test]
+fn a_failover_moves_the_master() {
+    about_time(async || {
+        let Some(deployment) = found(SentinelDeployment::start_own().await) else { return };
+        let before = deployment.master_address().await.unwrap();
+        let proof = StoreFault::FailOver.inject(&deployment).await.unwrap().heal().unwrap();
+        assert!(proof.seen[0].ends_with(&before), "{proof:?}");
+        assert_ne!(deployment.master_address().await.unwrap(), before);
+    });
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! `cargo bench -p lock-zk`: every figure beside its baseline, measured in turn in the same run on servers of its own.
 //!
 //! `cargo bench -p lock-zk -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts:
-//! `uncontended`, `handover`, `processes`, `idle`, `failover`, `churn`.
+//! `uncontended`, `handover`, `processes`, `idle`, `failover`, `churn`,
+//! `unfair`.
 
 mod churn;
 mod curator;
@@ -12,6 +13,7 @@ mod plain;
 mod processes;
 mod stats;
 mod uncontended;
+mod unfair;
 
 use std::time::Duration;
 
@@ -43,8 +45,11 @@ impl Bench {
 
 /// A client whose session ends this long after it was heard last, of servers with the testkit's tick.
 async fn locks(url: &str, session: Duration) -> Outcome<ZkLocks> {
-    let config = ZkConfig::new(url).with_prefix("bench").with_session_timeout(session);
-    Ok(ZkLocks::connect_with(config.with_tick_time(Duration::from_millis(200))).await?)
+    Ok(ZkLocks::connect_with(config(url, session)).await?)
+}
+
+fn config(url: &str, session: Duration) -> ZkConfig {
+    ZkConfig::new(url).with_prefix("bench").with_session_timeout(session).with_tick_time(Duration::from_millis(200))
 }
 
 fn main() -> Outcome {
@@ -76,6 +81,9 @@ fn main() -> Outcome {
         }
         if wanted("churn") {
             churn::run(&bench).await?;
+        }
+        if wanted("unfair") {
+            unfair::run(&bench).await?;
         }
         Ok(())
     })

@@ -15,7 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::access::{Access, Credentials};
+use crate::tls::Tls;
 use kezhuw::Kezhuw;
+#[cfg(feature = "tls")]
+pub(crate) use kezhuw::check_tls;
 #[cfg(feature = "zookeeper-async")]
 use krojew::Krojew;
 #[cfg(feature = "zookeeper-async")]
@@ -64,6 +67,8 @@ pub(crate) struct Door {
     /// The session's timeout to ask for.
     pub(crate) timeout: Duration,
     pub(crate) credentials: Option<Credentials>,
+    /// By TLS, with these certificates.
+    pub(crate) tls: Option<Tls>,
     /// Who may touch what is made.
     pub(crate) access: Access,
 }
@@ -127,6 +132,10 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
 
     /// Makes an ephemeral node of exactly this name.
     fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Answer<'a, Created>;
+
+    /// Makes an ephemeral node of exactly this path in an empty directory, by a transaction that makes the directory anew and so
+    /// fails as long as there is anything in it; `None` then. Only a transaction can; a client without them refuses.
+    fn claim<'a>(&'a self, directory: &'a str, path: &'a str, data: &[u8]) -> Answer<'a, Option<Created>>;
 
     /// Makes a directory that the server removes when it has become empty, with every parent that is missing.
     fn make_directory<'a>(&'a self, path: &'a str) -> Answer<'a, ()>;

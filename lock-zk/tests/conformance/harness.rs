@@ -22,13 +22,18 @@ const FOREIGN_UUID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 /// By which client the locks of a deployment come.
 #[async_trait]
 pub(crate) trait Client: Deployment {
+    /// What can be done to such servers if a case has them for itself.
+    const HARMS: &'static [Harm] = &[];
+
     /// Its constructor.
     async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
         ZkLocks::connect_with(config).await
     }
 
-    /// What can be done to such servers if a case has them for itself.
-    const HARMS: &'static [Harm] = &[];
+    /// What of it is tried.
+    fn offer(client: ZkLocks) -> Locks {
+        client.into()
+    }
 
     /// Servers to which this can be done.
     async fn spare(harm: Harm) -> Result<Box<dyn Spare>, Missing> {
@@ -116,7 +121,7 @@ async fn connect<D: Client>(url: &str, namespace: &str) -> Result<Locks, Error> 
     // A server that is slow because everything is shall not fail the others.
     let mut options = ClientOptions::default();
     options.op_timeout = ms(6000);
-    Ok(D::connect(config.with_client(options)).await?.into())
+    Ok(D::offer(D::connect(config.with_client(options)).await?))
 }
 
 #[async_trait]
@@ -154,7 +159,7 @@ impl<D: Client> Linked for ZooKeeper<D> {
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
         let config = ZkConfig::new(self.url.replace(hosts_in(&self.url), &addresses.join(","))).with_prefix(namespace);
         let config = config.with_session_timeout(ms(2000)).with_tick_time(Duration::from_millis(200));
-        Ok(D::connect(config).await?.into())
+        Ok(D::offer(D::connect(config).await?))
     }
 }
 

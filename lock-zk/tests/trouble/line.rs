@@ -1,9 +1,9 @@
 //! The line: who watches whom, and what is in it that does not belong there.
 
 use lock_testkit::servers::zookeeper::NodeKind;
-use lock_zk::{ErrorKind, LockName};
+use lock_zk::{ErrorKind, LockName, LossReason};
 
-use crate::support::{PROMPTLY, SESSION, client, eventually, fails, maker, nodes, server, soon};
+use crate::support::{PROMPTLY, SESSION, client, eventually, fails, lease, maker, nodes, server, soon};
 
 #[tokio::test]
 async fn waiters_of_one_process_watch_nothing_of_their_own() {
@@ -68,4 +68,16 @@ async fn a_directory_that_the_server_has_removed_is_made_again() {
         assert!(truth.delete("/lock/mutex/container").await.unwrap());
         assert!(truth.delete("/lock/mutex").await.unwrap());
     }
+}
+
+#[tokio::test]
+async fn a_node_of_the_same_name_from_another_session_is_no_grant() {
+    let Some(server) = server().await else { return };
+    let (a, truth) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let held = a.mutex("forged").with_lease(lease()).lock().await.unwrap();
+    let node = nodes(&truth, "forged").await.remove(0);
+    assert!(truth.delete(&node).await.unwrap());
+    truth.create(&node, b"", NodeKind::Ephemeral).await.unwrap().unwrap();
+    let reason = soon("the holder is told", PROMPTLY, held.lost()).await;
+    assert_eq!(reason, LossReason::Taken);
 }

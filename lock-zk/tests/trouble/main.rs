@@ -8,6 +8,7 @@
 
 mod cut;
 mod dialects;
+mod far;
 mod hand_over;
 mod input;
 mod kept;
@@ -20,6 +21,9 @@ mod rights;
 mod sasl;
 mod session;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
+mod unfair;
 
 use lock_zk::{Error, LossReason, Phase, ZkConfig, ZkLocks};
 

@@ -294,7 +294,12 @@ impl Connection for Krojew {
 
     /// Needs a transaction. The next one in line is woken all the same, and looks.
     fn hand_over(&self, _from: &str, _to: &str) -> Answer<'_, ()> {
-        Box::pin(future::ready(Err(Fault { fate: Fate::Refused, source: "there are no transactions".into() })))
+        Box::pin(future::ready(Err(no_transactions())))
+    }
+
+    /// Needs a transaction. Who asks for it is refused with the configuration.
+    fn claim<'a>(&'a self, _directory: &'a str, _path: &'a str, _data: &[u8]) -> Answer<'a, Option<Created>> {
+        Box::pin(future::ready(Err(no_transactions())))
     }
 
     fn delete(&self, path: &str) -> Answer<'static, bool> {
@@ -309,4 +314,8 @@ fn acl(access: &Access) -> Vec<Acl> {
         Access::Creator => vec![all("auth", "")],
         Access::Only(identities) => identities.iter().map(|(scheme, id)| all(scheme, id)).collect(),
     }
+}
+
+fn no_transactions() -> Fault {
+    Fault { fate: Fate::Refused, source: "there are no transactions".into() }
 }

@@ -1,19 +1,24 @@
 //! The crate `zookeeper-client` behind our trait.
 
+mod door;
+mod fault;
+#[cfg(feature = "tls")]
+mod tls;
+
 use std::future::Future;
 use std::time::Duration;
 
 use futures_util::future;
 use tokio::sync::Mutex;
-#[cfg(feature = "sasl")]
-use zookeeper_client::SaslOptions;
 use zookeeper_client::{
-    Acl, Acls, AuthId, Client, Connector, CreateMode, Error, MultiReadResult, MultiWriteError, MultiWriteResult,
-    Permission, SessionState, StateWatcher,
+    Acl, Acls, Client, CreateMode, Error, MultiReadResult, MultiWriteError, MultiWriteResult, SessionState,
+    StateWatcher,
 };
 
+#[cfg(feature = "tls")]
+pub(crate) use tls::check as check_tls;
+
 use super::{Answer, Change, Connection, Created, Door, Fate, Fault, Link, LinkChange, Node, Wanted};
-use crate::access::{Access, Credentials};
 
 /// How many nodes are read by one request: far below the 1 MiB that a request may have.
 const CHUNK: usize = 500;
@@ -24,9 +29,6 @@ const NO_NODE: &str = "/lock-zk-beat";
 
 /// The version of a node's data that nobody has changed; we never change any.
 const NEVER_CHANGED: i32 = 0;
-
-/// For how long a server may be silent before its connection is given up, at least, where the session allows it.
-const STARVED: Duration = Duration::from_secs(1);
 
 /// One session, by `zookeeper-client`.
 #[derive(Debug)]
@@ -40,14 +42,10 @@ pub(crate) struct Kezhuw {
 impl Kezhuw {
     /// A new session with one of the servers.
     pub(crate) async fn connect(door: &Door) -> Result<Self, Fault> {
-        // A hung server is to be left soon enough for another one to keep the session; a starved one is not hung.
-        let silence = (door.timeout / 5).max(STARVED.min(door.timeout * 2 / 5));
-        let connector = Client::connector().with_session_timeout(door.timeout).with_connection_timeout(silence);
-        let connector = introduce(connector, door.credentials.as_ref());
-        let client = connector.connect(&format!("{}{}", door.servers, door.chroot)).await?;
+        let client = door::open(door).await?;
         let mut states = client.state_watcher();
         states.state();
-        Ok(Self { client, states: Mutex::new(states), access: acl(&door.access) })
+        Ok(Self { client, states: Mutex::new(states), access: door::acl(&door.access) })
     }
 
     fn access(&self) -> Acls<'_> {
@@ -94,6 +92,20 @@ impl Kezhuw {
         }
         Ok(writer.commit())
     }
+
+    fn write_claim(
+        &self,
+        directory: &str,
+        path: &str,
+        data: &[u8],
+    ) -> Result<impl Future<Output = Result<Vec<MultiWriteResult>, MultiWriteError>> + Send + use<'_>, Fault> {
+        let mut writer = self.client.new_multi_writer();
+        writer.add_delete(directory, None)?;
+        writer.add_create(directory, &[], &CreateMode::Container.with_acls(self.access()))?;
+        writer.add_set_data(directory, &[], None)?;
+        writer.add_create(path, data, &CreateMode::Ephemeral.with_acls(self.access()))?;
+        Ok(writer.commit())
+    }
 }
 
 impl Connection for Kezhuw {
@@ -133,6 +145,25 @@ impl Connection for Kezhuw {
 
     fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Answer<'a, Created> {
         self.make(path, data, CreateMode::Ephemeral)
+    }
+
+    fn claim<'a>(&'a self, directory: &'a str, path: &'a str, data: &[u8]) -> Answer<'a, Option<Created>> {
+        match self.write_claim(directory, path, data) {
+            Ok(written) => Box::pin(async move {
+                let results = match written.await.map_err(Error::from) {
+                    Err(Error::NotEmpty) => return Ok(None),
+                    written => written?,
+                };
+                // Before ZooKeeper 3.8.2 a creation's own answer lacks the number of the transaction; a change's has it.
+                let transaction = results.iter().find_map(|result| match result {
+                    MultiWriteResult::SetData { stat } => Some(stat.mzxid),
+                    _ => None,
+                });
+                let lacking = || Fault { fate: Fate::Unknown, source: "the answer to a change is missing".into() };
+                Ok(Some(Created { path: path.to_owned(), czxid: transaction.ok_or_else(lacking)? }))
+            }),
+            Err(fault) => Box::pin(future::ready(Err(fault))),
+        }
     }
 
     fn make_directory<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
@@ -216,30 +247,6 @@ impl Connection for Kezhuw {
     }
 }
 
-/// A connector that shows these credentials on every connection.
-fn introduce(connector: Connector, credentials: Option<&Credentials>) -> Connector {
-    match credentials {
-        Some(Credentials::Digest { user, password }) => {
-            connector.with_auth("digest", format!("{user}:{password}").as_bytes())
-        }
-        #[cfg(feature = "sasl")]
-        Some(Credentials::Sasl { user, password }) => {
-            connector.with_sasl(SaslOptions::digest_md5(user.clone(), password.clone()))
-        }
-        // Without the feature, SASL was refused with the configuration.
-        _ => connector,
-    }
-}
-
-fn acl(access: &Access) -> Vec<Acl> {
-    let all = |who| Acl::new(Permission::ALL, who);
-    match access {
-        Access::Everybody => vec![all(AuthId::anyone())],
-        Access::Creator => vec![all(AuthId::authed())],
-        Access::Only(identities) => identities.iter().map(|(scheme, id)| all(AuthId::new(scheme, id))).collect(),
-    }
-}
-
 fn node(result: MultiReadResult) -> Result<Option<Node>, Fault> {
     match result {
         MultiReadResult::Data { data, stat } => {
@@ -248,29 +255,5 @@ fn node(result: MultiReadResult) -> Result<Option<Node>, Fault> {
         MultiReadResult::Error { err: Error::NoNode } => Ok(None),
         MultiReadResult::Error { err } => Err(err.into()),
         _ => Err(Fault { fate: Fate::Refused, source: "the answer is not to what was asked".into() }),
-    }
-}
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        let fate = match &error {
-            Error::NoNode => Fate::Missing,
-            Error::NodeExists => Fate::Exists,
-            Error::NoAuth | Error::InvalidAcl | Error::AuthFailed => Fate::Denied,
-            Error::BadArguments(_) => Fate::Invalid,
-            Error::SessionExpired | Error::ClientClosed => Fate::Ended,
-            Error::BadVersion
-            | Error::NoChildrenForEphemerals
-            | Error::NotEmpty
-            | Error::NotReadOnly
-            | Error::QuotaExceeded
-            | Error::Throttled
-            | Error::Unimplemented
-            | Error::UnexpectedErrorCode(_) => Fate::Refused,
-            // Connection failures come as several kinds, also as `Custom`. Whatever is not known to be a refusal may have
-            // been carried out.
-            _ => Fate::Unknown,
-        };
-        Self { fate, source: Box::new(error) }
     }
 }

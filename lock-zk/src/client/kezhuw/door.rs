@@ -1,0 +1,56 @@
+//! How a session is opened: to whom, by which credentials, and for whom what it makes is.
+
+use std::time::Duration;
+
+#[cfg(feature = "sasl")]
+use zookeeper_client::SaslOptions;
+use zookeeper_client::{Acl, AuthId, Client, Connector, Permission};
+
+use super::Fault;
+#[cfg(feature = "tls")]
+use super::tls;
+use crate::access::{Access, Credentials};
+use crate::client::Door;
+
+/// For how long a server may be silent before its connection is given up, at least, where the session allows it.
+const STARVED: Duration = Duration::from_secs(1);
+
+/// A new session with one of the servers.
+pub(super) async fn open(door: &Door) -> Result<Client, Fault> {
+    // A hung server is to be left soon enough for another one to keep the session; a starved one is not hung.
+    let silence = (door.timeout / 5).max(STARVED.min(door.timeout * 2 / 5));
+    let connector = Client::connector().with_session_timeout(door.timeout).with_connection_timeout(silence);
+    let connector = introduce(connector, door.credentials.as_ref());
+    let target = format!("{}{}", door.servers, door.chroot);
+    match &door.tls {
+        #[cfg(feature = "tls")]
+        Some(certificates) => tls::connect(connector, certificates, &target).await,
+        // Without the feature, TLS was refused with the configuration.
+        _ => Ok(connector.connect(&target).await?),
+    }
+}
+
+/// A connector that shows these credentials on every connection.
+fn introduce(connector: Connector, credentials: Option<&Credentials>) -> Connector {
+    match credentials {
+        Some(Credentials::Digest { user, password }) => {
+            connector.with_auth("digest", format!("{user}:{password}").as_bytes())
+        }
+        #[cfg(feature = "sasl")]
+        Some(Credentials::Sasl { user, password }) => {
+            connector.with_sasl(SaslOptions::digest_md5(user.clone(), password.clone()))
+        }
+        // Without the feature, SASL was refused with the configuration.
+        _ => connector,
+    }
+}
+
+/// Who may touch what is made.
+pub(super) fn acl(access: &Access) -> Vec<Acl> {
+    let all = |who| Acl::new(Permission::ALL, who);
+    match access {
+        Access::Everybody => vec![all(AuthId::anyone())],
+        Access::Creator => vec![all(AuthId::authed())],
+        Access::Only(identities) => identities.iter().map(|(scheme, id)| all(AuthId::new(scheme, id))).collect(),
+    }
+}

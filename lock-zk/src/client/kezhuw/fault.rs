@@ -1,0 +1,29 @@
+//! What became of requests, by the words of the crate.
+
+use zookeeper_client::Error;
+
+use super::{Fate, Fault};
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        let fate = match &error {
+            Error::NoNode => Fate::Missing,
+            Error::NodeExists => Fate::Exists,
+            Error::NoAuth | Error::InvalidAcl | Error::AuthFailed => Fate::Denied,
+            Error::BadArguments(_) => Fate::Invalid,
+            Error::SessionExpired | Error::ClientClosed => Fate::Ended,
+            Error::BadVersion
+            | Error::NoChildrenForEphemerals
+            | Error::NotEmpty
+            | Error::NotReadOnly
+            | Error::QuotaExceeded
+            | Error::Throttled
+            | Error::Unimplemented
+            | Error::UnexpectedErrorCode(_) => Fate::Refused,
+            // Connection failures come as several kinds, also as `Custom`. Whatever is not known to be a refusal may have
+            // been carried out.
+            _ => Fate::Unknown,
+        };
+        Self { fate, source: Box::new(error) }
+    }
+}

@@ -1,0 +1,60 @@
+//! What TLS needs to know.
+
+use std::fmt;
+
+use lock_core::{Error, Phase};
+
+/// Certificates for TLS, in PEM.
+///
+/// A server is trusted if its certificate was issued, for the host to which the client connects, by one of the named
+/// authorities. There is no way to switch the check off.
+///
+/// # Cryptography
+/// The provider that the process has installed for rustls is taken. Where there is none, connecting installs one
+/// (`aws-lc-rs`, which the client crate brings); a program that wants another one installs it before it connects, by
+/// `rustls::crypto::CryptoProvider::install_default`.
+///
+/// The values are kept without the feature `tls` too; only connecting needs it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Tls {
+    pub(crate) authority: String,
+    pub(crate) identity: Option<(String, String)>,
+}
+
+impl Tls {
+    /// Trusts the authorities in this PEM text and no others, and presents no certificate. Revocation lists in the same
+    /// text are minded.
+    #[must_use]
+    pub fn with_ca_pem(pem: impl Into<String>) -> Self {
+        Self { authority: pem.into(), identity: None }
+    }
+
+    /// Presents this certificate (with its chain) to servers that ask for one, and proves it with this key.
+    #[must_use]
+    pub fn with_client_pem(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
+        self.identity = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// Everything about it that can be checked without a server, for servers `host:port,host:port`.
+    #[cfg(feature = "tls")]
+    pub(crate) fn check(&self, servers: &str) -> Result<(), Error> {
+        let invalid =
+            |(what, cause)| Error::invalid(Phase::Configure, what).with_backend(crate::NAME).with_source(cause);
+        crate::client::check_tls(self, servers).map_err(invalid)
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[expect(clippy::unused_self, reason = "as with the feature")]
+    pub(crate) fn check(&self, _: &str) -> Result<(), Error> {
+        let what = "TLS needs the feature `tls` of lock-zk";
+        Err(Error::new(lock_core::ErrorKind::Unsupported, Phase::Configure, what).with_backend(crate::NAME))
+    }
+}
+
+impl fmt::Debug for Tls {
+    /// What is there, not what it is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("client_certificate", &self.identity.is_some()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,52 @@
+//! The conformance suite on a real ZooKeeper server, which it starts itself, with mutexes that have no line.
+
+mod harness;
+
+use std::process::ExitCode;
+
+use async_trait::async_trait;
+use lock_core::Locks;
+use lock_testkit::Missing;
+use lock_testkit::servers::Deployment;
+use lock_testkit::servers::zookeeper::ZooKeeperServer;
+use lock_zk::{Error, ZkConfig, ZkLocks};
+
+use harness::{Client, FOREIGN_STARVATION, ZooKeeper};
+
+fn main() -> ExitCode {
+    lock_testkit::main::<ZooKeeper<Server>>()
+}
+
+struct Server(ZooKeeperServer);
+
+#[async_trait]
+impl Deployment for Server {
+    const NAME: &'static str = "zookeeper, unfair mutex";
+
+    async fn start() -> Result<Self, Missing> {
+        ZooKeeperServer::start().await.map(Self)
+    }
+
+    fn url(&self) -> &str {
+        self.0.url()
+    }
+}
+
+#[async_trait]
+impl Client for Server {
+    fn exclusions() -> &'static [(&'static str, &'static str)] {
+        &[
+            FOREIGN_STARVATION,
+            ("C-F08", "who waits without a line has nothing in its session that could be seen or lost"),
+        ]
+    }
+
+    async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
+        ZkLocks::connect_with(config.with_unfair_mutex()).await
+    }
+
+    /// The other kinds are as they are without it.
+    fn offer(client: ZkLocks) -> Locks {
+        Locks::of(&client)
+    }
+}

@@ -1,0 +1,146 @@
+//! The mutex without a line.
+
+use lock_testkit::servers::zookeeper::ZooKeeperServer;
+use lock_zk::{Access, ErrorKind, LockName, ZkConfig, ZkLocks};
+
+use crate::support::{PROMPTLY, client, connected, eventually, fails, maker, ms, nodes, server, soon};
+
+fn config(server: &ZooKeeperServer) -> ZkConfig {
+    ZkConfig::new(server.url()).with_session_timeout(ms(8000)).with_tick_time(ms(200)).with_unfair_mutex()
+}
+
+async fn unfair(server: &ZooKeeperServer) -> ZkLocks {
+    connected(config(server)).await
+}
+
+#[tokio::test]
+async fn a_claim_and_a_release_take_one_request_each() {
+    const TURNS: i64 = 200;
+    let Some(server) = server().await else { return };
+    let mutex = unfair(&server).await.mutex("cheap");
+    mutex.lock().await.unwrap().release().await.unwrap();
+    let received = async || server.figure("zk_packets_received").await.unwrap();
+    let before = received().await;
+    for _ in 0..TURNS {
+        mutex.lock().await.unwrap().release().await.unwrap();
+    }
+    // And a few pings and beats.
+    let requests = received().await - before;
+    assert!((TURNS * 2..TURNS * 2 + TURNS / 4).contains(&requests), "{requests} requests for {TURNS} turns");
+}
+
+#[tokio::test]
+async fn a_token_is_the_transaction_that_made_the_node_and_grows_though_the_directory_goes() {
+    let Some(server) = server().await else { return };
+    let (locks, truth) = (unfair(&server).await, server.client().await.unwrap());
+    let mutex = locks.mutex("token").fenced().unwrap();
+    let mut last = 0;
+    for _ in 0..3 {
+        let held = mutex.lock().await.unwrap();
+        let node = nodes(&truth, "token").await.remove(0);
+        let made = truth.exists(&node).await.unwrap().unwrap().czxid;
+        assert_eq!(held.fencing_token().as_u64(), u64::try_from(made).unwrap());
+        assert!(made > last, "{made:#x} after {last:#x}");
+        assert_ne!(maker(&truth, &node).await, 0, "the node outlives its session");
+        last = made;
+        held.release().await.unwrap();
+        // As the server does when it has become empty.
+        assert!(truth.delete("/lock/mutex/token").await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_late_release_frees_nobody_else_also_when_the_directory_was_made_anew() {
+    let Some(server) = server().await else { return };
+    let (a, b, truth) = (unfair(&server).await, unfair(&server).await, server.client().await.unwrap());
+    let taken = a.mutex("late").lock().await.unwrap();
+    assert!(truth.delete(&nodes(&truth, "late").await[0]).await.unwrap());
+    assert!(truth.delete("/lock/mutex/late").await.unwrap());
+    let held = b.mutex("late").lock().await.unwrap();
+    fails(taken.release().await, ErrorKind::NotHeld);
+    assert_eq!(nodes(&truth, "late").await.len(), 1, "the next holder was freed");
+    assert!(a.mutex("late").try_lock().await.unwrap().is_none());
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_claims_and_who_stands_in_line_exclude_each_other() {
+    let Some(server) = server().await else { return };
+    let (claims, stands) = (unfair(&server).await, client(server.url(), ms(8000)).await);
+    let truth = server.client().await.unwrap();
+    let first = stands.mutex("both").lock().await.unwrap();
+    assert!(claims.mutex("both").try_lock().await.unwrap().is_none());
+    let (late, early) = (stands.mutex("both"), claims.mutex("both"));
+    let claiming = tokio::spawn(async move { early.lock().await.unwrap() });
+    eventually("a watch", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() == 1).await;
+    let standing = tokio::spawn(async move { late.lock().await.unwrap() });
+    eventually("two in line", PROMPTLY, async || nodes(&truth, "both").await.len() == 2).await;
+    first.release().await.unwrap();
+    // Whoever stands in line goes first, whoever came first.
+    let second = soon("the next in line", PROMPTLY, standing).await.unwrap();
+    assert!(!claiming.is_finished(), "two hold one lock");
+    second.release().await.unwrap();
+    let third = soon("the claim", PROMPTLY, claiming).await.unwrap();
+    assert!(stands.mutex("both").try_lock().await.unwrap().is_none());
+    let fourth = stands.mutex("both");
+    let standing = tokio::spawn(async move { fourth.lock().await.unwrap() });
+    eventually("behind the claim", PROMPTLY, async || nodes(&truth, "both").await.len() == 2).await;
+    assert!(!standing.is_finished(), "two hold one lock");
+    third.release().await.unwrap();
+    soon("the next in line", PROMPTLY, standing).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn everybody_has_a_turn_and_nothing_is_left() {
+    let Some(server) = server().await else { return };
+    let (a, b, truth) = (unfair(&server).await, unfair(&server).await, server.client().await.unwrap());
+    let held = a.mutex("herd").lock().await.unwrap();
+    let waiting: Vec<_> = [&a, &a, &a, &b, &b, &b]
+        .into_iter()
+        .map(|locks| {
+            let mutex = locks.mutex("herd");
+            tokio::spawn(async move { mutex.lock().await.unwrap().release().await })
+        })
+        .collect();
+    // Those of the holder's own client hear of its release without one.
+    eventually("watches", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() >= 1).await;
+    assert_eq!(nodes(&truth, "herd").await.len(), 1, "a waiter has a node");
+    held.release().await.unwrap();
+    for waiter in waiting {
+        soon("every waiter has its turn", PROMPTLY, waiter).await.unwrap().unwrap();
+    }
+    assert!(nodes(&truth, "herd").await.is_empty());
+    eventually("no watch is left", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() == 0).await;
+}
+
+#[tokio::test]
+async fn what_a_claim_makes_is_for_whom_the_client_says() {
+    let Some(server) = server().await else { return };
+    let mine = connected(config(&server).with_access(Access::Creator).with_digest("me", "secret")).await;
+    let (other, truth) = (unfair(&server).await, server.client().await.unwrap());
+    let held = mine.mutex("kept").lock().await.unwrap();
+    let id = held.grant_id().to_string();
+    let uuid = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
+    for path in ["/lock/mutex/kept", &format!("/lock/mutex/kept/_c_{uuid}-lock-0000000000")] {
+        assert!(truth.exists(path).await.unwrap().is_some(), "{path}");
+        truth.acl(path).await.unwrap_err();
+    }
+    fails(other.mutex("kept").try_lock().await, ErrorKind::Denied);
+    held.release().await.unwrap();
+    fails(other.mutex("kept").try_lock().await, ErrorKind::Denied);
+    mine.mutex("kept").lock().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn at_a_shared_path_everybody_stands_in_line() {
+    let Some(server) = server().await else { return };
+    let (locks, truth) = (unfair(&server).await, server.client().await.unwrap());
+    let shared = LockName::at_key("/jobs/import").unwrap();
+    let held = locks.mutex(shared.clone()).lock().await.unwrap();
+    let other = locks.mutex(shared);
+    let waiting = tokio::spawn(async move { other.lock().await.unwrap() });
+    let line = async || truth.children("/jobs/import").await.unwrap().unwrap().len();
+    eventually("two in line", PROMPTLY, async || line().await == 2).await;
+    held.release().await.unwrap();
+    soon("the next in line", PROMPTLY, waiting).await.unwrap().release().await.unwrap();
+}

@@ -1,0 +1,95 @@
+//! What befalls a server, whatever it speaks: it stands still, or is killed and started again.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_testkit::Broken;
+use lock_testkit::servers::memcached::MemcachedServer;
+use lock_testkit::servers::redis::RedisServer;
+use lock_testkit::servers::zookeeper::ZooKeeperServer;
+
+use crate::faults::Trouble;
+
+/// The process of a server that this run has started.
+#[async_trait]
+pub(crate) trait Process: Send + Sync + 'static {
+    fn pid(&self) -> Option<u32>;
+    fn is_running(&self) -> bool;
+    fn stop(&self) -> Result<(), Broken>;
+    fn cont(&self) -> Result<(), Broken>;
+    fn kill(&self) -> Result<(), Broken>;
+    /// Starts it again, with what it had written, and waits until it answers.
+    async fn restart(&self) -> Result<(), Broken>;
+}
+
+macro_rules! processes {
+    ($($server:ident)+) => {
+        $(#[async_trait]
+        impl Process for $server {
+            fn pid(&self) -> Option<u32> {
+                $server::pid(self)
+            }
+
+            fn is_running(&self) -> bool {
+                $server::is_running(self)
+            }
+
+            fn stop(&self) -> Result<(), Broken> {
+                $server::stop(self)
+            }
+
+            fn cont(&self) -> Result<(), Broken> {
+                $server::cont(self)
+            }
+
+            fn kill(&self) -> Result<(), Broken> {
+                $server::kill(self)
+            }
+
+            async fn restart(&self) -> Result<(), Broken> {
+                $server::restart(self).await
+            }
+        })+
+    };
+}
+
+processes! { RedisServer ZooKeeperServer MemcachedServer }
+
+/// Stands still, and its clock with it.
+pub(crate) struct Frozen<S>(pub(crate) Arc<S>);
+
+#[async_trait]
+impl<S: Process> Trouble for Frozen<S> {
+    fn name(&self) -> &'static str {
+        "freeze-server"
+    }
+
+    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+        self.0.stop()?;
+        Ok((!self.0.is_running()).then(|| format!("process {} stands still", self.0.pid().unwrap_or_default())))
+    }
+
+    async fn heal(&mut self) -> Result<(), Broken> {
+        self.0.cont()
+    }
+}
+
+/// Killed, and started again with what it keeps: of memcached, nothing.
+pub(crate) struct Restarted<S>(pub(crate) Arc<S>);
+
+#[async_trait]
+impl<S: Process> Trouble for Restarted<S> {
+    fn name(&self) -> &'static str {
+        "restart-server"
+    }
+
+    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+        let before = self.0.pid().unwrap_or_default();
+        self.0.kill()?;
+        Ok((!self.0.is_running()).then(|| format!("process {before} was killed")))
+    }
+
+    async fn heal(&mut self) -> Result<(), Broken> {
+        self.0.restart().await
+    }
+}
