@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_testkit::servers::zookeeper::ZooKeeperEnsemble;
+use lock_testkit::testing::about_time;
 use lock_zk::{Access, ClientOptions, SessionState, ZkConfig};
 
 use crate::support::{PROMPTLY, client, connected, eventually, ms, nodes, server, soon, there};
@@ -72,25 +73,27 @@ async fn rights_are_shown_again_after_a_reconnection() {
     soon("the next", PROMPTLY, locks.mutex("again").lock()).await.unwrap().release().await.unwrap();
 }
 
-#[tokio::test]
-async fn the_death_of_the_leader_costs_no_lock_and_no_place() {
-    let Some(ensemble) = there(ZooKeeperEnsemble::start_own().await) else { return };
-    let session = Duration::from_secs(4);
-    let (a, b) = (client(ensemble.url(), session).await, client(ensemble.url(), session).await);
-    let held = a.mutex("leader").lock().await.unwrap();
-    let other = b.mutex("leader");
-    let waiting = tokio::spawn(async move { other.lock().await });
-    eventually("one waits", PROMPTLY, async || b.mutex("leader").inspect().await.unwrap().waiters.len() == 1).await;
-    let leader = ensemble.leader().await.unwrap();
-    leader.kill().unwrap();
-    ensemble.until_another_leader(leader).await.unwrap();
-    let seen = async || b.mutex("leader").inspect().await.ok();
-    eventually("the line is as it was", PROMPTLY, async || {
-        seen().await.is_some_and(|seen| seen.holders[0].grant == Some(held.grant_id()) && seen.waiters.len() == 1)
-    })
-    .await;
-    assert!(held.is_held(), "the holder lost its lock");
-    soon("the release", PROMPTLY, held.release()).await.unwrap();
-    let next = soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap();
-    next.release().await.unwrap();
+#[test]
+fn the_death_of_the_leader_costs_no_lock_and_no_place() {
+    about_time(async || {
+        let Some(ensemble) = there(ZooKeeperEnsemble::start_own().await) else { return };
+        let session = Duration::from_secs(4);
+        let (a, b) = (client(ensemble.url(), session).await, client(ensemble.url(), session).await);
+        let held = a.mutex("leader").lock().await.unwrap();
+        let other = b.mutex("leader");
+        let waiting = tokio::spawn(async move { other.lock().await });
+        eventually("one waits", PROMPTLY, async || b.mutex("leader").inspect().await.unwrap().waiters.len() == 1).await;
+        let leader = ensemble.leader().await.unwrap();
+        leader.kill().unwrap();
+        ensemble.until_another_leader(leader).await.unwrap();
+        let seen = async || b.mutex("leader").inspect().await.ok();
+        eventually("the line is as it was", PROMPTLY, async || {
+            seen().await.is_some_and(|seen| seen.holders[0].grant == Some(held.grant_id()) && seen.waiters.len() == 1)
+        })
+        .await;
+        assert!(held.is_held(), "the holder lost its lock");
+        soon("the release", PROMPTLY, held.release()).await.unwrap();
+        let next = soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap();
+        next.release().await.unwrap();
+    });
 }
