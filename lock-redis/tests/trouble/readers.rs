@@ -102,6 +102,7 @@ async fn two_hundred_readers_in_line_are_let_in_together_for_three_commands_each
     let (a, b) = (server.client().await, server.client().await);
     let writer = a.rwlock("readers").with_lease(long()).write().await.unwrap();
     server.say("CONFIG RESETSTAT").await;
+    let began = Instant::now();
     let readers: Vec<_> = (0..200)
         .map(|number| {
             let lock = [&a, &b][number % 2].rwlock("readers").with_lease(long());
@@ -113,13 +114,15 @@ async fn two_hundred_readers_in_line_are_let_in_together_for_three_commands_each
     let readers = soon("all are let in", HAND_OVER + SLACK, join_all(readers)).await;
     let readers: Vec<_> = readers.into_iter().map(Result::unwrap).collect();
     assert!(readers.iter().all(|reader| reader.is_held()));
-    // Entering and claiming; the rest are signs of life, and renewals of a claim that came late.
+    // Entering, claiming, and the renewal of a claim that came late.
     let claimed = readers.iter().map(|reader| async {
         crate::server::eventually("claimed", PROMPTLY, async || (reader.remaining() > ms(5000)).then_some(())).await;
     });
     join_all(claimed).await;
-    let runs = runs(&server).await;
-    assert!(runs <= 3 * 200, "{runs} commands for 200 grants");
+    let runs = runs(&server).await as f64;
+    // And, on a slow machine, two signs of life a second of each client while they come in.
+    let signs = 2.0 * 2.0 * began.elapsed().as_secs_f64();
+    assert!(runs <= 3.0 * 200.0 + signs, "{runs} commands for 200 grants, {signs} of them signs of life");
     join_all(readers.into_iter().map(|reader| async { reader.release().await.unwrap() })).await;
     server.has_nothing_left().await;
 }

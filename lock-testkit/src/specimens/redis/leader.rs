@@ -1,6 +1,6 @@
 //! The way to the server that has the locks.
 
-use std::ops::Deref;
+use std::sync::Arc;
 
 use lock_core::Error;
 
@@ -14,16 +14,9 @@ use crate::specimens::backend::unavailable;
 #[derive(Debug)]
 pub(super) enum Way {
     /// To this server.
-    Known(Resp),
+    Known(Arc<Resp>),
     /// To whichever server the sentinels name, who are asked before every step.
     Asked(SentinelDeployment),
-}
-
-/// The server that has the locks just now.
-#[derive(Debug)]
-pub(super) enum Leader<'a> {
-    Known(&'a Resp),
-    Found(Box<Resp>),
 }
 
 impl Way {
@@ -33,31 +26,21 @@ impl Way {
 
     async fn find(url: &str, recipe: Recipe) -> Result<Self, Broken> {
         if url.starts_with("redis://") {
-            return Ok(Self::Known(Resp::from_url(url)?));
+            return Ok(Self::Known(Arc::new(Resp::from_url(url)?)));
         }
         let sentinels = SentinelDeployment::existing(url).await?;
         Ok(match recipe {
             // Once and for all: the flaw.
-            Recipe::Pinned => Self::Known(Resp::new(sentinels.master_address().await?)),
+            Recipe::Pinned => Self::Known(Arc::new(Resp::new(sentinels.master_address().await?))),
             _ => Self::Asked(sentinels),
         })
     }
 
-    pub(super) async fn leader(&self) -> Result<Leader<'_>, Broken> {
+    /// The server that has the locks just now.
+    pub(super) async fn leader(&self) -> Result<Arc<Resp>, Broken> {
         Ok(match self {
-            Self::Known(server) => Leader::Known(server),
-            Self::Asked(sentinels) => Leader::Found(Box::new(Resp::new(sentinels.master_address().await?))),
+            Self::Known(server) => server.clone(),
+            Self::Asked(sentinels) => Arc::new(Resp::new(sentinels.master_address().await?)),
         })
-    }
-}
-
-impl Deref for Leader<'_> {
-    type Target = Resp;
-
-    fn deref(&self) -> &Resp {
-        match self {
-            Self::Known(server) => server,
-            Self::Found(server) => server,
-        }
     }
 }

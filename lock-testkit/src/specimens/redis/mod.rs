@@ -33,6 +33,7 @@ mod leader;
 mod recipes;
 mod troubled;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ use async_trait::async_trait;
 use lock_core::backend::Attempt;
 use lock_core::{Error, LockName, Locks};
 
-use self::leader::{Leader, Way};
+use self::leader::Way;
 use super::{Rejection, backend};
 use crate::harness::{Admin, Broken, GroundTruth, Harm, Harness, Linked, Missing, Spare, Spares};
 use crate::proxy::Protocol;
@@ -187,7 +188,7 @@ impl Linked for Specimen {
     }
 
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
-        self.client(Way::Known(Resp::new(addresses.concat())), namespace)
+        self.client(Way::Known(Arc::new(Resp::new(addresses.concat()))), namespace)
     }
 }
 
@@ -256,7 +257,7 @@ impl backend::Steps for OnRedis {
 
 /// One lock, as a recipe's step sees it.
 struct At<'a> {
-    redis: Leader<'a>,
+    redis: Arc<Resp>,
     key: String,
     attempt: &'a Attempt,
 }

@@ -59,7 +59,8 @@ pub const REJECTIONS: &[Rejection<Recipe>] = &[
     Rejection { recipe: Recipe::Persistent, case: "C-R06", symptom: "still taken although the dead holder" },
     Rejection { recipe: Recipe::Unasked, case: "C-D01", symptom: "the holder is told: not within" },
     Rejection { recipe: Recipe::Placeless, case: "C-F08", symptom: "granted although somebody holds it" },
-    Rejection { recipe: Recipe::Nameless, case: "C-W08", symptom: "after the TTL of a future dropped at poll" },
+    // The node of a future that was dropped, or of a wait, whichever came first in line.
+    Rejection { recipe: Recipe::Nameless, case: "C-W08", symptom: "dropped at poll" },
 ];
 
 /// The harness of one specimen on a ZooKeeper server.
