@@ -256,7 +256,8 @@ impl Backend for ZkBackend {
             tokio::select! {
                 biased;
                 released = self.shared.give_back(&seat) => released,
-                () = seat.session.ended() => Ok(self.shared.went_with_session(&seat)),
+                // By our clock. The servers may have the node for a while yet: nobody has said that it is gone.
+                () = seat.session.ended() => Err(error::out_of_time(Phase::Release)),
             }
         };
         wait::within(&SystemClock, attempt, Phase::Release, released).await

@@ -39,6 +39,11 @@ pub(crate) fn of_connect(fault: Fault, servers: &str) -> Error {
     Error::new(kind, Phase::Connect, what).with_backend(crate::NAME).with_server(servers).with_source(fault.source)
 }
 
+/// The session may not be believed in any longer, and no server has answered: what it held goes when they think so, too.
+pub(crate) fn out_of_time(phase: Phase) -> Error {
+    Error::indeterminate(phase, "the session's time was over before an answer came").with_backend(crate::NAME)
+}
+
 /// No session came about in time: nothing was sent.
 pub(crate) fn no_session(phase: Phase) -> Error {
     Error::unavailable(phase, "no server could be reached").with_backend(crate::NAME)

@@ -20,6 +20,12 @@ pub(crate) trait Trouble: Send {
         "server"
     }
 
+    /// Whether it takes locks from holders who cannot know it yet, as no server does by itself. For a moment two believe
+    /// then, whatever the library does, and the judge says so: only who names such a fault gets it.
+    fn takes_locks(&self) -> bool {
+        false
+    }
+
     /// Begins, and says by what it was seen that it did; nothing if it was not seen.
     async fn begin(&mut self) -> Result<Option<String>, Broken>;
 

@@ -25,7 +25,9 @@ pub(crate) struct Storm {
 impl Storm {
     /// Which faults there are for this arena, of those that are wanted.
     pub(crate) fn choose(arena: &dyn Arena, wanted: &str) -> Result<Vec<&'static str>, Broken> {
-        let mut names: Vec<_> = arena.troubles(0).iter().map(|trouble| trouble.name()).collect();
+        let troubles = arena.troubles(0);
+        let offered = troubles.iter().filter(|trouble| wanted != "all" || !trouble.takes_locks());
+        let mut names: Vec<_> = offered.map(|trouble| trouble.name()).collect();
         if arena.has_processes() {
             names.extend([FREEZE_WORKER, FREEZE_WORKER, KILL_WORKER]);
         }

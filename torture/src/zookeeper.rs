@@ -127,6 +127,10 @@ impl Trouble for Stolen {
         "steal-session"
     }
 
+    fn takes_locks(&self) -> bool {
+        true
+    }
+
     async fn begin(&mut self) -> Result<Option<String>, Broken> {
         let (eyes, began) = (self.0.client().await?, Instant::now());
         while began.elapsed() < THEFT {

@@ -4,9 +4,10 @@
 use std::time::Instant;
 
 use lock_testkit::faults::StoreFault;
-use lock_zk::SessionState;
+use lock_testkit::testing::about_time;
+use lock_zk::{ClientOptions, SessionState, ZkConfig};
 
-use crate::support::{PROMPTLY, SESSION, client, eventually, lease, maker, nodes, server, soon};
+use crate::support::{PROMPTLY, SESSION, client, connected, eventually, lease, maker, ms, nodes, server, soon};
 
 #[tokio::test]
 async fn a_loss_says_that_the_session_is_gone_and_the_client_is_connected_again() {
@@ -46,4 +47,22 @@ async fn a_beat_is_agreed_upon_by_a_quorum() {
     let before = committed().await;
     // A refused write is a transaction of its own; a read or a ping is none.
     eventually("an idle client's beat is a transaction", PROMPTLY, async || committed().await != before).await;
+}
+
+#[test]
+fn a_release_that_nobody_answers_is_unknown_even_when_the_session_is_over_here() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let mut options = ClientOptions::default();
+        options.op_timeout = PROMPTLY;
+        let config = ZkConfig::new(server.url()).with_session_timeout(SESSION).with_tick_time(ms(200));
+        let locks = connected(config.with_client(options)).await;
+        let held = locks.mutex("unanswered").with_lease(lease()).lock().await.unwrap();
+        server.stop().unwrap();
+        let released = soon("the release", PROMPTLY * 2, held.release()).await;
+        assert!(released.as_ref().is_err_and(|error| !error.is_definite()), "{released:?}");
+        server.cont().unwrap();
+        let truth = server.client().await.unwrap();
+        eventually("gone with its session", PROMPTLY, async || nodes(&truth, "unanswered").await.is_empty()).await;
+    });
 }
