@@ -88,7 +88,8 @@ pub enum Recipe {
 /// Every specimen with the case that rejects it.
 pub const REJECTIONS: &[Rejection<Recipe>] = &[
     Rejection { recipe: Recipe::Incr, case: "C-R06", symptom: "still taken although the dead holder" },
-    Rejection { recipe: Recipe::SetnxThenExpire, case: "C-W08", symptom: "after the TTL of a future dropped at poll" },
+    // Its `SETNX` is carried out before or after the next one's turn.
+    Rejection { recipe: Recipe::SetnxThenExpire, case: "C-W08", symptom: "dropped at poll" },
     Rejection { recipe: Recipe::GetSetTimestamp, case: "C-M02", symptom: "granted although somebody holds it" },
     Rejection { recipe: Recipe::PlainDelete, case: "C-M11", symptom: "granted although somebody holds it" },
     Rejection { recipe: Recipe::GetThenDelete, case: "C-M11b", symptom: "granted although somebody holds it" },
