@@ -11,8 +11,9 @@ use crate::servers::zookeeper::{NodeKind, ZooKeeperClient};
 /// After how much silence the server ends a session: twice the lease of the cases.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How often what may be repeated is asked: on a connection that is closed, in a session that is over, and in a new one.
-const TRIES: u32 = 3;
+/// How often what may be repeated is asked: on a connection that is closed, in a session that is over, and in a new one. A
+/// session that is fought for loses more than one connection before it is over.
+const TRIES: u32 = 6;
 
 /// One request after the other. Each is carried through in a task of its own: a caller that is gone neither tears it from
 /// its connection nor lets what comes next overtake it.
