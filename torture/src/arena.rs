@@ -30,6 +30,11 @@ pub(crate) trait Arena: Send + Sync + 'static {
         Duration::from_secs(2)
     }
 
+    /// Whether tries may get in each other's way, because they take several requests.
+    fn tries_meet(&self) -> bool {
+        false
+    }
+
     /// What can be done to the servers, and to the workers' links; whatever is left to chance is drawn from this seed.
     fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>>;
 

@@ -73,6 +73,10 @@ impl Arena for Memcached {
         self.ttl + LONGER
     }
 
+    fn tries_meet(&self) -> bool {
+        true
+    }
+
     fn troubles(&self, _seed: u64) -> Vec<Box<dyn Trouble>> {
         if self.server.pid().is_none() {
             return Vec::new(); // somebody else's

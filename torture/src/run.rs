@@ -94,7 +94,7 @@ impl Stage {
         // A new server may grant nothing at first.
         locks.mutex("first").lock().await?.release().await?;
         let guarantees = locks.guarantees();
-        let rules = rules(&guarantees, arena.recovery(), length, cli.faults == "none");
+        let rules = rules(arena, &guarantees, length, cli.faults == "none");
         let run = Run { backend: arena.name().into(), seed: Some(seed), rules: rules.clone() };
         recorder.record(What::Run(Box::new(run)));
         stalls::watch(recorder.clone());
@@ -185,12 +185,13 @@ impl Stage {
 }
 
 /// What the backend promises, with bounds that hold on a machine that is shared.
-fn rules(guarantees: &Guarantees, recovery: Duration, length: Duration, calm: bool) -> Rules {
+fn rules(arena: &dyn Arena, guarantees: &Guarantees, length: Duration, calm: bool) -> Rules {
     let mut rules = Rules::default();
     rules.fencing = guarantees.fencing != Support::No;
     rules.fifo = guarantees.fifo == Support::Yes;
     rules.enqueue = 500_000_000;
-    rules.recovery = u64::try_from(recovery.as_nanos()).unwrap_or(u64::MAX);
+    rules.recovery = u64::try_from(arena.recovery().as_nanos()).unwrap_or(u64::MAX);
+    rules.tries_meet = arena.tries_meet();
     // Six faults a minute are the plan; fewer are enough where faults take their time.
     let seconds = usize::try_from(length.as_secs()).unwrap_or(usize::MAX);
     rules.least.faults = if calm { 0 } else { (seconds / 30).max(1) };

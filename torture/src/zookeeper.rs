@@ -71,6 +71,10 @@ impl Arena for ZooKeeper {
         Duration::from_secs(2) + SESSION + TICK
     }
 
+    fn tries_meet(&self) -> bool {
+        true
+    }
+
     fn troubles(&self, _seed: u64) -> Vec<Box<dyn Trouble>> {
         if self.server.pid().is_none() {
             return Vec::new(); // somebody else's

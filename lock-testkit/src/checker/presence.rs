@@ -40,11 +40,13 @@ pub(super) fn weight(claim: &Claim<'_>) -> u64 {
 }
 
 /// From the request until nothing of it can be left. A waiter that gave up may be in the queue until it is cleaned up; a
-/// refused try never was.
+/// refused try never was, or only until its answer.
 pub(super) fn span(ledger: &Ledger<'_>, claim: &Claim<'_>) -> Option<(u64, u64)> {
     match (ledger.possible_until(claim), claim.answer.mark()) {
         (Some(until), _) => Some((claim.asked.t, until)),
-        (None, _) if claim.is_try() && claim.is_refused() => None,
+        (None, refused) if claim.is_try() && claim.is_refused() => {
+            refused.filter(|_| ledger.rules.tries_meet).map(|refused| (claim.asked.t, refused.t))
+        }
         (None, answered) => {
             let answered = answered.map_or(u64::MAX, |mark| mark.t);
             Some((claim.asked.t, answered.saturating_add(ledger.rules.op_timeout)))

@@ -185,7 +185,10 @@ fn refusals(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
     for claim in ledger.claims_of(lock).filter(|claim| claim.is_try() && claim.is_refused()) {
         let Some(refused) = claim.answer.mark() else { continue };
         let in_the_way = if claim.ask.kind == Kind::Read { &writers } else { &all };
-        let there = in_the_way.within(claim.asked.t, refused.t);
+        // Where tries meet, this one is among those who are there, but for a reader among writers.
+        let counts = ledger.rules.tries_meet && claim.ask.kind != Kind::Read;
+        let itself = if counts { weight(claim) } else { 0 };
+        let there = in_the_way.within(claim.asked.t, refused.t) - itself;
         if there + weight(claim) <= u64::from(claim.ask.limit)
             && !ledger.windows.touch(claim.proc, claim.asked.t, refused.t)
         {

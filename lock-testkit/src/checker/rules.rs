@@ -34,6 +34,9 @@ pub struct Rules {
     pub enqueue: u64,
     /// How many waiters one release may wake up (P6).
     pub herd: u64,
+    /// Whether a try may be refused because of another one that is on its way, and is refused as well (P4): with recipes of
+    /// several requests, such as a line of nodes or slots that are taken one by one.
+    pub tries_meet: bool,
     /// Without this much the run says nothing.
     pub least: Least,
 }
@@ -67,6 +70,7 @@ impl Default for Rules {
             recovery: 2 * SECOND,
             enqueue: 50 * MILLISECOND,
             herd: 1,
+            tries_meet: false,
             least: Least::default(),
         }
     }

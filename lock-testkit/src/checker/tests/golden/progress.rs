@@ -80,6 +80,22 @@ fn p4_rejects_a_refusal_without_a_reason() {
 }
 
 #[test]
+fn p4_excuses_tries_that_meet_only_where_they_may() {
+    let history = |tries_meet, second| {
+        let mut sketch = Sketch::by(Rules { tries_meet, ..Rules::default() });
+        sketch.hold(10, 20, mutex("a"), token(1));
+        let first = sketch.ask(30, Ask { wait: Some(0), ..mutex("b") });
+        sketch.refuse(32, &first);
+        let other = sketch.ask(second, Ask { wait: Some(0), ..mutex("c") });
+        sketch.refuse(second + 1, &other);
+        sketch.end(50).rejections()
+    };
+    assert_eq!(history(false, 31), [Check::P4]);
+    assert_eq!(history(true, 31), NONE);
+    assert_eq!(history(true, 33), [Check::P4], "nobody was there any more");
+}
+
+#[test]
 fn p5_rejects_somebody_who_came_later() {
     let history = |later| {
         let mut sketch = Sketch::by(fifo());
