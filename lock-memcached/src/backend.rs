@@ -14,6 +14,7 @@ use crate::connection::link::Link;
 use crate::give::Freed;
 use crate::grants::Grants;
 use crate::guard::Guard;
+use crate::hand_over::HandedOver;
 use crate::keys::{self, Key, Keys};
 use crate::line::Lines;
 use crate::scribe::Scribe;
@@ -153,9 +154,11 @@ impl Backend for MemcachedBackend {
         let shared = &self.shared;
         let Some(entry) = shared.grants.get(attempt.id) else { return Ok(Released::NotHeld(None)) };
         let lock = shared.keys.lock(&attempt.name, attempt.kind)?;
-        if let Some(line) = line_of_next(&lock, attempt.kind)
-            && shared.hand_over(&line, attempt, &entry).await
-        {
+        let handed = match line_of_next(&lock, attempt.kind) {
+            Some(line) => shared.hand_over(&line, attempt, &entry).await,
+            None => HandedOver::No,
+        };
+        if handed == HandedOver::Yes {
             shared.unshow(&entry);
             shared.grants.close(attempt.id);
             return Ok(Released::Done);
@@ -164,7 +167,7 @@ impl Backend for MemcachedBackend {
         shared.unshow(&entry);
         shared.grants.close(attempt.id);
         shared.wake(&lock, attempt.kind);
-        if freed.gone == 0 && freed != Freed::default() {
+        if handed == HandedOver::Perhaps || freed.gone == 0 && freed != Freed::default() {
             return Ok(Released::Done);
         }
         Ok(Released::NotHeld(shared.forced([entry.nonce].into_iter()).await.pop().flatten()))

@@ -142,6 +142,13 @@ impl Entry {
         self.state().pieces.retain(|piece| piece.key != *key);
     }
 
+    /// These pieces may be there until then: nobody answered when they were given back.
+    pub(crate) fn doubt(&self, pieces: &[Piece], until: BootInstant) {
+        let mut state = self.state();
+        state.pieces.retain(|piece| !pieces.iter().any(|doubtful| doubtful.key == piece.key));
+        state.unsure.extend(pieces.iter().map(|piece| Unsure { key: piece.key.clone(), until }));
+    }
+
     /// These pieces are being given back, as long as the answer lives.
     pub(crate) fn giving(&self, pieces: &[Piece]) -> Giving<'_> {
         let keys: Vec<_> = pieces.iter().map(|piece| piece.key.clone()).collect();

@@ -9,6 +9,7 @@
 //! | `<prefix>:semaphore:<name>:limit` | the limit under which permits were taken |
 //! | `<prefix>:holder:<number>` | for `inspect`: who that is |
 //! | `<prefix>:forced:<number>` | for a holder whose grant was freed by force: by whom, and why |
+//! | `<prefix>:readers` | how many readers a read-write lock has room for |
 //! | `<prefix>:epoch` | the epoch, see there |
 //!
 //! In prefix and name, bytes up to the blank, DEL, `%`, `#` and (in the prefix) `:` are written as `%20` and so on. A key
@@ -37,12 +38,18 @@ const LONGEST_STEM: usize = 200;
 pub(crate) struct Keys {
     prefix: String,
     pub(crate) epoch: Key,
+    pub(crate) readers: Key,
 }
 
 impl Keys {
     pub(crate) fn new(prefix: &str) -> Self {
         let prefix = escaped(prefix, &[':']);
-        Self { epoch: format!("{prefix}:epoch").into(), prefix }
+        Self { epoch: format!("{prefix}:epoch").into(), readers: format!("{prefix}:readers").into(), prefix }
+    }
+
+    /// What every key of its own begins with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// The key of a lock, or what its keys begin with.

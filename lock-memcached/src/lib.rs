@@ -35,6 +35,7 @@ mod nonce;
 mod reentrant;
 mod refresh;
 mod renew;
+mod room;
 mod rwlock;
 mod scribe;
 mod semaphore;

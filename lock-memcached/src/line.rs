@@ -68,7 +68,9 @@ pub(crate) struct Offer {
 impl Lines {
     /// The first one's wish in this line, if a lock may be handed to it now.
     pub(crate) fn offer(&self, key: &Key) -> Option<Offer> {
-        let line = self.all().get(key)?.clone();
+        // The map stays locked: a line that is in use here would not end with its last place.
+        let all = self.all();
+        let line = all.get(key)?;
         let mut offer = locked(&line.offer);
         if offer.is_none() || !locked(&line.streak).goes_on(SystemClock.now()) {
             return None;

@@ -45,6 +45,24 @@ impl<'a> Reader<'a> {
         let lock = shared.key_of(attempt)?;
         Ok(Self { shared, attempt, entry: shared.grants.of(attempt), lock })
     }
+
+    /// Takes one of the slots, and looks for a writer afterwards; `None` if there is no slot.
+    async fn take_slot(&self) -> Result<Option<Round>, Error> {
+        let Self { shared, attempt, entry, lock } = self;
+        let mut number = slots::any(entry, 0, shared.readers);
+        for turn in 1..=TRIES {
+            let look = vec![Command::Look { key: keys::writer(lock) }];
+            let round = shared.claim_in_room(attempt, entry, keys::slot(lock, number), look).await?;
+            if !entry.pieces().is_empty() {
+                return Ok(Some(round));
+            }
+            let free = shared.free_slots(attempt, lock, shared.readers).await?;
+            let one = slots::any(entry, turn, u32::try_from(free.len()).unwrap_or(u32::MAX));
+            let Some(next) = free.get(usize::try_from(one).unwrap_or_default()) else { break };
+            number = *next;
+        }
+        Ok(None)
+    }
 }
 
 #[async_trait]
@@ -54,10 +72,7 @@ impl Wanted for Reader<'_> {
     }
 
     async fn take(&self) -> Result<Outcome, Error> {
-        let look = || vec![Command::Look { key: keys::writer(&self.lock) }];
-        let Some(round) = self.shared.take_slot(self.attempt, &self.entry, &self.lock, look).await? else {
-            return Ok(Outcome::Held);
-        };
+        let Some(round) = self.take_slot().await? else { return Ok(Outcome::Held) };
         let is_complete = !self.shared.any_there(&round)?;
         self.shared.settle(self.attempt, &self.entry, &round, is_complete).await
     }
@@ -83,7 +98,7 @@ impl<'a> Writer<'a> {
                 return Ok(Outcome::Held);
             }
         }
-        let round = shared.claim(attempt, entry, vec![keys::writer(&self.lock)], self.looks()).await?;
+        let round = shared.claim_in_room(attempt, entry, keys::writer(&self.lock), self.looks()).await?;
         let readers = shared.any_there(&round)?;
         let waits = self.stays && readers && matches!(round.verdict, Verdict::Counts(_));
         if waits || entry.pieces().is_empty() && matches!(round.verdict, Verdict::Counts(_)) {
@@ -146,28 +161,6 @@ impl Wanted for Writer<'_> {
 }
 
 impl Shared {
-    /// Takes one of the readers' slots; `None` if there is none.
-    async fn take_slot(
-        self: &Arc<Self>,
-        attempt: &Attempt,
-        entry: &Arc<Entry>,
-        lock: &Key,
-        also: impl Fn() -> Vec<Command> + Send,
-    ) -> Result<Option<Round>, Error> {
-        let mut number = slots::any(entry, 0, self.readers);
-        for turn in 1..=TRIES {
-            let round = self.claim(attempt, entry, vec![keys::slot(lock, number)], also()).await?;
-            if !entry.pieces().is_empty() {
-                return Ok(Some(round));
-            }
-            let free = self.free_slots(attempt, lock, self.readers).await?;
-            let one = slots::any(entry, turn, u32::try_from(free.len()).unwrap_or(u32::MAX));
-            let Some(next) = free.get(usize::try_from(one).unwrap_or_default()) else { break };
-            number = *next;
-        }
-        Ok(None)
-    }
-
     /// Whether any of what was looked at beside the claim is there.
     fn any_there(&self, round: &Round) -> Result<bool, Error> {
         let mut any = false;

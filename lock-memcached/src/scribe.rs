@@ -82,21 +82,28 @@ impl Shared {
 async fn write_all(shared: Weak<Shared>, mut tasks: mpsc::UnboundedReceiver<Task>) {
     while let Some(first) = tasks.recv().await {
         SystemClock.sleep_until(SystemClock.now().plus(AFTER)).await;
-        let mut batch = vec![first];
-        while batch.len() < BATCH
+        let mut held: Vec<_> = first.held().into_iter().collect();
+        // Short holds are over by now: however many there were, none of them is left waiting.
+        while held.len() < BATCH
             && let Ok(task) = tasks.try_recv()
         {
-            batch.push(task);
+            held.extend(task.held());
         }
         let Some(shared) = shared.upgrade() else { return };
-        shared.write(batch).await;
+        shared.write(held).await;
+    }
+}
+
+impl Task {
+    /// The grant's entry, if it is still held.
+    fn held(self) -> Option<(Arc<Entry>, Self)> {
+        let entry = self.entry.upgrade().filter(|entry| !entry.is_empty())?;
+        Some((entry, self))
     }
 }
 
 impl Shared {
-    async fn write(&self, batch: Vec<Task>) {
-        let held = batch.into_iter().filter_map(|task| Some((task.entry.upgrade()?, task)));
-        let held: Vec<_> = held.filter(|(entry, _)| !entry.is_empty()).collect();
+    async fn write(&self, held: Vec<(Arc<Entry>, Task)>) {
         let notes = held.iter().filter_map(|(entry, task)| {
             entry.show();
             let text = serde_json::to_string(&task.card).ok()?;

@@ -150,10 +150,11 @@ impl Shared {
     }
 }
 
-fn stored_limit(item: Item) -> Result<(u32, Item), Failure> {
+/// The number that an item holds on which clients have agreed.
+pub(crate) fn stored_limit(item: Item) -> Result<(u32, Item), Failure> {
     let number = std::str::from_utf8(&item.value).ok().and_then(|value| value.parse().ok());
     let limit = number.filter(|limit| (1..=MOST).contains(limit));
-    limit.map(|limit| (limit, item)).ok_or_else(|| Failure::protocol("the key of the limit holds something else"))
+    limit.map(|limit| (limit, item)).ok_or_else(|| Failure::protocol("the key of a limit holds something else"))
 }
 
 #[async_trait]
