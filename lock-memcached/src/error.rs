@@ -55,7 +55,11 @@ impl Failure {
             error => told(error).is_some(),
         };
         let failure = Self::of(error);
-        if is_refusal { Self { kind: ErrorKind::Indeterminate, is_unknown: true, what: NO_ANSWER.into(), ..failure } } else { failure }
+        if is_refusal {
+            Self { kind: ErrorKind::Indeterminate, is_unknown: true, what: NO_ANSWER.into(), ..failure }
+        } else {
+            failure
+        }
     }
 
     /// A failure of a connection of our own. `sent` says whether anything was on its way.

@@ -1,9 +1,9 @@
 //! Durations as the server counts them: in whole seconds, by a clock that ends items early.
 //!
 //! An item with a TTL of n seconds lives for more than n − 2 and at most n seconds: its second has begun when it is
-//! stored, and about every 500 s the server's clock makes up for its drift with a step of two. A clock that stands is noticed
-//! when it is 2 s behind (see [`crate::server_clock`]), one of which is that second: so an item may end one second earlier
-//! still. A lease is stored with [`MARGIN`] more than it lasts, and what ends first is always the holder's own deadline.
+//! stored, and about every 500 s the server's clock makes up for its drift with a step of two. After a pause of the server its
+//! clock may be behind by 2.5 s before it is noticed (see [`crate::server_clock`]). So a lease is stored with [`MARGIN`] more
+//! than it lasts, and what ends first is always the holder's own deadline.
 
 use std::time::Duration;
 

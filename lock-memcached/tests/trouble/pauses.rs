@@ -4,17 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
-use lock_memcached::{ErrorKind, LeaseOptions};
+use lock_memcached::ErrorKind;
 use lock_testkit::servers::memcached::MemcachedOptions;
-use lock_testkit::testing::about_time;
 
 use crate::support::{LEASE, eventually, open, pass, server};
 
 /// Longer than the margin of 3 s by which items outlive their leases.
 const PAUSE: Duration = Duration::from_secs(4);
-/// With the second that the server's clock may be behind anyway, about as long as is just noticed or just not.
-const SHORT_PAUSES: [Duration; 3] = [Duration::from_millis(1_200), Duration::from_millis(1_500), Duration::from_millis(1_800)];
 const HOLD: Duration = Duration::from_millis(2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -77,54 +73,6 @@ async fn nobody_enters_beside_another(pauses: usize) {
     }
     assert_eq!(worst.load(Ordering::SeqCst), 1, "so many were inside at once");
     println!("{pauses} pauses of {PAUSE:?}, {} grants: never two inside", grants.load(Ordering::SeqCst));
-}
-
-#[test]
-fn a_claim_that_was_carried_out_after_a_short_pause_is_kept_for_its_lease() {
-    about_time(async || {
-        claims_are_kept_for_their_leases(3).await;
-    });
-}
-
-#[test]
-#[ignore = "takes minutes"]
-fn claims_that_were_carried_out_after_twenty_four_short_pauses_are_kept_for_their_leases() {
-    about_time(async || {
-        claims_are_kept_for_their_leases(24).await;
-    });
-}
-
-/// Claims are under way when the server goes on, which stamps them with old time; nobody renews them.
-async fn claims_are_kept_for_their_leases(pauses: usize) {
-    let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (locks, other) = (open(&server).await, open(&server).await);
-    let lease = LeaseOptions::with_ttl(LEASE).without_renewal();
-    let (mut kept, mut round) = (0, 0);
-    while round < pauses || kept == 0 {
-        let pause = SHORT_PAUSES[round % SHORT_PAUSES.len()];
-        let names: Vec<_> = (0..24).map(|number| format!("{round}/{number}")).collect();
-        let mutexes: Vec<_> = names.iter().map(|name| locks.mutex(name.clone()).with_lease(lease)).collect();
-        // A connection for each, for the server stamps what comes over a new one with new time.
-        for guard in try_join_all(mutexes.iter().map(|mutex| mutex.lock())).await.unwrap() {
-            guard.release().await.unwrap();
-        }
-        server.stop().unwrap();
-        let claims = tokio::spawn(async move { join_all(mutexes.iter().map(|mutex| mutex.try_lock())).await });
-        pass(pause).await;
-        server.cont().unwrap();
-        let granted = names.into_iter().zip(claims.await.unwrap());
-        let mut held: Vec<_> = granted.filter_map(|(name, guard)| Some((other.mutex(name), guard.ok()??))).collect();
-        kept += held.len();
-        while !held.is_empty() {
-            for (mutex, guard) in &held {
-                let next = mutex.try_lock().await;
-                assert!(!guard.is_held() || !matches!(next, Ok(Some(_))), "two hold {:?}", guard.name());
-            }
-            held.retain(|(_, guard)| guard.is_held());
-        }
-        round += 1;
-    }
-    println!("{round} pauses of {SHORT_PAUSES:?}, {kept} claims right after them: each was kept for its lease");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
