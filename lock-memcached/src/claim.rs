@@ -75,15 +75,17 @@ impl Shared {
         let mut also: Vec<_> = answers.collect();
         let judged = self.guard.verdict(&mut also, sent_at);
         let unread = also.iter().find_map(|answer| answer.failure().cloned());
+        let (failure, is_answered) = match (failed, unread.map_or(judged, Err)) {
+            (None, Ok(verdict)) => return Ok(Round { sent_at, verdict, also }),
+            (None, Err(failure)) => (failure, true),
+            (Some(failure), _) => (failure, false),
+        };
         let won: Vec<_> = entry.pieces().into_iter().filter(|piece| keys.contains(&piece.key)).collect();
-        match (failed, unread.map_or(judged, Err)) {
-            (None, Ok(verdict)) => Ok(Round { sent_at, verdict, also }),
-            // Nothing depends on what could not be read then.
-            (None, Err(_)) if won.is_empty() => Ok(Round { sent_at, verdict: Verdict::Counts(None), also: Vec::new() }),
-            (Some(failure), _) | (None, Err(failure)) => {
-                Err(self.without_trace(entry, &won, until, self.error(failure)).await)
-            }
+        if is_answered && won.is_empty() {
+            // Nothing depends on what could not be read.
+            return Ok(Round { sent_at, verdict: Verdict::Counts(None), also: Vec::new() });
         }
+        Err(Box::pin(self.without_trace(entry, &won, until, self.error(failure))).await)
     }
 
     /// Takes the answer to a claim.
@@ -101,16 +103,13 @@ impl Shared {
             }
             _ => {
                 entry.refused(key);
-                self.recognise(entry, key, seconds).await
+                if entry.unsure().contains(key) { Box::pin(self.recognise(entry, key, seconds)).await } else { Ok(()) }
             }
         }
     }
 
     /// Takes what was not answered before for won, if it is there. A renewal gives it its full time.
     async fn recognise(&self, entry: &Entry, key: &Key, seconds: u32) -> Result<(), Failure> {
-        if !entry.unsure().contains(key) {
-            return Ok(());
-        }
         let found = self.link.run_one(Command::Read { key: key.clone() }).await.item()?;
         let Some(item) = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce)) else { return Ok(()) };
         let mut answers = self.link.run(refresh::renewal(key, item.cas, seconds).into()).await.into_iter();
@@ -152,20 +151,25 @@ impl Shared {
         if let (true, Verdict::Counts(epoch)) = (is_complete, round.verdict) {
             return Ok(Outcome::Granted(self.grant(attempt, entry, epoch, round.sent_at)));
         }
-        let won = entry.pieces();
-        if !won.is_empty() {
-            let _turn = entry.turn().await;
-            let freed = self.within(attempt, Phase::Acquire, self.free_pieces(entry, Phase::Acquire)).await;
-            let until = self.gone_by(round.sent_at, attempt.ttl);
-            freed.map_err(|error| self.in_doubt(entry, &won, until, error))?;
+        if entry.has_pieces() {
+            Box::pin(self.give_up(attempt, entry, round.sent_at)).await?;
         }
         match round.verdict {
             Verdict::Counts(_) => Ok(Outcome::Held),
             Verdict::No(why) => {
-                self.guard.tend(&self.link, why, self.op_timeout).await?;
+                Box::pin(self.guard.tend(&self.link, why, self.op_timeout)).await?;
                 Ok(Outcome::NotNow(why))
             }
         }
+    }
+
+    /// Gives back what a try has won that comes to nothing.
+    async fn give_up(&self, attempt: &Attempt, entry: &Entry, sent_at: BootInstant) -> Result<(), Error> {
+        let _turn = entry.turn().await;
+        let won = entry.pieces();
+        let freed = self.within(attempt, Phase::Acquire, self.free_pieces(entry, Phase::Acquire)).await;
+        let until = self.gone_by(sent_at, attempt.ttl);
+        freed.map(drop).map_err(|error| self.in_doubt(entry, &won, until, error))
     }
 
     /// When a claim that was sent at this instant cannot be carried out any more, and what it took is gone. Late at the
@@ -176,8 +180,7 @@ impl Shared {
 
     /// The grant that a complete entry is.
     pub(crate) fn grant(&self, attempt: &Attempt, entry: &Entry, epoch: Option<Epoch>, sent_at: BootInstant) -> Grant {
-        let newest = entry.pieces().iter().map(|piece| piece.cas).max().unwrap_or_default();
-        Grant::new(guard::token(epoch, newest), sent_at, attempt.ttl)
+        Grant::new(guard::token(epoch, entry.newest_cas()), sent_at, attempt.ttl)
     }
 
     /// An error of an acquisition.

@@ -32,6 +32,9 @@ impl Shared {
     ///
     /// Carried through although this future is dropped: the lock may be the other one's by then.
     pub(crate) async fn hand_over(self: &Arc<Self>, line: &Key, attempt: &Attempt, entry: &Arc<Entry>) -> HandedOver {
+        if !self.lines.has(line) {
+            return HandedOver::No;
+        }
         let [piece] = &*entry.pieces() else { return HandedOver::No };
         // A writer that became a reader has a key that nobody waits for in this line.
         if piece.key != *line || SystemClock.now() >= entry.kept_until() {

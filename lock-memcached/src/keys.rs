@@ -43,7 +43,9 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub(crate) fn new(prefix: &str) -> Self {
-        let prefix = escaped(prefix, &[':']);
+        let mut escaped = String::new();
+        escape(prefix, &[':'], &mut escaped);
+        let prefix = escaped;
         Self { epoch: format!("{prefix}:epoch").into(), readers: format!("{prefix}:readers").into(), prefix }
     }
 
@@ -57,12 +59,16 @@ impl Keys {
         if name.is_at_key() {
             return shared(name, kind);
         }
-        let stem = format!("{}:{}:", self.prefix, kind.space());
-        let escaped = escaped(name.as_str(), &[]);
-        if stem.len() + escaped.len() <= LONGEST_STEM {
-            return Ok((stem + &escaped).into());
+        let mut key = String::with_capacity(LONGEST_STEM);
+        key.extend([&self.prefix, ":", kind.space(), ":"]);
+        let stem = key.len();
+        escape(name.as_str(), &[], &mut key);
+        if key.len() > LONGEST_STEM {
+            key.truncate(stem);
+            key.push('#');
+            hash(name.as_str(), &mut key);
         }
-        Ok(format!("{stem}#{}", hash(name.as_str())).into())
+        Ok(key.into())
     }
 
     /// Who a number is.
@@ -111,26 +117,22 @@ fn shared(name: &LockName, kind: Kind) -> Result<Key, Error> {
 }
 
 /// With `%` and two digits for what a key cannot have, and for what our own keys have a use for.
-fn escaped(text: &str, also: &[char]) -> String {
-    let mut escaped = String::with_capacity(text.len());
+fn escape(text: &str, also: &[char], key: &mut String) {
     for c in text.chars() {
         if c <= ' ' || matches!(c, '\x7f' | '%' | '#') || also.contains(&c) {
             // Writing to a string does not fail.
-            let _ = write!(escaped, "%{:02X}", u32::from(c));
+            let _ = write!(key, "%{:02X}", u32::from(c));
         } else {
-            escaped.push(c);
+            key.push(c);
         }
     }
-    escaped
 }
 
-fn hash(name: &str) -> String {
-    let mut text = String::with_capacity(64);
+fn hash(name: &str, key: &mut String) {
     for byte in Sha256::digest(name) {
         // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
+        let _ = write!(key, "{byte:02x}");
     }
-    text
 }
 
 #[cfg(test)]

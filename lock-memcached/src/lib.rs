@@ -44,6 +44,7 @@ mod single;
 mod slots;
 mod streak;
 mod url;
+mod waiter;
 mod wire;
 
 use std::ops::Deref;

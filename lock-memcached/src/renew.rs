@@ -84,8 +84,8 @@ impl Shared {
         let seconds = wire::seconds(lease.until().since(lease.sent_at));
         let holder = shown.map(|entry| Command::Keep { key: self.keys.holder(entry.nonce), seconds });
         let is_semaphore = matches!(lease.attempt.kind, Kind::Permits { .. });
-        let lock = is_semaphore.then(|| self.keys.lock(&lease.attempt.name, lease.attempt.kind).ok()).flatten();
-        holder.into_iter().chain(lock.map(|lock| self.keep_limit(&lock))).collect()
+        let of_semaphore = lease.entry.as_ref().filter(|_| is_semaphore);
+        holder.into_iter().chain(of_semaphore.map(|entry| self.keep_limit(&entry.lock))).collect()
     }
 }
 
