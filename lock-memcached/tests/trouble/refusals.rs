@@ -67,14 +67,14 @@ async fn a_claim_that_could_not_be_given_back_is_told_and_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_that_is_refused_leaves_no_reader_behind() {
+async fn a_question_that_is_refused_leaves_no_permit_behind() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let (link, locks, other) = clients(&server).await;
-    let full = link.inject(refused("mg lock:rwlock:a:w "));
-    let error = locks.rwlock("a").with_ttl(TTL).try_read().await.unwrap_err();
+    let full = link.inject(refused("mg lock:semaphore:a:limit "));
+    let error = locks.semaphore("a", 1).with_ttl(TTL).try_acquire().await.unwrap_err();
     full.applied(ms(15_000)).await.unwrap();
     assert!(error.is_definite(), "{error}");
-    other.rwlock("a").try_write().await.unwrap().expect("a reader was left behind").release().await.unwrap();
+    other.semaphore("a", 1).try_acquire().await.unwrap().expect("a permit was left behind").release().await.unwrap();
 }
 
 /// To a claim of it the server answers with a refusal, and closes nothing; the client crate closes the connection.
