@@ -15,7 +15,7 @@ use crate::config::RedisConfig;
 use crate::connection::links::Links;
 use crate::connection::push::{self, Message, Push};
 use crate::connection::request::{Call, Failed, Raw, Reply};
-use crate::error::Fate;
+use crate::error::{self, Fate};
 use crate::give::{Dropped, Giving, SentBefore};
 use crate::keys::{self, Keys};
 use crate::poke;
@@ -182,13 +182,10 @@ impl Shared {
         outcome.map_err(|failed| failed.error)
     }
 
-    /// Reads `{nonce, 1 or 0, ...}`; a reply to somebody else's request costs the connection.
-    pub(crate) fn fields(&self, raw: Raw, nonce: &str, phase: Phase) -> Result<Fields, Error> {
-        let mut fields = Fields::of(raw.value, phase, self.link.server())?;
-        if fields.text()? != nonce {
-            return Err(self.not_mine(raw.generation, phase));
-        }
-        Ok(fields)
+    /// Reads `{token, ...}`, where the token says which request is answered: a reply to another one costs the connection.
+    pub(crate) fn fields(&self, raw: Raw, token: &str, phase: Phase) -> Result<Fields, Error> {
+        let fields = Fields::answering(token, raw.value, phase, self.link.server());
+        fields.ok_or_else(|| self.not_mine(raw.generation, phase))
     }
 
     /// Reads `<nonce><sign><rest>`, the reply of the short ways.
@@ -204,8 +201,7 @@ impl Shared {
     /// A reply to somebody else's request: the connection cannot be trusted any more.
     fn not_mine(&self, generation: u64, phase: Phase) -> Error {
         self.link.distrust(generation);
-        let what = "the reply belongs to another request; the connection was given up";
-        Error::indeterminate(phase, what).with_backend(crate::NAME).with_server(self.link.server())
+        error::of_another(phase, self.link.server())
     }
 }
 

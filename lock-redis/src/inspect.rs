@@ -19,7 +19,7 @@ impl Operator for RedisBackend {
         let shared = &self.shared;
         let keys = shared.keys(name, kind);
         let reply = shared.run_once(&keys.scripts().inspect, &keys, &[], Phase::Inspect).await?;
-        let mut fields = Fields::of(reply.value, Phase::Inspect, shared.link.server())?;
+        let mut fields = shared.fields(reply.value, &keys.lock, Phase::Inspect)?;
         let now = fields.number()?;
         let mut inspection = Inspection::default();
         inspection.holders = if keys.mutex { the_one(fields.inner()?, now)? } else { all(&fields.pairs()?, now) };
