@@ -22,6 +22,7 @@ mod links;
 mod outage;
 mod owners;
 mod permits;
+mod pushes;
 mod readers;
 mod refusal;
 mod relay;
