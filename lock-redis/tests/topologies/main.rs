@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
 
+mod astray;
 mod cluster;
 mod load;
 mod replicas;

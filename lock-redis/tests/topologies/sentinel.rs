@@ -6,12 +6,10 @@ use futures_util::future::join_all;
 use lock_redis::{ErrorKind, Guarantee, MutexGuard, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{RedisServer, SentinelDeployment};
 
-use crate::load::{Load, Look};
+use crate::load::{Load, Look, TASKS};
 use crate::support::{FAILOVER, PROMPTLY, about_time, connect, eventually, installed, ms, obtain, say, soon, with_ttl};
 
 const HOLDERS: usize = 20;
-/// How many tasks lock and release while the master changes.
-const TASKS: usize = 1000;
 const TTL: Duration = Duration::from_secs(6);
 
 /// Locks that are held, and have reached every replica.
