@@ -297,7 +297,7 @@ mod tests {
     fn waiters() -> (Arc<Waiters>, Arc<Keys>, GrantId) {
         (
             Arc::default(),
-            Arc::new(Keys::of("t", &"a".into(), lock_core::backend::Kind::Mutex)),
+            Arc::new(Keys::of("t", &"a".into(), lock_core::backend::Kind::Mutex, &Default::default())),
             GrantId::random().unwrap(),
         )
     }

@@ -24,6 +24,7 @@ mod owners;
 mod permits;
 mod pushes;
 mod readers;
+mod redisson;
 mod refusal;
 mod relay;
 mod rights;
