@@ -155,6 +155,16 @@ impl<D: Deployment> Linked for Redis<D> {
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
         connect(&self.url.replace(host_in(&self.url), &addresses.concat()), namespace).await
     }
+
+    fn refusals(&self) -> &'static [&'static str] {
+        &[
+            "LOADING Redis is loading the dataset in memory",
+            "READONLY You can't write against a read only replica.",
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "MISCONF Errors writing to the AOF file: No space left on device",
+            "NOAUTH Authentication required.",
+        ]
+    }
 }
 
 /// `host:port` of a server's URL.

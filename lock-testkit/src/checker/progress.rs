@@ -169,7 +169,7 @@ fn late(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut 
     let slack = ledger.rules.op_timeout + if claim.is_try() { TRY_SLACK } else { 0 };
     let due = claim.asked.t.saturating_add(wait).saturating_add(slack);
     // A process that stands still is late whatever it calls; a server that does is what the slack is for.
-    if mark.t > due && !ledger.windows.touch(claim.proc, claim.asked.t, mark.t) {
+    if mark.t > due && !ledger.windows.stood_still(claim.proc, claim.asked.t, mark.t) {
         let what = format!("{} came back {} too late", claim.id, time(mark.t - due));
         findings.add(Found::new(Check::P3, what).of(lock.res).shown_by([claim.asked, mark]));
     }

@@ -69,6 +69,18 @@ fn p3_rejects_a_call_that_comes_back_late() {
 }
 
 #[test]
+fn p3_is_judged_while_a_server_stands_still() {
+    tells_apart(Check::P3, "b", "server", |frozen| {
+        let mut sketch = Sketch::new();
+        sketch.fault(10, 3_000, frozen, Some("state T"));
+        let waiter = sketch.ask(20, Ask { wait: Some(100 * MS), ..mutex("b") });
+        sketch.refuse(2_121, &waiter);
+        sketch.hold(4_000, 4_100, mutex("a"), token(1));
+        sketch.end(5_000)
+    });
+}
+
+#[test]
 fn p4_rejects_a_refusal_without_a_reason() {
     tells_apart(Check::P4, 21, 22, |tried| {
         let mut sketch = Sketch::new();
