@@ -106,7 +106,11 @@ pub(crate) fn grant(name: &str) -> Option<String> {
 }
 
 /// Whoever has the mutex, or is about to be told so.
-pub(crate) async fn first_in_line(eyes: &ZooKeeperClient, namespace: &str, mutex: &str) -> Result<Option<String>, Broken> {
+pub(crate) async fn first_in_line(
+    eyes: &ZooKeeperClient,
+    namespace: &str,
+    mutex: &str,
+) -> Result<Option<String>, Broken> {
     let line = eyes.children(&format!("/{namespace}/mutex/{mutex}")).await?.unwrap_or_default();
     Ok(line.into_iter().min_by_key(|name| number(name)))
 }

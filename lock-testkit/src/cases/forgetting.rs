@@ -11,7 +11,7 @@ use crate::crowd::{Crowd, Room, is_of_the_trouble};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::faults::Data;
 use crate::harness::{Harm, Spare};
-use crate::time::{hand_over, ms, op_timeout, pass, promptly, soon, ttl};
+use crate::time::{hand_over, ms, pass, promptly, soon, ttl};
 
 use super::servers::{client, contender, is_proven, spare};
 
@@ -126,7 +126,7 @@ async fn next_grant(cx: &Cx, former: &Held, other: &Exclusive, within: Duration)
     let excludes = cx.abilities.promises(Guarantee::ExclusionAcrossRestart);
     let began = Instant::now();
     while began.elapsed() < within {
-        let tried = soon("a try comes back", op_timeout() * 2, other.try_lock()).await?;
+        let tried = soon("a try comes back", promptly(), other.try_lock()).await?;
         let believes = former.is_held();
         match tried {
             Ok(Some(next)) => {

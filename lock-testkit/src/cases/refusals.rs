@@ -25,12 +25,17 @@ fn next_request(cx: &Cx, text: &str) -> LinkFault {
 pub(super) async fn what_servers_refuse_is_told_and_costs_nobody_a_lock(cx: Arc<Cx>) -> Verdict {
     let linked = cx.harness.linked().or_fail("the case needs links and did not say so")?;
     for text in linked.refusals() {
-        refuse(&cx, text).await.map_err(|failure| failure.and(format_args!("the server says {text:?}")))?;
+        let refused = async {
+            refused_acquisition(&cx, text).await?;
+            refused_renewal(&cx, text).await?;
+            refused_release(&cx, text).await
+        };
+        refused.await.map_err(|failure| failure.and(format_args!("the server says {text:?}")))?;
     }
-    cx.nothing_is_left().await
+    cx.nothing_is_left_within(ttl() + hand_over()).await
 }
 
-async fn refuse(cx: &Cx, text: &str) -> Verdict {
+async fn refused_acquisition(cx: &Cx, text: &str) -> Verdict {
     let (lock, links) = cx.linked().await?;
     let refusal = links.inject(&next_request(cx, text));
     let outcome = soon("the acquisition ends", op_timeout() + ms(500), lock.try_lock()).await?;
@@ -47,14 +52,27 @@ async fn refuse(cx: &Cx, text: &str) -> Verdict {
             }
         }
     }
-    let held = lock.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not granted after a refusal")?;
-    let mut lost = pin!(held.lost());
+    release(lock.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not granted after a refusal")?).await
+}
+
+/// By a client that has nothing else to ask.
+async fn refused_renewal(cx: &Cx, text: &str) -> Verdict {
+    let (_, links, held) = holder(cx).await?;
     let refusal = links.inject(&next_request(cx, text));
     refusal.applied().await?;
     refusal.heal()?;
-    stays_pending("the loss signal after a renewal that was refused", ttl(), lost.as_mut()).await?;
+    let lost = "the loss signal after a renewal that was refused";
+    stays_pending(lost, ttl(), pin!(held.lost())).await?;
+    release(held).await
+}
+
+async fn refused_release(cx: &Cx, text: &str) -> Verdict {
+    let (lock, links) = cx.linked().await?;
+    // Not to be renewed meanwhile.
+    let held = lock.with_ttl(ms(10_000)).lock().await?;
     let refusal = links.inject(&next_request(cx, text));
     let released = soon("the release ends", op_timeout() + ms(500), held.release()).await?;
+    refusal.applied().await?;
     refusal.heal()?;
     is_done_or_unknown(&released)?;
     let next = cx.contender().await?.try_lock_for(ttl() + hand_over()).await?;

@@ -4,7 +4,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use lock_core::{Guarantee, Locks, LossReason};
+use lock_core::{Guarantee, LeaseOptions, Locks, LossReason};
 
 use crate::adapters::Exclusive;
 use crate::context::{Cx, LOCK, release};
@@ -65,10 +65,13 @@ pub(super) async fn failovers_let_no_call_hang_and_everybody_goes_on(cx: Arc<Cx>
 
 pub(super) async fn a_failover_costs_no_holder_its_lock_and_no_waiter_its_place(cx: Arc<Cx>) -> Verdict {
     let spare = spare(&cx, Harm::FailOver).await?;
-    let (a, b, c) = (contender(&cx, &*spare).await?, contender(&cx, &*spare).await?, contender(&cx, &*spare).await?);
+    // For how long nobody leads is not the point; that the lock is asked for afterwards is.
+    let mut lease = LeaseOptions::with_ttl(ms(30_000));
+    lease.renew_every = Some(ttl() / 4);
+    let lasting = async || Ok::<_, Failure>(contender(&cx, &*spare).await?.with_lease(lease.clone()));
+    let (a, b, c) = (lasting().await?, lasting().await?, lasting().await?);
     let look = b.clone();
-    // For how long nobody leads is not the point.
-    let held = a.with_ttl(ms(30_000)).lock().await?;
+    let held = a.lock().await?;
     let first = tokio::spawn(async move { b.lock().await });
     cx.queued(&look, 1).await?;
     let second = tokio::spawn(async move { c.lock().await });

@@ -48,9 +48,9 @@ fn is_held(sample: &Sample) -> bool {
 /// The belief in parts, but for the time in which the holder could not know that it had been robbed.
 pub(super) fn pieces(ledger: &Ledger<'_>, place: usize) -> Vec<Piece> {
     let claim = &ledger.claims[place];
-    ledger.thefts_from(claim).fold(parts(place, claim), |pieces, theft| {
-        pieces.into_iter().flat_map(|piece| theft.spare(piece)).collect()
-    })
+    ledger
+        .thefts_from(claim)
+        .fold(parts(place, claim), |pieces, theft| pieces.into_iter().flat_map(|piece| theft.spare(piece)).collect())
 }
 
 /// A downgrade and a partial release make a belief weaker from the instant at which they are asked for.

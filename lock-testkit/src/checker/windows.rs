@@ -164,6 +164,9 @@ mod tests {
     #[test]
     fn what_is_undisturbed_is_the_rest() {
         let windows = Windows { any: Cover::of(vec![(0, 20), (30, 40), (90, 200)]), ..Windows::default() };
-        assert_eq!((windows.undisturbed(10, 100), windows.undisturbed(0, 20), windows.undisturbed(50, 60)), (60, 0, 10));
+        assert_eq!(
+            (windows.undisturbed(10, 100), windows.undisturbed(0, 20), windows.undisturbed(50, 60)),
+            (60, 0, 10)
+        );
     }
 }
