@@ -90,6 +90,7 @@ pub(super) async fn servers_that_take_no_connections_are_not_stormed_and_cost_no
     let mut lost = pin!(held.lost());
     // Nobody listens, as when there are no descriptors left.
     let full = links.inject(&both(Toxic::Refuse));
+    full.applied().await?;
     unless_lost(&mut lost, a_new_client_is_told(&cx, &links)).await?;
     stays_pending("the loss signal of somebody who is connected", ttl(), lost.as_mut()).await?;
     full.heal()?;

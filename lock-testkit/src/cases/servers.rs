@@ -68,7 +68,7 @@ pub(super) async fn a_failover_costs_no_holder_its_lock_and_no_waiter_its_place(
     // For how long nobody leads is not the point; that the lock is asked for afterwards is.
     let mut lease = LeaseOptions::with_ttl(ms(30_000));
     lease.renew_every = Some(ttl() / 4);
-    let lasting = async || Ok::<_, Failure>(contender(&cx, &*spare).await?.with_lease(lease.clone()));
+    let lasting = async || Ok::<_, Failure>(contender(&cx, &*spare).await?.with_lease(lease));
     let (a, b, c) = (lasting().await?, lasting().await?, lasting().await?);
     let look = b.clone();
     let held = a.lock().await?;
