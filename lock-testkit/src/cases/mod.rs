@@ -206,7 +206,7 @@ cases! {
     "C-F18" forgetting::what_servers_forget_while_they_run_is_no_secret ONCE [Need::Spare(Harm::Flush)];
     "C-F19" replies::replies_that_are_cut_in_the_middle_reach_nobody_else SIMPLE [Need::Links];
     "C-F20" refusals::what_servers_refuse_is_told_and_costs_nobody_a_lock ONCE [Need::Refusals];
-    "C-F21" refusals::servers_that_take_no_connections_are_not_stormed_and_cost_nobody_a_lock ONCE [Need::Links];
+    "C-F21" refusals::servers_that_take_no_connections_are_not_stormed ONCE [Need::Links];
 
     "C-N01" naming::odd_names_work_and_do_not_collide SIMPLE [];
     "C-N02" naming::names_that_differ_only_in_case_are_two SIMPLE [];
