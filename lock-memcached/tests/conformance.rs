@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{Error, GrantId, LockName, Locks};
+use lock_core::{ClientOptions, Error, GrantId, LockName, Locks};
 use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::memcached::{Memcached, MemcachedServer};
-use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harness, Linked, Missing, ms};
+use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harm, Harness, Linked, Missing, Spare, Spares, ms};
 
 fn main() -> ExitCode {
     lock_testkit::main::<Memcache>()
@@ -72,7 +72,7 @@ impl Harness for Memcache {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        connect(self.server.url(), namespace).await
+        connect(self.server.url(), namespace, longest_lease()).await
     }
 
     fn ground_truth(&self) -> Option<&dyn GroundTruth> {
@@ -91,6 +91,10 @@ impl Harness for Memcache {
         Some(self)
     }
 
+    fn spares(&self) -> Option<&dyn Spares> {
+        Some(self)
+    }
+
     /// Three seconds of margin, and one for the rounding to whole seconds.
     fn kept_for(&self, ttl: Duration) -> Duration {
         ttl + Duration::from_secs(4)
@@ -101,10 +105,13 @@ impl Harness for Memcache {
     }
 }
 
-async fn connect(url: &str, namespace: &str) -> Result<Locks, Error> {
+async fn connect(url: &str, namespace: &str, longest_lease: Duration) -> Result<Locks, Error> {
+    let mut client = ClientOptions::default();
+    client.lease.ttl = client.lease.ttl.min(longest_lease);
     let config = MemcachedConfig::new(url)
         .with_prefix(namespace)
-        .with_longest_lease(longest_lease())
+        .with_client(client)
+        .with_longest_lease(longest_lease)
         .with_restart_guard(RestartGuard::EndEarly);
     Ok(MemcachedLocks::connect_with(config).await?.into())
 }
@@ -120,7 +127,27 @@ impl Linked for Memcache {
     }
 
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
-        connect(&format!("memcached://{}/", addresses.concat()), namespace).await
+        connect(&format!("memcached://{}/", addresses.concat()), namespace, longest_lease()).await
+    }
+
+    fn refusals(&self) -> &'static [&'static str] {
+        &["SERVER_ERROR out of memory storing object"]
+    }
+}
+
+#[async_trait]
+impl Spares for Memcache {
+    fn harms(&self) -> &'static [Harm] {
+        &[Harm::Restart, Harm::Flush]
+    }
+
+    async fn start(&self, _: Harm) -> Result<Box<dyn Spare>, Missing> {
+        Ok(Box::new(MemcachedServer::start_own().await?))
+    }
+
+    /// With leases no longer than the cases': nobody is granted a lock for that long when the server has forgotten them.
+    async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
+        connect(spare.url(), namespace, ms(2000)).await
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) struct Abilities {
     admin: bool,
     foreign: bool,
     linked: bool,
+    refusals: bool,
     sessions: bool,
     harms: &'static [Harm],
 }
@@ -31,8 +32,10 @@ pub(crate) enum Need {
     RwLock,
     /// The semaphore.
     Semaphore,
-    /// A promise that the backend makes.
+    /// A promise that the backend makes, perhaps with a reservation.
     Promise(Guarantee),
+    /// A promise that it makes without any.
+    Always(Guarantee),
     /// A second process that reaches the same servers.
     Processes,
     /// A harness that can read the servers' state.
@@ -43,6 +46,8 @@ pub(crate) enum Need {
     Foreign,
     /// A harness whose servers can be reached through links that the suite can trouble.
     Links,
+    /// Links, and servers of which is known how they refuse requests.
+    Refusals,
     /// A harness that can end sessions behind their clients' backs.
     Sessions,
     /// A harness that can start servers to which this can be done.
@@ -63,6 +68,7 @@ impl Abilities {
             admin: harness.admin().is_some(),
             foreign: harness.foreign().is_some(),
             linked: harness.linked().is_some(),
+            refusals: harness.linked().is_some_and(|linked| !linked.refusals().is_empty()),
             sessions: harness.sessions().is_some(),
             harms: harness.spares().map(Spares::harms).unwrap_or_default(),
         })
@@ -72,6 +78,11 @@ impl Abilities {
     /// these cases.
     pub(crate) fn promises(&self, guarantee: Guarantee) -> bool {
         self.guarantees.of(guarantee) != Support::No
+    }
+
+    /// Whether it promises this whatever happens.
+    pub(crate) fn always_promises(&self, guarantee: Guarantee) -> bool {
+        self.guarantees.of(guarantee) == Support::Yes
     }
 
     /// Why a case with these needs cannot run in this form here; `None` if it can.
@@ -87,11 +98,16 @@ impl Abilities {
             Need::Promise(guarantee) => {
                 (self.promises(guarantee), format!("the backend does not promise {}", guarantee.name()))
             }
+            Need::Always(guarantee) => {
+                let reason = format!("the backend does not promise {} without reservation", guarantee.name());
+                (self.always_promises(guarantee), reason)
+            }
             Need::Processes => (self.processes, "the backend lives in one process".to_owned()),
             Need::GroundTruth => (self.ground_truth, "the harness cannot read the servers' state".to_owned()),
             Need::Admin => (self.admin, "the harness cannot change entries behind the backend's back".to_owned()),
             Need::Foreign => (self.foreign, "the harness has no client of another library".to_owned()),
             Need::Links => (self.linked, "the harness cannot lead a client's connections through a proxy".to_owned()),
+            Need::Refusals => (self.refusals, "the harness does not say how its servers refuse requests".to_owned()),
             Need::Spare(harm) => (self.harms.contains(&harm), format!("the harness has no servers for a {harm:?}")),
             Need::Sessions => (self.sessions, "the harness knows no sessions that it could end".to_owned()),
         };

@@ -99,7 +99,7 @@ async fn contend(lock: Exclusive, room: Arc<Room>, done: Arc<AtomicBool>, turns:
 }
 
 /// What a server that fails may do to a call; an answer that belongs to another request is none of it.
-fn is_of_the_trouble(error: &Error) -> Verdict {
+pub(crate) fn is_of_the_trouble(error: &Error) -> Verdict {
     use ErrorKind::{Indeterminate, Lost, NotHeld, TimedOut, Unavailable};
     let expected = [Indeterminate, Lost, NotHeld, TimedOut, Unavailable].contains(&error.kind());
     ensure!(expected, "a server that failed has led to this error: {error}");

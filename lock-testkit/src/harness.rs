@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{Error, LockName, Locks};
 
-use crate::faults::Proof;
+use crate::faults::{Data, Proof};
 use crate::proxy::Protocol;
 
 /// A backend under test: how to start what it needs, and how to make clients of it.
@@ -169,6 +169,12 @@ pub trait Linked: Send + Sync {
     /// # Errors
     /// What the backend reports.
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error>;
+
+    /// What these servers may say instead of doing something, as [`Toxic::Answer`](crate::proxy::Toxic::Answer) says it: that
+    /// they have no memory, or no rights for the client. Nothing that is about a lock.
+    fn refusals(&self) -> &'static [&'static str] {
+        &[]
+    }
 }
 
 /// Servers that know their clients by sessions.
@@ -215,6 +221,10 @@ pub enum Harm {
     FailOver,
     /// Their wall clock is stepped.
     ClockStep,
+    /// They are killed, and started again with what they had written, or with nothing.
+    Restart,
+    /// They forget everything while they run.
+    Flush,
 }
 
 /// Servers that a case has for itself. They end when this is dropped.
@@ -241,6 +251,22 @@ pub trait Spare: Send + Sync {
     /// If they do not.
     async fn step_clock(&self, ahead_ms: i64) -> Result<Proof, Broken> {
         Err(Broken::new(format!("no clock here can be put {ahead_ms} ms ahead")))
+    }
+
+    /// Kills the servers (SIGKILL), starts them again with this, and waits until they serve ([`Harm::Restart`]).
+    ///
+    /// # Errors
+    /// If they do not.
+    async fn restart(&self, data: Data) -> Result<Proof, Broken> {
+        Err(Broken::new(format!("nothing here can be started again with its data {data:?}")))
+    }
+
+    /// Makes the servers forget everything that they store, while they run ([`Harm::Flush`]).
+    ///
+    /// # Errors
+    /// If they do not.
+    async fn flush(&self) -> Result<Proof, Broken> {
+        Err(Broken::new("nothing here forgets while it runs"))
     }
 }
 

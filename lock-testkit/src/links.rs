@@ -82,6 +82,11 @@ impl Trouble {
         Ok(())
     }
 
+    /// How many connections it has ended, or kept from being made.
+    pub(crate) fn connections(&self) -> u64 {
+        self.links.iter().map(|link| link.proof().connections).sum()
+    }
+
     /// On how many links it shows.
     fn shown(&self) -> usize {
         self.links.iter().filter(|link| link.proof().is_given()).count()

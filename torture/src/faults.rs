@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lock_testkit::Broken;
+use lock_testkit::history::event::Theft;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// What a signal may take until its effect is seen.
@@ -20,10 +21,9 @@ pub(crate) trait Trouble: Send {
         "server"
     }
 
-    /// Whether it takes locks from holders who cannot know it yet, as no server does by itself. For a moment two believe
-    /// then, whatever the library does, and the judge says so: only who names such a fault gets it.
-    fn takes_locks(&self) -> bool {
-        false
+    /// What it has taken from holders who cannot know it yet, once it has begun.
+    fn theft(&self) -> Option<Theft> {
+        None
     }
 
     /// Begins, and says by what it was seen that it did; nothing if it was not seen.

@@ -1,33 +1,45 @@
-//! What can befall the links between workers and their server.
+//! What can befall the links between workers and their servers.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_testkit::Broken;
-use lock_testkit::faults::Injected;
+use lock_testkit::faults::{Injected, Proof};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
 use crate::faults::Trouble;
 
 /// By when traffic has met a fault: workers ask all the time.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks at whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The way of all workers to their server.
-pub(crate) struct Link(Arc<Proxy>);
+/// The ways of all workers to their servers: a proxy to each.
+pub(crate) struct Links {
+    proxies: Arc<[Proxy]>,
+    url: String,
+}
 
-impl Link {
-    /// A way to the server at `host:port`.
-    pub(crate) fn to(server: &str, protocol: Protocol) -> Result<Self, Broken> {
-        Ok(Self(Arc::new(Proxy::to(server, protocol)?)))
+impl Links {
+    /// Ways to the servers that this URL names; this is their port if it does not say another.
+    pub(crate) fn to(url: &str, port: u16, protocol: Protocol) -> Result<Self, Broken> {
+        let servers = servers_in(url);
+        let with_port =
+            |server: &str| if server.contains(':') { server.to_owned() } else { format!("{server}:{port}") };
+        let proxies = servers.split(',').map(|server| Proxy::to(with_port(server), protocol));
+        let proxies = proxies.collect::<io::Result<Vec<_>>>()?;
+        let addresses: Vec<_> = proxies.iter().map(Proxy::address).collect();
+        Ok(Self { url: url.replacen(servers, &addresses.join(","), 1), proxies: proxies.into() })
     }
 
-    /// `host:port`, where workers connect to instead.
-    pub(crate) fn address(&self) -> String {
-        self.0.address()
+    /// Where workers connect to instead.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
-    /// What can go wrong on it, by this chance.
+    /// What can go wrong on them, by this chance.
     pub(crate) fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>> {
         let (by, jitter) = (Duration::from_millis(20), Duration::from_millis(200));
         let faults = [
@@ -39,18 +51,34 @@ impl Link {
             ("reset-links", LinkFault::new(Toxic::Reset, Direction::Both)),
         ];
         let trouble = |(name, fault): (_, LinkFault)| -> Box<dyn Trouble> {
-            Box::new(Troubled { link: self.0.clone(), name, fault: fault.with_seed(seed), injected: None })
+            Box::new(Troubled { links: self.proxies.clone(), name, fault: fault.with_seed(seed), injected: Vec::new() })
         };
         faults.into_iter().map(trouble).collect()
     }
 }
 
-/// A link on which something goes wrong.
+/// What stands in a URL between the scheme, with whoever connects, and the path.
+fn servers_in(url: &str) -> &str {
+    let authority = url.split('/').nth(2).unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
+}
+
+/// Links on which something goes wrong.
 struct Troubled {
-    link: Arc<Proxy>,
+    links: Arc<[Proxy]>,
     name: &'static str,
     fault: LinkFault,
-    injected: Option<Injected<'static>>,
+    injected: Vec<Injected<'static>>,
+}
+
+impl Troubled {
+    /// What of the workers' traffic was hit, on whichever link.
+    fn proof(&self) -> Option<String> {
+        let proofs: Vec<_> = self.injected.iter().map(Injected::proof).filter(Proof::is_given).collect();
+        let frames: u64 = proofs.iter().map(|proof| proof.frames).sum();
+        let connections: u64 = proofs.iter().map(|proof| proof.connections).sum();
+        (!proofs.is_empty()).then(|| format!("{frames} frames and {connections} connections were hit"))
+    }
 }
 
 #[async_trait]
@@ -59,15 +87,39 @@ impl Trouble for Troubled {
         self.name
     }
 
-    /// The proof is what of the workers' traffic was hit.
     async fn begin(&mut self) -> Result<Option<String>, Broken> {
-        let injected = self.injected.insert(self.link.inject(self.fault.clone()));
-        let proof = injected.applied(PATIENCE).await.ok();
-        Ok(proof.map(|proof| format!("{} frames and {} connections were hit", proof.frames, proof.connections)))
+        self.injected = self.links.iter().map(|link| link.inject(self.fault.clone())).collect();
+        let hit = async {
+            while self.proof().is_none() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        // Without proof the verdict is unknown.
+        let _ = tokio::time::timeout(PATIENCE, hit).await;
+        Ok(self.proof())
     }
 
     async fn heal(&mut self) -> Result<(), Broken> {
-        self.injected = None;
+        self.injected.clear();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_led_through_proxies() {
+        for (url, servers) in [
+            ("redis://me:secret@host:6379/2", "host:6379"),
+            ("zk://a:2181,b:2182/chroot", "a:2181,b:2182"),
+            ("memcached://host/", "host"),
+        ] {
+            assert_eq!(servers_in(url), servers);
+            let links = Links::to(url, 1, Protocol::Opaque).unwrap();
+            let addresses: Vec<_> = links.proxies.iter().map(Proxy::address).collect();
+            assert_eq!(links.url(), url.replace(servers, &addresses.join(",")));
+        }
     }
 }

@@ -14,6 +14,7 @@ mod run;
 mod servers;
 mod stalls;
 mod storm;
+mod theft;
 mod worker;
 mod zookeeper;
 

@@ -7,10 +7,12 @@ use async_trait::async_trait;
 use lock_core::{ClientOptions, Error, LeaseOptions, Locks};
 use lock_memcached::{MemcachedConfig, MemcachedLocks};
 use lock_testkit::Broken;
+use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::memcached::MemcachedServer;
 
 use crate::arena::Arena;
 use crate::faults::Trouble;
+use crate::links::Links;
 use crate::servers::{Frozen, Restarted};
 
 /// For how long ground truth waits for an answer.
@@ -20,9 +22,10 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// server has forgotten its locks.
 const LONGER: Duration = Duration::from_secs(4);
 
-/// One server.
+/// One server, and the workers' way to it.
 pub(crate) struct Memcached {
     server: Arc<MemcachedServer>,
+    links: Links,
     ttl: Duration,
 }
 
@@ -41,7 +44,8 @@ impl Memcached {
             Some(url) => MemcachedServer::existing(url)?,
             None => MemcachedServer::start_own().await?,
         };
-        Ok(Self { server: Arc::new(server), ttl })
+        let links = Links::to(server.url(), 11211, Protocol::Memcached)?;
+        Ok(Self { server: Arc::new(server), links, ttl })
     }
 
     async fn text(&self, key: &str) -> Option<Option<String>> {
@@ -58,7 +62,7 @@ impl Arena for Memcached {
     }
 
     fn url(&self) -> String {
-        self.server.url().to_owned()
+        self.links.url().to_owned()
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
@@ -77,12 +81,14 @@ impl Arena for Memcached {
         true
     }
 
-    fn troubles(&self, _seed: u64) -> Vec<Box<dyn Trouble>> {
-        if self.server.pid().is_none() {
-            return Vec::new(); // somebody else's
+    fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>> {
+        let (server, mut troubles) = (&self.server, self.links.troubles(seed));
+        if server.pid().is_some() {
+            troubles.push(Box::new(Frozen(server.clone())));
+            troubles.push(Box::new(Restarted(server.clone())));
+            troubles.push(Box::new(Flushed(server.clone())));
         }
-        let server = &self.server;
-        vec![Box::new(Frozen(server.clone())), Box::new(Restarted(server.clone())), Box::new(Flushed(server.clone()))]
+        troubles
     }
 
     /// The item has the grant's number; whose that is is told beside it, a moment later.

@@ -13,7 +13,7 @@ use lock_testkit::servers::resp::{Resp, Value};
 
 use crate::arena::Arena;
 use crate::faults::Trouble;
-use crate::links::Link;
+use crate::links::Links;
 use crate::servers::{Frozen, Restarted};
 
 /// For how long ground truth waits for an answer.
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// One server, and the workers' way to it.
 pub(crate) struct Redis {
     server: Arc<RedisServer>,
-    link: Link,
+    links: Links,
     eyes: Resp,
 }
 
@@ -37,8 +37,8 @@ impl Redis {
             Some(url) => RedisServer::existing(url),
             None => RedisServer::start_with(&RedisOptions::new().persistent()).await?,
         };
-        let link = Link::to(server.address(), Protocol::Resp)?;
-        Ok(Self { eyes: server.client()?, link, server: Arc::new(server) })
+        let links = Links::to(server.url(), 6379, Protocol::Resp)?;
+        Ok(Self { eyes: server.client()?, links, server: Arc::new(server) })
     }
 }
 
@@ -49,7 +49,7 @@ impl Arena for Redis {
     }
 
     fn url(&self) -> String {
-        self.server.url().replacen(self.server.address(), &self.link.address(), 1)
+        self.links.url().to_owned()
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
@@ -61,7 +61,7 @@ impl Arena for Redis {
     }
 
     fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>> {
-        let (server, mut troubles) = (&self.server, self.link.troubles(seed));
+        let (server, mut troubles) = (&self.server, self.links.troubles(seed));
         if server.pid().is_some() {
             troubles.push(Box::new(Frozen(server.clone())));
             troubles.push(Box::new(Restarted(server.clone())));

@@ -1,4 +1,4 @@
-//! What the locks protect: two counters, one that refuses old tokens and one that takes everything.
+//! What the locks protect: counters. Two refuse old tokens, each by itself, and one takes everything.
 //!
 //! They live in the run's own process, and write their log down in the order in which they admit.
 
@@ -14,16 +14,34 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The counter that looks at tokens.
-pub(crate) const FENCED: &str = "fenced counter";
-/// The counter that does not.
-pub(crate) const UNFENCED: &str = "unfenced counter";
+/// Which counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Target {
+    /// Looks at tokens.
+    Fenced,
+    /// Does so, too: one token is good at both.
+    AlsoFenced,
+    /// Takes everything.
+    Unfenced,
+}
+
+impl Target {
+    pub(crate) const ALL: [Self; 3] = [Self::Fenced, Self::AlsoFenced, Self::Unfenced];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fenced => "fenced counter",
+            Self::AlsoFenced => "other fenced counter",
+            Self::Unfenced => "unfenced counter",
+        }
+    }
+}
 
 /// A use of a counter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Usage {
     pub(crate) id: String,
-    pub(crate) fenced: bool,
+    pub(crate) target: Target,
     pub(crate) token: Option<u64>,
     /// Nothing for a read.
     pub(crate) write: Option<u64>,
@@ -32,32 +50,45 @@ pub(crate) struct Usage {
 /// The answer: the counter's value, if the use was admitted.
 pub(crate) type Value = Option<u64>;
 
+#[derive(Debug, Default)]
+struct Counter {
+    /// `None` of one that takes everything.
+    gate: Option<FenceGate>,
+    value: u64,
+}
+
 #[derive(Debug)]
 struct Counters {
-    gate: FenceGate,
-    fenced: u64,
-    unfenced: u64,
+    counters: [(Target, Counter); Target::ALL.len()],
     log: Recorder,
 }
 
 impl Counters {
+    fn new(log: Recorder) -> Self {
+        let gate = |target| (target != Target::Unfenced).then(FenceGate::new);
+        Self { counters: Target::ALL.map(|target| (target, Counter { gate: gate(target), value: 0 })), log }
+    }
+
     fn admit(&mut self, usage: &Usage) -> Value {
+        let (target, counter) = self.counters.iter_mut().find(|(target, _)| *target == usage.target)?;
         let token = usage.token.and_then(FencingToken::new);
-        let accepted = !usage.fenced || token.is_some_and(|token| self.gate.admit_exclusive(token).is_ok());
-        let value = if usage.fenced { &mut self.fenced } else { &mut self.unfenced };
+        let accepted = match &counter.gate {
+            Some(gate) => token.is_some_and(|token| gate.admit_exclusive(token).is_ok()),
+            None => true,
+        };
         if let (Some(written), true) = (usage.write, accepted) {
-            *value = written;
+            counter.value = written;
         }
         self.log.record(What::Access(Access {
             id: usage.id.as_str().into(),
-            target: Text::from(if usage.fenced { FENCED } else { UNFENCED }),
-            fenced: usage.fenced,
+            target: Text::from(target.name()),
+            fenced: counter.gate.is_some(),
             token: usage.token,
             shared: false,
             write: usage.write,
             accepted,
         }));
-        accepted.then_some(*value)
+        accepted.then_some(counter.value)
     }
 }
 
@@ -65,7 +96,7 @@ impl Counters {
 pub(crate) async fn serve(log: Recorder) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
-    let counters = Arc::new(Mutex::new(Counters { gate: FenceGate::new(), fenced: 0, unfenced: 0, log }));
+    let counters = Arc::new(Mutex::new(Counters::new(log)));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             // A worker that is killed leaves its connection in the middle.

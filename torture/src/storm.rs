@@ -12,6 +12,9 @@ use crate::arena::{Arena, Body, Worker};
 use crate::faults::{FREEZE_WORKER, FrozenWorker, KILL_WORKER, Trouble};
 use crate::progress::Progress;
 
+/// For how long nothing is wrong when everything has settled after a fault: waiters are judged then.
+const CALM: Duration = Duration::from_secs(3);
+
 /// Brings faults over a run.
 pub(crate) struct Storm {
     pub(crate) names: Vec<&'static str>,
@@ -25,9 +28,7 @@ pub(crate) struct Storm {
 impl Storm {
     /// Which faults there are for this arena, of those that are wanted.
     pub(crate) fn choose(arena: &dyn Arena, wanted: &str) -> Result<Vec<&'static str>, Broken> {
-        let troubles = arena.troubles(0);
-        let offered = troubles.iter().filter(|trouble| wanted != "all" || !trouble.takes_locks());
-        let mut names: Vec<_> = offered.map(|trouble| trouble.name()).collect();
+        let mut names: Vec<_> = arena.troubles(0).iter().map(|trouble| trouble.name()).collect();
         if arena.has_processes() {
             names.extend([FREEZE_WORKER, FREEZE_WORKER, KILL_WORKER]);
         }
@@ -57,8 +58,7 @@ impl Storm {
     ) -> Result<(), Broken> {
         while !self.names.is_empty() {
             let Next { pause, name, victim, length, seed } = self.draw(workers.len());
-            // Long enough for everything to have settled, so that waiters are judged, too.
-            sleep(arena.recovery() + self.ttl + pause).await;
+            sleep(arena.recovery() + self.ttl + CALM + pause).await;
             if now() + nanos(length) >= self.until {
                 return Ok(());
             }
@@ -101,6 +101,9 @@ impl Storm {
         };
         self.recorder.record(fault(FaultPhase::Start, None));
         let proof = trouble.begin().await;
+        if let Some(theft) = trouble.theft() {
+            self.recorder.record(What::Theft(theft));
+        }
         if proof.is_ok() {
             sleep(length).await;
         }

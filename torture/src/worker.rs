@@ -9,7 +9,7 @@ use lock_testkit::{Broken, Dice};
 use tokio::time::sleep;
 
 use crate::plan::Plan;
-use crate::resource::{Client, Usage};
+use crate::resource::{Client, Target, Usage};
 use crate::stalls;
 
 /// How many tasks share the client.
@@ -59,20 +59,21 @@ impl Hand {
         Ok(())
     }
 
-    /// Reads both counters, thinks, and writes one more into each: whatever becomes of the lock meanwhile.
+    /// Reads all counters, thinks, and writes one more into each: whatever becomes of the lock meanwhile.
     async fn count(&mut self, counters: &mut Client) -> Result<(), Broken> {
         let wish = Wish::new(COUNTERS, Kind::Mutex, self.plan.ttl).with_wait(self.plan.ttl * 5);
         let Ok(Some(guard)) = self.locks.acquire(&wish).await else { return Ok(()) };
-        let usage = |fenced, write| Usage { id: guard.id().to_string(), fenced, token: guard.token(), write };
-        let fenced = counters.ask(&usage(true, None)).await?;
-        let unfenced = counters.ask(&usage(false, None)).await?;
+        let usage = |target, write| Usage { id: guard.id().to_string(), target, token: guard.token(), write };
+        let mut values = Vec::new();
+        for target in Target::ALL {
+            values.push((target, counters.ask(&usage(target, None)).await?));
+        }
         let most = if self.dice.once_in(30) { self.plan.ttl * 2 } else { Duration::from_millis(30) };
         sleep(self.dice.up_to(most)).await;
-        if let Some(value) = fenced {
-            counters.ask(&usage(true, Some(value + 1))).await?;
-        }
-        if let Some(value) = unfenced {
-            counters.ask(&usage(false, Some(value + 1))).await?;
+        for (target, value) in values {
+            if let Some(value) = value {
+                counters.ask(&usage(target, Some(value + 1))).await?;
+            }
         }
         self.give_back(guard).await;
         Ok(())
@@ -82,7 +83,7 @@ impl Hand {
         let kind = self.dice.one_of(&[Kind::Mutex, Kind::Mutex, Kind::Reentrant, Kind::Read, Kind::Write, Kind::Sem]);
         let name = self.dice.one_of(&["a", "b"]);
         let ttl = self.plan.ttl;
-        let wait = self.dice.one_of(&[Duration::ZERO, ttl / 10, ttl, ttl * 5]);
+        let wait = self.dice.one_of(&[Duration::ZERO, ttl / 10, ttl, ttl * 5, Duration::MAX]);
         let owner = Owner::new();
         let mut wish = Wish::new(name, kind, ttl).with_wait(wait).with_owner(&owner);
         if kind == Kind::Sem {

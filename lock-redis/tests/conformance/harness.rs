@@ -162,6 +162,16 @@ impl<D: Arrangement> Linked for Redis<D> {
         let urls = self.url.split(' ').zip(addresses).map(|(url, address)| url.replace(host_in(url), address));
         D::connect(&urls.collect::<Vec<_>>().join(" "), namespace).await
     }
+
+    fn refusals(&self) -> &'static [&'static str] {
+        &[
+            "LOADING Redis is loading the dataset in memory",
+            "READONLY You can't write against a read only replica.",
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "MISCONF Errors writing to the AOF file: No space left on device",
+            "NOAUTH Authentication required.",
+        ]
+    }
 }
 
 /// `host:port` of a server's URL.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use async_trait::async_trait;
 use lock_testkit::servers::ClockedRedis;
-use lock_testkit::servers::redis::RedisServer;
+use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::{Harm, Missing, Spare};
 
 use harness::{Arrangement, Redis};
@@ -18,9 +18,12 @@ fn main() -> ExitCode {
 
 #[async_trait]
 impl Arrangement for RedisServer {
-    const HARMS: &'static [Harm] = &[Harm::ClockStep];
+    const HARMS: &'static [Harm] = &[Harm::ClockStep, Harm::Restart, Harm::Flush];
 
-    async fn spare(_: Harm) -> Result<Box<dyn Spare>, Missing> {
-        Ok(Box::new(ClockedRedis::start().await?))
+    async fn spare(harm: Harm) -> Result<Box<dyn Spare>, Missing> {
+        Ok(match harm {
+            Harm::ClockStep => Box::new(ClockedRedis::start().await?),
+            _ => Box::new(RedisServer::start_with(&RedisOptions::new().persistent()).await?),
+        })
     }
 }

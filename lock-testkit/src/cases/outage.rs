@@ -19,12 +19,12 @@ fn slack() -> Duration {
     ms(500)
 }
 
-fn both(toxic: Toxic) -> LinkFault {
+pub(super) fn both(toxic: Toxic) -> LinkFault {
     LinkFault::new(toxic, Direction::Both)
 }
 
 /// A contender through links of its own, which holds.
-async fn holder(cx: &Cx) -> Result<(Exclusive, Links, Held), Failure> {
+pub(super) async fn holder(cx: &Cx) -> Result<(Exclusive, Links, Held), Failure> {
     let (lock, links) = cx.linked().await?;
     let held = lock.lock().await?;
     Ok((lock, links, held))
@@ -100,7 +100,7 @@ pub(super) async fn a_renewal_that_fails_now_and_then_costs_nothing(cx: Arc<Cx>)
 }
 
 /// Waits for this, and fails if the lock is lost before.
-async fn unless_lost(
+pub(super) async fn unless_lost(
     lost: &mut (impl Future<Output = LossReason> + Unpin),
     what: impl Future<Output = Verdict>,
 ) -> Verdict {

@@ -1,10 +1,11 @@
-//! C-F15, C-F15b, C-F17: what happens to servers that a case has for itself.
+//! C-F09, C-F15, C-F15b, C-F17: another server leads, or goes by another time; and what all cases with servers of their own
+//! share.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use lock_core::{Guarantee, Locks, LossReason};
+use lock_core::{Guarantee, LeaseOptions, Locks, LossReason};
 
 use crate::adapters::Exclusive;
 use crate::context::{Cx, LOCK, release};
@@ -23,22 +24,22 @@ const FORWARD: i64 = 30_000;
 const BACK: i64 = -60_000;
 
 /// Servers of the case's own, to which this can be done.
-async fn spare(cx: &Cx, harm: Harm) -> Result<Box<dyn Spare>, Failure> {
+pub(super) async fn spare(cx: &Cx, harm: Harm) -> Result<Box<dyn Spare>, Failure> {
     let spares = cx.harness.spares().or_fail("the case needs servers of its own and did not say so")?;
     spares.start(harm).await.map_err(|missing| Failure::unknown(missing.to_string()))
 }
 
-async fn client(cx: &Cx, spare: &dyn Spare) -> Result<Locks, Failure> {
+pub(super) async fn client(cx: &Cx, spare: &dyn Spare) -> Result<Locks, Failure> {
     let spares = cx.harness.spares().or_fail("the case needs servers of its own and did not say so")?;
     Ok(soon("connecting a client", ms(15_000), spares.connect_to(spare, &cx.namespace)).await??)
 }
 
-async fn contender(cx: &Cx, spare: &dyn Spare) -> Result<Exclusive, Failure> {
+pub(super) async fn contender(cx: &Cx, spare: &dyn Spare) -> Result<Exclusive, Failure> {
     Ok(cx.form.handle(&client(cx, spare).await?, LOCK)?.with_ttl(ttl()))
 }
 
 /// What was done has to be seen.
-fn is_proven(done: Result<Proof, Broken>) -> Verdict {
+pub(super) fn is_proven(done: Result<Proof, Broken>) -> Verdict {
     let proof = done?;
     if proof.is_given() { Ok(()) } else { Err(Failure::unknown("nothing shows what was done to the servers")) }
 }
@@ -61,6 +62,29 @@ pub(super) async fn failovers_let_no_call_hang_and_everybody_goes_on(cx: Arc<Cx>
         ensure!(room.lost_updates() == 0, "{}: {} updates behind the gate are lost", room.name(), room.lost_updates());
     }
     Ok(())
+}
+
+pub(super) async fn a_failover_costs_no_holder_its_lock_and_no_waiter_its_place(cx: Arc<Cx>) -> Verdict {
+    let spare = spare(&cx, Harm::FailOver).await?;
+    // For how long nobody leads is not the point; that the lock is asked for afterwards is.
+    let mut lease = LeaseOptions::with_ttl(ms(30_000));
+    lease.renew_every = Some(ttl() / 4);
+    let lasting = async || Ok::<_, Failure>(contender(&cx, &*spare).await?.with_lease(lease));
+    let (a, b, c) = (lasting().await?, lasting().await?, lasting().await?);
+    let look = b.clone();
+    let held = a.lock().await?;
+    let first = tokio::spawn(async move { b.lock().await });
+    cx.queued(&look, 1).await?;
+    let second = tokio::spawn(async move { c.lock().await });
+    cx.queued(&look, 2).await?;
+    is_proven(spare.fail_over(&LOCK.into()).await)?;
+    stays_pending("the loss signal after a failover", ttl() * 2, pin!(held.lost())).await?;
+    ensure!(!first.is_finished() && !second.is_finished(), "granted although somebody holds it");
+    release(held).await?;
+    let next = soon("the first in line is granted", promptly(), first).await???;
+    ensure!(!second.is_finished(), "the second in line is granted beside the first");
+    release(next).await?;
+    release(soon("the second in line is granted", promptly(), second).await???).await
 }
 
 /// Contenders for every kind of lock take turns while the clock is stepped; at the step itself, all who are

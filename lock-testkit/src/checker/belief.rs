@@ -1,6 +1,6 @@
 //! For how long a holder certainly believed in its lock.
 
-use super::ledger::{Claim, Mark, Outcome};
+use super::ledger::{Claim, Ledger, Mark, Outcome};
 use crate::history::event::{Kind, Sample};
 
 /// A part of a hold, in which it was of one kind and size.
@@ -45,8 +45,16 @@ fn is_held(sample: &Sample) -> bool {
     sample.held != Some(false)
 }
 
-/// The belief in parts: a downgrade and a partial release make one weaker from the instant at which they are asked for.
-pub(super) fn pieces(place: usize, claim: &Claim<'_>) -> Vec<Piece> {
+/// The belief in parts, but for the time in which the holder could not know that it had been robbed.
+pub(super) fn pieces(ledger: &Ledger<'_>, place: usize) -> Vec<Piece> {
+    let claim = &ledger.claims[place];
+    ledger
+        .thefts_from(claim)
+        .fold(parts(place, claim), |pieces, theft| pieces.into_iter().flat_map(|piece| theft.spare(piece)).collect())
+}
+
+/// A downgrade and a partial release make a belief weaker from the instant at which they are asked for.
+fn parts(place: usize, claim: &Claim<'_>) -> Vec<Piece> {
     let Some((from, to)) = belief(claim) else { return Vec::new() };
     let mut pieces = vec![Piece { claim: place, from, to, kind: claim.ask.kind, permits: claim.ask.permits }];
     for change in &claim.changes {

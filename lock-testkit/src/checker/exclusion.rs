@@ -13,7 +13,7 @@ use crate::history::event::Kind;
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     for lock in &ledger.locks {
-        let mut held: Vec<_> = lock.claims.iter().flat_map(|claim| pieces(*claim, &ledger.claims[*claim])).collect();
+        let mut held: Vec<_> = lock.claims.iter().flat_map(|claim| pieces(ledger, *claim)).collect();
         held.sort_by_key(|piece| piece.from);
         match lock.kind {
             Kind::Sem => permits(ledger, lock, &held, findings),

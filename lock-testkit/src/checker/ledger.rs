@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::rules::Rules;
+use super::theft::Thefts;
 use super::windows::Windows;
 use crate::history::History;
 use crate::history::event::{
@@ -116,6 +117,7 @@ pub(super) struct Ledger<'h> {
     pub(super) residues: Vec<(Mark, &'h [Text])>,
     pub(super) deaths: HashMap<&'h Text, Mark>,
     pub(super) windows: Windows,
+    pub(super) thefts: Thefts<'h>,
     /// The time of the last event.
     pub(super) end: u64,
     pub(super) has_ended: bool,
@@ -217,6 +219,7 @@ impl<'h> Ledger<'h> {
                 self.windows.note_death(at.t, &death.victim);
                 self.deaths.insert(&death.victim, at);
             }
+            What::Theft(theft) => self.thefts.note(at, theft),
             What::Truth(truth) => {
                 let lock = self.lock(&truth.res, truth.kind);
                 self.locks[lock].truths.push((at, truth));

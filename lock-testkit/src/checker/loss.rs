@@ -13,6 +13,7 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
             final_loss(lock, claim, findings);
             news(ledger, lock, claim, findings);
             truth(ledger, lock, claim, findings);
+            robbed(ledger, lock, claim, findings);
             cause(ledger, lock, claim, &releases, findings);
         }
     }
@@ -77,12 +78,9 @@ fn news(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut 
     let denied = claim.checks.iter().find(|(_, sample)| sample.held == Some(false)).map(|(mark, _)| *mark);
     let (Some(denied), true) = (denied, claim.changes.is_empty()) else { return };
     let due = denied.t.saturating_add(ledger.rules.notice);
-    let released = claim.releases.first().map(|release| release.asked.t);
-    let died = ledger.deaths.get(claim.proc).map(|mark| mark.t);
-    let listened_until = [released, died].into_iter().flatten().min().unwrap_or(ledger.end);
     let told = claim.lost.map(|(mark, _)| mark);
-    let in_time = told.is_some_and(|told| told.t <= due) || listened_until <= due;
-    if !in_time && !ledger.windows.touch(claim.proc, denied.t, due) {
+    // What is wrong with a server keeps nobody from looking at the clock.
+    if !is_told_by(ledger, claim, due) && !ledger.windows.stood_still(claim.proc, denied.t, due) {
         let what = match told {
             Some(told) => {
                 format!("{} was told of its loss {} after it could be seen", claim.id, time(told.t - denied.t))
@@ -91,6 +89,14 @@ fn news(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut 
         };
         findings.add(Found::new(Check::L2, what).of(lock.res).shown_by([Some(denied), told].into_iter().flatten()));
     }
+}
+
+/// Whether the holder was told of its loss by then, if it still listened.
+fn is_told_by(ledger: &Ledger<'_>, claim: &Claim<'_>, due: u64) -> bool {
+    let released = claim.releases.first().map(|release| release.asked.t);
+    let died = ledger.deaths.get(claim.proc).map(|mark| mark.t);
+    let listened_until = [released, died].into_iter().flatten().min().unwrap_or(ledger.end);
+    claim.lost.is_some_and(|(told, _)| told.t <= due) || listened_until <= due
 }
 
 /// L3: whose entry is gone at the server does not believe in it for longer than one lease.
@@ -104,6 +110,23 @@ fn truth(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut
     if let Some((look, _)) = gone {
         let what = format!("{} believed in its lock {} after it was gone", claim.id, time(until.t - look.t));
         findings.add(Found::new(Check::L3, what).of(lock.res).shown_by([granted, *look, until]));
+    }
+}
+
+/// L3: who was robbed hears of it within one lease, and believes for no longer. (A waiter may have lost its place only.)
+fn robbed(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+    let (Some((granted, _)), Some((_, until))) = (claim.granted(), belief(claim)) else { return };
+    for theft in ledger.thefts_from(claim).filter(|theft| granted.t <= theft.after) {
+        let stood_still = ledger.windows.stood_still(claim.proc, theft.after, theft.due);
+        if until.t > theft.due {
+            let what = format!("{} believed in its lock {} after it was taken", claim.id, time(until.t - theft.done.t));
+            findings.add(Found::new(Check::L3, what).of(lock.res).shown_by([granted, theft.done, until]));
+        } else if claim.changes.is_empty() && !stood_still && !is_told_by(ledger, claim, theft.due) {
+            let what = format!("{} was not told within its lease that the lock was taken from it", claim.id);
+            let told = claim.lost.map(|(mark, _)| mark);
+            let marks = [Some(granted), Some(theft.done), told].into_iter().flatten();
+            findings.add(Found::new(Check::L3, what).of(lock.res).shown_by(marks));
+        }
     }
 }
 
@@ -129,7 +152,8 @@ fn cause(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, releases: &[Re
     let lease = ledger.rules.longest(claim.ask.ttl);
     let expires = !ledger.rules.renewed && noticed.t >= from.t.saturating_add(ledger.rules.shortest(lease / 2));
     // The last renewal may have succeeded a whole lease before the holder said for the last time that it holds.
-    if forced || expires || ledger.windows.touch(claim.proc, until.t.saturating_sub(lease), noticed.t) {
+    let is_robbed = ledger.thefts_from(claim).any(|theft| theft.after <= noticed.t);
+    if forced || expires || is_robbed || ledger.windows.touch(claim.proc, until.t.saturating_sub(lease), noticed.t) {
         return;
     }
     let begun = releases.partition_point(|(asked, ..)| asked.t <= noticed.t);

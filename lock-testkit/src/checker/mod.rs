@@ -40,6 +40,7 @@ mod resource;
 mod rules;
 mod sufficiency;
 mod summary;
+mod theft;
 mod verdict;
 mod windows;
 

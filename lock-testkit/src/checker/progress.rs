@@ -8,8 +8,8 @@ use super::presence::{Presence, weight};
 use super::verdict::{Check, Findings};
 use crate::history::event::Kind;
 
-/// What a try may take beyond one request.
-const TRY_SLACK: u64 = 50_000_000;
+/// What a call may take beyond its wait and one request: a timer is never early.
+const SLACK: u64 = 50_000_000;
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     for lock in &ledger.locks {
@@ -166,10 +166,9 @@ fn forgotten(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
 /// P3: a wait ends when it was to end, at most one request later.
 fn late(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let (Some(wait), Some(mark)) = (claim.ask.wait, claim.answer.mark()) else { return };
-    let slack = ledger.rules.op_timeout + if claim.is_try() { TRY_SLACK } else { 0 };
-    let due = claim.asked.t.saturating_add(wait).saturating_add(slack);
+    let due = claim.asked.t.saturating_add(wait).saturating_add(ledger.rules.op_timeout).saturating_add(SLACK);
     // A process that stands still is late whatever it calls; a server that does is what the slack is for.
-    if mark.t > due && !ledger.windows.touch(claim.proc, claim.asked.t, mark.t) {
+    if mark.t > due && !ledger.windows.stood_still(claim.proc, claim.asked.t, mark.t) {
         let what = format!("{} came back {} too late", claim.id, time(mark.t - due));
         findings.add(Found::new(Check::P3, what).of(lock.res).shown_by([claim.asked, mark]));
     }

@@ -31,6 +31,8 @@ pub struct Summary {
     pub losses: usize,
     /// Faults that were chosen and proven.
     pub faults: usize,
+    /// For how long nobody can have felt a fault: that is when waiters are judged (P1, P5). In nanoseconds.
+    pub undisturbed: u64,
     /// How many held one lock at once, at most.
     pub holders: usize,
     /// How often a waiter was overtaken by somebody who surely came later, at most.
@@ -77,6 +79,7 @@ impl Summary {
             unclear: ledger.claims.iter().filter(|claim| is_unclear(claim)).count(),
             losses: ledger.claims.iter().filter(|claim| claim.lost.is_some()).count(),
             faults: ledger.windows.all().iter().filter(|window| window.is_chosen() && window.proven).count(),
+            undisturbed: history.events().first().map_or(0, |first| ledger.windows.undisturbed(first.t, ledger.end)),
             holders: holders(ledger),
             overtaken: order::most_overtaken(ledger),
             resources: resources(ledger),
@@ -111,7 +114,7 @@ fn contended(ledger: &Ledger<'_>) -> usize {
 
 fn holders(ledger: &Ledger<'_>) -> usize {
     let most = |lock: &super::ledger::Lock<'_>| {
-        let held = lock.claims.iter().flat_map(|claim| pieces(*claim, &ledger.claims[*claim]));
+        let held = lock.claims.iter().flat_map(|claim| pieces(ledger, *claim));
         let mut turns: Vec<_> = held.flat_map(|piece| [(piece.from.t, 1), (piece.to.t, -1)]).collect();
         turns.sort_unstable();
         let mut now = 0_isize;
@@ -169,7 +172,9 @@ impl fmt::Display for Summary {
             f,
             "{events} events: {grants} grants ({contended} contended), {refusals} refusals, {unclear} unclear"
         )?;
-        writeln!(f, "{faults} proven faults, {losses} losses, at most {holders} holders, overtaken by {overtaken}")?;
+        let undisturbed = time(self.undisturbed);
+        writeln!(f, "{faults} proven faults, {losses} losses; nobody felt any for {undisturbed}")?;
+        writeln!(f, "at most {holders} holders; overtaken by {overtaken}")?;
         for (target, fenced, lost, acknowledged, refused) in &self.resources {
             let fenced = if *fenced { "fenced" } else { "unfenced" };
             writeln!(f, "{target} ({fenced}): {lost} of {acknowledged} updates lost, {refused} uses refused")?;

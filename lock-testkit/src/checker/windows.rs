@@ -31,6 +31,8 @@ pub(super) struct Windows {
     everywhere: Cover,
     /// At one process.
     of: HashMap<Text, Cover>,
+    /// While it lasts, at one process.
+    during: HashMap<Text, Cover>,
     any: Cover,
 }
 
@@ -63,19 +65,23 @@ impl Windows {
     pub(super) fn finish(&mut self, settle: u64, is_process: impl Fn(&Text) -> bool) {
         let mut everywhere = Vec::new();
         let mut any = Vec::new();
-        let mut of: HashMap<Text, Vec<(u64, u64)>> = HashMap::new();
+        let (mut of, mut during) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
         for window in &self.windows {
-            let span = (window.from, window.to.unwrap_or(u64::MAX).saturating_add(settle));
+            let to = window.to.unwrap_or(u64::MAX);
+            let span = (window.from, to.saturating_add(settle));
             any.push(span);
             if is_process(&window.target) {
                 of.entry(window.target.clone()).or_default().push(span);
+                during.entry(window.target.clone()).or_default().push((window.from, to));
             } else {
                 everywhere.push(span);
             }
         }
         self.everywhere = Cover::of(everywhere);
         self.any = Cover::of(any);
-        self.of = of.into_iter().map(|(target, spans)| (target, Cover::of(spans))).collect();
+        let covers = |spans: HashMap<Text, Vec<_>>| spans.into_iter().map(|(target, of)| (target, Cover::of(of)));
+        self.of = covers(of).collect();
+        self.during = covers(during).collect();
     }
 
     pub(super) fn all(&self) -> &[Window] {
@@ -87,9 +93,20 @@ impl Windows {
         self.everywhere.touches(from, to) || self.of.get(proc).is_some_and(|cover| cover.touches(from, to))
     }
 
+    /// Whether a process itself stood still between these instants: then it is late, whatever it does.
+    pub(super) fn stood_still(&self, proc: &Text, from: u64, to: u64) -> bool {
+        self.during.get(proc).is_some_and(|cover| cover.touches(from, to))
+    }
+
     /// Whether anybody may have felt anything.
     pub(super) fn touch_anybody(&self, from: u64, to: u64) -> bool {
         self.any.touches(from, to)
+    }
+
+    /// For how long, between these instants, nobody can have felt anything.
+    pub(super) fn undisturbed(&self, from: u64, to: u64) -> u64 {
+        let disturbed = self.any.0.iter().map(|span| span.1.min(to).saturating_sub(span.0.max(from)));
+        to.saturating_sub(from).saturating_sub(disturbed.sum())
     }
 
     /// The instant at which nothing that a process feels at `t` is felt any more.
@@ -142,5 +159,14 @@ mod tests {
         assert!(cover.touches(0, 10) && cover.touches(30, 40) && cover.touches(12, 13) && cover.touches(0, 100));
         assert!(!cover.touches(0, 9) && !cover.touches(31, 49) && !cover.touches(61, 70));
         assert_eq!((cover.after(5), cover.after(10), cover.after(29), cover.after(40)), (5, 30, 30, 40));
+    }
+
+    #[test]
+    fn what_is_undisturbed_is_the_rest() {
+        let windows = Windows { any: Cover::of(vec![(0, 20), (30, 40), (90, 200)]), ..Windows::default() };
+        assert_eq!(
+            (windows.undisturbed(10, 100), windows.undisturbed(0, 20), windows.undisturbed(50, 60)),
+            (60, 0, 10)
+        );
     }
 }

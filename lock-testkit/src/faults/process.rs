@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Effect, Fault, Injected, Proof};
 use crate::harness::Broken;
+use crate::servers::memcached::MemcachedServer;
 use crate::servers::own::Own;
 use crate::servers::process::{self, Process};
 use crate::servers::redis::RedisServer;
@@ -53,6 +54,13 @@ impl<'a> From<&'a RedisServer> for ServerProcess<'a> {
 impl<'a> From<&'a ZooKeeperServer> for ServerProcess<'a> {
     fn from(server: &'a ZooKeeperServer) -> Self {
         Self { own: server.own(), data: &["version-2"] }
+    }
+}
+
+/// It keeps nothing.
+impl<'a> From<&'a MemcachedServer> for ServerProcess<'a> {
+    fn from(server: &'a MemcachedServer) -> Self {
+        Self { own: server.own(), data: &[] }
     }
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Effect, Fault, Injected, Proof};
 use crate::harness::Broken;
+use crate::servers::memcached::{Memcached, MemcachedServer};
 use crate::servers::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
 use crate::servers::resp::Resp;
 use crate::servers::until::until;
@@ -16,9 +17,9 @@ use crate::time::promptly;
 pub enum StoreFault {
     /// A Redis server forgets its scripts (`SCRIPT FLUSH`).
     ForgetScripts,
-    /// A Redis server forgets everything else (`FLUSHALL`).
+    /// A Redis server forgets everything else (`FLUSHALL`); a memcached server forgets everything (`flush_all`).
     Flush,
-    /// A Redis server that evicts what is used least runs out of memory, until these keys are gone.
+    /// A Redis server that evicts what is used least, or a memcached server, runs out of memory, until these keys are gone.
     Evict {
         /// The keys, which have to be there.
         keys: Vec<String>,
@@ -39,6 +40,8 @@ pub enum StoreFault {
 pub enum Store<'a> {
     /// A Redis server's.
     Redis(&'a RedisServer),
+    /// A memcached server's.
+    Memcached(&'a MemcachedServer),
     /// A master's and its replicas'.
     Sentinel(&'a SentinelDeployment),
     /// A cluster's.
@@ -57,6 +60,8 @@ impl StoreFault {
             (Self::ForgetScripts, Store::Redis(server)) => forget_scripts(&server.client()?).await?,
             (Self::Flush, Store::Redis(server)) => flush(&server.client()?).await?,
             (Self::Evict { keys }, Store::Redis(server)) => evict(&server.client()?, keys).await?,
+            (Self::Flush, Store::Memcached(server)) => flush_items(&server.client()).await?,
+            (Self::Evict { keys }, Store::Memcached(server)) => evict_items(&server.client(), keys).await?,
             (Self::FailOver, Store::Sentinel(deployment)) => {
                 let old = deployment.master_address().await?;
                 moved(&old, deployment.fail_over().await?.address())
@@ -119,6 +124,34 @@ async fn present(redis: &Resp, keys: &[String]) -> Result<usize, Broken> {
     Ok(usize::try_from(redis.command(&question).await?.as_int().unwrap_or_default())?)
 }
 
+async fn flush_items(memcached: &Memcached) -> Result<Option<Proof>, Broken> {
+    let items = memcached.items().await?.len();
+    memcached.flush_all().await?;
+    Ok((items > 0).then(|| Proof::of(format!("{items} items were forgotten"))))
+}
+
+/// Fills the memory with items as small as a lock's: each size has a part of it for itself.
+async fn evict_items(memcached: &Memcached, keys: &[String]) -> Result<Option<Proof>, Broken> {
+    /// Batches of a thousand: enough for a server with 2 MB.
+    const MOST: usize = 300;
+    // Listed and not read: what is read counts as used.
+    let present = async || -> Result<usize, Broken> {
+        Ok(memcached.items().await?.iter().filter(|item| keys.contains(&item.key)).count())
+    };
+    if present().await? != keys.len() {
+        return Err(Broken::new(format!("not all of {keys:?} are there to be evicted")));
+    }
+    for batch in 0..MOST {
+        let set = |i| format!("set garbage:{batch:03}:{i:03} 0 0 19 noreply\r\n1000000000000000001\r\n");
+        let sets: String = (0..1_000).map(set).collect();
+        memcached.command(&format!("{sets}mn")).await?;
+        if batch % 10 == 9 && present().await? == 0 {
+            return Ok(Some(Proof::of(format!("{} items were evicted", keys.len()))));
+        }
+    }
+    Ok(None)
+}
+
 fn moved(old: &str, new: &str) -> Option<Proof> {
     (old != new).then(|| Proof::of(format!("{new} has taken over from {old}")))
 }
@@ -145,6 +178,12 @@ fn is_over(refused: &Result<(), Broken>) -> bool {
 impl<'a> From<&'a RedisServer> for Store<'a> {
     fn from(server: &'a RedisServer) -> Self {
         Self::Redis(server)
+    }
+}
+
+impl<'a> From<&'a MemcachedServer> for Store<'a> {
+    fn from(server: &'a MemcachedServer) -> Self {
+        Self::Memcached(server)
     }
 }
 

@@ -48,6 +48,8 @@ pub enum What {
     Fault(Fault),
     /// A process has been killed.
     Death(Death),
+    /// Grants were taken away at the server, behind their holders' backs.
+    Theft(Theft),
     /// What the server itself says of a lock.
     Truth(Truth),
     /// How many waiters one release woke up.
@@ -73,6 +75,7 @@ impl What {
             Self::Run(_)
             | Self::Fault(_)
             | Self::Death(_)
+            | Self::Theft(_)
             | Self::Truth(_)
             | Self::Woken(_)
             | Self::Residue(_)
@@ -332,6 +335,18 @@ pub const STALL: &str = "stall";
 pub struct Death {
     /// Who.
     pub victim: Text,
+}
+
+/// Grants that somebody else has taken away at the server, as no server does by itself: with the session that they hang
+/// on, say. Their holders cannot know it yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Theft {
+    /// Whose they were, as the server calls its client.
+    pub session: Text,
+    /// Their names at the server. Those of waiters are among them, who may be granted the lock in another session.
+    pub grants: Vec<Text>,
+    /// Before this instant nothing had been taken; by the event's time, everything was.
+    pub after: u64,
 }
 
 /// What the server itself says of one lock, at some instant between two.

@@ -172,6 +172,7 @@ fn texts(event: &mut Event) -> Vec<&mut Text> {
         What::Check(check) => texts.push(&mut check.id),
         What::Lost(lost) => texts.extend([&mut lost.id, &mut lost.reason]),
         What::Access(access) => texts.extend([&mut access.id, &mut access.target]),
+        What::Theft(theft) => texts.extend(&mut theft.grants),
         What::Truth(truth) => {
             texts.push(&mut truth.res);
             texts.extend(&mut truth.holders);

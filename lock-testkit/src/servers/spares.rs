@@ -6,9 +6,10 @@ use async_trait::async_trait;
 use lock_core::LockName;
 
 use super::clock::WallClock;
+use super::memcached::MemcachedServer;
 use super::redis::{ClusterDeployment, RedisOptions, RedisServer, SentinelDeployment};
-use super::zookeeper::ZooKeeperEnsemble;
-use crate::faults::{ClockFault, Injected, Proof};
+use super::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
+use crate::faults::{ClockFault, Data, Injected, ProcessFault, Proof, ServerProcess, StoreFault};
 use crate::harness::{Broken, Missing, Spare};
 use crate::time::promptly;
 
@@ -64,6 +65,60 @@ impl Spare for ZooKeeperEnsemble {
 
 fn taken_over(new: &str, old: &str) -> Proof {
     if new == old { Proof::default() } else { Proof::of(format!("{new} has taken over from {old}, which was killed")) }
+}
+
+/// Kills the server's process, and starts it again.
+fn kill_and_start(server: ServerProcess<'_>, data: Data) -> Result<Proof, Broken> {
+    // Without proof the case is unknown.
+    Ok(ProcessFault::Kill { data }.inject(server)?.heal().unwrap_or_default())
+}
+
+#[async_trait]
+impl Spare for RedisServer {
+    fn url(&self) -> &str {
+        Self::url(self)
+    }
+
+    async fn restart(&self, data: Data) -> Result<Proof, Broken> {
+        let proof = kill_and_start(self.into(), data)?;
+        self.until_ready().await?;
+        Ok(proof)
+    }
+
+    async fn flush(&self) -> Result<Proof, Broken> {
+        Ok(StoreFault::Flush.inject(self).await?.proof())
+    }
+}
+
+#[async_trait]
+impl Spare for ZooKeeperServer {
+    fn url(&self) -> &str {
+        Self::url(self)
+    }
+
+    async fn restart(&self, data: Data) -> Result<Proof, Broken> {
+        let proof = kill_and_start(self.into(), data)?;
+        self.until_ready().await?;
+        Ok(proof)
+    }
+}
+
+#[async_trait]
+impl Spare for MemcachedServer {
+    fn url(&self) -> &str {
+        Self::url(self)
+    }
+
+    /// It keeps nothing, whatever it is to find.
+    async fn restart(&self, data: Data) -> Result<Proof, Broken> {
+        let proof = kill_and_start(self.into(), data)?;
+        self.until_ready().await?;
+        Ok(proof)
+    }
+
+    async fn flush(&self) -> Result<Proof, Broken> {
+        Ok(StoreFault::Flush.inject(self).await?.proof())
+    }
 }
 
 /// A Redis server that goes by a wall clock of its own.

@@ -30,6 +30,11 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
     fn counts_from_the_reply(&self) -> bool {
         false
     }
+
+    /// What it promises: as little as possible, because cases come with promises.
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::none()
+    }
 }
 
 /// The locks of a client that takes these steps.
@@ -48,7 +53,7 @@ impl<S: Steps> Backend for SpecimenBackend<S> {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees::none()
+        self.0.guarantees()
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
@@ -82,25 +87,24 @@ impl<S: Steps> Backend for SpecimenBackend<S> {
 #[async_trait]
 impl<S: Steps> MutexBackend for SpecimenBackend<S> {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.take(attempt, false).await
+        self.take(attempt, false).await.map_err(|broken| unknown(attempt, Phase::Acquire, &broken))
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        wait::poll(&*self.clock(), attempt, deadline, || self.take(attempt, true)).await
+        // It recognises what an earlier try has left, so the wait goes on while no server answers.
+        let again = |broken: Broken| attempt.error(ErrorKind::Unavailable, Phase::Acquire, broken.to_string());
+        let tries = || async { self.take(attempt, true).await.map_err(again) };
+        let waited = wait::poll(&*self.clock(), attempt, deadline, tries).await;
+        waited.map_err(|error| attempt.error(ErrorKind::Indeterminate, Phase::Acquire, error.to_string()))
     }
 }
 
 impl<S: Steps> SpecimenBackend<S> {
-    async fn take(&self, attempt: &Attempt, waits: bool) -> Result<Option<Grant>, Error> {
+    async fn take(&self, attempt: &Attempt, waits: bool) -> Result<Option<Grant>, Broken> {
         let sent_at = self.clock().now();
-        match in_time(self.0.take(attempt, waits)).await {
-            Ok(true) => {
-                let from = if self.0.counts_from_the_reply() { self.clock().now() } else { sent_at };
-                Ok(Some(Grant::new(None, from, attempt.ttl)))
-            }
-            Ok(false) => Ok(None),
-            Err(broken) => Err(unknown(attempt, Phase::Acquire, &broken)),
-        }
+        let is_granted = in_time(self.0.take(attempt, waits)).await?;
+        let from = if self.0.counts_from_the_reply() { self.clock().now() } else { sent_at };
+        Ok(is_granted.then(|| Grant::new(None, from, attempt.ttl)))
     }
 }
 

@@ -1,10 +1,11 @@
 //! Faults of processes, on real servers.
 
 use lock_testkit::faults::{Data, ProcessFault};
+use lock_testkit::servers::memcached::MemcachedServer;
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::testing::{PROMPTLY, eventually};
 
-use crate::store::server_with;
+use crate::store::{found, server_with};
 
 async fn value(server: &RedisServer) -> Option<String> {
     // The server may have just been started.
@@ -40,4 +41,18 @@ async fn a_server_that_is_not_ours_is_left_alone() {
     let Some(server) = server_with(&RedisOptions::new()).await else { return };
     let theirs = RedisServer::existing(server.url());
     assert!(ProcessFault::Freeze.inject(&theirs).is_err() && server.is_running());
+}
+
+#[tokio::test]
+async fn a_memcached_server_comes_back_with_nothing() {
+    let Some(server) = found(MemcachedServer::start_own().await) else { return };
+    let client = server.client();
+    client.add("key", "value", 0).await.unwrap();
+    let frozen = ProcessFault::Freeze.inject(&server).unwrap();
+    assert!(!server.is_running() && frozen.proof().seen[0].contains("stands still"));
+    frozen.heal().unwrap();
+    assert_eq!(client.get("key").await.unwrap().as_deref(), Some(&b"value"[..]));
+    ProcessFault::Kill { data: Data::Kept }.inject(&server).unwrap().heal().unwrap();
+    server.until_ready().await.unwrap();
+    assert_eq!(client.get("key").await.unwrap(), None);
 }

@@ -2,9 +2,10 @@
 
 use lock_testkit::REQUIRE_VARIABLE;
 use lock_testkit::faults::StoreFault;
+use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::servers::redis::{RedisOptions, RedisServer, SentinelDeployment};
 use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
-use lock_testkit::testing::about_time;
+use lock_testkit::testing::{PROMPTLY, about_time, eventually};
 
 /// `None`, loudly, where there is no such server.
 pub(crate) fn found<T>(server: Result<T, lock_testkit::Missing>) -> Option<T> {
@@ -67,4 +68,25 @@ async fn a_stolen_session_is_over_and_only_a_zookeeper_has_sessions() {
     StoreFault::StealSession { session }.inject(&server).await.unwrap().heal().unwrap();
     assert!(ZooKeeperClient::take_over(server.url(), victim.session()).await.is_err());
     assert!(StoreFault::Flush.inject(&server).await.is_err());
+}
+
+#[tokio::test]
+async fn items_are_flushed_and_evicted_where_there_is_a_limit_and_no_room() {
+    let options = MemcachedOptions::new().with_memory(2).evicting();
+    let Some(server) = found(MemcachedServer::start_with(&options).await) else { return };
+    let client = server.client();
+    assert!(StoreFault::Flush.inject(&server).await.unwrap().heal().is_err(), "there was nothing to forget");
+    client.add("key", "1000000000000000001", 0).await.unwrap();
+    let proof = StoreFault::Flush.inject(&server).await.unwrap().heal().unwrap();
+    assert_eq!(proof.seen, ["1 items were forgotten"]);
+    let fault = StoreFault::Evict { keys: vec!["key".to_owned()] };
+    assert!(fault.clone().inject(&server).await.is_err(), "what is not there cannot be evicted");
+    // What was flushed in the same second may be forgotten with it.
+    eventually("stored", PROMPTLY, async || {
+        client.add("key", "1000000000000000001", 0).await.unwrap();
+        client.get("key").await.unwrap()
+    })
+    .await;
+    fault.inject(&server).await.unwrap().heal().unwrap();
+    assert_eq!(client.get("key").await.unwrap(), None);
 }

@@ -118,6 +118,7 @@ async fn a_session_is_taken_over_by_whoever_knows_its_id() {
     assert_eq!(Session::of(owner), *victim.session(), "the password is computed as the server does");
     let taken = ZooKeeperClient::take_over(server.url(), &Session::of(owner)).await.unwrap();
     assert_eq!(taken.session(), victim.session());
+    assert_eq!(taken.ephemerals().await.unwrap(), ["/lock"], "what its end will cost");
     assert!(victim.exists("/lock").await.is_err(), "its connection is closed");
     assert!(victim.exists("/lock").await.unwrap().is_some(), "and it takes the session back");
     server.expire(owner).await.unwrap();

@@ -161,6 +161,11 @@ impl<D: Client> Linked for ZooKeeper<D> {
         let config = config.with_session_timeout(ms(2000)).with_tick_time(Duration::from_millis(200));
         Ok(D::offer(D::connect(config).await?))
     }
+
+    /// That the client has no right (`NoAuth`), and that the server has too much to do (`Throttled`).
+    fn refusals(&self) -> &'static [&'static str] {
+        &["-102", "-127"]
+    }
 }
 
 /// The servers in a URL, `host:port` each, separated by commas.

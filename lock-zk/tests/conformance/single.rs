@@ -4,7 +4,9 @@ mod harness;
 
 use std::process::ExitCode;
 
+use async_trait::async_trait;
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
+use lock_testkit::{Harm, Missing, Spare};
 
 use harness::{Client, ZooKeeper};
 
@@ -12,4 +14,11 @@ fn main() -> ExitCode {
     lock_testkit::main::<ZooKeeper<ZooKeeperServer>>()
 }
 
-impl Client for ZooKeeperServer {}
+#[async_trait]
+impl Client for ZooKeeperServer {
+    const HARMS: &'static [Harm] = &[Harm::Restart];
+
+    async fn spare(_: Harm) -> Result<Box<dyn Spare>, Missing> {
+        Ok(Box::new(Self::start_own().await?))
+    }
+}

@@ -9,6 +9,7 @@ use crate::history::event::{Ask, Granted, Kind, Sample};
 /// How many histories. `LOCK_TESTKIT_HISTORIES` asks for another number.
 const HISTORIES: u64 = 100_000;
 const LATEST: u64 = 24;
+const MS: u64 = 1_000_000;
 
 #[test]
 fn the_sweep_agrees_with_the_search() {
@@ -26,14 +27,17 @@ fn the_sweep_agrees_with_the_search() {
 }
 
 fn random(dice: &mut Dice) -> (Sketch, Vec<Hold>, u32) {
-    let mut sketch = Sketch::by(rules());
+    let mut rules = rules();
+    // A lease lasts as long as it says.
+    (rules.clock_rate, rules.granularity) = (0, 0);
+    let mut sketch = Sketch::by(rules);
     let family = dice.one_of(&[&[Kind::Mutex][..], &[Kind::Reentrant], &[Kind::Read, Kind::Write], &[Kind::Sem]]);
     let limit = if family == [Kind::Sem] { 2 + u32::try_from(dice.below(2)).unwrap() } else { 1 };
     let mut holds = Vec::new();
     for _ in 0..2 + dice.below(3) {
         let owner = dice.below(3);
         let mut ask = of_kind(dice.one_of(family), ["a", "b", "c"][usize::try_from(owner).unwrap()]);
-        ask.limit = limit;
+        (ask.limit, ask.ttl) = (limit, (1 + dice.below(LATEST / 3)) * MS);
         if ask.kind == Kind::Sem {
             ask.permits = 1 + u32::try_from(dice.below(u64::from(limit))).unwrap();
         }
@@ -43,9 +47,9 @@ fn random(dice: &mut Dice) -> (Sketch, Vec<Hold>, u32) {
 }
 
 /// One acquisition with one of the fates that it can have, and what that means for the search.
-fn hold(dice: &mut Dice, sketch: &mut Sketch, ask: Ask, owner: usize) -> Option<Hold> {
+fn hold(dice: &mut Dice, sketch: &mut Sketch, ask: Ask, owner: usize) -> Vec<Hold> {
     let [asked, granted, changed, done, released, answered] = times(dice);
-    let (kind, permits) = (ask.kind, ask.permits);
+    let (kind, permits, lease) = (ask.kind, ask.permits, ask.ttl / MS);
     let surely = |from, to| Window { from, to, surely: true };
     let perhaps = |from| Window { from, to: u64::MAX, surely: false };
     let hold = |begin, end| Hold { owner, kind, permits, begin, change: None, end };
@@ -56,17 +60,17 @@ fn hold(dice: &mut Dice, sketch: &mut Sketch, ask: Ask, owner: usize) -> Option<
     match fate {
         0 => {
             sketch.refuse(granted, &id);
-            return None;
+            return Vec::new();
         }
         // Never answered.
-        1 => return Some(hold(perhaps(asked), perhaps(asked))),
+        1 => return vec![hold(perhaps(asked), perhaps(asked))],
         // Over when the answer came: nobody believed in it.
         2 => {
             let sample = Sample { held: Some(false), deadline: None };
             sketch.grant(granted, &id, Granted { sample, ..Granted::default() });
-            return Some(hold(Window { surely: false, ..begin }, perhaps(asked)));
+            return vec![hold(Window { surely: false, ..begin }, perhaps(asked))];
         }
-        _ => sketch.grant(granted, &id, Granted { sample, ..Granted::default() }),
+        _ => sketch.grant(granted, &id, Granted { sample, grant: Some(id.clone()), ..Granted::default() }),
     }
     let mut hold = match fate {
         // Asked for the last time.
@@ -89,13 +93,30 @@ fn hold(dice: &mut Dice, sketch: &mut Sketch, ask: Ask, owner: usize) -> Option<
             hold(begin, surely(released, answered.max(released)))
         }
     };
+    if dice.below(4) == 0 {
+        let [after, done] = times(dice);
+        sketch.steal(after, done, &[&id]);
+        return robbed(&hold, after, done + lease);
+    }
     // No clock is so coarse that a grant and a change of it fall on one instant.
     if fate > 5 && changed > granted && (kind == Kind::Write || permits > 1) && dice.below(2) == 0 {
         let (kind, permits) = if kind == Kind::Write { (Kind::Read, 1) } else { (Kind::Sem, permits - 1) };
         sketch.change(changed, done, &id, kind, permits);
         hold.change = Some((surely(changed, done), kind, permits));
     }
-    Some(hold)
+    vec![hold]
+}
+
+/// What its holder may have had of a hold that was taken away, and needs not have known before `due`: nothing from `after`
+/// on; who believed beyond `due` must have it once more by then.
+fn robbed(hold: &Hold, after: u64, due: u64) -> Vec<Hold> {
+    let (granted, until) = (hold.begin.to, hold.end.from);
+    if until <= after || granted >= due {
+        return vec![*hold];
+    }
+    let before = Hold { end: Window { from: after, to: u64::MAX, surely: false }, ..*hold };
+    let again = Hold { begin: Window { from: after, to: due, surely: true }, ..*hold };
+    [(granted < after).then_some(before), (until > due).then_some(again)].into_iter().flatten().collect()
 }
 
 /// So many times, in order.

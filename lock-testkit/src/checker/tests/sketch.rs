@@ -3,7 +3,7 @@
 use crate::checker::{Check, Judgement, Rules, check};
 use crate::history::event::{
     Access, Ask, Call, Change, Death, Done, Event, Failed, Fault, FaultPhase, Granted, Kind, Lost, Renewal, Renewed,
-    Residue, Run, Sample, Step, Text, Truth, What, Woken,
+    Residue, Run, Sample, Step, Text, Theft, Truth, What, Woken,
 };
 use crate::history::{History, event};
 
@@ -164,6 +164,12 @@ impl Sketch {
 
     pub(super) fn kill(&mut self, t: u64, victim: &str) {
         self.add(t, "main", What::Death(Death { victim: victim.into() }));
+    }
+
+    /// Nothing was taken before `after`, everything by `t`.
+    pub(super) fn steal(&mut self, after: u64, t: u64, grants: &[&str]) {
+        let grants = grants.iter().map(|grant| (*grant).into()).collect();
+        self.add(t, "main", What::Theft(Theft { session: "0x1".into(), grants, after: after * MS }));
     }
 
     pub(super) fn truth(&mut self, t: u64, holders: &[&str]) {

@@ -93,6 +93,10 @@ impl MemcachedServer {
         &self.address
     }
 
+    pub(crate) fn own(&self) -> &Own {
+        &self.own
+    }
+
     /// A client for ground truth, which opens a connection for every command.
     #[must_use]
     pub fn client(&self) -> Memcached {
@@ -112,11 +116,17 @@ impl MemcachedServer {
         self.ready().await
     }
 
-    /// Waits for the server's first answer.
     async fn ready(&self) -> Result<(), Missing> {
+        Ok(self.until_ready().await?)
+    }
+
+    /// Waits until the server answers.
+    ///
+    /// # Errors
+    /// If it ends, or takes too long, with what it said last.
+    pub async fn until_ready(&self) -> Result<(), Broken> {
         let client = self.client();
         let answers = || client.command("version");
-        self.own.until(&format!("no answer from {}", self.url), promptly(), answers).await?;
-        Ok(())
+        self.own.until(&format!("no answer from {}", self.url), promptly(), answers).await.map(drop)
     }
 }

@@ -125,12 +125,18 @@ impl RedisServer {
         self.ready().await
     }
 
-    /// Waits for the server's first answer.
     pub(super) async fn ready(&self) -> Result<(), Missing> {
+        Ok(self.until_ready().await?)
+    }
+
+    /// Waits until the server answers.
+    ///
+    /// # Errors
+    /// If it ends, or takes too long, with what it said last.
+    pub async fn until_ready(&self) -> Result<(), Broken> {
         let client = self.client()?;
         let answers = || client.command(&["PING"]);
-        self.own.until(&format!("no answer from {}", self.url), promptly(), answers).await?;
-        Ok(())
+        self.own.until(&format!("no answer from {}", self.url), promptly(), answers).await.map(drop)
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) enum Operation {
     Create = 15,
     CreateContainer = 19,
     Authenticate = 100,
+    Ephemerals = 103,
     CloseSession = -11,
 }
 

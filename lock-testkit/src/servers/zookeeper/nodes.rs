@@ -148,6 +148,15 @@ impl ZooKeeperClient {
         Ok(sessions)
     }
 
+    /// The paths of all nodes that end with this session, as servers know them: from the root, whatever the chroot.
+    ///
+    /// # Errors
+    /// As said above; `Unimplemented` by a server older than 3.6.
+    pub async fn ephemerals(&self) -> Result<Vec<String>, Broken> {
+        let paths = self.request(Operation::Ephemerals, |writer| writer.text("/")).await??;
+        Ok(Reader::new(&paths).each(Reader::text)?)
+    }
+
     /// Waits until the server that answers here knows what the leader knows. Without it, a follower may answer from a
     /// state that is over.
     ///

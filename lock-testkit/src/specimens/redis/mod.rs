@@ -26,6 +26,10 @@
 //!   client goes on to ask the old one.
 //! - [`Recipe::BlindRenewal`], a renewal by `SET PX`: the key has expired, by a clock that was stepped, and is another's; the
 //!   renewal takes it back.
+//! - [`Recipe::LoadedOnce`], scripts that are loaded when the client is made and called by their digests from then on: a
+//!   server that was started again does not know them, and no release ever succeeds.
+//! - [`Recipe::Impatient`], a renewal that is repeated at once until it is answered: while a server takes nobody in, its clients
+//!   are what keeps it from recovering.
 //! - [`Recipe::Unrecognised`], `SET NX` without a look at the value: who tries again after a lost reply is kept out by its
 //!   own entry.
 
@@ -46,7 +50,7 @@ use super::{Rejection, backend};
 use crate::harness::{Admin, Broken, GroundTruth, Harm, Harness, Linked, Missing, Spare, Spares};
 use crate::proxy::Protocol;
 use crate::servers::ClockedRedis;
-use crate::servers::redis::SentinelDeployment;
+use crate::servers::redis::{RedisOptions, RedisServer, SentinelDeployment};
 use crate::servers::resp::Resp;
 use crate::servers::url::ServerUrl;
 
@@ -83,6 +87,10 @@ pub enum Recipe {
     Pinned,
     /// Renews whatever is there.
     BlindRenewal,
+    /// Calls its scripts by digests that the server may have forgotten.
+    LoadedOnce,
+    /// Repeats a renewal at once until it is answered.
+    Impatient,
 }
 
 /// Every specimen with the case that rejects it.
@@ -107,6 +115,11 @@ pub const REJECTIONS: &[Rejection<Recipe>] = &[
     Rejection { recipe: Recipe::LostAtOnce, case: "C-R04", symptom: "lost by connections that failed" },
     Rejection { recipe: Recipe::Unrecognised, case: "C-F19", symptom: "was refused, but nobody else holds it" },
     Rejection { recipe: Recipe::BlindRenewal, case: "C-F15b", symptom: "the holder is told: not within" },
+    Rejection { recipe: Recipe::LoadedOnce, case: "C-F13", symptom: "every contender has its turns again: not within" },
+    Rejection { recipe: Recipe::BlindRenewal, case: "C-F13b", symptom: "the holder is told: not within" },
+    Rejection { recipe: Recipe::BlindRenewal, case: "C-F18", symptom: "the holder is told: not within" },
+    Rejection { recipe: Recipe::LostAtOnce, case: "C-F20", symptom: "after a renewal that was refused" },
+    Rejection { recipe: Recipe::Impatient, case: "C-F21", symptom: "a storm" },
     Rejection { recipe: Recipe::Pinned, case: "C-F17", symptom: "every contender has its turns again: not within" },
 ];
 
@@ -163,13 +176,14 @@ impl Harness for Specimen {
 #[async_trait]
 impl Spares for Specimen {
     fn harms(&self) -> &'static [Harm] {
-        &[Harm::FailOver, Harm::ClockStep]
+        &[Harm::FailOver, Harm::ClockStep, Harm::Restart, Harm::Flush]
     }
 
     async fn start(&self, harm: Harm) -> Result<Box<dyn Spare>, Missing> {
         Ok(match harm {
             Harm::FailOver => Box::new(SentinelDeployment::start_own().await?),
             Harm::ClockStep => Box::new(ClockedRedis::start().await?),
+            Harm::Restart | Harm::Flush => Box::new(RedisServer::start_with(&RedisOptions::new().persistent()).await?),
         })
     }
 
@@ -190,6 +204,10 @@ impl Linked for Specimen {
 
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
         self.client(Way::Known(Arc::new(Resp::new(addresses.concat()))), namespace)
+    }
+
+    fn refusals(&self) -> &'static [&'static str] {
+        &["LOADING Redis is loading the dataset in memory", "OOM command not allowed when used memory > 'maxmemory'."]
     }
 }
 

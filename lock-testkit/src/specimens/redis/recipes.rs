@@ -6,7 +6,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use tracing::Instrument;
 
-use super::troubled::{BlindRenewal, DeadlineFromReply, LostAtOnce, Pinned, SilenceIsConsent, Unrecognised};
+use super::troubled::{
+    BlindRenewal, DeadlineFromReply, Impatient, LoadedOnce, LostAtOnce, Pinned, SilenceIsConsent, Unrecognised,
+};
 use super::{At, Recipe};
 use crate::harness::Broken;
 use crate::servers::resp::Value;
@@ -16,7 +18,7 @@ use crate::time::{ms, op_timeout, pass};
 const SET_OR_RECOGNISE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end \
     if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
 /// Deletes the key if it holds this nonce.
-const COMPARE_AND_DELETE: &str =
+pub(super) const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 /// Extends the key if it holds this nonce.
 const COMPARE_AND_EXTEND: &str =
@@ -71,6 +73,8 @@ impl Recipe {
             Self::Unrecognised => "SET NX that does not recognise its own nonce",
             Self::Pinned => "a server that is asked for once",
             Self::BlindRenewal => "a renewal by SET",
+            Self::LoadedOnce => "scripts that are loaded once",
+            Self::Impatient => "a renewal that is repeated at once",
         }
     }
 
@@ -91,6 +95,8 @@ impl Recipe {
             Self::Unrecognised => Box::new(Unrecognised),
             Self::Pinned => Box::new(Pinned),
             Self::BlindRenewal => Box::new(BlindRenewal),
+            Self::LoadedOnce => Box::new(LoadedOnce::default()),
+            Self::Impatient => Box::new(Impatient),
         }
     }
 }
@@ -275,7 +281,7 @@ impl Steps for OrphanedTask {
     }
 }
 
-fn is_one(reply: Value) -> Result<bool, Broken> {
+pub(super) fn is_one(reply: Value) -> Result<bool, Broken> {
     match reply {
         Value::Int(count) => Ok(count == 1),
         other => Err(Broken::new(format!("expected a number, got {other}"))),

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::OnceCell;
 
 use super::At;
-use super::recipes::{Reference, Steps, milliseconds};
+use super::recipes::{COMPARE_AND_DELETE, Reference, Steps, is_one, milliseconds};
 use crate::harness::Broken;
 use crate::time::ms;
 
@@ -74,5 +75,35 @@ impl Steps for BlindRenewal {
     async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
         // Whoever's it is by now: the flaw.
         Ok(at.redis.command(&["SET", &at.key, &at.nonce(), "PX", &milliseconds(ttl)]).await?.is_ok())
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct LoadedOnce {
+    digest: OnceCell<String>,
+}
+
+#[async_trait]
+impl Steps for LoadedOnce {
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+        // A server that was started again does not know it: the flaw.
+        let load = async || at.redis.command(&["SCRIPT", "LOAD", COMPARE_AND_DELETE]).await;
+        let digest = self.digest.get_or_try_init(async || Ok::<_, Broken>(load().await?.to_string())).await?;
+        is_one(at.redis.command(&["EVALSHA", digest, "1", &at.key, &at.nonce()]).await?)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Impatient;
+
+#[async_trait]
+impl Steps for Impatient {
+    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
+        loop {
+            // Without a pause: the flaw.
+            if let Ok(renewed) = Reference.extend(at, ttl).await {
+                return Ok(renewed);
+            }
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::GrantId;
 use lock_core::backend::Attempt;
+use lock_core::{GrantId, Guarantees, Support};
 
 use super::Recipe;
 use super::session::Session;
@@ -27,8 +27,12 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(recipe: Recipe, machine: u32, url: &str, namespace: &str) -> Self {
-        Self { recipe, machine, session: Session::new(url), namespace: namespace.to_owned(), before: Mutex::default() }
+    pub(super) fn new(recipe: Recipe, machine: u32, session: Session, namespace: &str) -> Self {
+        let session = match recipe {
+            Recipe::Hasty => session.hasty(), // the flaw
+            _ => session,
+        };
+        Self { recipe, machine, session, namespace: namespace.to_owned(), before: Mutex::default() }
     }
 
     fn directory(&self, attempt: &Attempt) -> String {
@@ -116,6 +120,13 @@ const THE_NODE: &str = "lock";
 
 #[async_trait]
 impl Steps for Line {
+    /// As far as the sound one goes.
+    fn guarantees(&self) -> Guarantees {
+        let mut guarantees = Guarantees::none();
+        guarantees.exclusion_across_failover = Support::Yes;
+        guarantees
+    }
+
     async fn take(&self, attempt: &Attempt, waits: bool) -> Result<bool, Broken> {
         if self.recipe == Recipe::PlainDelete {
             return self.take_the_node(attempt).await;

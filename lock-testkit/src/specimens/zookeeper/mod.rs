@@ -13,6 +13,8 @@
 //!   it is let in without a node, and so is the next one.
 //! - [`Recipe::Nameless`], nodes that do not tell whose they are: the node of a request that was not answered is never found
 //!   again, and stands in everybody's way for as long as its session lasts.
+//! - [`Recipe::Hasty`], a new session for every connection: the nodes of the old one end with it, although the servers would
+//!   have kept them for whoever comes back in time.
 
 mod line;
 mod session;
@@ -24,10 +26,11 @@ use async_trait::async_trait;
 use lock_core::{Error, Locks};
 
 use self::line::Line;
+use self::session::{Session, TIMEOUT};
 use super::{Rejection, backend};
 use crate::faults::{Proof, StoreFault};
-use crate::harness::{Broken, GroundTruth, Harness, Missing, Sessions};
-use crate::servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
+use crate::harness::{Broken, GroundTruth, Harm, Harness, Missing, Sessions, Spare, Spares};
+use crate::servers::zookeeper::{ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperServer};
 
 /// How a specimen takes and gives back its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,6 +52,8 @@ pub enum Recipe {
     Placeless,
     /// Nodes without a nonce.
     Nameless,
+    /// Gives its session up with its connection.
+    Hasty,
 }
 
 /// Every specimen with the case that rejects it.
@@ -61,6 +66,7 @@ pub const REJECTIONS: &[Rejection<Recipe>] = &[
     Rejection { recipe: Recipe::Placeless, case: "C-F08", symptom: "granted although somebody holds it" },
     // The node of a future that was dropped, or of a wait, whichever came first in line.
     Rejection { recipe: Recipe::Nameless, case: "C-W08", symptom: "dropped at poll" },
+    Rejection { recipe: Recipe::Hasty, case: "C-F09", symptom: "the loss signal after a failover" },
 ];
 
 /// The harness of one specimen on a ZooKeeper server.
@@ -90,8 +96,7 @@ impl Harness for Specimen {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        let machine = self.machines.fetch_add(1, Ordering::Relaxed);
-        backend::client(Line::new(self.recipe, machine, &self.url, namespace))
+        self.client(Session::new(&self.url, TIMEOUT), namespace)
     }
 
     fn ground_truth(&self) -> Option<&dyn GroundTruth> {
@@ -102,9 +107,36 @@ impl Harness for Specimen {
         Some(self)
     }
 
+    fn spares(&self) -> Option<&dyn Spares> {
+        Some(self)
+    }
+
     /// Until its session ends; the server looks for dead sessions once a tick.
     fn kept_for(&self, _ttl: Duration) -> Duration {
-        session::TIMEOUT + Duration::from_millis(400)
+        TIMEOUT + Duration::from_millis(400)
+    }
+}
+
+impl Specimen {
+    fn client(&self, session: Session, namespace: &str) -> Result<Locks, Error> {
+        let machine = self.machines.fetch_add(1, Ordering::Relaxed);
+        backend::client(Line::new(self.recipe, machine, session, namespace))
+    }
+}
+
+#[async_trait]
+impl Spares for Specimen {
+    fn harms(&self) -> &'static [Harm] {
+        &[Harm::FailOver]
+    }
+
+    async fn start(&self, _: Harm) -> Result<Box<dyn Spare>, Missing> {
+        Ok(Box::new(ZooKeeperEnsemble::start_own().await?))
+    }
+
+    /// With a session that outlasts any election.
+    async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
+        self.client(Session::new(spare.url(), TIMEOUT * 5), namespace)
     }
 }
 
@@ -147,6 +179,7 @@ impl Recipe {
             Self::Unasked => "a holder that does not ask for its node",
             Self::Placeless => "a waiter that does not ask for its node",
             Self::Nameless => "nodes without a nonce",
+            Self::Hasty => "a session that ends with its connection",
         }
     }
 }

@@ -7,6 +7,7 @@ use tokio::sync::Mutex;
 
 use crate::harness::Broken;
 use crate::servers::zookeeper::{NodeKind, ZooKeeperClient};
+use crate::time::{ms, pass};
 
 /// After how much silence the server ends a session: twice the lease of the cases.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
@@ -15,18 +16,30 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
 /// session that is fought for loses more than one connection before it is over.
 const TRIES: u32 = 6;
 
+/// How often a session is closed that is to be given up: no server may lead just then.
+const GIVING_UP: usize = 100;
+
 /// One request after the other. Each is carried through in a task of its own: a caller that is gone neither tears it from
 /// its connection nor lets what comes next overtake it.
 #[derive(Debug)]
 pub(super) struct Session {
     url: String,
+    timeout: Duration,
+    /// Whether it is given up with its connection.
+    hasty: bool,
     /// Nothing before the first request, and after the session's end.
     client: Arc<Mutex<Option<Arc<ZooKeeperClient>>>>,
 }
 
 impl Session {
-    pub(super) fn new(url: &str) -> Self {
-        Self { url: url.to_owned(), client: Arc::default() }
+    pub(super) fn new(url: &str, timeout: Duration) -> Self {
+        Self { url: url.to_owned(), timeout, hasty: false, client: Arc::default() }
+    }
+
+    /// The same, but it is given up for a new one whenever a request fails.
+    pub(super) fn hasty(mut self) -> Self {
+        self.hasty = true;
+        self
     }
 
     /// Makes a node, and its parents if they are missing; its path, or `None` if there is one already.
@@ -71,23 +84,38 @@ impl Session {
         T: Send + 'static,
         F: Future<Output = Result<T, Broken>> + Send + 'static,
     {
-        let (url, mut slot) = (self.url.clone(), self.client.clone().lock_owned().await);
+        let (url, timeout, hasty) = (self.url.clone(), self.timeout, self.hasty);
+        let mut slot = self.client.clone().lock_owned().await;
         let carried = tokio::spawn(async move {
             let mut outcome = Err(Broken::new("there was no try"));
             for _ in 0..tries {
                 let client = match &*slot {
                     Some(client) => client.clone(),
-                    None => slot.insert(Arc::new(ZooKeeperClient::connect_with(&url, TIMEOUT).await?)).clone(),
+                    None => slot.insert(Arc::new(ZooKeeperClient::connect_with(&url, timeout).await?)).clone(),
                 };
                 outcome = ask(client).await;
                 match &outcome {
                     Ok(_) => break,
                     Err(broken) if broken.to_string().contains("SessionExpired") => *slot = None,
+                    Err(_) if hasty => give_up(&url, slot.take()).await,
                     Err(_) => {}
                 }
             }
             outcome
         });
         carried.await?
+    }
+}
+
+/// Closes a session for good, on another connection.
+async fn give_up(url: &str, session: Option<Arc<ZooKeeperClient>>) {
+    let Some(session) = session else { return };
+    for _ in 0..GIVING_UP {
+        let ended = async { ZooKeeperClient::take_over(url, session.session()).await?.close().await };
+        match ended.await {
+            Ok(()) => return,
+            Err(broken) if broken.to_string().contains("SessionExpired") => return,
+            Err(_) => pass(ms(50)).await,
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It stands for `scripts/ask.lua`, `acquire.lua`, `give.lua`, `release.lua`, `cancel.lua`, `poke.lua`, `mutex/renew.lua`
 //! and `queue.lua` (`server.rs`), for `acquire.rs`, `queue/`, `poke.rs`, `give.rs` and `connection/former.rs` of
-//! `lock-redis` and `lease/state.rs` of `lock-core` (`client.rs`).
+//! `lock-redis` and `lease/state/` of `lock-core` (`client.rs`).
 //!
 //! Every step may be delayed for any time: that is a client that pauses, a process that stalls, a slow network. Answers
 //! and pushes get lost, connections break with requests still under way, processes die. All clocks run at one rate, so

@@ -71,6 +71,18 @@ fn l2_rejects_late_news() {
 }
 
 #[test]
+fn l2_is_judged_while_a_server_stands_still() {
+    tells_apart(Check::L2, "a", "server", |frozen| {
+        let mut sketch = Sketch::new();
+        let holder = sketch.take(10, mutex("a"), token(1));
+        sketch.fault(20, 2_000, frozen, Some("state T"));
+        sketch.check(1_000, &holder, false);
+        sketch.lose(1_101, &holder, "expired");
+        sketch.end(9_000)
+    });
+}
+
+#[test]
 fn l2_rejects_news_that_never_come() {
     tells_apart(Check::L2, 1_050, 3_000, |end| {
         let mut sketch = Sketch::by(unrenewed());

@@ -5,6 +5,7 @@ mod fencing;
 mod loss;
 mod progress;
 mod release;
+mod theft;
 
 use super::sketch::{Sketch, of_kind};
 use crate::checker::Check;

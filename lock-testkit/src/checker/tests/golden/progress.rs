@@ -58,12 +58,24 @@ fn p2_rejects_a_waiter_that_is_forgotten() {
 
 #[test]
 fn p3_rejects_a_call_that_comes_back_late() {
-    tells_apart(Check::P3, 2_120, 2_121, |answered| {
+    tells_apart(Check::P3, 2_170, 2_171, |answered| {
         let mut sketch = Sketch::new();
         let holder = sketch.take(10, mutex("a"), token(1));
         let waiter = sketch.ask(20, Ask { wait: Some(100 * MS), ..mutex("b") });
         sketch.refuse(answered, &waiter);
         sketch.release(4_000, &holder);
+        sketch.end(5_000)
+    });
+}
+
+#[test]
+fn p3_is_judged_while_a_server_stands_still() {
+    tells_apart(Check::P3, "b", "server", |frozen| {
+        let mut sketch = Sketch::new();
+        sketch.fault(10, 3_000, frozen, Some("state T"));
+        let waiter = sketch.ask(20, Ask { wait: Some(100 * MS), ..mutex("b") });
+        sketch.refuse(2_171, &waiter);
+        sketch.hold(4_000, 4_100, mutex("a"), token(1));
         sketch.end(5_000)
     });
 }

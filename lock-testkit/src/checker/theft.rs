@@ -1,0 +1,60 @@
+//! Grants that were taken away behind their holders' backs, and for how long those may go on believing.
+
+use std::collections::HashMap;
+
+use super::belief::Piece;
+use super::ledger::{Claim, Ledger, Mark};
+use crate::history::event::{self, Text};
+
+/// All thefts of a history, by the names of the grants.
+#[derive(Debug, Default)]
+pub(super) struct Thefts<'h>(HashMap<&'h Text, Vec<(u64, Mark)>>);
+
+impl<'h> Thefts<'h> {
+    pub(super) fn note(&mut self, at: Mark, theft: &'h event::Theft) {
+        for grant in &theft.grants {
+            self.0.entry(grant).or_default().push((theft.after, at));
+        }
+    }
+
+    fn of(&self, grant: &Text) -> &[(u64, Mark)] {
+        self.0.get(grant).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What was taken from one holder.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Theft {
+    /// Not before this instant.
+    pub(super) after: u64,
+    /// By then it was done.
+    pub(super) done: Mark,
+    /// Until when the holder may not know it: its lease, which nothing can have confirmed since.
+    pub(super) due: u64,
+}
+
+impl Ledger<'_> {
+    /// What was taken from the holder of this claim.
+    pub(super) fn thefts_from(&self, claim: &Claim<'_>) -> impl Iterator<Item = Theft> {
+        let lease = self.rules.longest(claim.ask.ttl);
+        let name = claim.granted().and_then(|(_, granted)| granted.grant.as_ref());
+        let thefts = name.map_or(&[][..], |name| self.thefts.of(name));
+        thefts.iter().map(move |(after, done)| Theft { after: *after, done: *done, due: done.t.saturating_add(lease) })
+    }
+}
+
+impl Theft {
+    /// What is left of a certain hold: nothing of the time in which its holder may not have known.
+    pub(super) fn spare(self, piece: Piece) -> impl Iterator<Item = Piece> {
+        let Self { after, done, due } = self;
+        let before = (piece.from.t < after || piece.to.t <= after).then(|| {
+            let end = Mark { t: after, ..done };
+            Piece { to: if piece.to.t <= after { piece.to } else { end }, ..piece }
+        });
+        let later = (piece.to.t > due || piece.from.t >= due).then(|| {
+            let begin = Mark { t: due, ..done };
+            Piece { from: if piece.from.t >= due { piece.from } else { begin }, ..piece }
+        });
+        before.into_iter().chain(later)
+    }
+}
