@@ -6,10 +6,8 @@ use std::process::ExitCode;
 
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
 
-use harness::{Client, ZooKeeper};
+use harness::ZooKeeper;
 
 fn main() -> ExitCode {
     lock_testkit::main::<ZooKeeper<ZooKeeperServer>>()
 }
-
-impl Client for ZooKeeperServer {}

@@ -9,11 +9,13 @@
 mod cut;
 mod dialects;
 mod far;
+mod flood;
 mod hand_over;
 mod input;
 mod kept;
 mod line;
 mod load;
+mod lost;
 mod parts;
 mod permits;
 mod rights;

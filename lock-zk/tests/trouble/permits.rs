@@ -109,3 +109,16 @@ async fn a_great_many_permits_are_one_node_that_can_be_split() {
     held.release().await.unwrap();
     assert_eq!(many.available().await.unwrap(), 5_000);
 }
+
+#[tokio::test]
+async fn permits_of_a_long_name_fit_into_a_request() {
+    let Some(server) = server().await else { return };
+    let a = client(server.url(), SESSION).await;
+    let long = a.semaphore("\u{fc}".repeat(500), 1_000);
+    let mut held = soon("the grant", PROMPTLY, long.acquire_many(1_000)).await.unwrap();
+    assert!(long.try_acquire().await.unwrap().is_none());
+    held.split(300).await.unwrap();
+    assert_eq!((held.permits(), long.available().await.unwrap()), (700, 300));
+    held.release().await.unwrap();
+    assert_eq!(long.available().await.unwrap(), 1_000);
+}

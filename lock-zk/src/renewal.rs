@@ -1,0 +1,94 @@
+//! Renewals: whether the nodes by which grants hold are still there. Nothing at the servers has to be extended, since the
+//! session's beats do that for all of them.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lock_core::backend::{Renewal, Renewed};
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::{Error, LossReason, Phase};
+
+use crate::backend::Shared;
+use crate::client::{Fault, Node};
+use crate::seats::Seat;
+use crate::session::Session;
+
+/// What is asked for a grant: its seat, and the nodes that this had then.
+struct Asked {
+    seat: Arc<Seat>,
+    paths: Vec<String>,
+}
+
+impl Asked {
+    fn of(seat: Arc<Seat>) -> Self {
+        let paths = seat.paths();
+        Self { seat, paths }
+    }
+
+    /// Whether every node was seen, and is of its session.
+    fn is_there(&self, seen: &HashMap<String, Option<Node>>) -> bool {
+        let session = self.seat.session.connection.id();
+        let mut nodes = self.paths.iter().map(|path| seen.get(path).and_then(Option::as_ref));
+        !self.paths.is_empty() && nodes.all(|node| node.is_some_and(|node| node.session == session))
+    }
+
+    /// Whether others have taken, or are about to take, the place of the nodes that were asked for.
+    fn has_changed(&self) -> bool {
+        self.seat.is_changing() || self.seat.paths() != self.paths
+    }
+}
+
+impl Shared {
+    /// Looks, by few requests, whether these grants' nodes are still there.
+    pub(crate) async fn verify(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        let now = SystemClock.now();
+        let asked: Vec<_> = batch.iter().map(|renewal| self.seats.of(renewal.attempt.id).map(Asked::of)).collect();
+        let mut sessions = asked.iter().flatten().map(|asked| &asked.seat.session);
+        let present = sessions.find(|session| !session.is_over()).cloned();
+        let nodes = match &present {
+            Some(session) => match nodes_at(session, &asked).await {
+                Ok(nodes) => nodes,
+                Err(fault) => return batch.iter().map(|_| unanswered(&fault)).collect(),
+            },
+            None => HashMap::new(),
+        };
+        let mut answers = Vec::with_capacity(batch.len());
+        for (renewal, asked) in batch.iter().zip(&asked) {
+            answers.push(match asked.as_ref().map(|asked| (asked.seat.session.left(now), asked)) {
+                Some((Some(left), asked)) if asked.is_there(&nodes) => Renewed::For(left.min(renewal.ttl)),
+                Some((Some(_), asked)) if asked.has_changed() => unknown("the grant's nodes were being exchanged"),
+                Some((Some(_), asked)) => Renewed::Lost(self.give_up(&asked.seat).await),
+                _ => Renewed::Lost(LossReason::SessionExpired),
+            });
+        }
+        answers
+    }
+
+    /// Leaves a grant of which a node is gone, and what is left of it; why it is gone.
+    async fn give_up(&self, seat: &Seat) -> LossReason {
+        let reason = self.why_gone(seat).await;
+        for path in seat.paths() {
+            // Enqueued now; if it fails, the session's end does the same.
+            drop(seat.session.connection.delete(&path));
+        }
+        self.seats.leave(seat);
+        reason
+    }
+}
+
+/// The nodes that were asked for and are there in this session, by their paths.
+async fn nodes_at(session: &Arc<Session>, asked: &[Option<Asked>]) -> Result<HashMap<String, Option<Node>>, Fault> {
+    let of_session = asked.iter().flatten().filter(|asked| Arc::ptr_eq(session, &asked.seat.session));
+    let paths: Vec<_> = of_session.flat_map(|asked| asked.paths.clone()).collect();
+    let nodes = session.connection.read_held(&paths).await?;
+    Ok(paths.into_iter().zip(nodes).collect())
+}
+
+fn unanswered(fault: &Fault) -> Renewed {
+    unknown(format!("the servers did not answer: {}", fault.source))
+}
+
+fn unknown(what: impl Into<Cow<'static, str>>) -> Renewed {
+    Renewed::Unknown(Error::indeterminate(Phase::Renew, what).with_backend(crate::NAME))
+}
