@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
 
+mod behind;
 mod cut;
 mod dialects;
 mod far;
