@@ -4,7 +4,7 @@ use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
 use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::SessionState;
 
-use crate::support::{PROMPTLY, client, eventually, link, ms, nodes, over, soon, there};
+use crate::support::{LASTING, PROMPTLY, client, eventually, link, ms, nodes, over, soon, there};
 
 /// Sees the first request that contains this, and does nothing to it.
 fn seen(containing: &str) -> LinkFault {
@@ -23,7 +23,7 @@ async fn no_second_place_is_asked_for_while_the_first_one_may_be_unknown_to_the_
     let Some(ensemble) = there(ZooKeeperEnsemble::start_with(&options).await) else { return };
     let (leader, followers) = (ensemble.leader().await.unwrap(), ensemble.followers().await);
     let links: Vec<Proxy> = followers.iter().map(|follower| link(follower)).collect();
-    let locks = client(&over(&links), ms(20_000)).await;
+    let locks = client(&over(&links), LASTING).await;
     let mutex = locks.mutex("behind");
     mutex.lock().await.unwrap().release().await.unwrap();
     let (here, there) = if links[0].open_connections() > 0 { (0, 1) } else { (1, 0) };

@@ -8,14 +8,14 @@ use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use lock_testkit::testing::{about_time, renewed};
 use lock_zk::{ClientOptions, LeaseOptions, ZkConfig, ZkLocks};
 
-use crate::support::{PROMPTLY, client, connected, eventually, link, ms, over, server, soon};
+use crate::support::{LASTING, PROMPTLY, client, connected, eventually, link, ms, over, server, soon};
 
 const DELAY: Duration = ms(600);
 
 /// A client with a link of its own, and that link.
 async fn linked(server: &ZooKeeperServer) -> (ZkLocks, Proxy) {
     let link = link(server);
-    (client(&over([&link]), ms(20_000)).await, link)
+    (client(&over([&link]), LASTING).await, link)
 }
 
 fn far_away(link: &Proxy) -> Injected<'static> {
@@ -36,7 +36,7 @@ async fn a_lease_counts_from_when_it_was_asked_for() {
 #[tokio::test]
 async fn a_downgrade_has_no_gap_however_long_its_answer_takes() {
     let Some(server) = server().await else { return };
-    let ((a, link), b) = (linked(&server).await, client(server.url(), ms(20_000)).await);
+    let ((a, link), b) = (linked(&server).await, client(server.url(), LASTING).await);
     let write = a.rwlock("far").write().await.unwrap();
     let other = b.rwlock("far");
     let waiting = tokio::spawn(async move { other.write().await.unwrap() });
@@ -94,7 +94,7 @@ fn what_could_not_be_given_back_within_its_lease_is_given_back_when_a_server_is_
         // For longer than its lease and a request, and not for as long as its session.
         tokio::time::sleep(ms(4000)).await;
         cut.heal().unwrap();
-        let next = client(server.url(), ms(20_000)).await.mutex("left");
+        let next = client(server.url(), LASTING).await.mutex("left");
         soon("the next", PROMPTLY, next.lock()).await.unwrap().release().await.unwrap();
     });
 }

@@ -24,7 +24,7 @@ fn a_flood_that_lasts_longer_than_the_session_costs_neither_the_session_nor_a_lo
         options.op_timeout = PROMPTLY * 6;
         let config = ZkConfig::new(over([&link])).with_session_timeout(LASTS).with_tick_time(ms(200));
         let locks = connected(config.with_client(options)).await;
-        let kept = locks.mutex("kept").with_ttl(ms(4000)).lock().await.unwrap();
+        let kept = locks.mutex("kept").with_ttl(LASTS).lock().await.unwrap();
         let slow = link.inject(LinkFault::new(Toxic::Throttle { rate: BYTES_PER_SECOND }, Direction::ToServer));
         let (began, crowded) = (Instant::now(), locks.mutex("a".repeat(80)));
         let looks = join_all((0..LOOKS).map(|_| crowded.inspect()));

@@ -6,13 +6,13 @@ use futures_util::FutureExt;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_zk::{ErrorKind, SessionState};
 
-use crate::support::{PROMPTLY, SESSION, client, eventually, fails, link, ms, nodes, over, server, soon};
+use crate::support::{LASTING, PROMPTLY, client, eventually, fails, link, ms, nodes, over, server, soon};
 
 #[tokio::test]
 async fn a_hand_over_within_a_process_takes_three_requests() {
     const TURNS: i64 = 200;
     let Some(server) = server().await else { return };
-    let a = client(server.url(), ms(20_000)).await;
+    let a = client(server.url(), LASTING).await;
     let received = async || server.figure("zk_packets_received").await.unwrap();
     let mutex = a.mutex("local");
     mutex.lock().await.unwrap().release().await.unwrap();
@@ -39,7 +39,7 @@ async fn a_hand_over_within_a_process_takes_three_requests() {
 async fn a_lock_is_not_handed_over_to_a_waiter_whose_node_is_gone() {
     let Some(server) = server().await else { return };
     let (a, b, truth) =
-        (client(server.url(), SESSION).await, client(server.url(), SESSION).await, server.client().await.unwrap());
+        (client(server.url(), LASTING).await, client(server.url(), LASTING).await, server.client().await.unwrap());
     let held = a.mutex("gone").lock().await.unwrap();
     let mut waiting = Vec::new();
     for (number, locks) in [&a, &b].into_iter().enumerate() {
@@ -61,7 +61,7 @@ async fn a_lock_is_not_handed_over_to_a_waiter_whose_node_is_gone() {
 async fn a_hand_over_of_which_the_answer_is_lost_is_no_loss_of_the_lock() {
     let Some(server) = server().await else { return };
     let (link, truth) = (link(&server), server.client().await.unwrap());
-    let a = client(&over([&link]), ms(20_000)).await;
+    let a = client(&over([&link]), LASTING).await;
     let held = a.mutex("lost").with_ttl(ms(60_000)).lock().await.unwrap();
     let other = a.mutex("lost");
     let waiting = tokio::spawn(async move { other.lock().await.unwrap() });
@@ -78,7 +78,7 @@ async fn a_hand_over_of_which_the_answer_is_lost_is_no_loss_of_the_lock() {
 async fn nothing_is_granted_in_a_session_that_is_suspended() {
     let Some(server) = server().await else { return };
     let link = link(&server);
-    let a = client(&over([&link]), ms(20_000)).await;
+    let a = client(&over([&link]), LASTING).await;
     let held = a.mutex("suspended").with_ttl(ms(60_000)).lock().await.unwrap();
     let mutex = a.mutex("suspended");
     let mut waiting = pin!(mutex.lock());

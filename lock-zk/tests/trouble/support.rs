@@ -11,6 +11,9 @@ use lock_zk::{Error, ErrorKind, LeaseOptions, ZkConfig, ZkLocks};
 /// A session timeout that makes trouble show soon.
 pub(crate) const SESSION: Duration = Duration::from_secs(2);
 
+/// One that outlives the seconds for which a busy machine stands still.
+pub(crate) const LASTING: Duration = Duration::from_secs(20);
+
 pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
