@@ -40,16 +40,23 @@ pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
     code(error) == Some("WRONGTYPE")
 }
 
-/// The server's code for an error. Inside a script, Redis 6.2 tells it within the text (`… @user_script:11: -OOM …`), and
-/// the lack of a right has no code on any server but a text of its own.
+/// The server's code for an error. The lack of a right inside a script has none on any server, but a text of its own.
 pub(crate) fn code(error: &RedisError) -> Option<&str> {
     let text = error.detail().unwrap_or_default();
     let denied = ["The user executing the script can't", "ACL failure in script"];
     if denied.iter().any(|start| text.contains(start)) {
         return Some("NOPERM");
     }
-    let inside = text.split_once("@user_script").and_then(|(_, rest)| rest.split_once(": -")).map(|(_, rest)| rest);
-    inside.and_then(|rest| rest.split(' ').next()).or_else(|| error.code())
+    code_within(text).or_else(|| error.code())
+}
+
+/// How Redis 6.2 tells the code of an error inside a script: within a text, behind the line, with a dash or without
+/// (`… @user_script:11: WRONGTYPE …`, `… @user_script: 11: -OOM …`).
+fn code_within(text: &str) -> Option<&str> {
+    let (_, rest) = text.rsplit_once("@user_script")?;
+    let word = rest.trim_start_matches([':', ' ', '-']).trim_start_matches(|c: char| c.is_ascii_digit());
+    let word = word.trim_start_matches([':', ' ', '-']).split(' ').next()?;
+    (!word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase())).then_some(word)
 }
 
 /// The error of one request.
@@ -149,6 +156,18 @@ mod tests {
             // 6.2
             (told("ERR", "Error running script (call to f_ab): @user_script:11: -OOM command not allowed"), "OOM"),
             (told("ERR", "Error running script (call to f_ab): @user_script:3: -READONLY You can't write"), "READONLY"),
+            (
+                told("ERR", "Error running script (call to f_ab): @user_script:1: WRONGTYPE Operation against"),
+                "WRONGTYPE",
+            ),
+            (
+                told(
+                    "ERR",
+                    "Error running script (call to f_ab): @user_script:1: @user_script: 1: -NOREPLICAS Not enough",
+                ),
+                "NOREPLICAS",
+            ),
+            (told("ERR", "Error running script (call to f_ab): @user_script:1: attempt to index a nil value"), "ERR"),
             (
                 told(
                     "ERR",

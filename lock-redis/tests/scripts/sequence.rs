@@ -91,9 +91,9 @@ impl Sequence {
     async fn ask_anew(&mut self, waits: bool) {
         let nonce = format!("{:016x}{:016x}", self.dice.roll(), self.dice.roll());
         let client = self.dice.one_of(&CLIENTS).to_owned();
-        let (mode, is_mutex) = (self.a_mode(), self.kind == Kind::Mutex);
-        let ttl = self.dice.one_of(if is_mutex { &[9000, 20_000, 60_000] } else { &[1000, 2000, 5000, 20_000] });
-        let request = Request { nonce, client, mode, ttl, claim: ttl.min(if is_mutex { 9000 } else { 2000 }) };
+        // Longer than what is safe: a lock's key ends by the server's own time, however late the next step comes.
+        let (mode, ttl) = (self.a_mode(), self.dice.one_of(&[9000, 12_000, 20_000, 60_000]));
+        let request = Request { nonce, client, mode, ttl, claim: 9000 };
         self.requests.push((request, None));
         self.ask(self.requests.len() - 1, waits).await;
     }

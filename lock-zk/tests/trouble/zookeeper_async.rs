@@ -1,7 +1,7 @@
 //! The same trouble for the client crate `zookeeper-async`. It may lose its session when a server starts again, and locks that
 //! stay within a process take more requests.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test ends it")]
+#![cfg(test)]
 
 mod cut;
 mod dialects;

@@ -4,7 +4,7 @@
 //!
 //! `SEQUENCES=10000 cargo test -p simulation --test agreement` tries more of them; a failure names the one to look at.
 
-#![allow(clippy::unwrap_used, reason = "a test ends by it")]
+#![cfg(test)]
 
 mod course;
 mod pair;
