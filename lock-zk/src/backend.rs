@@ -185,11 +185,7 @@ impl Backend for ZkBackend {
         // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
         let limits = batch.iter().map(|renewal| renewal.attempt.op_timeout.min(renewal.attempt.ttl / 3));
         let limit = limits.min().unwrap_or_default();
-        let Ok(answers) = tokio::time::timeout(limit, self.shared.verify(batch)).await else {
-            let late = || Error::indeterminate(Phase::Renew, "no answer in time").with_backend(crate::NAME);
-            return batch.iter().map(|_| Renewed::Unknown(late())).collect();
-        };
-        answers
+        self.shared.verify(batch, limit).await
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {

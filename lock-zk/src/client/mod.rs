@@ -126,6 +126,9 @@ pub(crate) struct Node {
     pub(crate) session: i64,
 }
 
+/// Nodes that were read, by their paths; `None` for each that is not there.
+pub(crate) type Found = Vec<(String, Option<Node>)>;
+
 /// What has become of the link to the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
@@ -180,8 +183,8 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// Reads several nodes by one round trip; `None` for each that is not there.
     fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>>;
 
-    /// The same of nodes by which locks are held.
-    fn read_held(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>>;
+    /// The same of nodes by which locks are held, one answer for each request that this takes.
+    fn read_held(&self, paths: &[String]) -> Vec<Answer<'static, Found>>;
 
     /// Makes ephemeral nodes with this data in the place of others: all of it, or nothing. The paths of the new ones, in
     /// order. Where it is no transaction, the new ones are there a while before the old ones are gone.

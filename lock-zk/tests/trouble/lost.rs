@@ -4,7 +4,7 @@ use lock_testkit::faults::StoreFault;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::servers::zookeeper::NodeKind;
 
-use crate::support::{LASTING, PROMPTLY, client, eventually, link, maker, ms, nodes, over, server, soon};
+use crate::support::{LASTING, PROMPTLY, client, eventually, link, maker, nodes, over, server, soon};
 
 #[tokio::test]
 async fn a_node_of_another_session_is_no_place_in_line_whatever_id_it_has() {

@@ -10,6 +10,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use tokio::sync::Mutex;
 use zookeeper_client::{
     Acl, Acls, Client, CreateMode, Error, MultiReadResult, MultiWriteResult, OneshotWatcher, SessionState, StateWatcher,
@@ -19,7 +20,7 @@ use zookeeper_client::{
 pub(crate) use tls::check as check_tls;
 
 use super::{
-    Answer, Change, Connection, Created, Door, Fate, Fault, Link, LinkChange, MOST_BYTES, Manner, Node, Wanted,
+    Answer, Change, Connection, Created, Door, Fate, Fault, Found, Link, LinkChange, MOST_BYTES, Manner, Node, Wanted,
 };
 use outbox::Outbox;
 
@@ -72,25 +73,20 @@ impl Kezhuw {
     }
 
     /// Reads by as few requests as can be, all of them on their way at once.
-    fn read(&self, manner: Manner, paths: &[String]) -> Answer<'static, Vec<Option<Node>>> {
-        let chunks = chunks(paths).map(|chunk| {
+    fn read(&self, manner: Manner, paths: &[String]) -> Vec<Answer<'static, Found>> {
+        let read = |chunk: &[String]| {
             let chunk = chunk.to_vec();
-            self.ask(manner, async move |client: Arc<Client>| {
+            let read = self.ask(manner, async move |client: Arc<Client>| {
                 let mut reader = client.new_multi_reader();
                 for path in &chunk {
                     reader.add_get_data(path)?;
                 }
-                reader.commit().await
-            })
-        });
-        let chunks = chunks.collect::<Vec<_>>();
-        Box::pin(async move {
-            let mut nodes = Vec::new();
-            for chunk in chunks {
-                nodes.extend(chunk.await?.into_iter().map(node).collect::<Result<Vec<_>, _>>()?);
-            }
-            Ok(nodes)
-        })
+                Ok(chunk.into_iter().zip(reader.commit().await?).collect::<Vec<_>>())
+            });
+            Box::pin(async move { read.await?.into_iter().map(|(path, read)| Ok((path, node(read)?))).collect() })
+                as Answer<'static, Found>
+        };
+        chunks(paths).map(read).collect()
     }
 }
 
@@ -208,10 +204,11 @@ impl Connection for Kezhuw {
     }
 
     fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>> {
-        self.read(Manner::InTurn, paths)
+        let chunks = self.read(Manner::InTurn, paths);
+        Box::pin(async move { Ok(try_join_all(chunks).await?.into_iter().flatten().map(|(_, node)| node).collect()) })
     }
 
-    fn read_held(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>> {
+    fn read_held(&self, paths: &[String]) -> Vec<Answer<'static, Found>> {
         self.read(Manner::First, paths)
     }
 

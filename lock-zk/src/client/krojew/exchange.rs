@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, oneshot};
 use zookeeper_async::CreateMode;
 
 use super::wire::Wire;
-use super::{Answer, Created, Fate, Fault, Manner, Node, Wanted};
+use super::{Answer, Created, Fate, Fault, Node, Wanted};
 
 /// Pauses between two tries to delete: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -48,7 +48,7 @@ impl Exchange {
     async fn run(self) -> Result<Vec<String>, Fault> {
         let made: Vec<_> = self.new.iter().map(|wanted| self.make(wanted)).collect();
         // Behind them: the server of this answer knows what it was asked to make before.
-        let old = self.wire.read_all(Manner::InTurn, &self.old);
+        let old = self.wire.read_all(&self.old);
         match judge(join_all(made).await, old.await) {
             Ok(made) => {
                 until_known(|| self.delete_all(&self.old)).await?;

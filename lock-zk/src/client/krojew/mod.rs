@@ -27,7 +27,7 @@ use lock_core::GrantId;
 use tokio::sync::{Mutex, mpsc};
 use zookeeper_async::{Acl, CreateMode, Permission, ZooKeeper};
 
-use super::{Answer, Change, Connection, Created, Door, Fate, Fault, Link, LinkChange, Manner, Node, Wanted};
+use super::{Answer, Change, Connection, Created, Door, Fate, Fault, Found, Link, LinkChange, Manner, Node, Wanted};
 use crate::access::Access;
 use links::Links;
 use outbox::Outbox;
@@ -138,11 +138,15 @@ impl Connection for Krojew {
     }
 
     fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>> {
-        self.wire.read_all(Manner::InTurn, paths)
+        self.wire.read_all(paths)
     }
 
-    fn read_held(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>> {
-        self.wire.read_all(Manner::First, paths)
+    fn read_held(&self, paths: &[String]) -> Vec<Answer<'static, Found>> {
+        let read = |path: &String| {
+            let (path, read) = (path.clone(), self.wire.read(Manner::First, path, false));
+            Box::pin(async move { Ok(vec![(path, read.await?)]) }) as Answer<'static, Found>
+        };
+        paths.iter().map(read).collect()
     }
 
     fn exchange(&self, old: &[String], new: &[Wanted], data: &[u8]) -> Answer<'_, Vec<String>> {

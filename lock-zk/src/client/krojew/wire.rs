@@ -186,8 +186,8 @@ impl Wire {
         })
     }
 
-    pub(super) fn read_all(&self, manner: Manner, paths: &[String]) -> Answer<'static, Vec<Option<Node>>> {
-        let read: Vec<_> = paths.iter().map(|path| self.read(manner, path, false)).collect();
+    pub(super) fn read_all(&self, paths: &[String]) -> Answer<'static, Vec<Option<Node>>> {
+        let read: Vec<_> = paths.iter().map(|path| self.read(Manner::InTurn, path, false)).collect();
         Box::pin(async move { join_all(read).await.into_iter().collect() })
     }
 
