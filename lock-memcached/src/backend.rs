@@ -1,6 +1,7 @@
 //! The backend: what every kind of lock shares.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::connection::link::Link;
 use crate::give::Freed;
 use crate::grants::Grants;
 use crate::guard::Guard;
+use crate::hand_over::HandedOver;
 use crate::keys::{self, Key, Keys};
 use crate::line::Lines;
 use crate::scribe::Scribe;
@@ -74,7 +76,8 @@ impl Shared {
         phase: Phase,
         request: impl Future<Output = Result<T, Error>> + Send,
     ) -> Result<T, Error> {
-        let bounded = wait::within(&SystemClock, attempt, phase, request).await;
+        // Pinned here: handed on by value, it would be part of each layer's future once more.
+        let bounded = wait::within(&SystemClock, attempt, phase, pin!(request)).await;
         bounded.map_err(|error| error.with_server(self.link.address().to_string()))
     }
 
@@ -94,17 +97,13 @@ impl Shared {
 
     /// Has those in line look at once whose lock may be free now.
     pub(crate) fn wake(&self, lock: &Key, kind: Kind) {
-        for line in lines(lock, kind) {
-            self.lines.wake(&line);
+        match kind {
+            Kind::Read | Kind::Write => {
+                self.lines.wake(&keys::writer(lock));
+                self.lines.wake(&keys::readers(lock));
+            }
+            _ => self.lines.wake(lock),
         }
-    }
-}
-
-/// The lines that wait for a lock.
-fn lines(lock: &Key, kind: Kind) -> Vec<Key> {
-    match kind {
-        Kind::Read | Kind::Write => vec![keys::writer(lock), keys::readers(lock)],
-        _ => vec![lock.clone()],
     }
 }
 
@@ -152,10 +151,11 @@ impl Backend for MemcachedBackend {
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
         let shared = &self.shared;
         let Some(entry) = shared.grants.get(attempt.id) else { return Ok(Released::NotHeld(None)) };
-        let lock = shared.keys.lock(&attempt.name, attempt.kind)?;
-        if let Some(line) = line_of_next(&lock, attempt.kind)
-            && shared.hand_over(&line, attempt, &entry).await
-        {
+        let handed = match line_of_next(&entry.lock, attempt.kind) {
+            Some(line) => shared.hand_over(&line, attempt, &entry).await,
+            None => HandedOver::No,
+        };
+        if handed == HandedOver::Yes {
             shared.unshow(&entry);
             shared.grants.close(attempt.id);
             return Ok(Released::Done);
@@ -163,11 +163,12 @@ impl Backend for MemcachedBackend {
         let freed = shared.within(attempt, Phase::Release, shared.free_pieces(&entry, Phase::Release)).await?;
         shared.unshow(&entry);
         shared.grants.close(attempt.id);
-        shared.wake(&lock, attempt.kind);
-        if freed.gone == 0 && freed != Freed::default() {
+        shared.wake(&entry.lock, attempt.kind);
+        if handed == HandedOver::Perhaps || freed.gone == 0 && freed != Freed::default() {
             return Ok(Released::Done);
         }
-        Ok(Released::NotHeld(shared.forced([entry.nonce].into_iter()).await.pop().flatten()))
+        let reasons = Box::pin(shared.forced([entry.nonce].into_iter())).await;
+        Ok(Released::NotHeld(reasons.into_iter().next().flatten()))
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
@@ -181,7 +182,7 @@ impl Backend for MemcachedBackend {
         };
         shared.within(attempt, Phase::Cancel, undone).await?;
         shared.unshow(&entry);
-        shared.wake(&shared.keys.lock(&attempt.name, attempt.kind)?, attempt.kind);
+        shared.wake(&entry.lock, attempt.kind);
         Ok(if shared.grants.close(attempt.id) { Cancelled::Settled } else { Cancelled::AskAgain })
     }
 

@@ -12,7 +12,7 @@ use crate::carried::carried;
 use crate::connection::command::{Answer, Command};
 use crate::epoch::Epoch;
 use crate::error::Failure;
-use crate::grants::Entry;
+use crate::grants::{Entry, Piece};
 use crate::guard::{self, NotNow, Verdict};
 use crate::keys::Key;
 use crate::nonce::Nonce;
@@ -60,8 +60,7 @@ impl Shared {
     async fn claim_now(&self, entry: &Entry, keys: &[Key], also: Vec<Command>, ttl: Duration) -> Result<Round, Error> {
         let (sent_at, seconds) = (SystemClock.now(), wire::seconds(ttl));
         entry.kept(sent_at, ttl);
-        // Carried out late at the worst: it is dropped from the server's buffers, or ends there by itself.
-        let until = sent_at.plus(self.op_timeout).plus(Duration::from_secs(seconds.into()));
+        let until = self.gone_by(sent_at, ttl);
         let claim = |key: &Key| {
             entry.claiming(key, until);
             Command::Claim { key: key.clone(), value: entry.nonce.number(), seconds }
@@ -69,37 +68,48 @@ impl Shared {
         let commands: Vec<_> = keys.iter().map(claim).chain(also).chain(self.guard.look()).collect();
         let mut answers = self.link.run(commands).await.into_iter();
         let mut failed = None;
-        for key in keys {
-            match answers.next() {
-                Some(Answer::Done(0)) => {
-                    entry.won(key, 0);
-                    failed = Some(Failure::without_cas());
-                }
-                Some(Answer::Done(cas)) => entry.won(key, cas),
-                Some(Answer::Failed(failure)) if failure.is_unknown => failed = Some(failure),
-                Some(Answer::Failed(failure)) => {
-                    entry.refused(key);
-                    failed.get_or_insert(failure);
-                }
-                _ => {
-                    entry.refused(key);
-                    self.recognise(entry, key, seconds).await.map_err(|failure| self.error(failure))?;
-                }
-            }
+        for (key, answer) in keys.iter().zip(answers.by_ref()) {
+            let told = self.told(entry, key, answer, seconds).await;
+            failed = failed.or(told.err());
         }
         let mut also: Vec<_> = answers.collect();
         let judged = self.guard.verdict(&mut also, sent_at);
-        match (failed, judged) {
-            (None, Ok(verdict)) => Ok(Round { sent_at, verdict, also }),
-            (Some(failure), _) | (None, Err(failure)) => Err(self.without_trace(entry, self.error(failure)).await),
+        let unread = also.iter().find_map(|answer| answer.failure().cloned());
+        let (failure, is_answered) = match (failed, unread.map_or(judged, Err)) {
+            (None, Ok(verdict)) => return Ok(Round { sent_at, verdict, also }),
+            (None, Err(failure)) => (failure, true),
+            (Some(failure), _) => (failure, false),
+        };
+        let won: Vec<_> = entry.pieces().into_iter().filter(|piece| keys.contains(&piece.key)).collect();
+        if is_answered && won.is_empty() {
+            // Nothing depends on what could not be read.
+            return Ok(Round { sent_at, verdict: Verdict::Counts(None), also: Vec::new() });
+        }
+        Err(Box::pin(self.without_trace(entry, &won, until, self.error(failure))).await)
+    }
+
+    /// Takes the answer to a claim.
+    async fn told(&self, entry: &Entry, key: &Key, answer: Answer, seconds: u32) -> Result<(), Failure> {
+        match answer {
+            Answer::Done(cas) => {
+                entry.won(key, cas);
+                if cas == 0 { Err(Failure::without_cas()) } else { Ok(()) }
+            }
+            Answer::Failed(failure) => {
+                if !failure.is_unknown {
+                    entry.refused(key);
+                }
+                Err(failure)
+            }
+            _ => {
+                entry.refused(key);
+                if entry.unsure().contains(key) { Box::pin(self.recognise(entry, key, seconds)).await } else { Ok(()) }
+            }
         }
     }
 
     /// Takes what was not answered before for won, if it is there. A renewal gives it its full time.
     async fn recognise(&self, entry: &Entry, key: &Key, seconds: u32) -> Result<(), Failure> {
-        if !entry.unsure().contains(key) {
-            return Ok(());
-        }
         let found = self.link.run_one(Command::Read { key: key.clone() }).await.item()?;
         let Some(item) = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce)) else { return Ok(()) };
         let mut answers = self.link.run(refresh::renewal(key, item.cas, seconds).into()).await.into_iter();
@@ -111,14 +121,23 @@ impl Shared {
         Ok(())
     }
 
-    /// Gives back what was won although something failed, so that the failure is definite; or says that it is not.
-    async fn without_trace(&self, entry: &Entry, error: Error) -> Error {
-        if !entry.unsure().is_empty() || self.free_pieces(entry, Phase::Acquire).await.is_err() {
-            return Error::indeterminate(Phase::Acquire, "it is unknown whether the lock was taken")
-                .with_server(self.link.address().to_string())
-                .with_source(error);
+    /// Gives back what a claim has won although something failed, so that the failure is definite; or says that it is not.
+    /// What the attempt had before stays: a writer whose downgrade fails goes on writing.
+    async fn without_trace(&self, entry: &Entry, won: &[Piece], until: BootInstant, error: Error) -> Error {
+        let is_certain = entry.unsure().is_empty();
+        if self.free(entry, won.to_vec(), Phase::Acquire).await.is_err() {
+            return self.in_doubt(entry, won, until, error);
         }
-        error
+        if is_certain { error } else { self.in_doubt(entry, &[], until, error) }
+    }
+
+    /// The error of a try that may have left these pieces behind. They are looked for as what was claimed without an answer
+    /// is: nobody counts on them again who has not seen them.
+    fn in_doubt(&self, entry: &Entry, pieces: &[Piece], until: BootInstant, error: Error) -> Error {
+        entry.doubt(pieces, until);
+        Error::indeterminate(Phase::Acquire, "it is unknown whether the lock was taken")
+            .with_server(self.link.address().to_string())
+            .with_source(error)
     }
 
     /// A grant of what the entry has, or nothing and why. `is_complete` says whether it has what was asked for.
@@ -132,23 +151,36 @@ impl Shared {
         if let (true, Verdict::Counts(epoch)) = (is_complete, round.verdict) {
             return Ok(Outcome::Granted(self.grant(attempt, entry, epoch, round.sent_at)));
         }
-        if !entry.pieces().is_empty() {
-            let _turn = entry.turn().await;
-            self.within(attempt, Phase::Acquire, self.free_pieces(entry, Phase::Acquire)).await?;
+        if entry.has_pieces() {
+            Box::pin(self.give_up(attempt, entry, round.sent_at)).await?;
         }
         match round.verdict {
             Verdict::Counts(_) => Ok(Outcome::Held),
             Verdict::No(why) => {
-                self.guard.tend(&self.link, why, self.op_timeout).await?;
+                Box::pin(self.guard.tend(&self.link, why, self.op_timeout)).await?;
                 Ok(Outcome::NotNow(why))
             }
         }
     }
 
+    /// Gives back what a try has won that comes to nothing.
+    async fn give_up(&self, attempt: &Attempt, entry: &Entry, sent_at: BootInstant) -> Result<(), Error> {
+        let _turn = entry.turn().await;
+        let won = entry.pieces();
+        let freed = self.within(attempt, Phase::Acquire, self.free_pieces(entry, Phase::Acquire)).await;
+        let until = self.gone_by(sent_at, attempt.ttl);
+        freed.map(drop).map_err(|error| self.in_doubt(entry, &won, until, error))
+    }
+
+    /// When a claim that was sent at this instant cannot be carried out any more, and what it took is gone. Late at the
+    /// worst: it is dropped from the server's buffers, or ends there by itself.
+    pub(crate) fn gone_by(&self, sent_at: BootInstant, ttl: Duration) -> BootInstant {
+        sent_at.plus(self.op_timeout).plus(Duration::from_secs(wire::seconds(ttl).into()))
+    }
+
     /// The grant that a complete entry is.
     pub(crate) fn grant(&self, attempt: &Attempt, entry: &Entry, epoch: Option<Epoch>, sent_at: BootInstant) -> Grant {
-        let newest = entry.pieces().iter().map(|piece| piece.cas).max().unwrap_or_default();
-        Grant::new(guard::token(epoch, newest), sent_at, attempt.ttl)
+        Grant::new(guard::token(epoch, entry.newest_cas()), sent_at, attempt.ttl)
     }
 
     /// An error of an acquisition.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lock_core::{ClientOptions, Error, Phase};
 
 use crate::connection::address::Address;
+use crate::keys::Keys;
 use crate::{epoch, url};
 
 /// Configuration of a [`MemcachedLocks`](crate::MemcachedLocks) client.
@@ -22,10 +23,12 @@ use crate::{epoch, url};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct MemcachedConfig {
-    /// Which server: `memcached://host[:port]`. One server, without users, passwords and TLS.
+    /// Which server: `memcached://host[:port]`. One server, without users, passwords and TLS. The host's address is looked
+    /// up when the client connects.
     pub url: String,
     /// What every key begins with, except keys given by [`LockName::at_key`](lock_core::LockName::at_key). Clients with
-    /// different prefixes do not see each other's locks. `"lock"` by default.
+    /// different prefixes do not see each other's locks, and must not share such a key. `"lock"` by default; at most 64 bytes
+    /// as they are in keys, where odd characters take three.
     pub prefix: String,
     /// Lease, time limits and label.
     pub client: ClientOptions,
@@ -38,8 +41,8 @@ pub struct MemcachedConfig {
     pub refuse_eviction: bool,
     /// How long a waiting client pauses between two looks at most, before jitter; 25 ms by default.
     pub longest_pause: Duration,
-    /// How many readers a read-write lock has room for. All clients of one prefix have to agree on it. 64 by default, at
-    /// most 1,000.
+    /// How many readers a read-write lock has room for. All clients of one prefix have to agree on it: one with another
+    /// number than the others is refused when it locks. 64 by default, at most 1,000.
     pub readers: u32,
     /// How many connections the client opens at most; 32 by default.
     pub connections: usize,
@@ -58,8 +61,9 @@ pub enum RestartGuard {
     /// do not show: a `stats reset`, a `flush_all` with a delay, an epoch that was deleted by hand.
     EndEarly,
     /// Locks are granted at once after a restart or a flush, while former holders still believe in theirs: **two holders
-    /// at once**, for up to the longest lease. There are no fencing tokens, and a paused server is not noticed. For locks
-    /// that only save work.
+    /// at once**, for up to the longest lease, and the former one's renewal or release may meet the next one's lock. There
+    /// are no fencing tokens, and a paused server is not noticed. One client with this takes the guarantee from all clients
+    /// of its prefix. For locks that only save work.
     Off,
 }
 
@@ -140,8 +144,8 @@ impl MemcachedConfig {
     pub(crate) fn check(&self) -> Result<Address, Error> {
         self.client.check()?;
         let Self { prefix, longest_lease: longest, longest_pause: pause, readers, connections, .. } = self;
-        if prefix.is_empty() || prefix.len() > 64 {
-            return Err(invalid(format!("the prefix {prefix:?} must have 1 to 64 bytes")));
+        if prefix.is_empty() || Keys::new(prefix).prefix().len() > 64 {
+            return Err(invalid(format!("the prefix {prefix:?} must have 1 to 64 bytes, as it is in keys")));
         }
         if *longest < Duration::from_secs(1) || *longest > epoch::LONGEST {
             return Err(invalid(format!(
@@ -182,6 +186,7 @@ mod tests {
         long.lease = LeaseOptions::with_ttl(Duration::from_secs(31));
         for (wrong, what) in [
             (config().with_prefix(""), "prefix"),
+            (config().with_prefix(":".repeat(22)), "prefix"),
             (config().with_longest_lease(Duration::ZERO), "longest_lease"),
             (config().with_longest_lease(Duration::from_secs(512)), "longest_lease"),
             (config().with_client(long), "longest_lease"),

@@ -18,6 +18,8 @@ use memcache::exp::Error as Told;
 
 use crate::connection::address::Address;
 
+const NO_ANSWER: &str = "no answer came to what was sent";
+
 /// A request that failed.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
@@ -33,7 +35,7 @@ impl Failure {
         let (kind, is_unknown, what) = match &error {
             Told::Ambiguous { source, .. } => match told(source) {
                 Some(refusal) => refusal,
-                None => (ErrorKind::Indeterminate, true, "no answer came to what was sent"),
+                None => (ErrorKind::Indeterminate, true, NO_ANSWER),
             },
             error => told(error).unwrap_or(match error {
                 Told::Io(_) => (ErrorKind::Unavailable, false, "the server cannot be reached"),
@@ -45,10 +47,25 @@ impl Failure {
         Self { kind, is_unknown, what: what.into(), source: Some(Arc::new(error)) }
     }
 
+    /// Of a command that followed one that was refused. The client crate reads no further then, and tells of every one of
+    /// them what it was told of the first: but the server goes on.
+    pub(crate) fn unread(error: Told) -> Self {
+        let is_refusal = match &error {
+            Told::Ambiguous { source, .. } => told(source).is_some(),
+            error => told(error).is_some(),
+        };
+        let failure = Self::of(error);
+        if is_refusal {
+            Self { kind: ErrorKind::Indeterminate, is_unknown: true, what: NO_ANSWER.into(), ..failure }
+        } else {
+            failure
+        }
+    }
+
     /// A failure of a connection of our own. `sent` says whether anything was on its way.
     pub(crate) fn of_io(error: std::io::Error, sent: bool) -> Self {
         let (kind, what) = if sent {
-            (ErrorKind::Indeterminate, "no answer came to what was sent")
+            (ErrorKind::Indeterminate, NO_ANSWER)
         } else {
             (ErrorKind::Unavailable, "the server cannot be reached")
         };
@@ -128,6 +145,17 @@ mod tests {
         let unknown = ambiguous(Told::Timeout { key: b"k".to_vec() });
         assert_eq!((unknown.kind, unknown.is_unknown), (ErrorKind::Indeterminate, true));
         let unsent = Failure::of(Told::Timeout { key: b"k".to_vec() });
+        assert_eq!((unsent.kind, unsent.is_unknown), (ErrorKind::Unavailable, false));
+    }
+
+    #[test]
+    fn what_follows_a_refusal_may_have_been_carried_out() {
+        let write = Told::Ambiguous { key: b"k".to_vec(), source: Box::new(Told::Server("out of memory".to_owned())) };
+        for told in [write, Told::Rejected("invalid flag".to_owned())] {
+            let after = Failure::unread(told);
+            assert_eq!((after.kind, after.is_unknown), (ErrorKind::Indeterminate, true));
+        }
+        let unsent = Failure::unread(Told::Timeout { key: b"k".to_vec() });
         assert_eq!((unsent.kind, unsent.is_unknown), (ErrorKind::Unavailable, false));
     }
 

@@ -27,16 +27,20 @@ impl Shared {
     /// Frees everything that an attempt is known to have.
     pub(crate) async fn free_pieces(&self, entry: &Entry, phase: Phase) -> Result<Freed, Error> {
         entry.end();
-        self.free(entry, entry.pieces(), phase).await
+        self.free_now(entry, entry.pieces(), phase).await
     }
 
     /// Frees some of what an attempt is known to have.
     pub(crate) async fn free(&self, entry: &Entry, pieces: Vec<Piece>, phase: Phase) -> Result<Freed, Error> {
         let _giving = entry.giving(&pieces);
+        self.free_now(entry, pieces, phase).await
+    }
+
+    async fn free_now(&self, entry: &Entry, pieces: Vec<Piece>, phase: Phase) -> Result<Freed, Error> {
         let freed = if SystemClock.now() < entry.kept_until() {
             self.free_in_time(entry, pieces).await
         } else {
-            self.free_late(entry, pieces).await
+            Box::pin(self.free_late(entry, pieces)).await
         };
         freed.map_err(|failure| self.link.error(failure, phase))
     }
@@ -62,7 +66,10 @@ impl Shared {
                     Answer::Other | Answer::Item(_) => changed.push(piece),
                 }
             }
-            let found = self.mine(changed.iter().map(|piece| (entry.nonce, &piece.key))).await;
+            if changed.is_empty() {
+                break;
+            }
+            let found = Box::pin(self.mine(changed.iter().map(|piece| (entry.nonce, &piece.key)))).await;
             for (piece, found) in changed.into_iter().zip(found) {
                 match found? {
                     Some(cas) => pieces.push(Piece { cas, ..piece }),

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::GrantId;
 use lock_core::backend::Attempt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::{GrantId, Owner};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 use crate::keys::Key;
@@ -20,6 +20,10 @@ pub(crate) struct Grants(Mutex<HashMap<GrantId, Arc<Entry>>>);
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) nonce: Nonce,
+    pub(crate) grant: GrantId,
+    pub(crate) owner: Owner,
+    /// The lock's key, or what its keys begin with.
+    pub(crate) lock: Key,
     /// Held by whoever changes what the attempt has: a claim goes on after its caller has gone, and who undoes it waits.
     turn: Arc<Turn<()>>,
     state: Mutex<State>,
@@ -58,8 +62,8 @@ impl Grants {
     }
 
     /// The attempt's entry, made at its first claim.
-    pub(crate) fn of(&self, attempt: &Attempt) -> Arc<Entry> {
-        let make = || Arc::new(Entry::new(Nonce::of(attempt.id)));
+    pub(crate) fn of(&self, attempt: &Attempt, lock: &Key) -> Arc<Entry> {
+        let make = || Arc::new(Entry::new(attempt.id, attempt.owner.clone(), lock.clone()));
         self.all().entry(attempt.id).or_insert_with(make).clone()
     }
 
@@ -79,7 +83,7 @@ impl Grants {
 }
 
 impl Entry {
-    fn new(nonce: Nonce) -> Self {
+    fn new(grant: GrantId, owner: Owner, lock: Key) -> Self {
         let state = State {
             pieces: Vec::new(),
             unsure: Vec::new(),
@@ -88,7 +92,7 @@ impl Entry {
             is_shown: false,
             is_ending: false,
         };
-        Self { nonce, turn: Arc::default(), state: Mutex::new(state) }
+        Self { nonce: Nonce::of(grant), grant, owner, lock, turn: Arc::default(), state: Mutex::new(state) }
     }
 
     /// The right to change what the attempt has.
@@ -98,6 +102,15 @@ impl Entry {
 
     pub(crate) fn pieces(&self) -> Vec<Piece> {
         self.state().pieces.clone()
+    }
+
+    pub(crate) fn has_pieces(&self) -> bool {
+        !self.state().pieces.is_empty()
+    }
+
+    /// The highest CAS number of its pieces.
+    pub(crate) fn newest_cas(&self) -> u64 {
+        self.state().pieces.iter().map(|piece| piece.cas).max().unwrap_or_default()
     }
 
     /// A key is claimed, in a request that ends by this instant.
@@ -142,6 +155,13 @@ impl Entry {
         self.state().pieces.retain(|piece| piece.key != *key);
     }
 
+    /// These pieces may be there until then: nobody answered when they were given back.
+    pub(crate) fn doubt(&self, pieces: &[Piece], until: BootInstant) {
+        let mut state = self.state();
+        state.pieces.retain(|piece| !pieces.iter().any(|doubtful| doubtful.key == piece.key));
+        state.unsure.extend(pieces.iter().map(|piece| Unsure { key: piece.key.clone(), until }));
+    }
+
     /// These pieces are being given back, as long as the answer lives.
     pub(crate) fn giving(&self, pieces: &[Piece]) -> Giving<'_> {
         let keys: Vec<_> = pieces.iter().map(|piece| piece.key.clone()).collect();
@@ -152,7 +172,7 @@ impl Entry {
     /// Whether a key is being given back, or has been: that it is gone is no loss then.
     pub(crate) fn gives_back(&self, key: &Key) -> bool {
         let state = self.state();
-        state.giving.contains(key) || !state.pieces.iter().any(|piece| piece.key == *key)
+        state.is_ending || state.giving.contains(key) || !state.pieces.iter().any(|piece| piece.key == *key)
     }
 
     /// Keys whose claims were not answered and may be carried out yet.
@@ -227,7 +247,7 @@ mod tests {
     }
 
     fn entry() -> Entry {
-        Entry::new(Nonce::of(GrantId::from_bytes([7; 16])))
+        Entry::new(GrantId::from_bytes([7; 16]), Owner::new(), key("lock"))
     }
 
     #[test]

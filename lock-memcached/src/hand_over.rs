@@ -16,27 +16,41 @@ use crate::line::Offer;
 use crate::refresh::lasts;
 use crate::wire;
 
+/// What became of a lock that was to be handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandedOver {
+    /// It is not ours any more.
+    Yes,
+    /// It has to be given back as usual.
+    No,
+    /// No answer came: it has to be given back as usual, and if it is not ours any more, that is no loss.
+    Perhaps,
+}
+
 impl Shared {
-    /// Hands a lock of one piece to the first one in its line; `false` if it has to be given back as usual.
+    /// Hands a lock of one piece to the first one in its line.
     ///
     /// Carried through although this future is dropped: the lock may be the other one's by then.
-    pub(crate) async fn hand_over(self: &Arc<Self>, line: &Key, attempt: &Attempt, entry: &Arc<Entry>) -> bool {
-        let [piece] = &*entry.pieces() else { return false };
+    pub(crate) async fn hand_over(self: &Arc<Self>, line: &Key, attempt: &Attempt, entry: &Arc<Entry>) -> HandedOver {
+        if !self.lines.has(line) {
+            return HandedOver::No;
+        }
+        let [piece] = &*entry.pieces() else { return HandedOver::No };
         // A writer that became a reader has a key that nobody waits for in this line.
         if piece.key != *line || SystemClock.now() >= entry.kept_until() {
-            return false;
+            return HandedOver::No;
         }
-        let Some(offer) = self.lines.offer(line) else { return false };
+        let Some(offer) = self.lines.offer(line) else { return HandedOver::No };
         let (shared, entry, piece) = (self.clone(), entry.clone(), piece.clone());
         let work = carried(async move { shared.hand_to(offer, &entry, piece).await });
-        self.within(attempt, Phase::Release, async { Ok(work.await) }).await.unwrap_or(false)
+        self.within(attempt, Phase::Release, async { Ok(work.await) }).await.unwrap_or(HandedOver::Perhaps)
     }
 
-    /// Turns the item into the other one's; whether it is not ours any more.
-    async fn hand_to(&self, offer: Offer, entry: &Entry, Piece { key, cas }: Piece) -> bool {
+    /// Turns the item into the other one's.
+    async fn hand_to(&self, offer: Offer, entry: &Entry, Piece { key, cas }: Piece) -> HandedOver {
         let (from, to) = (entry.nonce, offer.entry.nonce);
         let sent_at = SystemClock.now();
-        let until = sent_at.plus(self.op_timeout).plus(offer.ttl);
+        let until = self.gone_by(sent_at, offer.ttl);
         offer.entry.claiming(&key, until);
         offer.entry.kept(sent_at, offer.ttl);
         let seconds = wire::seconds(offer.ttl);
@@ -45,10 +59,10 @@ impl Shared {
         let mut answers = self.link.run(commands.collect()).await.into_iter();
         let cas = match answers.next() {
             Some(Answer::Done(cas)) => cas,
-            Some(Answer::Failed(failure)) if failure.is_unknown => return false,
+            Some(Answer::Failed(failure)) if failure.is_unknown => return HandedOver::Perhaps,
             _ => {
                 offer.entry.refused(&key);
-                return false;
+                return HandedOver::No;
             }
         };
         entry.lost(&key);
@@ -59,8 +73,11 @@ impl Shared {
             offer.grant(Grant::new(token, sent_at, ttl));
         } else {
             // Not to be told: it looks for itself, once this one is gone.
-            let _ = self.free_pieces(&offer.entry, Phase::Release).await;
+            let pieces = offer.entry.pieces();
+            if self.free_pieces(&offer.entry, Phase::Release).await.is_err() {
+                offer.entry.doubt(&pieces, until);
+            }
         }
-        true
+        HandedOver::Yes
     }
 }

@@ -9,6 +9,7 @@
 //! | `<prefix>:semaphore:<name>:limit` | the limit under which permits were taken |
 //! | `<prefix>:holder:<number>` | for `inspect`: who that is |
 //! | `<prefix>:forced:<number>` | for a holder whose grant was freed by force: by whom, and why |
+//! | `<prefix>:readers` | how many readers a read-write lock has room for |
 //! | `<prefix>:epoch` | the epoch, see there |
 //!
 //! In prefix and name, bytes up to the blank, DEL, `%`, `#` and (in the prefix) `:` are written as `%20` and so on. A key
@@ -37,12 +38,20 @@ const LONGEST_STEM: usize = 200;
 pub(crate) struct Keys {
     prefix: String,
     pub(crate) epoch: Key,
+    pub(crate) readers: Key,
 }
 
 impl Keys {
     pub(crate) fn new(prefix: &str) -> Self {
-        let prefix = escaped(prefix, &[':']);
-        Self { epoch: format!("{prefix}:epoch").into(), prefix }
+        let mut escaped = String::new();
+        escape(prefix, &[':'], &mut escaped);
+        let prefix = escaped;
+        Self { epoch: format!("{prefix}:epoch").into(), readers: format!("{prefix}:readers").into(), prefix }
+    }
+
+    /// What every key of its own begins with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// The key of a lock, or what its keys begin with.
@@ -50,12 +59,16 @@ impl Keys {
         if name.is_at_key() {
             return shared(name, kind);
         }
-        let stem = format!("{}:{}:", self.prefix, kind.space());
-        let escaped = escaped(name.as_str(), &[]);
-        if stem.len() + escaped.len() <= LONGEST_STEM {
-            return Ok((stem + &escaped).into());
+        let mut key = String::with_capacity(LONGEST_STEM);
+        key.extend([&self.prefix, ":", kind.space(), ":"]);
+        let stem = key.len();
+        escape(name.as_str(), &[], &mut key);
+        if key.len() > LONGEST_STEM {
+            key.truncate(stem);
+            key.push('#');
+            hash(name.as_str(), &mut key);
         }
-        Ok(format!("{stem}#{}", hash(name.as_str())).into())
+        Ok(key.into())
     }
 
     /// Who a number is.
@@ -104,26 +117,22 @@ fn shared(name: &LockName, kind: Kind) -> Result<Key, Error> {
 }
 
 /// With `%` and two digits for what a key cannot have, and for what our own keys have a use for.
-fn escaped(text: &str, also: &[char]) -> String {
-    let mut escaped = String::with_capacity(text.len());
+fn escape(text: &str, also: &[char], key: &mut String) {
     for c in text.chars() {
         if c <= ' ' || matches!(c, '\x7f' | '%' | '#') || also.contains(&c) {
             // Writing to a string does not fail.
-            let _ = write!(escaped, "%{:02X}", u32::from(c));
+            let _ = write!(key, "%{:02X}", u32::from(c));
         } else {
-            escaped.push(c);
+            key.push(c);
         }
     }
-    escaped
 }
 
-fn hash(name: &str) -> String {
-    let mut text = String::with_capacity(64);
+fn hash(name: &str, key: &mut String) {
     for byte in Sha256::digest(name) {
         // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
+        let _ = write!(key, "{byte:02x}");
     }
-    text
 }
 
 #[cfg(test)]

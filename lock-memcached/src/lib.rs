@@ -35,6 +35,7 @@ mod nonce;
 mod reentrant;
 mod refresh;
 mod renew;
+mod room;
 mod rwlock;
 mod scribe;
 mod semaphore;
@@ -43,6 +44,7 @@ mod single;
 mod slots;
 mod streak;
 mod url;
+mod waiter;
 mod wire;
 
 use std::ops::Deref;

@@ -31,7 +31,9 @@ impl Shared {
     pub(crate) async fn renew_all(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let leases: Vec<_> = batch.iter().map(|renewal| Lease::new(self, renewal)).collect();
         let mut dues: Vec<_> = leases.iter().flat_map(Lease::dues).collect();
-        let beside = leases.iter().flat_map(|lease| self.kept_beside(lease)).collect();
+        let of_rwlocks = leases.iter().any(|lease| matches!(lease.attempt.kind, Kind::Read | Kind::Write));
+        let room = of_rwlocks.then(|| self.keep_room());
+        let beside = leases.iter().flat_map(|lease| self.kept_beside(lease)).chain(room).collect();
         let verdict = self.refresh(&mut dues, beside).await;
         let mut fates = dues.into_iter().filter_map(|due| due.fate);
         let renewed = leases.iter().map(|lease| {
@@ -82,8 +84,8 @@ impl Shared {
         let seconds = wire::seconds(lease.until().since(lease.sent_at));
         let holder = shown.map(|entry| Command::Keep { key: self.keys.holder(entry.nonce), seconds });
         let is_semaphore = matches!(lease.attempt.kind, Kind::Permits { .. });
-        let lock = is_semaphore.then(|| self.keys.lock(&lease.attempt.name, lease.attempt.kind).ok()).flatten();
-        holder.into_iter().chain(lock.map(|lock| self.keep_limit(&lock))).collect()
+        let of_semaphore = lease.entry.as_ref().filter(|_| is_semaphore);
+        holder.into_iter().chain(of_semaphore.map(|entry| self.keep_limit(&entry.lock))).collect()
     }
 }
 

@@ -18,8 +18,8 @@ use crate::error::Failure;
 use crate::grants::Entry;
 use crate::guard::Verdict;
 use crate::keys::{self, Key};
-use crate::line::{self, Wanted};
 use crate::slots::{self, TRIES};
+use crate::waiter::{self, Wanted};
 use crate::{refresh, wire};
 
 /// A lock to be read, by one attempt.
@@ -43,30 +43,48 @@ struct Writer<'a> {
 impl<'a> Reader<'a> {
     fn new(shared: &'a Arc<Shared>, attempt: &'a Attempt) -> Result<Self, Error> {
         let lock = shared.key_of(attempt)?;
-        Ok(Self { shared, attempt, entry: shared.grants.of(attempt), lock })
+        Ok(Self { shared, attempt, entry: shared.grants.of(attempt, &lock), lock })
+    }
+
+    /// Takes one of the slots, and looks for a writer afterwards; `None` if there is no slot.
+    async fn take_slot(&self) -> Result<Option<Round>, Error> {
+        let Self { shared, attempt, entry, lock } = self;
+        let mut number = slots::any(entry, 0, shared.readers);
+        for turn in 1..=TRIES {
+            let look = vec![Command::Look { key: keys::writer(lock) }];
+            let round = shared.claim_in_room(attempt, entry, keys::slot(lock, number), look).await?;
+            if entry.has_pieces() {
+                return Ok(Some(round));
+            }
+            let free = shared.free_slots(attempt, lock, shared.readers).await?;
+            let one = slots::any(entry, turn, u32::try_from(free.len()).unwrap_or(u32::MAX));
+            let Some(next) = free.get(usize::try_from(one).unwrap_or_default()) else { break };
+            number = *next;
+        }
+        Ok(None)
     }
 }
 
-#[async_trait]
 impl Wanted for Reader<'_> {
     async fn looks_free(&self) -> Result<bool, Error> {
         self.shared.looks_free(self.attempt, &keys::writer(&self.lock)).await
     }
 
     async fn take(&self) -> Result<Outcome, Error> {
-        let look = || vec![Command::Look { key: keys::writer(&self.lock) }];
-        let Some(round) = self.shared.take_slot(self.attempt, &self.entry, &self.lock, look).await? else {
-            return Ok(Outcome::Held);
-        };
+        let Some(round) = self.take_slot().await? else { return Ok(Outcome::Held) };
         let is_complete = !self.shared.any_there(&round)?;
         self.shared.settle(self.attempt, &self.entry, &round, is_complete).await
+    }
+
+    fn entry(&self) -> &Arc<Entry> {
+        &self.entry
     }
 }
 
 impl<'a> Writer<'a> {
     fn new(shared: &'a Arc<Shared>, attempt: &'a Attempt, stays: bool) -> Result<Self, Error> {
         let lock = shared.key_of(attempt)?;
-        Ok(Self { shared, attempt, entry: shared.grants.of(attempt), lock, stays })
+        Ok(Self { shared, attempt, entry: shared.grants.of(attempt, &lock), lock, stays })
     }
 
     fn looks(&self) -> Vec<Command> {
@@ -83,13 +101,13 @@ impl<'a> Writer<'a> {
                 return Ok(Outcome::Held);
             }
         }
-        let round = shared.claim(attempt, entry, vec![keys::writer(&self.lock)], self.looks()).await?;
+        let round = shared.claim_in_room(attempt, entry, keys::writer(&self.lock), self.looks()).await?;
         let readers = shared.any_there(&round)?;
         let waits = self.stays && readers && matches!(round.verdict, Verdict::Counts(_));
-        if waits || entry.pieces().is_empty() && matches!(round.verdict, Verdict::Counts(_)) {
+        if waits || !entry.has_pieces() && matches!(round.verdict, Verdict::Counts(_)) {
             return Ok(Outcome::Held);
         }
-        shared.settle(attempt, entry, &round, !readers && !entry.pieces().is_empty()).await
+        shared.settle(attempt, entry, &round, !readers && entry.has_pieces()).await
     }
 
     /// Keeps the key, and looks whether the readers have left.
@@ -127,47 +145,28 @@ impl<'a> Writer<'a> {
     }
 }
 
-#[async_trait]
 impl Wanted for Writer<'_> {
     async fn looks_free(&self) -> Result<bool, Error> {
-        if !self.entry.pieces().is_empty() {
+        if self.entry.has_pieces() {
             return Ok(true);
         }
         self.shared.looks_free(self.attempt, &keys::writer(&self.lock)).await
     }
 
     async fn take(&self) -> Result<Outcome, Error> {
-        if self.entry.pieces().is_empty() { self.enter().await } else { self.stay().await }
+        if self.entry.has_pieces() { self.stay().await } else { self.enter().await }
     }
 
-    fn receives(&self) -> Option<Arc<Entry>> {
-        self.entry.pieces().is_empty().then(|| self.entry.clone())
+    fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+
+    fn can_receive(&self) -> bool {
+        !self.entry.has_pieces()
     }
 }
 
 impl Shared {
-    /// Takes one of the readers' slots; `None` if there is none.
-    async fn take_slot(
-        self: &Arc<Self>,
-        attempt: &Attempt,
-        entry: &Arc<Entry>,
-        lock: &Key,
-        also: impl Fn() -> Vec<Command> + Send,
-    ) -> Result<Option<Round>, Error> {
-        let mut number = slots::any(entry, 0, self.readers);
-        for turn in 1..=TRIES {
-            let round = self.claim(attempt, entry, vec![keys::slot(lock, number)], also()).await?;
-            if !entry.pieces().is_empty() {
-                return Ok(Some(round));
-            }
-            let free = self.free_slots(attempt, lock, self.readers).await?;
-            let one = slots::any(entry, turn, u32::try_from(free.len()).unwrap_or(u32::MAX));
-            let Some(next) = free.get(usize::try_from(one).unwrap_or_default()) else { break };
-            number = *next;
-        }
-        Ok(None)
-    }
-
     /// Whether any of what was looked at beside the claim is there.
     fn any_there(&self, round: &Round) -> Result<bool, Error> {
         let mut any = false;
@@ -182,14 +181,14 @@ impl Shared {
         let not_held =
             || attempt.error(ErrorKind::NotHeld, Phase::Downgrade, "the server has no such grant (any more)");
         let entry = self.grants.get(attempt.id).ok_or_else(not_held)?;
-        let lock = self.keys.lock(&attempt.name, attempt.kind)?;
-        let key = keys::writer(&lock);
+        let lock = &entry.lock;
+        let key = keys::writer(lock);
         let (writer, slots): (Vec<_>, Vec<_>) = entry.pieces().into_iter().partition(|piece| piece.key == key);
         if writer.is_empty() {
             return if slots.is_empty() { Err(not_held()) } else { Ok(()) };
         }
         if slots.is_empty() {
-            self.add_slot(attempt, &entry, &lock).await?;
+            self.add_slot(attempt, &entry).await?;
         }
         let freed = self.within(attempt, Phase::Downgrade, self.free(&entry, writer, Phase::Downgrade)).await?;
         if freed.gone > 0 {
@@ -197,15 +196,15 @@ impl Shared {
             self.within(attempt, Phase::Downgrade, self.free_pieces(&entry, Phase::Downgrade)).await?;
             return Err(not_held());
         }
-        self.wake(&lock, attempt.kind);
+        self.wake(lock, attempt.kind);
         Ok(())
     }
 
-    async fn add_slot(self: &Arc<Self>, attempt: &Attempt, entry: &Arc<Entry>, lock: &Key) -> Result<(), Error> {
-        let key = keys::writer(lock);
+    async fn add_slot(self: &Arc<Self>, attempt: &Attempt, entry: &Arc<Entry>) -> Result<(), Error> {
+        let key = keys::writer(&entry.lock);
         for turn in 0..TRIES * 4 {
             let number = slots::any(entry, turn, self.readers);
-            let round = self.claim(attempt, entry, vec![keys::slot(lock, number)], Vec::new()).await?;
+            let round = self.claim(attempt, entry, vec![keys::slot(&entry.lock, number)], Vec::new()).await?;
             let slot: Vec<_> = entry.pieces().into_iter().filter(|piece| piece.key != key).collect();
             match round.verdict {
                 Verdict::Counts(_) if slot.is_empty() => {}
@@ -232,16 +231,12 @@ impl RwLockBackend for MemcachedBackend {
 
     async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let wanted = Reader::new(&self.shared, attempt)?;
-        let line = keys::readers(&wanted.lock);
-        let granted = line::wait(&self.shared, &line, &wanted, attempt, deadline).await?;
-        Ok(self.shared.shown(attempt, granted))
+        waiter::wait(&self.shared, &keys::readers(&wanted.lock), &wanted, attempt, deadline).await
     }
 
     async fn write(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let wanted = Writer::new(&self.shared, attempt, true)?;
-        let line = keys::writer(&wanted.lock);
-        let granted = line::wait(&self.shared, &line, &wanted, attempt, deadline).await?;
-        Ok(self.shared.shown(attempt, granted))
+        waiter::wait(&self.shared, &keys::writer(&wanted.lock), &wanted, attempt, deadline).await
     }
 
     async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {

@@ -15,7 +15,6 @@ use tokio::sync::mpsc;
 use crate::backend::Shared;
 use crate::connection::command::Command;
 use crate::grants::Entry;
-use crate::keys::Key;
 use crate::wire;
 
 /// How long a grant has to last until it is described.
@@ -41,8 +40,8 @@ pub(crate) struct Scribe(Mutex<Option<mpsc::UnboundedSender<Task>>>);
 #[derive(Debug)]
 struct Task {
     entry: Weak<Entry>,
-    key: Key,
-    card: Card,
+    token: Option<u64>,
+    since: u64,
     ttl: Duration,
 }
 
@@ -64,16 +63,12 @@ impl Scribe {
 
 impl Shared {
     /// Has a grant described, if it is one and lasts.
-    pub(crate) fn shown(&self, attempt: &Attempt, granted: Option<Grant>) -> Option<Grant> {
-        if let Some(grant) = &granted
-            && let Some(entry) = self.grants.get(attempt.id)
-        {
+    pub(crate) fn shown(&self, attempt: &Attempt, entry: &Arc<Entry>, granted: Option<Grant>) -> Option<Grant> {
+        if let Some(grant) = &granted {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
             let since = u64::try_from(since).unwrap_or_default();
             let token = grant.token.map(lock_core::FencingToken::as_u64);
-            let card = Card { grant: attempt.id, owner: attempt.owner.clone(), token, since };
-            let key = self.keys.holder(entry.nonce);
-            self.scribe.describe(Task { entry: Arc::downgrade(&entry), key, card, ttl: attempt.ttl });
+            self.scribe.describe(Task { entry: Arc::downgrade(entry), token, since, ttl: attempt.ttl });
         }
         granted
     }
@@ -82,25 +77,33 @@ impl Shared {
 async fn write_all(shared: Weak<Shared>, mut tasks: mpsc::UnboundedReceiver<Task>) {
     while let Some(first) = tasks.recv().await {
         SystemClock.sleep_until(SystemClock.now().plus(AFTER)).await;
-        let mut batch = vec![first];
-        while batch.len() < BATCH
+        let mut held: Vec<_> = first.held().into_iter().collect();
+        // Short holds are over by now: however many there were, none of them is left waiting.
+        while held.len() < BATCH
             && let Ok(task) = tasks.try_recv()
         {
-            batch.push(task);
+            held.extend(task.held());
         }
         let Some(shared) = shared.upgrade() else { return };
-        shared.write(batch).await;
+        shared.write(held).await;
+    }
+}
+
+impl Task {
+    /// The grant's entry, if it is still held.
+    fn held(self) -> Option<(Arc<Entry>, Self)> {
+        let entry = self.entry.upgrade().filter(|entry| !entry.is_empty())?;
+        Some((entry, self))
     }
 }
 
 impl Shared {
-    async fn write(&self, batch: Vec<Task>) {
-        let held = batch.into_iter().filter_map(|task| Some((task.entry.upgrade()?, task)));
-        let held: Vec<_> = held.filter(|(entry, _)| !entry.is_empty()).collect();
+    async fn write(&self, held: Vec<(Arc<Entry>, Task)>) {
         let notes = held.iter().filter_map(|(entry, task)| {
             entry.show();
-            let text = serde_json::to_string(&task.card).ok()?;
-            Some(Command::Note { key: task.key.clone(), text, seconds: wire::seconds(task.ttl) })
+            let card = Card { grant: entry.grant, owner: entry.owner.clone(), token: task.token, since: task.since };
+            let text = serde_json::to_string(&card).ok()?;
+            Some(Command::Note { key: self.keys.holder(entry.nonce), text, seconds: wire::seconds(task.ttl) })
         });
         let notes: Vec<_> = notes.collect();
         if notes.is_empty() {
@@ -109,7 +112,7 @@ impl Shared {
         self.link.run(notes).await;
         // What was given back meanwhile may have been described after it was forgotten.
         let over = held.iter().filter(|(entry, _)| entry.is_empty());
-        let forget: Vec<_> = over.map(|(_, task)| Command::Forget { key: task.key.clone() }).collect();
+        let forget: Vec<_> = over.map(|(entry, _)| self.forget(entry)).collect();
         if !forget.is_empty() {
             self.link.run(forget).await;
         }

@@ -17,8 +17,8 @@ use crate::connection::command::{Answer, Command, Item};
 use crate::error::Failure;
 use crate::grants::Entry;
 use crate::keys::{self, Key};
-use crate::line::{self, Wanted};
 use crate::slots::{self, TRIES};
+use crate::waiter::{self, Wanted};
 use crate::wire;
 
 /// How many permits a semaphore may have: each is a key, and all of them are looked at.
@@ -46,7 +46,7 @@ impl<'a> Permits<'a> {
         let lock = shared.key_of(attempt)?;
         // It is at most `MOST`.
         let wanted = usize::try_from(permits).unwrap_or(usize::MAX);
-        Ok(Self { shared, attempt, entry: shared.grants.of(attempt), lock, wanted, limit })
+        Ok(Self { shared, attempt, entry: shared.grants.of(attempt, &lock), lock, wanted, limit })
     }
 
     /// Slots that may be free: any one at first, and then those that were seen to be.
@@ -96,7 +96,6 @@ impl<'a> Permits<'a> {
     }
 }
 
-#[async_trait]
 impl Wanted for Permits<'_> {
     async fn looks_free(&self) -> Result<bool, Error> {
         let free = self.shared.free_slots(self.attempt, &self.lock, self.limit).await?;
@@ -131,6 +130,10 @@ impl Wanted for Permits<'_> {
         }
         Ok(Outcome::Held)
     }
+
+    fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
 }
 
 impl Shared {
@@ -150,10 +153,11 @@ impl Shared {
     }
 }
 
-fn stored_limit(item: Item) -> Result<(u32, Item), Failure> {
+/// The number that an item holds on which clients have agreed.
+pub(crate) fn stored_limit(item: Item) -> Result<(u32, Item), Failure> {
     let number = std::str::from_utf8(&item.value).ok().and_then(|value| value.parse().ok());
     let limit = number.filter(|limit| (1..=MOST).contains(limit));
-    limit.map(|limit| (limit, item)).ok_or_else(|| Failure::protocol("the key of the limit holds something else"))
+    limit.map(|limit| (limit, item)).ok_or_else(|| Failure::protocol("the key of a limit holds something else"))
 }
 
 #[async_trait]
@@ -165,8 +169,7 @@ impl SemaphoreBackend for MemcachedBackend {
 
     async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let wanted = Permits::new(&self.shared, attempt)?;
-        let granted = line::wait(&self.shared, &wanted.lock, &wanted, attempt, deadline).await?;
-        Ok(self.shared.shown(attempt, granted))
+        waiter::wait(&self.shared, &wanted.lock, &wanted, attempt, deadline).await
     }
 
     async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
@@ -179,7 +182,7 @@ impl SemaphoreBackend for MemcachedBackend {
         };
         let rest = pieces.into_iter().skip(usize::try_from(keep).unwrap_or(usize::MAX)).collect();
         shared.within(attempt, Phase::Release, shared.free(&entry, rest, Phase::Release)).await?;
-        shared.wake(&shared.keys.lock(&attempt.name, attempt.kind)?, attempt.kind);
+        shared.wake(&entry.lock, attempt.kind);
         Ok(())
     }
 }

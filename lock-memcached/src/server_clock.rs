@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 
-/// How far behind the server's clock may be: it counts whole seconds, and makes steps of two.
+/// How far behind the server's clock may be: it counts whole seconds, and makes steps of two. What is stored by a clock that
+/// is just not noticed to stand has [`crate::wire::MARGIN`] for it.
 const TOLERANCE: i64 = 2_500;
 
 /// For how long an observation serves as the measure. Two clocks drift apart by much less than the tolerance meanwhile.
@@ -77,6 +78,11 @@ mod tests {
     fn look(local: u64, server: i64) -> Look {
         let asked = BootInstant::from_origin(Duration::from_millis(local));
         Look { epoch: 1, left: 1_000_000 - server, asked, answered: asked.plus(Duration::from_millis(1)) }
+    }
+
+    #[test]
+    fn a_lease_outlasts_its_item_by_no_clock_that_is_believed() {
+        assert!(crate::wire::MARGIN.as_millis() > u128::from(TOLERANCE.unsigned_abs()));
     }
 
     #[test]

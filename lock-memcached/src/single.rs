@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use lock_core::Error;
 use lock_core::backend::{Attempt, Grant};
 use lock_core::clock::Deadline;
@@ -12,7 +11,7 @@ use crate::claim::Outcome;
 use crate::connection::command::Command;
 use crate::grants::Entry;
 use crate::keys::Key;
-use crate::line::{self, Wanted};
+use crate::waiter::{self, Wanted};
 
 /// A lock of one key, wanted by one attempt.
 struct Single<'a> {
@@ -25,11 +24,10 @@ struct Single<'a> {
 impl<'a> Single<'a> {
     fn new(shared: &'a Arc<Shared>, attempt: &'a Attempt) -> Result<Self, Error> {
         let key = shared.key_of(attempt)?;
-        Ok(Self { shared, attempt, entry: shared.grants.of(attempt), key })
+        Ok(Self { shared, attempt, entry: shared.grants.of(attempt, &key), key })
     }
 }
 
-#[async_trait]
 impl Wanted for Single<'_> {
     async fn looks_free(&self) -> Result<bool, Error> {
         self.shared.looks_free(self.attempt, &self.key).await
@@ -37,19 +35,22 @@ impl Wanted for Single<'_> {
 
     async fn take(&self) -> Result<Outcome, Error> {
         let round = self.shared.claim(self.attempt, &self.entry, vec![self.key.clone()], Vec::new()).await?;
-        self.shared.settle(self.attempt, &self.entry, &round, !self.entry.pieces().is_empty()).await
+        self.shared.settle(self.attempt, &self.entry, &round, self.entry.has_pieces()).await
     }
 
-    fn receives(&self) -> Option<Arc<Entry>> {
-        Some(self.entry.clone())
+    fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+
+    fn can_receive(&self) -> bool {
+        true
     }
 }
 
 impl Shared {
     /// One try.
     pub(crate) async fn try_single(self: &Arc<Self>, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        let wanted = Single::new(self, attempt)?;
-        self.once(&wanted, attempt).await
+        self.once(&Single::new(self, attempt)?, attempt).await
     }
 
     /// A wait in line.
@@ -59,18 +60,16 @@ impl Shared {
         deadline: Deadline,
     ) -> Result<Option<Grant>, Error> {
         let wanted = Single::new(self, attempt)?;
-        let key = wanted.key.clone();
-        let granted = line::wait(self, &key, &wanted, attempt, deadline).await?;
-        Ok(self.shown(attempt, granted))
+        waiter::wait(self, &wanted.key, &wanted, attempt, deadline).await
     }
 
     /// One try of a lock of any kind. If it comes to nothing, nothing is left of it.
-    pub(crate) async fn once(&self, wanted: &dyn Wanted, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+    pub(crate) async fn once(&self, wanted: &impl Wanted, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let granted = wanted.take().await.and_then(Outcome::of_a_try);
         if !matches!(granted, Ok(Some(_))) {
             self.grants.close(attempt.id);
         }
-        Ok(self.shown(attempt, granted?))
+        Ok(self.shown(attempt, wanted.entry(), granted?))
     }
 
     /// Whether nobody has this key, by a cheap read.

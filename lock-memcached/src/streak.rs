@@ -1,45 +1,72 @@
-//! How often a lock stays within one process before others get their turn.
+//! How often a lock stays within one client before others get their turn.
+//!
+//! Between a release and the next claim of the same client there is no time in which the look of another one would meet the
+//! free lock, but by chance. So a client that was kept waiting by others a moment ago, and one whose tasks hand a lock over to
+//! each other, leaves it free now and then.
 
 use std::time::Duration;
 
-use lock_core::clock::BootInstant;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 
-/// So many hand-overs in a row at most.
+/// So many times in a row at most.
 const TIMES: u32 = 8;
-/// Hand-overs for so long in a row at most.
+/// For so long in a row at most.
 const LASTING: Duration = Duration::from_millis(100);
 /// For how long others have their turn then: a part of the time that we had, within bounds.
 const SHARE: u32 = 4;
 const LEAST: Duration = Duration::from_millis(1);
 const MOST: Duration = Duration::from_millis(30);
+/// For how long others count as wanting a lock after one of them kept us waiting for it.
+pub(crate) const WANTED_FOR: Duration = Duration::from_secs(1);
 
-/// Hand-overs in a row, within one client.
+/// Turns in a row, of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Streak {
     since: Option<BootInstant>,
     times: u32,
     others_until: Option<BootInstant>,
+    refused_at: Option<BootInstant>,
 }
 
 impl Streak {
-    /// Whether the lock may be handed over once more. If not, others have their turn for a moment, and a new row begins.
+    /// Whether the lock may be taken once more. If not, others have their turn for a moment, and a new row begins.
     pub(crate) fn goes_on(&mut self, now: BootInstant) -> bool {
         if now < self.others_until() {
             return false;
         }
-        let since = *self.since.get_or_insert(now);
+        let since = self.since.unwrap_or(now);
         if self.times < TIMES && now.since(since) < LASTING {
-            self.times += 1;
             return true;
         }
         let share = (now.since(since) / SHARE).clamp(LEAST, MOST);
-        *self = Self { others_until: Some(now.plus(share)), ..Self::default() };
+        *self = Self { others_until: Some(now.plus(share)), refused_at: self.refused_at, ..Self::default() };
         false
+    }
+
+    /// It was taken once more.
+    pub(crate) fn counts(&mut self, now: BootInstant) {
+        self.since.get_or_insert(now);
+        self.times += 1;
+    }
+
+    /// It was taken after somebody else had it.
+    pub(crate) fn begins_anew(&mut self) {
+        *self = Self { refused_at: self.refused_at, ..Self::default() };
+    }
+
+    /// Somebody else has it.
+    pub(crate) fn refused(&mut self, now: BootInstant) {
+        self.refused_at = Some(now);
     }
 
     /// Until when others have their turn.
     pub(crate) fn others_until(&self) -> BootInstant {
         self.others_until.unwrap_or(BootInstant::from_origin(Duration::ZERO))
+    }
+
+    /// Whether others seem to want it too.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.refused_at.is_some_and(|refused| SystemClock.now().since(refused) < WANTED_FOR)
     }
 }
 
@@ -51,14 +78,23 @@ mod tests {
         BootInstant::from_origin(Duration::from_millis(ms))
     }
 
+    /// Takes the lock once more, if it may be.
+    fn takes(streak: &mut Streak, ms: u64) -> bool {
+        let may = streak.goes_on(at(ms));
+        if may {
+            streak.counts(at(ms));
+        }
+        may
+    }
+
     #[test]
     fn a_row_ends_after_eight_times_or_a_tenth_of_a_second() {
         let mut streak = Streak::default();
-        assert!((0..8).all(|_| streak.goes_on(at(1000))));
-        assert!(!streak.goes_on(at(1000)));
-        assert!(!streak.goes_on(at(1000)), "others have their turn");
-        assert!(streak.goes_on(at(1001)), "for a millisecond");
-        assert!(!streak.goes_on(at(1101)));
+        assert!((0..8).all(|_| takes(&mut streak, 1000)));
+        assert!(!takes(&mut streak, 1000));
+        assert!(!takes(&mut streak, 1000), "others have their turn");
+        assert!(takes(&mut streak, 1001), "for a millisecond");
+        assert!(!takes(&mut streak, 1101));
         assert_eq!(streak.others_until(), at(1126), "for a quarter of what we had");
     }
 }

@@ -1,13 +1,14 @@
 //! Durations as the server counts them: in whole seconds, by a clock that ends items early.
 //!
 //! An item with a TTL of n seconds lives for more than n − 2 and at most n seconds: its second has begun when it is
-//! stored, and about every 500 s the server's clock makes up for its drift with a step of two. So a lease is stored with
-//! [`MARGIN`] more than it lasts, and what ends first is always the holder's own deadline.
+//! stored, and about every 500 s the server's clock makes up for its drift with a step of two. After a pause of the server its
+//! clock may be behind by 2.5 s before it is noticed (see [`crate::server_clock`]). So a lease is stored with [`MARGIN`] more
+//! than it lasts, and what ends first is always the holder's own deadline.
 
 use std::time::Duration;
 
 /// How much longer than its lease an item is stored.
-pub(crate) const MARGIN: Duration = Duration::from_secs(2);
+pub(crate) const MARGIN: Duration = Duration::from_secs(3);
 
 /// The TTL of an item that is to live for this long at least.
 pub(crate) fn seconds(lease: Duration) -> u32 {
@@ -22,7 +23,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_rounded_up_and_has_its_margin() {
-        for (ms, expected) in [(100, 3), (1000, 3), (1001, 4), (10_000, 12), (86_400_000, 86_402)] {
+        for (ms, expected) in [(100, 4), (1000, 4), (1001, 5), (10_000, 13), (86_400_000, 86_403)] {
             assert_eq!(seconds(Duration::from_millis(ms)), expected, "{ms} ms");
         }
     }

@@ -91,9 +91,9 @@ impl Harness for Memcache {
         Some(self)
     }
 
-    /// Two seconds of margin, and one for the rounding to whole seconds.
+    /// Three seconds of margin, and one for the rounding to whole seconds.
     fn kept_for(&self, ttl: Duration) -> Duration {
-        ttl + Duration::from_secs(3)
+        ttl + Duration::from_secs(4)
     }
 
     fn most_permits(&self) -> u32 {
@@ -126,13 +126,16 @@ impl Linked for Memcache {
 
 #[async_trait]
 impl GroundTruth for Memcache {
-    /// Every item, but for the epoch, the limits of semaphores, which outlive their permits, and what only tells of
-    /// holders.
+    /// Every item, but for the epoch, the limits of semaphores, which outlive their permits, the room for readers, and what
+    /// only tells of holders.
     async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
         let prefix = format!("{namespace}:");
         let kept = |key: &str| {
             let rest = key.strip_prefix(&prefix).unwrap_or_default();
-            rest == "epoch" || rest.ends_with(":limit") || rest.starts_with("holder:") || rest.starts_with("forced:")
+            matches!(rest, "epoch" | "readers")
+                || rest.ends_with(":limit")
+                || rest.starts_with("holder:")
+                || rest.starts_with("forced:")
         };
         let items = self.client().items().await?.into_iter().map(|item| item.key);
         Ok(items.filter(|key| key.starts_with(&prefix) && !kept(key)).collect())

@@ -1,10 +1,12 @@
 //! The backend: what every kind of lock shares, and the tasks of one client.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use lock_core::backend::{Attempt, Backend, Cancelled, Doubts, Kind, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
@@ -15,13 +17,14 @@ use crate::config::RedisConfig;
 use crate::connection::links::Links;
 use crate::connection::push::{self, Message, Push};
 use crate::connection::request::{Call, Failed, Raw, Reply};
-use crate::error::Fate;
+use crate::dialect::{Dialects, Form};
+use crate::error::{self, Fate};
 use crate::give::{Dropped, Giving, SentBefore};
 use crate::keys::{self, Keys};
 use crate::poke;
 use crate::queue::Waiters;
 use crate::reply::Fields;
-use crate::script::{self, Script};
+use crate::script::Script;
 
 /// One client's connections to a server, and its waiters.
 #[derive(Debug)]
@@ -36,6 +39,7 @@ pub(crate) struct Shared {
     pub(crate) push: Arc<Push>,
     notices: Notify,
     prefix: String,
+    dialects: Dialects,
     /// The prefix of all push channels, and this client's id under it.
     pub(crate) channels: String,
     pub(crate) client: String,
@@ -66,6 +70,7 @@ impl RedisBackend {
             push,
             notices,
             prefix,
+            dialects: config.dialects.clone(),
             channels,
             client,
             op_timeout,
@@ -107,7 +112,7 @@ impl Drop for RedisBackend {
 
 impl Shared {
     pub(crate) fn keys(&self, name: &LockName, kind: Kind) -> Keys {
-        Keys::of(&self.prefix, name, kind)
+        Keys::of(&self.prefix, name, kind, &self.dialects)
     }
 
     /// Who holds a lock, as it is written beside the nonce. The last one is remembered: most often it is the client's own.
@@ -182,13 +187,10 @@ impl Shared {
         outcome.map_err(|failed| failed.error)
     }
 
-    /// Reads `{nonce, 1 or 0, ...}`; a reply to somebody else's request costs the connection.
-    pub(crate) fn fields(&self, raw: Raw, nonce: &str, phase: Phase) -> Result<Fields, Error> {
-        let mut fields = Fields::of(raw.value, phase, self.link.server())?;
-        if fields.text()? != nonce {
-            return Err(self.not_mine(raw.generation, phase));
-        }
-        Ok(fields)
+    /// Reads `{token, ...}`, where the token says which request is answered: a reply to another one costs the connection.
+    pub(crate) fn fields(&self, raw: Raw, token: &str, phase: Phase) -> Result<Fields, Error> {
+        let fields = Fields::answering(token, raw.value, phase, self.link.server());
+        fields.ok_or_else(|| self.not_mine(raw.generation, phase))
     }
 
     /// Reads `<nonce><sign><rest>`, the reply of the short ways.
@@ -204,8 +206,7 @@ impl Shared {
     /// A reply to somebody else's request: the connection cannot be trusted any more.
     fn not_mine(&self, generation: u64, phase: Phase) -> Error {
         self.link.distrust(generation);
-        let what = "the reply belongs to another request; the connection was given up";
-        Error::indeterminate(phase, what).with_backend(crate::NAME).with_server(self.link.server())
+        error::of_another(phase, self.link.server())
     }
 }
 
@@ -248,15 +249,12 @@ impl Backend for RedisBackend {
         // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
         let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(self.shared.op_timeout);
         let until = SystemClock.now().plus(self.shared.op_timeout.min(shortest / 3));
-        let is_mutex = |renewal: &Renewal<'_>| renewal.attempt.kind == Kind::Mutex;
-        let (mutexes, others): (Vec<_>, Vec<_>) = batch.iter().partition(|renewal| is_mutex(renewal));
-        let (mutexes, others) = tokio::join!(
-            self.renew_each(&script::MUTEX.renew, &mutexes, until),
-            self.renew_each(&script::HOLDERS.renew, &others, until),
-        );
-        let (mut mutexes, mut others) = (mutexes.into_iter(), others.into_iter());
+        let form = |renewal: &Renewal<'_>| Form::of(&renewal.attempt.name, renewal.attempt.kind, &self.shared.dialects);
+        let these = |wanted| batch.iter().filter(|renewal| form(renewal) == wanted).collect::<Vec<_>>();
+        let parts = join_all(Form::ALL.map(|form| self.renew_each(form, these(form), until))).await;
         // Each part has one answer for each of its renewals.
-        batch.iter().filter_map(|renewal| if is_mutex(renewal) { mutexes.next() } else { others.next() }).collect()
+        let mut parts: HashMap<_, _> = Form::ALL.into_iter().zip(parts.into_iter().map(Vec::into_iter)).collect();
+        batch.iter().filter_map(|renewal| parts.get_mut(&form(renewal))?.next()).collect()
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
@@ -295,12 +293,12 @@ impl Backend for RedisBackend {
 }
 
 impl RedisBackend {
-    async fn renew_each(&self, script: &'static Script, batch: &[&Renewal<'_>], until: BootInstant) -> Vec<Renewed> {
+    async fn renew_each(&self, form: Form, batch: Vec<&Renewal<'_>>, until: BootInstant) -> Vec<Renewed> {
         if batch.is_empty() {
             return Vec::new();
         }
         let calls: Vec<_> = batch.iter().map(|renewal| self.shared.renewal(renewal)).collect();
-        let answers = self.shared.link.run_each(script, &calls, Phase::Renew, until).await;
+        let answers = self.shared.link.run_each(&form.scripts().renew, &calls, Phase::Renew, until).await;
         batch.iter().zip(answers).map(|(renewal, answer)| self.renewed(renewal, answer)).collect()
     }
 

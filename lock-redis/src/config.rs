@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lock_core::{ClientOptions, Error, Phase};
 
+use crate::dialect::{Dialect, Dialects};
 use crate::network::Network;
 use crate::tls::Tls;
 use crate::url::{Login, Servers, Target};
@@ -37,6 +38,7 @@ pub struct RedisConfig {
     pub client: ClientOptions,
     /// How many replicas must have acknowledged a grant, and how long that may take; none by default.
     pub replicas: Option<Replicas>,
+    pub(crate) dialects: Dialects,
     credentials: Option<Login>,
     sentinel_credentials: Option<Login>,
     tls: Option<Tls>,
@@ -62,6 +64,7 @@ impl RedisConfig {
             prefix: "lock".to_owned(),
             client: ClientOptions::default(),
             replicas: None,
+            dialects: Dialects::default(),
             credentials: None,
             sentinel_credentials: None,
             tls: None,
@@ -115,6 +118,14 @@ impl RedisConfig {
         self
     }
 
+    /// The same with this dialect at this key, which other libraries' clients share
+    /// ([`LockName::at_key`](lock_core::LockName::at_key)).
+    #[must_use]
+    pub fn with_dialect_at(mut self, key: impl Into<String>, dialect: Dialect) -> Self {
+        self.dialects.insert(key.into(), dialect);
+        self
+    }
+
     /// The same over a network that is not the system's. For the simulation.
     #[doc(hidden)]
     #[must_use]
@@ -160,6 +171,10 @@ impl RedisConfig {
         if self.sentinel_credentials.is_some() && !is_sentinel {
             return Err(invalid("there are credentials for sentinels, but no sentinels".to_owned()));
         }
+        let with_redisson = self.dialects.values().any(|dialect| *dialect == Dialect::Redisson);
+        if with_redisson && matches!(target.servers, Servers::Cluster(_)) {
+            return Err(invalid("a key in a cluster cannot be shared with Redisson".to_owned()));
+        }
         target.tls |= self.tls.is_some();
         Ok(target)
     }
@@ -184,6 +199,7 @@ impl std::fmt::Debug for RedisConfig {
             .field("prefix", &self.prefix)
             .field("client", &self.client)
             .field("replicas", &self.replicas)
+            .field("dialects", &self.dialects)
             .field("tls", &self.tls)
             .finish_non_exhaustive()
     }
@@ -224,6 +240,8 @@ mod tests {
         let config = RedisConfig::new("redis://:hunter2@a").with_credentials("hunter2", "hunter2");
         assert!(!format!("{config:?}").contains("hunter2"));
         assert!(config.clone().with_sentinel_credentials("a", "b").check().is_err());
+        let shared = |config: RedisConfig| config.with_dialect_at("jobs", Dialect::Redisson).check();
+        assert!(shared(RedisConfig::cluster(["a:1"])).is_err() && shared(config.clone()).is_ok());
         assert!(config.clone().with_replicas(0, Duration::from_millis(10)).check().is_err());
         assert!(config.clone().with_replicas(1, Duration::ZERO).check().is_err());
         assert!(config.clone().with_replicas(1, Duration::from_secs(60)).check().is_err());

@@ -140,6 +140,14 @@ fn is_of_tls(_: &RedisError) -> bool {
     false
 }
 
+/// A reply to another request, by which the connection is known to have lost count. Told in the log as well: where the
+/// request is sent again, nobody sees the error.
+pub(crate) fn of_another(phase: Phase, server: &str) -> Error {
+    tracing::error!(server, %phase, "a reply belongs to another request; the connection is given up");
+    let what = "the reply belongs to another request; the connection was given up";
+    Error::indeterminate(phase, what).with_backend(crate::NAME).with_server(server)
+}
+
 /// A reply that is not what its script promises.
 pub(crate) fn bad_reply(phase: Phase, server: &str, what: String) -> Error {
     Error::new(ErrorKind::Protocol, phase, what).with_backend(crate::NAME).with_server(server)

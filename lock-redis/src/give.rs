@@ -8,6 +8,7 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::Shared;
 use crate::connection::push;
+use crate::dialect::Form;
 use crate::error;
 use crate::keys::Keys;
 use crate::queue::Waiters;
@@ -16,7 +17,7 @@ use crate::script::{self, Script};
 impl Shared {
     /// Gives a lock back for which nobody waits, or says that it has to be done the long way.
     pub(crate) async fn drop_lock(&self, keys: &Keys, attempt: &Attempt, until: BootInstant) -> Result<Dropped, Error> {
-        if !keys.mutex || self.waiters.is_busy(&keys.lock) {
+        if keys.form != Form::Text || self.waiters.is_busy(&keys.lock) {
             return Ok(Dropped::NotYet(SentBefore::NEVER));
         }
         let nonce = attempt.id.to_string();

@@ -8,6 +8,7 @@ use lock_core::backend::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 
 use crate::backend::RedisBackend;
+use crate::dialect::Form;
 use crate::reply::Fields;
 
 /// What `PTTL` says of a key that does not exist.
@@ -19,10 +20,13 @@ impl Operator for RedisBackend {
         let shared = &self.shared;
         let keys = shared.keys(name, kind);
         let reply = shared.run_once(&keys.scripts().inspect, &keys, &[], Phase::Inspect).await?;
-        let mut fields = Fields::of(reply.value, Phase::Inspect, shared.link.server())?;
+        let mut fields = shared.fields(reply.value, &keys.lock, Phase::Inspect)?;
         let now = fields.number()?;
         let mut inspection = Inspection::default();
-        inspection.holders = if keys.mutex { the_one(fields.inner()?, now)? } else { all(&fields.pairs()?, now) };
+        inspection.holders = match keys.form {
+            Form::Text | Form::Redisson => the_one(fields.inner()?, now)?,
+            Form::Holders => all(&fields.pairs()?, now),
+        };
         let (queue, cards) = (fields.pairs()?, fields.pairs()?);
         let cards: HashMap<_, _> = cards.iter().map(|(field, value)| (&**field, &**value)).collect();
         inspection.waiters = queue.iter().filter_map(|(member, ticket)| waiter(member, ticket, &cards, now)).collect();

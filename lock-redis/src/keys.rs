@@ -16,7 +16,8 @@ use lock_core::LockName;
 use lock_core::backend::Kind;
 
 use crate::connection::cluster::slot::slot;
-use crate::script::{self, Scripts};
+use crate::dialect::{Dialects, Form};
+use crate::script::Scripts;
 
 /// The keys of one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,24 +27,23 @@ pub(crate) struct Keys {
     side: Option<String>,
     /// Whether foreign clients use the lock's key too.
     pub(crate) shared: bool,
-    /// Whether the lock is a mutex.
-    pub(crate) mutex: bool,
+    pub(crate) form: Form,
 }
 
 impl Keys {
-    pub(crate) fn of(prefix: &str, name: &LockName, kind: Kind) -> Self {
-        let mutex = kind == Kind::Mutex;
+    pub(crate) fn of(prefix: &str, name: &LockName, kind: Kind, dialects: &Dialects) -> Self {
+        let form = Form::of(name, kind, dialects);
         if name.is_at_key() {
             let side = format!("{prefix}:key:{{{}}}:{}", hash_tag(name.as_str()), escaped(name.as_str()));
-            return Self { lock: name.as_str().to_owned(), side: Some(side), shared: mutex, mutex };
+            return Self { lock: name.as_str().to_owned(), side: Some(side), shared: kind == Kind::Mutex, form };
         }
         let lock = [prefix, ":", kind.space(), ":{", &escaped(name.as_str()), "}"].concat();
-        Self { lock, side: None, shared: false, mutex }
+        Self { lock, side: None, shared: false, form }
     }
 
     /// The scripts for this lock.
     pub(crate) fn scripts(&self) -> &'static Scripts {
-        if self.mutex { &script::MUTEX } else { &script::HOLDERS }
+        self.form.scripts()
     }
 
     /// What says whether foreign clients use the lock's key too, in a script's arguments.
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_braces_of_a_name_never_become_a_hash_tag() {
-        let keys = Keys::of("lock", &LockName::from("a{b}%c"), Kind::Mutex);
+        let keys = Keys::of("lock", &LockName::from("a{b}%c"), Kind::Mutex, &Dialects::new());
         assert_eq!(keys.lock, "lock:mutex:{a%7Bb%7D%25c}");
         assert_eq!(keys.all()[1], "lock:mutex:{a%7Bb%7D%25c}:q");
     }
@@ -122,8 +122,10 @@ mod tests {
     fn distinct_names_have_distinct_keys() {
         let names = ["a", "A", "a:q", "{a}", "%7Ba%7D", "a}:q", "{}", "}{"];
         let kinds = [Kind::Mutex, Kind::Reentrant, Kind::Write, Kind::Permits { permits: 1, limit: 1 }];
-        let keys: Vec<_> =
-            names.iter().flat_map(|name| kinds.map(|kind| Keys::of("lock", &LockName::from(*name), kind))).collect();
+        let keys: Vec<_> = names
+            .iter()
+            .flat_map(|name| kinds.map(|kind| Keys::of("lock", &LockName::from(*name), kind, &Dialects::new())))
+            .collect();
         let keys: std::collections::HashSet<_> = keys.iter().flat_map(Keys::all).collect();
         assert_eq!(keys.len(), names.len() * kinds.len() * 5);
     }
@@ -132,7 +134,7 @@ mod tests {
     fn side_keys_of_a_shared_key_are_in_its_slot() {
         for (key, tag) in [("jobs", "{jobs}"), ("app:{jobs}:lock", "{jobs}"), ("a{}b", "{3991}"), ("odd}key", "{7386}")]
         {
-            let keys = Keys::of("lock", &LockName::at_key(key).unwrap(), Kind::Mutex);
+            let keys = Keys::of("lock", &LockName::at_key(key).unwrap(), Kind::Mutex, &Dialects::new());
             assert_eq!(keys.lock, key);
             for side in &keys.all()[1..] {
                 assert!(side.starts_with(&format!("lock:key:{tag}:")), "{side}");

@@ -20,6 +20,7 @@ mod backend;
 mod config;
 mod confirm;
 mod connection;
+mod dialect;
 mod digest;
 mod error;
 mod give;
@@ -45,6 +46,7 @@ use std::ops::Deref;
 
 pub use backend::RedisBackend;
 pub use config::{RedisConfig, Replicas};
+pub use dialect::Dialect;
 pub use lock_core::{
     Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
     FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,

@@ -1,6 +1,7 @@
 //! The mutex.
 //!
-//! Taking a free one is one script call, giving it back another; everything else is as with the other kinds.
+//! Taking a free one is one script call, giving it back another; everything else is as with the other kinds. One that is
+//! shared with Redisson has no short ways.
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
 use crate::acquire;
 use crate::backend::{RedisBackend, Shared, milliseconds};
+use crate::dialect::Form;
 use crate::keys::Keys;
 use crate::script;
 
@@ -31,6 +33,9 @@ impl RedisBackend {
     async fn try_now(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let keys = self.shared.keys(&attempt.name, Kind::Mutex);
         let until = self.shared.until();
+        if keys.form != Form::Text {
+            return acquire::once(&self.shared, &keys, attempt, until).await;
+        }
         match take(&self.shared, &keys, attempt, until).await? {
             Taken::Granted(grant) => Ok(Some(grant)),
             Taken::Held => Ok(None),
@@ -41,7 +46,7 @@ impl RedisBackend {
     async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let keys = Arc::new(self.shared.keys(&attempt.name, Kind::Mutex));
         let mut silent_since = SystemClock.now();
-        if !self.shared.waiters.is_busy(&keys.lock) {
+        if keys.form == Form::Text && !self.shared.waiters.is_busy(&keys.lock) {
             match take(&self.shared, &keys, attempt, self.shared.until()).await {
                 Ok(Taken::Granted(grant)) => return Ok(Some(grant)),
                 Ok(Taken::Held | Taken::AskTheQueue) => silent_since = SystemClock.now(),

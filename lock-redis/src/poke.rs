@@ -25,12 +25,13 @@ impl Shared {
     }
 
     async fn poke(&self, due: &Due) -> Result<Answer, Error> {
+        let number = due.number.to_string();
         let nonces: Vec<_> = due.nonces.iter().map(GrantId::to_string).collect();
-        let mut args = vec![self.client.as_bytes(), self.channels.as_bytes(), due.keys.shared_arg()];
+        let mut args = vec![self.client.as_bytes(), self.channels.as_bytes(), due.keys.shared_arg(), number.as_bytes()];
         args.extend(nonces.iter().map(String::as_bytes));
         let poke = &due.keys.scripts().poke;
         let Reply { sent_at, value } = self.run_once(poke, &due.keys, &args, Phase::Wait).await?;
-        let mut fields = self.fields(value, &self.client, Phase::Wait)?;
+        let mut fields = self.fields(value, &number, Phase::Wait)?;
         let known = fields.number()? == 1;
         let ends_in = u64::try_from(fields.number()?).ok().map(Duration::from_millis);
         let queued = fields.text()?.bytes().map(|digit| digit == b'1').collect();

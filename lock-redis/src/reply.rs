@@ -16,11 +16,11 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    pub(crate) fn of(value: impl Into<Value>, phase: Phase, server: &str) -> Result<Self, Error> {
-        match value.into() {
-            Value::Array(fields) => Ok(Self { rest: fields.into_iter(), phase, server: server.to_owned() }),
-            other => Err(error::bad_reply(phase, server, format!("a reply is {other:?}, not an array"))),
-        }
+    /// What stands behind the token that says which request is answered; `None` if that is another one.
+    pub(crate) fn answering(token: &str, value: Value, phase: Phase, server: &str) -> Option<Self> {
+        let Value::Array(fields) = value else { return None };
+        let mut fields = Self { rest: fields.into_iter(), phase, server: server.to_owned() };
+        (fields.text().ok()? == token).then_some(fields)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -100,5 +100,21 @@ impl Fields {
 
     fn wrong(&self, wanted: &str, got: &Option<Value>) -> Error {
         error::bad_reply(self.phase, &self.server, format!("a reply has {got:?} where {wanted} belongs"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_reply_with_the_token_of_the_request_is_read() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let answering = |value| Fields::answering("abc", value, Phase::Wait, "here");
+        let mut fields = answering(Value::Array(vec![text("abc"), Value::Int(1)])).unwrap();
+        assert_eq!((fields.number().unwrap(), fields.is_empty()), (1, true));
+        for wrong in [Value::Array(vec![text("abd"), text("abc")]), Value::Array(Vec::new()), text("abc"), Value::Nil] {
+            assert!(answering(wrong.clone()).is_none(), "{wrong:?}");
+        }
     }
 }

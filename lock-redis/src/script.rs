@@ -40,13 +40,13 @@ pub(crate) struct Scripts {
 
 /// Of the mutex, whose key is a plain string.
 pub(crate) static MUTEX: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: script!("mutex/join.lua" "base.lua" "mutex/one.lua" "ask.lua" "queue.lua" "acquire.lua"),
-    release: script!("mutex/hand_over.lua" "base.lua" "mutex/one.lua" "give.lua" "queue.lua" "release.lua"),
-    cancel: script!("base.lua" "mutex/one.lua" "queue.lua" "cancel.lua"),
+    acquire: script!("mutex/join.lua" "base.lua" "mutex/text.lua" "mutex/one.lua" "ask.lua" "queue.lua" "acquire.lua"),
+    release: script!("mutex/hand_over.lua" "base.lua" "mutex/text.lua" "mutex/one.lua" "give.lua" "queue.lua" "release.lua"),
+    cancel: script!("base.lua" "mutex/text.lua" "mutex/one.lua" "queue.lua" "cancel.lua"),
     renew: script!("mutex/renew.lua"),
-    poke: script!("base.lua" "mutex/one.lua" "queue.lua" "poke.lua"),
-    force: script!("base.lua" "mutex/one.lua" "queue.lua" "force.lua"),
-    inspect: script!("base.lua" "mutex/one.lua" "inspect.lua"),
+    poke: script!("base.lua" "mutex/text.lua" "mutex/one.lua" "queue.lua" "poke.lua"),
+    force: script!("base.lua" "mutex/text.lua" "mutex/one.lua" "queue.lua" "force.lua"),
+    inspect: script!("base.lua" "mutex/text.lua" "mutex/one.lua" "inspect.lua"),
 });
 
 /// Of the other kinds, which have any number of holders in a hash.

@@ -161,8 +161,18 @@ impl Room {
 
     /// How many came in although all places were taken by others who believed in their locks.
     pub(crate) fn overlaps(&self) -> usize {
+        self.overlaps_among(|_| true)
+    }
+
+    /// The same, of those only who have come in since then.
+    pub(crate) fn overlaps_since(&self, then: Instant) -> usize {
+        self.overlaps_among(|began| began >= then)
+    }
+
+    fn overlaps_among(&self, counts: impl Fn(Instant) -> bool) -> usize {
         let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut steps: Vec<_> = turns.iter().flat_map(|(began, ended)| [(*began, true), (*ended, false)]).collect();
+        let turns = turns.iter().filter(|(began, _)| counts(*began));
+        let mut steps: Vec<_> = turns.flat_map(|(began, ended)| [(*began, true), (*ended, false)]).collect();
         // Who leaves at the very instant leaves first.
         steps.sort_unstable();
         let (mut inside, mut overlaps) = (0, 0);

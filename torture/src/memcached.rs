@@ -16,7 +16,7 @@ use crate::servers::{Frozen, Restarted};
 /// For how long ground truth waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// An item outlives its lease by up to 3 s; and nothing is granted for up to 4 s more than the longest lease when the
+/// An item outlives its lease by up to 4 s, and nothing is granted for up to 4 s more than the longest lease when the
 /// server has forgotten its locks.
 const LONGER: Duration = Duration::from_secs(4);
 
@@ -93,10 +93,14 @@ impl Arena for Memcached {
         Some(Some(card.get("grant")?.as_str()?.to_owned()))
     }
 
-    /// Every item but the epoch, the limits of semaphores, which outlive their permits, and what only tells of holders.
+    /// Every item but the epoch, the limits of semaphores, which outlive their permits, the room for readers, and what only
+    /// tells of holders.
     async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, Broken>> {
         let is_kept = |rest: &str| {
-            rest == "epoch" || rest.ends_with(":limit") || rest.starts_with("holder:") || rest.starts_with("forced:")
+            matches!(rest, "epoch" | "readers")
+                || rest.ends_with(":limit")
+                || rest.starts_with("holder:")
+                || rest.starts_with("forced:")
         };
         let prefix = format!("{namespace}:");
         let is_left = |key: &String| key.strip_prefix(&prefix).is_some_and(|rest| !is_kept(rest));

@@ -100,6 +100,19 @@ impl Answer {
         }
     }
 
+    /// To commands of one pipeline, in order.
+    pub(super) fn of_all(results: Vec<Result<OpResult, Error>>) -> Vec<Self> {
+        let mut broken = false;
+        let answers = results.into_iter().map(|result| match result {
+            Err(error) if broken => Self::Failed(Failure::unread(error)),
+            result => {
+                broken = result.is_err();
+                Self::of(result)
+            }
+        });
+        answers.collect()
+    }
+
     fn got(found: GetResult) -> Self {
         if !found.hit() {
             return Self::Missing;
@@ -113,6 +126,14 @@ impl Answer {
             MutationStatus::Applied => Self::Done(cas.unwrap_or_default()),
             MutationStatus::NotFound => Self::Missing,
             _ => Self::Other,
+        }
+    }
+
+    /// Why it says nothing, if it does not.
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Failed(failure) => Some(failure),
+            _ => None,
         }
     }
 

@@ -50,7 +50,7 @@ impl Link {
         let operations: Vec<Op> = commands.into_iter().map(Command::operation).collect();
         match self.client.run_batch(operations).await {
             Ok(results) => {
-                let mut answers: Vec<_> = results.into_iter().map(Answer::of).collect();
+                let mut answers = Answer::of_all(results);
                 answers.resize_with(count, || Answer::Failed(Failure::protocol("too few answers")));
                 answers
             }

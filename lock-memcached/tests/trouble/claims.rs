@@ -2,28 +2,19 @@
 
 use std::time::Duration;
 
-use lock_memcached::{MemcachedLocks, RestartGuard};
+use lock_memcached::RestartGuard;
 use lock_testkit::ms;
-use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 
-use crate::support::{client, config, eventually, server};
+use crate::support::{client, eventually, far, server};
 
 /// So long that no wait outlasts an item that nobody knows of.
 const TTL: Duration = Duration::from_secs(60);
 /// What every claim and every renewal of the lock contains.
 const LOCK: &str = "ma lock:mutex:held ";
 /// What every renewal contains: the TTL with its margin.
-const RENEWAL: &str = " T62";
-
-/// A client behind a link.
-async fn far(server: &MemcachedServer) -> (Proxy, MemcachedLocks) {
-    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
-    let mut config = config(server).with_restart_guard(RestartGuard::Off);
-    config.url = format!("memcached://{}", link.address());
-    let locks = MemcachedLocks::connect_with(config).await.unwrap();
-    (link, locks)
-}
+const RENEWAL: &str = " T63";
 
 /// What the lock's item holds.
 async fn number(server: &MemcachedServer) -> Option<String> {
@@ -34,7 +25,7 @@ async fn number(server: &MemcachedServer) -> Option<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_was_carried_out_without_an_answer_is_found_out_by_the_next_one() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (link, locks) = far(&server).await;
+    let (link, locks) = far(&server, RestartGuard::Off).await;
     let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, LOCK));
     let guard = locks.mutex("held").with_ttl(TTL).try_lock_for(ms(15_000)).await.unwrap();
     let guard = guard.expect("its own item kept it out");
@@ -49,7 +40,7 @@ async fn a_claim_that_was_carried_out_without_an_answer_is_found_out_by_the_next
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_to_the_renewal_of_what_was_found_costs_one_more_try() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (link, locks) = far(&server).await;
+    let (link, locks) = far(&server, RestartGuard::Off).await;
     let first = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, LOCK));
     let second = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, RENEWAL));
     let guard = locks.mutex("held").with_ttl(TTL).try_lock_for(ms(15_000)).await.unwrap();
@@ -63,7 +54,7 @@ async fn a_lost_answer_to_the_renewal_of_what_was_found_costs_one_more_try() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_s_item_is_not_taken_for_what_an_unanswered_claim_took() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (link, locks) = far(&server).await;
+    let (link, locks) = far(&server, RestartGuard::Off).await;
     let other = client(&server, RestartGuard::Off).await.mutex("held").with_ttl(TTL).lock().await.unwrap();
     let theirs = number(&server).await;
     let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, LOCK));
@@ -77,4 +68,22 @@ async fn a_stranger_s_item_is_not_taken_for_what_an_unanswered_claim_took() {
     lost.heal().unwrap();
     other.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_whose_hand_over_was_not_answered_is_no_loss() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, locks) = far(&server, RestartGuard::Off).await;
+    let mutex = locks.mutex("held").with_ttl(TTL);
+    let guard = mutex.lock().await.unwrap();
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    // It has claimed once, was refused, and asks from then on.
+    let before = link.requests();
+    eventually("it asks", async || link.requests() > before + 10).await;
+    let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, LOCK));
+    guard.release().await.unwrap();
+    lost.applied(ms(15_000)).await.unwrap();
+    let next = tokio::time::timeout(TTL / 2, waiting).await.expect("its own item kept it out");
+    next.unwrap().unwrap().release().await.unwrap();
+    assert_eq!(number(&server).await, None);
 }

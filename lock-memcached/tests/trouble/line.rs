@@ -11,6 +11,8 @@ use lock_testkit::testing::about_time;
 use crate::support::{client, eventually, open, pass, server};
 
 const HOLD: Duration = Duration::from_millis(1);
+/// Longer than one client has a lock in a row.
+const ROW: Duration = Duration::from_millis(110);
 /// A lease that no machine's hiccup outlasts.
 const LONG: Duration = Duration::from_secs(30);
 
@@ -88,4 +90,28 @@ async fn a_busy_process_leaves_others_their_turn() {
     }
     assert!(tasks.iter().all(|task| !task.is_finished()), "a task of the busy process failed");
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[test]
+fn a_client_that_others_kept_waiting_leaves_the_lock_free_now_and_then() {
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new()).await else { return };
+        let (one, other) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+        let (ours, theirs) = (one.mutex("held").with_ttl(LONG), other.mutex("held").with_ttl(LONG));
+        let held = theirs.lock().await.unwrap();
+        let wait = in_line(&ours);
+        let asking = tokio::spawn(wait);
+        let gets = async || server.client().stats("").await.unwrap()["cmd_get"].parse::<u64>().unwrap();
+        eventually("it was refused, and asks", async || gets().await > 3).await;
+        held.release().await.unwrap();
+        asking.await.unwrap().unwrap().release().await.unwrap();
+        // A row that lasts for so long is over.
+        let guard = ours.lock().await.unwrap();
+        pass(ROW).await;
+        guard.release().await.unwrap();
+        let began = Instant::now();
+        let guard = ours.lock().await.unwrap();
+        assert!(began.elapsed() >= ROW / 5, "nobody else had a chance: free for {:?}", began.elapsed());
+        guard.release().await.unwrap();
+    });
 }

@@ -11,6 +11,7 @@ mod line;
 mod memory;
 mod pauses;
 mod reader;
+mod refusals;
 mod renewals;
 mod setup;
 mod support;

@@ -9,7 +9,7 @@ use lock_testkit::servers::memcached::MemcachedOptions;
 
 use crate::support::{LEASE, eventually, open, pass, server};
 
-/// Longer than the margin of 2 s by which items outlive their leases.
+/// Longer than the margin of 3 s by which items outlive their leases.
 const PAUSE: Duration = Duration::from_secs(4);
 const HOLD: Duration = Duration::from_millis(2);
 
@@ -83,6 +83,6 @@ async fn a_claim_that_a_frozen_server_carries_out_late_is_undone() {
     let error = locks.mutex("held").try_lock().await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable), "{error}");
     server.cont().unwrap();
-    // Undone in the background, or never carried out; it ends by itself only after three seconds.
+    // Undone in the background, or never carried out; it ends by itself only after four seconds.
     eventually("the lock is free", async || matches!(locks.mutex("held").try_lock().await, Ok(Some(_)))).await;
 }

@@ -34,6 +34,20 @@ async fn clients_that_disagree_on_the_longest_lease_are_told() {
     assert!(error.to_string().contains("1s") && error.to_string().contains("9s"), "{error}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_disagree_on_the_room_for_readers_are_told() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let config = || config(&server).with_restart_guard(RestartGuard::Off);
+    let many = MemcachedLocks::connect_with(config()).await.unwrap();
+    let few = MemcachedLocks::connect_with(config().with_readers(2)).await.unwrap();
+    many.rwlock("a").read().await.unwrap().release().await.unwrap();
+    for error in [few.rwlock("a").try_read().await.unwrap_err(), few.rwlock("a").write().await.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("64") && error.to_string().contains('2'), "{error}");
+    }
+    many.rwlock("a").try_write().await.unwrap().expect("a refused claim was left behind").release().await.unwrap();
+}
+
 #[test]
 fn a_lease_above_the_longest_is_refused() {
     about_time(async || {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lock_core::{ClientOptions, LeaseOptions};
 use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
+use lock_testkit::proxy::{Protocol, Proxy};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::{ms, testing};
 
@@ -24,6 +25,15 @@ pub(crate) fn config(server: &MemcachedServer) -> MemcachedConfig {
 
 pub(crate) async fn client(server: &MemcachedServer, guard: RestartGuard) -> MemcachedLocks {
     MemcachedLocks::connect_with(config(server).with_restart_guard(guard)).await.unwrap()
+}
+
+/// A client behind a link.
+pub(crate) async fn far(server: &MemcachedServer, guard: RestartGuard) -> (Proxy, MemcachedLocks) {
+    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
+    let mut config = config(server).with_restart_guard(guard);
+    config.url = format!("memcached://{}", link.address());
+    let locks = MemcachedLocks::connect_with(config).await.unwrap();
+    (link, locks)
 }
 
 /// A client with the guard on, once the first quarantine is over.

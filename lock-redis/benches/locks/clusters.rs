@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::Broken;
-use lock_testkit::bench::Series;
+use lock_testkit::bench::{Series, for_a_while};
 use lock_testkit::servers::redis::{ClusterDeployment, RedisServer};
 use tokio::task::JoinHandle;
 
+use crate::ours::Ours;
 use crate::{Bench, Outcome};
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
@@ -148,24 +149,5 @@ impl Tally {
 
 /// Every task its own name.
 async fn round(bench: &Bench, locks: &RedisLocks, names: &[String], series: &mut Series) -> Outcome {
-    let start = Instant::now();
-    let end = start + bench.round;
-    let mut running = Vec::new();
-    for name in names {
-        let mutex = locks.mutex(&**name);
-        running.push(tokio::spawn(async move {
-            let mut own = Series::new()?;
-            while Instant::now() < end {
-                let began = Instant::now();
-                mutex.lock().await?.release().await?;
-                own.record(began.elapsed());
-            }
-            Outcome::Ok(own)
-        }));
-    }
-    for run in running {
-        series.add(&run.await??)?;
-    }
-    series.time += start.elapsed();
-    Ok(())
+    for_a_while(names.len(), bench.round, series, |task| Ours::Mutex(locks.mutex(&*names[task]))).await
 }

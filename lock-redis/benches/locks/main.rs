@@ -9,6 +9,7 @@ mod clusters;
 mod handover;
 mod held;
 mod idle;
+mod ours;
 mod processes;
 mod quorum;
 mod shared;

@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use lock_redis::{QuorumConfig, QuorumLocks};
 use lock_testkit::Broken;
-use lock_testkit::bench::Series;
+use lock_testkit::bench::{Series, for_a_while};
 use lock_testkit::servers::redis::RedisServer;
 
+use crate::ours::Ours;
 use crate::{Bench, Outcome};
 
 /// Which servers fail.
@@ -124,26 +125,8 @@ impl Quorum {
     }
 
     async fn cycles(&self, bench: &Bench, tasks: usize, series: &mut Series) -> Outcome {
-        let start = Instant::now();
-        let end = start + bench.round;
-        let mut running = Vec::new();
-        for task in 0..tasks {
-            let mutex = self.locks.mutex(format!("task {task}"));
-            running.push(tokio::spawn(async move {
-                let mut own = Series::new()?;
-                while Instant::now() < end {
-                    let began = Instant::now();
-                    mutex.lock().await?.release().await?;
-                    own.record(began.elapsed());
-                }
-                Outcome::Ok(own)
-            }));
-        }
-        for task in running {
-            series.add(&task.await??)?;
-        }
-        series.time += start.elapsed();
-        Ok(())
+        let cycle = |task| Ours::Mutex(self.locks.mutex(format!("task {task}")));
+        for_a_while(tasks, bench.round, series, cycle).await
     }
 }
 

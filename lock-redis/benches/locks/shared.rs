@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use lock_redis::{RedisLocks, Semaphore};
-use lock_testkit::bench::Series;
+use lock_redis::Semaphore;
+use lock_testkit::bench::{Cycle, Series, for_a_while};
 use redis::aio::MultiplexedConnection;
 use redis::{Value, cmd};
 
+use crate::ours::Ours;
 use crate::{Bench, Outcome, bare};
 
 /// What `RedisLocks` sends, word for word.
@@ -43,12 +44,15 @@ async fn free(bench: &Bench) -> Outcome {
     let locks = bench.locks().await?;
     for tasks in [1, 64] {
         for (name, space, mode) in [("read + release", "rwlock", "R"), ("acquire + release", "semaphore", "P1/10")] {
-            let mut bare = Bare::connect(bench, space, mode).await?;
-            bare.tasks = tasks;
+            let bare = Bare::connect(bench, mode).await?;
+            let ours = |task| match mode {
+                "R" => Ours::Reader(locks.rwlock(format!("task {task}"))),
+                _ => Ours::Permit(locks.semaphore(format!("task {task}"), 10)),
+            };
             let (mut without, mut with) = (Series::new()?, Series::new()?);
             for _ in 0..bench.rounds {
-                bare.round(bench, &mut without).await?;
-                ours(bench, &locks, mode == "R", tasks, &mut with).await?;
+                for_a_while(tasks, bench.round, &mut without, |task| bare.of(space, task)).await?;
+                for_a_while(tasks, bench.round, &mut with, ours).await?;
             }
             println!(
                 "| {tasks} | the two scripts of {name}, bare | {:.1} | {:.0} | 1.00 |",
@@ -62,95 +66,46 @@ async fn free(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-/// The two scripts on a connection of their own, without a lock library.
+/// The two scripts, without a lock library.
+#[derive(Clone)]
 struct Bare {
     connection: MultiplexedConnection,
     digests: [String; 2],
-    space: &'static str,
     mode: &'static str,
-    tasks: usize,
+    key: String,
+    number: u64,
 }
 
 impl Bare {
-    async fn connect(bench: &Bench, space: &'static str, mode: &'static str) -> Outcome<Self> {
+    async fn connect(bench: &Bench, mode: &'static str) -> Outcome<Self> {
         let mut connection = bare::connection(bench).await?;
         let digests = [bare::load(&mut connection, ACQUIRE).await?, bare::load(&mut connection, RELEASE).await?];
-        Ok(Self { connection, digests, space, mode, tasks: 1 })
+        Ok(Self { connection, digests, mode, key: String::new(), number: 0 })
     }
 
-    async fn round(&self, bench: &Bench, series: &mut Series) -> Outcome {
-        let start = Instant::now();
-        let end = start + bench.round;
-        let mut running = Vec::new();
-        for task in 0..self.tasks {
-            let (mut connection, digests, mode) = (self.connection.clone(), self.digests.clone(), self.mode);
-            let key = format!("bare:{}:{{task {task}}}", self.space);
-            running.push(tokio::spawn(async move {
-                let mut own = Series::new()?;
-                for number in 0_u64.. {
-                    if Instant::now() >= end {
-                        break;
-                    }
-                    let began = Instant::now();
-                    cycle(&mut connection, &digests, &key, mode, &format!("{number:032x}")).await?;
-                    own.record(began.elapsed());
-                }
-                Outcome::Ok(own)
-            }));
-        }
-        for run in running {
-            series.add(&run.await??)?;
-        }
-        series.time += start.elapsed();
+    /// The same with a lock of the task's own.
+    fn of(&self, space: &str, task: usize) -> Self {
+        Self { key: format!("bare:{space}:{{task {task}}}"), ..self.clone() }
+    }
+}
+
+impl Cycle for Bare {
+    async fn go(&mut self) -> Outcome {
+        let Self { connection, digests, mode, key, number } = self;
+        *number += 1;
+        let nonce = format!("{number:032x}");
+        let card = "{\"id\":\"00000000000000000000000000000000\",\"host\":\"localhost\",\"pid\":12345}";
+        let keys = ["", ":q", ":w", ":f", ":x"].map(|ending| [key, ending].concat());
+        let mut acquire = cmd("EVALSHA");
+        acquire.arg(&digests[0]).arg(5).arg(&keys).arg(&nonce).arg("0123456789abcdef").arg(10_000).arg(card);
+        acquire.arg("1").arg("").arg("bench:client:").arg("").arg(2000).arg(*mode);
+        let _: Value = acquire.query_async(connection).await?;
+        let mut release = cmd("EVALSHA");
+        release.arg(&digests[1]).arg(5).arg(&keys).arg(&nonce).arg("0123456789abcdef");
+        release.arg("bench:client:").arg("").arg("");
+        let _: Value = release.query_async(connection).await?;
         Ok(())
     }
-}
-
-async fn cycle(
-    connection: &mut MultiplexedConnection,
-    digests: &[String; 2],
-    key: &str,
-    mode: &str,
-    nonce: &str,
-) -> Outcome {
-    let card = "{\"id\":\"00000000000000000000000000000000\",\"host\":\"localhost\",\"pid\":12345}";
-    let keys = ["", ":q", ":w", ":f", ":x"].map(|ending| [key, ending].concat());
-    let mut acquire = cmd("EVALSHA");
-    acquire.arg(&digests[0]).arg(5).arg(&keys).arg(nonce).arg("0123456789abcdef").arg(10_000).arg(card);
-    acquire.arg("1").arg("").arg("bench:client:").arg("").arg(2000).arg(mode);
-    let _: Value = acquire.query_async(connection).await?;
-    let mut release = cmd("EVALSHA");
-    release.arg(&digests[1]).arg(5).arg(&keys).arg(nonce).arg("0123456789abcdef").arg("bench:client:").arg("").arg("");
-    let _: Value = release.query_async(connection).await?;
-    Ok(())
-}
-
-async fn ours(bench: &Bench, locks: &RedisLocks, reads: bool, tasks: usize, series: &mut Series) -> Outcome {
-    let start = Instant::now();
-    let end = start + bench.round;
-    let mut running = Vec::new();
-    for task in 0..tasks {
-        let name = format!("task {task}");
-        let (lock, semaphore) = (locks.rwlock(&*name), locks.semaphore(&*name, 10));
-        running.push(tokio::spawn(async move {
-            let mut own = Series::new()?;
-            while Instant::now() < end {
-                let began = Instant::now();
-                if reads {
-                    lock.read().await?.release().await?;
-                } else {
-                    semaphore.acquire().await?.release().await?;
-                }
-                own.record(began.elapsed());
-            }
-            Outcome::Ok(own)
-        }));
-    }
-    for run in running {
-        series.add(&run.await??)?;
-    }
-    series.time += start.elapsed();
-    Ok(())
 }
 
 const READERS: usize = 64;

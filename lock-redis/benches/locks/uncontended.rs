@@ -1,9 +1,9 @@
 //! Lock and release of free locks, each task its own name, against the bare pair and against two empty scripts.
 
-use lock_redis::Mutex;
 use lock_testkit::bench::{Cycle, Series, for_a_while};
 use redis::aio::MultiplexedConnection;
 
+use crate::ours::Ours;
 use crate::{Bench, Outcome, bare};
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
@@ -43,20 +43,19 @@ async fn measure(bench: &Bench, tasks: usize) -> Outcome<[Series; 3]> {
             key,
             token: format!("{task:032}"),
         };
-        for_a_while(tasks, bench.round, pair, |task| Variant::Pair(bare(&compare, format!("pair:{task}"), task)))
+        for_a_while(tasks, bench.round, pair, |task| Without::Pair(bare(&compare, format!("pair:{task}"), task)))
             .await?;
         let key = |task| format!("bench:mutex:{{task {task}}}");
-        for_a_while(tasks, bench.round, scripts, |task| Variant::Scripts(bare(&nothing, key(task), task))).await?;
-        for_a_while(tasks, bench.round, ours, |task| Variant::Ours(locks.mutex(format!("task {task}")))).await?;
+        for_a_while(tasks, bench.round, scripts, |task| Without::Scripts(bare(&nothing, key(task), task))).await?;
+        for_a_while(tasks, bench.round, ours, |task| Ours::Mutex(locks.mutex(format!("task {task}")))).await?;
     }
     Ok(all)
 }
 
-/// What one task does again and again.
-enum Variant {
+/// What one task does again and again without a lock library.
+enum Without {
     Pair(Bare),
     Scripts(Bare),
-    Ours(Mutex),
 }
 
 struct Bare {
@@ -66,14 +65,13 @@ struct Bare {
     token: String,
 }
 
-impl Cycle for Variant {
+impl Cycle for Without {
     async fn go(&mut self) -> Outcome {
         match self {
             Self::Pair(Bare { connection, digest, key, token }) => bare::pair(connection, digest, key, token).await,
             Self::Scripts(Bare { connection, digest, key, token }) => {
                 bare::two_scripts(connection, digest, key, token).await
             }
-            Self::Ours(mutex) => Ok(mutex.lock().await?.release().await?),
         }
     }
 }

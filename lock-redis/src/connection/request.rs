@@ -22,12 +22,6 @@ pub(crate) struct Raw {
     pub(crate) generation: u64,
 }
 
-impl From<Raw> for Value {
-    fn from(raw: Raw) -> Self {
-        raw.value
-    }
-}
-
 /// A reply, and when its request was sent.
 #[derive(Debug)]
 pub(crate) struct Reply {

@@ -60,6 +60,8 @@ pub(crate) struct Waiters {
 struct Lines {
     places: HashMap<GrantId, Arc<Place>>,
     lines: HashMap<String, Line>,
+    /// How many pokes there have been.
+    pokes: u64,
     /// Waiters that gave up: none of them ever becomes a guard, so a grant to one is given back at once.
     abandoned: HashMap<GrantId, Arc<Keys>>,
     /// Grants to such waiters.
@@ -82,6 +84,8 @@ struct Line {
 /// A poke that is due.
 #[derive(Debug)]
 pub(crate) struct Due {
+    /// By which its reply is known.
+    pub(crate) number: u64,
     pub(crate) keys: Arc<Keys>,
     pub(crate) nonces: Vec<GrantId>,
 }
@@ -189,11 +193,13 @@ impl Waiters {
         let now = SystemClock.now();
         let mut next = BootInstant::FAR_FUTURE;
         let mut due = Vec::new();
-        for line in self.lock().lines.values_mut().filter(|line| !line.asking) {
+        let Lines { lines, pokes, .. } = &mut *self.lock();
+        for line in lines.values_mut().filter(|line| !line.asking) {
             if line.poke_at <= now {
                 line.asking = true;
                 let nonces = line.waiting.keys().take(ASKED).map(|(_, nonce)| *nonce).collect();
-                due.push(Due { keys: line.keys.clone(), nonces });
+                *pokes += 1;
+                due.push(Due { number: *pokes, keys: line.keys.clone(), nonces });
             } else {
                 next = next.min(line.poke_at);
             }
@@ -291,7 +297,7 @@ mod tests {
     fn waiters() -> (Arc<Waiters>, Arc<Keys>, GrantId) {
         (
             Arc::default(),
-            Arc::new(Keys::of("t", &"a".into(), lock_core::backend::Kind::Mutex)),
+            Arc::new(Keys::of("t", &"a".into(), lock_core::backend::Kind::Mutex, &Default::default())),
             GrantId::random().unwrap(),
         )
     }
@@ -347,6 +353,9 @@ mod tests {
         let (due, _) = waiters.due();
         assert_eq!(due[0].nonces, [first, second]);
         assert!(waiters.due().0.is_empty(), "one poke at a time");
+        waiters.unanswered(&due[0], false);
+        waiters.ask_all();
+        assert_ne!(waiters.due().0[0].number, due[0].number, "the reply to one would be taken for the other's");
         let answer = Answer {
             sent_at: SystemClock.now(),
             known: true,

@@ -23,6 +23,7 @@ use super::{NAME, guarantees_if};
 use crate::connection::former::Ledger;
 use crate::connection::push;
 use crate::connection::request::Failed;
+use crate::dialect::Dialects;
 use crate::keys::Keys;
 
 /// How long connecting may take at least.
@@ -95,7 +96,7 @@ impl QuorumBackend {
     }
 
     pub(super) fn keys(&self, name: &LockName) -> Keys {
-        Keys::of(&self.prefix, name, Kind::Mutex)
+        Keys::of(&self.prefix, name, Kind::Mutex, &Dialects::new())
     }
 
     pub(super) fn until(&self) -> BootInstant {

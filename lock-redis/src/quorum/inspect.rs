@@ -14,7 +14,6 @@ use super::backend::QuorumBackend;
 use super::member::{Member, Request};
 use super::scripts;
 use crate::connection::request::Failed;
-use crate::reply::Fields;
 
 /// What one server has.
 #[derive(Debug, Clone)]
@@ -68,10 +67,10 @@ impl Operator for QuorumBackend {
 }
 
 impl Member {
-    /// `{now µs, what it holds, PTTL}`.
+    /// `{lock, now µs, what it holds, PTTL}`.
     async fn look(self: Arc<Self>, request: Arc<Request>, until: lock_core::clock::BootInstant) -> Result<Seen, Error> {
-        let value = self.ask(&request, until).await.map_err(|Failed { error, .. }| error)?;
-        let mut fields = Fields::of(value, Phase::Inspect, self.link.server())?;
+        let raw = self.ask(&request, until).await.map_err(|Failed { error, .. }| error)?;
+        let mut fields = self.fields(raw, &request.keys[0], Phase::Inspect)?;
         let (now, held, ends_in) = (fields.number()?, fields.bytes()?, fields.number()?);
         Ok(seen(now, &held, ends_in))
     }

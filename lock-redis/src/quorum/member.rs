@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, ErrorKind, GrantId, Phase};
+use lock_core::{Error, GrantId, Phase};
 use redis::Value;
 use tokio::sync::Notify;
 
@@ -16,7 +16,8 @@ use crate::connection::dial::Dial;
 use crate::connection::former::Ledger;
 use crate::connection::link::Link;
 use crate::connection::request::{self, Failed, Raw};
-use crate::error::Fate;
+use crate::error::{self, Fate};
+use crate::reply::Fields;
 use crate::script::Script;
 
 /// A run of a script, the same for every server.
@@ -102,12 +103,17 @@ impl Member {
         debts.into_values().map(|debt| self.clone().give(debt, until).map(drop).boxed()).collect()
     }
 
+    /// Reads `{token, ...}`, where the token says which request is answered: a reply to another one costs the connection.
+    pub(super) fn fields(&self, raw: Raw, token: &str, phase: Phase) -> Result<Fields, Error> {
+        let fields = Fields::answering(token, raw.value, phase, self.link.server());
+        fields.ok_or_else(|| self.not_mine(raw.generation, phase).error)
+    }
+
     /// A reply to somebody else's request: the connection cannot be trusted any more.
-    pub(super) fn not_mine(&self, generation: u64, phase: Phase) -> Failed {
+    fn not_mine(&self, generation: u64, phase: Phase) -> Failed {
         self.link.distrust(generation);
-        let what = "the reply belongs to another request; the connection was given up";
-        let error = Error::new(ErrorKind::Indeterminate, phase, what).with_backend(crate::NAME);
-        Failed { fate: Fate::Unknown, error: error.with_server(self.link.server()), wrong_type: false }
+        let error = error::of_another(phase, self.link.server());
+        Failed { fate: Fate::Unknown, error, wrong_type: false }
     }
 
     fn debts(&self) -> MutexGuard<'_, HashMap<GrantId, Debt>> {

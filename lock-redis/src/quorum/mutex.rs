@@ -52,11 +52,9 @@ impl MutexBackend for QuorumBackend {
                 Round::MayBeHeld => may_be_held = true,
                 Round::Split => {}
             }
-            let next = SystemClock.now().plus(pause);
-            if next.plus(MOMENT) >= until {
+            if !has_time_after(pause, until).await {
                 break;
             }
-            SystemClock.sleep_until(next).await;
         }
         self.refused(may_be_held)
     }
@@ -87,6 +85,18 @@ impl MutexBackend for QuorumBackend {
         }
         self.refused(may_be_held)
     }
+}
+
+/// Pauses; whether there is time for another round then. Does not pause if there would be none.
+async fn has_time_after(pause: Duration, until: BootInstant) -> bool {
+    let has_time = |at: BootInstant| at.plus(MOMENT) < until;
+    let next = SystemClock.now().plus(pause);
+    if !has_time(next) {
+        return false;
+    }
+    SystemClock.sleep_until(next).await;
+    // It may have been longer than it was meant to be.
+    has_time(SystemClock.now())
 }
 
 impl QuorumBackend {

@@ -14,7 +14,6 @@ use super::backend::{QuorumBackend, lost_by};
 use super::member::Member;
 use crate::backend::renewal_of;
 use crate::connection::request::{Call, Failed, Raw};
-use crate::reply::Fields;
 use crate::script;
 
 /// One server's answer to one renewal.
@@ -102,11 +101,7 @@ impl Member {
 
     /// `{nonce, 1}` or `{nonce, 0, why}`.
     fn extended(&self, nonce: &str, raw: Raw) -> Result<Answer, Error> {
-        let generation = raw.generation;
-        let mut fields = Fields::of(raw, Phase::Renew, self.link.server())?;
-        if fields.text()? != nonce {
-            return Err(self.not_mine(generation, Phase::Renew).error);
-        }
+        let mut fields = self.fields(raw, nonce, Phase::Renew)?;
         if fields.number()? == 1 {
             return Ok(Answer::Extended);
         }

@@ -3,8 +3,8 @@
 --
 -- KEYS as in base.lua
 -- ARGV[1] client  [2] prefix of the push channels  [3] '1' if the key is shared with foreign clients
---      [4...] nonces of the client's first waiters
--- Reply {client, whether it was known to wait, ms until a holder's lease ends or -1 or -2, a string with 1 for each nonce
+--      [4] the poke's number, another one for each poke of a client  [5...] nonces of the client's first waiters
+-- Reply {number, whether the client was known to wait, ms until a holder's lease ends or -1 or -2, a string with 1 for each nonce
 --      that is in the queue and 0 for the others, nonce, token, ms left, ...} with what the client holds: of a mutex the
 --      one grant, of other kinds those that were asked for
 local client = ARGV[1]
@@ -25,17 +25,17 @@ if redis.call('HLEN', WAITERS) > 2 * redis.call('ZCARD', QUEUE) + 64 then
 end
 
 local queued, nonces, owner = {}, {}, inside(now)
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   local member = ARGV[i] .. ':' .. client
-  nonces[i - 3] = ARGV[i]
-  queued[i - 3] = redis.call('ZSCORE', QUEUE, member) and '1' or '0'
-  if owner and queued[i - 3] == '1' then
+  nonces[i - 4] = ARGV[i]
+  queued[i - 4] = redis.call('ZSCORE', QUEUE, member) and '1' or '0'
+  if owner and queued[i - 4] == '1' then
     -- One that came before its owner was inside need not wait for its turn.
     local claim, mode, card = string.match(redis.call('HGET', WAITERS, ARGV[i]) or '', '^(%d+)([^{]*)(.*)$')
     if mode == owner and pcall(grant, now, member, mode, card, claim) then
       leave(member)
-      queued[i - 3] = '0'
+      queued[i - 4] = '0'
     end
   end
 end
-return { client, known, ends_in(now), table.concat(queued), unpack(held_by(now, client, nonces)) }
+return { ARGV[4], known, ends_in(now), table.concat(queued), unpack(held_by(now, client, nonces)) }

@@ -17,6 +17,11 @@ use crate::foreign::ForeignClient;
 pub(crate) trait Arrangement: Deployment {
     const HARMS: &'static [Harm] = &[];
 
+    /// A client of the servers at this URL, or at these URLs with blanks between them.
+    async fn connect(url: &str, namespace: &str) -> Result<Locks, Error> {
+        Ok(RedisLocks::connect_with(RedisConfig::new(url).with_prefix(namespace)).await?.into())
+    }
+
     async fn spare(harm: Harm) -> Result<Box<dyn Spare>, Missing> {
         Err(Missing::new(format!("no servers for a {harm:?}")))
     }
@@ -34,7 +39,7 @@ impl<D: Deployment> Redis<D> {
         Self { url, _servers: servers, foreign: ForeignClient::default() }
     }
 
-    /// The servers that have the locks.
+    /// The servers that have the locks: one, the masters of a cluster, or all that are independent of each other.
     async fn masters(&self) -> Result<Vec<Resp>, Broken> {
         let rest = self.url.split_once("://").map_or("", |(_, rest)| rest);
         let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
@@ -43,7 +48,7 @@ impl<D: Deployment> Redis<D> {
             return masters_among(hosts).await;
         }
         if !self.url.starts_with("redis-sentinel:") {
-            return Ok(vec![Resp::from_url(&self.url)?]);
+            return self.url.split(' ').map(Resp::from_url).collect();
         }
         for sentinel in hosts {
             let place = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]).await?.into_parts();
@@ -54,17 +59,22 @@ impl<D: Deployment> Redis<D> {
         Err(Broken::new("no sentinel knows the master"))
     }
 
-    /// A command with a key, by the server that has it.
-    async fn command<P: AsRef<[u8]> + Sync>(&self, parts: &[P]) -> Result<Value, Broken> {
-        let mut outcome = Err(Broken::new("there is no master"));
+    /// What the servers that have this command's key say to it: one, or all that are independent of each other.
+    async fn command<P: AsRef<[u8]> + Sync>(&self, parts: &[P]) -> Result<Vec<Value>, Broken> {
+        let mut replies = Vec::new();
         for master in self.masters().await? {
-            outcome = master.command(parts).await;
-            if !outcome.as_ref().is_err_and(|error| error.to_string().starts_with("MOVED")) {
-                break;
+            match master.command(parts).await {
+                Err(error) if error.to_string().starts_with("MOVED") => {}
+                outcome => replies.push(outcome?),
             }
         }
-        outcome
+        if replies.is_empty() { Err(Broken::new("there is no master")) } else { Ok(replies) }
     }
+}
+
+/// Whether more than half of them are such.
+fn most(replies: &[Value], such: impl Fn(&Value) -> bool) -> bool {
+    replies.iter().filter(|reply| such(reply)).count() > replies.len() / 2
 }
 
 async fn masters_among(nodes: impl Iterator<Item = Resp>) -> Result<Vec<Resp>, Broken> {
@@ -98,7 +108,7 @@ impl<D: Arrangement> Harness for Redis<D> {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        connect(&self.url, namespace).await
+        D::connect(&self.url, namespace).await
     }
 
     fn ground_truth(&self) -> Option<&dyn GroundTruth> {
@@ -113,7 +123,7 @@ impl<D: Arrangement> Harness for Redis<D> {
         Some(self)
     }
 
-    /// Of a single server only: sentinels and clusters tell clients other addresses than those of a proxy.
+    /// Of single servers only: sentinels and clusters tell clients other addresses than those of a proxy.
     fn linked(&self) -> Option<&dyn Linked> {
         self.url.starts_with("redis://").then_some(self)
     }
@@ -121,10 +131,6 @@ impl<D: Arrangement> Harness for Redis<D> {
     fn spares(&self) -> Option<&dyn Spares> {
         Some(self)
     }
-}
-
-async fn connect(url: &str, namespace: &str) -> Result<Locks, Error> {
-    Ok(RedisLocks::connect_with(RedisConfig::new(url).with_prefix(namespace)).await?.into())
 }
 
 #[async_trait]
@@ -138,22 +144,23 @@ impl<D: Arrangement> Spares for Redis<D> {
     }
 
     async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
-        connect(spare.url(), namespace).await
+        D::connect(spare.url(), namespace).await
     }
 }
 
 #[async_trait]
-impl<D: Deployment> Linked for Redis<D> {
+impl<D: Arrangement> Linked for Redis<D> {
     fn protocol(&self) -> Protocol {
         Protocol::Resp
     }
 
     fn servers(&self) -> Vec<String> {
-        vec![host_in(&self.url).to_owned()]
+        self.url.split(' ').map(|url| host_in(url).to_owned()).collect()
     }
 
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
-        connect(&self.url.replace(host_in(&self.url), &addresses.concat()), namespace).await
+        let urls = self.url.split(' ').zip(addresses).map(|(url, address)| url.replace(host_in(url), address));
+        D::connect(&urls.collect::<Vec<_>>().join(" "), namespace).await
     }
 }
 
@@ -202,10 +209,15 @@ fn keys(namespace: &str, name: &LockName) -> [String; 4] {
 #[async_trait]
 impl<D: Deployment> Foreign for Redis<D> {
     async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, Broken> {
-        Ok(self.command(&self.foreign.take(key, ttl)?).await?.is_ok())
+        let replies = self.command(&self.foreign.take(key, ttl)?).await?;
+        let taken = most(&replies, Value::is_ok);
+        if !taken && replies.iter().any(Value::is_ok) {
+            self.release(key).await?;
+        }
+        Ok(taken)
     }
 
     async fn release(&self, key: &str) -> Result<bool, Broken> {
-        Ok(self.command(&self.foreign.give_back(key)).await?.as_int() == Some(1))
+        Ok(most(&self.command(&self.foreign.give_back(key)).await?, |reply| reply.as_int() == Some(1)))
     }
 }

@@ -1,11 +1,7 @@
 //! What comes too late: undos and copies of earlier rounds (C-M23).
 
-use std::time::Duration;
+use crate::servers::{ALL, GIVE, PROMPTLY, Servers, TAKE, about_time, eventually, key, long, ms};
 
-use crate::servers::{ALL, Servers, about_time, key, long, ms};
-
-const TAKE: &str = include_str!("../../src/scripts/quorum/take.lua");
-const GIVE: &str = include_str!("../../src/scripts/quorum/give.lua");
 const NONCE: &str = "00112233445566778899aabbccddeeff";
 
 #[test]
@@ -18,8 +14,10 @@ fn the_slow_undo_of_a_failed_attempt_does_not_free_the_next_one() {
         servers.have_nothing_left(ALL).await;
         // Two are granted, one is somebody else's, two answer later: no majority.
         servers.run(2, &["SET", &key("late"), "foreign", "NX", "PX", "60000"]).await;
+        servers.write_down().await;
         servers.stop(&[3, 4]);
         assert!(mutex.try_lock().await.unwrap().is_none(), "granted without a majority");
+        let first = servers.written(0, TAKE).await[0][1].clone();
         assert_eq!(servers.held(0, "late").await, None);
         assert_eq!(servers.held(1, "late").await, None);
         servers.run(2, &["DEL", &key("late")]).await;
@@ -28,13 +26,16 @@ fn the_slow_undo_of_a_failed_attempt_does_not_free_the_next_one() {
         servers.cont(&[3, 4]);
         // The first attempt is gone everywhere, and the second one is nowhere freed by its undo.
         for i in [3, 4] {
-            crate::servers::eventually("the first attempt is gone", ms(8000), async || {
+            eventually("the first attempt is gone", ms(8000), async || {
                 let left = servers.held(i, "late").await;
                 left.is_none_or(|left| left.starts_with(&held.grant_id().to_string())).then_some(())
             })
             .await;
+            eventually("it was undone", PROMPTLY, async || {
+                servers.written(i, GIVE).await.iter().any(|give| give[2] == first)
+            })
+            .await;
         }
-        tokio::time::sleep(Duration::from_millis(1500)).await;
         let on = servers.holding(ALL, "late", held.grant_id()).await;
         assert!(on.starts_with(&[0, 1, 2]), "held on {on:?}");
         assert!(held.is_held());

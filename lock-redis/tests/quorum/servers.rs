@@ -76,6 +76,30 @@ impl Servers {
         self.operators[server].command(command).await.unwrap()
     }
 
+    /// Has the servers write down what clients have them run from now on.
+    pub(crate) async fn write_down(&self) {
+        for i in ALL {
+            for setting in [["slowlog-log-slower-than", "0"], ["slowlog-max-len", "100000"]] {
+                assert!(self.run(*i, &[&["CONFIG", "SET"][..], &setting].concat()).await.is_ok());
+            }
+            assert!(self.run(*i, &["SLOWLOG", "RESET"]).await.is_ok());
+        }
+    }
+
+    /// What one server has written down: keys and arguments of this script's runs, the first one first.
+    pub(crate) async fn written(&self, server: usize, script: &str) -> Vec<Vec<String>> {
+        let entries = self.run(server, &["SLOWLOG", "GET", "100000"]).await.into_parts();
+        let command = |entry: Value| -> Option<Vec<String>> {
+            entry.into_parts().into_iter().nth(3)?.into_parts().iter().map(Value::as_text).collect()
+        };
+        let mut runs: Vec<_> = entries.into_iter().filter_map(command).collect();
+        // Of a long text the log has the beginning.
+        runs.retain(|run| run[0] == "EVAL" && script.starts_with(run[1].get(..100).unwrap_or(&run[1])));
+        runs.iter_mut().for_each(|run| drop(run.drain(..3)));
+        runs.reverse();
+        runs
+    }
+
     /// What a lock holds at one server.
     pub(crate) async fn held(&self, server: usize, name: &str) -> Option<String> {
         self.run(server, &["GET", &key(name)]).await.as_text()
@@ -127,6 +151,10 @@ pub(crate) const ALL: &[usize] = &[0, 1, 2, 3, 4];
 pub(crate) fn key(name: &str) -> String {
     format!("lock:mutex:{{{name}}}")
 }
+
+/// One server's parts of taking a lock and of giving it back.
+pub(crate) const TAKE: &str = include_str!("../../src/scripts/quorum/take.lua");
+pub(crate) const GIVE: &str = include_str!("../../src/scripts/quorum/give.lua");
 
 /// Options with an operation timeout of 500 ms and a patience of 3 s.
 pub(crate) fn hasty() -> ClientOptions {

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use lock_core::clock::{Clock, SystemClock};
 use lock_redis::{ClientOptions, ErrorKind, Phase, QuorumLocks, Retry};
 
-use crate::servers::{PROMPTLY, Servers, about_time, eventually, hasty, key, long};
+use crate::servers::{ALL, PROMPTLY, SHORT, Servers, TAKE, about_time, eventually, hasty, key, long, ms};
 
 /// What an attempt of somebody else has left at these servers, for this long.
 async fn others_try(servers: &Servers, at: &[(usize, char)], lasts: Duration) {
@@ -66,4 +68,30 @@ async fn another_one_that_only_tries_is_not_taken_for_a_holder_while_servers_are
     let held = mutex.try_lock().await.unwrap().expect("nobody held it");
     held.release().await.unwrap();
     servers.have_nothing_left(&[0, 1, 2]).await;
+}
+
+#[test]
+fn a_try_that_is_not_decided_begins_again_and_again_but_no_round_that_has_no_time() {
+    about_time(async || {
+        let Some(servers) = Servers::start().await else { return };
+        let mutex = connect(&servers, hasty()).await.mutex("split").with_lease(long());
+        servers.hold_everywhere(&mutex).await.release().await.unwrap();
+        servers.have_nothing_left(ALL).await;
+        others_try(&servers, &[(0, 'a'), (1, 'a'), (2, 'b'), (3, 'b')], PROMPTLY * 6).await;
+        servers.write_down().await;
+        let mut trying = Box::pin(mutex.try_lock());
+        assert!(trying.as_mut().now_or_never().is_none(), "one poll cannot be enough");
+        // Its own operation timeout is over no later.
+        let until = SystemClock.now().plus(SHORT);
+        assert_eq!(trying.await.unwrap_err().kind(), ErrorKind::Unavailable);
+        // A round is named by when it began, in µs of the client's clock.
+        let rounds: Vec<u64> = servers.written(4, TAKE).await.iter().map(|take| take[2].parse().unwrap()).collect();
+        assert!(rounds.len() > 1 && rounds.is_sorted(), "{rounds:?}");
+        let latest = until.since_origin() - ms(100);
+        assert!(
+            rounds.iter().all(|began| u128::from(*began) < latest.as_micros()),
+            "{rounds:?}, not before {latest:?}"
+        );
+        servers.have_nothing_left(&[4]).await;
+    });
 }

@@ -94,10 +94,12 @@ fn a_majority_that_answers_after_the_lease_is_refused_and_cleaned_up() {
         let locks = servers.client().await;
         let mutex = locks.mutex("stall").with_ttl(ms(500));
         servers.stop(&[0, 1, 2]);
-        let trying = tokio::spawn(async move { mutex.try_lock().await });
+        let mut trying = Box::pin(mutex.try_lock());
+        assert!(trying.as_mut().now_or_never().is_none(), "one poll cannot be enough");
+        // Everything was asked before the first poll came back; this is for how long they stand still.
         tokio::time::sleep(ms(900)).await;
         servers.cont(&[0, 1, 2]);
-        let error = trying.await.unwrap().unwrap_err();
+        let error = trying.await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         assert!(error.to_string().contains("so late"), "{error}");
         servers.have_nothing_left(ALL).await;

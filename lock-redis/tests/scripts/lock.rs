@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::resp::{Resp, Value};
+use lock_testkit::testing::installed;
 
 use crate::script::Script;
 
@@ -64,15 +65,7 @@ pub(crate) struct Data {
 
 /// A server of a test's own; `None`, loudly, where no `redis-server` is installed.
 pub(crate) async fn server() -> Option<RedisServer> {
-    match RedisServer::start_own().await {
-        Ok(server) => Some(server),
-        Err(missing) => {
-            let required = std::env::var(lock_testkit::REQUIRE_VARIABLE).is_ok_and(|value| value == "1");
-            assert!(!required, "LOCK_TESTKIT_REQUIRE=1, but the server is missing: {missing}");
-            eprintln!("SKIPPED: {missing}");
-            None
-        }
-    }
+    installed(RedisServer::start_own().await)
 }
 
 impl Lock {

@@ -6,12 +6,8 @@ use futures_util::future::join_all;
 use lock_redis::{Guarantee, LockName, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{ClusterDeployment, RedisOptions};
 
-use crate::load::{Load, Look};
+use crate::load::{Load, Look, TASKS};
 use crate::support::{FAILOVER, PROMPTLY, about_time, connect, eventually, installed, ms, obtain, say, soon, with_ttl};
-
-/// How many tasks lock and release while something happens. More than 48, which is where the client crate's own
-/// cluster connection was seen to come to a standstill.
-const TASKS: usize = 300;
 
 const KEY: &str = "lock:mutex:{load/0}";
 

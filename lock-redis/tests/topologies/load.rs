@@ -8,7 +8,12 @@ use futures_util::future::join_all;
 use lock_redis::{ErrorKind, RedisLocks};
 use tokio::task::JoinHandle;
 
+use crate::astray;
 use crate::support::{PROMPTLY, eventually, ms, soon};
+
+/// How many tasks lock and release while something happens. (With 48, the client crate's own cluster connection was seen
+/// to come to a standstill.)
+pub(crate) const TASKS: usize = 1000;
 
 /// By when any single call has come back, if none hangs: the wait that it asks for, and the operation timeouts of what
 /// goes wrong on the way.
@@ -47,6 +52,7 @@ struct Room {
 
 impl Load {
     pub(crate) fn begin(clients: &[RedisLocks], tasks: usize, look: Look) -> Self {
+        astray::watch();
         let stop = Arc::<AtomicBool>::default();
         let cycles: Arc<[AtomicU64]> = (0..tasks).map(|_| AtomicU64::default()).collect();
         let rooms: Vec<_> = (0..tasks.div_ceil(2)).map(|_| Arc::<Room>::default()).collect();
@@ -95,9 +101,9 @@ impl Load {
                 errors += 1;
                 let kinds = [ErrorKind::Unavailable, ErrorKind::Indeterminate, ErrorKind::NotHeld, ErrorKind::TimedOut];
                 assert!(kinds.contains(&error.kind()), "{error:?}");
-                assert!(!error.to_string().contains("another request"), "a wrong reply: {error:?}");
             }
         }
+        assert_eq!(astray::replies(), 0, "replies to other requests");
         let cycles: u64 = self.cycles.iter().map(|cycles| cycles.load(Ordering::Relaxed)).sum();
         println!("{cycles} cycles, {errors} errors, longest gap {longest:?}");
         longest

@@ -5,6 +5,7 @@
 
 #![cfg(test)]
 
+mod astray;
 mod cluster;
 mod load;
 mod replicas;

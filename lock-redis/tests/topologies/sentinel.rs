@@ -3,15 +3,13 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use lock_redis::{ErrorKind, Guarantee, MutexGuard, RedisConfig, RedisLocks};
+use lock_redis::{ErrorKind, Guarantee, LossReason, MutexGuard, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{RedisServer, SentinelDeployment};
 
-use crate::load::{Load, Look};
+use crate::load::{Load, Look, TASKS};
 use crate::support::{FAILOVER, PROMPTLY, about_time, connect, eventually, installed, ms, obtain, say, soon, with_ttl};
 
 const HOLDERS: usize = 20;
-/// How many tasks lock and release while the master changes.
-const TASKS: usize = 1000;
 const TTL: Duration = Duration::from_secs(6);
 
 /// Locks that are held, and have reached every replica.
@@ -99,6 +97,28 @@ fn a_killed_master_loses_no_lock_that_was_replicated_and_its_return_changes_noth
         guards.remove(0).release().await.unwrap();
         soon("the waiter of before is granted", PROMPTLY, waiter).await.unwrap().release().await.unwrap();
         join_all(guards.into_iter().map(|guard| async { guard.release().await.unwrap() })).await;
+    });
+}
+
+#[test]
+fn a_lock_that_the_new_master_does_not_know_is_lost_at_the_switch_and_not_at_the_next_renewal() {
+    about_time(async || {
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let locks = with_ttl(deployment.url(), Duration::from_secs(300)).await;
+        let old = deployment.master().await.unwrap();
+        let guards = held(&locks, old).await;
+        for replica in deployment.nodes().iter().filter(|node| node.address() != old.address()) {
+            assert!(say(replica, "CONFIG SET replica-read-only no").await.is_ok());
+            assert_eq!(say(replica, "DEL lock:mutex:{held/0}").await.as_int(), Some(1));
+        }
+        let lost = guards[0].lost();
+        deployment.fail_over().await.unwrap();
+        // The next renewal is due after 100 s.
+        assert_eq!(soon("the holder is told", PROMPTLY * 2, lost).await, LossReason::Taken);
+        assert!(!guards[0].is_held() && guards[1..].iter().all(|guard| guard.is_held()));
+        for guard in guards.into_iter().skip(1) {
+            guard.release().await.unwrap();
+        }
     });
 }
 

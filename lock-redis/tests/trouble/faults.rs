@@ -78,7 +78,7 @@ async fn a_server_that_takes_no_more_clients_is_unavailable_to_new_ones_only() {
     eventually("the first is connected", PROMPTLY, async || (connections(&server).await.len() == 3).then_some(()))
         .await;
     let late = server.hasty_client().await;
-    late.mutex("other").lock().await.unwrap().release().await.unwrap();
+    drop(obtain(&late, "other", PROMPTLY).await);
     let made_last = eventually("both are connected", PROMPTLY, async || {
         let ids = connections(&server).await;
         (ids.len() == 5).then(|| ids[3..].to_vec())

@@ -16,6 +16,7 @@ async fn late_copies_of_requests_never_shorten_an_extended_lease() {
     let [queue, waiters] = ["q", "w"].map(|ending| format!("{lock}:{ending}"));
     let acquire = concat!(
         include_str!("../../src/scripts/base.lua"),
+        include_str!("../../src/scripts/mutex/text.lua"),
         include_str!("../../src/scripts/mutex/one.lua"),
         include_str!("../../src/scripts/ask.lua"),
     );

@@ -165,8 +165,13 @@ pub(crate) fn key(name: &str) -> String {
 
 /// How many scripts clients have had run.
 pub(crate) async fn runs(server: &Server) -> u64 {
+    calls(server, "eval").await
+}
+
+/// How often commands whose names begin so have been called, by scripts too.
+pub(crate) async fn calls(server: &Server, names: &str) -> u64 {
     let stats = server.say("INFO commandstats").await.as_text().unwrap();
-    let calls = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+    let calls = stats.lines().filter(|line| line.strip_prefix("cmdstat_").is_some_and(|line| line.starts_with(names)));
     calls.map(|line| line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()).sum()
 }
 

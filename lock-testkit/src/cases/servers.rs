@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use lock_core::{Guarantee, Locks, LossReason};
 
@@ -63,16 +64,20 @@ pub(super) async fn failovers_let_no_call_hang_and_everybody_goes_on(cx: Arc<Cx>
 }
 
 /// Contenders for every kind of lock take turns while the clock is stepped; at the step itself, all who are
-/// in a room may each meet one more who should not be, if `they_may_meet`.
+/// in a room may each meet one more who should not be, if `they_may_meet`. When everybody has come in anew, nobody may.
 async fn step_under_contention(cx: &Cx, ahead_ms: i64, they_may_meet: bool) -> Verdict {
     let spare = spare(cx, Harm::ClockStep).await?;
     let crowd = Crowd::gather(cx, async || client(cx, &*spare).await).await?;
     crowd.goes_on(20).await?;
     is_proven(spare.step_clock(ahead_ms).await)?;
-    crowd.goes_on(50).await?;
+    crowd.goes_on(25).await?;
+    let settled = Instant::now();
+    crowd.goes_on(25).await?;
     for room in crowd.disperse().await? {
         let meetings = if they_may_meet { room.places() } else { 0 };
         ensure!(room.overlaps() <= meetings, "{}: two inside at once, {} times", room.name(), room.overlaps());
+        let later = room.overlaps_since(settled);
+        ensure!(later == 0, "{}: two inside at once, {later} times, who came in after the step", room.name());
         ensure!(room.lost_updates() == 0, "{}: {} updates behind the gate are lost", room.name(), room.lost_updates());
     }
     Ok(())

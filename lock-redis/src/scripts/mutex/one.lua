@@ -1,11 +1,10 @@
--- What a mutex holds: one grant at most.
+-- What a mutex holds: one grant at most. Comes after what keeps it: text.lua, or redisson.lua where it is shared with Redisson.
 --
--- KEYS[1] string: <nonce 32>:<client 16>:<holder JSON>:<token>, with the lease as its TTL, and ! at its end if others
---         wait; any other text is a client of another library
+-- <nonce 32>:<client 16>:<holder JSON>:<token>, with the lease as the key's TTL, and ! at its end if others wait
 
 -- The token, if the lock is held under this nonce.
 local function mine(now, nonce)
-  local held = redis.call('GET', LOCK)
+  local held = kept()
   if held and string.sub(held, 1, 32) == nonce then return string.match(held, '(%d+)!?$') end
 end
 
@@ -28,48 +27,32 @@ local function admits(now, mode) return mode == '' and open() end
 
 -- `more`: whether others wait behind this holder
 local function grant(now, holder, mode, card, ttl, more)
-  local token = next_token(now, more and 'q')
-  redis.call('SET', LOCK, holder .. ':' .. card .. ':' .. token .. (more and '!' or ''), 'PX', ttl)
+  local token = next_token(now, more and FENCE_MARK)
+  keep(holder .. ':' .. card .. ':' .. token .. (more and LOCK_MARK or ''), ttl)
   return token
 end
 
 local function remove(now, nonce)
-  local held = redis.call('GET', LOCK)
-  return held and string.sub(held, 1, 32) == nonce and redis.call('DEL', LOCK) == 1
+  local held = kept()
+  if not held or string.sub(held, 1, 32) ~= nonce then return false end
+  forget()
+  return true
 end
 
 local function ends_in() return redis.call('PTTL', LOCK) end
 
 -- The client of this grant.
 local function client_of(now, nonce)
-  local held = redis.call('GET', LOCK)
+  local held = kept()
   if held and string.sub(held, 1, 32) == nonce then return string.sub(held, 34, 49) end
 end
 
 -- {nonce, token, ms left} of what this client holds.
 local function held_by(now, client)
-  local held = redis.call('GET', LOCK) or ''
+  local held = kept() or ''
   if string.sub(held, 34, 49) ~= client then return {} end
   return { string.sub(held, 1, 32), string.match(held, '(%d+)!?$') or '0', redis.call('PTTL', LOCK) }
 end
 
--- Tells the short ways that somebody waits: take.lua by the fence, drop.lua by the lock.
-local function mark()
-  local held, last = redis.call('GET', LOCK), redis.call('GET', FENCE)
-  if not last then
-    redis.call('SET', FENCE, '0q', 'PX', '7200000')
-  elseif string.sub(last, -1) ~= 'q' then
-    redis.call('SET', FENCE, last .. 'q', 'KEEPTTL')
-  end
-  local ours = held and string.sub(held, 33, 33) == ':' and string.sub(held, 50, 51) == ':{'
-  if ours and string.sub(held, -1) ~= '!' then redis.call('APPEND', LOCK, '!') end
-end
-
-local function unmark()
-  local last = redis.call('GET', FENCE)
-  -- Without memory the mark stays; it only sends the next one the long way.
-  if last and string.sub(last, -1) == 'q' then redis.pcall('SET', FENCE, string.sub(last, 1, -2), 'KEEPTTL') end
-end
-
-local function holders() return { redis.call('GET', LOCK) or '', redis.call('PTTL', LOCK) } end
+local function holders() return { kept() or '', redis.call('PTTL', LOCK) } end
 

@@ -1,0 +1,202 @@
+//! Waiting, for a server that neither queues nor pushes.
+//!
+//! The waiters of one client for one lock stand in line, first come first served. Only the first one asks the server: a claim
+//! when it comes, and then one cheap read, after pauses that grow to about 25 ms, and a claim when the lock seems free. A
+//! holder in the same process does not let the first one find out by itself: it turns its item into that one's, in one command,
+//! or else wakes it. Waiters of other clients get their turn because a client has a lock only a few times in a row.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::backend::{Attempt, Grant};
+use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use lock_core::{Error, ErrorKind, Phase, wait};
+use tokio::sync::oneshot;
+
+use crate::backend::Shared;
+use crate::claim::{Outcome, may_pass};
+use crate::grants::Entry;
+use crate::keys::Key;
+use crate::line::{Line, Offer, locked};
+
+/// The first pause between two looks.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+
+/// A lock that is wanted.
+pub(crate) trait Wanted: Send + Sync {
+    /// Whether a claim has a chance, by one cheap read.
+    fn looks_free(&self) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// One try.
+    fn take(&self) -> impl Future<Output = Result<Outcome, Error>> + Send;
+
+    /// What the attempt has.
+    fn entry(&self) -> &Arc<Entry>;
+
+    /// Whether a holder of this process may hand its lock to the entry.
+    fn can_receive(&self) -> bool {
+        false
+    }
+}
+
+/// Waits in line until the lock is granted, or the deadline passes.
+pub(crate) async fn wait<W: Wanted>(
+    shared: &Shared,
+    line: &Key,
+    wanted: &W,
+    attempt: &Attempt,
+    deadline: Deadline,
+) -> Result<Option<Grant>, Error> {
+    let place = shared.lines.enter(line);
+    let line = place.line();
+    let waiter = Waiter { shared, wanted, attempt, deadline, since: SystemClock.now() };
+    // What most waits end before is boxed: they need not carry it about.
+    let granted = match line.first.try_acquire() {
+        Ok(_first) => match waiter.begins(line).await {
+            Ok(Outcome::Granted(grant)) => Some(grant),
+            outcome => Box::pin(waiter.asks(line, outcome)).await?,
+        },
+        Err(_) => Box::pin(waiter.stands(line)).await?,
+    };
+    Ok(shared.shown(attempt, wanted.entry(), granted))
+}
+
+/// Who waits.
+struct Waiter<'a, W> {
+    shared: &'a Shared,
+    wanted: &'a W,
+    attempt: &'a Attempt,
+    deadline: Deadline,
+    since: BootInstant,
+}
+
+impl<W: Wanted> Waiter<'_, W> {
+    /// Tries as the first one who comes, unless this client has had the lock for long and others have their turn.
+    async fn begins(&self, line: &Line) -> Result<Outcome, Error> {
+        if !locked(&line.streak).goes_on(self.since) {
+            let others_until = locked(&line.streak).others_until();
+            SystemClock.sleep_until(others_until.min(self.deadline.instant())).await;
+        }
+        let outcome = self.wanted.take().await;
+        if let Ok(Outcome::Granted(_)) = outcome {
+            locked(&line.streak).counts(SystemClock.now());
+        }
+        outcome
+    }
+
+    /// Stands in line until it is the first one, and asks then.
+    async fn stands(&self, line: &Line) -> Result<Option<Grant>, Error> {
+        let patience = self.attempt.patience;
+        let _first = loop {
+            let silence = line.silence(self.since, patience);
+            tokio::select! {
+                biased;
+                first = line.first.acquire() => break first,
+                () = SystemClock.sleep_until(self.deadline.instant().min(silence)) => {}
+            }
+            let now = SystemClock.now();
+            let is_over = self.deadline.has_passed(now);
+            // Who asks, asks all the time: so long a silence at the end is no answer that somebody holds.
+            let patience = if is_over { self.attempt.op_timeout.min(patience) } else { patience };
+            if now >= line.silence(self.since, patience) {
+                let what = format!("the server has not answered for {patience:?}");
+                return Err(self.attempt.error(ErrorKind::Unavailable, Phase::Wait, what));
+            }
+            if is_over {
+                return Ok(None);
+            }
+        };
+        // Most likely, who was before it has the lock now, and hands it over.
+        match self.pauses(line, FIRST_PAUSE).await {
+            Some(grant) => Ok(Some(grant)),
+            None => self.asks(line, self.tries().await).await,
+        }
+    }
+
+    /// Asks as the first one in line; this is what its first try has come to.
+    async fn asks(&self, line: &Line, mut outcome: Result<Outcome, Error>) -> Result<Option<Grant>, Error> {
+        let mut pauses = wait::pauses(FIRST_PAUSE, self.shared.longest_pause);
+        loop {
+            // The sequence is endless; the longest pause is its own last value.
+            let mut pause = pauses.next().unwrap_or(self.shared.longest_pause);
+            let refused = match outcome {
+                Ok(Outcome::Granted(grant)) => {
+                    locked(&line.streak).begins_anew();
+                    return Ok(Some(grant));
+                }
+                Ok(Outcome::Held) => {
+                    locked(&line.streak).refused(SystemClock.now());
+                    None
+                }
+                Ok(Outcome::NotNow(why)) => {
+                    pause = pause.max(why.pause());
+                    Some(why.into_error(Phase::Wait))
+                }
+                Err(error) if may_pass(&error) => {
+                    let now = SystemClock.now();
+                    if self.deadline.has_passed(now) || now >= line.silence(self.since, self.attempt.patience) {
+                        return Err(error);
+                    }
+                    if let Some(grant) = self.pauses(line, pause.max(self.shared.longest_pause)).await {
+                        return Ok(Some(grant));
+                    }
+                    outcome = self.tries().await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            line.answered();
+            if self.deadline.has_passed(SystemClock.now()) {
+                return refused.map_or(Ok(None), Err);
+            }
+            if let Some(grant) = self.pauses(line, pause).await {
+                return Ok(Some(grant));
+            }
+            outcome = self.tries().await;
+        }
+    }
+
+    /// A claim, if a look says that it has a chance; without a look if what is there may be this attempt's own, because a
+    /// claim or a hand-over was not answered.
+    async fn tries(&self) -> Result<Outcome, Error> {
+        let may_be_own = !self.wanted.entry().unsure().is_empty();
+        if may_be_own || self.wanted.looks_free().await? { self.wanted.take().await } else { Ok(Outcome::Held) }
+    }
+
+    /// Pauses, ready to be handed the lock; until it is woken at the latest, or the deadline passes.
+    async fn pauses(&self, line: &Line, pause: Duration) -> Option<Grant> {
+        let now = SystemClock.now();
+        let others_until = locked(&line.streak).others_until();
+        let until = now.plus(pause).max(others_until).min(self.deadline.instant());
+        if !self.wanted.can_receive() {
+            tokio::select! {
+                () = line.wake.notified() => {}
+                () = SystemClock.sleep_until(until) => {}
+            }
+            return None;
+        }
+        let entry = self.wanted.entry().clone();
+        let (granted, mut handed) = oneshot::channel();
+        let turn = entry.turn().await;
+        *locked(&line.offer) = Some(Offer { entry, ttl: self.attempt.ttl, granted, _turn: turn });
+        let withdrawal = Withdrawal(line);
+        tokio::select! {
+            biased;
+            grant = &mut handed => return grant.ok(),
+            () = line.wake.notified() => {}
+            () = SystemClock.sleep_until(until) => {}
+        }
+        drop(withdrawal);
+        // If a holder has taken the offer, it says what came of it; otherwise the channel is closed.
+        handed.await.ok()
+    }
+}
+
+/// Takes an offer back that nobody has taken.
+struct Withdrawal<'a>(&'a Line);
+
+impl Drop for Withdrawal<'_> {
+    fn drop(&mut self) {
+        locked(&self.0.offer).take();
+    }
+}

@@ -1,0 +1,24 @@
+//! What one task does with our locks again and again.
+
+use lock_redis::{Mutex, RwLock, Semaphore};
+use lock_testkit::bench::Cycle;
+
+use crate::Outcome;
+
+/// A lock of which nobody else wants anything.
+pub(crate) enum Ours {
+    Mutex(Mutex),
+    Reader(RwLock),
+    Permit(Semaphore),
+}
+
+impl Cycle for Ours {
+    async fn go(&mut self) -> Outcome {
+        match self {
+            Self::Mutex(mutex) => mutex.lock().await?.release().await?,
+            Self::Reader(lock) => lock.read().await?.release().await?,
+            Self::Permit(semaphore) => semaphore.acquire().await?.release().await?,
+        }
+        Ok(())
+    }
+}

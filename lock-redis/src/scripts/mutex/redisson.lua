@@ -1,0 +1,23 @@
+-- How a mutex is kept that is shared with Redisson's RLock: as a hash of who is inside, and how often.
+--
+-- KEYS[1] hash: <nonce 32>:<client 16> -> 1, where Redisson has <uuid>:<thread> -> count; # -> as in one.lua, if it is ours
+
+-- On which Redisson's waiters are told of a lock that was given back.
+local CHANNEL = 'redisson_lock__channel:' .. (string.find(LOCK, '{', 1, true) and LOCK or '{' .. LOCK .. '}')
+
+local function kept() return redis.call('HGET', LOCK, '#') end
+
+local function keep(what, ttl)
+  redis.call('HSET', LOCK, string.sub(what, 1, 49), 1, '#', what)
+  redis.call('PEXPIRE', LOCK, ttl)
+end
+
+local function forget()
+  redis.call('DEL', LOCK)
+  redis.call('PUBLISH', CHANNEL, '0')
+end
+
+-- There are no short ways to be told of a queue.
+local FENCE_MARK, LOCK_MARK = '', ''
+local function mark() end
+local function unmark() end
