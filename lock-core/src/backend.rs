@@ -12,7 +12,7 @@
 //! - Each [`Attempt`] has a random [`GrantId`]; that id is the nonce to store at the server, to compare on renewal and
 //!   release, and by which a repeated request is recognised.
 //! - When the future of `try_lock` or `lock` is dropped, or its outcome is unknown, [`Backend::cancel`] is called until
-//!   it says [`Cancelled::Settled`], or until the attempt's lease would be over.
+//!   it says [`Cancelled::Settled`], or until nothing of the attempt can be left ([`Backend::outlasts_lease`]).
 //! - When `lock` returns `Ok(None)` at its deadline, `cancel` is called before the caller is told.
 //! - When a grant has ended and [`Backend::is_settled`] says that a late copy of one of its requests may still be on its
 //!   way, `cancel` is called in the same manner.
@@ -290,6 +290,14 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// lock again for somebody who has given it back.
     fn is_settled(&self, _attempt: &Attempt) -> bool {
         true
+    }
+
+    /// For how much longer than its lease something of an attempt may block others at the server, if nobody takes it back:
+    /// the core repeats a [`release`](Backend::release) or a [`cancel`](Backend::cancel) for that much longer.
+    ///
+    /// Nothing by default: the server ends a grant with its lease.
+    fn outlasts_lease(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// The operator's side, if the backend has one.

@@ -1,6 +1,5 @@
 //! The backend: what all kinds share once a node is in line.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use lock_core::backend::{Attempt, Backend, Cancelled, Notices, Operator, Release
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::{Error, Guarantees, LossReason, Phase, wait};
 
-use crate::client::{Connection, Crate, Fate, Fault, Node};
+use crate::client::{Connection, Crate, Fate, Fault};
 use crate::config::ZkConfig;
 use crate::error;
 use crate::forced;
@@ -75,10 +74,11 @@ impl Shared {
         if paths.is_empty() {
             return Ok(Released::NotHeld(None));
         }
-        if self.hand_over(seat).await {
-            return Ok(Released::Done);
-        }
-        let mut unanswered = None;
+        let mut unanswered = match self.hand_over(seat).await {
+            Ok(true) => return Ok(Released::Done),
+            Ok(false) => None,
+            Err(fault) => Some(fault),
+        };
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
             match self.delete_known(seat, &paths).await {
                 Ok(was_there) => {
@@ -86,7 +86,7 @@ impl Shared {
                     return match (was_there, unanswered) {
                         (true, _) => Ok(Released::Done),
                         (false, None) => Ok(Released::NotHeld(Some(self.why_gone(seat).await))),
-                        // Either an earlier sending of this release has done it, or the grant was lost before.
+                        // Either an earlier request of this release has done it, or the grant was lost before.
                         (false, Some(fault)) => Err(error::of_request(fault, Phase::Release)),
                     };
                 }
@@ -111,16 +111,19 @@ impl Shared {
         Ok(were_there)
     }
 
-    /// Deletes a holder's node for the next in line, if that is one of this process and is still there. If not, or if the
-    /// answer is lost, nothing is said of the holder's node.
-    async fn hand_over(&self, seat: &Seat) -> bool {
-        let (Some(node), Some(next)) = (seat.node(), self.seats.next_in_line(seat)) else { return false };
+    /// Deletes a holder's node for the next in line, if that is one of this process and is still there; whether it did. If
+    /// not, nothing is said of the holder's node. A fault if the answer is lost.
+    async fn hand_over(&self, seat: &Seat) -> Result<bool, Fault> {
+        let (Some(node), Some(next)) = (seat.node(), self.seats.next_in_line(seat)) else { return Ok(false) };
         let sent_at = SystemClock.now();
-        let handed_over = seat.session.connection.hand_over(&node.path, &next).await.is_ok();
-        if handed_over {
-            self.seats.hand_over(seat, sent_at);
+        match seat.session.connection.hand_over(&node.path, &next).await {
+            Ok(()) => {
+                self.seats.hand_over(seat, sent_at);
+                Ok(true)
+            }
+            Err(fault) if fault.fate == Fate::Unknown => Err(fault),
+            Err(_) => Ok(false),
         }
-        handed_over
     }
 
     /// What a session held goes with it.
@@ -130,7 +133,7 @@ impl Shared {
     }
 
     /// Why a node that was held is not there any more.
-    async fn why_gone(&self, seat: &Seat) -> LossReason {
+    pub(crate) async fn why_gone(&self, seat: &Seat) -> LossReason {
         forced::take_reason(&*seat.session.connection, &self.layout.prefix, seat.grant)
             .await
             .unwrap_or(LossReason::Taken)
@@ -155,59 +158,6 @@ impl Shared {
         }
         Ok(())
     }
-
-    /// Looks, by few requests for each session, whether these grants' nodes are still there.
-    async fn verify(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        let now = SystemClock.now();
-        let seats: Vec<_> = batch.iter().map(|renewal| self.seats.of(renewal.attempt.id)).collect();
-        let present = seats.iter().flatten().find(|seat| !seat.session.is_over()).map(|seat| seat.session.clone());
-        let nodes = match &present {
-            Some(session) => match self.nodes_at(session, &seats).await {
-                Ok(nodes) => nodes,
-                Err(fault) => return batch.iter().map(|_| unknown(&fault)).collect(),
-            },
-            None => HashMap::new(),
-        };
-        let mut answers = Vec::with_capacity(batch.len());
-        for (renewal, seat) in batch.iter().zip(seats) {
-            answers.push(match seat.map(|seat| (seat.session.left(now), seat)) {
-                Some((Some(left), seat)) if is_there(&seat, &nodes) => Renewed::For(left.min(renewal.ttl)),
-                Some((Some(_), seat)) => Renewed::Lost(self.give_up(&seat).await),
-                _ => Renewed::Lost(LossReason::SessionExpired),
-            });
-        }
-        answers
-    }
-
-    /// The nodes of these seats that are there in this session, by their paths.
-    async fn nodes_at(
-        &self,
-        session: &Arc<Session>,
-        seats: &[Option<Arc<Seat>>],
-    ) -> Result<HashMap<String, Option<Node>>, Fault> {
-        let of_session = seats.iter().flatten().filter(|seat| Arc::ptr_eq(session, &seat.session));
-        let paths: Vec<_> = of_session.flat_map(|seat| seat.paths()).collect();
-        let nodes = session.connection.read_all(&paths).await?;
-        Ok(paths.into_iter().zip(nodes).collect())
-    }
-
-    /// Leaves a grant of which a node is gone, and what is left of it; why it is gone.
-    async fn give_up(&self, seat: &Seat) -> LossReason {
-        let reason = self.why_gone(seat).await;
-        for path in seat.paths() {
-            // Enqueued now; if it fails, the session's end does the same.
-            drop(seat.session.connection.delete(&path));
-        }
-        self.seats.leave(seat);
-        reason
-    }
-}
-
-/// Whether every node of a grant was seen, and is of its session.
-fn is_there(seat: &Seat, seen: &HashMap<String, Option<Node>>) -> bool {
-    let (paths, session) = (seat.paths(), seat.session.connection.id());
-    let mut nodes = paths.iter().map(|path| seen.get(path).and_then(Option::as_ref));
-    !paths.is_empty() && nodes.all(|node| node.is_some_and(|node| node.session == session))
 }
 
 /// Deletes these nodes, with one round trip; whether all were there.
@@ -215,11 +165,6 @@ pub(crate) async fn delete_all(connection: &dyn Connection, paths: &[String]) ->
     let deleted: Vec<_> = paths.iter().map(|path| connection.delete(path)).collect();
     let outcomes = join_all(deleted).await;
     outcomes.into_iter().try_fold(true, |all, was_there| Ok(was_there? && all))
-}
-
-fn unknown(fault: &Fault) -> Renewed {
-    let what = format!("the servers did not answer: {}", fault.source);
-    Renewed::Unknown(Error::indeterminate(Phase::Renew, what).with_backend(crate::NAME))
 }
 
 #[async_trait]
@@ -240,11 +185,7 @@ impl Backend for ZkBackend {
         // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
         let limits = batch.iter().map(|renewal| renewal.attempt.op_timeout.min(renewal.attempt.ttl / 3));
         let limit = limits.min().unwrap_or_default();
-        let Ok(answers) = tokio::time::timeout(limit, self.shared.verify(batch)).await else {
-            let late = || Error::indeterminate(Phase::Renew, "no answer in time").with_backend(crate::NAME);
-            return batch.iter().map(|_| Renewed::Unknown(late())).collect();
-        };
-        answers
+        self.shared.verify(batch, limit).await
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
@@ -278,6 +219,11 @@ impl Backend for ZkBackend {
         wait::within(&SystemClock, attempt, Phase::Cancel, cleared).await?;
         self.shared.seats.leave(&seat);
         Ok(Cancelled::Settled)
+    }
+
+    /// What a session has goes with it, and not before.
+    fn outlasts_lease(&self) -> Duration {
+        self.shared.sessions.timeout()
     }
 
     fn operator(&self) -> Option<&dyn Operator> {

@@ -107,14 +107,15 @@ impl Dialect {
     fn parse(self, role: Role, name: &str) -> Option<(i32, Option<GrantId>, u32)> {
         let number_at = name.len().checked_sub(10)?;
         let (before, digits) = name.split_at_checked(number_at)?;
-        // A number below zero has a sign before its ten digits, and Curator's own dash stands before that.
+        // The sign of a number below zero is one of ten characters, or stands before ten digits; before it, Curator's own dash.
         let token = self.token(role)?;
         let (before, sign) = match before.strip_suffix('-') {
             Some(unsigned) if unsigned.ends_with(token) => (unsigned, "-"),
             _ => (before, ""),
         };
         let id = before.strip_suffix(token)?.strip_prefix(self.prefix())?;
-        if id.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        let unsigned = digits.strip_prefix('-').unwrap_or(digits);
+        if id.is_empty() || !unsigned.bytes().all(|digit| digit.is_ascii_digit()) {
             return None;
         }
         let (id, permits) = match id.rsplit_once(PERMITS) {
@@ -158,7 +159,9 @@ mod tests {
         let grant = ID.parse().unwrap();
         for dialect in [Dialect::Curator, Dialect::CuratorAndKazoo, Dialect::Kazoo, Dialect::ZooKeeper] {
             for role in ALL.into_iter().filter(|role| dialect.has(*role)) {
-                for (text, number) in [("0000000007", 7), ("-2147483648", i32::MIN), ("2147483647", i32::MAX)] {
+                let numbers =
+                    [("0000000007", 7), ("-2147483648", i32::MIN), ("-000000007", -7), ("2147483647", i32::MAX)];
+                for (text, number) in numbers {
                     let name = format!("{}{text}", dialect.stem(grant, role));
                     let read = dialect.read(role, name.clone()).unwrap();
                     assert!(read.is_of(grant), "{name}");

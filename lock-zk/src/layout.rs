@@ -6,7 +6,7 @@
 //! | `<directory>/_c_<uuid>-lock-<number>` | a holder of, or waiter for, a mutex or a reentrant lock |
 //! | `<directory>/_c_<uuid>-__READ__<number>` | a reader, `-__WRIT__` a writer |
 //! | `<directory>/locks/_c_<uuid>-lock-<number>` | who waits for permits of a semaphore |
-//! | `<directory>/leases/_c_<uuid>-lease-<number>` | one permit; `-permits-<n>-lease-` where a grant has more than 1,000 |
+//! | `<directory>/leases/_c_<uuid>-lease-<number>` | one permit; `-permits-<n>-lease-` for a grant of more than one transaction can make |
 //! | `/<prefix>/forced/<uuid>` | who has freed a grant by force and why, until its holder has read it |
 //!
 //! The uuid is the grant's id. In a name, every byte that is not an ASCII letter or digit, `-` or `_` is written as `%` and
@@ -16,13 +16,13 @@ use lock_core::backend::Kind;
 use lock_core::{Error, ErrorKind, GrantId, LockName, Phase};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::client::Wanted;
+use crate::client::{MOST_BYTES, Wanted};
 use crate::contender::{Contender, Role};
 use crate::dialect::{Dialect, uuid};
 
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
-/// How many nodes one grant may have. One transaction makes them all, and a request may have 1 MiB.
+/// How many nodes one grant may have, where one transaction can make them all.
 const MOST_NODES: u32 = 1000;
 
 /// Where a client's locks are, and in which dialects.
@@ -107,17 +107,20 @@ impl Place {
         format!("{}/{name}", self.leases())
     }
 
-    /// The nodes that stand for this many permits of a grant.
+    /// The nodes that stand for this many permits of a grant, each with so many bytes of data.
     ///
     /// # Errors
     /// `InvalidArgument` if they are more than clients of other libraries, which count nodes, can be shown.
-    pub(crate) fn permits(&self, grant: GrantId, permits: u32) -> Result<Vec<Wanted>, Error> {
-        let wanted = |stem| Wanted::Numbered(format!("{}/{stem}", self.leases()));
-        if permits <= MOST_NODES {
-            return Ok((0..permits).map(|_| wanted(self.dialect.stem(grant, Role::Lease))).collect());
+    pub(crate) fn permits(&self, grant: GrantId, permits: u32, data: usize) -> Result<Vec<Wanted>, Error> {
+        let wanted = |stem: String| Wanted::Numbered(self.lease(&stem));
+        let one = wanted(self.dialect.stem(grant, Role::Lease));
+        let fitting = MOST_BYTES / (one.path().len() + data).max(1);
+        let most = u32::try_from(fitting).map_or(MOST_NODES, |fitting| fitting.clamp(1, MOST_NODES));
+        if permits <= most {
+            return Ok(vec![one; permits as usize]);
         }
         if self.is_shared {
-            let what = format!("at a shared path one grant has at most {MOST_NODES} permits");
+            let what = format!("at this shared path one grant has at most {most} permits");
             return Err(Error::invalid(Phase::Acquire, what));
         }
         Ok(vec![wanted(self.dialect.stem_of_many(grant, permits))])
@@ -298,6 +301,18 @@ mod tests {
         for (path, kind) in [("/jobs/a", permits), ("/jobs/b", permits), ("/jobs/b", Kind::Read)] {
             assert_eq!(at(path, kind).unwrap_err().kind(), ErrorKind::Unsupported, "{path}");
         }
+    }
+
+    #[test]
+    fn permits_are_nodes_as_long_as_one_request_can_make_them() {
+        let grant = "00112233445566778899aabbccddeeff".parse().unwrap();
+        let nodes = |name: &str, data| {
+            let place = Place::of(&layout(&[]), &LockName::from(name), Kind::Permits { permits: 1, limit: 1000 });
+            place.unwrap().permits(grant, 1000, data).unwrap().len()
+        };
+        assert_eq!(nodes("api", 300), 1000);
+        assert_eq!(nodes(&"ü".repeat(500), 300), 1, "6 bytes of path for each letter");
+        assert_eq!(nodes("api", 2000), 1);
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod line;
 mod mutex;
 mod queue;
 mod reentrant;
+mod renewal;
 mod room;
 mod rwlock;
 mod seats;

@@ -67,10 +67,16 @@ impl Shared {
                     self.seats.has_node(seat, node);
                     return judge(seat, listed.await?, sent_at);
                 }
-                Err(fault) if fault.fate == Fate::Missing => connection.make_directory(&seat.place.directory).await?,
+                Err(fault) if fault.fate == Fate::Missing => self.make_directory(seat).await?,
                 Err(fault) => return Err(self.not_seated(seat, fault)),
             }
         }
+    }
+
+    /// Makes the directory of the line that this seat is to be in.
+    pub(crate) async fn make_directory(&self, seat: &Seat) -> Result<(), Trouble> {
+        let made = seat.session.connection.make_directory(&seat.place.directory).await;
+        made.map_err(|fault| self.not_seated(seat, fault))
     }
 
     /// No node came of it; whether one is there nevertheless is known of a refusal only.

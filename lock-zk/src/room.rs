@@ -116,8 +116,8 @@ impl Shared {
     /// there is no such place any more, or was no directory to put them into.
     async fn enter(&self, attempt: &Attempt, seat: &Seat) -> Result<Option<i64>, Trouble> {
         let Some(node) = seat.node() else { return Ok(None) };
-        let wanted = seat.place.permits(seat.grant, asked(attempt))?;
         let card = Card::of(attempt, &seat.session).with_token(node.czxid).to_bytes();
+        let wanted = seat.place.permits(seat.grant, asked(attempt), card.len())?;
         match seat.exchange(&[node.path], &wanted, &card).await {
             Ok(paths) => {
                 self.seats.has_permits(seat, paths);

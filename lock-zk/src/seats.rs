@@ -24,17 +24,19 @@ pub(crate) struct Seat {
     node: Mutex<Option<Created>>,
     /// The nodes of its permits, once they are known to be there; then it has none in line.
     permits: Mutex<Vec<String>>,
-    /// Whether its nodes were to be changed, and the answer has not come.
+    /// Whether its nodes were to be exchanged, and it is not known here yet which ones it has now.
     is_changing: AtomicBool,
 }
 
 impl Seat {
-    /// Puts nodes of this seat in the place of others, as a whole. Until the answer comes, nobody knows all of its nodes.
+    /// Puts nodes of this seat in the place of others, as a whole. Until the answer has come, and whoever calls has said which
+    /// nodes it has now, nobody knows all of them.
     pub(crate) async fn exchange(&self, old: &[String], new: &[Wanted], data: &[u8]) -> Result<Vec<String>, Fault> {
         self.is_changing.store(true, Ordering::Release);
         let outcome = self.session.connection.exchange(old, new, data).await;
-        let is_known = !matches!(outcome, Err(Fault { fate: Fate::Unknown, .. }));
-        self.is_changing.fetch_and(!is_known, Ordering::AcqRel);
+        if outcome.as_ref().is_err_and(|fault| fault.fate != Fate::Unknown) {
+            self.is_changing.store(false, Ordering::Release);
+        }
         outcome
     }
 
@@ -102,6 +104,7 @@ impl Seats {
             room.present.remove(&before.path);
         }
         room.present.entry(path).or_default();
+        seat.is_changing.store(false, Ordering::Release);
     }
 
     /// The seat has permits now, and is not in line any more.
@@ -111,6 +114,7 @@ impl Seats {
             room.present.remove(&before.path);
         }
         *locked(&seat.permits) = paths;
+        seat.is_changing.store(false, Ordering::Release);
     }
 
     pub(crate) fn of(&self, grant: GrantId) -> Option<Arc<Seat>> {

@@ -39,7 +39,7 @@ impl Shared {
                         return Ok(Look::Behind(path));
                     }
                 }
-                Err(fault) if fault.fate == Fate::Missing => connection.make_directory(directory).await?,
+                Err(fault) if fault.fate == Fate::Missing => self.make_directory(seat).await?,
                 Err(fault) => return Err(self.not_seated(seat, fault)),
             }
         }

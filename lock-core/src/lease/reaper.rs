@@ -58,16 +58,16 @@ impl Reaper {
     }
 
     /// Gives the grant back in the background, until it is confirmed or its lease, which may have been extended to
-    /// `deadline`, is over.
+    /// `deadline`, is over, and with it the entry.
     pub(crate) fn release(&self, attempt: Arc<Attempt>, deadline: BootInstant) {
         let lasts = attempt.ttl.max(deadline.since(self.clock.now()));
-        let until = self.clock.now().plus(attempt.op_timeout).plus(lasts);
+        let until = gone_by(&*self.backend, &attempt, self.clock.now().plus(lasts));
         self.push(attempt, Task::Release, until);
     }
 
     /// Undoes an attempt in the background, until that is confirmed or whatever it left is over.
     pub(crate) fn cancel(&self, attempt: Arc<Attempt>) {
-        let until = cancelled_by(&attempt, self.clock.now());
+        let until = cancelled_by(&*self.backend, &attempt, self.clock.now());
         self.push(attempt, Task::Cancel, until);
     }
 
@@ -96,8 +96,13 @@ impl Reaper {
 }
 
 /// Until when a cancellation is tried. A place in a queue has no TTL of its own: it goes on for longer.
-fn cancelled_by(attempt: &Attempt, now: BootInstant) -> BootInstant {
-    now.plus(attempt.op_timeout).plus(attempt.ttl.max(QUEUED))
+fn cancelled_by(backend: &dyn Backend, attempt: &Attempt, now: BootInstant) -> BootInstant {
+    gone_by(backend, attempt, now.plus(attempt.ttl.max(QUEUED)))
+}
+
+/// When nothing is left of what a lease that ends at this instant has at the server, whoever takes it back.
+fn gone_by(backend: &dyn Backend, attempt: &Attempt, lease_ends: BootInstant) -> BootInstant {
+    lease_ends.plus(attempt.op_timeout).plus(backend.outlasts_lease())
 }
 
 /// Ends when the client is gone and every job is done.
@@ -157,7 +162,7 @@ impl Job {
                 Ok(Progress::Again) => {}
                 Ok(Progress::Returned) => {
                     self.task = Task::Cancel;
-                    self.until = cancelled_by(&self.attempt, clock.now());
+                    self.until = cancelled_by(backend, &self.attempt, clock.now());
                 }
                 Err(error) => tracing::debug!(name = %self.attempt.name, %error, "clean-up will be tried again"),
             }

@@ -32,6 +32,7 @@ struct State {
     asked: HashMap<&'static str, usize>,
     copies_on_their_way: usize,
     late: Duration,
+    outlasts_lease: Duration,
 }
 
 /// The line's switches, in the test's hands.
@@ -55,6 +56,11 @@ impl Line {
     /// Grants say that they were sent this long ago.
     pub(crate) fn is_late_by(&self, late: Duration) {
         self.state().late = late;
+    }
+
+    /// What is there may stay for so much longer than its lease.
+    pub(crate) fn outlasts_leases_by(&self, time: Duration) {
+        self.state().outlasts_lease = time;
     }
 
     /// How often this was asked.
@@ -214,6 +220,10 @@ impl Backend for Faulty {
 
     fn is_settled(&self, _attempt: &Attempt) -> bool {
         self.line.state().copies_on_their_way == 0
+    }
+
+    fn outlasts_lease(&self) -> Duration {
+        self.line.state().outlasts_lease
     }
 }
 

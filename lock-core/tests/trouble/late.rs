@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{ErrorKind, Retry};
 
-use crate::lab::{Lab, eventually};
+use crate::lab::{Fault, Lab, eventually};
 
 #[tokio::test]
 async fn a_grant_that_came_after_its_end_is_no_grant_and_is_given_back() {
@@ -62,4 +62,20 @@ async fn a_grant_whose_requests_are_settled_is_not_cancelled() {
     lab.line.asked_times("release", 2).await;
     lab.pass(Duration::from_secs(10)).await;
     assert_eq!(lab.line.asked("cancel"), 0);
+}
+
+#[tokio::test]
+async fn what_may_outlast_its_lease_is_given_back_for_as_long_as_it_may() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    lab.line.outlasts_leases_by(Duration::from_secs(20));
+    let guard = locks.mutex("a").with_ttl(Duration::from_secs(1)).lock().await.unwrap();
+    lab.line.set(Fault::Down);
+    drop(guard);
+    lab.line.asked_times("release", 1).await;
+    lab.pass(Duration::from_secs(15)).await;
+    let before = lab.line.asked("release");
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(5)).await;
+    assert_eq!(lab.line.asked("release"), before + 1, "not given back, or given back twice");
 }

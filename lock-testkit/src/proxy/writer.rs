@@ -6,29 +6,37 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::WriteHalf;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
 
 use super::active::Active;
 use super::connection::Ending;
 use super::fault::Toxic;
 use super::reader::Parcel;
 
-/// How often in a second a throttled link lets something through.
+/// How often in a second a throttled link lets something through, at least.
 const PORTIONS: u32 = 50;
 
 /// Delivers parcels in order, each when it is due.
 pub(super) async fn write(mut parcels: UnboundedReceiver<Parcel>, to: &mut WriteHalf<'_>) -> Result<(), Ending> {
+    let mut free_at = Instant::now();
     while let Some(Parcel { bytes, due, hits }) = parcels.recv().await {
         tokio::time::sleep_until(due).await;
         for hold in hits.iter().filter(|fault| matches!(fault.toxic(), Toxic::Hold | Toxic::Stall)) {
             hold.healed().await;
         }
         let Some(bytes) = bytes else { return Ok(to.shutdown().await?) };
-        deliver(&bytes, &hits, to).await?;
+        deliver(&bytes, &hits, to, &mut free_at).await?;
     }
     Ok(())
 }
 
-async fn deliver(bytes: &[u8], hits: &[Arc<Active>], to: &mut WriteHalf<'_>) -> Result<(), Ending> {
+/// Delivers a frame; a slow link is free for the next portion at an instant that is moved on.
+async fn deliver(
+    bytes: &[u8],
+    hits: &[Arc<Active>],
+    to: &mut WriteHalf<'_>,
+    free_at: &mut Instant,
+) -> Result<(), Ending> {
     if let Some(cut) = hits.iter().find(|fault| fault.toxic().ends_connections()) {
         return Err(end(cut, bytes, to).await?);
     }
@@ -36,10 +44,12 @@ async fn deliver(bytes: &[u8], hits: &[Arc<Active>], to: &mut WriteHalf<'_>) -> 
     let pace = hits.iter().find_map(|fault| fault.toxic().pace());
     for _ in 0..copies {
         match pace {
-            Some((portion, pause)) => {
+            Some((portion, each_byte)) => {
                 for portion in bytes.chunks(portion) {
                     to.write_all(portion).await?;
-                    tokio::time::sleep(pause).await;
+                    *free_at =
+                        (*free_at).max(Instant::now()) + each_byte * u32::try_from(portion.len()).unwrap_or(u32::MAX);
+                    tokio::time::sleep_until(*free_at).await;
                 }
             }
             None => to.write_all(bytes).await?,
@@ -65,13 +75,12 @@ async fn end(cut: &Active, frame: &[u8], to: &mut WriteHalf<'_>) -> Result<Endin
 }
 
 impl Toxic {
-    /// In which portions something is sent, and what passes between two of them.
+    /// In which portions something is sent at most, and what passes for each byte of them.
     fn pace(&self) -> Option<(usize, Duration)> {
         match *self {
             Self::Throttle { rate } => {
                 let portion = (rate / PORTIONS).max(1);
-                let pause = Duration::from_secs(1) * portion / rate.max(1);
-                Some((usize::try_from(portion).unwrap_or(usize::MAX), pause))
+                Some((usize::try_from(portion).unwrap_or(usize::MAX), Duration::from_secs(1) / rate.max(1)))
             }
             // So short a pause is what keeps two bytes from travelling together.
             Self::Split => Some((1, Duration::from_micros(50))),

@@ -2,7 +2,10 @@
 //! four ways in which a request can fail.
 //!
 //! Every method enqueues its request when it is called, not when its answer is first polled: calls in a row travel in
-//! that order, without a round trip between them, and a request whose answer nobody waits for is still sent.
+//! that order, without a round trip between them, and a deletion whose answer nobody waits for is still sent.
+//!
+//! What keeps a session and its locks, [`beat`](Connection::beat) and [`read_held`](Connection::read_held), waits behind a
+//! limited number of other requests only, however many there are.
 
 mod kezhuw;
 #[cfg(feature = "zookeeper-async")]
@@ -23,6 +26,20 @@ pub(crate) use kezhuw::check_tls;
 use krojew::Krojew;
 #[cfg(feature = "zookeeper-async")]
 pub(crate) use krojew::SHORTEST_SESSION;
+
+/// How many bytes of paths and data one request may have: half of what servers take by default (`jute.maxbuffer`, 1 MiB).
+pub(crate) const MOST_BYTES: usize = 512 * 1024;
+
+/// In which manner a request is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// In its turn, if somebody still waits for the answer then.
+    InTurn,
+    /// In its turn, whether somebody waits for the answer or not.
+    InAnyCase,
+    /// Before all that wait for their turn.
+    First,
+}
 
 /// By which crate a session is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +107,14 @@ pub(crate) enum Wanted {
     Numbered(String),
 }
 
+impl Wanted {
+    /// What is known of its path.
+    pub(crate) fn path(&self) -> &str {
+        let (Self::Exactly(path) | Self::Numbered(path)) = self;
+        path
+    }
+}
+
 /// What is stored in a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
@@ -100,6 +125,9 @@ pub(crate) struct Node {
     /// The session to which it belongs; 0 if it outlives sessions.
     pub(crate) session: i64,
 }
+
+/// Nodes that were read, by their paths; `None` for each that is not there.
+pub(crate) type Found = Vec<(String, Option<Node>)>;
 
 /// What has become of the link to the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +182,9 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
 
     /// Reads several nodes by one round trip; `None` for each that is not there.
     fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>>;
+
+    /// The same of nodes by which locks are held, one answer for each request that this takes.
+    fn read_held(&self, paths: &[String]) -> Vec<Answer<'static, Found>>;
 
     /// Makes ephemeral nodes with this data in the place of others: all of it, or nothing. The paths of the new ones, in
     /// order. Where it is no transaction, the new ones are there a while before the old ones are gone.

@@ -90,6 +90,11 @@ impl Sessions {
         self.news.borrow().state
     }
 
+    /// For how long the servers keep what the present session has when they hear nothing of it.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.current.borrow().as_ref().map_or(Duration::ZERO, |session| session.connection.timeout())
+    }
+
     /// Resolves when the servers have not answered for this long, counted from now at the earliest.
     pub(crate) async fn silence(&self, patience: Duration) {
         let mut heard_at = SystemClock.now();

@@ -8,14 +8,14 @@ use async_trait::async_trait;
 use lock_testkit::servers::zookeeper::ZooKeeperEnsemble;
 use lock_testkit::{Harm, Missing, Spare};
 
-use harness::{Client, ZooKeeper};
+use harness::{Servers, ZooKeeper};
 
 fn main() -> ExitCode {
     lock_testkit::main::<ZooKeeper<ZooKeeperEnsemble>>()
 }
 
 #[async_trait]
-impl Client for ZooKeeperEnsemble {
+impl Servers for ZooKeeperEnsemble {
     const HARMS: &'static [Harm] = &[Harm::FailOver];
 
     async fn spare(_: Harm) -> Result<Box<dyn Spare>, Missing> {

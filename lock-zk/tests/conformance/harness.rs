@@ -1,6 +1,7 @@
 //! What the conformance suite needs to know of ZooKeeper, however many servers there are.
 
 use std::collections::HashMap;
+use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,11 +20,25 @@ const GARBAGE: &str = "garbage";
 /// What a client of another library writes into its nodes' names.
 const FOREIGN_UUID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
-/// By which client the locks of a deployment come.
+/// Servers of a suite.
 #[async_trait]
-pub(crate) trait Client: Deployment {
+pub(crate) trait Servers: Deployment {
     /// What can be done to such servers if a case has them for itself.
     const HARMS: &'static [Harm] = &[];
+
+    /// Servers to which this can be done.
+    async fn spare(harm: Harm) -> Result<Box<dyn Spare>, Missing> {
+        Err(Missing::new(format!("no servers for a {harm:?}")))
+    }
+}
+
+/// By which client the locks of a suite come.
+#[async_trait]
+pub(crate) trait Client: Send + Sync + 'static {
+    /// What the trials are called on these servers.
+    fn name(servers: &'static str) -> &'static str {
+        servers
+    }
 
     /// Its constructor.
     async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
@@ -35,42 +50,44 @@ pub(crate) trait Client: Deployment {
         client.into()
     }
 
-    /// Servers to which this can be done.
-    async fn spare(harm: Harm) -> Result<Box<dyn Spare>, Missing> {
-        Err(Missing::new(format!("no servers for a {harm:?}")))
-    }
-
     /// Cases that it cannot meet, and why.
     fn exclusions() -> &'static [(&'static str, &'static str)] {
         &[FOREIGN_STARVATION]
     }
 }
 
+/// The client as it comes.
+pub(crate) struct Usual;
+
+impl Client for Usual {}
+
 /// Does not apply to ZooKeeper at all.
 pub(crate) const FOREIGN_STARVATION: (&str, &str) =
     ("C-I04", "clients of other libraries stand in the same line; the case's client only tries");
 
-pub(crate) struct ZooKeeper<D> {
+pub(crate) struct ZooKeeper<D, C = Usual> {
     url: String,
     /// `None` in a child process, which owns no server.
     _servers: Option<D>,
+    _client: PhantomData<C>,
     /// The sessions of foreign holders, by the key that each holds.
     foreign: Mutex<HashMap<String, ZooKeeperClient>>,
 }
 
 #[async_trait]
-impl<D: Client> Harness for ZooKeeper<D> {
+impl<D: Servers, C: Client> Harness for ZooKeeper<D, C> {
     fn name(&self) -> &'static str {
-        D::NAME
+        C::name(D::NAME)
     }
 
     async fn start() -> Result<Self, Missing> {
         let servers = D::start().await?;
-        Ok(Self { url: servers.url().to_owned(), _servers: Some(servers), foreign: Mutex::default() })
+        let url = servers.url().to_owned();
+        Ok(Self { url, _servers: Some(servers), _client: PhantomData, foreign: Mutex::default() })
     }
 
     async fn attach(endpoint: &str) -> Result<Self, Missing> {
-        Ok(Self { url: endpoint.to_owned(), _servers: None, foreign: Mutex::default() })
+        Ok(Self { url: endpoint.to_owned(), _servers: None, _client: PhantomData, foreign: Mutex::default() })
     }
 
     fn endpoint(&self) -> Option<String> {
@@ -78,7 +95,7 @@ impl<D: Client> Harness for ZooKeeper<D> {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        connect::<D>(&self.url, namespace).await
+        connect::<C>(&self.url, namespace).await
     }
 
     fn linked(&self) -> Option<&dyn Linked> {
@@ -111,21 +128,21 @@ impl<D: Client> Harness for ZooKeeper<D> {
     }
 
     fn exclusions(&self) -> &'static [(&'static str, &'static str)] {
-        D::exclusions()
+        C::exclusions()
     }
 }
 
-async fn connect<D: Client>(url: &str, namespace: &str) -> Result<Locks, Error> {
+async fn connect<C: Client>(url: &str, namespace: &str) -> Result<Locks, Error> {
     let config = ZkConfig::new(url).with_prefix(namespace);
     let config = config.with_session_timeout(session()).with_tick_time(Duration::from_millis(200));
     // A server that is slow because everything is shall not fail the others.
     let mut options = ClientOptions::default();
     options.op_timeout = ms(6000);
-    Ok(D::offer(D::connect(config.with_client(options)).await?))
+    Ok(C::offer(C::connect(config.with_client(options)).await?))
 }
 
 #[async_trait]
-impl<D: Client> Spares for ZooKeeper<D> {
+impl<D: Servers, C: Client> Spares for ZooKeeper<D, C> {
     fn harms(&self) -> &'static [Harm] {
         D::HARMS
     }
@@ -135,7 +152,7 @@ impl<D: Client> Spares for ZooKeeper<D> {
     }
 
     async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
-        connect::<D>(spare.url(), namespace).await
+        connect::<C>(spare.url(), namespace).await
     }
 }
 
@@ -146,7 +163,7 @@ fn session() -> Duration {
 }
 
 #[async_trait]
-impl<D: Client> Linked for ZooKeeper<D> {
+impl<D: Servers, C: Client> Linked for ZooKeeper<D, C> {
     fn protocol(&self) -> Protocol {
         Protocol::ZooKeeper
     }
@@ -159,7 +176,7 @@ impl<D: Client> Linked for ZooKeeper<D> {
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
         let config = ZkConfig::new(self.url.replace(hosts_in(&self.url), &addresses.join(","))).with_prefix(namespace);
         let config = config.with_session_timeout(ms(2000)).with_tick_time(Duration::from_millis(200));
-        Ok(D::offer(D::connect(config).await?))
+        Ok(C::offer(C::connect(config).await?))
     }
 
     /// That the client has no right (`NoAuth`), and that the server has too much to do (`Throttled`).
@@ -175,7 +192,7 @@ fn hosts_in(url: &str) -> &str {
 }
 
 #[async_trait]
-impl<D: Client> GroundTruth for ZooKeeper<D> {
+impl<D: Servers, C: Client> GroundTruth for ZooKeeper<D, C> {
     /// Every node but the directories, which are containers: the server removes them some time after their last child.
     async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
         let client = ZooKeeperClient::connect(&self.url).await?;
@@ -186,7 +203,7 @@ impl<D: Client> GroundTruth for ZooKeeper<D> {
 }
 
 #[async_trait]
-impl<D: Client> Sessions for ZooKeeper<D> {
+impl<D: Servers, C: Client> Sessions for ZooKeeper<D, C> {
     async fn present(&self, namespace: &str) -> Result<Vec<String>, Broken> {
         let client = ZooKeeperClient::connect(&self.url).await?;
         let sessions = client.sessions_below(&format!("/{namespace}")).await?;
@@ -210,7 +227,7 @@ fn is_directory(path: &str) -> bool {
 }
 
 #[async_trait]
-impl<D: Client> Admin for ZooKeeper<D> {
+impl<D: Servers, C: Client> Admin for ZooKeeper<D, C> {
     async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
         let client = ZooKeeperClient::connect(&self.url).await?;
         for directory in directories(namespace, name) {
@@ -237,7 +254,7 @@ impl<D: Client> Admin for ZooKeeper<D> {
 
 /// As Curator's `InterProcessMutex` lays it out. Each holder has a session of its own.
 #[async_trait]
-impl<D: Client> Foreign for ZooKeeper<D> {
+impl<D: Servers, C: Client> Foreign for ZooKeeper<D, C> {
     async fn try_hold(&self, key: &str, _ttl: Duration) -> Result<bool, Broken> {
         let client = ZooKeeperClient::connect(&self.url).await?;
         client.create(&format!("/{key}"), b"", NodeKind::Container).await?;

@@ -8,14 +8,14 @@ use async_trait::async_trait;
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use lock_testkit::{Harm, Missing, Spare};
 
-use harness::{Client, ZooKeeper};
+use harness::{Servers, ZooKeeper};
 
 fn main() -> ExitCode {
     lock_testkit::main::<ZooKeeper<ZooKeeperServer>>()
 }
 
 #[async_trait]
-impl Client for ZooKeeperServer {
+impl Servers for ZooKeeperServer {
     const HARMS: &'static [Harm] = &[Harm::Restart];
 
     async fn spare(_: Harm) -> Result<Box<dyn Spare>, Missing> {

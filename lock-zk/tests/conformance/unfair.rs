@@ -6,34 +6,25 @@ use std::process::ExitCode;
 
 use async_trait::async_trait;
 use lock_core::Locks;
-use lock_testkit::Missing;
-use lock_testkit::servers::Deployment;
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use lock_zk::{Error, ZkConfig, ZkLocks};
 
-use harness::{Client, FOREIGN_STARVATION, ZooKeeper};
+use harness::{Client, FOREIGN_STARVATION, Servers, ZooKeeper};
 
 fn main() -> ExitCode {
-    lock_testkit::main::<ZooKeeper<Server>>()
+    lock_testkit::main::<ZooKeeper<ZooKeeperServer, Unfair>>()
 }
 
-struct Server(ZooKeeperServer);
+impl Servers for ZooKeeperServer {}
+
+struct Unfair;
 
 #[async_trait]
-impl Deployment for Server {
-    const NAME: &'static str = "zookeeper, unfair mutex";
-
-    async fn start() -> Result<Self, Missing> {
-        ZooKeeperServer::start().await.map(Self)
+impl Client for Unfair {
+    fn name(_: &'static str) -> &'static str {
+        "zookeeper, unfair mutex"
     }
 
-    fn url(&self) -> &str {
-        self.0.url()
-    }
-}
-
-#[async_trait]
-impl Client for Server {
     fn exclusions() -> &'static [(&'static str, &'static str)] {
         &[
             FOREIGN_STARVATION,

@@ -5,37 +5,28 @@ mod harness;
 use std::process::ExitCode;
 
 use async_trait::async_trait;
-use lock_testkit::Missing;
-use lock_testkit::servers::Deployment;
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use lock_zk::{Error, ZkConfig, ZkLocks};
 
-use harness::{Client, FOREIGN_STARVATION, ZooKeeper};
+use harness::{Client, FOREIGN_STARVATION, Servers, ZooKeeper};
 
 fn main() -> ExitCode {
-    lock_testkit::main::<ZooKeeper<Server>>()
+    lock_testkit::main::<ZooKeeper<ZooKeeperServer, ByZooKeeperAsync>>()
 }
+
+impl Servers for ZooKeeperServer {}
 
 /// Measured: the answer to the next request is taken for it, the beat notices, and the session is given up.
 const SHIFTED: &str = "the crate does not compare the numbers of answers: one that is swallowed costs the session";
 
-struct Server(ZooKeeperServer);
+struct ByZooKeeperAsync;
 
 #[async_trait]
-impl Deployment for Server {
-    const NAME: &'static str = "zookeeper, by zookeeper-async";
-
-    async fn start() -> Result<Self, Missing> {
-        ZooKeeperServer::start().await.map(Self)
+impl Client for ByZooKeeperAsync {
+    fn name(_: &'static str) -> &'static str {
+        "zookeeper, by zookeeper-async"
     }
 
-    fn url(&self) -> &str {
-        self.0.url()
-    }
-}
-
-#[async_trait]
-impl Client for Server {
     fn exclusions() -> &'static [(&'static str, &'static str)] {
         &[FOREIGN_STARVATION, ("C-M12", SHIFTED), ("C-M13", SHIFTED), ("C-F05", SHIFTED)]
     }

@@ -3,14 +3,14 @@
 use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
 use lock_zk::{Dialect, ErrorKind, LockName, ZkConfig, ZkLocks};
 
-use crate::support::{PROMPTLY, SESSION, connected, eventually, fails, ms, server, soon};
+use crate::support::{LASTING, PROMPTLY, connected, eventually, fails, ms, server, soon};
 
 const PATH: &str = "/jobs/shared";
 const KAZOO: &str = "0f8fad5bd9cb469fa16570867728950e";
 const CURATOR: &str = "_c_0f8fad5b-d9cb-469f-a165-70867728950e";
 
 async fn speaking(server: &ZooKeeperServer, dialect: Dialect) -> ZkLocks {
-    let config = ZkConfig::new(server.url()).with_session_timeout(SESSION).with_tick_time(ms(200));
+    let config = ZkConfig::new(server.url()).with_session_timeout(LASTING).with_tick_time(ms(200));
     connected(config.with_dialect_at(PATH, dialect)).await
 }
 

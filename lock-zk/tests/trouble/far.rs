@@ -1,20 +1,21 @@
-//! A server that is far away: every answer takes its time.
+//! A server that is far away, or cannot be reached for a while: every answer takes its time.
 
 use std::time::Duration;
 
 use lock_testkit::faults::Injected;
-use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
-use lock_zk::{LeaseOptions, ZkLocks};
+use lock_testkit::testing::{about_time, renewed};
+use lock_zk::{ClientOptions, LeaseOptions, ZkConfig, ZkLocks};
 
-use crate::support::{PROMPTLY, client, eventually, ms, server, soon};
+use crate::support::{LASTING, PROMPTLY, client, connected, eventually, link, ms, over, server, soon};
 
 const DELAY: Duration = ms(600);
 
 /// A client with a link of its own, and that link.
 async fn linked(server: &ZooKeeperServer) -> (ZkLocks, Proxy) {
-    let link = Proxy::to(server.address(), Protocol::ZooKeeper).unwrap();
-    (client(&format!("zk://{}", link.address()), ms(20_000)).await, link)
+    let link = link(server);
+    (client(&over([&link]), LASTING).await, link)
 }
 
 fn far_away(link: &Proxy) -> Injected<'static> {
@@ -35,7 +36,7 @@ async fn a_lease_counts_from_when_it_was_asked_for() {
 #[tokio::test]
 async fn a_downgrade_has_no_gap_however_long_its_answer_takes() {
     let Some(server) = server().await else { return };
-    let ((a, link), b) = (linked(&server).await, client(server.url(), ms(20_000)).await);
+    let ((a, link), b) = (linked(&server).await, client(server.url(), LASTING).await);
     let write = a.rwlock("far").write().await.unwrap();
     let other = b.rwlock("far");
     let waiting = tokio::spawn(async move { other.write().await.unwrap() });
@@ -48,4 +49,52 @@ async fn a_downgrade_has_no_gap_however_long_its_answer_takes() {
     far.heal().unwrap();
     read.release().await.unwrap();
     soon("the writer", PROMPTLY, waiting).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_renewal_that_meets_a_downgrade_does_not_take_the_lock_for_lost() {
+    let Some(server) = server().await else { return };
+    let link = link(&server);
+    let mut options = ClientOptions::default();
+    options.op_timeout = PROMPTLY;
+    let config = ZkConfig::new(over([&link])).with_session_timeout(ms(30_000)).with_tick_time(ms(200));
+    let locks = connected(config.with_client(options)).await;
+    let lease = LeaseOptions::with_ttl(ms(10_000)).renewed_every(ms(50));
+    let write = locks.rwlock("met").with_lease(lease).write().await.unwrap();
+    let seen = |containing| {
+        let nothing = Toxic::Delay { by: ms(0), jitter: ms(0) };
+        link.inject(LinkFault::new(nothing, Direction::ToServer).on_request(1, containing))
+    };
+    let silent = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient));
+    let exchanged = seen("-__READ__");
+    let downgrading = tokio::spawn(write.downgrade());
+    exchanged.applied(PROMPTLY).await.unwrap();
+    // A renewal asks for the writer's node behind the transaction that puts the reader's into its place.
+    seen("-__WRIT__").applied(PROMPTLY).await.unwrap();
+    silent.heal().unwrap();
+    let read = soon("the downgrade", PROMPTLY, downgrading).await.unwrap().unwrap();
+    renewed(&read, 3).await;
+    let holders = locks.rwlock("met").inspect().await.unwrap().holders;
+    assert_eq!(holders.iter().map(|holder| holder.grant).collect::<Vec<_>>(), [Some(read.grant_id())]);
+    read.release().await.unwrap();
+}
+
+#[test]
+fn what_could_not_be_given_back_within_its_lease_is_given_back_when_a_server_is_reached_again() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let link = link(&server);
+        let mut options = ClientOptions::default();
+        options.op_timeout = ms(500);
+        let config = ZkConfig::new(over([&link])).with_session_timeout(ms(30_000)).with_tick_time(ms(200));
+        let locks = connected(config.with_client(options)).await;
+        let held = locks.mutex("left").with_ttl(ms(1500)).lock().await.unwrap();
+        let cut = link.inject(LinkFault::new(Toxic::Blackhole, Direction::Both));
+        drop(held);
+        // For longer than its lease and a request, and not for as long as its session.
+        tokio::time::sleep(ms(4000)).await;
+        cut.heal().unwrap();
+        let next = client(server.url(), LASTING).await.mutex("left");
+        soon("the next", PROMPTLY, next.lock()).await.unwrap().release().await.unwrap();
+    });
 }

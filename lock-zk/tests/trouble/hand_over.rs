@@ -1,12 +1,18 @@
 //! Locks that stay within a process: the holder hands over by one transaction.
 
-use crate::support::{PROMPTLY, SESSION, client, eventually, ms, nodes, server, soon};
+use std::pin::pin;
+
+use futures_util::FutureExt;
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
+use lock_zk::{ErrorKind, SessionState};
+
+use crate::support::{LASTING, PROMPTLY, client, eventually, fails, link, ms, nodes, over, server, soon};
 
 #[tokio::test]
 async fn a_hand_over_within_a_process_takes_three_requests() {
     const TURNS: i64 = 200;
     let Some(server) = server().await else { return };
-    let a = client(server.url(), ms(20_000)).await;
+    let a = client(server.url(), LASTING).await;
     let received = async || server.figure("zk_packets_received").await.unwrap();
     let mutex = a.mutex("local");
     mutex.lock().await.unwrap().release().await.unwrap();
@@ -33,7 +39,7 @@ async fn a_hand_over_within_a_process_takes_three_requests() {
 async fn a_lock_is_not_handed_over_to_a_waiter_whose_node_is_gone() {
     let Some(server) = server().await else { return };
     let (a, b, truth) =
-        (client(server.url(), SESSION).await, client(server.url(), SESSION).await, server.client().await.unwrap());
+        (client(server.url(), LASTING).await, client(server.url(), LASTING).await, server.client().await.unwrap());
     let held = a.mutex("gone").lock().await.unwrap();
     let mut waiting = Vec::new();
     for (number, locks) in [&a, &b].into_iter().enumerate() {
@@ -49,4 +55,44 @@ async fn a_lock_is_not_handed_over_to_a_waiter_whose_node_is_gone() {
     assert!(!ours.is_finished(), "two hold one lock");
     first.release().await.unwrap();
     soon("then ours", PROMPTLY, ours).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hand_over_of_which_the_answer_is_lost_is_no_loss_of_the_lock() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let a = client(&over([&link]), LASTING).await;
+    let held = a.mutex("lost").with_ttl(ms(60_000)).lock().await.unwrap();
+    let other = a.mutex("lost");
+    let waiting = tokio::spawn(async move { other.lock().await.unwrap() });
+    // Answered behind the listing of whoever waits, who therefore knows whom he waits for.
+    eventually("in line", PROMPTLY, async || a.mutex("lost").inspect().await.unwrap().waiters.len() == 1).await;
+    let node = nodes(&truth, "lost").await.remove(0);
+    let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, node));
+    fails(soon("the release", PROMPTLY, held.release()).await, ErrorKind::Indeterminate);
+    lost.heal().unwrap();
+    soon("the next", PROMPTLY, waiting).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_granted_in_a_session_that_is_suspended() {
+    let Some(server) = server().await else { return };
+    let link = link(&server);
+    let a = client(&over([&link]), LASTING).await;
+    let held = a.mutex("suspended").with_ttl(ms(60_000)).lock().await.unwrap();
+    let mutex = a.mutex("suspended");
+    let mut waiting = pin!(mutex.lock());
+    tokio::select! {
+        biased;
+        granted = &mut waiting => panic!("granted although somebody holds it: {granted:?}"),
+        // Answered behind its own listing, as above.
+        () = eventually("in line", PROMPTLY, async || mutex.inspect().await.unwrap().waiters.len() == 1) => {}
+    }
+    // The hand-over is answered, and the link cut before whoever waits looks.
+    held.release().await.unwrap();
+    let cut = [Toxic::Refuse, Toxic::Reset].map(|toxic| link.inject(LinkFault::new(toxic, Direction::Both)));
+    eventually("suspended", PROMPTLY, async || a.session_state() == SessionState::Suspended).await;
+    assert!(waiting.as_mut().now_or_never().is_none(), "granted in a suspended session");
+    drop(cut);
+    soon("granted when a server is reached again", PROMPTLY, waiting).await.unwrap().release().await.unwrap();
 }

@@ -3,13 +3,13 @@
 use lock_testkit::servers::zookeeper::NodeKind;
 use lock_zk::{ErrorKind, LockName, LossReason};
 
-use crate::support::{PROMPTLY, SESSION, client, eventually, fails, lease, maker, nodes, server, soon};
+use crate::support::{LASTING, PROMPTLY, client, eventually, fails, lease, maker, nodes, server, soon};
 
 #[tokio::test]
 async fn waiters_of_one_process_watch_nothing_of_their_own() {
     let Some(server) = server().await else { return };
     let (a, b, truth) =
-        (client(server.url(), SESSION).await, client(server.url(), SESSION).await, server.client().await.unwrap());
+        (client(server.url(), LASTING).await, client(server.url(), LASTING).await, server.client().await.unwrap());
     let held = a.mutex("local").lock().await.unwrap();
     let mut waiting = Vec::new();
     for (number, locks) in [&a, &a, &a, &b, &b, &b].into_iter().enumerate() {
@@ -30,7 +30,7 @@ async fn waiters_of_one_process_watch_nothing_of_their_own() {
 #[tokio::test]
 async fn a_waiter_whose_node_is_deleted_stands_in_line_again() {
     let Some(server) = server().await else { return };
-    let (a, truth) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
     let held = a.mutex("deleted").lock().await.unwrap();
     let other = a.mutex("deleted");
     let waiting = tokio::spawn(async move { other.lock().await });
@@ -45,7 +45,7 @@ async fn a_waiter_whose_node_is_deleted_stands_in_line_again() {
 #[tokio::test]
 async fn a_node_of_another_layout_is_named_and_nobody_is_let_in_beside_it() {
     let Some(server) = server().await else { return };
-    let (a, truth) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
     let mutex = a.mutex(LockName::at_key("/jobs/import").unwrap());
     mutex.lock().await.unwrap().release().await.unwrap();
     let kazoo = "/jobs/import/0f8fad5bd9cb469fa16570867728950e__lock__";
@@ -60,7 +60,7 @@ async fn a_node_of_another_layout_is_named_and_nobody_is_let_in_beside_it() {
 #[tokio::test]
 async fn a_directory_that_the_server_has_removed_is_made_again() {
     let Some(server) = server().await else { return };
-    let (a, truth) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
     for _ in 0..2 {
         let held = a.mutex("container").lock().await.unwrap();
         assert_ne!(maker(&truth, &nodes(&truth, "container").await[0]).await, 0, "the node outlives its session");
@@ -73,7 +73,7 @@ async fn a_directory_that_the_server_has_removed_is_made_again() {
 #[tokio::test]
 async fn a_node_of_the_same_name_from_another_session_is_no_grant() {
     let Some(server) = server().await else { return };
-    let (a, truth) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
     let held = a.mutex("forged").with_lease(lease()).lock().await.unwrap();
     let node = nodes(&truth, "forged").await.remove(0);
     assert!(truth.delete(&node).await.unwrap());

@@ -6,14 +6,17 @@
 
 #![cfg(test)]
 
+mod behind;
 mod cut;
 mod dialects;
 mod far;
+mod flood;
 mod hand_over;
 mod input;
 mod kept;
 mod line;
 mod load;
+mod lost;
 mod parts;
 mod permits;
 mod rights;

@@ -3,7 +3,7 @@
 use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient};
 use lock_zk::{ErrorKind, LockName, LossReason};
 
-use crate::support::{PROMPTLY, SESSION, client, eventually, fails, lease, server, soon};
+use crate::support::{LASTING, PROMPTLY, client, eventually, fails, lease, server, soon};
 
 const UUID: &str = "_c_0f8fad5b-d9cb-469f-a165-70867728950e";
 
@@ -27,7 +27,7 @@ async fn takes_one(foreign: &ZooKeeperClient) -> String {
 #[tokio::test]
 async fn each_permit_is_a_node_as_curator_counts_them() {
     let Some(server) = server().await else { return };
-    let (a, truth) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
     let api = a.semaphore(LockName::at_key("/api").unwrap(), 2000);
     let mut three = api.acquire_many(3).await.unwrap();
     let leases = children(&truth, "/api/leases").await;
@@ -46,7 +46,7 @@ async fn each_permit_is_a_node_as_curator_counts_them() {
 #[tokio::test]
 async fn permits_of_other_clients_count() {
     let Some(server) = server().await else { return };
-    let (a, foreign) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let (a, foreign) = (client(server.url(), LASTING).await, server.client().await.unwrap());
     let api = a.semaphore(LockName::at_key("/api").unwrap(), 2);
     api.acquire().await.unwrap().release().await.unwrap();
     let theirs = takes_one(&foreign).await;
@@ -64,7 +64,7 @@ async fn permits_of_other_clients_count() {
 #[tokio::test]
 async fn a_client_that_takes_its_permits_one_by_one_gets_its_turn() {
     let Some(server) = server().await else { return };
-    let (a, foreign) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let (a, foreign) = (client(server.url(), LASTING).await, server.client().await.unwrap());
     let api = a.semaphore(LockName::at_key("/api").unwrap(), 2);
     api.acquire().await.unwrap().release().await.unwrap();
     let first = takes_one(&foreign).await;
@@ -87,7 +87,7 @@ async fn a_client_that_takes_its_permits_one_by_one_gets_its_turn() {
 #[tokio::test]
 async fn a_grant_of_which_one_permit_is_gone_is_lost_with_all_of_them() {
     let Some(server) = server().await else { return };
-    let (a, truth) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
     let api = a.semaphore(LockName::at_key("/api").unwrap(), 3);
     let held = api.clone().with_lease(lease()).acquire_many(3).await.unwrap();
     let one = children(&truth, "/api/leases").await.remove(1);
@@ -99,7 +99,7 @@ async fn a_grant_of_which_one_permit_is_gone_is_lost_with_all_of_them() {
 #[tokio::test]
 async fn a_great_many_permits_are_one_node_that_can_be_split() {
     let Some(server) = server().await else { return };
-    let (a, truth) = (client(server.url(), SESSION).await, server.client().await.unwrap());
+    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
     let many = a.semaphore("many", 5_000);
     let mut held = many.acquire_many(4_000).await.unwrap();
     assert_eq!(children(&truth, "/lock/semaphore/many/leases").await.len(), 1);
@@ -108,4 +108,17 @@ async fn a_great_many_permits_are_one_node_that_can_be_split() {
     assert_eq!((held.permits(), many.available().await.unwrap()), (2_500, 2_500));
     held.release().await.unwrap();
     assert_eq!(many.available().await.unwrap(), 5_000);
+}
+
+#[tokio::test]
+async fn permits_of_a_long_name_fit_into_a_request() {
+    let Some(server) = server().await else { return };
+    let a = client(server.url(), LASTING).await;
+    let long = a.semaphore("\u{fc}".repeat(500), 1_000);
+    let mut held = soon("the grant", PROMPTLY, long.acquire_many(1_000)).await.unwrap();
+    assert!(long.try_acquire().await.unwrap().is_none());
+    held.split(300).await.unwrap();
+    assert_eq!((held.permits(), long.available().await.unwrap()), (700, 300));
+    held.release().await.unwrap();
+    assert_eq!(long.available().await.unwrap(), 1_000);
 }

@@ -2,11 +2,11 @@
 
 use lock_zk::{Access, Error, ErrorKind, ZkConfig, ZkLocks};
 
-use crate::support::{SESSION, connected, fails, ms, server};
+use crate::support::{LASTING, connected, fails, ms, server};
 use crate::{DENIED_AT, connect};
 
 fn config(url: &str) -> ZkConfig {
-    ZkConfig::new(url).with_session_timeout(SESSION).with_tick_time(ms(200))
+    ZkConfig::new(url).with_session_timeout(LASTING).with_tick_time(ms(200))
 }
 
 /// A client without rights is told so, when it connects or when it asks.

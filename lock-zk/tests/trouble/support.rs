@@ -3,12 +3,16 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
+use lock_testkit::proxy::{Protocol, Proxy};
 use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
 pub(crate) use lock_testkit::testing::{PROMPTLY, eventually, installed as there, soon};
 use lock_zk::{Error, ErrorKind, LeaseOptions, ZkConfig, ZkLocks};
 
 /// A session timeout that makes trouble show soon.
 pub(crate) const SESSION: Duration = Duration::from_secs(2);
+
+/// One that outlives the seconds for which a busy machine stands still.
+pub(crate) const LASTING: Duration = Duration::from_secs(20);
 
 pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -22,6 +26,17 @@ pub(crate) async fn server() -> Option<ZooKeeperServer> {
 /// A client whose session ends this long after it was heard last.
 pub(crate) async fn client(url: &str, session: Duration) -> ZkLocks {
     connected(ZkConfig::new(url).with_session_timeout(session).with_tick_time(ms(200))).await
+}
+
+/// A link to a server, of a test's own.
+pub(crate) fn link(server: &ZooKeeperServer) -> Proxy {
+    Proxy::to(server.address(), Protocol::ZooKeeper).unwrap()
+}
+
+/// The URL of what is behind these links.
+pub(crate) fn over<'a>(links: impl IntoIterator<Item = &'a Proxy>) -> String {
+    let addresses: Vec<_> = links.into_iter().map(Proxy::address).collect();
+    format!("zk://{}", addresses.join(","))
 }
 
 /// A client as configured.

@@ -1,16 +1,18 @@
 //! The mutex without a line.
 
-use lock_testkit::servers::zookeeper::ZooKeeperServer;
-use lock_zk::{Access, ErrorKind, LockName, ZkConfig, ZkLocks};
+use futures_util::future::join_all;
+use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
+use lock_testkit::testing::about_time;
+use lock_zk::{Access, ErrorKind, LockName, SessionState, ZkConfig, ZkLocks};
 
-use crate::support::{PROMPTLY, client, connected, eventually, fails, maker, ms, nodes, server, soon};
+use crate::support::{PROMPTLY, client, connected, eventually, fails, maker, ms, nodes, server, soon, there};
 
-fn config(server: &ZooKeeperServer) -> ZkConfig {
-    ZkConfig::new(server.url()).with_session_timeout(ms(8000)).with_tick_time(ms(200)).with_unfair_mutex()
+fn config(url: &str) -> ZkConfig {
+    ZkConfig::new(url).with_session_timeout(ms(8000)).with_tick_time(ms(200)).with_unfair_mutex()
 }
 
 async fn unfair(server: &ZooKeeperServer) -> ZkLocks {
-    connected(config(server)).await
+    connected(config(server.url())).await
 }
 
 #[tokio::test]
@@ -116,7 +118,7 @@ async fn everybody_has_a_turn_and_nothing_is_left() {
 #[tokio::test]
 async fn what_a_claim_makes_is_for_whom_the_client_says() {
     let Some(server) = server().await else { return };
-    let mine = connected(config(&server).with_access(Access::Creator).with_digest("me", "secret")).await;
+    let mine = connected(config(server.url()).with_access(Access::Creator).with_digest("me", "secret")).await;
     let (other, truth) = (unfair(&server).await, server.client().await.unwrap());
     let held = mine.mutex("kept").lock().await.unwrap();
     let id = held.grant_id().to_string();
@@ -143,4 +145,32 @@ async fn at_a_shared_path_everybody_stands_in_line() {
     eventually("two in line", PROMPTLY, async || line().await == 2).await;
     held.release().await.unwrap();
     soon("the next in line", PROMPTLY, waiting).await.unwrap().release().await.unwrap();
+}
+
+#[test]
+fn the_death_of_the_leader_costs_no_lock_and_lets_nobody_in_beside_it() {
+    about_time(async || {
+        let Some(ensemble) = there(ZooKeeperEnsemble::start_own().await) else { return };
+        let (a, b) = (connected(config(ensemble.url())).await, connected(config(ensemble.url())).await);
+        let held = a.mutex("leader").fenced().unwrap().lock().await.unwrap();
+        let other = b.mutex("leader").fenced().unwrap();
+        let waiting = tokio::spawn(async move { other.lock().await.unwrap() });
+        eventually("a watch", PROMPTLY, async || {
+            let counts = join_all(ensemble.servers().iter().map(|server| server.figure("zk_watch_count"))).await;
+            counts.into_iter().any(|count| count.unwrap() == 1)
+        })
+        .await;
+        let leader = ensemble.leader().await.unwrap();
+        leader.kill().unwrap();
+        ensemble.until_another_leader(leader).await.unwrap();
+        let refused = async || matches!(b.mutex("leader").try_lock().await, Ok(None));
+        eventually("an answer", PROMPTLY, refused).await;
+        assert!(held.is_held() && !waiting.is_finished());
+        let before = held.fencing_token();
+        eventually("connected", PROMPTLY, async || a.session_state() == SessionState::Connected).await;
+        soon("the release", PROMPTLY, held.release()).await.unwrap();
+        let next = soon("the waiter has its turn", PROMPTLY, waiting).await.unwrap();
+        assert!(next.fencing_token() > before);
+        next.release().await.unwrap();
+    });
 }

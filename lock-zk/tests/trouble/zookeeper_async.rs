@@ -5,9 +5,11 @@
 
 mod cut;
 mod dialects;
+mod flood;
 mod input;
 mod line;
 mod load;
+mod lost;
 mod parts;
 mod permits;
 mod rights;

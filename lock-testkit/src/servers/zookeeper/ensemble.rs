@@ -11,6 +11,7 @@ use super::program::Program;
 use super::server::{PATIENCE, ZooKeeperServer};
 use super::session::Session;
 use super::status::Mode;
+use crate::faults::Injected;
 use crate::harness::{Broken, Missing};
 use crate::servers::own::not_started;
 use crate::servers::ports::{free_port, on_free_ports};
@@ -184,11 +185,18 @@ impl ZooKeeperEnsemble {
     /// # Errors
     /// If the ensemble is not severable, or the server is none of it.
     pub fn cut_off(&self, server: &ZooKeeperServer) -> Result<(), Broken> {
-        let number = self.servers.iter().position(|other| other.address() == server.address());
-        let number =
-            number.ok_or_else(|| Broken::new(format!("{} is no server of this ensemble", server.address())))?;
-        self.links()?.cut(number);
+        self.links()?.cut(self.number(server)?);
         Ok(())
+    }
+
+    /// Holds what one server says to another, in this direction only, until all that is given here is dropped: then it
+    /// arrives. The ensemble has to be started [severable](ZooKeeperOptions::with_severable_links). As with
+    /// [`cut_off`](ZooKeeperEnsemble::cut_off), servers notice after `syncLimit` ticks.
+    ///
+    /// # Errors
+    /// If the ensemble is not severable, or one of the servers is none of it.
+    pub fn hold(&self, from: &ZooKeeperServer, to: &ZooKeeperServer) -> Result<Vec<Injected<'static>>, Broken> {
+        Ok(self.links()?.hold(self.number(from)?, self.number(to)?))
     }
 
     /// Connects everybody again. What was sent meanwhile arrives.
@@ -198,6 +206,11 @@ impl ZooKeeperEnsemble {
     pub fn heal(&self) -> Result<(), Broken> {
         self.links()?.heal();
         Ok(())
+    }
+
+    fn number(&self, server: &ZooKeeperServer) -> Result<usize, Broken> {
+        let number = self.servers.iter().position(|other| other.address() == server.address());
+        number.ok_or_else(|| Broken::new(format!("{} is no server of this ensemble", server.address())))
     }
 
     fn links(&self) -> Result<&Links, Broken> {

@@ -46,6 +46,17 @@ impl Links {
         self.cuts().extend(cuts);
     }
 
+    /// Holds what one server says to another.
+    pub(super) fn hold(&self, from: usize, to: usize) -> Vec<Injected<'static>> {
+        let said = |link: &Link| match (link.follower, link.leader) {
+            ends if ends == (from, to) => Some(Direction::ToServer),
+            ends if ends == (to, from) => Some(Direction::ToClient),
+            _ => None,
+        };
+        let said = self.links.iter().filter_map(|link| Some((link, said(link)?)));
+        said.map(|(link, direction)| link.proxy.inject(LinkFault::new(Toxic::Hold, direction))).collect()
+    }
+
     pub(super) fn heal(&self) {
         self.cuts().clear();
     }

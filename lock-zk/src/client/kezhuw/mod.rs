@@ -2,25 +2,29 @@
 
 mod door;
 mod fault;
+mod outbox;
 #[cfg(feature = "tls")]
 mod tls;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future;
+use futures_util::future::try_join_all;
 use tokio::sync::Mutex;
 use zookeeper_client::{
-    Acl, Acls, Client, CreateMode, Error, MultiReadResult, MultiWriteError, MultiWriteResult, SessionState,
-    StateWatcher,
+    Acl, Acls, Client, CreateMode, Error, MultiReadResult, MultiWriteResult, OneshotWatcher, SessionState, StateWatcher,
 };
 
 #[cfg(feature = "tls")]
 pub(crate) use tls::check as check_tls;
 
-use super::{Answer, Change, Connection, Created, Door, Fate, Fault, Link, LinkChange, Node, Wanted};
+use super::{
+    Answer, Change, Connection, Created, Door, Fate, Fault, Found, Link, LinkChange, MOST_BYTES, Manner, Node, Wanted,
+};
+use outbox::Outbox;
 
-/// How many nodes are read by one request: far below the 1 MiB that a request may have.
+/// How many nodes are read by one request, at most.
 const CHUNK: usize = 500;
 
 /// Where beats go. Nobody makes this node, so that a beat changes nothing; the refusal is agreed upon by a quorum as any
@@ -33,10 +37,10 @@ const NEVER_CHANGED: i32 = 0;
 /// One session, by `zookeeper-client`.
 #[derive(Debug)]
 pub(crate) struct Kezhuw {
-    client: Client,
+    outbox: Outbox,
     states: Mutex<StateWatcher>,
     /// Who may touch what is made.
-    access: Vec<Acl>,
+    access: Arc<[Acl]>,
 }
 
 impl Kezhuw {
@@ -45,76 +49,69 @@ impl Kezhuw {
         let client = door::open(door).await?;
         let mut states = client.state_watcher();
         states.state();
-        Ok(Self { client, states: Mutex::new(states), access: door::acl(&door.access) })
+        let (outbox, sending) = Outbox::new(client);
+        tokio::spawn(sending);
+        Ok(Self { outbox, states: Mutex::new(states), access: door::acl(&door.access).into() })
     }
 
-    fn access(&self) -> Acls<'_> {
-        Acls::new(&self.access)
+    /// Has the crate asked in this manner.
+    fn ask<T, F>(&self, manner: Manner, request: impl FnOnce(Arc<Client>) -> F + Send + 'static) -> Answer<'static, T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        self.outbox.send(manner, request)
     }
 
-    fn make<'a>(&'a self, path: &'a str, data: &[u8], mode: CreateMode) -> Answer<'a, Created> {
-        let made = self.client.create(path, data, &mode.with_acls(self.access()));
-        Box::pin(async move {
-            let (stat, sequence) = made.await?;
-            let path =
-                if mode == CreateMode::EphemeralSequential { format!("{path}{sequence}") } else { path.to_owned() };
+    fn make(&self, path: &str, data: &[u8], mode: CreateMode) -> Answer<'static, Created> {
+        let (path, data, access) = (path.to_owned(), data.to_vec(), self.access.clone());
+        self.ask(Manner::InTurn, async move |client: Arc<Client>| {
+            let (stat, sequence) = client.create(&path, &data, &mode.with_acls(Acls::new(&access))).await?;
+            let path = if mode == CreateMode::EphemeralSequential { format!("{path}{sequence}") } else { path };
             Ok(Created { path, czxid: stat.czxid })
         })
     }
 
-    fn read_chunk(
-        &self,
-        paths: &[String],
-    ) -> Result<impl Future<Output = Result<Vec<MultiReadResult>, Error>> + Send + use<'_>, Fault> {
-        let mut reader = self.client.new_multi_reader();
-        for path in paths {
-            reader.add_get_data(path)?;
-        }
-        Ok(reader.commit())
+    /// Reads by as few requests as can be, all of them on their way at once.
+    fn read(&self, manner: Manner, paths: &[String]) -> Vec<Answer<'static, Found>> {
+        let read = |chunk: &[String]| {
+            let chunk = chunk.to_vec();
+            let read = self.ask(manner, async move |client: Arc<Client>| {
+                let mut reader = client.new_multi_reader();
+                for path in &chunk {
+                    reader.add_get_data(path)?;
+                }
+                Ok(chunk.into_iter().zip(reader.commit().await?).collect::<Vec<_>>())
+            });
+            Box::pin(async move { read.await?.into_iter().map(|(path, read)| Ok((path, node(read)?))).collect() })
+                as Answer<'static, Found>
+        };
+        chunks(paths).map(read).collect()
     }
+}
 
-    fn write_all(
-        &self,
-        old: &[String],
-        new: &[Wanted],
-        data: &[u8],
-    ) -> Result<impl Future<Output = Result<Vec<MultiWriteResult>, MultiWriteError>> + Send + use<'_>, Fault> {
-        let mut writer = self.client.new_multi_writer();
-        for wanted in new {
-            let (path, mode) = match wanted {
-                Wanted::Exactly(path) => (path, CreateMode::Ephemeral),
-                Wanted::Numbered(path) => (path, CreateMode::EphemeralSequential),
-            };
-            writer.add_create(path, data, &mode.with_acls(self.access()))?;
-        }
-        for path in old {
-            writer.add_delete(path, None)?;
-        }
-        Ok(writer.commit())
-    }
-
-    fn write_claim(
-        &self,
-        directory: &str,
-        path: &str,
-        data: &[u8],
-    ) -> Result<impl Future<Output = Result<Vec<MultiWriteResult>, MultiWriteError>> + Send + use<'_>, Fault> {
-        let mut writer = self.client.new_multi_writer();
-        writer.add_delete(directory, None)?;
-        writer.add_create(directory, &[], &CreateMode::Container.with_acls(self.access()))?;
-        writer.add_set_data(directory, &[], None)?;
-        writer.add_create(path, data, &CreateMode::Ephemeral.with_acls(self.access()))?;
-        Ok(writer.commit())
-    }
+/// These paths, in order, as many together as one request may have.
+fn chunks(mut paths: &[String]) -> impl Iterator<Item = &[String]> {
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |path: &&String| {
+            bytes += path.len();
+            bytes <= MOST_BYTES
+        };
+        let fitting = paths.iter().take(CHUNK).take_while(fits).count();
+        let (chunk, rest) = paths.split_at_checked(fitting.max(1))?;
+        paths = rest;
+        Some(chunk)
+    })
 }
 
 impl Connection for Kezhuw {
     fn id(&self) -> i64 {
-        self.client.session_id().0
+        self.outbox.client().session_id().0
     }
 
     fn timeout(&self) -> Duration {
-        self.client.session_timeout()
+        self.outbox.client().session_timeout()
     }
 
     fn link_changed(&self) -> LinkChange<'_> {
@@ -129,9 +126,9 @@ impl Connection for Kezhuw {
     }
 
     fn beat(&self) -> Answer<'static, ()> {
-        let deleted = self.client.delete(NO_NODE, None);
+        let deleted = self.ask(Manner::First, async move |client: Arc<Client>| client.delete(NO_NODE, None).await);
         Box::pin(async move {
-            match deleted.await.map_err(Fault::from) {
+            match deleted.await {
                 // Missing rights, too, are found by the leader.
                 Ok(()) | Err(Fault { fate: Fate::Missing | Fate::Denied, .. }) => Ok(()),
                 Err(fault) => Err(fault),
@@ -148,103 +145,117 @@ impl Connection for Kezhuw {
     }
 
     fn claim<'a>(&'a self, directory: &'a str, path: &'a str, data: &[u8]) -> Answer<'a, Option<Created>> {
-        match self.write_claim(directory, path, data) {
-            Ok(written) => Box::pin(async move {
-                let results = match written.await.map_err(Error::from) {
-                    Err(Error::NotEmpty) => return Ok(None),
-                    written => written?,
-                };
-                // Before ZooKeeper 3.8.2 a creation's own answer lacks the number of the transaction; a change's has it.
-                let transaction = results.iter().find_map(|result| match result {
-                    MultiWriteResult::SetData { stat } => Some(stat.mzxid),
-                    _ => None,
-                });
-                let lacking = || Fault { fate: Fate::Unknown, source: "the answer to a change is missing".into() };
-                Ok(Some(Created { path: path.to_owned(), czxid: transaction.ok_or_else(lacking)? }))
-            }),
-            Err(fault) => Box::pin(future::ready(Err(fault))),
-        }
+        let (directory, path, data) = (directory.to_owned(), path.to_owned(), data.to_vec());
+        let access = self.access.clone();
+        self.ask(Manner::InTurn, async move |client: Arc<Client>| {
+            let access = Acls::new(&access);
+            let mut writer = client.new_multi_writer();
+            writer.add_delete(&directory, None)?;
+            writer.add_create(&directory, &[], &CreateMode::Container.with_acls(access))?;
+            writer.add_set_data(&directory, &[], None)?;
+            writer.add_create(&path, &data, &CreateMode::Ephemeral.with_acls(access))?;
+            let results = match writer.commit().await.map_err(Error::from) {
+                Err(Error::NotEmpty) => return Ok(None),
+                written => written?,
+            };
+            // Before ZooKeeper 3.8.2 a creation's own answer lacks the number of the transaction; a change's has it.
+            let transaction = results.iter().find_map(|result| match result {
+                MultiWriteResult::SetData { stat } => Some(stat.mzxid),
+                _ => None,
+            });
+            let lacking = || Error::UnexpectedError("the answer to a change is missing".to_owned());
+            Ok(Some(Created { path, czxid: transaction.ok_or_else(lacking)? }))
+        })
     }
 
     fn make_directory<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
-        Box::pin(async move { Ok(self.client.mkdir(path, &CreateMode::Container.with_acls(self.access())).await?) })
+        let (path, access) = (path.to_owned(), self.access.clone());
+        self.ask(Manner::InTurn, async move |client: Arc<Client>| {
+            client.mkdir(&path, &CreateMode::Container.with_acls(Acls::new(&access))).await
+        })
     }
 
     fn children<'a>(&'a self, path: &'a str) -> Answer<'a, Vec<String>> {
-        let listed = self.client.list_children(path);
-        Box::pin(async move { Ok(listed.await?) })
+        let path = path.to_owned();
+        self.ask(Manner::InTurn, async move |client: Arc<Client>| client.list_children(&path).await)
     }
 
     fn watch_children<'a>(&'a self, path: &'a str) -> Answer<'a, (Vec<String>, Change)> {
-        let listed = self.client.list_and_watch_children(path);
-        Box::pin(async move {
-            let (names, watcher) = listed.await?;
-            Ok((names, Box::pin(async move { drop(watcher.changed().await) }) as Change))
+        let path = path.to_owned();
+        self.ask(Manner::InTurn, async move |client: Arc<Client>| {
+            let (names, watcher) = client.list_and_watch_children(&path).await?;
+            Ok((names, changed(watcher)))
         })
     }
 
     fn sync<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
-        let synced = self.client.sync(path);
-        Box::pin(async move { Ok(synced.await?) })
+        let path = path.to_owned();
+        self.ask(Manner::InTurn, async move |client: Arc<Client>| client.sync(&path).await)
     }
 
     fn watch<'a>(&'a self, path: &'a str) -> Answer<'a, Option<Change>> {
+        let path = path.to_owned();
         // Not by asking whether it exists: that would leave a watch on a node that is gone, and wake nobody.
-        let watched = self.client.get_and_watch_data(path);
-        Box::pin(async move {
-            match watched.await {
-                Ok((_, _, watcher)) => Ok(Some(Box::pin(async move { drop(watcher.changed().await) }) as Change)),
-                Err(Error::NoNode) => Ok(None),
-                Err(error) => Err(error.into()),
-            }
+        self.ask(Manner::InTurn, async move |client: Arc<Client>| match client.get_and_watch_data(&path).await {
+            Ok((_, _, watcher)) => Ok(Some(changed(watcher))),
+            Err(Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
         })
     }
 
     fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>> {
-        let chunks: Result<Vec<_>, Fault> = paths.chunks(CHUNK).map(|chunk| self.read_chunk(chunk)).collect();
-        Box::pin(async move {
-            let mut nodes = Vec::new();
-            for read in chunks? {
-                nodes.extend(read.await?.into_iter().map(node).collect::<Result<Vec<_>, _>>()?);
-            }
-            Ok(nodes)
-        })
+        let chunks = self.read(Manner::InTurn, paths);
+        Box::pin(async move { Ok(try_join_all(chunks).await?.into_iter().flatten().map(|(_, node)| node).collect()) })
+    }
+
+    fn read_held(&self, paths: &[String]) -> Vec<Answer<'static, Found>> {
+        self.read(Manner::First, paths)
     }
 
     fn exchange(&self, old: &[String], new: &[Wanted], data: &[u8]) -> Answer<'_, Vec<String>> {
-        match self.write_all(old, new, data) {
-            Ok(written) => Box::pin(async move {
-                let results = written.await.map_err(Error::from)?;
-                let path = |result| if let MultiWriteResult::Create { path, .. } = result { Some(path) } else { None };
-                Ok(results.into_iter().filter_map(path).collect())
-            }),
-            Err(fault) => Box::pin(future::ready(Err(fault))),
-        }
+        let (old, new, data, access) = (old.to_vec(), new.to_vec(), data.to_vec(), self.access.clone());
+        self.ask(Manner::InTurn, async move |client: Arc<Client>| {
+            let mut writer = client.new_multi_writer();
+            for wanted in &new {
+                let (path, mode) = match wanted {
+                    Wanted::Exactly(path) => (path, CreateMode::Ephemeral),
+                    Wanted::Numbered(path) => (path, CreateMode::EphemeralSequential),
+                };
+                writer.add_create(path, &data, &mode.with_acls(Acls::new(&access)))?;
+            }
+            for path in &old {
+                writer.add_delete(path, None)?;
+            }
+            let results = writer.commit().await?;
+            let path = |result| if let MultiWriteResult::Create { path, .. } = result { Some(path) } else { None };
+            Ok(results.into_iter().filter_map(path).collect())
+        })
     }
 
     fn hand_over(&self, from: &str, to: &str) -> Answer<'_, ()> {
-        let mut writer = self.client.new_multi_writer();
-        let added = writer.add_check_version(to, NEVER_CHANGED).and_then(|()| writer.add_delete(from, None));
-        if let Err(error) = added {
-            return Box::pin(future::ready(Err(error.into())));
-        }
-        let written = writer.commit();
-        Box::pin(async move {
-            written.await.map_err(Error::from)?;
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.ask(Manner::InAnyCase, async move |client: Arc<Client>| {
+            let mut writer = client.new_multi_writer();
+            writer.add_check_version(&to, NEVER_CHANGED)?;
+            writer.add_delete(&from, None)?;
+            writer.commit().await?;
             Ok(())
         })
     }
 
     fn delete(&self, path: &str) -> Answer<'static, bool> {
-        let deleted = self.client.delete(path, None);
-        Box::pin(async move {
-            match deleted.await {
-                Ok(()) => Ok(true),
-                Err(Error::NoNode) => Ok(false),
-                Err(error) => Err(error.into()),
-            }
+        let path = path.to_owned();
+        self.ask(Manner::InAnyCase, async move |client: Arc<Client>| match client.delete(&path, None).await {
+            Ok(()) => Ok(true),
+            Err(Error::NoNode) => Ok(false),
+            Err(error) => Err(error),
         })
     }
+}
+
+/// Resolves when this has seen something.
+fn changed(watcher: OneshotWatcher) -> Change {
+    Box::pin(async move { drop(watcher.changed().await) })
 }
 
 fn node(result: MultiReadResult) -> Result<Option<Node>, Fault> {
@@ -255,5 +266,20 @@ fn node(result: MultiReadResult) -> Result<Option<Node>, Fault> {
         MultiReadResult::Error { err: Error::NoNode } => Ok(None),
         MultiReadResult::Error { err } => Err(err.into()),
         _ => Err(Fault { fate: Fate::Refused, source: "the answer is not to what was asked".into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_request_has_more_paths_than_servers_take() {
+        let lengths = |paths: &[String]| chunks(paths).map(<[String]>::len).collect::<Vec<_>>();
+        assert_eq!(lengths(&vec!["/a".to_owned(); CHUNK + 1]), [CHUNK, 1]);
+        let long = "x".repeat(MOST_BYTES / 2);
+        assert_eq!(lengths(&[long.clone(), long.clone(), "/a".to_owned()]), [2, 1]);
+        assert_eq!(lengths(&[long.repeat(3), long]), [1, 1], "one that is too long goes by itself");
+        assert!(lengths(&[]).is_empty());
     }
 }

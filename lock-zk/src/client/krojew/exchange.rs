@@ -11,7 +11,8 @@ use lock_core::wait;
 use tokio::sync::{Mutex, oneshot};
 use zookeeper_async::CreateMode;
 
-use super::{Answer, Created, Fate, Fault, Node, Wanted, Wire};
+use super::wire::Wire;
+use super::{Answer, Created, Fate, Fault, Node, Wanted};
 
 /// Pauses between two tries to delete: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -82,7 +83,7 @@ impl Exchange {
     /// What has been made of this path and a number.
     async fn numbered(&self, stem: &str) -> Result<Vec<String>, Fault> {
         let (directory, name) = stem.rsplit_once('/').unwrap_or(("", stem));
-        let synced = self.wire.beat();
+        let synced = self.wire.sync();
         let listed = self.wire.children(directory, false);
         synced.await?;
         match listed.await {

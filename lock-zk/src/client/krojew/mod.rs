@@ -17,22 +17,22 @@ mod greeting;
 mod links;
 mod outbox;
 mod watches;
+mod wire;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{self, join_all};
+use futures_util::future;
 use lock_core::GrantId;
-use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
-use zookeeper_async::{Acl, CreateMode, Permission, Stat, ZkError, ZkResult, ZooKeeper};
+use zookeeper_async::{Acl, CreateMode, Permission, ZooKeeper};
 
-use super::{Answer, Change, Connection, Created, Door, Fate, Fault, Link, LinkChange, Node, Wanted};
+use super::{Answer, Change, Connection, Created, Door, Fate, Fault, Found, Link, LinkChange, Manner, Node, Wanted};
 use crate::access::Access;
 use links::Links;
 use outbox::Outbox;
 use watches::{Subject, Watches};
+use wire::Wire;
 
 /// Shorter sessions than this the crate cannot keep: it computes with whole seconds.
 pub(crate) const SHORTEST_SESSION: Duration = Duration::from_secs(2);
@@ -47,22 +47,6 @@ pub(crate) struct Krojew {
     timeout: Duration,
     news: Mutex<mpsc::UnboundedReceiver<Link>>,
     exchanges: Arc<Mutex<()>>,
-}
-
-/// What requests need; it outlives the connection by those that are under way.
-#[derive(Debug)]
-struct Wire {
-    outbox: Outbox,
-    links: Arc<Links>,
-    watches: Arc<Watches>,
-    runtime: Handle,
-    /// 0 until the first beat has said it.
-    session: AtomicU64,
-    /// Who may touch what is made.
-    access: Vec<Acl>,
-    /// What the paths of beats begin with.
-    sign: String,
-    beats: AtomicU64,
 }
 
 impl Krojew {
@@ -88,143 +72,13 @@ impl Krojew {
         client.add_listener(move |state| heard.hear(state));
         let silence = greeted.timeout * 2 / 5;
         let (outbox, sending) = Outbox::new(client, links.clone(), door.credentials.clone(), silence);
-        let runtime = Handle::current();
-        runtime.spawn(sending);
+        tokio::spawn(sending);
         let sign = GrantId::random().map_err(|error| Fault { fate: Fate::Refused, source: Box::new(error) })?;
         let directory = format!("/{}/sessions", door.prefix);
-        let wire = Wire {
-            outbox,
-            links,
-            watches,
-            runtime,
-            session: AtomicU64::new(0),
-            access: acl(&door.access),
-            sign: format!("{directory}/{sign}-"),
-            beats: AtomicU64::new(0),
-        };
-        let wire = Arc::new(wire);
+        let wire = Wire::new(outbox, links, watches, acl(&door.access), format!("{directory}/{sign}-"));
         wire.make_directory(&directory).await?;
         wire.beat().await?;
         Ok(Self { wire, timeout: greeted.timeout, news: Mutex::new(news), exchanges: Arc::default() })
-    }
-}
-
-impl Wire {
-    /// Hands a request in, and answers what became of it.
-    fn ask<T, F>(&self, request: impl FnOnce(Arc<ZooKeeper>) -> F + Send + 'static) -> Answer<'static, T>
-    where
-        T: Send + 'static,
-        F: Future<Output = ZkResult<T>> + Send,
-    {
-        self.outbox.send(request)
-    }
-
-    fn session(&self) -> i64 {
-        self.session.load(Ordering::Acquire).cast_signed()
-    }
-
-    /// Makes a node, provided that our session is what makes it.
-    fn make(self: &Arc<Self>, path: &str, data: Vec<u8>, mode: CreateMode) -> Answer<'static, Created> {
-        let (wire, stem) = (self.clone(), path.to_owned());
-        let access = self.access.clone();
-        let made = self.ask({
-            let stem = stem.clone();
-            async move |client| client.create2(&stem, data, access, mode).await
-        });
-        Box::pin(async move {
-            let (path, stat) = made.await?;
-            wire.judge(&stem, &path, &stat)?;
-            Ok(Created { path, czxid: stat.czxid })
-        })
-    }
-
-    /// Whether the answer is to this request, and of our session. If not, the crate has opened another one, or takes answers
-    /// for those to other requests, and nothing that it says counts any more.
-    fn judge(&self, stem: &str, path: &str, stat: &Stat) -> Result<(), Fault> {
-        let session = stat.ephemeral_owner.cast_unsigned();
-        let known = self.session.compare_exchange(0, session, Ordering::AcqRel, Ordering::Acquire);
-        if path.starts_with(stem) && known.map_or_else(|known| known == session, |_| session != 0) {
-            return Ok(());
-        }
-        self.links.end();
-        if path.starts_with(stem) {
-            drop(self.delete(path));
-        }
-        Err(Fault { fate: Fate::Ended, source: "the client crate has gone on in another session".into() })
-    }
-
-    /// Makes a node, whose answer names the session that made it, and deletes the one of the beat before.
-    fn beat(self: &Arc<Self>) -> Answer<'static, ()> {
-        let number = self.beats.fetch_add(1, Ordering::Relaxed);
-        let made = self.make(&format!("{}{number}", self.sign), Vec::new(), CreateMode::Ephemeral);
-        if let Some(before) = number.checked_sub(1) {
-            drop(self.delete(&format!("{}{before}", self.sign)));
-        }
-        let links = self.links.clone();
-        Box::pin(async move {
-            let made = made.await;
-            if let Err(Fault { fate: Fate::Missing | Fate::Exists, .. }) = made {
-                // Nobody else makes it, and its directory is not empty: the crate takes answers for those to other requests.
-                links.end();
-            }
-            made.map(drop)
-        })
-    }
-
-    /// Asks for every directory on the way at once. One that is there answers so, or that it may not be made.
-    fn make_directory(&self, path: &str) -> Answer<'static, ()> {
-        let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
-        let made = ends.map(|end| {
-            let (directory, access) = (path[..end].to_owned(), self.access.clone());
-            self.ask(async move |client| client.create(&directory, Vec::new(), access, CreateMode::Container).await)
-        });
-        let made = join_all(made.collect::<Vec<_>>());
-        Box::pin(async move {
-            let mut refusal = None;
-            for outcome in made.await {
-                match outcome {
-                    Ok(_) | Err(Fault { fate: Fate::Exists, .. }) => refusal = None,
-                    // What is missing here has been refused above.
-                    Err(fault) if fault.fate != Fate::Missing || refusal.is_none() => refusal = Some(fault),
-                    Err(_) => {}
-                }
-            }
-            refusal.map_or(Ok(()), Err)
-        })
-    }
-
-    fn children(&self, path: &str, watch: bool) -> Answer<'static, Vec<String>> {
-        let path = path.to_owned();
-        self.ask(async move |client| client.get_children(&path, watch).await)
-    }
-
-    fn read(&self, path: &str, watch: bool) -> Answer<'static, Option<Node>> {
-        let path = path.to_owned();
-        let read = self.ask(async move |client| client.get_data(&path, watch).await);
-        Box::pin(async move {
-            match read.await {
-                Ok((data, stat)) => {
-                    let Stat { czxid, ctime: made_at, ephemeral_owner: session, .. } = stat;
-                    Ok(Some(Node { data, czxid, made_at, session }))
-                }
-                Err(fault) if fault.fate == Fate::Missing => Ok(None),
-                Err(fault) => Err(fault),
-            }
-        })
-    }
-
-    fn read_all(&self, paths: &[String]) -> Answer<'static, Vec<Option<Node>>> {
-        let read: Vec<_> = paths.iter().map(|path| self.read(path, false)).collect();
-        Box::pin(async move { join_all(read).await.into_iter().collect() })
-    }
-
-    fn delete(&self, path: &str) -> Answer<'static, bool> {
-        let path = path.to_owned();
-        self.ask(async move |client| match client.delete(&path, None).await {
-            Ok(()) => Ok(true),
-            Err(ZkError::NoNode) => Ok(false),
-            Err(error) => Err(error),
-        })
     }
 }
 
@@ -273,19 +127,26 @@ impl Connection for Krojew {
         Box::pin(async move { Ok((listed.await?, watch.fired())) })
     }
 
-    /// A write of this session's, which its server answers when it knows all that was committed before.
     fn sync<'a>(&'a self, _path: &'a str) -> Answer<'a, ()> {
-        self.wire.beat()
+        self.wire.sync()
     }
 
     fn watch<'a>(&'a self, path: &'a str) -> Answer<'a, Option<Change>> {
         let watch = self.wire.watches.watch(path, Subject::Node);
-        let read = self.wire.read(path, true);
+        let read = self.wire.read(Manner::InTurn, path, true);
         Box::pin(async move { Ok(read.await?.map(|_| watch.fired())) })
     }
 
     fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>> {
         self.wire.read_all(paths)
+    }
+
+    fn read_held(&self, paths: &[String]) -> Vec<Answer<'static, Found>> {
+        let read = |path: &String| {
+            let (path, read) = (path.clone(), self.wire.read(Manner::First, path, false));
+            Box::pin(async move { Ok(vec![(path, read.await?)]) }) as Answer<'static, Found>
+        };
+        paths.iter().map(read).collect()
     }
 
     fn exchange(&self, old: &[String], new: &[Wanted], data: &[u8]) -> Answer<'_, Vec<String>> {

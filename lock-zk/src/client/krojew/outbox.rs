@@ -1,6 +1,7 @@
 //! Where requests wait until the crate may be asked. It sends a request when its answer is first polled, and hangs if as
 //! many wait as its own queue holds: so one task polls them all, in the order in which they came, and fewer than that at
-//! once. It also notices when the servers are silent, and closes the session when nobody has a request any more.
+//! once. What keeps the session and its locks goes before. The task also notices when the servers are silent, and closes the
+//! session when nobody has a request any more.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,18 +15,21 @@ use tokio::time::Instant;
 use zookeeper_async::{ZkError, ZkResult, ZooKeeper};
 
 use super::links::Links;
-use super::{Answer, Fate, Fault};
+use super::{Answer, Fate, Fault, Manner};
 use crate::access::Credentials;
 
-/// How many requests may be under way. The crate's queue holds 64; it puts pings into it too.
+/// How many requests may be under way, and how many more for what goes first. The crate's queue holds 64; it puts pings into
+/// it too.
 const AT_ONCE: usize = 48;
+const FIRST: usize = 8;
 
 type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The way to the servers, in order. The session is closed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    requests: mpsc::UnboundedSender<Request>,
+    first: mpsc::UnboundedSender<Request>,
+    in_turn: mpsc::UnboundedSender<Request>,
     shared: Shared,
 }
 
@@ -55,7 +59,9 @@ impl Outbox {
         credentials: Option<Credentials>,
         silence: Duration,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
-        let (requests, waiting) = mpsc::unbounded_channel();
+        let (first, waiting_first) = mpsc::unbounded_channel();
+        let (in_turn, waiting_in_turn) = mpsc::unbounded_channel();
+        let waiting = Waiting { first: waiting_first, in_turn: waiting_in_turn };
         // No connection has this number.
         let introduced_to = credentials.is_some().then(|| Arc::new(AtomicU64::new(u64::MAX)));
         let shared = Shared { client: Arc::new(Shown(Arc::new(client))), links, introduced_to };
@@ -66,11 +72,15 @@ impl Outbox {
             silence,
             owed_since: Instant::now(),
         };
-        (Self { requests, shared }, sender.run(waiting))
+        (Self { first, in_turn, shared }, sender.run(waiting))
     }
 
-    /// Hands a request in. It is sent whether its answer is waited for or not.
-    pub(super) fn send<T, F>(&self, request: impl FnOnce(Arc<ZooKeeper>) -> F + Send + 'static) -> Answer<'static, T>
+    /// Hands a request in.
+    pub(super) fn send<T, F>(
+        &self,
+        manner: Manner,
+        request: impl FnOnce(Arc<ZooKeeper>) -> F + Send + 'static,
+    ) -> Answer<'static, T>
     where
         T: Send + 'static,
         F: Future<Output = ZkResult<T>> + Send,
@@ -78,6 +88,9 @@ impl Outbox {
         let (answer, answered) = oneshot::channel();
         let shared = self.shared.clone();
         let request = async move {
+            if manner != Manner::InAnyCase && answer.is_closed() {
+                return;
+            }
             let introduced_to = shared.introduced_to.as_ref().map(|to| to.load(Ordering::Acquire));
             let outcome = request(shared.client.0.clone()).await;
             if let Err(ZkError::MarshallingError) = outcome {
@@ -88,9 +101,28 @@ impl Outbox {
             let _ = answer.send(shared.links.judge(outcome.map_err(Fault::from), introduced_to));
         };
         // Without its task, which lives as long as this unless the runtime is gone, the answer is that there is none.
-        let _ = self.requests.send(Box::pin(request));
+        let queue = if manner == Manner::First { &self.first } else { &self.in_turn };
+        let _ = queue.send(Box::pin(request));
         let gone = |_| Err(Fault { fate: Fate::Ended, source: "the client is gone".into() });
         Box::pin(async move { answered.await.unwrap_or_else(gone) })
+    }
+}
+
+/// Requests that were handed in, by their manner.
+struct Waiting {
+    first: mpsc::UnboundedReceiver<Request>,
+    in_turn: mpsc::UnboundedReceiver<Request>,
+}
+
+impl Waiting {
+    /// The next one that may be sent beside so many; `None` when nobody hands one in any more.
+    async fn next(&mut self, under_way: usize) -> Option<Request> {
+        tokio::select! {
+            biased;
+            Some(request) = self.first.recv(), if under_way < AT_ONCE + FIRST => Some(request),
+            request = self.in_turn.recv(), if under_way < AT_ONCE => request,
+            else => std::future::pending().await,
+        }
     }
 }
 
@@ -104,12 +136,13 @@ struct Sender {
 }
 
 impl Sender {
-    async fn run(mut self, mut waiting: mpsc::UnboundedReceiver<Request>) {
+    async fn run(mut self, mut waiting: Waiting) {
         loop {
+            let under_way = self.under_way.len();
             tokio::select! {
                 biased;
-                () = self.answer(), if !self.under_way.is_empty() => {}
-                request = waiting.recv(), if self.under_way.len() < AT_ONCE => {
+                () = self.answer(), if under_way > 0 => {}
+                request = waiting.next(under_way) => {
                     let Some(request) = request else { break };
                     self.introduce().await;
                     self.start(request);

@@ -1,0 +1,39 @@
+//! More requests than a link can carry in a session's time: what keeps the session and its locks does not wait behind them.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
+use lock_testkit::testing::about_time;
+use lock_zk::{ClientOptions, SessionState, ZkConfig};
+
+use crate::support::{PROMPTLY, connected, link, ms, over, server, soon};
+
+const LASTS: Duration = ms(6000);
+
+/// Two requests each, of 110 bytes and more.
+const LOOKS: usize = 1_500;
+const BYTES_PER_SECOND: u32 = 40_000;
+
+#[test]
+fn a_flood_that_lasts_longer_than_the_session_costs_neither_the_session_nor_a_lock() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let link = link(&server);
+        let mut options = ClientOptions::default();
+        options.op_timeout = PROMPTLY * 6;
+        let config = ZkConfig::new(over([&link])).with_session_timeout(LASTS).with_tick_time(ms(200));
+        let locks = connected(config.with_client(options)).await;
+        let kept = locks.mutex("kept").with_ttl(LASTS).lock().await.unwrap();
+        let slow = link.inject(LinkFault::new(Toxic::Throttle { rate: BYTES_PER_SECOND }, Direction::ToServer));
+        let (began, crowded) = (Instant::now(), locks.mutex("a".repeat(80)));
+        let looks = join_all((0..LOOKS).map(|_| crowded.inspect()));
+        let looks = soon("every look is answered", PROMPTLY * 6, looks).await;
+        assert!(began.elapsed() > LASTS, "no flood: it was over after {:?}", began.elapsed());
+        assert!(kept.is_held(), "the lock was lost in a flood of {:?}", began.elapsed());
+        assert!(looks.iter().all(Result::is_ok), "{:?}", looks.iter().find(|look| look.is_err()));
+        assert_eq!(locks.session_state(), SessionState::Connected);
+        slow.heal().unwrap();
+        soon("the release", PROMPTLY, kept.release()).await.unwrap();
+    });
+}
