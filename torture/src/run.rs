@@ -205,7 +205,9 @@ fn rules(arena: &dyn Arena, guarantees: &Guarantees, length: Duration, calm: boo
 async fn look<A: Arena>(arena: Arc<A>, namespace: String, recorder: Recorder) {
     loop {
         let after = now();
-        if let Some(holder) = arena.holder(&namespace, COUNTERS).await {
+        let holder = arena.holder(&namespace, COUNTERS).await;
+        stalls::note_answer(&recorder, after, now());
+        if let Some(holder) = holder {
             let holders = holder.into_iter().map(Into::into).collect();
             recorder.record(What::Truth(Truth { res: COUNTERS.into(), kind: Kind::Mutex, after, holders }));
         }
