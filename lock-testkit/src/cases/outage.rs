@@ -119,6 +119,8 @@ pub(super) async fn what_was_given_up_while_the_link_was_down_leaves_nothing(cx:
         let tried = soon("a try while the link is down", op_timeout() + slack(), lock.try_lock()).await?;
         ensure!(tried.is_err(), "a try while the link is down says {tried:?}");
         outage.heal()?;
+        // What was held arrives now, perhaps after a first look.
+        pass(slack()).await;
         cx.residue_within(cx.freed_by(ttl())).await?;
         cx.is_obtainable().await?;
     }
