@@ -19,6 +19,10 @@ impl Servers for ZooKeeperServer {}
 /// Measured: the answer to the next request is taken for it, the beat notices, and the session is given up.
 const SHIFTED: &str = "the crate does not compare the numbers of answers: one that is swallowed costs the session";
 
+/// Measured: 524 connections in a second.
+const STORM: &str =
+    "the crate connects again at once, without a pause, when a connection is closed as soon as it is made";
+
 struct ByZooKeeperAsync;
 
 #[async_trait]
@@ -28,7 +32,7 @@ impl Client for ByZooKeeperAsync {
     }
 
     fn exclusions() -> &'static [(&'static str, &'static str)] {
-        &[FOREIGN_STARVATION, ("C-M12", SHIFTED), ("C-M13", SHIFTED), ("C-F05", SHIFTED)]
+        &[FOREIGN_STARVATION, ("C-M12", SHIFTED), ("C-M13", SHIFTED), ("C-F05", SHIFTED), ("C-F21", STORM)]
     }
 
     async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
