@@ -71,7 +71,7 @@ struct Waiter<'a, W> {
 }
 
 impl<W: Wanted> Waiter<'_, W> {
-    /// Tries as the first one who comes, unless this client has had the lock for long and others have their turn.
+    /// Tries as the first one in line, unless this client has had the lock for long and others have their turn.
     async fn begins(&self, line: &Line) -> Result<Outcome, Error> {
         if !locked(&line.streak).goes_on(self.since) {
             let others_until = locked(&line.streak).others_until();
@@ -106,10 +106,10 @@ impl<W: Wanted> Waiter<'_, W> {
                 return Ok(None);
             }
         };
-        // Most likely, who was before it has the lock now, and hands it over.
-        match self.pauses(line, FIRST_PAUSE).await {
-            Some(grant) => Ok(Some(grant)),
-            None => self.asks(line, self.tries().await).await,
+        // Who was before it has the lock now, or has given it back already: too soon for it to be handed over.
+        match self.begins(line).await {
+            Ok(Outcome::Granted(grant)) => Ok(Some(grant)),
+            outcome => self.asks(line, outcome).await,
         }
     }
 
