@@ -1,7 +1,7 @@
 //! Where the waiters of one client stand in line for one lock.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use lock_core::backend::Grant;
@@ -32,6 +32,8 @@ pub(crate) struct Line {
     pub(crate) offer: Mutex<Option<Offer>>,
     pub(crate) streak: Mutex<Streak>,
     pub(crate) wake: Notify,
+    /// Who of this client was granted the lock last.
+    holder: Mutex<Weak<Entry>>,
     answered_at: Mutex<BootInstant>,
 }
 
@@ -61,7 +63,9 @@ impl Lines {
             return None;
         }
         streak.counts(now);
-        offer.take()
+        let offer = offer.take()?;
+        line.held_by(&offer.entry);
+        Some(offer)
     }
 
     /// Has the first one in this line look at once, unless it is others' turn.
@@ -91,8 +95,18 @@ impl Line {
             offer: Mutex::default(),
             streak: Mutex::default(),
             wake: Notify::new(),
+            holder: Mutex::default(),
             answered_at: Mutex::new(SystemClock.now()),
         }
+    }
+
+    pub(crate) fn held_by(&self, entry: &Arc<Entry>) {
+        *locked(&self.holder) = Arc::downgrade(entry);
+    }
+
+    /// Whether somebody of this client has the lock, as far as this line has seen.
+    pub(crate) fn is_held_here(&self) -> bool {
+        locked(&self.holder).upgrade().is_some_and(|entry| entry.has_pieces())
     }
 
     pub(crate) fn answered(&self) {
@@ -133,7 +147,7 @@ impl Drop for Place {
         if Arc::strong_count(&self.line) > 2 {
             return;
         }
-        if locked(&self.line.streak).is_wanted() {
+        if locked(&self.line.streak).is_wanted(SystemClock.now()) {
             all.sweep();
         } else {
             all.lines.remove(&self.key);
@@ -146,7 +160,7 @@ impl Map {
     fn sweep(&mut self) {
         let now = SystemClock.now();
         if self.swept_at.is_none_or(|before| now.since(before) >= WANTED_FOR) {
-            self.lines.retain(|_, line| is_waited_in(line) || locked(&line.streak).is_wanted());
+            self.lines.retain(|_, line| is_waited_in(line) || locked(&line.streak).is_wanted(now));
             self.swept_at = Some(now);
         }
     }
@@ -159,4 +173,26 @@ fn is_waited_in(line: &Arc<Line>) -> bool {
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::Owner;
+    use lock_core::backend::{Attempt, Kind};
+
+    use super::*;
+    use crate::grants::Grants;
+
+    #[test]
+    fn a_lock_is_held_here_until_its_holder_has_given_it_back() {
+        let (line, grants, key) = (Line::new(), Grants::default(), Key::from("lock"));
+        let attempt = Attempt::new("lock".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
+        let entry = grants.of(&attempt, &key);
+        assert!(!line.is_held_here());
+        entry.won(&key, 1);
+        line.held_by(&entry);
+        assert!(line.is_held_here());
+        entry.lost(&key);
+        assert!(!line.is_held_here());
+    }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::clock::BootInstant;
 
 /// So many times in a row at most.
 const TIMES: u32 = 8;
@@ -49,6 +49,21 @@ impl Streak {
         self.times += 1;
     }
 
+    /// Until when a claim has to leave the lock to others: while they have their turn, and if they want it and our row is over.
+    pub(crate) fn others_are_next(&mut self, now: BootInstant) -> Option<BootInstant> {
+        let is_their_turn = now < self.others_until() || self.is_wanted(now) && !self.goes_on(now);
+        is_their_turn.then(|| self.others_until())
+    }
+
+    /// It was free, and taken by a claim. If others want it that is one more time in a row; otherwise no row is counted.
+    pub(crate) fn claimed(&mut self, now: BootInstant) {
+        if self.is_wanted(now) {
+            self.counts(now);
+        } else {
+            self.begins_anew();
+        }
+    }
+
     /// It was taken after somebody else had it.
     pub(crate) fn begins_anew(&mut self) {
         *self = Self { refused_at: self.refused_at, ..Self::default() };
@@ -65,8 +80,8 @@ impl Streak {
     }
 
     /// Whether others seem to want it too.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.refused_at.is_some_and(|refused| SystemClock.now().since(refused) < WANTED_FOR)
+    pub(crate) fn is_wanted(&self, now: BootInstant) -> bool {
+        self.refused_at.is_some_and(|refused| now.since(refused) < WANTED_FOR)
     }
 }
 
@@ -96,5 +111,30 @@ mod tests {
         assert!(takes(&mut streak, 1001), "for a millisecond");
         assert!(!takes(&mut streak, 1101));
         assert_eq!(streak.others_until(), at(1126), "for a quarter of what we had");
+    }
+
+    #[test]
+    fn claims_leave_the_lock_to_others_if_they_want_it() {
+        let mut streak = Streak::default();
+        for _ in 0..20 {
+            assert_eq!(streak.others_are_next(at(1000)), None, "nobody else wants it");
+            streak.claimed(at(1000));
+        }
+        streak.refused(at(1000));
+        for _ in 0..8 {
+            assert_eq!(streak.others_are_next(at(1000)), None);
+            streak.claimed(at(1000));
+        }
+        assert_eq!(streak.others_are_next(at(1000)), Some(at(1001)));
+        streak.claimed(at(1001));
+        assert_eq!(streak.others_are_next(at(2100)), None, "nobody has wanted it for a second");
+    }
+
+    #[test]
+    fn claims_leave_the_lock_to_others_while_they_have_their_turn() {
+        let mut streak = Streak::default();
+        while takes(&mut streak, 1000) {}
+        assert_eq!(streak.others_are_next(at(1000)), Some(at(1001)));
+        assert_eq!(streak.others_are_next(at(1001)), None);
     }
 }

@@ -71,15 +71,34 @@ struct Waiter<'a, W> {
 }
 
 impl<W: Wanted> Waiter<'_, W> {
-    /// Tries as the first one in line, unless this client has had the lock for long and others have their turn.
+    /// Tries as the first one in line. If others want the lock too, it has to have been left to them now and then.
     async fn begins(&self, line: &Line) -> Result<Outcome, Error> {
-        if !locked(&line.streak).goes_on(self.since) {
-            let others_until = locked(&line.streak).others_until();
+        // Not the instant at which it came: it may have stood in line since.
+        let others_until = locked(&line.streak).others_are_next(SystemClock.now());
+        if let Some(others_until) = others_until {
             SystemClock.sleep_until(others_until.min(self.deadline.instant())).await;
         }
-        let outcome = self.wanted.take().await;
+        let outcome = self.claims(line, self.wanted.take()).await;
         if let Ok(Outcome::Granted(_)) = outcome {
-            locked(&line.streak).counts(SystemClock.now());
+            locked(&line.streak).claimed(SystemClock.now());
+        }
+        outcome
+    }
+
+    /// Learns from a try whether others want the lock: they do if it is refused while nobody of this client has had it.
+    ///
+    /// Only the first one in line tries, so nobody else of this client gets the lock meanwhile.
+    async fn claims(
+        &self,
+        line: &Line,
+        attempt: impl Future<Output = Result<Outcome, Error>>,
+    ) -> Result<Outcome, Error> {
+        let was_ours = line.is_held_here();
+        let outcome = attempt.await;
+        match outcome {
+            Ok(Outcome::Granted(_)) => line.held_by(self.wanted.entry()),
+            Ok(Outcome::Held) if !was_ours => locked(&line.streak).refused(SystemClock.now()),
+            _ => {}
         }
         outcome
     }
@@ -124,10 +143,7 @@ impl<W: Wanted> Waiter<'_, W> {
                     locked(&line.streak).begins_anew();
                     return Ok(Some(grant));
                 }
-                Ok(Outcome::Held) => {
-                    locked(&line.streak).refused(SystemClock.now());
-                    None
-                }
+                Ok(Outcome::Held) => None,
                 Ok(Outcome::NotNow(why)) => {
                     pause = pause.max(why.pause());
                     Some(why.into_error(Phase::Wait))
@@ -140,7 +156,7 @@ impl<W: Wanted> Waiter<'_, W> {
                     if let Some(grant) = self.pauses(line, pause.max(self.shared.longest_pause)).await {
                         return Ok(Some(grant));
                     }
-                    outcome = self.tries().await;
+                    outcome = self.claims(line, self.tries()).await;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -152,7 +168,7 @@ impl<W: Wanted> Waiter<'_, W> {
             if let Some(grant) = self.pauses(line, pause).await {
                 return Ok(Some(grant));
             }
-            outcome = self.tries().await;
+            outcome = self.claims(line, self.tries()).await;
         }
     }
 
