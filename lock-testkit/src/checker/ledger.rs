@@ -65,6 +65,8 @@ pub(super) struct Claim<'h> {
     pub(super) changes: Vec<Deed<'h, Change, Done>>,
     pub(super) releases: Vec<Deed<'h, Sample, Done>>,
     pub(super) lost: Option<(Mark, &'h Text)>,
+    /// By when a later holder proves that it is gone.
+    pub(super) gone_by: Option<u64>,
 }
 
 impl<'h> Claim<'h> {
@@ -153,6 +155,7 @@ impl<'h> Ledger<'h> {
         let longest = ledger.claims.iter().map(|claim| claim.ask.ttl).max().unwrap_or_default();
         let settle = ledger.rules.recovery.saturating_add(ledger.rules.longest(longest));
         ledger.windows.finish(settle, |target| processes.contains(target));
+        ledger.note_successions();
         ledger
     }
 
@@ -181,8 +184,13 @@ impl<'h> Ledger<'h> {
     /// Until when a claim may have stood in the way of others; `None` if it never did.
     ///
     /// What was not confirmed goes on until the server has surely forgotten it: what is wrong with a server delays that,
-    /// because a request that lies before it is still carried out when it goes on.
+    /// because a request that lies before it is still carried out when it goes on. Or until the next holder.
     pub(super) fn possible_until(&self, claim: &Claim<'_>) -> Option<u64> {
+        let until = self.forgotten_by_itself(claim)?;
+        Some(claim.gone_by.map_or(until, |gone| gone.min(until)))
+    }
+
+    fn forgotten_by_itself(&self, claim: &Claim<'_>) -> Option<u64> {
         let lease = self.rules.longest(claim.ask.ttl);
         let later = |t| self.forgotten(claim, t);
         let granted = match claim.answer {
@@ -289,6 +297,7 @@ impl<'h> Ledger<'h> {
             changes: Vec::new(),
             releases: Vec::new(),
             lost: None,
+            gone_by: None,
         });
     }
 

@@ -38,6 +38,7 @@ mod reentry;
 mod release;
 mod resource;
 mod rules;
+mod succession;
 mod sufficiency;
 mod summary;
 mod theft;

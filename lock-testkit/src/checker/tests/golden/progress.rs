@@ -1,9 +1,9 @@
 //! Whether and in which order requests are answered: P1 to P6.
 
-use super::super::sketch::{Sketch, mutex, rules, token};
+use super::super::sketch::{Sketch, mutex, of_kind, rules, token};
 use super::{MS, NONE, permits, tells_apart};
 use crate::checker::{Check, Rules};
-use crate::history::event::{Ask, Granted};
+use crate::history::event::{Ask, Granted, Kind};
 
 fn fifo() -> Rules {
     let mut rules = rules();
@@ -28,6 +28,30 @@ fn p1_rejects_a_lock_that_is_free_while_somebody_waits() {
     assert_eq!(history(1_020, false), NONE);
     assert_eq!(history(1_030, false), [Check::P1]);
     assert_eq!(history(1_030, true), NONE);
+}
+
+#[test]
+fn p1_goes_by_the_next_holder_if_nobody_has_heard_of_a_release() {
+    // A holder that was dropped, perhaps as a reader, a second one, and a lock that lies about while a third one waits.
+    let history = |first: Kind, becomes: Option<Kind>, second: Kind| {
+        let waits = if first == Kind::Mutex { Kind::Mutex } else { Kind::Write };
+        let mut sketch = Sketch::new();
+        let dropped = sketch.take(10, of_kind(first, "a"), token(1));
+        let waiter = sketch.ask(15, of_kind(waits, "c"));
+        if let Some(kind) = becomes {
+            sketch.change(16, 17, &dropped, kind, 1);
+        }
+        sketch.release_unheard(20, &dropped);
+        sketch.hold(30, 40, of_kind(second, "b"), token(2));
+        sketch.grant(1_050, &waiter, token(3));
+        sketch.release(1_060, &waiter);
+        sketch.end(9_000).rejections()
+    };
+    assert_eq!(history(Kind::Mutex, None, Kind::Mutex), [Check::P1]);
+    assert_eq!(history(Kind::Read, None, Kind::Write), [Check::P1]);
+    assert_eq!(history(Kind::Write, None, Kind::Read), [Check::P1]);
+    assert_eq!(history(Kind::Read, None, Kind::Read), NONE, "readers are there together");
+    assert_eq!(history(Kind::Write, Some(Kind::Read), Kind::Read), NONE, "it is a reader, too");
 }
 
 #[test]
