@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::harness::Broken;
-use crate::servers::zookeeper::{NodeKind, ZooKeeperClient};
+use crate::servers::zookeeper::{Change, NodeKind, ZooKeeperClient};
 use crate::time::{ms, pass};
 
 /// After how much silence the server ends a session: twice the lease of the cases.
@@ -21,7 +23,7 @@ const GIVING_UP: usize = 100;
 
 /// One request after the other. Each is carried through in a task of its own: a caller that is gone neither tears it from
 /// its connection nor lets what comes next overtake it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Session {
     url: String,
     timeout: Duration,
@@ -64,6 +66,37 @@ impl Session {
             async move { Ok(client.children(&directory).await?.unwrap_or_default()) }
         })
         .await
+    }
+
+    /// The same, and what tells when they change.
+    pub(super) async fn watch_children(&self, directory: String) -> Result<(Vec<String>, Option<Change>), Broken> {
+        self.request(TRIES, move |client| {
+            let directory = directory.clone();
+            async move { Ok(client.watch_children(&directory).await?.unzip()) }
+        })
+        .await
+        .map(|(names, change)| (names.unwrap_or_default(), change))
+    }
+
+    /// What tells when a node is gone; nothing if it is gone already.
+    pub(super) async fn watch(&self, path: String) -> Result<Option<Change>, Broken> {
+        self.request(TRIES, move |client| {
+            let path = path.clone();
+            async move { client.watch_data(&path).await }
+        })
+        .await
+    }
+
+    /// Waits for a change. Whoever waits is not woken before: what keeps the session alive meanwhile is a task.
+    pub(super) async fn until(self, mut change: Change) {
+        let mut waiting = JoinSet::new();
+        waiting.spawn(async move {
+            while timeout(self.timeout / 4, change.happened()).await.is_err() {
+                // Without an answer, another look finds out what there is.
+                let Ok(_) = self.children("/".to_owned()).await else { return };
+            }
+        });
+        waiting.join_next().await;
     }
 
     /// Deletes a node; whether there was one.
