@@ -20,7 +20,7 @@ pub(super) struct Line {
     recipe: Recipe,
     /// How many clients there were before.
     machine: u32,
-    session: Session,
+    pub(super) session: Session,
     namespace: String,
     /// Whom each attempt found before it when it looked ([`Recipe::LookedUpOnce`]).
     before: Mutex<HashMap<GrantId, Option<String>>>,
@@ -35,12 +35,17 @@ impl Line {
         Self { recipe, machine, session, namespace: namespace.to_owned(), before: Mutex::default() }
     }
 
-    pub(super) fn directory(&self, name: &LockName, kind: Kind) -> String {
+    fn directory(&self, name: &LockName, kind: Kind) -> String {
         format!("/{}/{}:{}", self.namespace, kind.space(), name.as_str().replace('/', "%2F"))
     }
 
-    fn path(&self, attempt: &Attempt, node: &str) -> String {
-        format!("{}/{node}", self.directory(&attempt.name, attempt.kind))
+    pub(super) fn path(&self, name: &LockName, kind: Kind, node: &str) -> String {
+        format!("{}/{node}", self.directory(name, kind))
+    }
+
+    /// Where this attempt has such a node.
+    fn own_path(&self, attempt: &Attempt, node: &str) -> String {
+        self.path(&attempt.name, attempt.kind, node)
     }
 
     /// What a node is called before its number.
@@ -109,16 +114,12 @@ impl Line {
         }
     }
 
-    pub(super) async fn delete(&self, name: &LockName, kind: Kind, node: &str) -> Result<bool, Broken> {
-        self.session.delete(format!("{}/{node}", self.directory(name, kind))).await
-    }
-
     async fn stand_in_line(&self, attempt: &Attempt) -> Result<(), Broken> {
         let kind = match self.recipe {
             Recipe::Persistent => NodeKind::PersistentSequential, // nobody's when its maker is dead: the flaw
             _ => NodeKind::EphemeralSequential,
         };
-        let made = self.session.create(self.path(attempt, &self.stem(attempt)), kind).await?;
+        let made = self.session.create(self.own_path(attempt, &self.stem(attempt)), kind).await?;
         let number = made.as_deref().and_then(number).ok_or_else(|| Broken::new("a node without a number"))?;
         // Numbers begin with 0, which is what a note says before there is any.
         attempt.set_note(number + 1);
@@ -145,7 +146,7 @@ impl Line {
 
     /// Takes the one node that a lock has.
     async fn take_the_node(&self, attempt: &Attempt) -> Result<bool, Broken> {
-        Ok(self.session.create(self.path(attempt, THE_NODE), NodeKind::Ephemeral).await?.is_some())
+        Ok(self.session.create(self.own_path(attempt, THE_NODE), NodeKind::Ephemeral).await?.is_some())
     }
 }
 
@@ -198,7 +199,7 @@ impl Steps for Line {
             let Some(obstacle) = self.obstacle(attempt, &standing) else { return Ok(Look::Granted) };
             let change = match standing.change {
                 Some(change) => Some(change),
-                None => self.session.watch(self.path(attempt, &obstacle)).await?,
+                None => self.session.watch(self.own_path(attempt, &obstacle)).await?,
             };
             // Without a change to wait for, the obstacle is gone.
             if let Some(change) = change {
@@ -210,10 +211,10 @@ impl Steps for Line {
     async fn give_back(&self, attempt: &Attempt) -> Result<bool, Broken> {
         if self.recipe == Recipe::PlainDelete {
             // Whoever's it is by now: the flaw.
-            return self.session.delete(self.path(attempt, THE_NODE)).await;
+            return self.session.delete(self.own_path(attempt, THE_NODE)).await;
         }
         match self.mine(attempt).await? {
-            Some(node) => self.session.delete(self.path(attempt, &node)).await,
+            Some(node) => self.session.delete(self.own_path(attempt, &node)).await,
             None => Ok(false),
         }
     }

@@ -112,7 +112,7 @@ impl Harness for Specimen {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        self.client(Session::new(&self.url, TIMEOUT), namespace)
+        self.client(&self.url, TIMEOUT, namespace).await
     }
 
     fn ground_truth(&self) -> Option<&dyn GroundTruth> {
@@ -134,7 +134,8 @@ impl Harness for Specimen {
 }
 
 impl Specimen {
-    fn client(&self, session: Session, namespace: &str) -> Result<Locks, Error> {
+    async fn client(&self, url: &str, timeout: Duration, namespace: &str) -> Result<Locks, Error> {
+        let session = Session::open(url, timeout).await.map_err(|broken| backend::unavailable(&broken))?;
         let machine = self.machines.fetch_add(1, Ordering::Relaxed);
         let client = backend::client(Line::new(self.recipe, machine, session, namespace))?;
         Ok(Locks::of(&client).offering_rwlock(&client))
@@ -153,7 +154,7 @@ impl Spares for Specimen {
 
     /// With a session that outlasts any election.
     async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
-        self.client(Session::new(spare.url(), TIMEOUT * 5), namespace)
+        self.client(spare.url(), TIMEOUT * 5, namespace).await
     }
 }
 

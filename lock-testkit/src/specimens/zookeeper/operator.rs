@@ -41,7 +41,7 @@ impl Line {
     async fn free(&self, name: &LockName, kind: Kind, freed: GrantId) -> Result<bool, Broken> {
         let line = self.everybody(name, kind).await?;
         match line.iter().find(|node| grant(node) == Some(freed)) {
-            Some(node) => self.delete(name, kind, node).await,
+            Some(node) => self.session.delete(self.path(name, kind, node)).await,
             None => Ok(false),
         }
     }

@@ -29,13 +29,14 @@ pub(super) struct Session {
     timeout: Duration,
     /// Whether it is given up with its connection.
     hasty: bool,
-    /// Nothing before the first request, and after the session's end.
+    /// Nothing after the session's end.
     client: Arc<Mutex<Option<Arc<ZooKeeperClient>>>>,
 }
 
 impl Session {
-    pub(super) fn new(url: &str, timeout: Duration) -> Self {
-        Self { url: url.to_owned(), timeout, hasty: false, client: Arc::default() }
+    pub(super) async fn open(url: &str, timeout: Duration) -> Result<Self, Broken> {
+        let client = ZooKeeperClient::connect_with(url, timeout).await?;
+        Ok(Self { url: url.to_owned(), timeout, hasty: false, client: Arc::new(Mutex::new(Some(Arc::new(client)))) })
     }
 
     /// The same, but it is given up for a new one whenever a request fails.
@@ -50,10 +51,13 @@ impl Session {
         self.request(1, move |client| {
             let path = path.clone();
             async move {
-                if let Some((directory, _)) = path.rsplit_once('/') {
-                    client.create_all(directory).await?;
+                match (client.create(&path, b"", kind).await, path.rsplit_once('/')) {
+                    (Err(broken), Some((directory, _))) if broken.to_string().contains("NoNode") => {
+                        client.create_all(directory).await?;
+                        client.create(&path, b"", kind).await
+                    }
+                    (made, _) => made,
                 }
-                client.create(&path, b"", kind).await
             }
         })
         .await
