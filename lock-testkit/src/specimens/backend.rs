@@ -1,4 +1,4 @@
-//! What all specimens share: a mutex backend that leaves the deciding steps to a recipe.
+//! What all specimens share: a backend that leaves the deciding steps to a recipe.
 
 use std::fmt;
 use std::time::Duration;

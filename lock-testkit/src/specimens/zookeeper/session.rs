@@ -95,12 +95,14 @@ impl Session {
     pub(super) async fn until(self, mut change: Change) {
         let mut waiting = JoinSet::new();
         waiting.spawn(async move {
-            while timeout(self.timeout / 4, change.happened()).await.is_err() {
-                // Without an answer, another look finds out what there is.
-                let Ok(_) = self.children("/".to_owned()).await else { return };
-            }
+            // Without an answer, another look finds out what there is.
+            while timeout(self.timeout / 4, change.happened()).await.is_err() && self.is_answered().await {}
         });
         waiting.join_next().await;
+    }
+
+    async fn is_answered(&self) -> bool {
+        self.request(TRIES, |client| async move { client.exists("/").await }).await.is_ok()
     }
 
     /// Deletes a node; whether there was one.
