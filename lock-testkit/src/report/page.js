@@ -69,7 +69,7 @@ function histogram(title, { count, median, p99, most, buckets }) {
 const canvas = el('timeline'), pen = canvas.getContext('2d');
 let view = [0, Math.max(data.end, 1)], rows = [], marked = new Set(), marks = [];
 
-// One row for each lock and process.
+// One row for each lock and process; the lock that a witness is about comes first.
 function layOut() {
   const lock = el('lock').value.toLowerCase(), owner = el('owner').value.toLowerCase();
   const found = new Map();
@@ -81,7 +81,9 @@ function layOut() {
     found.get(key).bars.push(bar);
   }
   const order = new Intl.Collator(undefined, { numeric: true });
-  rows = [...found.values()].sort((a, b) => order.compare(a.name, b.name) || order.compare(a.proc, b.proc));
+  const about = new Set([...found.values()].filter(row => row.bars.some(bar => marked.has(bar.id))).map(row => row.name));
+  rows = [...found.values()].sort((a, b) =>
+    about.has(b.name) - about.has(a.name) || order.compare(a.name, b.name) || order.compare(a.proc, b.proc));
   draw();
 }
 
@@ -180,7 +182,7 @@ function showWitness(place) {
   const [from, to] = [Math.min(...times), Math.max(...times)], room = Math.max((to - from) * 0.4, 2000);
   view = [from - room, to + room];
   el('detail').textContent = events.map(event => `line ${event.line}, ${time(event.t)}: ${event.text}`).join('\n');
-  draw();
+  layOut();
 }
 
 // ---- Looking around
@@ -220,7 +222,7 @@ function describe(event) {
 el('all').onclick = () => {
   view = [0, Math.max(data.end, 1)];
   [marked, marks] = [new Set(), []];
-  draw();
+  layOut();
 };
 el('lock').oninput = el('owner').oninput = layOut;
 addEventListener('resize', draw);
