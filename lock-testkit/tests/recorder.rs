@@ -9,8 +9,8 @@ use lock_core::Owner;
 use lock_core::memory::MemoryStore;
 use lock_testkit::Broken;
 use lock_testkit::checker::{Check, Rules, Verdict, check};
-use lock_testkit::history::event::{Kind, Run, Step};
-use lock_testkit::history::{History, ReadError, RecordedLocks, Recorder, What, Wish};
+use lock_testkit::history::event::{Ask, Call, Kind, Run, Step};
+use lock_testkit::history::{GroupWish, History, ReadError, RecordedLocks, Recorder, What, Wish};
 
 const TTL: Duration = Duration::from_secs(30);
 /// Set for the processes that this test starts: the file to which they append.
@@ -70,7 +70,8 @@ async fn a_run_of_every_kind_is_written_down_and_judged() {
     main.record(What::End);
     let judgement = check(&paper.history().unwrap(), None);
     assert_eq!(judgement.verdict, Verdict::Ok, "{judgement}");
-    assert_eq!(judgement.summary.grants, 4 * 5 * 6, "{judgement}");
+    assert_eq!(judgement.summary.grants, 4 * 5 * 8, "{judgement}");
+    assert_eq!(judgement.summary.groups, 4 * 5, "{judgement}");
     assert!(judgement.summary.contended > 0 && main.is_complete());
 }
 
@@ -95,7 +96,64 @@ async fn work(locks: &RecordedLocks) -> Result<(), Broken> {
     let outer = take(Wish::new("x", Kind::Reentrant, TTL).with_owner(&owner)).await?;
     let inner = take(Wish::new("x", Kind::Reentrant, TTL).with_owner(&owner)).await?;
     inner.release().await?;
-    Ok(outer.release().await?)
+    outer.release().await?;
+    let wish = GroupWish::new(["y", "x"], TTL).with_wait(Duration::MAX);
+    let both = locks.acquire_all(&wish).await?.ok_or_else(|| Broken::new("a wait without limit ended"))?;
+    assert!(both.check());
+    Ok(both.release().await?)
+}
+
+#[tokio::test]
+async fn several_locks_at_once_are_written_down_one_by_one() {
+    let paper = Paper::new("several");
+    let locks = RecordedLocks::new(MemoryStore::new().connect().into(), paper.recorder("w").unwrap());
+    let wish = GroupWish::new(["y", "x"], TTL);
+    let both = locks.acquire_all(&wish).await.unwrap().unwrap();
+    assert!(locks.acquire_all(&wish).await.unwrap().is_none());
+    let waiting = wish.clone().with_wait(Duration::MAX);
+    assert!(tokio::time::timeout(Duration::from_millis(10), locks.acquire_all(&waiting)).await.is_err());
+    assert!(locks.acquire_all(&GroupWish::new(["x", "x"], TTL)).await.is_err());
+    drop(both);
+    let history = paper.history().unwrap();
+    let events = history.events().iter().map(|event| shown(&event.what)).collect::<Vec<_>>();
+    let answers = ["granted", "refused: held", "unclear: cancelled", "refused: invalid_argument"];
+    let asked = answers.iter().flat_map(|answer| ["asks", "asks", answer, answer]);
+    let dropped = ["releases", "releases", "unclear: dropped", "unclear: dropped"];
+    assert_eq!(events, asked.chain(dropped).collect::<Vec<_>>());
+    let asks: Vec<_> = history.events().iter().filter_map(|event| ask(&event.what)).collect();
+    assert_eq!(asks.iter().map(|ask| &*ask.res).collect::<Vec<_>>(), ["y", "x", "y", "x", "y", "x", "x", "x"]);
+    for pair in asks.chunks(2) {
+        assert!(pair[0].group.is_some() && pair[0].group == pair[1].group, "{pair:?}");
+    }
+    assert_ne!(asks[0].group, asks[2].group);
+}
+
+#[tokio::test]
+async fn of_several_locks_that_were_refused_none_is_kept() {
+    let paper = Paper::new("refused");
+    let main = paper.recorder("main").unwrap();
+    main.record(run());
+    let store = MemoryStore::new();
+    let [one, other] =
+        ["w0", "w1"].map(|worker| RecordedLocks::new(store.connect().into(), paper.recorder(worker).unwrap()));
+    let held = other.acquire(&Wish::new("y", Kind::Mutex, TTL)).await.unwrap().unwrap();
+    assert!(one.acquire_all(&GroupWish::new(["x", "y"], TTL)).await.unwrap().is_none());
+    let wish = Wish::new("x", Kind::Mutex, TTL).with_wait(Duration::MAX);
+    let free = other.acquire(&wish).await.unwrap().unwrap();
+    free.release().await.unwrap();
+    held.release().await.unwrap();
+    main.record(What::End);
+    let mut rules = Rules::default();
+    (rules.least.faults, rules.least.contended) = (0, 0);
+    let judgement = check(&paper.history().unwrap(), Some(&rules));
+    assert_eq!((judgement.verdict, judgement.summary.refusals), (Verdict::Ok, 2), "{judgement}");
+}
+
+fn ask(what: &What) -> Option<&Ask> {
+    match what {
+        What::Acquire(Call { step: Step::Invoke(ask), .. }) => Some(ask),
+        _ => None,
+    }
 }
 
 #[tokio::test]

@@ -6,16 +6,21 @@ use async_trait::async_trait;
 use lock_core::memory::{MemoryConfig, MemoryStore};
 use lock_core::{Error, Locks};
 use lock_testkit::Broken;
+use tokio::sync::OnceCell;
 
 use crate::arena::Arena;
 use crate::faults::Trouble;
 
 /// One store.
-pub(crate) struct Memory(MemoryStore);
+pub(crate) struct Memory {
+    store: MemoryStore,
+    /// Looks at what it has.
+    eyes: OnceCell<Locks>,
+}
 
 impl Memory {
     pub(crate) fn new() -> Self {
-        Self(MemoryStore::new())
+        Self { store: MemoryStore::new(), eyes: OnceCell::new() }
     }
 }
 
@@ -32,7 +37,7 @@ impl Arena for Memory {
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
         let mut config = MemoryConfig::default();
         config.namespace = namespace.to_owned();
-        Ok(self.0.connect_with(config)?.into())
+        Ok(self.store.connect_with(config)?.into())
     }
 
     fn has_processes(&self) -> bool {
@@ -40,15 +45,17 @@ impl Arena for Memory {
     }
 
     fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>> {
-        vec![Box::new(Unreachable(self.0.clone())), Box::new(Slow(self.0.clone(), seed))]
+        vec![Box::new(Unreachable(self.store.clone())), Box::new(Slow(self.store.clone(), seed))]
     }
 
-    async fn holder(&self, _namespace: &str, _mutex: &str) -> Option<Option<String>> {
-        None
+    async fn holder(&self, namespace: &str, mutex: &str) -> Option<Option<String>> {
+        let eyes = self.eyes.get_or_try_init(|| self.connect(namespace)).await.ok()?;
+        let seen = eyes.mutex(mutex).inspect().await.ok()?;
+        Some(seen.holders.first().and_then(|holder| holder.grant).map(|grant| grant.to_string()))
     }
 
     async fn residue(&self, _namespace: &str) -> Option<Result<Vec<String>, Broken>> {
-        let used = self.0.used();
+        let used = self.store.used();
         Some(Ok(if used == 0 { Vec::new() } else { vec![format!("{used} locks in use")] }))
     }
 }

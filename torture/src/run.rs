@@ -20,7 +20,7 @@ use crate::arena::{Arena, Body, Worker};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::storm::Storm;
-use crate::worker::COUNTERS;
+use crate::worker::{COUNTERS, NAMES};
 use crate::{resource, stalls, worker};
 
 /// Between two looks at what the server has.
@@ -56,14 +56,18 @@ pub(crate) async fn run<A: Arena>(cli: &Cli, arena: A) -> Result<Verdict, Broken
         stage.start(&arena, next - 1)
     };
     storm.rage(&*arena, &mut workers, &progress, replace).await?;
-    for worker in workers {
-        stage.end(worker).await?;
-    }
+    let ended = stage.end_all(workers).await;
     eyes.abort();
-    stage.look_for_residue(&*arena).await?;
-    stage.recorder.record(What::End);
+    if ended.is_ok() {
+        stage.look_for_residue(&*arena).await?;
+        stage.recorder.record(What::End);
+    }
     drop(progress);
-    stage.judge()
+    // Who waits for ever for what is never given back shows in the history why.
+    match stage.judge()? {
+        Verdict::Illegal => Ok(Verdict::Illegal),
+        verdict => ended.map(|()| verdict),
+    }
 }
 
 /// What all workers of a run share.
@@ -144,6 +148,13 @@ impl Stage {
         Ok(Worker { plan, body: Body::Process(child), pid })
     }
 
+    async fn end_all(&self, workers: Vec<Worker>) -> Result<(), Broken> {
+        for worker in workers {
+            self.end(worker).await?;
+        }
+        Ok(())
+    }
+
     async fn end(&self, worker: Worker) -> Result<(), Broken> {
         let left = Duration::from_nanos(self.until.saturating_sub(now())) + self.ttl * 10 + PATIENCE;
         let name = &worker.plan.name;
@@ -197,19 +208,22 @@ fn rules(arena: &dyn Arena, guarantees: &Guarantees, length: Duration, calm: boo
     rules.least.faults = if calm { 0 } else { (seconds / 30).max(1) };
     rules.least.contended = seconds * 5;
     rules.least.grants = seconds * 8;
+    rules.least.groups = seconds / 10;
     rules.least.residues = 1;
     rules
 }
 
-/// Writes down what the server says of the mutex before the counters.
+/// Writes down what the server says of the mutex before the counters, and of the other ones in turn.
 async fn look<A: Arena>(arena: Arc<A>, namespace: String, recorder: Recorder) {
-    loop {
-        let after = now();
-        let holder = arena.holder(&namespace, COUNTERS).await;
-        stalls::note_answer(&recorder, after, now());
-        if let Some(holder) = holder {
-            let holders = holder.into_iter().map(Into::into).collect();
-            recorder.record(What::Truth(Truth { res: COUNTERS.into(), kind: Kind::Mutex, after, holders }));
+    for other in NAMES.into_iter().cycle() {
+        for mutex in [COUNTERS, other] {
+            let after = now();
+            let holder = arena.holder(&namespace, mutex).await;
+            stalls::note_answer(&recorder, after, now());
+            if let Some(holder) = holder {
+                let holders = holder.into_iter().map(Into::into).collect();
+                recorder.record(What::Truth(Truth { res: mutex.into(), kind: Kind::Mutex, after, holders }));
+            }
         }
         sleep(LOOK_EVERY).await;
     }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use lock_core::{Locks, Owner};
 use lock_testkit::history::event::Kind;
-use lock_testkit::history::{RecordedGuard, RecordedLocks, Recorder, Wish};
+use lock_testkit::history::{GroupWish, RecordedGroup, RecordedGuard, RecordedLocks, Recorder, Wish};
 use lock_testkit::{Broken, Dice};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::plan::Plan;
 use crate::resource::{Client, Target, Usage};
@@ -16,6 +16,8 @@ use crate::stalls;
 const TASKS: u64 = 4;
 /// The mutex before the counters.
 pub(crate) const COUNTERS: &str = "counters";
+/// What all other locks are called.
+pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 const PERMITS: u32 = 3;
 
 /// Works until the plan's end, and closes the client.
@@ -51,6 +53,8 @@ impl Hand {
         while !self.plan.is_over() {
             if task == 0 {
                 self.count(&mut counters).await?;
+            } else if self.dice.once_in(5) {
+                self.take_several().await;
             } else {
                 self.take_any().await;
             }
@@ -81,24 +85,44 @@ impl Hand {
 
     async fn take_any(&mut self) {
         let kind = self.dice.one_of(&[Kind::Mutex, Kind::Mutex, Kind::Reentrant, Kind::Read, Kind::Write, Kind::Sem]);
-        let name = self.dice.one_of(&["a", "b"]);
-        let ttl = self.plan.ttl;
-        let wait = self.dice.one_of(&[Duration::ZERO, ttl / 10, ttl, ttl * 5, Duration::MAX]);
+        let (name, wait) = (self.dice.one_of(&NAMES), self.wait());
         let owner = Owner::new();
-        let mut wish = Wish::new(name, kind, ttl).with_wait(wait).with_owner(&owner);
+        let mut wish = Wish::new(name, kind, self.plan.ttl).with_wait(wait).with_owner(&owner);
         if kind == Kind::Sem {
             let permits = 1 + u32::try_from(self.dice.below(u64::from(PERMITS))).unwrap_or_default();
             wish = wish.with_permits(permits, PERMITS);
         }
-        // Now and then nobody waits for the answer any more.
-        let patience = if self.dice.once_in(20) { self.dice.up_to(Duration::from_millis(20)) } else { Duration::MAX };
-        let Ok(Ok(Some(guard))) = tokio::time::timeout(patience, self.locks.acquire(&wish)).await else { return };
+        let Ok(Ok(Some(guard))) = timeout(self.patience(), self.locks.acquire(&wish)).await else { return };
         self.hold(guard, &wish).await;
+    }
+
+    /// Takes two or three mutexes at once: the same ones that are taken alone, named in any order.
+    async fn take_several(&mut self) {
+        let mut names = NAMES.to_vec();
+        names.rotate_left(usize::try_from(self.dice.below(3)).unwrap_or_default());
+        if self.dice.once_in(2) {
+            names.reverse();
+        }
+        names.truncate(self.dice.one_of(&[2, 2, 3]));
+        let wish = GroupWish::new(names, self.plan.ttl).with_wait(self.wait());
+        let Ok(Ok(Some(group))) = timeout(self.patience(), self.locks.acquire_all(&wish)).await else { return };
+        self.stay(|| group.check()).await;
+        self.give_all_back(group).await;
+    }
+
+    fn wait(&mut self) -> Duration {
+        let ttl = self.plan.ttl;
+        self.dice.one_of(&[Duration::ZERO, ttl / 10, ttl, ttl * 5, Duration::MAX])
+    }
+
+    /// Now and then nobody waits for the answer any more.
+    fn patience(&mut self) -> Duration {
+        if self.dice.once_in(20) { self.dice.up_to(Duration::from_millis(20)) } else { Duration::MAX }
     }
 
     /// Holds for a while and asks now and then, whatever the kind; and does what only this kind can.
     async fn hold(&mut self, mut guard: RecordedGuard, wish: &Wish) {
-        self.stay(&guard).await;
+        self.stay(|| guard.check()).await;
         match guard.kind() {
             Kind::Write if self.dice.once_in(3) => match guard.downgrade().await {
                 Ok(reader) => guard = reader,
@@ -107,21 +131,21 @@ impl Hand {
             Kind::Sem if wish.permits > 1 && self.dice.once_in(3) => drop(guard.split(1).await),
             Kind::Reentrant if self.dice.once_in(3) => {
                 if let Ok(Some(inner)) = self.locks.acquire(wish).await {
-                    self.stay(&inner).await;
+                    self.stay(|| inner.check()).await;
                     self.give_back(inner).await;
                 }
             }
             _ => {}
         }
-        self.stay(&guard).await;
+        self.stay(|| guard.check()).await;
         self.give_back(guard).await;
     }
 
-    async fn stay(&mut self, guard: &RecordedGuard) {
+    async fn stay(&mut self, is_held: impl Fn() -> bool) {
         let most = if self.dice.once_in(40) { self.plan.ttl * 2 } else { Duration::from_millis(20) };
         for _ in 0..2 {
             sleep(self.dice.up_to(most / 2)).await;
-            if !guard.check() {
+            if !is_held() {
                 // To be told of it, which is to happen soon.
                 sleep(Duration::from_millis(200)).await;
                 return;
@@ -135,6 +159,14 @@ impl Hand {
         } else {
             // What became of it is in the history.
             drop(guard.release().await);
+        }
+    }
+
+    async fn give_all_back(&mut self, group: RecordedGroup) {
+        if self.dice.once_in(6) {
+            drop(group);
+        } else {
+            drop(group.release().await);
         }
     }
 }

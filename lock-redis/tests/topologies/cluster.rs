@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
-use lock_redis::{Guarantee, LockName, RedisConfig, RedisLocks};
+use lock_redis::{ErrorKind, Guarantee, LockName, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{ClusterDeployment, RedisOptions};
 
 use crate::load::{Load, Look, TASKS};
@@ -142,6 +142,23 @@ fn a_lock_is_renewed_and_given_back_while_its_slot_is_on_its_way() {
         migration.finish().await.unwrap();
         obtain(&locks, "on-its-way", PROMPTLY).await.release().await.unwrap();
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_send_a_request_to_each_other_are_unavailable_until_they_agree() {
+    let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+    let locks = connect(cluster.url()).await;
+    let slot = cluster.slot_of("lock:mutex:{disputed}").await.unwrap();
+    let from = cluster.master_of(slot).await.unwrap();
+    let to = cluster.nodes()[..3].iter().find(|node| node.address() != from.address()).unwrap();
+    let owner = say(to, "CLUSTER MYID").await.to_string();
+    let gives = format!("CLUSTER SETSLOT {slot} NODE {owner}");
+    assert!(say(from, &gives).await.is_ok());
+    let error = locks.mutex("disputed").try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(format!("{error:?}").contains("on the move"), "{error:?}");
+    assert!(say(to, &gives).await.is_ok());
+    obtain(&locks, "disputed", PROMPTLY).await.release().await.unwrap();
 }
 
 #[test]

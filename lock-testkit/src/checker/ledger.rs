@@ -55,6 +55,8 @@ pub(super) struct Deed<'h, I, O> {
 pub(super) struct Claim<'h> {
     pub(super) id: &'h Text,
     pub(super) proc: &'h Text,
+    /// Its place among the locks.
+    pub(super) lock: usize,
     pub(super) asked: Mark,
     pub(super) ask: &'h Ask,
     pub(super) answer: Outcome<'h, Granted>,
@@ -81,6 +83,12 @@ impl<'h> Claim<'h> {
 
     pub(super) fn is_try(&self) -> bool {
         self.ask.wait == Some(0)
+    }
+
+    /// Whether it is one of several that were asked for at once: when each of them was waited for, and whether it was had
+    /// for a while although not all could be, is not known.
+    pub(super) fn is_grouped(&self) -> bool {
+        self.ask.group.is_some()
     }
 
     /// Whether somebody else was said to hold.
@@ -112,6 +120,8 @@ pub(super) struct Ledger<'h> {
     pub(super) rules: Rules,
     pub(super) claims: Vec<Claim<'h>>,
     pub(super) locks: Vec<Lock<'h>>,
+    /// The places of the claims that were asked for at once.
+    pub(super) groups: HashMap<&'h Text, Vec<usize>>,
     pub(super) uses: Vec<Use<'h>>,
     pub(super) woken: Vec<(Mark, &'h Woken)>,
     pub(super) residues: Vec<(Mark, &'h [Text])>,
@@ -150,14 +160,34 @@ impl<'h> Ledger<'h> {
         lock.claims.iter().map(|claim| &self.claims[*claim])
     }
 
+    /// The claims that were asked for at once with this one, which is among them.
+    pub(super) fn together<'c>(&'c self, claim: &'c Claim<'h>) -> impl Iterator<Item = &'c Claim<'h>> {
+        let group = claim.ask.group.as_ref().and_then(|group| self.groups.get(group));
+        let alone = group.is_none().then_some(claim);
+        alone.into_iter().chain(group.into_iter().flatten().map(|place| &self.claims[*place]))
+    }
+
+    /// Whether it is the first of those that were asked for at once: what is wrong with all of them is said once.
+    pub(super) fn speaks_for_all(&self, claim: &Claim<'h>) -> bool {
+        self.together(claim).next().is_some_and(|first| first.id == claim.id)
+    }
+
+    /// When the server has surely forgotten what a process left there at this instant.
+    pub(super) fn forgotten(&self, claim: &Claim<'_>, t: u64) -> u64 {
+        let lease = self.rules.longest(claim.ask.ttl);
+        self.windows.after(claim.proc, t).saturating_add(self.rules.op_timeout).saturating_add(lease)
+    }
+
     /// Until when a claim may have stood in the way of others; `None` if it never did.
     ///
     /// What was not confirmed goes on until the server has surely forgotten it: what is wrong with a server delays that,
     /// because a request that lies before it is still carried out when it goes on.
     pub(super) fn possible_until(&self, claim: &Claim<'_>) -> Option<u64> {
         let lease = self.rules.longest(claim.ask.ttl);
-        let later = |t| self.windows.after(claim.proc, t).saturating_add(self.rules.op_timeout).saturating_add(lease);
+        let later = |t| self.forgotten(claim, t);
         let granted = match claim.answer {
+            // What was had of several locks is given back as a guard that is dropped.
+            Outcome::Fail(mark, _) if claim.is_grouped() => return Some(later(mark.t)),
             Outcome::Fail(..) => return None,
             Outcome::Ok(..) => true,
             Outcome::Info(..) | Outcome::Pending => false,
@@ -244,9 +274,13 @@ impl<'h> Ledger<'h> {
         }
         let lock = self.lock(&ask.res, ask.kind);
         self.locks[lock].claims.push(place);
+        if let Some(group) = &ask.group {
+            self.groups.entry(group).or_default().push(place);
+        }
         self.claims.push(Claim {
             id: &call.id,
             proc,
+            lock,
             asked: at,
             ask,
             answer: Outcome::Pending,

@@ -41,8 +41,10 @@ fn overtaken<'c, 'h>(ledger: &'c Ledger<'h>, lock: &Lock<'h>) -> Vec<(&'c Claim<
         let surely_later = requests.partition_point(|t| *t <= claim.asked.t.saturating_add(ledger.rules.enqueue));
         let before = if claim.ask.kind == Kind::Read { &exclusive } else { &all };
         let count = before.from(surely_later);
+        // Of several locks at once the last one is asked for when the others are held.
+        let waited = !claim.is_try() && !claim.is_grouped();
         let undisturbed = !ledger.windows.touch_anybody(claim.asked.t, mark.t);
-        if count > 0 && !claim.is_try() && undisturbed {
+        if count > 0 && waited && undisturbed {
             let later = |(other, whose): &&(Mark, &Claim<'_>)| {
                 other < mark && whose.asked.t > claim.asked.t.saturating_add(ledger.rules.enqueue)
             };

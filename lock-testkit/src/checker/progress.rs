@@ -6,7 +6,7 @@ use super::found::{Found, time};
 use super::ledger::{Claim, Ledger, Lock, Mark, Outcome};
 use super::presence::{Presence, weight};
 use super::verdict::{Check, Findings};
-use crate::history::event::Kind;
+use crate::history::event::{Kind, Text};
 
 /// What a call may take beyond its wait and one request: a timer is never early.
 const SLACK: u64 = 50_000_000;
@@ -16,12 +16,12 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
         for gap in gaps(ledger, lock) {
             idle(ledger, lock, gap, findings);
         }
-        forgotten(ledger, lock, findings);
         for claim in ledger.claims_of(lock) {
             late(ledger, lock, claim, findings);
         }
-        refusals(ledger, lock, findings);
     }
+    forgotten(ledger, findings);
+    refusals(ledger, findings);
     for (mark, woken) in &ledger.woken {
         if woken.count > ledger.rules.herd {
             let what = format!("one release woke up {} waiters", woken.count);
@@ -49,29 +49,33 @@ impl Gap {
 enum Turn {
     Waits,
     Holds,
+    /// Perhaps holds already, while others are waited for.
+    MayHold,
     GivesUp,
     Leaves,
 }
 
-/// All gaps of a lock. A claim holds from its answer (without one: from its request) until nothing of it can be left.
+/// All gaps of a lock. A claim holds from its answer (without one: from its request) until nothing of it can be left. One of
+/// several at once may hold from its request, and waits for nobody knows which of them.
 pub(super) fn gaps(ledger: &Ledger<'_>, lock: &Lock<'_>) -> Vec<Gap> {
     let mut turns = Vec::new();
     let end = Mark { t: ledger.end, event: usize::MAX };
     for claim in ledger.claims_of(lock) {
         let weight = weight(claim);
         let answered = claim.answer.mark().or_else(|| ledger.deaths.get(claim.proc).copied()).unwrap_or(end);
-        if !claim.is_try() {
+        if !claim.is_try() && !claim.is_grouped() {
             turns.push((claim.asked, Turn::Waits, weight));
             turns.push((answered, Turn::GivesUp, weight));
         }
         if let Some(until) = ledger.possible_until(claim) {
             // Whoever waits without an answer does not hold: it would be the one to be accused of waiting.
-            let from = match claim.answer {
-                Outcome::Ok(mark, _) => mark,
+            let (from, turn) = match claim.answer {
+                _ if claim.is_grouped() => (claim.asked, Turn::MayHold),
+                Outcome::Ok(mark, _) => (mark, Turn::Holds),
                 Outcome::Pending if !ledger.deaths.contains_key(claim.proc) => continue,
-                _ => claim.asked,
+                _ => (claim.asked, Turn::Holds),
             };
-            turns.push((from, Turn::Holds, weight));
+            turns.push((from, turn, weight));
             if until <= ledger.end {
                 let by = claim.releases.first().and_then(|release| release.outcome.mark());
                 turns.push((
@@ -95,7 +99,7 @@ fn find_gaps(turns: &[(Mark, Turn, u64)], limit: u64) -> Vec<Gap> {
     let (mut held, mut waiting) = (0_u64, BTreeMap::<u64, usize>::new());
     for (mark, turn, weight) in turns {
         match turn {
-            Turn::Holds => held += weight,
+            Turn::Holds | Turn::MayHold => held += weight,
             Turn::Leaves => held -= weight,
             Turn::Waits => *waiting.entry(*weight).or_default() += 1,
             Turn::GivesUp => {
@@ -131,42 +135,70 @@ fn idle(ledger: &Ledger<'_>, lock: &Lock<'_>, gap: Gap, findings: &mut Findings)
 }
 
 /// P2: once nothing is wrong any more, everybody who waits without limit gets its turn.
-fn forgotten(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
+fn forgotten(ledger: &Ledger<'_>, findings: &mut Findings) {
     let healed = ledger.windows.last_heal();
-    let pending = |claim: &&Claim<'_>| matches!(claim.answer, Outcome::Pending);
-    let waiters: HashSet<_> = ledger.claims_of(lock).filter(pending).map(|claim| &claim.ask.owner).collect();
-    // Who waits for itself would hold for ever.
-    let lengths = ledger.claims_of(lock).filter(|claim| !waiters.contains(&claim.ask.owner)).filter_map(|claim| {
-        let (granted, _) = claim.granted()?;
-        Some(ledger.possible_until(claim)?.min(ledger.end).saturating_sub(granted.t))
-    });
-    let longest_hold = lengths.max().unwrap_or_default();
-    let patient = |claim: &&Claim<'_>| claim.ask.wait.is_none() && !ledger.deaths.contains_key(claim.proc);
-    let waits = ledger.claims_of(lock).filter(patient).filter_map(|claim| {
-        let until = match claim.answer {
-            Outcome::Pending => Mark { t: ledger.end, event: claim.asked.event },
-            Outcome::Ok(mark, _) => mark,
-            _ => return None,
-        };
-        (until.t > healed).then_some((claim, until))
-    });
-    let waits: Vec<_> = waits.collect();
-    let queue = waits.len() as u64;
-    for (claim, until) in waits {
-        let waited = until.t.saturating_sub(claim.asked.t.max(healed));
-        let lease = ledger.rules.longest(claim.ask.ttl);
-        let bound = lease.saturating_add(ledger.rules.recovery).saturating_add(longest_hold.saturating_mul(queue));
-        if waited > bound {
-            let what = format!("{} waited for {} although nothing was wrong", claim.id, time(waited));
-            findings.add(Found::new(Check::P2, what).of(lock.res).shown_by([claim.asked, until]));
+    let queues: Vec<_> = ledger.locks.iter().map(|lock| Queue::of(ledger, lock, healed)).collect();
+    for (lock, Queue { waits, .. }) in ledger.locks.iter().zip(&queues) {
+        for (claim, until) in waits.iter().filter(|(claim, _)| ledger.speaks_for_all(claim)) {
+            let waited = until.t.saturating_sub(claim.asked.t.max(healed));
+            let lease = ledger.rules.longest(claim.ask.ttl).saturating_add(ledger.rules.recovery);
+            // Several locks are waited for one after the other.
+            let bounds = ledger.together(claim).map(|part| lease.saturating_add(queues[part.lock].turns_before(part)));
+            if waited > bounds.fold(0, u64::saturating_add) {
+                let what = format!("{} waited for {} although nothing was wrong", claim.id, time(waited));
+                findings.add(Found::new(Check::P2, what).of(lock.res).shown_by([claim.asked, *until]));
+            }
         }
     }
 }
 
-/// P3: a wait ends when it was to end, at most one request later.
+/// Those who wait for a lock without limit when nothing is wrong any more, with the end of what is known of their wait.
+struct Queue<'c, 'h> {
+    waits: Vec<(&'c Claim<'h>, Mark)>,
+    /// The two that kept others waiting for longest.
+    holds: Vec<(u64, &'h Text)>,
+}
+
+impl<'c, 'h> Queue<'c, 'h> {
+    fn of(ledger: &'c Ledger<'h>, lock: &'c Lock<'h>, healed: u64) -> Self {
+        let pending = |claim: &&Claim<'_>| matches!(claim.answer, Outcome::Pending);
+        let waiters: HashSet<_> = ledger.claims_of(lock).filter(pending).map(|claim| &claim.ask.owner).collect();
+        // Who waits for itself would hold for ever.
+        let others = ledger.claims_of(lock).filter(|claim| !waiters.contains(&claim.ask.owner));
+        let mut holds: Vec<_> = others.filter_map(|claim| Some((hold(ledger, claim)?, claim.id))).collect();
+        holds.sort_unstable_by(|one, other| other.cmp(one));
+        holds.truncate(2);
+        let patient = |claim: &&Claim<'_>| claim.ask.wait.is_none() && !ledger.deaths.contains_key(claim.proc);
+        let waits = ledger.claims_of(lock).filter(patient).filter_map(|claim| {
+            let until = match claim.answer {
+                Outcome::Pending => Mark { t: ledger.end, event: claim.asked.event },
+                Outcome::Ok(mark, _) => mark,
+                _ => return None,
+            };
+            (until.t > healed).then_some((claim, until))
+        });
+        Self { waits: waits.collect(), holds }
+    }
+
+    /// How long it takes at most until everybody has had a turn. Nobody waits for itself.
+    fn turns_before(&self, claim: &Claim<'_>) -> u64 {
+        let longest = self.holds.iter().find(|(_, whose)| *whose != claim.id).map_or(0, |(hold, _)| *hold);
+        longest.saturating_mul(self.waits.len() as u64)
+    }
+}
+
+/// For how long a claim kept others waiting, at most. One of several at once may do so while the others are waited for.
+fn hold(ledger: &Ledger<'_>, claim: &Claim<'_>) -> Option<u64> {
+    let from = if claim.is_grouped() { claim.asked } else { claim.granted()?.0 };
+    Some(ledger.possible_until(claim)?.min(ledger.end).saturating_sub(from.t))
+}
+
+/// P3: a wait ends when it was to end, at most one request later; of several locks at once, one for each.
 fn late(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
-    let (Some(wait), Some(mark)) = (claim.ask.wait, claim.answer.mark()) else { return };
-    let due = claim.asked.t.saturating_add(wait).saturating_add(ledger.rules.op_timeout).saturating_add(SLACK);
+    let answered = claim.answer.mark().filter(|_| ledger.speaks_for_all(claim));
+    let (Some(wait), Some(mark)) = (claim.ask.wait, answered) else { return };
+    let requests = ledger.together(claim).map(|_| ledger.rules.op_timeout).fold(SLACK, u64::saturating_add);
+    let due = claim.asked.t.saturating_add(wait).saturating_add(requests);
     // A process that stands still is late whatever it calls; a server that does is what the slack is for.
     if mark.t > due && !ledger.windows.stood_still(claim.proc, claim.asked.t, mark.t) {
         let what = format!("{} came back {} too late", claim.id, time(mark.t - due));
@@ -174,25 +206,43 @@ fn late(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut 
     }
 }
 
-/// P4: a try is refused only if somebody else may have been in the way.
-fn refusals(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
-    if !ledger.claims_of(lock).any(|claim| claim.is_try() && claim.is_refused()) {
-        return;
-    }
-    let all = Presence::of(ledger, lock, |_| true);
-    let writers = Presence::of(ledger, lock, |claim| claim.ask.kind != Kind::Read);
-    for claim in ledger.claims_of(lock).filter(|claim| claim.is_try() && claim.is_refused()) {
-        let Some(refused) = claim.answer.mark() else { continue };
-        let in_the_way = if claim.ask.kind == Kind::Read { &writers } else { &all };
-        // Where tries meet, this one is among those who are there, but for a reader among writers.
-        let counts = ledger.rules.tries_meet && claim.ask.kind != Kind::Read;
-        let itself = if counts { weight(claim) } else { 0 };
-        let there = in_the_way.within(claim.asked.t, refused.t) - itself;
-        if there + weight(claim) <= u64::from(claim.ask.limit)
-            && !ledger.windows.touch(claim.proc, claim.asked.t, refused.t)
-        {
+/// P4: a try is refused only if somebody else may have been in the way: of several locks at once, of any of them.
+fn refusals(ledger: &Ledger<'_>, findings: &mut Findings) {
+    let obstacles: Vec<_> = ledger.locks.iter().map(|lock| Obstacles::of(ledger, lock)).collect();
+    for claim in ledger.claims.iter().filter(|claim| claim.is_try() && claim.is_refused()) {
+        let Some(refused) = claim.answer.mark().filter(|_| ledger.speaks_for_all(claim)) else { continue };
+        let is_obstructed = ledger
+            .together(claim)
+            .any(|part| obstacles[part.lock].as_ref().is_none_or(|obstacles| obstacles.meet(ledger, part, refused.t)));
+        if !is_obstructed && !ledger.windows.touch(claim.proc, claim.asked.t, refused.t) {
             let what = format!("{} was refused although nobody was in the way", claim.id);
-            findings.add(Found::new(Check::P4, what).of(lock.res).shown_by([claim.asked, refused]));
+            findings.add(Found::new(Check::P4, what).of(&claim.ask.res).shown_by([claim.asked, refused]));
         }
+    }
+}
+
+/// Who may have been in the way of a try.
+struct Obstacles {
+    all: Presence,
+    writers: Presence,
+}
+
+impl Obstacles {
+    /// `None` of a lock of which no try was refused.
+    fn of(ledger: &Ledger<'_>, lock: &Lock<'_>) -> Option<Self> {
+        ledger.claims_of(lock).any(|claim| claim.is_try() && claim.is_refused()).then(|| Self {
+            all: Presence::of(ledger, lock, |_| true),
+            writers: Presence::of(ledger, lock, |claim| claim.ask.kind != Kind::Read),
+        })
+    }
+
+    fn meet(&self, ledger: &Ledger<'_>, claim: &Claim<'_>, refused: u64) -> bool {
+        let in_the_way = if claim.ask.kind == Kind::Read { &self.writers } else { &self.all };
+        // Where tries meet, this one is among those who are there, but for a reader among writers; of several locks at once
+        // it always is.
+        let counts = (ledger.rules.tries_meet || claim.is_grouped()) && claim.ask.kind != Kind::Read;
+        let itself = if counts { weight(claim) } else { 0 };
+        let there = in_the_way.within(claim.asked.t, refused).saturating_sub(itself);
+        there + weight(claim) > u64::from(claim.ask.limit)
     }
 }

@@ -50,6 +50,8 @@ pub struct Least {
     pub grants: usize,
     /// Grants of a lock that somebody else held when it was asked for.
     pub contended: usize,
+    /// Grants of several locks at once.
+    pub groups: usize,
     /// Faults that are proven to have been applied.
     pub faults: usize,
     /// Looks at what is left at the server.
@@ -78,7 +80,7 @@ impl Default for Rules {
 
 impl Default for Least {
     fn default() -> Self {
-        Self { grants: 1, contended: 1, faults: 1, residues: 0 }
+        Self { grants: 1, contended: 1, groups: 0, faults: 1, residues: 0 }
     }
 }
 

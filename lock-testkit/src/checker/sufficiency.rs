@@ -10,6 +10,7 @@ pub(super) fn doubts(history: &History, ledger: &Ledger<'_>, summary: &Summary) 
     let counts = [
         ("grants", summary.grants, least.grants),
         ("contended grants", summary.contended, least.contended),
+        ("grants of several locks at once", summary.groups, least.groups),
         ("proven faults", summary.faults, least.faults),
         ("looks at what is left", ledger.residues.len(), least.residues),
     ];

@@ -23,6 +23,8 @@ pub struct Summary {
     pub grants: usize,
     /// Grants of a lock that somebody else may have held, or waited for, when it was asked for.
     pub contended: usize,
+    /// Grants of several locks at once, each of which is among the grants.
+    pub groups: usize,
     /// Refusals and waits that ran out.
     pub refusals: usize,
     /// Acquisitions and releases of which nobody knows the outcome.
@@ -75,6 +77,7 @@ impl Summary {
             events: history.events().len(),
             grants: granted().count(),
             contended: contended(ledger),
+            groups: groups(ledger),
             refusals: ledger.claims.iter().filter(|claim| claim.is_refused()).count(),
             unclear: ledger.claims.iter().filter(|claim| is_unclear(claim)).count(),
             losses: ledger.claims.iter().filter(|claim| claim.lost.is_some()).count(),
@@ -110,6 +113,11 @@ fn contended(ledger: &Ledger<'_>) -> usize {
         contended += ledger.claims_of(lock).filter(|claim| claim.granted().is_some()).filter(met).count();
     }
     contended
+}
+
+fn groups(ledger: &Ledger<'_>) -> usize {
+    let granted = |place: &usize| ledger.claims[*place].granted().is_some();
+    ledger.groups.values().filter(|places| places.iter().all(granted)).count()
 }
 
 fn holders(ledger: &Ledger<'_>) -> usize {
@@ -168,9 +176,10 @@ impl fmt::Display for Spread {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, grants, contended, refusals, unclear, losses, faults, holders, overtaken, .. } = self;
+        let several = if self.groups > 0 { format!(", {} of several at once", self.groups) } else { String::new() };
         writeln!(
             f,
-            "{events} events: {grants} grants ({contended} contended), {refusals} refusals, {unclear} unclear"
+            "{events} events: {grants} grants ({contended} contended{several}), {refusals} refusals, {unclear} unclear"
         )?;
         let undisturbed = time(self.undisturbed);
         writeln!(f, "{faults} proven faults, {losses} losses; nobody felt any for {undisturbed}")?;

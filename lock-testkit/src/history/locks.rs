@@ -5,12 +5,12 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use lock_core::{
-    Error, ErrorKind, Lease, LockName, Locks, LossReason, MutexGuard, Owner, Permit, Phase, ReadGuard, ReentrantGuard,
-    WriteGuard,
+    Error, ErrorKind, Lease, LockName, Locks, MutexGuard, Owner, Permit, Phase, ReadGuard, ReentrantGuard, WriteGuard,
 };
 use tokio::task::JoinHandle;
 
-use super::event::{Ask, Call, Change, Check, Done, Failed, Granted, Kind, Lost, Sample, Step, Text, What};
+use super::call::{self, Pending, failed, nanos, sample};
+use super::event::{Ask, Call, Change, Check, Done, Failed, Granted, Kind, Sample, Step, Text, What};
 use super::recorder::{Recorder, now};
 
 /// A client's locks, with a pen that writes down what is done with them.
@@ -125,6 +125,10 @@ impl RecordedLocks {
         &self.locks
     }
 
+    pub(super) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
     /// Asks for a lock; `Ok(None)` if somebody else holds it until the wait is over.
     ///
     /// # Errors
@@ -133,68 +137,14 @@ impl RecordedLocks {
     /// # Cancel safety
     /// As the lock's own call; written down as an acquisition of which nobody knows the outcome.
     pub async fn acquire(&self, wish: &Wish) -> Result<Option<RecordedGuard>, Error> {
-        let pending = Pending::begin(self.recorder.clone(), wish);
-        let outcome = wish.take(&self.locks).await;
-        pending.end(outcome, wish.kind)
+        let id = self.recorder.fresh_id();
+        let pending = Pending::begin(&self.recorder, [(id.clone(), wish.ask(&id))]);
+        let granted = pending.end(wish.take(&self.locks).await)?;
+        Ok(granted.map(|(guard, t)| {
+            call::record(&self.recorder, t, What::Acquire, &id, Step::<Ask, _>::Ok(guard.granted(t)));
+            RecordedGuard::new(guard, wish.kind, self.recorder.clone(), id)
+        }))
     }
-}
-
-/// An acquisition without an answer. Dropped, it is written down as one that will never have one.
-struct Pending {
-    recorder: Recorder,
-    id: Text,
-    answered: bool,
-}
-
-impl Pending {
-    fn begin(recorder: Recorder, wish: &Wish) -> Self {
-        let id = recorder.fresh_id();
-        record(&recorder, now(), What::Acquire, &id, Step::Invoke(wish.ask(&id)));
-        Self { recorder, id, answered: false }
-    }
-
-    fn end(mut self, outcome: Result<Option<Guard>, Error>, kind: Kind) -> Result<Option<RecordedGuard>, Error> {
-        self.answered = true;
-        let (recorder, id) = (self.recorder.clone(), self.id.clone());
-        let answer = |t, step| record(&recorder, t, What::Acquire, &id, step);
-        match outcome {
-            Ok(Some(guard)) => {
-                let t = now();
-                answer(t, Step::Ok(guard.granted(t)));
-                Ok(Some(RecordedGuard::new(guard, kind, recorder, id)))
-            }
-            Ok(None) => {
-                answer(now(), Step::Fail(Failed { err: "held".into(), note: None }));
-                Ok(None)
-            }
-            Err(error) => {
-                let failed = failed(&error);
-                answer(now(), if error.is_definite() { Step::Fail(failed) } else { Step::Info(failed) });
-                Err(error)
-            }
-        }
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if !self.answered {
-            let dropped = Failed { err: "cancelled".into(), note: None };
-            record::<Ask, Granted>(&self.recorder, now(), What::Acquire, &self.id, Step::Info(dropped));
-        }
-    }
-}
-
-fn record<I, O>(recorder: &Recorder, t: u64, what: impl FnOnce(Call<I, O>) -> What, id: &Text, step: Step<I, O>) {
-    recorder.record_at(t, what(Call { id: id.clone(), step }));
-}
-
-fn failed(error: &Error) -> Failed {
-    let err = match error.kind() {
-        ErrorKind::NotHeld | ErrorKind::Lost => "not_held".to_owned(),
-        kind => kind.to_string().replace(' ', "_"),
-    };
-    Failed { err: err.into(), note: Some(error.to_string().into()) }
 }
 
 enum Guard {
@@ -251,16 +201,6 @@ impl Deref for Guard {
     }
 }
 
-/// Asks a holder. The instant must have been read before: then whoever still holds has held at that instant, too.
-fn sample(lease: &Lease, t: u64) -> Sample {
-    let held = lease.is_held();
-    Sample { held: Some(held), deadline: held.then(|| t.saturating_add(nanos(lease.remaining()))) }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// Holds a lock, and writes down what becomes of it. Dereferences to the lease.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct RecordedGuard {
@@ -275,11 +215,7 @@ pub struct RecordedGuard {
 
 impl RecordedGuard {
     fn new(guard: Guard, kind: Kind, recorder: Recorder, id: Text) -> Self {
-        let (lost, pen, lost_id) = (guard.lost(), recorder.clone(), id.clone());
-        let watch = tokio::spawn(async move {
-            let reason = word(&lost.await).into();
-            pen.record(What::Lost(Lost { id: lost_id, reason }));
-        });
+        let watch = call::watch(&recorder, &id, &guard);
         Self { guard: Some(guard), kind, recorder, id, watch }
     }
 
@@ -395,7 +331,7 @@ impl RecordedGuard {
     }
 
     fn record<I, O>(&self, t: u64, what: impl FnOnce(Call<I, O>) -> What, step: Step<I, O>) {
-        record(&self.recorder, t, what, &self.id, step);
+        call::record(&self.recorder, t, what, &self.id, step);
     }
 
     fn lock(&self) -> &Guard {
@@ -426,14 +362,5 @@ impl Drop for RecordedGuard {
 impl fmt::Debug for RecordedGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecordedGuard").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-fn word(reason: &LossReason) -> &'static str {
-    match reason {
-        LossReason::Expired => "expired",
-        LossReason::SessionExpired => "session_expired",
-        LossReason::ForceReleased { .. } => "forced",
-        _ => "taken",
     }
 }

@@ -4,12 +4,15 @@
 //! one file. [`RecordedLocks`] writes down what is done with [`Locks`](lock_core::Locks). [`History`] is what was written,
 //! in the order of time. The format is in `docs/histories.md`.
 
+mod call;
 pub mod event;
+mod group;
 mod locks;
 mod reader;
 mod recorder;
 
 pub use event::{Event, What};
+pub use group::{GroupWish, RecordedGroup};
 pub use locks::{RecordedGuard, RecordedLocks, Wish};
 pub use reader::{History, ReadError};
 pub use recorder::{Recorder, now};

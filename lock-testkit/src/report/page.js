@@ -20,7 +20,8 @@ function header() {
   document.title = `${judgement.verdict}: ${backend ?? 'history'}`;
   el('verdict').textContent = el('verdict').className = judgement.verdict;
   el('run').textContent = [backend, seed === null ? null : `seed ${seed}`, time(data.end)].filter(x => x !== null).join(' · ');
-  el('figures').textContent = `${s.events} events, ${s.grants} grants (${s.contended} contended), ${s.refusals} refusals, ` +
+  el('figures').textContent = `${s.events} events, ${s.grants} grants (${s.contended} contended` +
+    `${s.groups ? `, ${s.groups} of several at once` : ''}), ${s.refusals} refusals, ` +
     `${s.unclear} unclear, ${s.losses} losses, ${s.faults} proven faults` +
     s.resources.map(([name, fenced, lost, all, refused]) =>
       `; ${name} (${fenced ? 'fenced' : 'unfenced'}): ${lost} of ${all} updates lost, ${refused} uses refused`).join('');

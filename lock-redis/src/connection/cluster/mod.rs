@@ -173,7 +173,7 @@ impl Router {
             let next = self.after(slot, &node, &error);
             let out_of_time = SystemClock.now().plus(PAUSE) >= until;
             let Some(next) = next.filter(|_| !out_of_time) else {
-                return Err(Failed::of(error, phase, link.server()));
+                return Err(not_served(error, phase, link.server()));
             };
             hops = if next == Way::Owner { HOPS } else { hops + 1 };
             if hops >= HOPS {
@@ -349,6 +349,16 @@ impl Router {
         self.nodes.map().masters().for_each(|master| drop(self.link(master)));
         self.ledger.changed();
     }
+}
+
+/// A request that no node has served in time. To be sent elsewhere, which tells that a single server belongs to a cluster, is
+/// usual here while slots move, and passes.
+fn not_served(error: RedisError, phase: Phase, server: &str) -> Failed {
+    if error.redirect_node().is_none() {
+        return Failed::of(error, phase, server);
+    }
+    let what = "the lock's slot is on the move, and no node has served the request in time";
+    Failed::unsent(Error::unavailable(phase, what).with_backend(crate::NAME).with_server(server).with_source(error))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,6 +3,7 @@
 use super::sketch::{Sketch, mutex, rules, token};
 use crate::checker::{Judgement, Rules, Verdict, check};
 use crate::history::History;
+use crate::history::event::Ask;
 
 fn assert_unknown(judgement: &Judgement, why: &str) {
     assert_eq!(judgement.verdict, Verdict::Unknown, "{judgement}");
@@ -36,6 +37,23 @@ fn a_history_without_contention_is_unknown() {
     let alone = sketch.take(10, mutex("a"), token(1));
     sketch.release(20, &alone);
     assert_unknown(&sketch.end(100).judge(), "0 contended grants");
+}
+
+#[test]
+fn a_history_without_several_locks_at_once_is_unknown_where_they_are_wanted() {
+    let judgement = |parts: u64| {
+        let mut rules = rules();
+        rules.least.groups = 1;
+        let mut sketch = turns(rules);
+        let part = |res: &str| Ask { group: Some("both".into()), res: res.into(), ..mutex("g") };
+        let asked = ["x", "y"].map(|res| sketch.ask(200, part(res)));
+        for id in asked.iter().take(usize::try_from(parts).unwrap()) {
+            sketch.grant(201, id, token(9));
+        }
+        sketch.end(300).judge()
+    };
+    assert_unknown(&judgement(1), "0 grants of several locks at once");
+    assert_eq!((judgement(2).verdict, judgement(2).summary.groups), (Verdict::Ok, 1));
 }
 
 #[test]

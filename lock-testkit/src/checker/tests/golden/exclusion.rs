@@ -1,9 +1,9 @@
-//! Who may be inside at once: ME, RW, SEM, RE and MULTI.
+//! Who may be inside at once: ME, RW, SEM and RE.
 
 use super::super::sketch::{Sketch, mutex, of_kind, token};
 use super::{MS, NONE, permits, tells_apart};
 use crate::checker::Check;
-use crate::history::event::{Ask, Granted, Kind, Sample};
+use crate::history::event::{Granted, Kind, Sample};
 
 fn held(token: u64, deadline: u64) -> Granted {
     Granted {
@@ -120,23 +120,6 @@ fn me_lets_nobody_in_while_any_level_is_inside() {
         sketch.release(inner_released, &inner);
         sketch.grant(30, &other, level(1, held(2, 900)));
         sketch.release(40, &other);
-        sketch.end(50)
-    });
-}
-
-#[test]
-fn multi_rejects_half_of_the_locks() {
-    tells_apart(Check::MULTI, true, false, |both: bool| {
-        let mut sketch = Sketch::new();
-        let grouped = |res: &str| Ask { group: Some("both".into()), res: res.into(), ..mutex("a") };
-        let first = sketch.take(10, grouped("x"), token(1));
-        let second = sketch.ask(10, grouped("y"));
-        if both {
-            sketch.grant(12, &second, token(1))
-        } else {
-            sketch.refuse(12, &second)
-        }
-        sketch.release(20, &first);
         sketch.end(50)
     });
 }

@@ -2,6 +2,7 @@
 
 mod exclusion;
 mod fencing;
+mod groups;
 mod loss;
 mod progress;
 mod release;
