@@ -17,8 +17,13 @@ use tokio::runtime::Runtime;
 /// Cases that reject no specimen yet, which the reference on Redis passes too: it is a lock.
 const MORE_ON_REDIS: &[&str] =
     &["C-M03", "C-M04", "C-M07", "C-M09", "C-M13", "C-D03", "C-R01", "C-W06", "C-W11", "C-W13", "C-F11"];
-/// Likewise on the other servers.
-const MORE: &[&str] = &["C-M02", "C-M05", "C-M07", "C-M09", "C-D03", "C-R01", "C-W06"];
+/// Likewise on ZooKeeper, where readers and writers stand in line too.
+const MORE_ON_ZOOKEEPER: &[&str] = &[
+    "C-M02", "C-M05", "C-M07", "C-M09", "C-D03", "C-R01", "C-W06", "C-W07", "C-W12", "C-RW01", "C-RW02", "C-RW03",
+    "C-RW05", "C-RW12", "C-RW13",
+];
+/// Likewise on memcached.
+const MORE_ON_MEMCACHED: &[&str] = &["C-M02", "C-M05", "C-M07", "C-M09", "C-D03", "C-R01", "C-W06"];
 
 type Trialled = Result<Completion, Failed>;
 
@@ -94,7 +99,7 @@ fn trials(runtime: &Arc<Runtime>) -> Result<Vec<Trial>, Missing> {
         make: |recipe, url| Arc::new(zookeeper::Specimen::new(recipe, url)),
         reference: zookeeper::Recipe::Reference,
         rejections: zookeeper::REJECTIONS,
-        more: MORE,
+        more: MORE_ON_ZOOKEEPER,
     };
     let on_memcached = Laboratory {
         runtime: runtime.clone(),
@@ -102,7 +107,7 @@ fn trials(runtime: &Arc<Runtime>) -> Result<Vec<Trial>, Missing> {
         make: |recipe, url| Arc::new(memcached::Specimen::new(recipe, url)),
         reference: memcached::Recipe::Reference,
         rejections: memcached::REJECTIONS,
-        more: MORE,
+        more: MORE_ON_MEMCACHED,
     };
     Ok([on_redis.trials(), on_zookeeper.trials(), on_memcached.trials()].into_iter().flatten().collect())
 }

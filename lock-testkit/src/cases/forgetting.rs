@@ -49,8 +49,12 @@ impl Forgetting {
     async fn among_a_crowd(self, cx: &Cx, servers: &dyn Spare) -> Result<Vec<Arc<Room>>, Failure> {
         let crowd = Crowd::gather(cx, async || client(cx, servers).await).await?;
         crowd.goes_on(3).await?;
+        let bystander = cx.form.handle(&client(cx, servers).await?, "a bystander's")?.with_ttl(ttl());
         for _ in 0..TIMES {
+            // What is to be forgotten has to be there, even if nobody in the crowd holds a lock just then.
+            let held = if self == Self::AtOnce { Some(bystander.lock().await?) } else { None };
             self.happen(servers).await?;
+            drop(held);
             crowd.goes_on(3).await?;
         }
         let rooms = crowd.disperse().await?;

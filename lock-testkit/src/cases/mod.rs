@@ -126,6 +126,7 @@ cases! {
     "C-RW12" rwlock::readers_behind_a_writer_enter_together ONCE [Need::RwLock];
     "C-RW13" rwlock::readers_behind_a_writer_that_gave_up_proceed ONCE [Need::RwLock];
     "C-RW14" rwlock::a_writer_s_token_is_above_every_earlier_one ONCE [Need::RwLock, FENCING];
+    "C-RW15" rwlock::a_reader_and_a_writer_behind_it_do_not_wait_for_each_other ONCE [Need::RwLock];
 
     "C-S01" semaphore::a_fourth_of_three_permits_is_refused ONCE [Need::Semaphore];
     "C-S02" semaphore::no_more_than_three_of_twelve_owners_are_inside ONCE [Need::Semaphore];

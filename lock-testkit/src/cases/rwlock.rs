@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use lock_core::{ErrorKind, LeaseOptions, Owner, RwLock};
+use lock_core::{ErrorKind, Guarantee, LeaseOptions, Owner, RwLock};
+use tokio::sync::mpsc;
 
 use crate::adapters::Exclusive;
 use crate::context::{Cx, LOCK};
@@ -257,6 +258,39 @@ pub(super) async fn readers_behind_a_writer_that_gave_up_proceed(cx: Arc<Cx>) ->
     let beside = soon("the reader behind it enters", hand_over(), reader).await???;
     ensure!(read.is_held() && beside.is_held(), "the readers do not hold together");
     Ok(())
+}
+
+pub(super) async fn a_reader_and_a_writer_behind_it_do_not_wait_for_each_other(cx: Arc<Cx>) -> Verdict {
+    let (a, b, c) = (lock(&cx).await?, lock(&cx).await?, lock(&cx).await?);
+    let write = a.write().await?;
+    let (served, mut order) = mpsc::unbounded_channel();
+    let reader = tokio::spawn({
+        let served = served.clone();
+        async move {
+            let held = b.read().await?;
+            served.send("the reader")?;
+            Ok::<_, Failure>(held.release().await?)
+        }
+    });
+    queued(&cx, &a, 1).await?;
+    let writer = tokio::spawn(async move {
+        let held = c.write().await?;
+        served.send("the writer")?;
+        Ok::<_, Failure>(held.release().await?)
+    });
+    queued(&cx, &a, 2).await?;
+    write.release().await?;
+    let mut seen = Vec::new();
+    while let Some(next) = soon("a free lock is granted to one of those who wait", hand_over(), order.recv()).await? {
+        seen.push(next);
+    }
+    reader.await??;
+    writer.await??;
+    ensure!(seen.len() == 2, "served were only {seen:?}");
+    if cx.abilities.promises(Guarantee::Fifo) {
+        ensure!(seen == ["the reader", "the writer"], "served were, in this order, {seen:?}");
+    }
+    cx.nothing_is_left().await
 }
 
 pub(super) async fn a_writer_s_token_is_above_every_earlier_one(cx: Arc<Cx>) -> Verdict {

@@ -1,11 +1,12 @@
-//! What all specimens share: a mutex backend that leaves the deciding steps to a recipe.
+//! What all specimens share: a backend that leaves the deciding steps to a recipe.
 
 use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Backend, Cancelled, Grant, MutexBackend, Released, Renewal, Renewed};
-use lock_core::clock::Deadline;
+use futures_util::future::BoxFuture;
+use lock_core::backend::{Attempt, Backend, Cancelled, Grant, MutexBackend, Operator, Released, Renewal, Renewed};
+use lock_core::clock::{BootInstant, Deadline};
 use lock_core::{Client, ClientOptions, Error, ErrorKind, Guarantees, Locks, LossReason, Phase, wait};
 
 use crate::harness::Broken;
@@ -14,8 +15,13 @@ use crate::time::op_timeout;
 /// The steps in which recipes differ, at whichever server.
 #[async_trait]
 pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
-    /// One try; whether it has the lock. Of one that `waits` a place in line may stay until the next.
-    async fn take(&self, attempt: &Attempt, waits: bool) -> Result<bool, Broken>;
+    /// One try; whether it has the lock. If not, nothing of it is left.
+    async fn take(&self, attempt: &Attempt) -> Result<bool, Broken>;
+
+    /// One look of somebody who waits, of whom a place in line may stay until the next.
+    async fn look(&self, attempt: &Attempt) -> Result<Look, Broken> {
+        Ok(if self.take(attempt).await? { Look::Granted } else { Look::NotYet(None) })
+    }
 
     /// The release; whether there was something to release.
     async fn give_back(&self, attempt: &Attempt) -> Result<bool, Broken>;
@@ -31,20 +37,38 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// The operator's side, if it can be looked into.
+    fn operator(&self) -> Option<&dyn Operator> {
+        None
+    }
+
     /// What it promises: as little as possible, because cases come with promises.
     fn guarantees(&self) -> Guarantees {
         Guarantees::none()
     }
 }
 
-/// The locks of a client that takes these steps.
-pub(super) fn client(steps: impl Steps) -> Result<Locks, Error> {
-    Ok(Locks::of(&Client::over(SpecimenBackend(steps), ClientOptions::default())?))
+/// What somebody who waits has found.
+pub(super) enum Look {
+    /// The lock is his.
+    Granted,
+    /// It is another's. If the server tells, this ends when it is worth another look.
+    NotYet(Option<BoxFuture<'static, ()>>),
+}
+
+/// The mutexes of a client that takes these steps.
+pub(super) fn mutexes(steps: impl Steps) -> Result<Locks, Error> {
+    Ok(Locks::of(&client(steps)?))
+}
+
+/// A client that takes these steps.
+pub(super) fn client<S: Steps>(steps: S) -> Result<Client<SpecimenBackend<S>>, Error> {
+    Client::over(SpecimenBackend(steps), ClientOptions::default())
 }
 
 /// A specimen's client.
 #[derive(Debug)]
-struct SpecimenBackend<S>(S);
+pub(super) struct SpecimenBackend<S>(S);
 
 #[async_trait]
 impl<S: Steps> Backend for SpecimenBackend<S> {
@@ -82,29 +106,71 @@ impl<S: Steps> Backend for SpecimenBackend<S> {
             Err(broken) => Err(unknown(attempt, Phase::Cancel, &broken)),
         }
     }
+
+    fn operator(&self) -> Option<&dyn Operator> {
+        self.0.operator()
+    }
 }
 
 #[async_trait]
 impl<S: Steps> MutexBackend for SpecimenBackend<S> {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.take(attempt, false).await.map_err(|broken| unknown(attempt, Phase::Acquire, &broken))
+        self.try_once(attempt).await
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        // It recognises what an earlier try has left, so the wait goes on while no server answers.
-        let again = |broken: Broken| attempt.error(ErrorKind::Unavailable, Phase::Acquire, broken.to_string());
-        let tries = || async { self.take(attempt, true).await.map_err(again) };
-        let waited = wait::poll(&*self.clock(), attempt, deadline, tries).await;
-        waited.map_err(|error| attempt.error(ErrorKind::Indeterminate, Phase::Acquire, error.to_string()))
+        self.wait(attempt, deadline).await
     }
 }
 
+/// Whatever the kind.
 impl<S: Steps> SpecimenBackend<S> {
-    async fn take(&self, attempt: &Attempt, waits: bool) -> Result<Option<Grant>, Broken> {
+    pub(super) async fn try_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let sent_at = self.clock().now();
-        let is_granted = in_time(self.0.take(attempt, waits)).await?;
+        match in_time(self.0.take(attempt)).await {
+            Ok(is_granted) => Ok(is_granted.then(|| self.grant(attempt, sent_at))),
+            Err(broken) => Err(unknown(attempt, Phase::Acquire, &broken)),
+        }
+    }
+
+    /// Looks until the lock is granted: again when it is told to, or else after a pause. A look recognises what an earlier one
+    /// has left, so the wait goes on for the attempt's patience while no server answers.
+    pub(super) async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        let clock = self.clock();
+        let mut pauses = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
+        let mut silent_since = None;
+        loop {
+            let sent_at = clock.now();
+            let look = in_time(self.0.look(attempt)).await;
+            let now = clock.now();
+            let is_over = deadline.has_passed(now);
+            let change = match look {
+                Ok(Look::Granted) => return Ok(Some(self.grant(attempt, sent_at))),
+                Ok(Look::NotYet(_)) if is_over => return Ok(None),
+                Ok(Look::NotYet(change)) => {
+                    silent_since = None;
+                    change
+                }
+                Err(broken) => {
+                    let silence = now.since(*silent_since.get_or_insert(sent_at));
+                    if is_over || silence >= attempt.patience {
+                        return Err(unknown(attempt, Phase::Acquire, &broken));
+                    }
+                    None
+                }
+            };
+            let pause =
+                || clock.sleep_until(now.plus(pauses.next().unwrap_or(wait::LONGEST_PAUSE))) as BoxFuture<'_, ()>;
+            tokio::select! {
+                () = change.unwrap_or_else(pause) => {}
+                () = clock.sleep_until(deadline.instant()) => {}
+            }
+        }
+    }
+
+    fn grant(&self, attempt: &Attempt, sent_at: BootInstant) -> Grant {
         let from = if self.0.counts_from_the_reply() { self.clock().now() } else { sent_at };
-        Ok(is_granted.then(|| Grant::new(None, from, attempt.ttl)))
+        Grant::new(None, from, attempt.ttl)
     }
 }
 

@@ -74,7 +74,7 @@ impl Harness for Specimen {
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
         let items = self.items().map_err(|broken| backend::unavailable(&broken))?;
-        backend::client(OnMemcached { recipe: self.recipe, items, namespace: namespace.to_owned() })
+        backend::mutexes(OnMemcached { recipe: self.recipe, items, namespace: namespace.to_owned() })
     }
 
     fn ground_truth(&self) -> Option<&dyn GroundTruth> {
@@ -135,7 +135,7 @@ struct OnMemcached {
 
 #[async_trait]
 impl backend::Steps for OnMemcached {
-    async fn take(&self, attempt: &Attempt, _waits: bool) -> Result<bool, Broken> {
+    async fn take(&self, attempt: &Attempt) -> Result<bool, Broken> {
         let (key, nonce) = (self.key(attempt), attempt.id.to_string());
         match self.recipe {
             Recipe::Incr => self.count_up(&key).await,

@@ -1,10 +1,12 @@
 //! Deliberately broken locks: the classic recipes, each rejected by a named case of the one list.
 //!
-//! They show that the cases can fail. They live here and never in a backend. Each is a [`MutexBackend`] on a real server,
-//! spoken to through the suite's own clients, and differs from a sound reference at the same server in nothing but its
-//! flaw; the reference passes every case that rejects one of them. `docs/specimens.md` tells the story of each.
+//! They show that the cases can fail. They live here and never in a backend. Each is a [`MutexBackend`] on a real server, on
+//! ZooKeeper an [`RwLockBackend`] too, spoken to through the suite's own clients, and differs from a sound reference at the
+//! same server in nothing but its flaw; the reference passes every case that rejects one of them. `docs/specimens.md` tells
+//! the story of each.
 //!
 //! [`MutexBackend`]: lock_core::backend::MutexBackend
+//! [`RwLockBackend`]: lock_core::backend::RwLockBackend
 
 mod backend;
 pub mod memcached;

@@ -8,6 +8,7 @@ use tokio::sync::Mutex;
 use super::connection::{Answer, Connection, Operation};
 use super::jute::Writer;
 use super::session::Session;
+use super::watch::{Change, Changes};
 use crate::harness::Broken;
 use crate::servers::url::{Credentials, ServerUrl};
 
@@ -20,7 +21,7 @@ pub(super) const DEFAULT_PORT: u16 = 2181;
 /// A session at ZooKeeper for ground truth: what a suite has to know and do beside the backend under test.
 ///
 /// It makes one request at a time. After one that went wrong, the next one opens another connection for the same
-/// session, at the first server that takes it. It has neither watches nor pings: only requests keep its session alive.
+/// session, at the first server that takes it. It sends no pings: only requests keep its session alive.
 /// Unless it is [closed](ZooKeeperClient::close), the session stays until its timeout has passed.
 #[derive(Debug)]
 pub struct ZooKeeperClient {
@@ -100,6 +101,26 @@ impl ZooKeeperClient {
         operation: Operation,
         body: impl FnOnce(Writer) -> Writer,
     ) -> Result<Answer, Broken> {
+        Ok(self.exchange(operation, body).await?.0)
+    }
+
+    /// One request that sets a watch on the node at this full path, and what tells when that has changed.
+    pub(super) async fn watch(
+        &self,
+        operation: Operation,
+        full: &str,
+        body: impl FnOnce(Writer) -> Writer,
+    ) -> Result<(Answer, Change), Broken> {
+        let (answer, changes) = self.exchange(operation, body).await?;
+        Ok((answer, Change::new(full, changes)))
+    }
+
+    /// One request, and what changes from then on.
+    async fn exchange(
+        &self,
+        operation: Operation,
+        body: impl FnOnce(Writer) -> Writer,
+    ) -> Result<(Answer, Changes), Broken> {
         let mut slot = self.connection.lock().await;
         patiently(async {
             // Out of its slot while in use, so that a dropped future leaves no half-read stream behind.
@@ -107,9 +128,11 @@ impl ZooKeeperClient {
                 Some(connection) => connection,
                 None => self.deployment.connect(&self.session, self.timeout).await?.0,
             };
+            // Before the request: what it lets the server tell may come right behind the answer.
+            let changes = connection.changes();
             let answer = connection.request(operation, body).await?;
             *slot = Some(connection);
-            Ok(answer)
+            Ok((answer, changes))
         })
         .await
     }

@@ -1,14 +1,18 @@
-//! One connection: a session's, and one request at a time.
+//! One connection: a session's, and one request at a time; watches are heard of at any time.
 
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{broadcast, mpsc};
+use tokio::task::JoinSet;
 
 use super::jute::{Reader, Writer, frame_length};
 use super::session::Session;
+use super::watch::{self, Changes};
 
 /// The numbers by which requests go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +70,11 @@ impl std::error::Error for Refusal {}
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    requests: OwnedWriteHalf,
+    answers: mpsc::UnboundedReceiver<io::Result<Vec<u8>>>,
+    changes: Changes,
+    /// The task that reads; it ends with the connection.
+    _reading: JoinSet<()>,
     /// The number of the last request.
     xid: i32,
 }
@@ -81,13 +89,25 @@ impl Connection {
         session: &Session,
         timeout: Duration,
     ) -> io::Result<(Self, Session, Duration)> {
-        let stream = TcpStream::connect(address).await?;
+        let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let mut connection = Self { stream, xid: 0 };
-        connection.stream.write_all(&greeting(session, timeout)).await?;
-        let frame = connection.frame().await?;
-        let (session, timeout) = welcome(&frame)?;
-        Ok((connection, session, timeout))
+        stream.write_all(&greeting(session, timeout)).await?;
+        let (session, timeout) = welcome(&frame(&mut stream).await?)?;
+        Ok((Self::over(stream), session, timeout))
+    }
+
+    fn over(stream: TcpStream) -> Self {
+        let (incoming, requests) = stream.into_split();
+        let (answered, answers) = mpsc::unbounded_channel();
+        let (changed, changes) = broadcast::channel(watch::MOST);
+        let mut reading = JoinSet::new();
+        reading.spawn(read(incoming, answered, changed));
+        Self { requests, answers, changes, _reading: reading, xid: 0 }
+    }
+
+    /// What the server tells of nodes that are watched, from now on.
+    pub(super) fn changes(&self) -> Changes {
+        self.changes.resubscribe()
     }
 
     /// Shows credentials, such as `user:password` by the scheme `digest`.
@@ -113,8 +133,8 @@ impl Connection {
         body: impl FnOnce(Writer) -> Writer,
     ) -> io::Result<Answer> {
         let header = Writer::default().int(xid).int(operation as i32);
-        self.stream.write_all(&body(header).frame()).await?;
-        let frame = self.frame().await?;
+        self.requests.write_all(&body(header).frame()).await?;
+        let frame = self.answers.recv().await.unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))?;
         let mut reader = Reader::new(&frame);
         let (answered, _zxid, error) = (reader.int()?, reader.long()?, reader.int()?);
         if answered != xid {
@@ -123,14 +143,33 @@ impl Connection {
         }
         Ok(if error == 0 { Ok(reader.rest().to_vec()) } else { Err(Refusal(error)) })
     }
+}
 
-    async fn frame(&mut self) -> io::Result<Vec<u8>> {
-        let mut prefix = [0; 4];
-        self.stream.read_exact(&mut prefix).await?;
-        let mut frame = vec![0; frame_length(prefix)?];
-        self.stream.read_exact(&mut frame).await?;
-        Ok(frame)
+/// Hands on what comes in, until there is no more of it, or nobody asks for it.
+async fn read(
+    mut incoming: OwnedReadHalf,
+    answered: mpsc::UnboundedSender<io::Result<Vec<u8>>>,
+    changed: broadcast::Sender<String>,
+) {
+    loop {
+        let frame = frame(&mut incoming).await;
+        let is_last = frame.is_err();
+        match frame.as_deref().ok().and_then(watch::path_of) {
+            // Nobody may be listening any more.
+            Some(path) => drop(changed.send(path)),
+            None if answered.send(frame).is_err() => return,
+            None if is_last => return,
+            None => {}
+        }
     }
+}
+
+async fn frame(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+    let mut prefix = [0; 4];
+    stream.read_exact(&mut prefix).await?;
+    let mut frame = vec![0; frame_length(prefix)?];
+    stream.read_exact(&mut frame).await?;
+    Ok(frame)
 }
 
 /// Protocol 0, no transaction seen yet, no wish for a server that only reads.

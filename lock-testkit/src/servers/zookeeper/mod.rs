@@ -15,6 +15,7 @@ mod records;
 mod server;
 mod session;
 mod status;
+mod watch;
 
 pub use client::ZooKeeperClient;
 pub use ensemble::{ENSEMBLE_URL_VARIABLE, ZooKeeperEnsemble};
@@ -24,3 +25,4 @@ pub use records::{Acl, NodeKind, Stat};
 pub use server::{URL_VARIABLE, ZooKeeperServer};
 pub use session::Session;
 pub use status::Mode;
+pub(crate) use watch::Change;

@@ -4,9 +4,11 @@ use super::client::ZooKeeperClient;
 use super::connection::{Answer, Operation, Refusal};
 use super::jute::{Reader, Writer};
 use super::records::{Acl, NodeKind, Stat};
+use super::watch::Change;
 use crate::harness::Broken;
 
 const ANY_VERSION: i32 = -1;
+const WATCH: bool = true;
 const NO_WATCH: bool = false;
 /// The owner of a node that is not ephemeral.
 const NOBODY: i64 = 0;
@@ -117,6 +119,20 @@ impl ZooKeeperClient {
         Ok(Some(names))
     }
 
+    /// As [`children`](ZooKeeperClient::children), and what tells when there is one more of them, or one less.
+    pub(crate) async fn watch_children(&self, path: &str) -> Result<Option<(Vec<String>, Change)>, Broken> {
+        let (names, change) = self.look_and_watch(Operation::Children, path).await?;
+        let Some(names) = names else { return Ok(None) };
+        Ok(Some((Reader::new(&names).each(Reader::text)?, change)))
+    }
+
+    /// What tells when a node's data changes, or the node is deleted; `None` if there is no such node, and then there is no
+    /// watch either.
+    pub(crate) async fn watch_data(&self, path: &str) -> Result<Option<Change>, Broken> {
+        let (data, change) = self.look_and_watch(Operation::Data, path).await?;
+        Ok(data.map(|_| change))
+    }
+
     /// The paths of all nodes below this one, each before those below it.
     ///
     /// # Errors
@@ -168,6 +184,12 @@ impl ZooKeeperClient {
 
     async fn look(&self, operation: Operation, path: &str) -> Result<Option<Vec<u8>>, Broken> {
         self.ask(operation, |writer| writer.text(&self.full(path)).bool(NO_WATCH)).await
+    }
+
+    async fn look_and_watch(&self, operation: Operation, path: &str) -> Result<(Option<Vec<u8>>, Change), Broken> {
+        let full = self.full(path);
+        let (answer, change) = self.watch(operation, &full, |writer| writer.text(&full).bool(WATCH)).await?;
+        Ok((unless(Refusal::NO_NODE, answer)?, change))
     }
 
     /// The answer about a node; `None` if there is no such node.

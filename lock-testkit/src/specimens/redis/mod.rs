@@ -214,7 +214,7 @@ impl Linked for Specimen {
 impl Specimen {
     fn client(&self, way: Way, namespace: &str) -> Result<Locks, Error> {
         let ahead = Duration::from_secs(60) * self.machines.fetch_add(1, Ordering::Relaxed);
-        backend::client(OnRedis { steps: self.recipe.steps(ahead), way, namespace: namespace.to_owned() })
+        backend::mutexes(OnRedis { steps: self.recipe.steps(ahead), way, namespace: namespace.to_owned() })
     }
 }
 
@@ -253,7 +253,7 @@ impl OnRedis {
 
 #[async_trait]
 impl backend::Steps for OnRedis {
-    async fn take(&self, attempt: &Attempt, _waits: bool) -> Result<bool, Broken> {
+    async fn take(&self, attempt: &Attempt) -> Result<bool, Broken> {
         self.steps.take(&self.at(attempt).await?).await
     }
 

@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::backend::Attempt;
-use lock_core::{GrantId, Guarantees, Support};
+use lock_core::backend::{Attempt, Kind, Operator};
+use lock_core::{GrantId, Guarantees, LockName, Support};
 
 use super::Recipe;
 use super::session::Session;
 use crate::harness::Broken;
-use crate::servers::zookeeper::NodeKind;
-use crate::specimens::backend::Steps;
+use crate::servers::zookeeper::{Change, NodeKind};
+use crate::specimens::backend::{Look, Steps};
 
 /// A recipe's client.
 #[derive(Debug)]
@@ -20,10 +20,10 @@ pub(super) struct Line {
     recipe: Recipe,
     /// How many clients there were before.
     machine: u32,
-    session: Session,
+    pub(super) session: Session,
     namespace: String,
     /// Whom each attempt found before it when it looked ([`Recipe::LookedUpOnce`]).
-    before: Mutex<HashMap<GrantId, String>>,
+    before: Mutex<HashMap<GrantId, Option<String>>>,
 }
 
 impl Line {
@@ -35,12 +35,17 @@ impl Line {
         Self { recipe, machine, session, namespace: namespace.to_owned(), before: Mutex::default() }
     }
 
-    fn directory(&self, attempt: &Attempt) -> String {
-        format!("/{}/{}", self.namespace, attempt.name.as_str().replace('/', "%2F"))
+    fn directory(&self, name: &LockName, kind: Kind) -> String {
+        format!("/{}/{}:{}", self.namespace, kind.space(), name.as_str().replace('/', "%2F"))
     }
 
-    fn path(&self, attempt: &Attempt, node: &str) -> String {
-        format!("{}/{node}", self.directory(attempt))
+    pub(super) fn path(&self, name: &LockName, kind: Kind, node: &str) -> String {
+        format!("{}/{node}", self.directory(name, kind))
+    }
+
+    /// Where this attempt has such a node.
+    fn own_path(&self, attempt: &Attempt, node: &str) -> String {
+        self.path(&attempt.name, attempt.kind, node)
     }
 
     /// What a node is called before its number.
@@ -50,18 +55,21 @@ impl Line {
             Recipe::Nameless => "lock-".to_owned(),
             // As names of hosts do, this one decides the order; here, the later a client came the earlier it is.
             Recipe::SortedByName => format!("{:04}-{}-", 9999 - self.machine % 10_000, attempt.id),
-            _ => format!("{}-", attempt.id),
+            _ => format!("{}-{}-", attempt.id, attempt.kind.name()),
         }
     }
 
     /// Everybody in line, in order.
-    async fn everybody(&self, attempt: &Attempt) -> Result<Vec<String>, Broken> {
-        let mut nodes = self.session.children(self.directory(attempt)).await?;
+    pub(super) async fn everybody(&self, name: &LockName, kind: Kind) -> Result<Vec<String>, Broken> {
+        Ok(self.in_order(self.session.children(self.directory(name, kind)).await?))
+    }
+
+    fn in_order(&self, mut nodes: Vec<String>) -> Vec<String> {
         match self.recipe {
             Recipe::SortedByName => nodes.sort_unstable(), // by whole names: the flaw
             _ => nodes.sort_by_key(|node| number(node)),
         }
-        Ok(nodes)
+        nodes
     }
 
     /// Whether a node is this attempt's.
@@ -74,7 +82,36 @@ impl Line {
 
     /// This attempt's node, if it is there.
     async fn mine(&self, attempt: &Attempt) -> Result<Option<String>, Broken> {
-        Ok(self.everybody(attempt).await?.into_iter().find(|node| self.is_mine(attempt, node)))
+        let line = self.everybody(&attempt.name, attempt.kind).await?;
+        Ok(line.into_iter().find(|node| self.is_mine(attempt, node)))
+    }
+
+    /// Sees to it that this attempt stands in line, and looks who else does.
+    async fn stand(&self, attempt: &Attempt) -> Result<Standing, Broken> {
+        loop {
+            let directory = self.directory(&attempt.name, attempt.kind);
+            let (nodes, change) = match self.recipe {
+                Recipe::Herd => self.session.watch_children(directory).await?, // everybody watches everybody: the flaw
+                _ => (self.session.children(directory).await?, None),
+            };
+            let line = self.in_order(nodes);
+            match self.place(attempt, &line) {
+                Some(place) => return Ok(Standing { line, place, change }),
+                None => self.stand_in_line(attempt).await?,
+            }
+        }
+    }
+
+    /// How many stand before this attempt, if it stands in line.
+    fn place(&self, attempt: &Attempt, line: &[String]) -> Option<usize> {
+        match self.recipe {
+            // Once it stood there, it does not look for itself: the flaw.
+            Recipe::Placeless => {
+                let mine = noted(attempt)?;
+                Some(line.iter().filter(|node| number(node).is_some_and(|number| number < mine)).count())
+            }
+            _ => line.iter().position(|node| self.is_mine(attempt, node)),
+        }
     }
 
     async fn stand_in_line(&self, attempt: &Attempt) -> Result<(), Broken> {
@@ -82,37 +119,44 @@ impl Line {
             Recipe::Persistent => NodeKind::PersistentSequential, // nobody's when its maker is dead: the flaw
             _ => NodeKind::EphemeralSequential,
         };
-        let made = self.session.create(self.path(attempt, &self.stem(attempt)), kind).await?;
+        let made = self.session.create(self.own_path(attempt, &self.stem(attempt)), kind).await?;
         let number = made.as_deref().and_then(number).ok_or_else(|| Broken::new("a node without a number"))?;
         // Numbers begin with 0, which is what a note says before there is any.
         attempt.set_note(number + 1);
         Ok(())
     }
 
-    /// Whether this attempt, which stands in line, is let in.
-    async fn is_let_in(&self, attempt: &Attempt) -> Result<bool, Broken> {
-        let line = self.everybody(attempt).await?;
-        match self.recipe {
-            // Whoever is not before me does not matter, me included: the flaw.
-            Recipe::Placeless => Ok(!line.iter().any(|node| number(node) < noted(attempt))),
-            Recipe::LookedUpOnce => Ok(self.predecessor_is_gone(attempt, &line)),
-            _ => Ok(line.first().is_some_and(|first| self.is_mine(attempt, first))),
+    /// Whom this attempt waits for; nobody if it is let in.
+    fn obstacle(&self, attempt: &Attempt, Standing { line, place, .. }: &Standing) -> Option<String> {
+        let before = line.get(..*place).unwrap_or_default();
+        match (self.recipe, attempt.kind) {
+            (Recipe::LookedUpOnce, _) => self.predecessor(attempt, before).filter(|found| line.contains(found)),
+            // Those behind it, too: the flaw.
+            (Recipe::LaterWriters, Kind::Read) => line.iter().rfind(|node| !is_shared(node)).cloned(),
+            (_, Kind::Read) => before.iter().rfind(|node| !is_shared(node)).cloned(),
+            _ => before.last().cloned(),
         }
     }
 
-    fn predecessor_is_gone(&self, attempt: &Attempt, line: &[String]) -> bool {
-        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+    fn predecessor(&self, attempt: &Attempt, before: &[String]) -> Option<String> {
+        let mut found = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         // Once; whoever stands before that one is never looked for: the flaw.
-        let found = before.entry(attempt.id).or_insert_with(|| {
-            line.iter().take_while(|node| !self.is_mine(attempt, node)).last().cloned().unwrap_or_default()
-        });
-        !line.contains(found)
+        found.entry(attempt.id).or_insert_with(|| before.last().cloned()).clone()
     }
 
     /// Takes the one node that a lock has.
     async fn take_the_node(&self, attempt: &Attempt) -> Result<bool, Broken> {
-        Ok(self.session.create(self.path(attempt, THE_NODE), NodeKind::Ephemeral).await?.is_some())
+        Ok(self.session.create(self.own_path(attempt, THE_NODE), NodeKind::Ephemeral).await?.is_some())
     }
+}
+
+/// An attempt's place in line.
+struct Standing {
+    line: Vec<String>,
+    /// How many stand before it.
+    place: usize,
+    /// What tells when the line changes, if that was asked for.
+    change: Option<Change>,
 }
 
 /// What the one node of a lock is called.
@@ -120,38 +164,57 @@ const THE_NODE: &str = "lock";
 
 #[async_trait]
 impl Steps for Line {
-    /// As far as the sound one goes.
+    /// As far as the sound one goes; without a line of nodes that tell whose they are, there is none to look at.
     fn guarantees(&self) -> Guarantees {
         let mut guarantees = Guarantees::none();
         guarantees.exclusion_across_failover = Support::Yes;
+        if !matches!(self.recipe, Recipe::PlainDelete | Recipe::SortedByName | Recipe::Nameless) {
+            (guarantees.fifo, guarantees.push, guarantees.inspect) = (Support::Yes, Support::Yes, Support::Yes);
+        }
         guarantees
     }
 
-    async fn take(&self, attempt: &Attempt, waits: bool) -> Result<bool, Broken> {
+    fn operator(&self) -> Option<&dyn Operator> {
+        Some(self)
+    }
+
+    async fn take(&self, attempt: &Attempt) -> Result<bool, Broken> {
         if self.recipe == Recipe::PlainDelete {
             return self.take_the_node(attempt).await;
         }
-        let stands = match self.recipe {
-            Recipe::Placeless | Recipe::Nameless => attempt.note() > 0,
-            _ => self.mine(attempt).await?.is_some(),
-        };
-        if !stands {
-            self.stand_in_line(attempt).await?;
-        }
-        let is_let_in = self.is_let_in(attempt).await?;
-        if !is_let_in && !waits {
+        let standing = self.stand(attempt).await?;
+        let is_let_in = self.obstacle(attempt, &standing).is_none();
+        if !is_let_in {
             self.give_back(attempt).await?;
         }
         Ok(is_let_in)
     }
 
+    async fn look(&self, attempt: &Attempt) -> Result<Look, Broken> {
+        if self.recipe == Recipe::PlainDelete {
+            return Ok(if self.take_the_node(attempt).await? { Look::Granted } else { Look::NotYet(None) });
+        }
+        loop {
+            let standing = self.stand(attempt).await?;
+            let Some(obstacle) = self.obstacle(attempt, &standing) else { return Ok(Look::Granted) };
+            let change = match standing.change {
+                Some(change) => Some(change),
+                None => self.session.watch(self.own_path(attempt, &obstacle)).await?,
+            };
+            // Without a change to wait for, the obstacle is gone.
+            if let Some(change) = change {
+                return Ok(Look::NotYet(Some(Box::pin(self.session.clone().until(change)))));
+            }
+        }
+    }
+
     async fn give_back(&self, attempt: &Attempt) -> Result<bool, Broken> {
         if self.recipe == Recipe::PlainDelete {
             // Whoever's it is by now: the flaw.
-            return self.session.delete(self.path(attempt, THE_NODE)).await;
+            return self.session.delete(self.own_path(attempt, THE_NODE)).await;
         }
         match self.mine(attempt).await? {
-            Some(node) => self.session.delete(self.path(attempt, &node)).await,
+            Some(node) => self.session.delete(self.own_path(attempt, &node)).await,
             None => Ok(false),
         }
     }
@@ -160,7 +223,8 @@ impl Steps for Line {
         match self.recipe {
             Recipe::Unasked => Ok(true), // the flaw
             Recipe::PlainDelete => {
-                Ok(self.session.children(self.directory(attempt)).await?.iter().any(|node| node == THE_NODE))
+                let nodes = self.everybody(&attempt.name, attempt.kind).await?;
+                Ok(nodes.iter().any(|node| node == THE_NODE))
             }
             // That question has kept the session alive, too.
             _ => Ok(self.mine(attempt).await?.is_some()),
@@ -173,6 +237,16 @@ impl Steps for Line {
             _ => self.give_back(attempt).await.map(drop),
         }
     }
+}
+
+/// Whether a node is a reader's.
+pub(super) fn is_shared(node: &str) -> bool {
+    node.contains("-read-")
+}
+
+/// Whose node it is, if it tells.
+pub(super) fn grant(node: &str) -> Option<GrantId> {
+    node.split('-').next()?.parse().ok()
 }
 
 /// The number at the end of a node's name.

@@ -1,5 +1,6 @@
 //! Broken locks on ZooKeeper.
 //!
+//! - [`Recipe::Herd`], waiters that all watch the directory: whoever comes or goes wakes everybody, and all of them list it.
 //! - [`Recipe::LookedUpOnce`], a predecessor that is looked up once: when it gives up, whoever waited for it takes itself for
 //!   the next, although somebody before both still holds.
 //! - [`Recipe::SortedByName`], a line that is sorted by the nodes' whole names: what stands before the number decides, and a
@@ -15,8 +16,12 @@
 //!   again, and stands in everybody's way for as long as its session lasts.
 //! - [`Recipe::Hasty`], a new session for every connection: the nodes of the old one end with it, although the servers would
 //!   have kept them for whoever comes back in time.
+//! - [`Recipe::LaterWriters`], readers that wait for every writer in line: one that came later waits for them in turn, and nobody
+//!   gets the lock although it is free.
 
 mod line;
+mod operator;
+mod rwlock;
 mod session;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,8 +41,11 @@ use crate::servers::zookeeper::{ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperSer
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Recipe {
-    /// Ephemeral nodes with a number and a nonce; whoever has the lowest number holds. Sound as far as the cases here go.
+    /// Ephemeral nodes with a number and a nonce; whoever has nobody before it holds, and everybody else watches the last one
+    /// before it. To a reader, only writers count. Sound as far as the cases here go.
     Reference,
+    /// Watches the whole directory.
+    Herd,
     /// Looks its predecessor up once.
     LookedUpOnce,
     /// Sorts the line by whole names.
@@ -54,10 +62,13 @@ pub enum Recipe {
     Nameless,
     /// Gives its session up with its connection.
     Hasty,
+    /// Waits as a reader for writers that came later.
+    LaterWriters,
 }
 
 /// Every specimen with the case that rejects it.
 pub const REJECTIONS: &[Rejection<Recipe>] = &[
+    Rejection { recipe: Recipe::Herd, case: "C-W15", symptom: "a herd makes" },
     Rejection { recipe: Recipe::LookedUpOnce, case: "C-W06", symptom: "a wait behind one that gave up" },
     Rejection { recipe: Recipe::SortedByName, case: "C-M02", symptom: "granted although somebody holds it" },
     Rejection { recipe: Recipe::PlainDelete, case: "C-F07", symptom: "granted although somebody holds it" },
@@ -67,6 +78,11 @@ pub const REJECTIONS: &[Rejection<Recipe>] = &[
     // The node of a future that was dropped, or of a wait, whichever came first in line.
     Rejection { recipe: Recipe::Nameless, case: "C-W08", symptom: "dropped at poll" },
     Rejection { recipe: Recipe::Hasty, case: "C-F09", symptom: "the loss signal after a failover" },
+    Rejection {
+        recipe: Recipe::LaterWriters,
+        case: "C-RW15",
+        symptom: "a free lock is granted to one of those who wait",
+    },
 ];
 
 /// The harness of one specimen on a ZooKeeper server.
@@ -96,7 +112,7 @@ impl Harness for Specimen {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        self.client(Session::new(&self.url, TIMEOUT), namespace)
+        self.client(&self.url, TIMEOUT, namespace).await
     }
 
     fn ground_truth(&self) -> Option<&dyn GroundTruth> {
@@ -118,9 +134,11 @@ impl Harness for Specimen {
 }
 
 impl Specimen {
-    fn client(&self, session: Session, namespace: &str) -> Result<Locks, Error> {
+    async fn client(&self, url: &str, timeout: Duration, namespace: &str) -> Result<Locks, Error> {
+        let session = Session::open(url, timeout).await.map_err(|broken| backend::unavailable(&broken))?;
         let machine = self.machines.fetch_add(1, Ordering::Relaxed);
-        backend::client(Line::new(self.recipe, machine, session, namespace))
+        let client = backend::client(Line::new(self.recipe, machine, session, namespace))?;
+        Ok(Locks::of(&client).offering_rwlock(&client))
     }
 }
 
@@ -136,7 +154,7 @@ impl Spares for Specimen {
 
     /// With a session that outlasts any election.
     async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
-        self.client(Session::new(spare.url(), TIMEOUT * 5), namespace)
+        self.client(spare.url(), TIMEOUT * 5, namespace).await
     }
 }
 
@@ -172,6 +190,7 @@ impl Recipe {
     pub fn name(self) -> &'static str {
         match self {
             Self::Reference => "the sound reference on ZooKeeper",
+            Self::Herd => "waiters that all watch the parent",
             Self::LookedUpOnce => "a predecessor that is looked up once",
             Self::SortedByName => "a line sorted by names",
             Self::PlainDelete => "one node, deleted by its path",
@@ -180,6 +199,7 @@ impl Recipe {
             Self::Placeless => "a waiter that does not ask for its node",
             Self::Nameless => "nodes without a nonce",
             Self::Hasty => "a session that ends with its connection",
+            Self::LaterWriters => "a shared lock that counts later writers",
         }
     }
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::harness::Broken;
-use crate::servers::zookeeper::{NodeKind, ZooKeeperClient};
+use crate::servers::zookeeper::{Change, NodeKind, ZooKeeperClient};
 use crate::time::{ms, pass};
 
 /// After how much silence the server ends a session: twice the lease of the cases.
@@ -21,19 +23,20 @@ const GIVING_UP: usize = 100;
 
 /// One request after the other. Each is carried through in a task of its own: a caller that is gone neither tears it from
 /// its connection nor lets what comes next overtake it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Session {
     url: String,
     timeout: Duration,
     /// Whether it is given up with its connection.
     hasty: bool,
-    /// Nothing before the first request, and after the session's end.
+    /// Nothing after the session's end.
     client: Arc<Mutex<Option<Arc<ZooKeeperClient>>>>,
 }
 
 impl Session {
-    pub(super) fn new(url: &str, timeout: Duration) -> Self {
-        Self { url: url.to_owned(), timeout, hasty: false, client: Arc::default() }
+    pub(super) async fn open(url: &str, timeout: Duration) -> Result<Self, Broken> {
+        let client = ZooKeeperClient::connect_with(url, timeout).await?;
+        Ok(Self { url: url.to_owned(), timeout, hasty: false, client: Arc::new(Mutex::new(Some(Arc::new(client)))) })
     }
 
     /// The same, but it is given up for a new one whenever a request fails.
@@ -48,10 +51,13 @@ impl Session {
         self.request(1, move |client| {
             let path = path.clone();
             async move {
-                if let Some((directory, _)) = path.rsplit_once('/') {
-                    client.create_all(directory).await?;
+                match (client.create(&path, b"", kind).await, path.rsplit_once('/')) {
+                    (Err(broken), Some((directory, _))) if broken.to_string().contains("NoNode") => {
+                        client.create_all(directory).await?;
+                        client.create(&path, b"", kind).await
+                    }
+                    (made, _) => made,
                 }
-                client.create(&path, b"", kind).await
             }
         })
         .await
@@ -64,6 +70,39 @@ impl Session {
             async move { Ok(client.children(&directory).await?.unwrap_or_default()) }
         })
         .await
+    }
+
+    /// The same, and what tells when they change.
+    pub(super) async fn watch_children(&self, directory: String) -> Result<(Vec<String>, Option<Change>), Broken> {
+        self.request(TRIES, move |client| {
+            let directory = directory.clone();
+            async move { Ok(client.watch_children(&directory).await?.unzip()) }
+        })
+        .await
+        .map(|(names, change)| (names.unwrap_or_default(), change))
+    }
+
+    /// What tells when a node is gone; nothing if it is gone already.
+    pub(super) async fn watch(&self, path: String) -> Result<Option<Change>, Broken> {
+        self.request(TRIES, move |client| {
+            let path = path.clone();
+            async move { client.watch_data(&path).await }
+        })
+        .await
+    }
+
+    /// Waits for a change. Whoever waits is not woken before: what keeps the session alive meanwhile is a task.
+    pub(super) async fn until(self, mut change: Change) {
+        let mut waiting = JoinSet::new();
+        waiting.spawn(async move {
+            // Without an answer, another look finds out what there is.
+            while timeout(self.timeout / 4, change.happened()).await.is_err() && self.is_answered().await {}
+        });
+        waiting.join_next().await;
+    }
+
+    async fn is_answered(&self) -> bool {
+        self.request(TRIES, |client| async move { client.exists("/").await }).await.is_ok()
     }
 
     /// Deletes a node; whether there was one.

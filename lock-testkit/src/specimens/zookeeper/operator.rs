@@ -1,0 +1,52 @@
+//! What the nodes in line tell an operator.
+
+use async_trait::async_trait;
+use lock_core::backend::{Kind, Operator};
+use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
+
+use super::line::{Line, grant, is_shared};
+use crate::harness::Broken;
+
+#[async_trait]
+impl Operator for Line {
+    async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
+        let line = self.everybody(name, kind).await.map_err(|broken| unanswered(name, &broken))?;
+        let mut inspection = Inspection::default();
+        for (place, node) in line.iter().enumerate() {
+            let is_let_in = place == 0 || line[..=place].iter().all(|node| is_shared(node));
+            if is_let_in {
+                let mut holder = Holder::unknown();
+                (holder.grant, holder.shared) = (grant(node), is_shared(node));
+                inspection.holders.push(holder);
+            } else {
+                inspection.waiters.extend(grant(node).map(Waiter::new));
+            }
+        }
+        Ok(inspection)
+    }
+
+    async fn force_release(
+        &self,
+        name: &LockName,
+        kind: Kind,
+        freed: GrantId,
+        _by: &Owner,
+        _why: &str,
+    ) -> Result<bool, Error> {
+        self.free(name, kind, freed).await.map_err(|broken| unanswered(name, &broken))
+    }
+}
+
+impl Line {
+    async fn free(&self, name: &LockName, kind: Kind, freed: GrantId) -> Result<bool, Broken> {
+        let line = self.everybody(name, kind).await?;
+        match line.iter().find(|node| grant(node) == Some(freed)) {
+            Some(node) => self.session.delete(self.path(name, kind, node)).await,
+            None => Ok(false),
+        }
+    }
+}
+
+fn unanswered(name: &LockName, broken: &Broken) -> Error {
+    Error::unavailable(Phase::Inspect, broken.to_string()).with_name(name)
+}
