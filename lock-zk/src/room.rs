@@ -113,22 +113,26 @@ impl Shared {
     }
 
     /// Leaves the line with the permits; the transaction that made the place in line, whose number is the token. `None` if
-    /// there is no such place any more, or was no directory to put them into.
+    /// there is no such place any more.
     async fn enter(&self, attempt: &Attempt, seat: &Seat) -> Result<Option<i64>, Trouble> {
         let Some(node) = seat.node() else { return Ok(None) };
         let card = Card::of(attempt, &seat.session).with_token(node.czxid).to_bytes();
         let wanted = seat.place.permits(seat.grant, asked(attempt), card.len())?;
-        match seat.exchange(&[node.path], &wanted, &card).await {
-            Ok(paths) => {
-                self.seats.has_permits(seat, paths);
-                Ok(Some(node.czxid))
+        let place = [node.path];
+        for _ in 0..2 {
+            match seat.exchange(&place, &wanted, &card).await {
+                Ok(paths) => {
+                    self.seats.has_permits(seat, paths);
+                    return Ok(Some(node.czxid));
+                }
+                // Either of them: there is no directory for permits as long as nobody has had one.
+                Err(fault) if fault.fate == Fate::Missing => {
+                    seat.session.connection.make_directory(seat.place.leases()).await?;
+                }
+                Err(fault) => return Err(fault.into()),
             }
-            Err(fault) if fault.fate == Fate::Missing => {
-                seat.session.connection.make_directory(seat.place.leases()).await?;
-                Ok(None)
-            }
-            Err(fault) => Err(fault.into()),
         }
+        Ok(None)
     }
 
     /// Searches for permits of which the answer was lost.
