@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::failure::Verdict;
 use crate::faults::Injected;
 use crate::harness::Linked;
-use crate::proxy::{LinkFault, Proxy};
+use crate::proxy::{LinkFault, Proxy, Toxic};
 use crate::time::{eventually, promptly};
 
 #[derive(Debug)]
@@ -29,11 +29,13 @@ impl Links {
     }
 
     /// Injects the fault on every link. It has to show on most of those that are in use: a client may have connections
-    /// to some servers only, and need not ask the last one when a majority has failed it.
+    /// to some servers only, and need not ask the last one when a majority has failed it. Ports are closed without its doing,
+    /// one after the other: that has to show on all of them.
     pub(crate) fn inject(&self, fault: &LinkFault) -> Trouble {
         let used = self.proxies.iter().filter(|proxy| proxy.open_connections() > 0).count();
         let links = self.proxies.iter().map(|proxy| proxy.inject(fault.clone()));
-        Trouble { links: links.collect(), needed: used / 2 + 1 }
+        let needed = if fault.toxic == Toxic::Refuse { self.proxies.len() } else { used / 2 + 1 };
+        Trouble { links: links.collect(), needed }
     }
 
     /// Whether the client has a connection.

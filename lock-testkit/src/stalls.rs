@@ -1,20 +1,28 @@
 //! Whether the machine itself stood still.
 //!
 //! A case about time has a premise: that the machine runs. On a shared virtual machine that is not always so; all of it
-//! may stand still for a second, and a lease that nobody could renew ends, as it must. A thread that wants nothing but
-//! to run every 10 ms notices it: nothing that a backend does, short of taking every processor, can hold it up.
+//! may stand still for a second, or one processor of it, or all of it for a fifth of a second again and again, and a lease
+//! that nobody could renew ends, as it must. One thread on each processor that wants nothing but to run every 10 ms notices
+//! it: nothing that a backend does, short of taking every processor, holds one up for long, because the scheduler lets a
+//! thread that mostly sleeps go first.
 
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+#[cfg(target_os = "linux")]
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The shortest standstill that counts.
+/// How much of a lease's time has to be missing for it to count.
 const STALL: Duration = Duration::from_millis(250);
-/// How long the monitor sleeps between two looks at the clock.
+/// The leases of the cases.
+const LEASE: Duration = Duration::from_secs(2);
+/// The shortest standstill that is added to others. Threads that wait for their turn on a busy machine wait for less.
+const NOTICED: Duration = Duration::from_millis(80);
+/// How long a monitor sleeps between two looks at the clock.
 const STEP: Duration = Duration::from_millis(10);
-/// How long a question waits for the monitor's next look.
+/// How long a question waits for the monitors' next look.
 const NEXT_LOOK: Duration = Duration::from_secs(2);
 
 /// For how long the machine runs until it counts as calm again.
@@ -24,20 +32,18 @@ const STORM: Duration = Duration::from_secs(30);
 
 /// The present instant, from which on the machine is watched.
 pub(crate) fn watch() -> BootInstant {
-    LazyLock::force(&RECORD);
+    LazyLock::force(&RECORDS);
     SystemClock.now()
 }
 
-/// For how long the machine stood still at a stretch since then, if it is proven that it did.
+/// For how long a processor stood still within the time of one lease since then, if it is proven that it did.
 pub(crate) fn since(began: BootInstant) -> Option<Duration> {
     let ended = SystemClock.now();
-    // A standstill that ends now has been noticed here before the monitor could.
-    while RECORD.lock().unwrap_or_else(PoisonError::into_inner).looked_at < ended
-        && SystemClock.now().since(ended) < NEXT_LOOK
-    {
+    // A standstill that ends now has been noticed here before the monitors could.
+    while records().iter().any(|record| record.looked_at < ended) && SystemClock.now().since(ended) < NEXT_LOOK {
         thread::sleep(STEP);
     }
-    RECORD.lock().unwrap_or_else(PoisonError::into_inner).longest(began, ended)
+    records().iter().filter_map(|record| record.worst(began, ended)).max()
 }
 
 /// Waits until the machine has run for a while: a run anew in the midst of the same storm would say as little.
@@ -52,19 +58,55 @@ pub(crate) fn calm_down() {
     }
 }
 
-static RECORD: LazyLock<Mutex<Record>> = LazyLock::new(|| {
-    // Without the thread no standstill is ever proven: every failure counts.
-    let _ = thread::Builder::new().name("stalls".to_owned()).spawn(|| {
-        loop {
-            thread::sleep(STEP);
-            RECORD.lock().unwrap_or_else(PoisonError::into_inner).look(SystemClock.now());
-        }
-    });
-    Mutex::new(Record::from(SystemClock.now()))
+/// One for each processor. A panic elsewhere is not passed on: every critical section leaves the records valid.
+static RECORDS: LazyLock<Mutex<Vec<Record>>> = LazyLock::new(|| {
+    let processors = processors();
+    for (index, processor) in processors.iter().copied().enumerate() {
+        // Without a thread nothing is ever proven by its record: every failure counts.
+        let _ = thread::Builder::new().name("stalls".to_owned()).spawn(move || monitor(index, processor));
+    }
+    Mutex::new(vec![Record::from(SystemClock.now()); processors.len()])
 });
 
-/// When the monitor did not run.
-#[derive(Debug)]
+fn records() -> MutexGuard<'static, Vec<Record>> {
+    RECORDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn monitor(index: usize, processor: Option<usize>) {
+    stay_on(processor);
+    loop {
+        thread::sleep(STEP);
+        records()[index].look(SystemClock.now());
+    }
+}
+
+/// The processors that this process may use; `None` for any.
+#[cfg(target_os = "linux")]
+fn processors() -> Vec<Option<usize>> {
+    let Ok(allowed) = sched_getaffinity(None) else { return vec![None] };
+    (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).map(Some).collect()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn processors() -> Vec<Option<usize>> {
+    vec![None]
+}
+
+#[cfg(target_os = "linux")]
+fn stay_on(processor: Option<usize>) {
+    if let Some(processor) = processor {
+        let mut only = CpuSet::new();
+        only.set(processor);
+        // A thread that may go elsewhere notices less, and nothing that was not.
+        let _ = sched_setaffinity(None, &only);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn stay_on(_: Option<usize>) {}
+
+/// When a monitor did not run.
+#[derive(Debug, Clone)]
 struct Record {
     looked_at: BootInstant,
     /// Beginning and end of each standstill.
@@ -78,16 +120,22 @@ impl Record {
 
     fn look(&mut self, now: BootInstant) {
         let due = self.looked_at.plus(STEP);
-        if now.since(due) >= STALL {
+        if now.since(due) >= NOTICED {
             self.stalls.push((due, now));
         }
         self.looked_at = now;
     }
 
-    /// The longest part of a standstill that lies within, if it is long enough to count.
-    fn longest(&self, began: BootInstant, ended: BootInstant) -> Option<Duration> {
-        let within = |(from, to): &(BootInstant, BootInstant)| (*to.min(&ended)).since(*from.max(&began));
-        self.stalls.iter().map(within).max().filter(|longest| *longest >= STALL)
+    /// The most that was missing of a lease's time between these instants, if it is enough to count. A standstill that begins
+    /// within that time counts as a whole.
+    fn worst(&self, began: BootInstant, ended: BootInstant) -> Option<Duration> {
+        let within = self.stalls.iter().map(|(from, to)| (*from.max(&began), *to.min(&ended)));
+        let within: Vec<_> = within.filter(|(from, to)| from < to).collect();
+        let missing = |from: BootInstant| -> Duration {
+            let lease = within.iter().filter(|(begun, _)| (from..from.plus(LEASE)).contains(begun));
+            lease.map(|(begun, over)| over.since(*begun)).sum()
+        };
+        within.iter().map(|(from, _)| missing(*from)).max().filter(|worst| *worst >= STALL)
     }
 }
 
@@ -113,25 +161,33 @@ mod tests {
     #[test]
     fn a_standstill_is_proven_for_the_time_in_which_it_was() {
         let record = record(&[(1000, 1740), (3000, 3300)], 5000);
-        assert_eq!(record.longest(at(0), at(5000)), Some(Duration::from_millis(730)));
-        assert_eq!(record.longest(at(2000), at(5000)), Some(Duration::from_millis(290)));
-        assert_eq!(record.longest(at(2000), at(2990)), None, "before it");
-        assert_eq!(record.longest(at(3400), at(5000)), None, "after it");
-        assert_eq!(record.longest(at(1600), at(2500)), None, "only its end is within");
+        assert_eq!(record.worst(at(0), at(5000)), Some(Duration::from_millis(730)));
+        assert_eq!(record.worst(at(2000), at(5000)), Some(Duration::from_millis(290)));
+        assert_eq!(record.worst(at(2000), at(2990)), None, "before it");
+        assert_eq!(record.worst(at(3400), at(5000)), None, "after it");
+        assert_eq!(record.worst(at(1600), at(2500)), None, "only its end is within");
+    }
+
+    #[test]
+    fn what_is_missing_of_one_lease_is_added_up() {
+        let record = record(&[(1000, 1210), (1300, 1510), (3400, 3610)], 6000);
+        assert_eq!(record.worst(at(0), at(6000)), Some(Duration::from_millis(400)));
+        assert_eq!(record.worst(at(1300), at(6000)), None, "the third one falls into another lease than the second");
+        assert_eq!(record.worst(at(1100), at(1400)), None, "only parts of them are within");
     }
 
     #[test]
     fn a_late_look_is_no_standstill() {
-        let record = record(&[(1000, 1200), (1400, 1650)], 5000);
-        assert_eq!(record.longest(at(0), at(5000)), None);
+        let late: Vec<_> = (0..40).map(|number| (1000 + 100 * number, 1080 + 100 * number)).collect();
+        assert_eq!(record(&late, 6000).worst(at(0), at(6000)), None);
     }
 
     #[test]
-    fn the_monitor_looks() {
+    fn every_monitor_looks() {
         let began = watch();
         let looked = (0..200).any(|_| {
             thread::sleep(STEP);
-            RECORD.lock().unwrap().looked_at > began.plus(STEP)
+            records().iter().all(|record| record.looked_at > began.plus(STEP))
         });
         assert!(looked);
         // An honest answer either way; only that there is one without a hang.
