@@ -232,7 +232,8 @@ impl Waiters {
             line.poke_at = now.plus(SOON);
         }
         if !answer.known {
-            line.waiting.values().for_each(|place| place.is_forgotten());
+            let forgotten = line.waiting.values().filter(|place| place.asked_at() <= answer.sent_at);
+            forgotten.for_each(|place| place.is_forgotten());
             return;
         }
         let places: Vec<_> = due.nonces.iter().map(|nonce| lines.places.get(nonce).cloned()).collect();
@@ -366,6 +367,26 @@ mod tests {
         waiters.answered(&due[0], &answer);
         assert!(matches!(places[0].news().await, News::Granted(_)));
         assert_eq!(places[1].news().await, News::AskAgain);
+    }
+
+    #[tokio::test]
+    async fn who_asked_after_a_server_that_had_forgotten_is_not_forgotten() {
+        let (waiters, keys, _) = waiters();
+        let enter = || waiters.enter(GrantId::random().unwrap(), &keys);
+        let told = |waiting: &Waiting| futures_util::FutureExt::now_or_never(waiting.news());
+        let (early, first, later) = (enter(), enter(), enter());
+        let asked = SystemClock.now();
+        let after = asked.plus(Duration::from_nanos(1));
+        // The reply to the request that found a server without memory is read after the reply to a later one.
+        early.queued(queued(asked, 1, 0));
+        later.queued(queued(after, 3, 0));
+        first.queued(Queued { known: false, ..queued(asked, 2, 0) });
+        assert_eq!((told(&early), told(&first), told(&later)), (Some(News::AskAgain), None, None));
+        waiters.ask_all();
+        let (due, _) = waiters.due();
+        let unknown = Answer { sent_at: asked, known: false, ends_in: None, queued: Vec::new(), grants: Vec::new() };
+        waiters.answered(&due[0], &unknown);
+        assert_eq!((told(&early), told(&later)), (Some(News::AskAgain), None));
     }
 
     #[test]

@@ -49,9 +49,9 @@ impl Waiting {
         line.answered_at = now;
         line.waiting.insert((ticket, self.place.nonce), self.place.clone());
         if !known {
-            // The server had forgotten this client, and with it whoever else waits here.
+            // The server had forgotten this client, and with it whoever else had asked before.
             let others = line.waiting.values().filter(|place| place.nonce != self.place.nonce);
-            others.for_each(|place| place.ask_again());
+            others.filter(|place| place.asked_at() <= sent_at).for_each(|place| place.ask_again());
         }
         if line.poke_within(now, ends_in) {
             self.waiters.wake.notify_one();

@@ -88,6 +88,14 @@ async fn a_server_that_takes_no_more_clients_is_unavailable_to_new_ones_only() {
     for id in made_last {
         server.say(&format!("CLIENT KILL ID {id}")).await;
     }
+    // Until it has seen that it is disconnected, its requests go nowhere, which it cannot know.
+    let phases = [Phase::Acquire, Phase::Connect];
+    eventually("the late one is disconnected", PROMPTLY, async || {
+        let kinds = [ErrorKind::Unavailable, ErrorKind::Indeterminate];
+        let error = refused(late.mutex("other").try_lock().await, &kinds, &phases, "other", &server.shown());
+        (error.kind() == ErrorKind::Unavailable).then_some(())
+    })
+    .await;
     for _ in 0..5 {
         let error = RedisLocks::connect(server.url()).await.unwrap_err();
         assert_eq!(
@@ -95,7 +103,6 @@ async fn a_server_that_takes_no_more_clients_is_unavailable_to_new_ones_only() {
             (ErrorKind::Unavailable, Phase::Connect, Retry::Later)
         );
         assert!(error.is_definite() && error.to_string().contains(&server.shown()), "{error}");
-        let phases = [Phase::Acquire, Phase::Connect];
         refused(late.mutex("other").try_lock().await, &[ErrorKind::Unavailable], &phases, "other", &server.shown());
     }
     // Who is connected goes on.
