@@ -1,4 +1,4 @@
-//! What a failure says: everything, unless the machine stood still meanwhile.
+//! What a failure says: everything, unless the machine, or a processor of it, stood still meanwhile.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const RUNS: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Judged<F> {
     pub(crate) failure: F,
-    /// For how long the machine stood still in each run, where it is proven that it did.
+    /// For how long a processor stood still in each run, where it is proven that it did.
     pub(crate) stalls: Vec<Duration>,
 }
 
@@ -20,7 +20,7 @@ impl<F> Judged<F> {
     /// What the standstills have to do with it, if there were any.
     pub(crate) fn remark(&self) -> Option<String> {
         let stalls = &self.stalls;
-        (!stalls.is_empty()).then(|| format!("the machine stood still in {} of its runs: {stalls:?}", stalls.len()))
+        (!stalls.is_empty()).then(|| format!("a processor stood still in {} of its runs: {stalls:?}", stalls.len()))
     }
 }
 
@@ -47,7 +47,7 @@ fn judge_by<F: Display>(
         let Err((failure, stall)) = run() else { return Ok(()) };
         stalls.extend(stall);
         let Some(stall) = stall.filter(|_| stalls.len() < RUNS) else { return Err(Judged { failure, stalls }) };
-        eprintln!("{what}: void: the machine stood still for {} ms ({failure})", stall.as_millis());
+        eprintln!("{what}: void: a processor stood still for {} ms ({failure})", stall.as_millis());
         calm_down();
     }
 }

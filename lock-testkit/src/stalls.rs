@@ -14,10 +14,10 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 #[cfg(target_os = "linux")]
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How much of a lease's time has to be missing for it to count.
-const STALL: Duration = Duration::from_millis(250);
-/// The leases of the cases.
-const LEASE: Duration = Duration::from_secs(2);
+use crate::time::ttl;
+
+/// What part of a lease's time has to be missing for it to count: 250 ms of the 2 s that the leases of most cases last.
+const PART: u32 = 8;
 /// The shortest standstill that is added to others. Threads that wait for their turn on a busy machine wait for less.
 const NOTICED: Duration = Duration::from_millis(80);
 /// How long a monitor sleeps between two looks at the clock.
@@ -43,7 +43,7 @@ pub(crate) fn since(began: BootInstant) -> Option<Duration> {
     while records().iter().any(|record| record.looked_at < ended) && SystemClock.now().since(ended) < NEXT_LOOK {
         thread::sleep(STEP);
     }
-    records().iter().filter_map(|record| record.worst(began, ended)).max()
+    records().iter().filter_map(|record| record.worst(began, ended, ttl())).max()
 }
 
 /// Waits until the machine has run for a while: a run anew in the midst of the same storm would say as little.
@@ -60,12 +60,15 @@ pub(crate) fn calm_down() {
 
 /// One for each processor. A panic elsewhere is not passed on: every critical section leaves the records valid.
 static RECORDS: LazyLock<Mutex<Vec<Record>>> = LazyLock::new(|| {
-    let processors = processors();
-    for (index, processor) in processors.iter().copied().enumerate() {
-        // Without a thread nothing is ever proven by its record: every failure counts.
-        let _ = thread::Builder::new().name("stalls".to_owned()).spawn(move || monitor(index, processor));
+    let mut records = Vec::new();
+    for processor in processors() {
+        let index = records.len();
+        // Without a thread there is no record, and nothing is proven: every failure counts.
+        if thread::Builder::new().name("stalls".to_owned()).spawn(move || monitor(index, processor)).is_ok() {
+            records.push(Record::from(SystemClock.now()));
+        }
     }
-    Mutex::new(vec![Record::from(SystemClock.now()); processors.len()])
+    Mutex::new(records)
 });
 
 fn records() -> MutexGuard<'static, Vec<Record>> {
@@ -126,16 +129,18 @@ impl Record {
         self.looked_at = now;
     }
 
-    /// The most that was missing of a lease's time between these instants, if it is enough to count. A standstill that begins
-    /// within that time counts as a whole.
-    fn worst(&self, began: BootInstant, ended: BootInstant) -> Option<Duration> {
-        let within = self.stalls.iter().map(|(from, to)| (*from.max(&began), *to.min(&ended)));
+    /// The most that was missing of the time of one such lease between these instants, if it is enough to count.
+    fn worst(&self, began: BootInstant, ended: BootInstant, lease: Duration) -> Option<Duration> {
+        let present = (self.looked_at.plus(STEP), ended);
+        let present = (present.1.since(present.0) >= NOTICED).then_some(present);
+        let within = self.stalls.iter().copied().chain(present).map(|(from, to)| (from.max(began), to.min(ended)));
         let within: Vec<_> = within.filter(|(from, to)| from < to).collect();
         let missing = |from: BootInstant| -> Duration {
-            let lease = within.iter().filter(|(begun, _)| (from..from.plus(LEASE)).contains(begun));
-            lease.map(|(begun, over)| over.since(*begun)).sum()
+            let over = from.plus(lease);
+            let part = within.iter().filter(|(begun, _)| (from..over).contains(begun));
+            part.map(|(begun, ended)| (*ended).min(over).since(*begun)).sum()
         };
-        within.iter().map(|(from, _)| missing(*from)).max().filter(|worst| *worst >= STALL)
+        within.iter().map(|(from, _)| missing(*from)).max().filter(|worst| *worst >= lease / PART)
     }
 }
 
@@ -146,6 +151,8 @@ mod tests {
     fn at(milliseconds: u64) -> BootInstant {
         BootInstant::from_origin(Duration::from_millis(milliseconds))
     }
+
+    const LEASE: Duration = Duration::from_secs(2);
 
     /// Looks every 10 ms, but not between these instants.
     fn record(standstills: &[(u64, u64)], until: u64) -> Record {
@@ -161,25 +168,55 @@ mod tests {
     #[test]
     fn a_standstill_is_proven_for_the_time_in_which_it_was() {
         let record = record(&[(1000, 1740), (3000, 3300)], 5000);
-        assert_eq!(record.worst(at(0), at(5000)), Some(Duration::from_millis(730)));
-        assert_eq!(record.worst(at(2000), at(5000)), Some(Duration::from_millis(290)));
-        assert_eq!(record.worst(at(2000), at(2990)), None, "before it");
-        assert_eq!(record.worst(at(3400), at(5000)), None, "after it");
-        assert_eq!(record.worst(at(1600), at(2500)), None, "only its end is within");
+        assert_eq!(record.worst(at(0), at(5000), LEASE), Some(Duration::from_millis(730)));
+        assert_eq!(record.worst(at(2000), at(5000), LEASE), Some(Duration::from_millis(290)));
+        assert_eq!(record.worst(at(2000), at(2990), LEASE), None, "before it");
+        assert_eq!(record.worst(at(3400), at(5000), LEASE), None, "after it");
+        assert_eq!(record.worst(at(1600), at(2500), LEASE), None, "only its end is within");
     }
 
     #[test]
     fn what_is_missing_of_one_lease_is_added_up() {
         let record = record(&[(1000, 1210), (1300, 1510), (3400, 3610)], 6000);
-        assert_eq!(record.worst(at(0), at(6000)), Some(Duration::from_millis(400)));
-        assert_eq!(record.worst(at(1300), at(6000)), None, "the third one falls into another lease than the second");
-        assert_eq!(record.worst(at(1100), at(1400)), None, "only parts of them are within");
+        assert_eq!(record.worst(at(0), at(6000), LEASE), Some(Duration::from_millis(400)));
+        assert_eq!(
+            record.worst(at(1300), at(6000), LEASE),
+            None,
+            "the third one falls into another lease than the second"
+        );
+        assert_eq!(record.worst(at(1100), at(1400), LEASE), None, "only parts of them are within");
+    }
+
+    #[test]
+    fn what_is_missing_is_never_more_than_the_lease() {
+        let record = record(&[(1000, 1160), (2980, 3300), (4000, 9000)], 9500);
+        assert_eq!(record.worst(at(0), at(2980), LEASE), None, "150 ms");
+        assert_eq!(
+            record.worst(at(0), at(3100), LEASE),
+            None,
+            "of the second one only 20 ms fall into the lease of the first"
+        );
+        assert_eq!(record.worst(at(0), at(9500), LEASE), Some(LEASE));
+    }
+
+    #[test]
+    fn a_standstill_that_is_not_over_counts() {
+        let record = record(&[], 1000);
+        assert_eq!(record.worst(at(0), at(1080), LEASE), None, "a late look");
+        assert_eq!(record.worst(at(0), at(2010), LEASE), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_longer_lease_bears_more() {
+        let record = record(&[(1000, 1500)], 3000);
+        assert_eq!(record.worst(at(0), at(3000), LEASE), Some(Duration::from_millis(490)));
+        assert_eq!(record.worst(at(0), at(3000), LEASE * 2), None);
     }
 
     #[test]
     fn a_late_look_is_no_standstill() {
         let late: Vec<_> = (0..40).map(|number| (1000 + 100 * number, 1080 + 100 * number)).collect();
-        assert_eq!(record(&late, 6000).worst(at(0), at(6000)), None);
+        assert_eq!(record(&late, 6000).worst(at(0), at(6000), LEASE), None);
     }
 
     #[test]

@@ -245,7 +245,9 @@ impl Waiters {
             let Some(place) = place else { continue };
             if *queued {
                 place.still_queued(answer.sent_at);
-            } else if answer.grants.iter().all(|granted| granted.nonce != place.nonce) {
+            } else if place.asked_at() <= answer.sent_at
+                && answer.grants.iter().all(|granted| granted.nonce != place.nonce)
+            {
                 place.ask_again();
             }
         }
@@ -386,6 +388,10 @@ mod tests {
         let (due, _) = waiters.due();
         let unknown = Answer { sent_at: asked, known: false, ends_in: None, queued: Vec::new(), grants: Vec::new() };
         waiters.answered(&due[0], &unknown);
+        assert_eq!((told(&early), told(&later)), (Some(News::AskAgain), None));
+        waiters.ask_all();
+        let (due, _) = waiters.due();
+        waiters.answered(&due[0], &Answer { known: true, queued: vec![false; 3], ..unknown });
         assert_eq!((told(&early), told(&later)), (Some(News::AskAgain), None));
     }
 

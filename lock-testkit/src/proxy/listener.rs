@@ -43,15 +43,16 @@ impl Listener {
         let Self { port, mut open } = self;
         let mut changes = link.changes();
         loop {
-            accept(&open, &link, &mut changes).await;
             if let Some(refusal) = refusal(&link) {
                 drop(open);
-                if is_refused(port).await {
-                    refusal.stopped_connection();
+                tokio::select! {
+                    () = until_refused(port) => refusal.stopped_connection(),
+                    () = refusal.healed() => {}
                 }
                 refusal.healed().await;
                 open = reopen(port).await;
             }
+            accept(&open, &link, &mut changes).await;
         }
     }
 }
@@ -80,10 +81,13 @@ fn refusal(link: &Link) -> Option<Arc<Active>> {
     link.faults().into_iter().find(|fault| *fault.toxic() == Toxic::Refuse)
 }
 
-/// Whether a connection to this port is really refused.
-async fn is_refused(port: u16) -> bool {
-    let outcome = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await;
-    outcome.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+/// Waits until a connection to this port is really refused.
+async fn until_refused(port: u16) {
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.err().map(|error| error.kind())
+        != Some(io::ErrorKind::ConnectionRefused)
+    {
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 async fn reopen(port: u16) -> TcpListener {
