@@ -79,7 +79,9 @@ async fn refused_release(cx: &Cx, text: &str) -> Verdict {
     refusal.heal()?;
     is_done_or_unknown(&released)?;
     let next = cx.contender().await?.try_lock_for(ttl() + hand_over()).await?;
-    release(next.or_fail("not free after a release that was refused")?).await
+    release(next.or_fail("not free after a release that was refused")?).await?;
+    // Where a majority is enough to go on, the client may still be busy with the others, which it needs its links for.
+    cx.residue_within(ttl() + hand_over()).await
 }
 
 fn is_a_refusal(error: &Error) -> Verdict {
