@@ -11,7 +11,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-use lock_core::Lease;
+use lock_core::{Error, ErrorKind, Lease};
 
 use crate::harness::Missing;
 use crate::premise;
@@ -122,6 +122,19 @@ pub fn eventually<A: Answer>(
 ) -> impl Future<Output = A::Found> {
     let answered = time::eventually(what, within, async move || Ok(ask().await.found()));
     async move { answered.await.unwrap_or_else(|failure| panic!("{failure}")) }
+}
+
+/// The verdict on connecting. One attempt has a time of its own, which a machine that stands still takes for itself: that it
+/// is [`Unavailable`](lock_core::ErrorKind::Unavailable) is no verdict yet.
+///
+/// # Panics
+/// If there is none within [`PROMPTLY`].
+#[track_caller]
+pub fn connected<T>(mut connect: impl AsyncFnMut() -> Result<T, Error>) -> impl Future<Output = Result<T, Error>> {
+    eventually("a verdict on connecting", PROMPTLY, async move || match connect().await {
+        Err(error) if error.kind() == ErrorKind::Unavailable => None,
+        verdict => Some(verdict),
+    })
 }
 
 /// An answer to the question whether something has come about.

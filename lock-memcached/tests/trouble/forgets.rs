@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lock_memcached::{ErrorKind, MemcachedLocks, MutexGuard, RestartGuard};
+use lock_memcached::{ErrorKind, LeaseOptions, MemcachedLocks, MutexGuard, RestartGuard};
 use lock_testkit::ms;
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::testing::about_time;
@@ -102,7 +102,9 @@ fn without_the_guard_two_hold_at_once_after_a_flush_as_the_documents_warn() {
     about_time(async || {
         let Some(server) = server(MemcachedOptions::new()).await else { return };
         let (a, b) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
-        let former = a.mutex("held").lock().await.unwrap();
+        // Not renewed meanwhile, which would find out.
+        let lease = LeaseOptions::with_ttl(ms(30_000)).without_renewal();
+        let former = a.mutex("held").with_lease(lease).lock().await.unwrap();
         assert_eq!(former.fencing_token(), None);
         assert_eq!(a.mutex("held").fenced().unwrap_err().kind(), ErrorKind::Unsupported);
         Forgets::Flush.happen(&server).await;

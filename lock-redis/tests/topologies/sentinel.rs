@@ -10,7 +10,7 @@ use crate::load::{Load, Look, TASKS};
 use crate::support::{FAILOVER, PROMPTLY, about_time, connect, eventually, installed, ms, obtain, say, soon, with_ttl};
 
 const HOLDERS: usize = 20;
-const TTL: Duration = Duration::from_secs(6);
+const TTL: Duration = Duration::from_secs(15);
 
 /// Locks that are held, and have reached every replica.
 async fn held(locks: &RedisLocks, master: &RedisServer) -> Vec<MutexGuard> {

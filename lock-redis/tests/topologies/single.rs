@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_redis::{Error, ErrorKind, LossReason, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{ClusterDeployment, RedisOptions, RedisServer};
 
-use crate::support::{PROMPTLY, connect, eventually, installed, obtain, say, soon, told, with_ttl};
+use crate::support::{PROMPTLY, configured, connect, eventually, installed, obtain, say, soon, told, with_ttl};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unix_socket_works_and_works_again_after_a_restart() {
@@ -29,13 +29,13 @@ async fn credentials_and_a_database_may_come_from_url_or_config() {
     let options = RedisOptions::new().with_user("worker", "s3:cret");
     let Some(server) = installed(RedisServer::start_with(&options).await) else { return };
     let url = format!("redis://{}/3", server.address());
-    let denied = RedisLocks::connect(&url).await.unwrap_err();
+    let denied = configured(RedisConfig::new(&url)).await.unwrap_err();
     assert_eq!(denied.kind(), ErrorKind::Denied, "{denied:?}");
     let wrong = RedisConfig::new(&url).with_credentials("worker", "guessed-s3cret");
-    let denied = RedisLocks::connect_with(wrong).await.unwrap_err();
+    let denied = configured(wrong).await.unwrap_err();
     assert!(denied.kind() == ErrorKind::Denied && !told(&denied).contains("guessed"), "{denied:?}");
     let config = RedisConfig::new(&url).with_credentials("worker", "s3:cret");
-    let locks = RedisLocks::connect_with(config).await.unwrap();
+    let locks = configured(config).await.unwrap();
     let held = locks.mutex("users").lock().await.unwrap();
     let keyspace = say(&server, "INFO keyspace").await.to_string();
     assert!(keyspace.contains("db3:") && !keyspace.contains("db0:"), "{keyspace}");

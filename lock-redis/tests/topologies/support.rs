@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use lock_redis::{ClientOptions, Error, LeaseOptions, MutexGuard, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::resp::Value;
+use lock_testkit::testing::connected;
 pub(crate) use lock_testkit::testing::{PROMPTLY, about_time, eventually, installed, soon};
 
 /// By when a deployment has failed over and works again, even on a busy machine.
@@ -15,14 +16,19 @@ pub(crate) const fn ms(milliseconds: u64) -> Duration {
 }
 
 pub(crate) async fn connect(url: &str) -> RedisLocks {
-    RedisLocks::connect(url).await.unwrap()
+    configured(RedisConfig::new(url)).await.unwrap()
 }
 
 /// A client whose leases last so long.
 pub(crate) async fn with_ttl(url: &str, ttl: Duration) -> RedisLocks {
     let mut options = ClientOptions::default();
     options.lease = LeaseOptions::with_ttl(ttl);
-    RedisLocks::connect_with(RedisConfig::new(url).with_client(options)).await.unwrap()
+    configured(RedisConfig::new(url).with_client(options)).await.unwrap()
+}
+
+/// A client as configured, or why there is none.
+pub(crate) async fn configured(config: RedisConfig) -> Result<RedisLocks, Error> {
+    connected(async || RedisLocks::connect_with(config.clone()).await).await
 }
 
 /// One command to this server, its words separated by blanks.

@@ -4,7 +4,7 @@ use lock_redis::{Error, ErrorKind, RedisConfig, RedisLocks, Retry, Tls};
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::servers::{Certificates, ClientCertificates};
 
-use crate::support::{PROMPTLY, eventually, installed, obtain, told};
+use crate::support::{PROMPTLY, configured, connect, installed, obtain, told};
 
 struct Secure {
     certificates: Certificates,
@@ -24,16 +24,11 @@ impl Secure {
     }
 
     async fn connect(&self, tls: Tls) -> Result<RedisLocks, Error> {
-        RedisLocks::connect_with(RedisConfig::new(self.server.url()).with_tls(tls)).await
+        configured(RedisConfig::new(self.server.url()).with_tls(tls)).await
     }
 
     async fn is_refused(&self, tls: Tls) {
-        // A handshake that took too long has said nothing yet.
-        let error = eventually("a verdict", PROMPTLY, async || {
-            let error = self.connect(tls.clone()).await.unwrap_err();
-            (error.kind() != ErrorKind::Unavailable).then_some(error)
-        });
-        let error = error.await;
+        let error = self.connect(tls).await.unwrap_err();
         assert_eq!((error.kind(), error.retry()), (ErrorKind::Denied, Retry::Never), "{error:?}");
         assert!(told(&error).contains("TLS"), "{error:?}");
     }
@@ -74,7 +69,7 @@ async fn a_server_that_asks_for_a_certificate_gets_one_or_nothing() {
 async fn a_port_without_tls_and_a_client_without_tls_do_not_meet_a_port_with_it() {
     let Some(secure) = Secure::start(ClientCertificates::NotAsked).await else { return };
     let plain = format!("redis://{}", secure.server.address());
-    obtain(&RedisLocks::connect(&plain).await.unwrap(), "tls", PROMPTLY).await.release().await.unwrap();
+    obtain(&connect(&plain).await, "tls", PROMPTLY).await.release().await.unwrap();
     let encrypted = RedisConfig::new(plain).with_tls(secure.trusting());
     let error = RedisLocks::connect_with(encrypted).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unavailable), "{error:?}");

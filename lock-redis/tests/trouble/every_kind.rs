@@ -239,7 +239,8 @@ async fn foreign_data_at_the_key_of_any_kind_is_a_typed_error_and_stays_as_it_is
     let text = ["SET", "", "value"];
     for foreign in [&redisson[..], &hash, &list, &text] {
         for kind in KINDS {
-            let renewed = kind.lock(&locks, "renewed", LeaseOptions::with_ttl(ms(300))).await.unwrap();
+            let often = LeaseOptions::with_ttl(ms(3000)).renewed_every(ms(100));
+            let renewed = kind.lock(&locks, "renewed", often).await.unwrap();
             let released = kind.lock(&locks, "released", long()).await.unwrap();
             let mut data = Vec::new();
             for name in ["fresh", "renewed", "released"] {
@@ -254,7 +255,7 @@ async fn foreign_data_at_the_key_of_any_kind_is_a_typed_error_and_stays_as_it_is
             refused(kind.try_lock(&locks, "fresh").await, protocol, &[Phase::Acquire], "fresh", &shown);
             refused(kind.lock(&locks, "fresh", long()).await, protocol, &[Phase::Acquire], "fresh", &shown);
             assert_eq!(released.release().await.unwrap_err().kind(), ErrorKind::NotHeld, "{kind:?} {foreign:?}");
-            let reason = soon("the next renewal finds it out", ms(300) + SLACK, renewed.lost()).await;
+            let reason = soon("the next renewal finds it out", ms(3000) + SLACK, renewed.lost()).await;
             assert!(matches!(reason, LossReason::Taken | LossReason::Expired), "{kind:?} {foreign:?}: {reason}");
             drop(renewed);
             for (key, dump) in data {

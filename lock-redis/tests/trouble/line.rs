@@ -87,28 +87,30 @@ impl Doomed {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn dead_waiters_together_delay_the_next_living_one_by_five_seconds_at_most() {
-    let Some(server) = Server::start().await else { return };
-    let (holder, waiter) = (server.client().await, server.client().await);
-    let held = holder.mutex("line").with_lease(long()).lock().await.unwrap();
-    let mut doomed = Vec::new();
-    for number in 0..8 {
-        doomed.push(Doomed::wait_for(&server, "line"));
-        server.until_queued("line", number + 1).await;
-    }
-    let waiting = tokio::spawn(obtain(&waiter, "line", PROMPTLY * 6));
-    server.until_queued("line", 9).await;
-    doomed.into_iter().for_each(Doomed::die);
-    assert_eq!(server.queued("line").await, 9, "the dead ones have said good-bye");
-    let began = Instant::now();
-    held.release().await.unwrap();
-    // Liveness, one claim, one question.
-    let bound = ms(3000) + ms(2000) + ms(900);
-    let held = soon("the living one is granted", bound + SLACK, waiting).await.unwrap();
-    println!("granted after {:?}", began.elapsed());
-    held.release().await.unwrap();
-    server.is_as_new(&waiter, "line").await;
+#[test]
+fn dead_waiters_together_delay_the_next_living_one_by_five_seconds_at_most() {
+    about_time(async || {
+        let Some(server) = Server::start().await else { return };
+        let (holder, waiter) = (server.client().await, server.client().await);
+        let held = holder.mutex("line").with_lease(long()).lock().await.unwrap();
+        let mut doomed = Vec::new();
+        for number in 0..8 {
+            doomed.push(Doomed::wait_for(&server, "line"));
+            server.until_queued("line", number + 1).await;
+        }
+        let waiting = tokio::spawn(obtain(&waiter, "line", PROMPTLY * 6));
+        server.until_queued("line", 9).await;
+        doomed.into_iter().for_each(Doomed::die);
+        assert_eq!(server.queued("line").await, 9, "the dead ones have said good-bye");
+        let began = Instant::now();
+        held.release().await.unwrap();
+        // Liveness, one claim, one question.
+        let bound = ms(3000) + ms(2000) + ms(900);
+        let held = soon("the living one is granted", bound + SLACK, waiting).await.unwrap();
+        println!("granted after {:?}", began.elapsed());
+        held.release().await.unwrap();
+        server.is_as_new(&waiter, "line").await;
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, LockName, Phase, RedisConfig, RedisLocks};
+use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, LockName, Phase, RedisConfig};
 
 use crate::line::Line;
 use crate::server::{
-    HAND_OVER, PROMPTLY, SLACK, Server, eventually, hasty, long, ms, obtain, often, refused, renewed, soon,
+    HAND_OVER, PROMPTLY, SLACK, Server, configured, eventually, hasty, long, ms, obtain, often, refused, renewed, soon,
 };
 
 const README: &str = include_str!("../../README.md");
@@ -57,7 +57,7 @@ async fn denials(server: &Server) -> String {
 async fn the_rights_in_the_readme_are_enough_for_everything() {
     let Some(server) = Server::start().await else { return };
     user(&server, "locks", &rights()).await;
-    let connect = async || RedisLocks::connect(server.url_as("locks", "pw")).await.unwrap();
+    let connect = async || configured(RedisConfig::new(server.url_as("locks", "pw"))).await.unwrap();
     let (a, b) = (connect().await, connect().await);
     let jobs = LockName::at_key("jobs").unwrap();
     user(&server, "locks", &["~jobs"]).await;
@@ -78,7 +78,7 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
         assert!(a.mutex(&name).force_release(held.grant_id(), "the test asks").await.unwrap());
         soon("told by push", HAND_OVER + SLACK, held.lost()).await;
         // The lock of a holder that forgot it.
-        let lease = LeaseOptions::with_ttl(ms(300)).without_renewal();
+        let lease = LeaseOptions::with_ttl(ms(1500)).without_renewal();
         std::mem::forget(a.mutex(&name).with_lease(lease).lock().await.unwrap());
         obtain(&b, &name, PROMPTLY).await.release().await.unwrap();
     }
@@ -104,7 +104,7 @@ async fn a_right_that_is_missing_is_denied_definitely() {
     let mut options = ClientOptions::default();
     options.patience = hasty().patience;
     let config = RedisConfig::new(server.url_as("locks", "pw")).with_client(options);
-    let connect = async || RedisLocks::connect_with(config.clone()).await;
+    let connect = async || configured(config.clone()).await;
     for missing in ["-subscribe", "resetchannels"] {
         user(&server, "locks", &[missing]).await;
         let error = connect().await.unwrap_err();
@@ -135,7 +135,7 @@ async fn without_the_right_to_identify_connections_all_still_works() {
     let Some(server) = Server::start().await else { return };
     user(&server, "locks", &[&rights()[..], &["-client"]].concat()).await;
     let config = RedisConfig::new(server.url_as("locks", "pw")).with_client(hasty());
-    let locks = RedisLocks::connect_with(config).await.unwrap();
+    let locks = configured(config).await.unwrap();
     for _ in 0..3 {
         obtain(&locks, "rights", PROMPTLY).await.release().await.unwrap();
         server.stop().unwrap();

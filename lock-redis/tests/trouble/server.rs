@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use lock_redis::{ClientOptions, Error, ErrorKind, LeaseOptions, LockName, MutexGuard, Phase, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::servers::resp::{Resp, Value};
+use lock_testkit::testing::connected;
 pub(crate) use lock_testkit::testing::{PROMPTLY, about_time, eventually, installed, renewed, soon};
 
 /// How long a lock may be free while somebody waits for it, and what a busy machine may add to that.
@@ -59,26 +60,26 @@ impl Server {
 
     /// A new client with the default options.
     pub(crate) async fn client(&self) -> RedisLocks {
-        RedisLocks::connect(self.url()).await.unwrap()
+        configured(RedisConfig::new(self.url())).await.unwrap()
     }
 
     /// A new client with an operation timeout of 500 ms.
     pub(crate) async fn hasty_client(&self) -> RedisLocks {
-        RedisLocks::connect_with(RedisConfig::new(self.url()).with_client(hasty())).await.unwrap()
+        configured(RedisConfig::new(self.url()).with_client(hasty())).await.unwrap()
     }
 
     /// A new client with a patience of 3 s.
     pub(crate) async fn impatient_client(&self) -> RedisLocks {
         let mut options = ClientOptions::default();
         options.patience = hasty().patience;
-        RedisLocks::connect_with(RedisConfig::new(self.url()).with_client(options)).await.unwrap()
+        configured(RedisConfig::new(self.url()).with_client(options)).await.unwrap()
     }
 
     /// A new client with an operation timeout that is never over.
     pub(crate) async fn patient_client(&self) -> RedisLocks {
         let mut options = hasty();
         options.op_timeout = PROMPTLY;
-        RedisLocks::connect_with(RedisConfig::new(self.url()).with_client(options)).await.unwrap()
+        configured(RedisConfig::new(self.url()).with_client(options)).await.unwrap()
     }
 
     /// Kills the server and starts it again, without what it knew unless it is a persistent one.
@@ -173,6 +174,11 @@ pub(crate) async fn calls(server: &Server, names: &str) -> u64 {
     let stats = server.say("INFO commandstats").await.as_text().unwrap();
     let calls = stats.lines().filter(|line| line.strip_prefix("cmdstat_").is_some_and(|line| line.starts_with(names)));
     calls.map(|line| line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()).sum()
+}
+
+/// A client as configured, or why there is none.
+pub(crate) async fn configured(config: RedisConfig) -> Result<RedisLocks, Error> {
+    connected(async || RedisLocks::connect_with(config.clone()).await).await
 }
 
 /// Options with an operation timeout of 500 ms and a patience of 3 s.

@@ -1,10 +1,10 @@
 //! A client that comes to a server which is behind: its search for a place in line goes behind a `sync`.
 
-use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::SessionState;
 
-use crate::support::{LASTING, PROMPTLY, client, eventually, link, ms, nodes, over, soon, there};
+use crate::support::{LASTING, PROMPTLY, client, eventually, link, ms, nodes, over, parts, soon, there};
 
 /// Sees the first request that contains this, and does nothing to it.
 fn seen(containing: &str) -> LinkFault {
@@ -21,8 +21,8 @@ async fn no_second_place_is_asked_for_while_the_first_one_may_be_unknown_to_the_
     // 10 s, in which servers that are not heard are waited for.
     let options = ZooKeeperOptions::new().with_severable_links().with_setting("syncLimit", "50");
     let Some(ensemble) = there(ZooKeeperEnsemble::start_with(&options).await) else { return };
-    let (leader, followers) = (ensemble.leader().await.unwrap(), ensemble.followers().await);
-    let links: Vec<Proxy> = followers.iter().map(|follower| link(follower)).collect();
+    let (leader, followers) = parts(&ensemble).await;
+    let links = followers.map(link);
     let locks = client(&over(&links), LASTING).await;
     let mutex = locks.mutex("behind");
     mutex.lock().await.unwrap().release().await.unwrap();

@@ -28,7 +28,7 @@ async fn a_hand_over_within_a_process_takes_three_requests() {
         })
         .collect();
     for task in tasks {
-        soon("every turn is taken", PROMPTLY, task).await.unwrap();
+        soon("every turn is taken", PROMPTLY * 3, task).await.unwrap();
     }
     // Create, list, and the transaction that deletes; a few pings and beats, and a listing where nobody waited.
     let requests = received().await - before;

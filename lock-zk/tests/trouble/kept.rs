@@ -1,22 +1,17 @@
 //! Sessions that are kept while a server starts again, or dies.
 
-use std::time::Duration;
-
 use lock_testkit::servers::zookeeper::ZooKeeperEnsemble;
 use lock_testkit::testing::about_time;
-use lock_zk::{Access, ClientOptions, SessionState, ZkConfig};
+use lock_zk::{Access, SessionState, ZkConfig};
 
-use crate::support::{PROMPTLY, client, connected, eventually, ms, nodes, server, soon, there};
-
-/// A session that outlives a server's start on a machine without time for it.
-const LONG: Duration = Duration::from_secs(30);
+use crate::patience::{LONG, patience, patient};
+use crate::support::{PROMPTLY, connected, eventually, ms, nodes, parts, server, soon, there};
 
 #[test]
 fn a_restart_within_the_session_costs_nothing() {
     about_time(async || {
         let Some(server) = server().await else { return };
-        let (a, b, truth) =
-            (client(server.url(), LONG).await, client(server.url(), LONG).await, server.client().await.unwrap());
+        let (a, b, truth) = (patient(server.url()).await, patient(server.url()).await, server.client().await.unwrap());
         let held = a.mutex("restart").with_ttl(LONG).lock().await.unwrap();
         let other = b.mutex("restart");
         let waiting = tokio::spawn(async move { other.lock().await });
@@ -25,10 +20,10 @@ fn a_restart_within_the_session_costs_nothing() {
         server.restart().await.unwrap();
         let truth = server.client().await.unwrap();
         assert_eq!(nodes(&truth, "restart").await.len(), 2, "the waiter's place was lost");
-        eventually("connected", PROMPTLY, async || a.session_state() == SessionState::Connected).await;
+        eventually("connected", LONG, async || a.session_state() == SessionState::Connected).await;
         assert!(held.is_held() && !waiting.is_finished());
         soon("the release", PROMPTLY, held.release()).await.unwrap();
-        let next = soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap();
+        let next = soon("the waiter is granted", LONG, waiting).await.unwrap().unwrap();
         next.release().await.unwrap();
     });
 }
@@ -37,12 +32,7 @@ fn a_restart_within_the_session_costs_nothing() {
 fn more_waiters_than_can_be_watched_for_keep_their_session_and_have_their_turns() {
     about_time(async || {
         let Some(server) = server().await else { return };
-        // A server that starts again may take longer than one request, and than a wait without any answer.
-        let mut options = ClientOptions::default();
-        (options.op_timeout, options.patience) = (PROMPTLY, LONG);
-        let config = ZkConfig::new(server.url()).with_session_timeout(LONG).with_tick_time(ms(200));
-        let config = config.with_client(options);
-        let (a, b) = (connected(config.clone()).await, connected(config).await);
+        let (a, b) = (patient(server.url()).await, patient(server.url()).await);
         // Of paths this long a client watches about 175.
         let name = |number: usize| format!("{number:0>600}");
         let mut held = Vec::new();
@@ -71,10 +61,7 @@ fn more_waiters_than_can_be_watched_for_keep_their_session_and_have_their_turns(
 #[tokio::test]
 async fn rights_are_shown_again_after_a_reconnection() {
     let Some(server) = server().await else { return };
-    // A server that starts again may take longer than one request.
-    let mut options = ClientOptions::default();
-    options.op_timeout = PROMPTLY;
-    let long = ZkConfig::new(server.url()).with_session_timeout(LONG).with_tick_time(ms(200)).with_client(options);
+    let long = ZkConfig::new(server.url()).with_session_timeout(LONG).with_tick_time(ms(200)).with_client(patience());
     let locks = connected(long.with_access(Access::Creator).with_digest("me", "secret")).await;
     let held = locks.mutex("again").with_ttl(LONG).lock().await.unwrap();
     server.restart().await.unwrap();
@@ -86,23 +73,23 @@ async fn rights_are_shown_again_after_a_reconnection() {
 fn the_death_of_the_leader_costs_no_lock_and_no_place() {
     about_time(async || {
         let Some(ensemble) = there(ZooKeeperEnsemble::start_own().await) else { return };
-        let session = Duration::from_secs(4);
-        let (a, b) = (client(ensemble.url(), session).await, client(ensemble.url(), session).await);
-        let held = a.mutex("leader").lock().await.unwrap();
+        let (a, b) = (patient(ensemble.url()).await, patient(ensemble.url()).await);
+        let held = a.mutex("leader").with_ttl(LONG).lock().await.unwrap();
         let other = b.mutex("leader");
         let waiting = tokio::spawn(async move { other.lock().await });
         eventually("one waits", PROMPTLY, async || b.mutex("leader").inspect().await.unwrap().waiters.len() == 1).await;
-        let leader = ensemble.leader().await.unwrap();
+        let (leader, _) = parts(&ensemble).await;
         leader.kill().unwrap();
         ensemble.until_another_leader(leader).await.unwrap();
         let seen = async || b.mutex("leader").inspect().await.ok();
-        eventually("the line is as it was", PROMPTLY, async || {
+        eventually("the line is as it was", LONG, async || {
             seen().await.is_some_and(|seen| seen.holders[0].grant == Some(held.grant_id()) && seen.waiters.len() == 1)
         })
         .await;
+        eventually("connected", LONG, async || a.session_state() == SessionState::Connected).await;
         assert!(held.is_held(), "the holder lost its lock");
         soon("the release", PROMPTLY, held.release()).await.unwrap();
-        let next = soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap();
+        let next = soon("the waiter is granted", LONG, waiting).await.unwrap().unwrap();
         next.release().await.unwrap();
     });
 }

@@ -3,7 +3,7 @@
 use lock_testkit::servers::zookeeper::NodeKind;
 use lock_zk::{ErrorKind, LockName, LossReason};
 
-use crate::support::{LASTING, PROMPTLY, client, eventually, fails, lease, maker, nodes, server, soon};
+use crate::support::{LASTING, PROMPTLY, client, eventually, fails, maker, nodes, server, soon, watched};
 
 #[tokio::test]
 async fn waiters_of_one_process_watch_nothing_of_their_own() {
@@ -74,7 +74,7 @@ async fn a_directory_that_the_server_has_removed_is_made_again() {
 async fn a_node_of_the_same_name_from_another_session_is_no_grant() {
     let Some(server) = server().await else { return };
     let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
-    let held = a.mutex("forged").with_lease(lease()).lock().await.unwrap();
+    let held = a.mutex("forged").with_lease(watched()).lock().await.unwrap();
     let node = nodes(&truth, "forged").await.remove(0);
     assert!(truth.delete(&node).await.unwrap());
     truth.create(&node, b"", NodeKind::Ephemeral).await.unwrap().unwrap();

@@ -18,6 +18,7 @@ mod line;
 mod load;
 mod lost;
 mod parts;
+mod patience;
 mod permits;
 mod rights;
 #[cfg(feature = "sasl")]

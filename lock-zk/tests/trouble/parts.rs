@@ -33,7 +33,7 @@ fn an_extension_beyond_the_session_is_kept() {
         let Some(server) = server().await else { return };
         let a = client(server.url(), SESSION).await;
         let held =
-            a.mutex("extended").with_lease(LeaseOptions::with_ttl(ms(1000)).without_renewal()).lock().await.unwrap();
+            a.mutex("extended").with_lease(LeaseOptions::with_ttl(ms(1800)).without_renewal()).lock().await.unwrap();
         let began = Instant::now();
         held.extend(ms(4000)).await.unwrap();
         held.extend(ms(200)).await.unwrap();
@@ -51,9 +51,9 @@ fn where_the_session_lasts_longer_an_extension_is_promised_at_once() {
         let Some(server) = server().await else { return };
         let a = client(server.url(), Duration::from_secs(15)).await;
         let held =
-            a.mutex("promised").with_lease(LeaseOptions::with_ttl(ms(1000)).without_renewal()).lock().await.unwrap();
-        held.extend(ms(5000)).await.unwrap();
-        assert!(held.remaining() >= ms(4500));
+            a.mutex("promised").with_lease(LeaseOptions::with_ttl(ms(3000)).without_renewal()).lock().await.unwrap();
+        held.extend(ms(10_000)).await.unwrap();
+        assert!(held.remaining() >= ms(7000));
         let (tree, me) = (a.reentrant("promised"), Owner::new());
         let outer = tree.clone().with_ttl(ms(10_000)).lock(&me).await.unwrap();
         let inner = tree.with_ttl(ms(1000)).lock(&me).await.unwrap();

@@ -3,7 +3,7 @@
 use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient};
 use lock_zk::{ErrorKind, LockName, LossReason};
 
-use crate::support::{LASTING, PROMPTLY, client, eventually, fails, lease, server, soon};
+use crate::support::{LASTING, PROMPTLY, client, eventually, fails, server, soon, watched};
 
 const UUID: &str = "_c_0f8fad5b-d9cb-469f-a165-70867728950e";
 
@@ -89,7 +89,7 @@ async fn a_grant_of_which_one_permit_is_gone_is_lost_with_all_of_them() {
     let Some(server) = server().await else { return };
     let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
     let api = a.semaphore(LockName::at_key("/api").unwrap(), 3);
-    let held = api.clone().with_lease(lease()).acquire_many(3).await.unwrap();
+    let held = api.clone().with_lease(watched()).acquire_many(3).await.unwrap();
     let one = children(&truth, "/api/leases").await.remove(1);
     truth.delete(&format!("/api/leases/{one}")).await.unwrap();
     assert_eq!(soon("the holder is told", PROMPTLY, held.lost()).await, LossReason::Taken);

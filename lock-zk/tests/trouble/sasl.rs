@@ -3,10 +3,10 @@
 use lock_testkit::servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::{Access, ErrorKind, ZkConfig, ZkLocks};
 
-use crate::support::{SESSION, fails, ms, there};
+use crate::support::{LASTING, connected, fails, ms, there};
 
 fn config(url: &str) -> ZkConfig {
-    ZkConfig::new(url).with_session_timeout(SESSION).with_tick_time(ms(200))
+    ZkConfig::new(url).with_session_timeout(LASTING).with_tick_time(ms(200))
 }
 
 #[tokio::test]
@@ -14,9 +14,9 @@ async fn a_user_of_sasl_owns_his_nodes_and_a_wrong_password_is_refused() {
     let options = ZooKeeperOptions::new().with_sasl_user("worker", "secret");
     let Some(server) = there(ZooKeeperServer::start_with(&options).await) else { return };
     let mine = config(server.url()).with_access(Access::Creator).with_sasl_digest("worker", "secret");
-    let locks = ZkLocks::connect_with(mine).await.unwrap();
+    let locks = connected(mine).await;
     let held = locks.mutex("sasl").lock().await.unwrap();
-    let other = ZkLocks::connect_with(config(server.url())).await.unwrap();
+    let other = connected(config(server.url())).await;
     fails(other.mutex("sasl").try_lock().await, ErrorKind::Denied);
     held.release().await.unwrap();
     let wrong = ZkLocks::connect_with(config(server.url()).with_sasl_digest("worker", "guess")).await;

@@ -21,19 +21,21 @@ async fn a_loss_says_that_the_session_is_gone_and_the_client_is_connected_again(
     eventually("connected", PROMPTLY, async || a.session_state() == SessionState::Connected).await;
 }
 
-#[tokio::test]
-async fn a_holder_of_a_frozen_server_does_not_believe_longer_than_its_session_lasts() {
-    let Some(server) = server().await else { return };
-    let a = client(server.url(), SESSION).await;
-    let held = a.mutex("frozen").with_lease(lease()).lock().await.unwrap();
-    server.stop().unwrap();
-    let stopped = Instant::now();
-    soon("the holder is told", PROMPTLY, held.lost()).await;
-    assert!(!held.is_held() && stopped.elapsed() <= SESSION, "believed for {:?}", stopped.elapsed());
-    eventually("the loss of the session is seen", PROMPTLY, async || a.session_state() == SessionState::Lost).await;
-    server.cont().unwrap();
-    let again = soon("the client takes it again", PROMPTLY, a.mutex("frozen").lock()).await.unwrap();
-    again.release().await.unwrap();
+#[test]
+fn a_holder_of_a_frozen_server_does_not_believe_longer_than_its_session_lasts() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let a = client(server.url(), SESSION).await;
+        let held = a.mutex("frozen").with_lease(lease()).lock().await.unwrap();
+        server.stop().unwrap();
+        let stopped = Instant::now();
+        soon("the holder is told", PROMPTLY, held.lost()).await;
+        assert!(!held.is_held() && stopped.elapsed() <= SESSION, "believed for {:?}", stopped.elapsed());
+        eventually("the loss of the session is seen", PROMPTLY, async || a.session_state() == SessionState::Lost).await;
+        server.cont().unwrap();
+        let again = soon("the client takes it again", PROMPTLY, a.mutex("frozen").lock()).await.unwrap();
+        again.release().await.unwrap();
+    });
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
 //! Clients of a test's servers, and waiting with a deadline.
 
 use std::fmt::Debug;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lock_testkit::proxy::{Protocol, Proxy};
-use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
+use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperServer};
+use lock_testkit::testing;
 pub(crate) use lock_testkit::testing::{PROMPTLY, eventually, installed as there, soon};
 use lock_zk::{Error, ErrorKind, LeaseOptions, ZkConfig, ZkLocks};
 
@@ -28,6 +29,15 @@ pub(crate) async fn client(url: &str, session: Duration) -> ZkLocks {
     connected(ZkConfig::new(url).with_session_timeout(session).with_tick_time(ms(200))).await
 }
 
+/// The leader and its followers, once each has said what it is: one that is late to answer counts as having no part.
+pub(crate) async fn parts(ensemble: &ZooKeeperEnsemble) -> (&ZooKeeperServer, [&ZooKeeperServer; 2]) {
+    eventually("every server says its part", PROMPTLY, async || {
+        let leader = ensemble.leader().await.ok()?;
+        Some((leader, <[_; 2]>::try_from(ensemble.followers().await).ok()?))
+    })
+    .await
+}
+
 /// A link to a server, of a test's own.
 pub(crate) fn link(server: &ZooKeeperServer) -> Proxy {
     Proxy::to(server.address(), Protocol::ZooKeeper).unwrap()
@@ -41,19 +51,18 @@ pub(crate) fn over<'a>(links: impl IntoIterator<Item = &'a Proxy>) -> String {
 
 /// A client as configured.
 pub(crate) async fn connected(config: ZkConfig) -> ZkLocks {
-    let began = Instant::now();
-    loop {
-        match crate::connect(config.clone()).await {
-            // A machine without time for a server lets a short session's time pass.
-            Err(error) if error.kind() == ErrorKind::Unavailable && began.elapsed() < PROMPTLY => {}
-            connected => return connected.unwrap(),
-        }
-    }
+    // Boxed: the layout of what is around it would be too deep for the compiler.
+    Box::pin(testing::connected(async || crate::connect(config.clone()).await)).await.unwrap()
 }
 
 /// A lease that is renewed often enough to notice what happens to it.
 pub(crate) fn lease() -> LeaseOptions {
     LeaseOptions::with_ttl(ms(1500))
+}
+
+/// One that notices it as soon, and does not end meanwhile on a machine that stands still.
+pub(crate) fn watched() -> LeaseOptions {
+    LeaseOptions::with_ttl(ms(10_000)).renewed_every(ms(300))
 }
 
 /// The nodes of a mutex, first in line first.

@@ -5,7 +5,8 @@ use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
 use lock_testkit::testing::about_time;
 use lock_zk::{Access, ErrorKind, LockName, SessionState, ZkConfig, ZkLocks};
 
-use crate::support::{PROMPTLY, client, connected, eventually, fails, maker, ms, nodes, server, soon, there};
+use crate::patience::{LONG, patience};
+use crate::support::{PROMPTLY, client, connected, eventually, fails, maker, ms, nodes, parts, server, soon, there};
 
 fn config(url: &str) -> ZkConfig {
     ZkConfig::new(url).with_session_timeout(ms(8000)).with_tick_time(ms(200)).with_unfair_mutex()
@@ -151,8 +152,9 @@ async fn at_a_shared_path_everybody_stands_in_line() {
 fn the_death_of_the_leader_costs_no_lock_and_lets_nobody_in_beside_it() {
     about_time(async || {
         let Some(ensemble) = there(ZooKeeperEnsemble::start_own().await) else { return };
-        let (a, b) = (connected(config(ensemble.url())).await, connected(config(ensemble.url())).await);
-        let held = a.mutex("leader").fenced().unwrap().lock().await.unwrap();
+        let config = config(ensemble.url()).with_session_timeout(LONG).with_client(patience());
+        let (a, b) = (connected(config.clone()).await, connected(config).await);
+        let held = a.mutex("leader").with_ttl(LONG).fenced().unwrap().lock().await.unwrap();
         let other = b.mutex("leader").fenced().unwrap();
         let waiting = tokio::spawn(async move { other.lock().await.unwrap() });
         eventually("a watch", PROMPTLY, async || {
@@ -160,16 +162,16 @@ fn the_death_of_the_leader_costs_no_lock_and_lets_nobody_in_beside_it() {
             counts.into_iter().any(|count| count.unwrap() == 1)
         })
         .await;
-        let leader = ensemble.leader().await.unwrap();
+        let (leader, _) = parts(&ensemble).await;
         leader.kill().unwrap();
         ensemble.until_another_leader(leader).await.unwrap();
         let refused = async || matches!(b.mutex("leader").try_lock().await, Ok(None));
-        eventually("an answer", PROMPTLY, refused).await;
+        eventually("an answer", LONG, refused).await;
         assert!(held.is_held() && !waiting.is_finished());
         let before = held.fencing_token();
-        eventually("connected", PROMPTLY, async || a.session_state() == SessionState::Connected).await;
+        eventually("connected", LONG, async || a.session_state() == SessionState::Connected).await;
         soon("the release", PROMPTLY, held.release()).await.unwrap();
-        let next = soon("the waiter has its turn", PROMPTLY, waiting).await.unwrap();
+        let next = soon("the waiter has its turn", LONG, waiting).await.unwrap();
         assert!(next.fencing_token() > before);
         next.release().await.unwrap();
     });
