@@ -36,7 +36,8 @@ impl Shared {
             tokio::select! {
                 biased;
                 answer = self.try_in(&session, attempt) => answer.map_err(|trouble| trouble.error(Phase::Acquire)),
-                () = session.ended() => Err(error::no_session(Phase::Acquire)),
+                // By our clock: a node that was asked for may be there until the servers think so, too.
+                () = session.ended() => Err(error::out_of_time(Phase::Acquire)),
             }
         };
         wait::within(&SystemClock, attempt, Phase::Acquire, answer).await

@@ -2,15 +2,20 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use lock_core::{ErrorKind, LeaseOptions, LossReason};
+use lock_core::{ErrorKind, Holder, LeaseOptions, LossReason};
 
 use crate::context::{Cx, release};
 use crate::failure::{OrFail, Verdict, ensure, expect_kind};
 use crate::island::on_island;
-use crate::time::{hand_over, ms, pass, promptly, soon, stays_pending, ttl};
+use crate::time::{eventually, hand_over, ms, pass, promptly, soon, stays_pending, ttl};
+
+/// A lease that is to end soon, but not before a busy machine has told of its grant.
+fn brief() -> Duration {
+    ttl() / 2
+}
 
 pub(super) async fn a_loss_is_told_exactly_once_and_a_release_never(cx: Arc<Cx>) -> Verdict {
     let lock = cx.contender().await?;
@@ -19,9 +24,9 @@ pub(super) async fn a_loss_is_told_exactly_once_and_a_release_never(cx: Arc<Cx>)
     release(held).await?;
     stays_pending("the loss signal after a normal release", ms(200), quiet.as_mut()).await?;
 
-    let held = lock.unrenewed(ms(300)).lock().await?;
+    let held = lock.unrenewed(brief()).lock().await?;
     let mut early = held.lost();
-    let reason = soon("the loss is told at the end of the lease", ms(300) + hand_over(), &mut early).await?;
+    let reason = soon("the loss is told at the end of the lease", brief() + hand_over(), &mut early).await?;
     ensure!(reason == LossReason::Expired, "lost because {reason:?}, but the lease ended");
     stays_pending("the loss signal, once told", ms(50), pin!(early).as_mut()).await?;
     let late = held.lost().now_or_never();
@@ -31,9 +36,9 @@ pub(super) async fn a_loss_is_told_exactly_once_and_a_release_never(cx: Arc<Cx>)
 
 pub(super) async fn a_lost_lock_can_be_taken_again_through_the_same_handle(cx: Arc<Cx>) -> Verdict {
     let lock = cx.contender().await?;
-    let first = lock.clone().unrenewed(ms(300)).lock().await?;
+    let first = lock.clone().unrenewed(brief()).lock().await?;
     soon("the lease ends", promptly(), first.lost()).await?;
-    let second = lock.try_lock_for(ms(300) + hand_over()).await?.or_fail("the lost lock cannot be taken again")?;
+    let second = lock.try_lock_for(brief() + hand_over()).await?.or_fail("the lost lock cannot be taken again")?;
     ensure!(first.grant_id() != second.grant_id(), "the new grant has the old id");
     if let (Some(old), Some(new)) = (first.token(), second.token()) {
         ensure!(new > old, "the new grant's token {new} is not above the old one's {old}");
@@ -45,15 +50,23 @@ pub(super) async fn a_lost_lock_can_be_taken_again_through_the_same_handle(cx: A
 pub(super) async fn what_remains_is_never_more_than_the_server_keeps(cx: Arc<Cx>) -> Verdict {
     let (a, b) = cx.two().await?;
     let held = a.unrenewed(ttl()).lock().await?;
+    let is_mine = |holder: &&Holder| holder.grant == Some(held.grant_id());
+    // Some backends describe a holder a moment after its grant.
+    eventually("the grant is shown", hand_over(), async || {
+        Ok(b.inspect().await?.holders.iter().find(is_mine).map(drop))
+    })
+    .await?;
     let mut before = ttl();
-    while before > ttl() / 4 {
-        let (left, looked) = (held.remaining(), Instant::now());
+    // Half of the lease is left for the last look, and for the release.
+    while before > ttl() / 2 {
+        // In this order: an interruption between the two accuses nobody.
+        let (looked, left) = (Instant::now(), held.remaining());
         ensure!(left <= before, "what remains grew from {before:?} to {left:?} without a renewal");
         before = left;
         let seen = b.inspect().await?;
-        let mine = seen.holders.iter().find(|holder| holder.grant == Some(held.grant_id()));
+        let mine = seen.holders.iter().find(is_mine);
         let kept = mine.or_fail("the grant is not shown")?.expires_in.or_fail("the grant is shown without an end")?;
-        // The server was asked after our look; milliseconds are the coarsest unit in which it answers.
+        // The server was asked after our look at the clock; milliseconds are the coarsest unit in which it answers.
         let kept = kept + looked.elapsed() + ms(2);
         ensure!(left <= kept, "{left:?} are said to remain, but the server keeps it for {kept:?} only");
         pass(ms(80)).await;
@@ -64,7 +77,7 @@ pub(super) async fn what_remains_is_never_more_than_the_server_keeps(cx: Arc<Cx>
 pub(super) async fn the_end_is_seen_without_any_background_task(cx: Arc<Cx>) -> Verdict {
     // The island's only thread does nothing but look: no timer, no keeper, no network.
     on_island(move || async move {
-        let lease = ms(400);
+        let lease = ms(600);
         let held = cx.contender().await?.with_lease(LeaseOptions::with_ttl(lease)).lock().await?;
         let (began, left) = (Instant::now(), held.remaining());
         loop {
@@ -87,11 +100,12 @@ pub(super) async fn the_end_is_seen_without_any_background_task(cx: Arc<Cx>) -> 
 
 pub(super) async fn work_is_dropped_when_the_lock_is_lost(cx: Arc<Cx>) -> Verdict {
     let lock = cx.contender().await?;
-    let held = lock.unrenewed(ms(300)).lock().await?;
-    let began = Instant::now();
+    let held = lock.unrenewed(brief()).lock().await?;
+    let (began, left) = (Instant::now(), held.remaining());
     let endless = held.while_held(std::future::pending::<()>());
-    let outcome = soon("the work is dropped at the loss", ms(300) + hand_over(), endless).await?;
+    let outcome = soon("the work is dropped at the loss", brief() + hand_over(), endless).await?;
+    let ended = began.elapsed();
     expect_kind("work that outlived its lock", ErrorKind::Lost, outcome)?;
-    ensure!(began.elapsed() + ms(50) >= ms(250), "the work was dropped {:?} after the grant", began.elapsed());
+    ensure!(ended + ms(5) >= left, "the work was dropped after {ended:?}, although {left:?} were said to remain");
     Ok(())
 }

@@ -40,6 +40,8 @@ pub(super) async fn what_servers_refuse_is_told_and_costs_nobody_a_lock(cx: Arc<
 
 async fn refused_acquisition(cx: &Cx, text: &str) -> Verdict {
     let (lock, links) = cx.linked().await?;
+    // Where a majority is enough, a release from before may still be on its way to the others: it is not to be refused.
+    cx.residue_within(ttl() + hand_over()).await?;
     let refusal = links.inject(&next_request(cx, text));
     let outcome = soon("the acquisition ends", op_timeout() + ms(500), lock.try_lock()).await?;
     refusal.applied().await?;

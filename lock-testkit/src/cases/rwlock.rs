@@ -250,7 +250,7 @@ pub(super) async fn readers_behind_a_writer_enter_together(cx: Arc<Cx>) -> Verdi
 pub(super) async fn readers_behind_a_writer_that_gave_up_proceed(cx: Arc<Cx>) -> Verdict {
     let (a, b, c) = (lock(&cx).await?, lock(&cx).await?, lock(&cx).await?);
     let read = a.read().await?;
-    let writer = tokio::spawn(async move { b.try_write_for(ms(400)).await });
+    let writer = tokio::spawn(async move { b.try_write_for(ms(2000)).await });
     queued(&cx, &a, 1).await?;
     let reader = tokio::spawn(async move { c.read().await });
     let gave_up = soon("the writer gives up", promptly(), writer).await???;

@@ -71,6 +71,7 @@ async fn a_renewal_that_meets_a_downgrade_does_not_take_the_lock_for_lost() {
     exchanged.applied(PROMPTLY).await.unwrap();
     // A renewal asks for the writer's node behind the transaction that puts the reader's into its place.
     seen("-__WRIT__").applied(PROMPTLY).await.unwrap();
+    silent.applied(PROMPTLY).await.unwrap();
     silent.heal().unwrap();
     let read = soon("the downgrade", PROMPTLY, downgrading).await.unwrap().unwrap();
     renewed(&read, 3).await;
