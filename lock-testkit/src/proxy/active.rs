@@ -51,7 +51,7 @@ impl Active {
                 // Connections are ended by themselves then, and refused without having any.
                 Trigger::Now => !matches!(self.toxic(), Toxic::Fin | Toxic::Reset | Toxic::Refuse),
                 Trigger::AfterBytes(threshold) => self.count(bytes) >= threshold,
-                Trigger::OnRequest { .. } => self.fault.toxic.lasts() && self.struck().contains(&connection),
+                Trigger::OnRequest { .. } | Trigger::OnPush { .. } => self.fault.toxic.lasts() && self.struck().contains(&connection),
             }
     }
 
@@ -69,6 +69,16 @@ impl Active {
         match &self.fault.trigger {
             Trigger::OnRequest { nth, containing } => {
                 contains(&request.bytes, containing.as_bytes()) && self.count(1) + 1 == *nth
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether this frame, which the server sends without being asked, triggers the fault. Each is shown once.
+    pub(super) fn is_triggered_by_push(&self, push: &Frame) -> bool {
+        match &self.fault.trigger {
+            Trigger::OnPush { nth, containing } => {
+                contains(&push.bytes, containing.as_bytes()) && self.count(1) + 1 == *nth
             }
             _ => false,
         }

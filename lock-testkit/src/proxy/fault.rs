@@ -61,6 +61,9 @@ pub enum Toxic {
     },
     /// Every byte travels by itself.
     Split,
+    /// The frame disappears, and what follows passes: an answer or an event that never comes, on a link that is healthy. Where
+    /// replies come in turn (Redis, memcached), the client takes the next one for it.
+    Swallow,
     /// The request reaches the server twice; the second reply is swallowed. Whatever the direction.
     Duplicate,
     /// The request does not reach the server; the client gets this refusal instead: an error's text for Redis
@@ -100,6 +103,14 @@ pub enum Trigger {
         /// What it contains.
         containing: String,
     },
+    /// With the `nth` frame, from 1, that contains this text and that the server sends without being asked (a message of a
+    /// channel, a watch event), over all connections since its injection. Hits that frame, whatever the direction.
+    OnPush {
+        /// Which one, from 1.
+        nth: u64,
+        /// What it contains.
+        containing: String,
+    },
 }
 
 impl LinkFault {
@@ -120,6 +131,12 @@ impl LinkFault {
     #[must_use]
     pub fn on_request(self, nth: u64, containing: impl Into<String>) -> Self {
         self.on(Trigger::OnRequest { nth, containing: containing.into() })
+    }
+
+    /// The same with the `nth` frame that the server sends without being asked and that contains this text.
+    #[must_use]
+    pub fn on_push(self, nth: u64, containing: impl Into<String>) -> Self {
+        self.on(Trigger::OnPush { nth, containing: containing.into() })
     }
 
     /// The same with another seed.

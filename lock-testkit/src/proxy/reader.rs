@@ -118,6 +118,10 @@ impl<'a> Reader<'a> {
                     Fate::Said(_) => {}
                 }
             }
+            if frame.tickets.is_empty() {
+                let faults = self.connection.link.faults().into_iter();
+                hits.extend(faults.filter(|fault| fault.is_triggered_by_push(&frame)));
+            }
         }
         for fault in &hits {
             if fault.toxic().lasts() {
@@ -131,7 +135,7 @@ impl<'a> Reader<'a> {
             return swallow(from, blackhole).await;
         }
         let is_answered = self.answer(&frame, &hits);
-        if !is_answered {
+        if !is_answered && !is_swallowed(&hits) {
             self.pass(Some(frame.bytes), hits);
         }
         self.say_what_is_due();
@@ -147,7 +151,7 @@ impl<'a> Reader<'a> {
 
     /// Notes the replies that this request will get, and what becomes of them.
     fn expect(&self, request: &Frame, hits: &[Arc<Active>], later: &[Arc<Active>]) {
-        if hits.iter().any(|fault| self.refusal(request, fault).is_some()) {
+        if is_swallowed(hits) || hits.iter().any(|fault| self.refusal(request, fault).is_some()) {
             return;
         }
         let twice = hits.iter().any(|fault| *fault.toxic() == Toxic::Duplicate);
@@ -202,6 +206,11 @@ impl<'a> Reader<'a> {
         self.pass(None, hits);
         Ok(())
     }
+}
+
+/// Whether this one frame disappears.
+fn is_swallowed(hits: &[Arc<Active>]) -> bool {
+    hits.iter().any(|fault| *fault.toxic() == Toxic::Swallow)
 }
 
 /// Lets everything disappear until it is healed. What comes then could not be understood any more.

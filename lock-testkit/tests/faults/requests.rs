@@ -140,3 +140,48 @@ async fn a_reply_of_zookeeper_is_known_by_its_number() {
     assert!(blackhole.applied(PROMPTLY).await.unwrap().frames >= 1);
     hears_nothing(&mut client).await;
 }
+
+#[tokio::test]
+async fn one_reply_is_swallowed_and_the_next_ones_pass() {
+    let ends = Ends::new(Protocol::ZooKeeper).await;
+    let mut client = tokio::net::TcpStream::connect(ends.proxy.address()).await.unwrap();
+    let mut server = ends.accept().await;
+    let swallow = LinkFault::new(Toxic::Swallow, Direction::ToClient).on_request(1, "/lock/a");
+    let swallow = ends.proxy.inject(swallow);
+    for request in [frame(0, "greeting"), frame(1, "/lock/a"), frame(2, "/lock/a")] {
+        says(&mut client, &request).await;
+        hears(&mut server, &request).await;
+    }
+    let replies = [frame(0, "welcome"), frame(1, "made"), frame(-1, "news"), frame(2, "made")];
+    says(&mut server, &replies.concat()).await;
+    hears(&mut client, &[&replies[0][..], &replies[2], &replies[3]].concat()).await;
+    assert_eq!(swallow.heal().unwrap().frames, 1);
+}
+
+#[tokio::test]
+async fn one_request_is_swallowed_and_nobody_waits_for_its_reply() {
+    let ends = Ends::new(Protocol::Resp).await;
+    let (mut client, mut server) = ends.connection().await;
+    let swallow = ends.proxy.inject(LinkFault::new(Toxic::Swallow, Direction::ToServer).on_request(1, "SET"));
+    let refusal = Toxic::Answer { text: "LOADING wait".to_owned() };
+    let refusal = ends.proxy.inject(LinkFault::new(refusal, Direction::ToServer).on_request(2, "SET"));
+    says(&mut client, &[SET, SET, GET].concat()).await;
+    hears(&mut client, b"-LOADING wait\r\n").await;
+    hears(&mut server, GET).await;
+    swallow.heal().unwrap();
+    refusal.heal().unwrap();
+}
+
+#[tokio::test]
+async fn the_second_matching_push_is_swallowed_and_no_reply() {
+    let ends = Ends::new(Protocol::Resp).await;
+    let (mut client, mut server) = ends.connection().await;
+    let swallow = ends.proxy.inject(LinkFault::new(Toxic::Swallow, Direction::ToClient).on_push(2, "hi"));
+    let push: &[u8] = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n";
+    let other: &[u8] = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nno\r\n";
+    says(&mut client, GET).await;
+    hears(&mut server, GET).await;
+    says(&mut server, &[push, b"$2\r\nhi\r\n", other, push, push].concat()).await;
+    hears(&mut client, &[push, b"$2\r\nhi\r\n", other, push].concat()).await;
+    assert_eq!(swallow.heal().unwrap().frames, 1);
+}
