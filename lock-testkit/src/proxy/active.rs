@@ -51,7 +51,9 @@ impl Active {
                 // Connections are ended by themselves then, and refused without having any.
                 Trigger::Now => !matches!(self.toxic(), Toxic::Fin | Toxic::Reset | Toxic::Refuse),
                 Trigger::AfterBytes(threshold) => self.count(bytes) >= threshold,
-                Trigger::OnRequest { .. } | Trigger::OnPush { .. } => self.fault.toxic.lasts() && self.struck().contains(&connection),
+                Trigger::OnRequest { .. } | Trigger::OnPush { .. } => {
+                    self.fault.toxic.lasts() && self.struck().contains(&connection)
+                }
             }
     }
 
