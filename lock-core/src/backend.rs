@@ -14,6 +14,12 @@
 //! - When the future of `try_lock` or `lock` is dropped, or its outcome is unknown, [`Backend::cancel`] is called until
 //!   it says [`Cancelled::Settled`], or until nothing of the attempt can be left ([`Backend::outlasts_lease`]).
 //! - When `lock` returns `Ok(None)` at its deadline, `cancel` is called before the caller is told.
+//! - Every request is bounded: one that has not ended half a second after its [`Attempt::op_timeout`] is dropped, and its
+//!   outcome unknown; a wait with a deadline half a second and one such timeout after that. A backend keeps the operation
+//!   timeout by itself; the bound is for the one that hangs.
+//! - A clean-up that is given up is told to the backend ([`Backend::forget`]), which may ask for more time before
+//!   ([`Backend::may_remain`]).
+//! - Texts of users (labels, reasons) have at most 1 KiB.
 //! - When a grant has ended and [`Backend::is_settled`] says that a late copy of one of its requests may still be on its
 //!   way, `cancel` is called in the same manner.
 
@@ -299,6 +305,19 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn outlasts_lease(&self) -> Duration {
         Duration::ZERO
     }
+
+    /// Whether something of an attempt may still be at the server although the time of its clean-up is over. The core asks
+    /// then; while this is true it goes on, at its slowest pace (about once a second).
+    ///
+    /// Only for backends whose server keeps things for as long as a session lives, whatever their lease.
+    fn may_remain(&self, _attempt: &Attempt) -> bool {
+        false
+    }
+
+    /// Drops whatever this client remembers of an attempt. The core calls it when it gives up on an attempt for good: its
+    /// release or cancellation was not confirmed in time, or there is no runtime to do it on. Nothing else is asked of that
+    /// attempt afterwards. Not called after [`Released`] or [`Cancelled::Settled`], of which the backend knows by itself.
+    fn forget(&self, _attempt: &Attempt) {}
 
     /// The operator's side, if the backend has one.
     fn operator(&self) -> Option<&dyn Operator> {

@@ -7,14 +7,15 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::backend::{Attempt, Backend, Cancelled, Grant, Kind, Operator};
-use crate::clock::Deadline;
+use crate::bound::{self, bounded};
+use crate::clock::{BootInstant, Deadline};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::guarantees::{Guarantee, Support};
 use crate::inspect::Inspection;
 use crate::lease::keeper::Keeper;
 use crate::lease::{Cell, Lease};
 use crate::name::LockName;
-use crate::options::{ClientOptions, LeaseOptions};
+use crate::options::{ClientOptions, LeaseOptions, check_text};
 use crate::owner::{GrantId, Owner};
 use crate::reentrant::Entries;
 use crate::rwlock::Uses;
@@ -128,9 +129,14 @@ impl Core {
             undo.disarm();
             return Err(error);
         }
+        let (end, phase) = match wait {
+            Wait::Try => (BootInstant::from_origin(Duration::ZERO), Phase::Acquire),
+            Wait::Until(deadline) => (deadline.instant(), Phase::Wait),
+        };
+        let asked = ask(undo.attempt.clone(), wait);
         let answer = tokio::select! {
             biased;
-            answer = ask(undo.attempt.clone(), wait) => answer,
+            answer = bound::until(&*self.keeper.clock, end, self.options.op_timeout, phase, asked) => answer,
             () = self.keeper.shutdown.begun() => Err(closed()),
         };
         match answer {
@@ -168,6 +174,7 @@ impl Core {
     fn attempt(&self, wish: &Wish<'_>) -> Result<Arc<Attempt>, Error> {
         wish.name.check()?;
         wish.lease.check()?;
+        wish.owner.check()?;
         if let Kind::Permits { permits, limit } = wish.kind
             && (permits == 0 || limit == 0 || permits > limit)
         {
@@ -245,7 +252,7 @@ impl Core {
 
     pub(crate) async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         name.check().map_err(|error| self.named(error, name))?;
-        self.operator()?.inspect(name, kind).await.map_err(|error| self.named(error, name))
+        self.operate(self.operator()?.inspect(name, kind)).await.map_err(|error| self.named(error, name))
     }
 
     pub(crate) async fn force_release(
@@ -255,9 +262,14 @@ impl Core {
         grant: GrantId,
         why: &str,
     ) -> Result<bool, Error> {
-        name.check().map_err(|error| self.named(error, name))?;
-        let freed = self.operator()?.force_release(name, kind, grant, &self.owner, why).await;
-        freed.map_err(|error| self.named(error, name))
+        name.check().and_then(|()| check_text("the reason", why)).map_err(|error| self.named(error, name))?;
+        let freed = self.operator()?.force_release(name, kind, grant, &self.owner, why);
+        self.operate(freed).await.map_err(|error| self.named(error, name))
+    }
+
+    /// Bounds an operator's request.
+    async fn operate<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        bounded(&*self.keeper.clock, self.options.op_timeout, Phase::Inspect, request).await
     }
 
     fn operator(&self) -> Result<&dyn Operator, Error> {

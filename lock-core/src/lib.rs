@@ -44,6 +44,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+mod bound;
 mod client;
 pub mod clock;
 mod core;

@@ -71,7 +71,7 @@ impl Mutex {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a name or TTL out of range;
+    /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a name or TTL out of range, or a label of more than 1 KiB;
     /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the server gave no answer at all for
     ///   [`ClientOptions::patience`](crate::ClientOptions::patience);
     /// - [`Indeterminate`](crate::ErrorKind::Indeterminate) if it is unknown whether a request was carried out; it is
@@ -130,6 +130,7 @@ impl Mutex {
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot do it;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the reason has more than 1 KiB;
     /// [`Indeterminate`](crate::ErrorKind::Indeterminate) if no answer came.
     ///
     /// # Cancel safety

@@ -97,6 +97,18 @@ pub(crate) fn check_ttl(ttl: Duration) -> Result<(), Error> {
     Ok(())
 }
 
+/// How long a text of a user may be, in bytes: it goes to the server with requests and into every `inspect`.
+pub(crate) const MAX_TEXT: usize = 1024;
+
+/// Refuses a text that is too long.
+pub(crate) fn check_text(what: &str, text: &str) -> Result<(), Error> {
+    if text.len() > MAX_TEXT {
+        let wrong = format!("{what} has {} bytes, it must have {MAX_TEXT} at most", text.len());
+        return Err(Error::invalid(Phase::Configure, wrong));
+    }
+    Ok(())
+}
+
 /// What all locks of one client have in common. Every backend's configuration contains one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -108,7 +120,7 @@ pub struct ClientOptions {
     pub op_timeout: Duration,
     /// How long a wait goes on without any answer from the server, however far its deadline is; 10 s by default.
     pub patience: Duration,
-    /// What `inspect` shows beside host and process.
+    /// What `inspect` shows beside host and process; 1 KiB at most.
     pub label: Option<String>,
 }
 
@@ -119,6 +131,9 @@ impl ClientOptions {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument), naming the option that is wrong.
     pub fn check(&self) -> Result<(), Error> {
         self.lease.check()?;
+        if let Some(label) = &self.label {
+            check_text("the label", label)?;
+        }
         for (what, value) in [("op_timeout", self.op_timeout), ("patience", self.patience)] {
             if value < Duration::from_millis(1) || value > LeaseOptions::MAX_TTL {
                 return Err(Error::invalid(

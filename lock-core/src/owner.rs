@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Phase};
+use crate::options::check_text;
 
 /// 128 random bits, written as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -137,7 +138,8 @@ impl Owner {
         Self::build(None)
     }
 
-    /// A new owner with a text that operators recognise, such as the job's name.
+    /// A new owner with a text that operators recognise, such as the job's name. One of more than 1 KiB is refused by every
+    /// acquisition, with [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument).
     #[must_use]
     pub fn with_label(label: impl Into<String>) -> Self {
         Self::build(Some(label.into()))
@@ -149,6 +151,12 @@ impl Owner {
         let id = GrantId::random().unwrap_or(GrantId([0; 16]));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self(Arc::new(Card { id, host, pid: std::process::id(), label }))
+    }
+
+    /// Refuses an owner whose texts are too long; they may come from outside, by serde.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check_text("the owner's host", &self.0.host)?;
+        self.0.label.as_deref().map_or(Ok(()), |label| check_text("the owner's label", label))
     }
 
     /// The owner's random id.

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::backend::{Attempt, Grant, Kind, RwLockBackend};
+use crate::bound::bounded;
 use crate::core::{Core, Wait, Wish};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::fenced::Fenced;
@@ -329,7 +330,9 @@ impl WriteGuard {
         {
             return Err(DowngradeError { guard: self, error });
         }
-        match self.backend.downgrade(&cell.attempt).await {
+        let asked = self.backend.downgrade(&cell.attempt);
+        let clock = &*self.held.lease.core.keeper.clock;
+        match bounded(clock, cell.attempt.op_timeout, Phase::Downgrade, asked).await {
             Ok(()) => {
                 cell.set_doubtful(false);
                 Ok(ReadGuard(self.held))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Attempt, Grant, Kind, SemaphoreBackend};
+use crate::bound::bounded;
 use crate::core::{Core, Wait, Wish};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::inspect::Inspection;
@@ -256,8 +257,10 @@ impl Permit {
         self.check(Phase::Release)?;
         self.permits = keep;
         let mut unconfirmed = Unconfirmed { permit: self, keep, armed: true };
-        let sent_at = unconfirmed.permit.lease.core.keeper.clock.now();
-        let outcome = self.backend.shrink(&self.cell.attempt, keep).await;
+        let clock = &*unconfirmed.permit.lease.core.keeper.clock;
+        let sent_at = clock.now();
+        let asked = self.backend.shrink(&self.cell.attempt, keep);
+        let outcome = bounded(clock, self.cell.attempt.op_timeout, Phase::Release, asked).await;
         unconfirmed.armed = outcome.as_ref().is_err_and(|error| !error.is_definite());
         drop(unconfirmed);
         outcome.map_err(|error| {

@@ -13,7 +13,8 @@ use tracing::field::debug;
 use super::keeper::Keeper;
 use super::state::{Answer, Event};
 use super::{Cell, LossReason};
-use crate::backend::{Released, Renewal, Renewed};
+use crate::backend::{Attempt, Released, Renewal, Renewed};
+use crate::bound::bounded;
 use crate::clock::BootInstant;
 use crate::core::Core;
 use crate::error::{Error, ErrorKind, Phase};
@@ -206,7 +207,9 @@ impl Lease {
             self.armed = false;
             return Err(self.not_held(self.cell.loss()));
         }
-        match backend.release(&self.cell.attempt).await {
+        let Attempt { op_timeout, .. } = *self.cell.attempt;
+        let released = backend.release(&self.cell.attempt);
+        match bounded(&**clock, op_timeout, Phase::Release, released).await {
             Ok(answer) => {
                 self.armed = false;
                 reaper.ended(&self.cell.attempt);

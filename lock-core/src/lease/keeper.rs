@@ -17,7 +17,9 @@ use super::reaper::Reaper;
 use super::state::{Actions, Answer, Event};
 use super::{Cell, LossReason};
 use crate::backend::{Backend, Doubts, Notices, Renewal, Renewed};
+use crate::bound::{bounded, cut};
 use crate::clock::{BootInstant, Clock};
+use crate::error::Phase;
 use crate::meters::Meters;
 use crate::owner::GrantId;
 use crate::shutdown::Shutdown;
@@ -114,8 +116,13 @@ impl Keeper {
 
     /// One request for these renewals.
     pub(super) async fn ask(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        let Some(first) = batch.first() else { return Vec::new() };
         let operation = Operation::renew(self.backend.name(), batch.len());
-        let answers = self.backend.renew(batch).instrument(operation.span()).await;
+        let asked = async { Ok(self.backend.renew(batch).await) };
+        let asked = bounded(&*self.clock, first.attempt.op_timeout, Phase::Renew, asked);
+        let answers = asked.instrument(operation.span()).await.unwrap_or_else(|_| {
+            batch.iter().map(|renewal| Renewed::Unknown(cut(Phase::Renew).with_name(&renewal.attempt.name))).collect()
+        });
         operation.answered(&answers);
         answers
     }

@@ -13,8 +13,9 @@ use tracing::Instrument;
 use super::Cell;
 use super::home::Home;
 use crate::backend::{Attempt, Backend, Cancelled, SemaphoreBackend};
+use crate::bound::bounded;
 use crate::clock::{BootInstant, Clock};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::shutdown::{Shutdown, UnderWay};
 use crate::sync::locked;
 use crate::trace::Operation;
@@ -85,13 +86,17 @@ impl Reaper {
 
     fn push(&self, attempt: Arc<Attempt>, task: Task, until: BootInstant) {
         self.ensure_running();
-        let job = Job { attempt, task, until, _under_way: self.shutdown.track() };
+        let ended = !matches!(task, Task::Shrink { .. });
+        let job = Job { attempt: attempt.clone(), task, until, _under_way: self.shutdown.track() };
         if let Some(queue) = &*locked(&self.queue)
             && queue.send(job).is_ok()
         {
             return;
         }
         tracing::debug!("no runtime to clean up in; the server's expiry will");
+        if ended {
+            self.backend.forget(&attempt);
+        }
     }
 }
 
@@ -157,7 +162,8 @@ impl Job {
         let mut tries = 0;
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
             tries += 1;
-            match self.attempt_once(backend, clock).await {
+            let once = self.attempt_once(backend, clock);
+            match bounded(clock, self.attempt.op_timeout, self.task.phase(), once).await {
                 Ok(Progress::Done) => return (tries, "done"),
                 Ok(Progress::Again) => {}
                 Ok(Progress::Returned) => {
@@ -167,11 +173,15 @@ impl Job {
                 Err(error) => tracing::debug!(name = %self.attempt.name, %error, "clean-up will be tried again"),
             }
             let now = clock.now();
-            if now >= self.until {
+            if now < self.until {
+                clock.sleep_until(now.plus(pause).min(self.until)).await;
+            } else if backend.may_remain(&self.attempt) {
+                clock.sleep_until(now.plus(LONGEST_PAUSE)).await;
+            } else {
                 break;
             }
-            clock.sleep_until(now.plus(pause).min(self.until)).await;
         }
+        backend.forget(&self.attempt);
         let Attempt { name, id, .. } = &*self.attempt;
         tracing::warn!(%name, grant = %id, "clean-up given up: the lease is over");
         (tries, "given up")
@@ -197,6 +207,13 @@ impl Job {
 }
 
 impl Task {
+    fn phase(&self) -> Phase {
+        match self {
+            Self::Release | Self::Shrink { .. } => Phase::Release,
+            Self::Cancel => Phase::Cancel,
+        }
+    }
+
     fn name(&self) -> &'static str {
         match self {
             Self::Release => "release",

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::backend::{
-    Attempt, Backend, Cancelled, Grant, MutexBackend, ReentrantBackend, Released, Renewal, Renewed, SemaphoreBackend,
+    Attempt, Backend, Cancelled, Grant, Kind, MutexBackend, Operator, ReentrantBackend, Released, Renewal, Renewed,
+    RwLockBackend, SemaphoreBackend,
 };
 use lock_core::clock::{Clock, Deadline, VirtualClock};
 use lock_core::memory::{MemoryBackend, MemoryStore};
-use lock_core::{Client, ClientOptions, Error, ErrorKind, Guarantees, MemoryLocks, Phase};
+use lock_core::{
+    Client, ClientOptions, Error, ErrorKind, GrantId, Guarantees, Inspection, LockName, MemoryLocks, Owner, Phase,
+};
 
 /// What the line does with a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub(crate) enum Fault {
     LosesAnswers,
     /// Says at once that it carries nothing.
     Down,
+    /// Never says anything, and gives nothing up: a backend without timeouts.
+    Hangs,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +38,8 @@ struct State {
     copies_on_their_way: usize,
     late: Duration,
     outlasts_lease: Duration,
+    may_remain: bool,
+    forgotten: Vec<GrantId>,
 }
 
 /// The line's switches, in the test's hands.
@@ -61,6 +68,16 @@ impl Line {
     /// What is there may stay for so much longer than its lease.
     pub(crate) fn outlasts_leases_by(&self, time: Duration) {
         self.state().outlasts_lease = time;
+    }
+
+    /// Whether what is left of an attempt may stay however much time has passed.
+    pub(crate) fn lets_remain(&self, may_remain: bool) {
+        self.state().may_remain = may_remain;
+    }
+
+    /// The attempts that the core has given up on.
+    pub(crate) fn forgotten(&self) -> Vec<GrantId> {
+        self.state().forgotten.clone()
     }
 
     /// How often this was asked.
@@ -150,6 +167,7 @@ impl Faulty {
             }
             Fault::Down => Err(attempt.error(ErrorKind::Unavailable, phase, "the line is down")),
             Fault::Silent => self.unanswered(attempt, phase, patience).await,
+            Fault::Hangs => std::future::pending().await,
             Fault::LosesAnswers => {
                 request.await?;
                 Err(attempt.error(ErrorKind::Indeterminate, phase, "the answer was lost"))
@@ -225,6 +243,40 @@ impl Backend for Faulty {
     fn outlasts_lease(&self) -> Duration {
         self.line.state().outlasts_lease
     }
+
+    fn may_remain(&self, _attempt: &Attempt) -> bool {
+        self.line.state().may_remain
+    }
+
+    fn forget(&self, attempt: &Attempt) {
+        self.line.state().forgotten.push(attempt.id);
+    }
+
+    fn operator(&self) -> Option<&dyn Operator> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Operator for Faulty {
+    async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
+        let attempt = Attempt::new(name.clone(), kind, Owner::new(), Duration::from_secs(1))?;
+        let operator = self.inner().operator().unwrap();
+        self.carry("inspect", &attempt, Phase::Inspect, attempt.op_timeout, operator.inspect(name, kind)).await
+    }
+
+    async fn force_release(
+        &self,
+        name: &LockName,
+        kind: Kind,
+        grant: GrantId,
+        by: &Owner,
+        why: &str,
+    ) -> Result<bool, Error> {
+        let attempt = Attempt::new(name.clone(), kind, Owner::new(), Duration::from_secs(1))?;
+        let freed = self.inner().operator().unwrap().force_release(name, kind, grant, by, why);
+        self.carry("force_release", &attempt, Phase::Inspect, attempt.op_timeout, freed).await
+    }
 }
 
 #[async_trait]
@@ -257,5 +309,20 @@ impl SemaphoreBackend for Faulty {
 
     async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
         self.carry("shrink", attempt, Phase::Release, attempt.op_timeout, self.inner().shrink(attempt, keep)).await
+    }
+}
+
+#[async_trait]
+impl RwLockBackend for Faulty {
+    async fn try_read(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.take("try_read", attempt, attempt.op_timeout, self.inner().try_read(attempt)).await
+    }
+
+    async fn try_write(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.take("try_write", attempt, attempt.op_timeout, self.inner().try_write(attempt)).await
+    }
+
+    async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
+        self.carry("downgrade", attempt, Phase::Downgrade, attempt.op_timeout, self.inner().downgrade(attempt)).await
     }
 }

@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod bounds;
 mod close;
 mod fenced;
 mod lab;
@@ -10,3 +11,4 @@ mod multi;
 mod permits;
 mod reentrant;
 mod slow;
+mod texts;

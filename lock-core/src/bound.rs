@@ -1,0 +1,61 @@
+//! The bound on every request of a backend.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::clock::{BootInstant, Clock};
+use crate::error::{Error, Phase};
+
+/// How much longer than it should a request may take. A backend keeps the operation timeout by itself, so that only one
+/// that hangs is cut.
+const SLACK: Duration = Duration::from_millis(500);
+
+/// Runs a request of the backend for at most one operation timeout and some slack.
+///
+/// # Errors
+/// What the request reports, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) when the time is over.
+///
+/// # Cancel safety
+/// As the request.
+pub(crate) async fn bounded<T>(
+    clock: &dyn Clock,
+    op_timeout: Duration,
+    phase: Phase,
+    request: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    until(clock, BootInstant::from_origin(Duration::ZERO), op_timeout, phase, request).await
+}
+
+/// Runs a request until one operation timeout and some slack after `end`, or after now if that is later. The clock is asked
+/// only if the request does not end at once.
+///
+/// # Errors
+/// As [`bounded`].
+///
+/// # Cancel safety
+/// As the request.
+pub(crate) async fn until<T>(
+    clock: &dyn Clock,
+    end: BootInstant,
+    op_timeout: Duration,
+    phase: Phase,
+    request: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let mut request = pin!(request);
+    let mut bound = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = request.as_mut().poll(cx) {
+            return Poll::Ready(answer);
+        }
+        let bound = bound.get_or_insert_with(|| clock.sleep_until(end.max(clock.now()).plus(op_timeout).plus(SLACK)));
+        bound.as_mut().poll(cx).map(|()| Err(cut(phase)))
+    })
+    .await
+}
+
+/// The error of a request that was cut.
+pub(crate) fn cut(phase: Phase) -> Error {
+    Error::indeterminate(phase, "the backend did not end the request within the operation timeout")
+}
