@@ -322,8 +322,8 @@ impl RedisBackend {
 
 /// How a renewal script is called for the lease of this lock.
 pub(crate) fn renewal_of(keys: Keys, Renewal { attempt, ttl, .. }: &Renewal<'_>) -> Call {
-    let args = [attempt.id.to_string(), milliseconds(*ttl), keys.forced().into_owned()];
-    Call { key: keys.lock, args }
+    let args = vec![attempt.id.to_string(), milliseconds(*ttl), keys.forced().into_owned()];
+    Call { keys: vec![keys.lock], args }
 }
 
 /// Whole milliseconds, as Redis wants them. What is rounded off a TTL is less than the granularity that every lease has

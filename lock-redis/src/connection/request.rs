@@ -40,8 +40,16 @@ pub(crate) struct Request<'a> {
 /// One of the runs that [`Link::run_each`] makes of a script.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
-    pub(crate) key: String,
-    pub(crate) args: [String; 3],
+    /// At least the lock's, which is the first.
+    pub(crate) keys: Vec<String>,
+    pub(crate) args: Vec<String>,
+}
+
+impl Call {
+    /// The key that says which server is asked.
+    pub(super) fn key(&self) -> &str {
+        self.keys.first().map_or("", String::as_str)
+    }
 }
 
 /// A request that failed.
@@ -233,8 +241,10 @@ fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: 
     eval
 }
 
-pub(super) fn evaluation_of(command: &'static str, script: &str, Call { key, args }: &Call) -> Cmd {
-    evaluation(command, script, &[Cow::Borrowed(key)], &args.each_ref().map(|arg| arg.as_bytes()))
+pub(super) fn evaluation_of(command: &'static str, script: &str, Call { keys, args }: &Call) -> Cmd {
+    let keys: Vec<_> = keys.iter().map(|key| Cow::Borrowed(&**key)).collect();
+    let args: Vec<_> = args.iter().map(String::as_bytes).collect();
+    evaluation(command, script, &keys, &args)
 }
 
 async fn send_one(commands: &mut Commands, command: &Cmd, asking: bool) -> RedisResult<Value> {

@@ -195,7 +195,7 @@ impl Router {
         let map = self.nodes.map();
         let mut groups: HashMap<_, Vec<usize>> = HashMap::new();
         for (i, call) in calls.iter().enumerate() {
-            groups.entry(map.owner(slot(call.key.as_bytes()))).or_default().push(i);
+            groups.entry(map.owner(slot(call.key().as_bytes()))).or_default().push(i);
         }
         let outcomes = groups.into_values().map(async |group: Vec<usize>| {
             let calls: Vec<_> = group.iter().map(|i| calls[*i].clone()).collect();
@@ -219,7 +219,7 @@ impl Router {
         phase: Phase,
         until: BootInstant,
     ) -> Vec<Result<Raw, Failed>> {
-        let (link, live) = match self.reach(slot(calls[0].key.as_bytes()), &Way::Owner, until).await {
+        let (link, live) = match self.reach(slot(calls[0].key().as_bytes()), &Way::Owner, until).await {
             Ok(reached) => reached,
             Err(error) => {
                 let failed = Failed::unsent(error);
@@ -230,7 +230,7 @@ impl Router {
         let outcomes = link.run_each_on(live, script, calls, until).await;
         let each = outcomes.into_iter().zip(calls).map(async |(outcome, call)| match outcome {
             Ok(raw) => Ok(raw),
-            Err(error) if self.after(slot(call.key.as_bytes()), &node, &error).is_some() => {
+            Err(error) if self.after(slot(call.key().as_bytes()), &node, &error).is_some() => {
                 self.run_alone(script, call, phase, until).await
             }
             Err(error) => Err(Failed::of(error, phase, link.server())),
@@ -239,9 +239,9 @@ impl Router {
     }
 
     async fn run_alone(&self, script: &Script, call: &Call, phase: Phase, until: BootInstant) -> Result<Raw, Failed> {
-        let args = call.args.each_ref().map(|arg| arg.as_bytes());
-        let reply =
-            self.run(Request { script, keys: &[(&*call.key).into()], args: &args }, phase, until, |_| {}).await?;
+        let keys: Vec<_> = call.keys.iter().map(|key| (&**key).into()).collect();
+        let args: Vec<_> = call.args.iter().map(String::as_bytes).collect();
+        let reply = self.run(Request { script, keys: &keys, args: &args }, phase, until, |_| {}).await?;
         Ok(reply.value)
     }
 
