@@ -9,7 +9,7 @@ use super::belief::{Piece, pieces};
 use super::found::Found;
 use super::ledger::{Ledger, Lock, Mark};
 use super::verdict::{Check, Findings};
-use crate::history::event::Kind;
+use crate::history::event::{Kind, Truth};
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     for lock in &ledger.locks {
@@ -19,6 +19,17 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
             Kind::Sem => permits(ledger, lock, &held, findings),
             _ => exclusion(ledger, lock, &held, findings),
         }
+        shown_together(lock, findings);
+    }
+}
+
+/// ME: the server itself never shows two holders of a mutex. (What it shows of the other kinds may be put together from
+/// several answers.)
+fn shown_together(lock: &Lock<'_>, findings: &mut Findings) {
+    let several = |truth: &Truth| truth.kind == Kind::Mutex && truth.holders.iter().collect::<BTreeSet<_>>().len() > 1;
+    for (mark, truth) in lock.truths.iter().filter(|(_, truth)| several(truth)) {
+        let what = format!("the server has {} holders: {}", truth.holders.len(), truth.holders.join(", "));
+        findings.add(Found::new(Check::ME, what).of(lock.res).shown_by([*mark]));
     }
 }
 

@@ -59,6 +59,8 @@ pub(super) struct Claim<'h> {
     pub(super) lock: usize,
     pub(super) asked: Mark,
     pub(super) ask: &'h Ask,
+    /// Whether its answer was stamped before its request: nothing is known of it then.
+    is_early: bool,
     pub(super) answer: Outcome<'h, Granted>,
     pub(super) checks: Vec<(Mark, Sample)>,
     pub(super) renewals: Vec<(Mark, Outcome<'h, Renewed>)>,
@@ -137,6 +139,8 @@ pub(super) struct Ledger<'h> {
     pub(super) sees_renewals: bool,
     /// Events that fit nothing.
     pub(super) misfits: Vec<(usize, &'static str)>,
+    /// Acquisitions that were answered before they were asked for, so far.
+    early: HashMap<&'h Text, Mark>,
     by_id: HashMap<&'h Text, usize>,
     lock_places: HashMap<(&'h Text, &'static str), usize>,
 }
@@ -151,6 +155,9 @@ impl<'h> Ledger<'h> {
         if let Some(rules) = rules {
             ledger.rules = rules.clone();
         }
+        let lone = ledger.early.values().map(|early| (early.event, "an answer without a request"));
+        ledger.misfits.extend(lone);
+        ledger.misfits.sort_unstable();
         let processes: HashSet<_> = ledger.claims.iter().map(|claim| claim.proc).collect();
         let longest = ledger.claims.iter().map(|claim| claim.ask.ttl).max().unwrap_or_default();
         let settle = ledger.rules.recovery.saturating_add(ledger.rules.longest(longest));
@@ -211,7 +218,7 @@ impl<'h> Ledger<'h> {
         }
         ends.extend(claim.lost.map(|(mark, _)| later(mark.t)));
         ends.extend(self.deaths.get(claim.proc).map(|mark| later(mark.t)));
-        if let (false, Outcome::Info(mark)) = (granted, &claim.answer) {
+        if let (false, Outcome::Info(mark)) = (granted || claim.is_early, &claim.answer) {
             ends.push(later(mark.t));
         }
         Some(ends.into_iter().min().unwrap_or(u64::MAX))
@@ -273,10 +280,19 @@ impl<'h> Ledger<'h> {
             let end = outcome(at, &call.step).unwrap_or(Outcome::Pending);
             let known = self.claim(&call.id).filter(|claim| matches!(claim.answer, Outcome::Pending));
             let known = known.map(|claim| claim.answer = end);
+            if known.is_none() && !self.by_id.contains_key(&call.id) {
+                self.early.insert(&call.id, at);
+                return;
+            }
             self.expect(known, at, "an answer without a request");
             return;
         };
         let place = self.claims.len();
+        // When it was asked for, and what became of it, is not known then: only that it may be in the way since its answer.
+        let early = self.early.remove(&call.id);
+        if let Some(early) = early {
+            self.misfits.push((early.event, "an answer from before its request"));
+        }
         if self.by_id.insert(&call.id, place).is_some() {
             self.misfits.push((at.event, "an id that is used twice"));
         }
@@ -289,9 +305,10 @@ impl<'h> Ledger<'h> {
             id: &call.id,
             proc,
             lock,
-            asked: at,
+            asked: early.unwrap_or(at),
             ask,
-            answer: Outcome::Pending,
+            is_early: early.is_some(),
+            answer: early.map_or(Outcome::Pending, Outcome::Info),
             checks: Vec::new(),
             renewals: Vec::new(),
             changes: Vec::new(),

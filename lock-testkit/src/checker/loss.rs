@@ -9,7 +9,9 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     for lock in &ledger.locks {
         let releases = releases(ledger, lock);
         for claim in ledger.claims_of(lock) {
+            own_word(lock, claim, findings);
             deadline(ledger, lock, claim, findings);
+            revived(lock, claim, findings);
             final_loss(lock, claim, findings);
             news(ledger, lock, claim, findings);
             truth(ledger, lock, claim, findings);
@@ -19,26 +21,35 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     }
 }
 
+/// L1: a holder that says it holds, and that its lease was over before, is wrong by its own word, whatever was renewed.
+fn own_word(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+    let over = |(asked, deadline): &(Mark, Option<u64>)| deadline.is_some_and(|deadline| deadline < asked.t);
+    if let Some((asked, _)) = assertions(claim).find(over) {
+        let what = format!("{} said that it holds, and that its lease was over", claim.id);
+        findings.add(Found::new(Check::L1, what).of(lock.res).shown_by([asked]));
+    }
+}
+
 /// L1: nobody believes in a lease for longer than it lasts from the sending of the request that it rests on. Where neither
-/// the sending nor the renewals can be seen, the answer stands for the request, and a renewed lease is not judged.
+/// the sending nor the renewals can be seen, the answer stands for the request, and a renewed lease is not judged. A renewal
+/// that is sent when the lease is over gives nothing more.
 fn deadline(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let Some((granted, answer)) = claim.granted() else { return };
-    if ledger.rules.renewed && !ledger.sees_renewals {
+    if ledger.rules.renewed && !ledger.sees_renewals && answer.sent.is_none() {
         return;
     }
     let ends = |sent: u64, ttl: u64| sent.saturating_add(ledger.rules.shortest(ttl));
-    let mut confirmed = vec![(granted, ends(answer.sent.unwrap_or(granted.t), claim.ask.ttl))];
-    for (_, outcome) in &claim.renewals {
-        if let Outcome::Ok(mark, renewed) = outcome {
-            let ttl = renewed.ttl.unwrap_or(claim.ask.ttl);
-            confirmed.push((*mark, ends(renewed.sent.unwrap_or(mark.t), ttl)));
-        }
-    }
-    let mut confirmed = confirmed.into_iter().peekable();
-    let (mut from, mut end) = (granted, 0);
+    let renewed = claim.renewals.iter().filter_map(|(asked, outcome)| {
+        let (mark, renewed) = outcome.ok()?;
+        // By the stamp before the request, where its sending cannot be seen, it was in time at the latest.
+        let (first, sent) = (renewed.sent.unwrap_or(asked.t), renewed.sent.unwrap_or(mark.t));
+        Some((mark, first, ends(sent, renewed.ttl.unwrap_or(claim.ask.ttl))))
+    });
+    let mut renewed = renewed.peekable();
+    let (mut from, mut end) = (granted, ends(answer.sent.unwrap_or(granted.t), claim.ask.ttl));
     for (asked, held) in assertions(claim) {
-        while let Some((mark, until)) = confirmed.next_if(|(mark, _)| *mark <= asked) {
-            if until > end {
+        while let Some((mark, sent, until)) = renewed.next_if(|(mark, ..)| *mark <= asked) {
+            if sent <= end && until > end {
                 (from, end) = (mark, until);
             }
         }
@@ -47,6 +58,20 @@ fn deadline(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &
             let what = format!("{} believed for {} longer than its lease lasts", claim.id, time(until - end));
             findings.add(Found::new(Check::L1, what).of(lock.res).shown_by([from, asked]));
         }
+    }
+}
+
+/// L3: what the server was seen without is not renewed any more.
+fn revived(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+    let Some((granted, name)) = claim.granted().and_then(|(mark, answer)| Some((mark, answer.grant.as_ref()?))) else {
+        return;
+    };
+    let looks = lock.truths.iter().filter(|(_, truth)| truth.after >= granted.t);
+    let Some((gone, _)) = looks.clone().find(|(_, truth)| !truth.holders.contains(name)) else { return };
+    let renewed = claim.renewals.iter().filter(|(asked, _)| asked.t >= gone.t).find_map(|(_, outcome)| outcome.ok());
+    if let Some((renewed, _)) = renewed {
+        let what = format!("{} was renewed after it was gone", claim.id);
+        findings.add(Found::new(Check::L3, what).of(lock.res).shown_by([granted, *gone, renewed]));
     }
 }
 

@@ -69,9 +69,14 @@ pub(super) fn failed(error: &Error) -> Failed {
 }
 
 /// Asks a holder. The instant must have been read before: then whoever still holds has held at that instant, too.
+///
+/// What remains is asked for first: who holds after nothing has remained contradicts itself, and its deadline is put before
+/// the instant for the checker to see it.
 pub(super) fn sample(lease: &Lease, t: u64) -> Sample {
+    let remaining = nanos(lease.remaining());
     let held = lease.is_held();
-    Sample { held: Some(held), deadline: held.then(|| t.saturating_add(nanos(lease.remaining()))) }
+    let deadline = if remaining == 0 { t.saturating_sub(1) } else { t.saturating_add(remaining) };
+    Sample { held: Some(held), deadline: held.then_some(deadline) }
 }
 
 /// Writes the loss down when the holder is told of it.

@@ -199,7 +199,8 @@ pub struct Granted {
     /// The grant's name at the server, by which [`Truth`] knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<Text>,
-    /// When the request was sent that the grant rests on, if that can be seen.
+    /// When the request was sent that the grant rests on, if that can be seen; then renewals are written down as well, because
+    /// a belief beyond the lease is judged (L1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
     /// How deep its owner is inside now, of a reentrant lock.

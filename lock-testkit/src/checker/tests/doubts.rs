@@ -92,6 +92,19 @@ fn events_that_fit_nothing_are_unknown() {
     assert_unknown(&sketch.end(100).judge(), "fit nothing");
 }
 
+/// A grant's answer, its request later, and everything of it still in the way of those who waited.
+#[test]
+fn an_answer_from_before_its_request_fits_nothing_and_accuses_nobody() {
+    let mut sketch = turns(rules());
+    let odd = sketch.ask(5_000, mutex("c"));
+    sketch.grant(1_000, &odd, token(3));
+    let other = sketch.ask(1_500, mutex("d"));
+    sketch.release(5_100, &odd);
+    sketch.grant(5_101, &other, token(4));
+    sketch.release(5_200, &other);
+    assert_unknown(&sketch.end(5_300).judge(), "an answer from before its request");
+}
+
 #[test]
 fn what_is_wrong_is_illegal_however_little_was_seen() {
     let mut sketch = Sketch::by(Rules::default());

@@ -133,6 +133,12 @@ impl Sketch {
         self.add(t, proc_of(id), What::Check(event::Check { id: id.clone(), sample }));
     }
 
+    /// Whoever holds says until when it does at least.
+    pub(super) fn check_until(&mut self, t: u64, id: &Text, deadline: u64) {
+        let sample = Sample { held: Some(true), deadline: Some(deadline * MS) };
+        self.add(t, proc_of(id), What::Check(event::Check { id: id.clone(), sample }));
+    }
+
     pub(super) fn lose(&mut self, t: u64, id: &Text, reason: &str) {
         self.add(t, proc_of(id), What::Lost(Lost { id: id.clone(), reason: reason.into() }));
     }

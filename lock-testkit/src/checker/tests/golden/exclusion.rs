@@ -1,7 +1,7 @@
 //! Who may be inside at once: ME, RW, SEM and RE.
 
 use super::super::sketch::{Sketch, mutex, of_kind, token};
-use super::{MS, NONE, permits, tells_apart};
+use super::{MS, NONE, named, permits, tells_apart};
 use crate::checker::Check;
 use crate::history::event::{Granted, Kind, Sample};
 
@@ -40,6 +40,21 @@ fn me_sees_a_hold_without_a_length_within_another_one() {
     assert!(judgement.is_rejected_by(Check::ME), "{judgement}");
     let witness = &judgement.violations.iter().find(|violation| violation.check == Check::ME).unwrap().witness;
     assert_eq!(witness.as_slice(), [2, 4, 5], "both grants and the end of the longer hold");
+}
+
+#[test]
+fn me_rejects_two_holders_whom_the_server_itself_names() {
+    let names: [&[&str]; 2] = [&["g1"], &["g1", "g2"]];
+    tells_apart(Check::ME, names[0], names[1], |holders| {
+        let mut sketch = Sketch::new();
+        let first = sketch.take(10, mutex("a"), named("g1", token(1)));
+        let second = sketch.ask(15, mutex("b"));
+        sketch.truth(20, holders);
+        sketch.release(30, &first);
+        sketch.grant(40, &second, named("g2", token(2)));
+        sketch.release(50, &second);
+        sketch.end(60)
+    });
 }
 
 #[test]

@@ -60,6 +60,70 @@ fn what_was_denied_is_no_certain_hold_any_more() {
 }
 
 #[test]
+fn l1_is_judged_where_the_sending_is_seen_and_no_renewal_is() {
+    tells_apart(Check::L1, 990, 1_001, |last| {
+        let mut sketch = Sketch::new();
+        let holder = sketch.take(10, mutex("a"), Granted { sent: Some(10 * MS), ..token(1) });
+        sketch.check(last, &holder, true);
+        sketch.end(2_000)
+    });
+}
+
+#[test]
+fn l1_rejects_a_holder_whose_own_deadline_has_passed() {
+    tells_apart(Check::L1, 300, 299, |deadline| {
+        let mut sketch = Sketch::new();
+        let holder = sketch.take(10, mutex("a"), token(1));
+        sketch.check_until(300, &holder, deadline);
+        sketch.end(2_000)
+    });
+}
+
+#[test]
+fn l1_knows_that_a_renewal_sent_after_the_end_revives_nothing() {
+    // The lease ends at 10 + 988.
+    tells_apart(Check::L1, 990, 1_000, |sent| {
+        let mut sketch = Sketch::new();
+        let holder = sketch.take(10, mutex("a"), Granted { sent: Some(10 * MS), ..token(1) });
+        sketch.renew(sent, 1_005, &holder);
+        sketch.check(1_100, &holder, true);
+        sketch.end(2_000)
+    });
+}
+
+#[test]
+fn l1_knows_that_nothing_is_revived_by_a_renewal_of_what_was_revived() {
+    let mut sketch = Sketch::new();
+    let holder = sketch.take(10, mutex("a"), Granted { sent: Some(10 * MS), ..token(1) });
+    sketch.renew(1_100, 1_101, &holder);
+    sketch.renew(1_200, 1_201, &holder);
+    sketch.check(1_250, &holder, true);
+    assert_eq!(sketch.end(2_000).rejections(), [Check::L1]);
+}
+
+#[test]
+fn l3_rejects_a_renewal_that_writes_anew_what_was_gone() {
+    tells_apart(Check::L3, "g1", "g2", |seen| {
+        let mut sketch = Sketch::new();
+        let holder = sketch.take(10, mutex("a"), named("g1", Granted { sent: Some(10 * MS), ..token(1) }));
+        sketch.truth(100, &[seen]);
+        sketch.renew(101, 102, &holder);
+        sketch.release(200, &holder);
+        sketch.end(2_000)
+    });
+}
+
+#[test]
+fn l3_excuses_a_renewal_that_was_sent_before_the_look_was_over() {
+    let mut sketch = Sketch::new();
+    let holder = sketch.take(10, mutex("a"), named("g1", Granted { sent: Some(10 * MS), ..token(1) }));
+    sketch.truth(100, &[]);
+    sketch.renew(99, 102, &holder);
+    sketch.release(200, &holder);
+    assert_eq!(sketch.end(2_000).rejections(), NONE, "the look may have been the later one");
+}
+
+#[test]
 fn l2_rejects_late_news() {
     tells_apart(Check::L2, 1_100, 1_101, |told| {
         let mut sketch = Sketch::by(unrenewed());
