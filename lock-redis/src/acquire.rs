@@ -14,7 +14,7 @@ use lock_core::{Error, ErrorKind, Phase};
 use crate::backend::{Shared, milliseconds};
 use crate::holders;
 use crate::keys::Keys;
-use crate::queue::{News, Queued, Waiting};
+use crate::queue::{News, Pause, Queued, Waiting};
 
 /// How long to pause before asking again after an answer that says that the server cannot serve now.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -157,8 +157,8 @@ async fn ask(
             grant
         }));
     }
-    let ends_in = u64::try_from(fields.number()?).ok().map(Duration::from_millis);
+    let pause = Pause::of(fields.number()?);
     let mut unsigned = || fields.number().map(|number| u64::try_from(number).unwrap_or_default());
     let (ticket, known, last_token) = (unsigned()?, unsigned()? == 1, unsigned()?);
-    Ok(Answer::Queued(Queued { sent_at: reply.sent_at, ticket, known, ends_in, last_token }))
+    Ok(Answer::Queued(Queued { sent_at: reply.sent_at, ticket, known, pause, last_token }))
 }

@@ -1,5 +1,6 @@
 //! What makes room for others: a release, a cancellation, a change of what is held.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::backend::{Attempt, Released};
@@ -13,6 +14,9 @@ use crate::error;
 use crate::keys::Keys;
 use crate::queue::Waiters;
 use crate::script::{self, Script};
+
+/// What a script that made room replies if it could not let in at once all who find room.
+pub(crate) const MORE: i64 = 2;
 
 impl Shared {
     /// Gives a lock back for which nobody waits, or says that it has to be done the long way.
@@ -52,7 +56,8 @@ impl Shared {
         };
         lost_news.disarm();
         let mut fields = self.fields(reply.value, &nonce, phase)?;
-        if fields.number()? == 0 {
+        let done = fields.number()?;
+        if done == 0 {
             let why = fields.text()?;
             if why.is_empty() && phase == Phase::Release && (before.0 || again.0) {
                 // Either an earlier sending of this release has done it, or the grant was lost before.
@@ -61,6 +66,9 @@ impl Shared {
                 return Err(attempt.error(ErrorKind::Indeterminate, phase, what).with_server(self.link.server()));
             }
             return Ok(Released::NotHeld((!why.is_empty()).then(|| push::forced(&why))));
+        }
+        if done == MORE {
+            self.waiters.go_on(Arc::new(keys.clone()));
         }
         let next = fields.grants()?;
         for granted in &next {
@@ -78,7 +86,7 @@ impl Shared {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Giving<'a> {
     /// Replies `{nonce, 1, grants…}`, where the grants are those of this client's waiters that found room, or
-    /// `{nonce, 0, why}`.
+    /// `{nonce, 0, why}`; the second is [`MORE`] if more waiters find room than one run lets in.
     pub(crate) script: &'static Script,
     pub(crate) keys: &'a Keys,
     pub(crate) attempt: &'a Attempt,

@@ -1,6 +1,7 @@
 //! The operator's side: who holds, who waits, and freeing a grant by force.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +10,7 @@ use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Wait
 
 use crate::backend::RedisBackend;
 use crate::dialect::Form;
+use crate::give::MORE;
 use crate::reply::Fields;
 
 /// What `PTTL` says of a key that does not exist.
@@ -47,7 +49,11 @@ impl Operator for RedisBackend {
         let why = serde_json::json!([by.to_string(), why]).to_string();
         let args = [nonce.as_bytes(), shared.channels.as_bytes(), keys.shared_arg(), why.as_bytes()];
         let reply = shared.run_once(&keys.scripts().force, &keys, &args, Phase::Inspect).await?;
-        Ok(shared.fields(reply.value, &nonce, Phase::Inspect)?.number()? == 1)
+        let done = shared.fields(reply.value, &nonce, Phase::Inspect)?.number()?;
+        if done == MORE {
+            shared.waiters.go_on(Arc::new(keys));
+        }
+        Ok(done != 0)
     }
 }
 

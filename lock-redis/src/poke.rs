@@ -1,7 +1,6 @@
 //! The one task that asks for all locks on which a client waits: its sign of life, and what brings back lost pushes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -11,7 +10,7 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 use crate::backend::Shared;
 use crate::connection::request::Reply;
 use crate::keys::Keys;
-use crate::queue::{Answer, Due};
+use crate::queue::{Answer, Due, Pause};
 
 impl Shared {
     /// Gives back what a waiter that gave up was granted all the same. Best effort: the claim time ends it otherwise.
@@ -27,15 +26,16 @@ impl Shared {
     async fn poke(&self, due: &Due) -> Result<Answer, Error> {
         let number = due.number.to_string();
         let nonces: Vec<_> = due.nonces.iter().map(GrantId::to_string).collect();
-        let mut args = vec![self.client.as_bytes(), self.channels.as_bytes(), due.keys.shared_arg(), number.as_bytes()];
+        let mut args = vec![self.client.as_bytes(), self.channels.as_bytes(), due.keys.shared_arg(), number.as_bytes(), b"1"];
         args.extend(nonces.iter().map(String::as_bytes));
         let poke = &due.keys.scripts().poke;
         let Reply { sent_at, value } = self.run_once(poke, &due.keys, &args, Phase::Wait).await?;
         let mut fields = self.fields(value, &number, Phase::Wait)?;
         let known = fields.number()? == 1;
-        let ends_in = u64::try_from(fields.number()?).ok().map(Duration::from_millis);
+        let pause = Pause::of(fields.number()?);
         let queued = fields.text()?.bytes().map(|digit| digit == b'1').collect();
-        Ok(Answer { sent_at, known, ends_in, queued, grants: fields.grants()? })
+        let last_token = u64::try_from(fields.number()?).unwrap_or_default();
+        Ok(Answer { sent_at, known, pause, queued, last_token, grants: fields.grants()? })
     }
 }
 

@@ -66,6 +66,8 @@ struct Lines {
     abandoned: HashMap<GrantId, Arc<Keys>>,
     /// Grants to such waiters.
     unwanted: Vec<(GrantId, Arc<Keys>)>,
+    /// Locks at which more waiters find room than the last run of a script let in.
+    unfinished: HashMap<String, Arc<Keys>>,
     /// Locks that were found held, and until when the short ways are not worth a try.
     busy: HashMap<String, BootInstant>,
 }
@@ -87,6 +89,7 @@ pub(crate) struct Due {
     /// By which its reply is known.
     pub(crate) number: u64,
     pub(crate) keys: Arc<Keys>,
+    /// Of waiters; none if it only goes on where another script stopped.
     pub(crate) nonces: Vec<GrantId>,
 }
 
@@ -96,12 +99,35 @@ pub(crate) struct Answer {
     pub(crate) sent_at: BootInstant,
     /// Whether the server knew that this client waits.
     pub(crate) known: bool,
-    /// When a holder's lease ends, if there is a holder with a lease.
-    pub(crate) ends_in: Option<Duration>,
+    pub(crate) pause: Pause,
+    /// The last token that was given.
+    pub(crate) last_token: u64,
     /// For each nonce that was asked for: whether it is in the queue.
     pub(crate) queued: Vec<bool>,
     /// What this client holds: of a mutex the one grant, of other kinds those that were asked for.
     pub(crate) grants: Vec<Granted>,
+}
+
+/// What the server says of when to ask again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// At once: there is more to do than one run of a script may.
+    None,
+    /// When this holder's lease ends.
+    Until(Duration),
+    /// There is no holder with a lease.
+    Regular,
+}
+
+impl Pause {
+    /// As `scripts/poke.lua` tells it.
+    pub(crate) fn of(ms: i64) -> Self {
+        match u64::try_from(ms) {
+            Ok(ms) => Self::Until(Duration::from_millis(ms)),
+            Err(_) if ms == -3 => Self::None,
+            Err(_) => Self::Regular,
+        }
+    }
 }
 
 /// A waiter's grant, for its claim time.
@@ -176,6 +202,12 @@ impl Waiters {
         }
     }
 
+    /// Goes on at a lock where more waiters find room than one run of a script lets in, whether or not one of them is here.
+    pub(crate) fn go_on(&self, keys: Arc<Keys>) {
+        self.lock().unfinished.insert(keys.lock.clone(), keys);
+        self.wake.notify_one();
+    }
+
     /// Asks for every lock at once: pushes may have been lost.
     pub(crate) fn ask_all(&self) {
         let now = SystemClock.now();
@@ -193,7 +225,11 @@ impl Waiters {
         let now = SystemClock.now();
         let mut next = BootInstant::FAR_FUTURE;
         let mut due = Vec::new();
-        let Lines { lines, pokes, .. } = &mut *self.lock();
+        let Lines { lines, pokes, unfinished, .. } = &mut *self.lock();
+        for (_, keys) in unfinished.drain() {
+            *pokes += 1;
+            due.push(Due { number: *pokes, keys, nonces: Vec::new() });
+        }
         for line in lines.values_mut().filter(|line| !line.asking) {
             if line.poke_at <= now {
                 line.asking = true;
@@ -210,7 +246,7 @@ impl Waiters {
     /// A poke failed. With `refused`, the waiters are to ask for themselves: it will fail again.
     pub(crate) fn unanswered(&self, due: &Due, refused: bool) {
         let mut lines = self.lock();
-        let Some(line) = lines.lines.get_mut(&due.keys.lock) else { return };
+        let Some(line) = lines.lines.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
         line.asking = false;
         line.poke_at = SystemClock.now().plus(RETRY);
         if refused {
@@ -221,11 +257,14 @@ impl Waiters {
     /// Takes what a poke brought.
     pub(crate) fn answered(&self, due: &Due, answer: &Answer) {
         let now = SystemClock.now();
+        if answer.pause == Pause::None {
+            self.go_on(due.keys.clone());
+        }
         let mut lines = self.lock();
-        let Some(line) = lines.lines.get_mut(&due.keys.lock) else { return };
+        let Some(line) = lines.lines.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
         line.asking = false;
         line.answered_at = now;
-        line.poke_at = now.plus(interval(now, line.keys.shared, answer.ends_in));
+        line.poke_at = now.plus(interval(now, line.keys.shared, answer.pause));
         // News were lost, perhaps also of those who were not asked for.
         let lost = !answer.grants.is_empty() || answer.queued.contains(&false);
         if lost && line.waiting.len() > due.nonces.len() {
@@ -273,18 +312,18 @@ impl Lines {
 
 impl Line {
     /// Asks no later than the holder's lease asks for. Says whether the poker does not know of this line yet.
-    fn poke_within(&mut self, now: BootInstant, ends_in: Option<Duration>) -> bool {
+    fn poke_within(&mut self, now: BootInstant, pause: Pause) -> bool {
         let is_new = self.poke_at == BootInstant::FAR_FUTURE;
-        self.poke_at = self.poke_at.min(now.plus(interval(now, self.keys.shared, ends_in)));
+        self.poke_at = self.poke_at.min(now.plus(interval(now, self.keys.shared, pause)));
         is_new
     }
 }
 
 /// Until the next poke: at the end of the holder's lease, or after [`POKE`] or [`SHARED_POKE`], give or take a tenth.
-fn interval(now: BootInstant, shared: bool, ends_in: Option<Duration>) -> Duration {
+fn interval(now: BootInstant, shared: bool, pause: Pause) -> Duration {
     let jitter = now.since_origin().subsec_nanos() % 100;
     let regular = if shared { SHARED_POKE } else { POKE } * (950 + jitter) / 1000;
-    let end = ends_in.map_or(regular, |end| end + Duration::from_millis(2));
+    let end = if let Pause::Until(end) = pause { end + Duration::from_millis(2) } else { regular };
     end.clamp(SOONEST_POKE.min(regular), regular)
 }
 
@@ -312,7 +351,7 @@ mod tests {
     const CLAIM: Duration = Duration::from_secs(2);
 
     fn queued(sent_at: BootInstant, ticket: u64, last_token: u64) -> Queued {
-        Queued { sent_at, ticket, known: true, ends_in: None, last_token }
+        Queued { sent_at, ticket, known: true, pause: Pause::Regular, last_token }
     }
 
     fn grant(nonce: GrantId, value: u64) -> Granted {
@@ -362,7 +401,7 @@ mod tests {
         let answer = Answer {
             sent_at: SystemClock.now(),
             known: true,
-            ends_in: Some(CLAIM),
+            pause: Pause::Until(CLAIM), last_token: 0,
             queued: vec![false, false],
             grants: vec![grant(first, 3)],
         };
@@ -386,7 +425,7 @@ mod tests {
         assert_eq!((told(&early), told(&first), told(&later)), (Some(News::AskAgain), None, None));
         waiters.ask_all();
         let (due, _) = waiters.due();
-        let unknown = Answer { sent_at: asked, known: false, ends_in: None, queued: Vec::new(), grants: Vec::new() };
+        let unknown = Answer { sent_at: asked, known: false, pause: Pause::Regular, last_token: 0, queued: Vec::new(), grants: Vec::new() };
         waiters.answered(&due[0], &unknown);
         assert_eq!((told(&early), told(&later)), (Some(News::AskAgain), None));
         waiters.ask_all();
@@ -409,7 +448,7 @@ mod tests {
             let mut queued = vec![true; ASKED];
             queued[0] = !lost;
             let answer =
-                Answer { sent_at: SystemClock.now(), known: true, ends_in: Some(CLAIM), queued, grants: Vec::new() };
+                Answer { sent_at: SystemClock.now(), known: true, pause: Pause::Until(CLAIM), last_token: 0, queued, grants: Vec::new() };
             waiters.answered(&due[0], &answer);
             let (_, next) = waiters.due();
             next
@@ -445,17 +484,17 @@ mod tests {
     #[test]
     fn pokes_come_at_the_end_of_a_lease_but_at_most_twice_a_second() {
         let now = SystemClock.now();
-        assert_eq!(interval(now, false, Some(Duration::from_millis(1))), SOONEST_POKE);
-        assert!(interval(now, false, Some(Duration::from_secs(30))) <= Duration::from_millis(880));
-        assert_eq!(interval(now, false, Some(Duration::from_millis(600))), Duration::from_millis(602));
+        assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(1))), SOONEST_POKE);
+        assert!(interval(now, false, Pause::Until(Duration::from_secs(30))) <= Duration::from_millis(880));
+        assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(600))), Duration::from_millis(602));
     }
 
     #[test]
     fn a_shared_key_is_asked_for_as_often_as_other_libraries_ask() {
         let now = SystemClock.now();
-        for ends_in in [None, Some(Duration::from_millis(1)), Some(Duration::from_secs(30))] {
-            let pause = interval(now, true, ends_in);
-            assert!(pause >= SHARED_POKE * 9 / 10 && pause <= SHARED_POKE * 11 / 10, "{pause:?} for {ends_in:?}");
+        for told in [Pause::Regular, Pause::Until(Duration::from_millis(1)), Pause::Until(Duration::from_secs(30))] {
+            let pause = interval(now, true, told);
+            assert!(pause >= SHARED_POKE * 9 / 10 && pause <= SHARED_POKE * 11 / 10, "{pause:?} for {told:?}");
         }
     }
 }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 
 use super::place::{News, Place};
-use super::{LONGEST_POKE, MOST_ABANDONED, Waiters};
+use super::{LONGEST_POKE, MOST_ABANDONED, Pause, Waiters};
 use crate::keys::Keys;
 
 /// A place in the line; leaving it is dropping this.
@@ -27,8 +26,7 @@ pub(crate) struct Queued {
     pub(crate) ticket: u64,
     /// Whether the server knew that this client waits.
     pub(crate) known: bool,
-    /// When a holder's lease ends, if there is a holder with a lease.
-    pub(crate) ends_in: Option<Duration>,
+    pub(crate) pause: Pause,
     /// The last token that was given.
     pub(crate) last_token: u64,
 }
@@ -40,8 +38,11 @@ impl Waiting {
     }
 
     /// The server has put this waiter into the queue.
-    pub(crate) fn queued(&self, Queued { sent_at, ticket, known, ends_in, last_token }: Queued) {
+    pub(crate) fn queued(&self, Queued { sent_at, ticket, known, pause, last_token }: Queued) {
         let now = SystemClock.now();
+        if pause == Pause::None {
+            self.waiters.go_on(self.keys.clone());
+        }
         self.place.queued(sent_at, ticket, last_token);
         let mut lines = self.waiters.lock();
         self.waiters.any.store(true, Ordering::Release);
@@ -53,7 +54,7 @@ impl Waiting {
             let others = line.waiting.values().filter(|place| place.nonce != self.place.nonce);
             others.filter(|place| place.asked_at() <= sent_at).for_each(|place| place.ask_again());
         }
-        if line.poke_within(now, ends_in) {
+        if line.poke_within(now, pause) {
             self.waiters.wake.notify_one();
         }
     }

@@ -5,7 +5,7 @@
 --      '0' if it was asked for before without an answer, or ''  [7] prefix of the push channels  [8] '1' if the key is
 --      shared with foreign clients  [9] claim time ms: how long a lock that is handed over is kept for this waiter until
 --      it has claimed it  [10] mode, as in many.lua; '' for a mutex
--- Reply {nonce, 1, token, ms until the grant ends} or {nonce, 0, ms until a holder's lease ends, ticket, whether the
+-- Reply {nonce, 1, token, ms until the grant ends} or {nonce, 0, ms until a holder's lease ends or as in poke.lua, ticket, whether the
 --      client was known to wait, last token}
 if wrong then
   -- Those who wait for something else may all be dead.
@@ -37,7 +37,7 @@ redis.call('ZADD', QUEUE, 'NX', ticket, me)
 redis.call('HSET', WAITERS, nonce, ARGV[9] .. mode .. card)
 mark(mode)
 local known = sign(math.floor(now / 1000), client)
-promote(now, ARGV[7], '', ARGV[8])
+local _, more = promote(now, ARGV[7], '', ARGV[8])
 token = mine(now, nonce)
 if token then return { nonce, 1, token, ARGV[9] } end
-return { nonce, 0, ends_in(now), redis.call('ZSCORE', QUEUE, me) or ticket, known, string.match(redis.call('GET', FENCE) or '0', '^%d+') }
+return { nonce, 0, more and MORE or ends_in(now), redis.call('ZSCORE', QUEUE, me) or ticket, known, string.match(redis.call('GET', FENCE) or '0', '^%d+') }

@@ -19,11 +19,19 @@ local function now_us()
   return time[1] * 1000000 + time[2]
 end
 
--- max(last + 1, now), remembered until two hours after the later of itself and now
-local function next_token(now, mark)
-  local last = string.match(redis.call('GET', FENCE) or '', '^%d+')
-  local token = math.max(tonumber(last or 0) + 1, now)
-  redis.call('SET', FENCE, text(token) .. (mark or ''), 'PX', text(math.ceil((token - now) / 1000) + 7200000))
-  return text(token)
+-- The last token that this run has given; and whether it gives several, which are noted together at its end.
+local given, several
+
+-- A token is remembered until two hours after the later of itself and now.
+local function note_token(now, mark)
+  redis.call('SET', FENCE, text(given) .. (mark or ''), 'PX', text(math.ceil((given - now) / 1000) + 7200000))
 end
 
+-- max(last + 1, now). The first is noted at once, which shows that there is memory for the others.
+local function next_token(now, mark)
+  local last = given or string.match(redis.call('GET', FENCE) or '', '^%d+') or 0
+  local first = not given
+  given = math.max(tonumber(last) + 1, now)
+  if first or not several then note_token(now, mark) end
+  return text(given)
+end

@@ -5,4 +5,4 @@
 local now = now_us()
 leave(ARGV[1] .. ':' .. ARGV[2])
 remove(now, ARGV[1])
-return { ARGV[1], 1, unpack(promote(now, ARGV[3], ARGV[2], ARGV[4])) }
+return replied(ARGV[1], promote(now, ARGV[3], ARGV[2], ARGV[4]))

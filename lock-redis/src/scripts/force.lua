@@ -2,7 +2,7 @@
 --
 -- KEYS as in base.lua
 -- ARGV[1] nonce  [2] prefix of the push channels  [3] '1' if the key is shared with foreign clients  [4] why: JSON
--- Reply {nonce, 1} or {nonce, 0}
+-- Reply {nonce, 1}, {nonce, 2} as in release.lua, or {nonce, 0}
 local now = now_us()
 local client = client_of(now, ARGV[1])
 if not client then return { ARGV[1], 0 } end
@@ -10,5 +10,4 @@ if not client then return { ARGV[1], 0 } end
 redis.pcall('SET', FORCED, ARGV[1] .. ':' .. ARGV[4], 'PX', math.max(redis.call('PTTL', LOCK), 1000))
 redis.call('PUBLISH', ARGV[2] .. client, 'F' .. ARGV[1] .. ':' .. ARGV[4])
 remove(now, ARGV[1])
-promote(now, ARGV[2], '', ARGV[3])
-return { ARGV[1], 1 }
+return replied(ARGV[1], promote(now, ARGV[2], '', ARGV[3]))

@@ -3,39 +3,35 @@
 --
 -- KEYS as in base.lua
 -- ARGV[1] client  [2] prefix of the push channels  [3] '1' if the key is shared with foreign clients
---      [4] the poke's number, another one for each poke of a client  [5...] nonces of the client's first waiters
--- Reply {number, whether the client was known to wait, ms until a holder's lease ends or -1 or -2, a string with 1 for each nonce
---      that is in the queue and 0 for the others, nonce, token, ms left, ...} with what the client holds: of a mutex the
---      one grant, of other kinds those that were asked for
+--      [4] the poke's number, another one for each poke of a client  [5] '1' to hear of it by push too
+--      [6...] nonces of the client's first waiters
+-- Reply {number, whether the client was known to wait, ms until a holder's lease ends or -1 or -2 or MORE, a string with 1
+--      for each nonce that is in the queue and 0 for the others, the last token, nonce, token, ms left, ...} with what the
+--      client holds: of a mutex the one grant, of other kinds those that were asked for
 local client = ARGV[1]
 local now = now_us()
 -- Comes back on the subscription connection: the client knows then that pushes arrive.
-redis.call('PUBLISH', ARGV[2] .. client, 'E')
+if ARGV[5] == '1' then redis.call('PUBLISH', ARGV[2] .. client, 'E') end
 local known = redis.call('HEXISTS', WAITERS, '@' .. client)
 if known == 1 then sign(math.floor(now / 1000), client) end
-promote(now, ARGV[2], '', ARGV[3])
-
--- Clients that have gone leave a sign behind; with a queue that never empties somebody has to clear up.
-if redis.call('HLEN', WAITERS) > 2 * redis.call('ZCARD', QUEUE) + 64 then
-  local all = redis.call('HGETALL', WAITERS)
-  for i = 1, #all, 2 do
-    local dead = string.sub(all[i], 1, 1) == '@' and tonumber(all[i + 1]) < now / 1000
-    if dead then redis.call('HDEL', WAITERS, all[i]) end
-  end
-end
+local _, more = promote(now, ARGV[2], '', ARGV[3])
+sweep(math.floor(now / 1000))
 
 local queued, nonces, owner = {}, {}, inside(now)
-for i = 5, #ARGV do
+for i = 6, #ARGV do
   local member = ARGV[i] .. ':' .. client
-  nonces[i - 4] = ARGV[i]
-  queued[i - 4] = redis.call('ZSCORE', QUEUE, member) and '1' or '0'
-  if owner and queued[i - 4] == '1' then
+  nonces[i - 5] = ARGV[i]
+  queued[i - 5] = redis.call('ZSCORE', QUEUE, member) and '1' or '0'
+  if owner and queued[i - 5] == '1' then
     -- One that came before its owner was inside need not wait for its turn.
     local claim, mode, card = string.match(redis.call('HGET', WAITERS, ARGV[i]) or '', '^(%d+)([^{]*)(.*)$')
     if mode == owner and pcall(grant, now, member, mode, card, claim) then
       leave(member)
-      queued[i - 4] = '0'
+      queued[i - 5] = '0'
     end
   end
 end
-return { ARGV[4], known, ends_in(now), table.concat(queued), unpack(held_by(now, client, nonces)) }
+local last = string.match(redis.call('GET', FENCE) or '0', '^%d+') or '0'
+return {
+  ARGV[4], known, more and MORE or ends_in(now), table.concat(queued), last, unpack(held_by(now, client, nonces)),
+}

@@ -3,22 +3,29 @@
 --
 -- KEYS[3] waiters  hash: <nonce> -> <claim ms><mode><holder JSON>; @<client> -> alive until (ms); #seen -> last sign of
 --                  any waiter (ms); #last -> the last ticket; #grace -> nobody who was alive at #stalled is dropped before
---                  (ms); #group -> what all of them ask for, as in many.lua; #run, #since, #yield -> shared keys only
+--                  (ms); #group -> what all of them ask for, as in many.lua; #swept -> how far clearing up
+--                  has come; #run, #since, #yield -> shared keys only
 
 local LIVENESS = 3000  -- ms without a sign after which a waiting client counts as dead
 local STALL = 1500     -- ms without a sign of any waiter: the server stood still, and who was alive before gets a full
                        -- liveness anew
 local KEEP = 30000     -- ms after which a queue without any sign is forgotten
+local MOST = 1000      -- waiters whom one run drops, or four times those whom it lets in: the server stands still meanwhile
+local MORE = -3        -- in place of the ms until a lease ends: there is more to do than one run may; ask again at once
+local SWEEP = 32       -- fields that one run looks at for signs of clients that have gone
 local RUN, SLICE, YIELD = 20, 200, 50 -- hand-overs or ms in a row, then ms for which a shared key is left free
 
-local function leave(member)
-  redis.call('ZREM', QUEUE, member)
-  redis.call('HDEL', WAITERS, string.sub(member, 1, 32))
+-- Takes these members out of the queue, and these fields out of the hash.
+local function leave_all(members, fields)
+  redis.call('ZREM', QUEUE, unpack(members))
+  redis.call('HDEL', WAITERS, unpack(fields))
   if redis.call('EXISTS', QUEUE) == 0 then
     redis.call('DEL', WAITERS)
     unmark()
   end
 end
+
+local function leave(member) leave_all({ member }, { string.sub(member, 1, 32) }) end
 
 -- Whether an instant lies ahead, and not further than it can have been set: the clock may have been set back. By less
 -- than a stall that goes unnoticed, and must not cost a living waiter its place.
@@ -53,43 +60,90 @@ local function yields(ms, channels, client, given)
   return false
 end
 
--- Lets in who is first, lives and finds room, one after the other. The caller is the client that makes room, or ''; its own
--- process learns of it by the reply, every other by push. Returns {nonce, token, claim ms, ...} of the caller's grants.
-local function promote(now, channels, caller, shared)
-  local ms, own = math.floor(now / 1000), {}
-  while open(now) do
-    local first = redis.call('ZRANGE', QUEUE, 0, 0)[1]
-    if not first then break end
-    local nonce, client = string.sub(first, 1, 32), string.sub(first, 34, 49)
-    local card, alive, seen_at, grace, stalled =
-      unpack(redis.call('HMGET', WAITERS, nonce, '@' .. client, '#seen', '#grace', '#stalled'))
-    local since = stood_still(ms, seen_at, grace)
-    if since then
-      grace, stalled = ms + LIVENESS, since
-      -- As if the last sign were of the end of the grace: nobody is spared twice for one silence.
-      redis.pcall('HSET', WAITERS, '#seen', text(grace), '#grace', text(grace), '#stalled', stalled)
-    end
-    alive = tonumber(alive or 0)
-    local lives = alive >= ms and alive <= ms + LIVENESS + STALL
-    local spared = within(grace, ms, LIVENESS + STALL) and alive >= tonumber(stalled or 0)
-    if card and (lives or spared) then
-      local claim, mode, holder = string.match(card, '^(%d+)([^{]*)(.*)$')
-      if not admits(now, mode) or (shared == '1' and yields(ms, channels, client, caller ~= '')) then break end
-      local granted, token = pcall(grant, now, first, mode, holder, claim, redis.call('ZCARD', QUEUE) > 1)
-      if not granted then break end
-      leave(first)
-      -- Lua can hand back some thousands of values.
-      if client == caller and #own < 3000 then
-        own[#own + 1], own[#own + 2], own[#own + 3] = nonce, token, claim
-      else
-        redis.call('PUBLISH', channels .. client, 'G' .. nonce .. ':' .. token .. ':' .. claim)
-      end
-    else
-      redis.call('HDEL', WAITERS, '@' .. client)
-      leave(first)
-    end
+-- The first so many of the queue, with what is known of each: {member, nonce, client, card, alive until}.
+local function first_of_all(count)
+  local line, fields = redis.call('ZRANGE', QUEUE, 0, count - 1), {}
+  for i, member in ipairs(line) do
+    fields[2 * i - 1], fields[2 * i] = string.sub(member, 1, 32), '@' .. string.sub(member, 34, 49)
   end
-  return own
+  local known = line[1] and redis.call('HMGET', WAITERS, unpack(fields))
+  for i, member in ipairs(line) do
+    line[i] = { member, fields[2 * i - 1], string.sub(fields[2 * i], 2), known[2 * i - 1], tonumber(known[2 * i] or 0) }
+  end
+  return line
+end
+
+-- Lets in who is first, lives and finds room, one after the other. The caller is the client that makes room, or ''; its own
+-- process learns of it by the reply, every other by push. Returns {nonce, token, claim ms, ...} of the caller's grants, and
+-- whether there is more to do than one run may: then whoever has asked for it asks again at once.
+local function promote(now, channels, caller, shared)
+  local ms, own, pushes, left, size, stop = math.floor(now / 1000), {}, {}, MOST, 1, not open(now)
+  local stalled, grace
+  while not stop and left > 0 do
+    -- Few at first: most often one of them takes all the room that there is.
+    local line, members, fields = first_of_all(math.min(size, left)), {}, {}
+    size, stop = size * 4, not line[1]
+    if not stop and not stalled then
+      local seen_at
+      seen_at, grace, stalled = unpack(redis.call('HMGET', WAITERS, '#seen', '#grace', '#stalled'))
+      local since = stood_still(ms, seen_at, grace)
+      if since then
+        grace, stalled = ms + LIVENESS, since
+        -- As if the last sign were of the end of the grace: nobody is spared twice for one silence.
+        redis.pcall('HSET', WAITERS, '#seen', text(grace), '#grace', text(grace), '#stalled', stalled)
+      end
+      stalled = tonumber(stalled or 0)
+    end
+    local behind = stop and 0 or redis.call('ZCARD', QUEUE)
+    for _, waiter in ipairs(line) do
+      local member, nonce, client, card, alive = unpack(waiter)
+      if left <= 0 or not open(now) then break end
+      local lives = alive >= ms and alive <= ms + LIVENESS + STALL
+      local spared = within(grace, ms, LIVENESS + STALL) and alive >= stalled
+      if card and (lives or spared) then
+        local claim, mode, holder = string.match(card, '^(%d+)([^{]*)(.*)$')
+        stop = not admits(now, mode) or (shared == '1' and yields(ms, channels, client, caller ~= ''))
+        if stop then break end
+        several = true
+        local granted, token = pcall(grant, now, member, mode, holder, claim, behind > #members + 1)
+        several = false
+        if not granted then
+          stop = true
+          break
+        end
+        if client == caller then
+          own[#own + 1], own[#own + 2], own[#own + 3] = nonce, token, claim
+        else
+          pushes[#pushes + 1] = { channels .. client, 'G' .. nonce .. ':' .. token .. ':' .. claim }
+        end
+        left = left - 4
+      else
+        fields[#fields + 1] = '@' .. client
+        left = left - 1
+      end
+      members[#members + 1], fields[#fields + 1] = member, nonce
+    end
+    if members[1] then leave_all(members, fields) end
+    stop = stop or not open(now)
+  end
+  if given and #own / 3 + #pushes > 1 then note_token(now) end
+  for _, push in ipairs(pushes) do redis.call('PUBLISH', push[1], push[2]) end
+  return own, not stop and redis.call('EXISTS', QUEUE) == 1
+end
+
+-- The reply to what makes room.
+local function replied(nonce, own, more) return { nonce, more and 2 or 1, unpack(own) } end
+
+-- Clients that have gone leave a sign behind; with a queue that never empties somebody has to clear up, a little at a time.
+local function sweep(ms)
+  if redis.call('HLEN', WAITERS) <= 2 * redis.call('ZCARD', QUEUE) + 64 then return end
+  local dead, from = {}, redis.call('HGET', WAITERS, '#swept') or '0'
+  local next, some = unpack(redis.call('HSCAN', WAITERS, from, 'COUNT', SWEEP))
+  for i = 1, #some, 2 do
+    if string.sub(some[i], 1, 1) == '@' and tonumber(some[i + 1]) < ms then dead[#dead + 1] = some[i] end
+  end
+  if dead[1] then redis.call('HDEL', WAITERS, unpack(dead)) end
+  redis.call('HSET', WAITERS, '#swept', next)
 end
 
 -- Marks the client as alive; returns whether it counted as alive before.
@@ -100,5 +154,9 @@ local function sign(ms, client)
   redis.call('HSET', WAITERS, '@' .. client, text(ms + LIVENESS), '#seen', text(ms))
   redis.call('PEXPIRE', QUEUE, KEEP)
   redis.call('PEXPIRE', WAITERS, KEEP)
+  -- The last token says too that somebody waits, and is to be there as long as somebody does.
+  if redis.call('PTTL', FENCE) < 3600000 then redis.call('PEXPIRE', FENCE, 7200000) end
+  -- Each new sign pays for its own end, so that signs never come faster than they go.
+  if not alive then sweep(ms) end
   return alive and 1 or 0
 end

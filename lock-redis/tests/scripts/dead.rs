@@ -24,7 +24,7 @@ async fn signs_of_clients_that_died_are_cleared_from_a_queue_that_never_empties(
         lock.run(&HOLDERS.cancel, &ALL, &[&nonce, &nonce[16..], CHANNELS, ""]).await.unwrap();
     }
     lock.now += 2_900_000;
-    let poke = [format!("{:016x}", 2), CHANNELS.to_owned(), String::new(), "7".to_owned()];
+    let poke = [format!("{:016x}", 2), CHANNELS.to_owned(), String::new(), "7".to_owned(), String::new()];
     let poke = poke.each_ref().map(|arg| &**arg);
     lock.run(&HOLDERS.poke, &ALL, &poke).await.unwrap();
     assert!(lock.look().await.0.waiters.len() > 100, "they may be alive");

@@ -5,6 +5,7 @@
 
 #![cfg(test)]
 
+mod crowds;
 mod dead;
 mod lock;
 mod misfits;

@@ -270,7 +270,7 @@ impl Sequence {
         self.note(format!("poke of {client}"));
         let own = self.requests.iter().map(|(request, _)| request).filter(|request| request.client == client);
         let nonces: Vec<_> = own.map(|request| request.nonce.clone()).collect();
-        let args: Vec<_> = [client, CHANNELS, "", "7"].into_iter().chain(nonces.iter().map(|nonce| &**nonce)).collect();
+        let args: Vec<_> = [client, CHANNELS, "", "7", "1"].into_iter().chain(nonces.iter().map(|nonce| &**nonce)).collect();
         let reply = texts(self.lock.run(&self.scripts().poke, &ALL, &args).await.unwrap());
         self.told.insert(format!("{CHANNELS}{client} E"));
         let waited = self.model.queue();
@@ -279,7 +279,8 @@ impl Sequence {
         let is_queued = |nonce: &String| queue.iter().any(|(member, _)| member.starts_with(&**nonce));
         let queued: String = nonces.iter().map(|nonce| if is_queued(nonce) { '1' } else { '0' }).collect();
         assert_eq!([&reply[0], &reply[1], &reply[3]], ["7", &*u8::from(known).to_string(), &queued], "{self}");
-        let named: BTreeMap<_, _> = reply[4..].chunks(3).map(|grant| (grant[0].clone(), grant[1].clone())).collect();
+        assert_eq!(reply[4], self.model.last_token.to_string(), "{self}");
+        let named: BTreeMap<_, _> = reply[5..].chunks(3).map(|grant| (grant[0].clone(), grant[1].clone())).collect();
         let held = self.model.holders.iter().filter(|holder| holder.client == client);
         let held: BTreeMap<_, _> = held.map(|holder| (holder.nonce.clone(), holder.token.to_string())).collect();
         assert_eq!(named, held, "{self}");

@@ -6,4 +6,4 @@
 -- Reply {nonce, 1, nonce, token, claim ms, ...} as in release.lua, or {nonce, 0, ''} if it is not there
 local now = now_us()
 if not change(now, ARGV[1], ARGV[5]) then return { ARGV[1], 0, '' } end
-return { ARGV[1], 1, unpack(promote(now, ARGV[3], ARGV[2], ARGV[4])) }
+return replied(ARGV[1], promote(now, ARGV[3], ARGV[2], ARGV[4]))

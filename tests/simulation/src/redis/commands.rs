@@ -140,6 +140,11 @@ fn hash(store: &mut Store, name: &str, key: &Bytes, rest: &[Bytes]) -> Result<Va
         ("HGETALL", []) => {
             Value::Many(hash.iter().flat_map(|(field, value)| [Value::text(field), Value::text(value)]).collect())
         }
+        // Small hashes are told whole.
+        ("HSCAN", [_cursor, ..]) => {
+            let all = hash.iter().flat_map(|(field, value)| [Value::text(field), Value::text(value)]).collect();
+            Value::Many(vec![Value::text("0"), Value::Many(all)])
+        }
         ("HDEL", fields) => {
             let removed = fields.iter().filter(|field| hash.remove(field)).count();
             store.tidy(key);

@@ -147,7 +147,7 @@ impl<'a> Course<'a> {
         let Some(Request { client, .. }) = self.a_request() else { return Ok(()) };
         let own = self.requests.iter().filter(|request| request.client == client);
         let nonces: Vec<_> = own.map(|request| request.nonce.clone()).collect();
-        let args = [&*client, CHANNELS, self.shared, "7"].into_iter().chain(nonces.iter().map(String::as_str));
+        let args = [&*client, CHANNELS, self.shared, "7", "1"].into_iter().chain(nonces.iter().map(String::as_str));
         self.all(&self.kind.scripts().poke, &args.collect::<Vec<_>>()).await.map(drop)
     }
 

@@ -1,0 +1,179 @@
+//! Crowds: what one run of a script does is bounded, and the next run goes on.
+
+use std::collections::BTreeSet;
+
+use lock_testkit::servers::redis::RedisServer;
+
+use crate::lock::{ALL, CHANNELS, Lock, server, texts};
+use crate::script::{HOLDERS, MUTEX, Scripts};
+
+/// As `scripts/queue.lua` has them.
+const MOST_LET_IN: usize = 250;
+const MOST_DROPPED: usize = 1000;
+
+/// The waiters of this client, and what they wait for.
+struct Crowd {
+    lock: Lock,
+    scripts: &'static Scripts,
+    mode: &'static str,
+}
+
+impl Crowd {
+    fn new(server: &RedisServer, scripts: &'static Scripts, mode: &'static str) -> Self {
+        Self { lock: Lock::new(server.client().unwrap(), format!("crowd{mode}")), scripts, mode }
+    }
+
+    async fn ask(&mut self, number: usize, client: &str, mode: &str) -> Vec<String> {
+        let nonce = nonce(number);
+        let args = [&*nonce, client, "60000", "{}", "1", "", CHANNELS, "", "60000", mode];
+        texts(self.lock.run(&self.scripts.acquire, &ALL, &args).await.unwrap())
+    }
+
+    /// So many wait, each for a client of its own or all of them for one.
+    async fn gather(&mut self, numbers: std::ops::RangeInclusive<usize>, clients: bool) {
+        for number in numbers {
+            let client = client(if clients { number } else { 1 });
+            let asked = self.ask(number, &client, self.mode).await;
+            assert_eq!(asked[1], "0", "{asked:?}");
+        }
+    }
+
+    async fn release(&mut self, number: usize, client: &str) -> Vec<String> {
+        let args = [&*nonce(number), client, CHANNELS, "", ""];
+        texts(self.lock.run(&self.scripts.release, &ALL, &args).await.unwrap())
+    }
+
+    async fn poke(&mut self, client: &str) -> Vec<String> {
+        texts(self.lock.run(&self.scripts.poke, &ALL, &[client, CHANNELS, "", "7", ""]).await.unwrap())
+    }
+
+    async fn calls_of(&self, command: &str) -> u64 {
+        let told = self.lock.command(&["INFO", "commandstats"]).await.as_text().unwrap();
+        let line = told.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls="))?.split(',').next());
+        line.map_or(0, |calls| calls.parse().unwrap())
+    }
+}
+
+fn nonce(number: usize) -> String {
+    format!("{number:032x}")
+}
+
+fn client(number: usize) -> String {
+    format!("{number:016x}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_behind_a_writer_are_let_in_some_at_a_time() {
+    const READERS: usize = 1100;
+    let Some(server) = server().await else { return };
+    for caller in [client(1), client(2)] {
+        let mut crowd = Crowd::new(&server, &HOLDERS, "R");
+        crowd.lock.rename(format!("readers{caller}"));
+        crowd.ask(0, &caller, "W").await;
+        crowd.gather(1..=READERS, false).await;
+        let mut more = crowd.release(0, &caller).await[1] == "2";
+        let mut runs = 1;
+        loop {
+            let inside = crowd.lock.look().await.0.held.keys().filter(|field| !field.starts_with('#')).count();
+            assert_eq!(more, inside < READERS, "{inside} are inside");
+            assert_eq!(inside, READERS.min(runs * MOST_LET_IN), "after {runs} runs");
+            if !more {
+                break;
+            }
+            more = crowd.poke(&client(3)).await[2] == "-3";
+            runs += 1;
+        }
+        let data = crowd.lock.look().await.0;
+        let tokens = data.held.iter().filter(|(field, _)| !field.starts_with('#'));
+        let tokens: BTreeSet<u64> = tokens.map(|(_, record)| record.split(':').nth(1).unwrap().parse().unwrap()).collect();
+        assert_eq!(tokens.len(), READERS, "each has a token of its own");
+        assert_eq!(tokens.last().unwrap().to_string(), data.fence, "the fence knows the last");
+        assert_eq!(data.held["#used"], READERS.to_string());
+        assert!(data.queue.is_empty() && data.waiters.is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_waiters_are_dropped_some_at_a_time() {
+    const DEAD: usize = 2500;
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &MUTEX, "");
+    crowd.ask(0, &client(1), "").await;
+    crowd.gather(1..=DEAD, false).await;
+    crowd.ask(DEAD + 1, &client(2), "").await;
+    for _ in 0..4 {
+        // The one that lives gives signs, so that the server did not stand still.
+        crowd.lock.now += 1_000_000;
+        crowd.poke(&client(2)).await;
+    }
+    let mut replied = crowd.release(0, &client(3)).await[1].clone();
+    for run in 1.. {
+        let data = crowd.lock.look().await.0;
+        let left = (DEAD + 1).saturating_sub(run * MOST_DROPPED);
+        if left == 0 {
+            assert!(data.held[""].starts_with(&nonce(DEAD + 1)) && data.queue.is_empty(), "{data:?}");
+            assert_ne!(replied, "-3");
+            break;
+        }
+        assert_eq!(data.queue.len(), left);
+        assert!(data.held.is_empty() && (replied == "2" || replied == "-3"), "{replied}");
+        replied = crowd.poke(&client(2)).await[2].clone();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clearing_up_after_clients_that_left_is_no_poke_s_whole_work() {
+    const GONE: usize = 3000;
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &MUTEX, "");
+    crowd.ask(0, &client(0), "").await;
+    crowd.gather(1..=GONE, true).await;
+    for number in 2..=GONE {
+        let args = [&*nonce(number), &client(number), CHANNELS, "", ""];
+        crowd.lock.run(&MUTEX.cancel, &ALL, &args).await.unwrap();
+    }
+    let signs = async |crowd: &mut Crowd| {
+        crowd.lock.look().await.0.waiters.keys().filter(|field| field.starts_with('@')).count()
+    };
+    assert!(signs(&mut crowd).await >= GONE, "they may be alive");
+    let before = crowd.calls_of("hgetall").await;
+    crowd.poke(&client(1)).await;
+    assert_eq!(crowd.calls_of("hgetall").await, before, "a poke looks at the whole hash");
+    let mut pokes = 0;
+    while signs(&mut crowd).await > 80 {
+        crowd.lock.now += 1_000_000;
+        crowd.poke(&client(1)).await;
+        pokes += 1;
+        assert!(pokes < 1000, "{} signs are left after {pokes} pokes", signs(&mut crowd).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_come_and_go_leave_no_more_signs_than_can_be_alive() {
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &MUTEX, "");
+    crowd.ask(0, &client(0), "").await;
+    crowd.ask(1, &client(1), "").await;
+    // A hundred each second, and nobody pokes.
+    for number in 2..=3000 {
+        crowd.lock.now += 10_000;
+        crowd.ask(number, &client(number), "").await;
+        let args = [&*nonce(number), &client(number), CHANNELS, "", ""];
+        crowd.lock.run(&MUTEX.cancel, &ALL, &args).await.unwrap();
+    }
+    let signs = crowd.lock.look().await.0.waiters.len();
+    assert!(signs < 600, "{signs} for the 300 of the last 3 s");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_says_that_somebody_waits_lives_as_long_as_somebody_does() {
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &MUTEX, "");
+    crowd.ask(0, &client(0), "").await;
+    crowd.ask(1, &client(1), "").await;
+    let fence = crowd.lock.key(":f");
+    crowd.lock.command(&["PEXPIRE", &fence, "60000"]).await;
+    crowd.poke(&client(1)).await;
+    let left = crowd.lock.command(&["PTTL", &fence]).await.as_int().unwrap();
+    assert!(left > 3_600_000, "it ends in {left} ms");
+}
