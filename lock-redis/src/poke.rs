@@ -26,7 +26,8 @@ impl Shared {
     async fn poke(&self, due: &Due) -> Result<Answer, Error> {
         let number = due.number.to_string();
         let nonces: Vec<_> = due.nonces.iter().map(GrantId::to_string).collect();
-        let mut args = vec![self.client.as_bytes(), self.channels.as_bytes(), due.keys.shared_arg(), number.as_bytes(), b"1"];
+        let mut args =
+            vec![self.client.as_bytes(), self.channels.as_bytes(), due.keys.shared_arg(), number.as_bytes(), b"1"];
         args.extend(nonces.iter().map(String::as_bytes));
         let poke = &due.keys.scripts().poke;
         let Reply { sent_at, value } = self.run_once(poke, &due.keys, &args, Phase::Wait).await?;

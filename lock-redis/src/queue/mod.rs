@@ -401,7 +401,8 @@ mod tests {
         let answer = Answer {
             sent_at: SystemClock.now(),
             known: true,
-            pause: Pause::Until(CLAIM), last_token: 0,
+            pause: Pause::Until(CLAIM),
+            last_token: 0,
             queued: vec![false, false],
             grants: vec![grant(first, 3)],
         };
@@ -425,7 +426,14 @@ mod tests {
         assert_eq!((told(&early), told(&first), told(&later)), (Some(News::AskAgain), None, None));
         waiters.ask_all();
         let (due, _) = waiters.due();
-        let unknown = Answer { sent_at: asked, known: false, pause: Pause::Regular, last_token: 0, queued: Vec::new(), grants: Vec::new() };
+        let unknown = Answer {
+            sent_at: asked,
+            known: false,
+            pause: Pause::Regular,
+            last_token: 0,
+            queued: Vec::new(),
+            grants: Vec::new(),
+        };
         waiters.answered(&due[0], &unknown);
         assert_eq!((told(&early), told(&later)), (Some(News::AskAgain), None));
         waiters.ask_all();
@@ -447,8 +455,14 @@ mod tests {
             assert_eq!(due[0].nonces.len(), ASKED);
             let mut queued = vec![true; ASKED];
             queued[0] = !lost;
-            let answer =
-                Answer { sent_at: SystemClock.now(), known: true, pause: Pause::Until(CLAIM), last_token: 0, queued, grants: Vec::new() };
+            let answer = Answer {
+                sent_at: SystemClock.now(),
+                known: true,
+                pause: Pause::Until(CLAIM),
+                last_token: 0,
+                queued,
+                grants: Vec::new(),
+            };
             waiters.answered(&due[0], &answer);
             let (_, next) = waiters.due();
             next

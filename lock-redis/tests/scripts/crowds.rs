@@ -49,7 +49,8 @@ impl Crowd {
 
     async fn calls_of(&self, command: &str) -> u64 {
         let told = self.lock.command(&["INFO", "commandstats"]).await.as_text().unwrap();
-        let line = told.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls="))?.split(',').next());
+        let line =
+            told.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls="))?.split(',').next());
         line.map_or(0, |calls| calls.parse().unwrap())
     }
 }
@@ -85,7 +86,8 @@ async fn readers_behind_a_writer_are_let_in_some_at_a_time() {
         }
         let data = crowd.lock.look().await.0;
         let tokens = data.held.iter().filter(|(field, _)| !field.starts_with('#'));
-        let tokens: BTreeSet<u64> = tokens.map(|(_, record)| record.split(':').nth(1).unwrap().parse().unwrap()).collect();
+        let tokens: BTreeSet<u64> =
+            tokens.map(|(_, record)| record.split(':').nth(1).unwrap().parse().unwrap()).collect();
         assert_eq!(tokens.len(), READERS, "each has a token of its own");
         assert_eq!(tokens.last().unwrap().to_string(), data.fence, "the fence knows the last");
         assert_eq!(data.held["#used"], READERS.to_string());

@@ -270,7 +270,8 @@ impl Sequence {
         self.note(format!("poke of {client}"));
         let own = self.requests.iter().map(|(request, _)| request).filter(|request| request.client == client);
         let nonces: Vec<_> = own.map(|request| request.nonce.clone()).collect();
-        let args: Vec<_> = [client, CHANNELS, "", "7", "1"].into_iter().chain(nonces.iter().map(|nonce| &**nonce)).collect();
+        let args: Vec<_> =
+            [client, CHANNELS, "", "7", "1"].into_iter().chain(nonces.iter().map(|nonce| &**nonce)).collect();
         let reply = texts(self.lock.run(&self.scripts().poke, &ALL, &args).await.unwrap());
         self.told.insert(format!("{CHANNELS}{client} E"));
         let waited = self.model.queue();
