@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use lock_core::backend::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{Clock, SystemClock};
-use lock_core::{Error, Guarantees, LossReason, Phase, wait};
+use lock_core::{Error, ErrorKind, Guarantees, LossReason, Phase, wait};
+use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Connection, Crate, Fate, Fault};
 use crate::config::ZkConfig;
@@ -54,10 +55,35 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The present session, if there is one within the operation timeout.
-    pub(crate) async fn session(&self, attempt: &Attempt, phase: Phase) -> Result<Arc<Session>, Error> {
-        let session = tokio::time::timeout(attempt.op_timeout, self.sessions.current()).await;
-        session.map_err(|_| error::no_session(phase).with_name(&attempt.name))
+    /// What the present session answers, or the next one if there is none: all within one operation timeout.
+    ///
+    /// # Errors
+    /// As [`error::no_session`] if there was none in time: nothing was sent then.
+    pub(crate) async fn in_session<T>(
+        &self,
+        attempt: &Attempt,
+        phase: Phase,
+        ask: impl AsyncFnOnce(&Arc<Session>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let until = Instant::now() + attempt.op_timeout;
+        let session = timeout_at(until, self.sessions.current()).await;
+        let session = session.map_err(|_| self.no_session(attempt, phase))?;
+        let answer = async {
+            tokio::select! {
+                biased;
+                answer = ask(&session) => answer,
+                // By our clock: what was asked for may be there until the servers think so, too.
+                () = session.ended() => Err(error::out_of_time(phase)),
+            }
+        };
+        timeout_at(until, answer).await.unwrap_or_else(|_| {
+            Err(attempt.error(ErrorKind::Indeterminate, phase, "no answer within the operation timeout"))
+        })
+    }
+
+    /// There is no session, and nothing was sent.
+    pub(crate) fn no_session(&self, attempt: &Attempt, phase: Phase) -> Error {
+        error::no_session(phase, self.sessions.refusal()).with_name(&attempt.name)
     }
 
     /// Deletes a seat's nodes, once; whether all of them were there.

@@ -191,7 +191,7 @@ impl ZkConfig {
             tls: self.tls.clone(),
             access: self.access.clone(),
         };
-        Ok(Plan { by, door, tick })
+        Ok(Plan { by, door, tick, patience: self.client.patience })
     }
 
     /// What `zookeeper-async` cannot do.

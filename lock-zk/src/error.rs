@@ -2,7 +2,7 @@
 //!
 //! | the servers or the client crate say | we say | outcome |
 //! |---|---|---|
-//! | no connection within the session's timeout | `Unavailable` | definite: nothing was sent |
+//! | no session within the operation timeout | `Unavailable`; `Denied` if the last try to open one was refused so | definite: nothing was sent |
 //! | connection lost, no answer, an answer that cannot be read | `Indeterminate` | the request may have been carried out |
 //! | session expired or closed | `Unavailable` | definite: what the session had made goes with it |
 //! | `NoAuth`, `InvalidACL`, `AuthFailed` | `Denied` | definite |
@@ -13,6 +13,7 @@
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::client::{Fate, Fault};
+use crate::session::Refusal;
 
 /// The error of one request.
 pub(crate) fn of_request(fault: Fault, phase: Phase) -> Error {
@@ -30,12 +31,7 @@ pub(crate) fn of_request(fault: Fault, phase: Phase) -> Error {
 
 /// The error of an attempt to connect: then nothing was asked for yet.
 pub(crate) fn of_connect(fault: Fault, servers: &str) -> Error {
-    let (kind, what) = match fault.fate {
-        Fate::Denied => (ErrorKind::Denied, "the servers refuse the credentials, or the right to the chroot"),
-        Fate::Invalid => (ErrorKind::InvalidArgument, "the address of the servers is wrong"),
-        Fate::Missing => (ErrorKind::InvalidArgument, "the chroot does not exist"),
-        _ => (ErrorKind::Unavailable, "no session could be opened"),
-    };
+    let (kind, what) = no_connection(fault.fate);
     Error::new(kind, Phase::Connect, what).with_backend(crate::NAME).with_server(servers).with_source(fault.source)
 }
 
@@ -44,7 +40,21 @@ pub(crate) fn out_of_time(phase: Phase) -> Error {
     Error::indeterminate(phase, "the session's time was over before an answer came").with_backend(crate::NAME)
 }
 
-/// No session came about in time: nothing was sent.
-pub(crate) fn no_session(phase: Phase) -> Error {
-    Error::unavailable(phase, "no server could be reached").with_backend(crate::NAME)
+/// No session came about in time: nothing was sent. Why, if a try to open one has failed.
+pub(crate) fn no_session(phase: Phase, refusal: Option<Refusal>) -> Error {
+    let Some(Refusal { fate, cause }) = refusal else {
+        return Error::unavailable(phase, "no server could be reached").with_backend(crate::NAME);
+    };
+    let (kind, what) = no_connection(fate);
+    Error::new(kind, phase, what).with_backend(crate::NAME).with_source(cause)
+}
+
+/// What it means that no session could be opened.
+fn no_connection(fate: Fate) -> (ErrorKind, &'static str) {
+    match fate {
+        Fate::Denied => (ErrorKind::Denied, "the servers refuse the credentials, or the right to the chroot"),
+        Fate::Invalid => (ErrorKind::InvalidArgument, "the address of the servers is wrong"),
+        Fate::Missing => (ErrorKind::InvalidArgument, "the chroot does not exist"),
+        _ => (ErrorKind::Unavailable, "no session could be opened"),
+    }
 }

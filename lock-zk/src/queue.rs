@@ -17,12 +17,11 @@ use std::sync::Arc;
 
 use lock_core::backend::{Attempt, Grant, Kind};
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
-use lock_core::{Error, ErrorKind, FencingToken, Phase, wait};
+use lock_core::{Error, ErrorKind, FencingToken, Phase};
 use tokio::sync::watch;
 
 use crate::backend::Shared;
 use crate::client::Fate;
-use crate::error;
 use crate::line::Look;
 use crate::seats::Seat;
 use crate::session::Session;
@@ -31,16 +30,10 @@ use crate::trouble::{FIRST_PAUSE, Trouble, patiently};
 impl Shared {
     /// One try: a node in line, and away with it unless it is the first.
     pub(crate) async fn try_now(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        let session = self.session(attempt, Phase::Acquire).await?;
-        let answer = async {
-            tokio::select! {
-                biased;
-                answer = self.try_in(&session, attempt) => answer.map_err(|trouble| trouble.error(Phase::Acquire)),
-                // By our clock: a node that was asked for may be there until the servers think so, too.
-                () = session.ended() => Err(error::out_of_time(Phase::Acquire)),
-            }
+        let answer = async |session: &Arc<Session>| {
+            self.try_in(session, attempt).await.map_err(|trouble| trouble.error(Phase::Acquire))
         };
-        wait::within(&SystemClock, attempt, Phase::Acquire, answer).await
+        self.in_session(attempt, Phase::Acquire, answer).await
     }
 
     async fn try_in(&self, session: &Arc<Session>, attempt: &Attempt) -> Result<Option<Grant>, Trouble> {
@@ -92,8 +85,9 @@ impl Shared {
 
     fn unanswered(&self, attempt: &Attempt) -> Error {
         match self.seats.of(attempt.id) {
-            Some(_) => attempt.error(ErrorKind::Unavailable, Phase::Wait, "the servers do not answer"),
-            None => error::no_session(Phase::Wait),
+            // A node was asked for, and may be there.
+            Some(_) => attempt.error(ErrorKind::Indeterminate, Phase::Wait, "the servers do not answer"),
+            None => self.no_session(attempt, Phase::Wait),
         }
     }
 

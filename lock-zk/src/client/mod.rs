@@ -17,6 +17,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::clock::BootInstant;
+
 use crate::access::{Access, Credentials};
 use crate::tls::Tls;
 use kezhuw::Kezhuw;
@@ -151,8 +153,15 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// Resolves with the next change of the link; never after [`Link::Ended`].
     fn link_changed(&self) -> LinkChange<'_>;
 
+    /// When the oldest of the requests was sent that have no answer yet.
+    fn unanswered_since(&self) -> Option<BootInstant>;
+
+    /// Ends the session, if the servers can be reached, and every request: whoever waits for one is told that the session has
+    /// ended, and nobody who forgets to look can keep it.
+    fn close(&self);
+
     /// A write that changes nothing of any lock. Its answer proves that a quorum has committed it, and so that the leader still had
-    /// the session.
+    /// the session. A request that was sent before it and is not answered when it is, never will be: its fate is unknown then.
     fn beat(&self) -> Answer<'static, ()>;
 
     /// Makes an ephemeral node whose name is `prefix` and the next number of its parent.
@@ -222,4 +231,25 @@ pub(crate) enum Fate {
     Unknown,
     /// The session is over, and with it everything that belongs to it.
     Ended,
+}
+
+/// A directory and every one above it, the highest first.
+fn directories(path: &str) -> impl Iterator<Item = &str> {
+    let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+    ends.map(|end| &path[..end])
+}
+
+/// Whether a directory is there, by the answers to the makings of it and of every one above it. One that is there answers so, or
+/// that it may not be made.
+fn made(outcomes: impl IntoIterator<Item = Result<(), Fault>>) -> Result<(), Fault> {
+    let mut refusal = None;
+    for outcome in outcomes {
+        match outcome {
+            Ok(()) | Err(Fault { fate: Fate::Exists, .. }) => refusal = None,
+            // What is missing here has been refused above.
+            Err(fault) if fault.fate != Fate::Missing || refusal.is_none() => refusal = Some(fault),
+            Err(_) => {}
+        }
+    }
+    refusal.map_or(Ok(()), Err)
 }

@@ -1,23 +1,29 @@
 //! Until when a session may be believed in: a pure computation, without clock or I/O.
 //!
 //! A server to which a client is connected need not be the leader, which alone decides when a session has expired. It
-//! tells the leader which of its clients it has heard only when the leader pings it, twice a tick; pings and reads it
-//! answers by itself, even when it is cut off. So only an answer that a quorum has agreed upon counts, and that only for
-//! what the leader had been told by then: the answer to a beat proves that the leader knew of the beats before, if a ping
-//! lies between.
+//! tells the leader which of its clients it has heard only when the leader pings it; pings and reads it answers by itself,
+//! even when it is cut off. So only an answer that a quorum has agreed upon counts, and that only for what the leader had
+//! been told by then: the answer to a beat proves that the leader knew of the beats before, if a ping lies between.
+//!
+//! The leader waits for half a tick between two pings, and works besides: two pings are always a bit more than half a tick
+//! apart. So a whole tick is to lie between two beats, within which there is a ping even if it is half a tick late.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 
+/// How many beats are sent within a session's timeout, at least.
+const BEATS: u32 = 8;
+
 /// The lease of one session.
 #[derive(Debug)]
 pub(crate) struct SessionLease {
     /// What the servers keep the session for, less the margin for the rates of two clocks.
     lasts: Duration,
-    /// Within which time the leader asks each server for what it has heard.
+    /// Within which time the leader has surely asked each server for what it has heard.
     ping: Duration,
+    beats_every: Duration,
     end: BootInstant,
     over: bool,
     /// Beats that were answered, the oldest first, of which the leader need not have heard yet.
@@ -35,7 +41,19 @@ impl SessionLease {
     pub(crate) fn new(asked_at: BootInstant, timeout: Duration, tick: Duration) -> Self {
         let margin = timeout / 100 + Duration::from_millis(2);
         let lasts = timeout.saturating_sub(margin);
-        Self { lasts, ping: tick / 2, end: asked_at.plus(lasts), over: false, answered: VecDeque::new() }
+        Self {
+            lasts,
+            ping: tick,
+            beats_every: beats_every(timeout, tick),
+            end: asked_at.plus(lasts),
+            over: false,
+            answered: VecDeque::new(),
+        }
+    }
+
+    /// How far apart beats are to be sent.
+    pub(crate) fn beats_every(&self) -> Duration {
+        self.beats_every
     }
 
     /// A beat was answered. An answer that comes after the end changes nothing any more.
@@ -67,6 +85,15 @@ impl SessionLease {
     }
 }
 
+/// An eighth of the timeout, or less: so that a whole number of beats lies within a ping and a round trip, and the lease is not
+/// shorter by what is left of the last one.
+fn beats_every(timeout: Duration, ping: Duration) -> Duration {
+    let most = timeout / BEATS;
+    let with_trip = ping + ping / 16;
+    let beats = with_trip.as_nanos().div_ceil(most.as_nanos().max(1));
+    if beats < 2 { most } else { with_trip / u32::try_from(beats).unwrap_or(u32::MAX) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,10 +122,29 @@ mod tests {
     fn a_beat_does_not_count_without_a_ping_in_between() {
         let mut lease = lease();
         lease.answered(at(100), at(110));
-        lease.answered(at(1_109), at(1_200));
+        // Half a tick is what the leader waits between two pings; its own work comes on top.
+        lease.answered(at(1_110), at(1_200));
+        lease.answered(at(2_109), at(2_200));
         assert_eq!(lease.end(), at(9_898));
-        lease.answered(at(1_110), at(1_210));
+        lease.answered(at(2_110), at(2_210));
         assert_eq!(lease.end(), at(100 + 9_898), "now one does");
+    }
+
+    #[test]
+    fn beats_are_as_far_apart_as_leaves_most_of_a_session() {
+        for (timeout, tick, least) in [(10_000, 2_000, 6_700), (4_000, 2_000, 1_400), (2_000, 200, 1_400), (100_000, 2_000, 73_000)] {
+            let (timeout, tick) = (Duration::from_millis(timeout), Duration::from_millis(tick));
+            let mut lease = SessionLease::new(at(0), timeout, tick);
+            let (every, trip) = (lease.beats_every(), Duration::from_millis(5));
+            assert!(every >= timeout / 16 && every <= timeout / 8, "{every:?} of {timeout:?}");
+            for beat in 0..100 {
+                let sent_at = at(0).plus(every * beat);
+                // Before its answer came.
+                let left = lease.end().since(sent_at.plus(trip));
+                assert!(left >= Duration::from_millis(least), "{left:?} of {timeout:?} are left at beat {beat}");
+                lease.answered(sent_at, sent_at.plus(trip));
+            }
+        }
     }
 
     #[test]

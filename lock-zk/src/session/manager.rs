@@ -13,16 +13,20 @@ use lock_core::{Error, Phase, wait};
 use tokio::sync::watch;
 
 use super::{Session, SessionState};
-use crate::client::{Connection, Crate, Door, Fault, Link};
+use crate::client::{Connection, Crate, Door, Fate, Fault, Link};
 use crate::error;
 
 /// Pauses between two tries to open a session: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How many beats are sent within a session's timeout. One is believed in when the next one is answered, so twice as many as
-/// a lease that is three quarters of the timeout long at any time would need otherwise.
-const BEATS: u32 = 8;
+/// How often requests without an answer are looked for, and how old one must be for a beat to be sent behind it, whose answer tells
+/// whether that one was lost.
+const LOOKS_EVERY: Duration = Duration::from_millis(500);
+
+/// Beats are sent so many times within the patience of a wait: what is not asked cannot be unanswered.
+const BEATS_IN_PATIENCE: u32 = 4;
+const SHORTEST_BEAT: Duration = Duration::from_millis(50);
 
 /// Is told of each session that ended, before a new one is opened.
 type Told = Box<dyn Fn(&Arc<Session>) + Send + Sync>;
@@ -33,6 +37,8 @@ pub(crate) struct Plan {
     pub(crate) by: Crate,
     pub(crate) door: Door,
     pub(crate) tick: Duration,
+    /// After which time without an answer a wait is given up.
+    pub(crate) patience: Duration,
 }
 
 /// The sessions of one client, one at a time. Dropping this ends the last one.
@@ -45,11 +51,26 @@ pub(crate) struct Sessions {
 }
 
 /// What the task tells beside the session itself.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct News {
     state: SessionState,
-    /// When the servers answered last.
-    heard_at: BootInstant,
+    /// Until when everything was answered; beyond that while the session is connected.
+    answered_until: BootInstant,
+    /// Why the last try to open a session failed, while there is none.
+    refusal: Option<Refusal>,
+}
+
+/// Why no session can be opened.
+#[derive(Debug, Clone)]
+pub(crate) struct Refusal {
+    pub(crate) fate: Fate,
+    pub(crate) cause: Arc<dyn std::error::Error + Send + Sync>,
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self { fate: fault.fate, cause: fault.source.into() }
+    }
 }
 
 impl Sessions {
@@ -58,7 +79,7 @@ impl Sessions {
         let first = plan.connect().await.map_err(|fault| error::of_connect(fault, &plan.door.servers))?;
         plan.check_chroot(&first).await?;
         let (current, current_seen) = watch::channel(Some(first.clone()));
-        let news = News { state: SessionState::Connected, heard_at: SystemClock.now() };
+        let news = News { state: SessionState::Connected, answered_until: SystemClock.now(), refusal: None };
         let (news, news_seen) = watch::channel(news);
         let (alive, alive_seen) = watch::channel(());
         tokio::spawn(Task { plan, told, current, news, alive: alive_seen }.run(first));
@@ -95,16 +116,30 @@ impl Sessions {
         self.current.borrow().as_ref().map_or(Duration::ZERO, |session| session.connection.timeout())
     }
 
-    /// Resolves when the servers have not answered for this long, counted from now at the earliest.
+    /// Why no session could be opened, when it was tried last; `None` while there is one.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        self.news.borrow().refusal.clone()
+    }
+
+    /// Resolves when something has been without an answer for this long, counted from now at the earliest.
     pub(crate) async fn silence(&self, patience: Duration) {
-        let mut heard_at = SystemClock.now();
+        let mut since = SystemClock.now();
         loop {
-            SystemClock.sleep_until(heard_at.plus(patience)).await;
-            let last = self.news.borrow().heard_at;
-            if last <= heard_at {
+            SystemClock.sleep_until(since.plus(patience)).await;
+            let answered_until = self.answered_until();
+            if answered_until <= since {
                 return;
             }
-            heard_at = last;
+            since = answered_until;
+        }
+    }
+
+    /// Until when everything that was asked has been answered.
+    fn answered_until(&self) -> BootInstant {
+        let session = self.current.borrow().clone();
+        match session {
+            Some(session) if session.is_connected() => session.answered_until(SystemClock.now()),
+            _ => self.news.borrow().answered_until,
         }
     }
 }
@@ -154,11 +189,14 @@ impl Task {
             tracing::warn!(session = session.connection.id(), "session lost; everything that it held is lost");
             (self.told)(&session);
             session.over.send_replace(true);
+            // Whoever still has a request of it, and forgets to look, must not keep what the servers know of it.
+            session.connection.close();
             drop(session);
             let Some(next) = self.reconnect().await else { return };
             tracing::info!(session = next.connection.id(), "new session");
             self.tell(SessionState::Connected);
-            self.heard();
+            self.answered_until(SystemClock.now());
+            self.news.send_modify(|news| news.refusal = None);
             self.current.send_replace(Some(next.clone()));
             session = next;
         }
@@ -167,23 +205,25 @@ impl Task {
     /// Keeps a session alive until it is over, or the client is gone.
     async fn keep(&mut self, session: &Arc<Session>) -> std::ops::ControlFlow<()> {
         let connection = &session.connection;
-        let every = connection.timeout() / BEATS;
+        let often = (self.plan.patience / BEATS_IN_PATIENCE).max(SHORTEST_BEAT);
+        let every = session.lease().beats_every().min(often);
         let mut beats: FuturesUnordered<Beat> = FuturesUnordered::new();
-        let mut next_beat = SystemClock.now();
+        let (mut last_beat, mut next_beat) = (SystemClock.now(), SystemClock.now());
         while let Some(left) = session.left(SystemClock.now()) {
             let now = SystemClock.now();
             if now >= next_beat && session.is_connected() {
                 beats.push(beat(&**connection, now));
-                next_beat = now.plus(every);
+                (last_beat, next_beat) = (now, now.plus(every));
             }
-            let wake = if session.is_connected() { next_beat.min(now.plus(left)) } else { now.plus(left) };
+            let awake = now.plus(left.min(LOOKS_EVERY));
+            let wake = if session.is_connected() { next_beat.min(awake) } else { awake };
             tokio::select! {
                 biased;
                 _ = self.alive.changed() => return std::ops::ControlFlow::Break(()),
                 Some((sent_at, answer)) = beats.next() => match answer {
                     Ok(()) => {
                         session.lease().answered(sent_at, SystemClock.now());
-                        self.heard();
+                        self.answered_until(session.answered_until(SystemClock.now()));
                     }
                     Err(fault) => tracing::debug!(error = %fault.source, "a beat was not answered"),
                 },
@@ -200,7 +240,12 @@ impl Task {
                     }
                     Link::Ended => break,
                 },
-                () = SystemClock.sleep_until(wake) => {}
+                () = SystemClock.sleep_until(wake) => {
+                    let since = session.connection.unanswered_since();
+                    if since.is_some_and(|since| since > last_beat && since.plus(LOOKS_EVERY) <= SystemClock.now()) {
+                        next_beat = SystemClock.now();
+                    }
+                }
             }
         }
         std::ops::ControlFlow::Continue(())
@@ -216,7 +261,7 @@ impl Task {
             };
             match opened {
                 Ok(session) => return Some(session),
-                Err(fault) => tracing::debug!(error = %fault.source, "no new session yet"),
+                Err(fault) => self.refused(fault),
             }
             tokio::select! {
                 biased;
@@ -231,8 +276,19 @@ impl Task {
         self.news.send_modify(|news| news.state = state);
     }
 
-    fn heard(&self) {
-        self.news.send_modify(|news| news.heard_at = SystemClock.now());
+    fn answered_until(&self, instant: BootInstant) {
+        self.news.send_modify(|news| news.answered_until = instant);
+    }
+
+    /// No session was opened: told to whoever asks, and to the log when the cause is another one than before.
+    fn refused(&self, fault: Fault) {
+        let known = self.news.borrow().refusal.as_ref().is_some_and(|refusal| refusal.fate == fault.fate);
+        if known {
+            tracing::debug!(error = %fault.source, "no new session yet");
+        } else {
+            tracing::warn!(error = %fault.source, "no new session yet; trying again until there is one");
+        }
+        self.news.send_modify(|news| news.refusal = Some(fault.into()));
     }
 }
 

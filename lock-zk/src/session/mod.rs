@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use crate::client::Connection;
 use lease::SessionLease;
 
-pub(crate) use manager::{Plan, Sessions};
+pub(crate) use manager::{Plan, Refusal, Sessions};
 
 /// How many bytes of paths a session watches at once: beyond 128 KiB the client crate cannot restore the watches after a
 /// reconnection, and loses the session. About 1,500 locks with short names.
@@ -84,6 +84,11 @@ impl Session {
     /// Whether a server is reached at present.
     pub(crate) fn is_connected(&self) -> bool {
         !self.suspended.load(Ordering::Acquire)
+    }
+
+    /// Until when everything that was asked of it has been answered, of the time up to `now`.
+    fn answered_until(&self, now: BootInstant) -> BootInstant {
+        self.connection.unanswered_since().map_or(now, |since| since.min(now))
     }
 
     /// The room that a watch of this path takes, to be kept as long as the watch; `None` if there is none for a while, and then

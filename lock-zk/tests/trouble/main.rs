@@ -24,7 +24,9 @@ mod rights;
 #[cfg(feature = "sasl")]
 mod sasl;
 mod session;
+mod silent;
 mod support;
+mod swallowed;
 #[cfg(feature = "tls")]
 mod tls;
 mod unfair;

@@ -14,6 +14,7 @@ mod parts;
 mod permits;
 mod rights;
 mod session;
+mod silent;
 mod support;
 
 use lock_testkit::servers::zookeeper::NodeKind;

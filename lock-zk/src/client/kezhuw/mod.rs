@@ -3,6 +3,7 @@
 mod door;
 mod fault;
 mod outbox;
+mod requests;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -10,7 +11,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
+use lock_core::clock::BootInstant;
 use tokio::sync::Mutex;
 use zookeeper_client::{
     Acl, Acls, Client, CreateMode, Error, MultiReadResult, MultiWriteResult, OneshotWatcher, SessionState, StateWatcher,
@@ -37,6 +39,8 @@ const NEVER_CHANGED: i32 = 0;
 /// One session, by `zookeeper-client`.
 #[derive(Debug)]
 pub(crate) struct Kezhuw {
+    id: i64,
+    timeout: Duration,
     outbox: Outbox,
     states: Mutex<StateWatcher>,
     /// Who may touch what is made.
@@ -49,9 +53,10 @@ impl Kezhuw {
         let client = door::open(door).await?;
         let mut states = client.state_watcher();
         states.state();
+        let (id, timeout) = (client.session_id().0, client.session_timeout());
         let (outbox, sending) = Outbox::new(client);
         tokio::spawn(sending);
-        Ok(Self { outbox, states: Mutex::new(states), access: door::acl(&door.access).into() })
+        Ok(Self { id, timeout, outbox, states: Mutex::new(states), access: door::acl(&door.access).into() })
     }
 
     /// Has the crate asked in this manner.
@@ -107,11 +112,11 @@ fn chunks(mut paths: &[String]) -> impl Iterator<Item = &[String]> {
 
 impl Connection for Kezhuw {
     fn id(&self) -> i64 {
-        self.outbox.client().session_id().0
+        self.id
     }
 
     fn timeout(&self) -> Duration {
-        self.outbox.client().session_timeout()
+        self.timeout
     }
 
     fn link_changed(&self) -> LinkChange<'_> {
@@ -126,14 +131,27 @@ impl Connection for Kezhuw {
     }
 
     fn beat(&self) -> Answer<'static, ()> {
+        let requests = self.outbox.requests().clone();
+        let mark = requests.mark();
         let deleted = self.ask(Manner::First, async move |client: Arc<Client>| client.delete(NO_NODE, None).await);
         Box::pin(async move {
             match deleted.await {
                 // Missing rights, too, are found by the leader.
-                Ok(()) | Err(Fault { fate: Fate::Missing | Fate::Denied, .. }) => Ok(()),
+                Ok(()) | Err(Fault { fate: Fate::Missing | Fate::Denied, .. }) => {
+                    requests.answered_behind(mark);
+                    Ok(())
+                }
                 Err(fault) => Err(fault),
             }
         })
+    }
+
+    fn unanswered_since(&self) -> Option<BootInstant> {
+        self.outbox.requests().unanswered_since()
+    }
+
+    fn close(&self) {
+        self.outbox.close();
     }
 
     fn create_in_line<'a>(&'a self, prefix: &'a str, data: &[u8]) -> Answer<'a, Created> {
@@ -169,10 +187,14 @@ impl Connection for Kezhuw {
     }
 
     fn make_directory<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
-        let (path, access) = (path.to_owned(), self.access.clone());
-        self.ask(Manner::InTurn, async move |client: Arc<Client>| {
-            client.mkdir(&path, &CreateMode::Container.with_acls(Acls::new(&access))).await
-        })
+        let made = super::directories(path).map(|directory| {
+            let (directory, access) = (directory.to_owned(), self.access.clone());
+            self.ask(Manner::InTurn, async move |client: Arc<Client>| {
+                client.create(&directory, &[], &CreateMode::Container.with_acls(Acls::new(&access))).await.map(drop)
+            })
+        });
+        let made = join_all(made.collect::<Vec<_>>());
+        Box::pin(async move { super::made(made.await) })
     }
 
     fn children<'a>(&'a self, path: &'a str) -> Answer<'a, Vec<String>> {

@@ -8,15 +8,16 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt, future};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use zookeeper_client::{Client, Error};
 
-use super::{Answer, Fate, Fault, Manner};
+use super::requests::{self, Requests};
+use super::{Answer, Manner};
 
 /// How many requests may be under way that did not wait, and as many that did.
 const AT_ONCE: usize = 128;
@@ -25,12 +26,15 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The way to the servers.
 pub(super) struct Outbox {
-    client: Arc<Client>,
+    /// None once it is closed.
+    client: Mutex<Option<Arc<Client>>>,
+    requests: Arc<Requests>,
     waiting: mpsc::UnboundedSender<Boxed<()>>,
     /// Of those that did not wait.
     under_way: Arc<AtomicUsize>,
     /// How many wait to be sent.
     unsent: Arc<AtomicUsize>,
+    closed: watch::Sender<bool>,
 }
 
 impl Outbox {
@@ -38,12 +42,23 @@ impl Outbox {
     pub(super) fn new(client: Client) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (waiting, requests) = mpsc::unbounded_channel();
         let unsent = Arc::<AtomicUsize>::default();
-        let task = send(requests, unsent.clone());
-        (Self { client: Arc::new(client), waiting, under_way: Arc::default(), unsent }, task)
+        let (closed, closing) = watch::channel(false);
+        let task = send(requests, unsent.clone(), closing);
+        let client = Mutex::new(Some(Arc::new(client)));
+        (Self { client, requests: Arc::default(), waiting, under_way: Arc::default(), unsent, closed }, task)
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.client
+    /// The book of what is under way.
+    pub(super) fn requests(&self) -> &Arc<Requests> {
+        &self.requests
+    }
+
+    /// Lets go of the crate's client, whoever still waits for an answer: it ends its session if it can.
+    pub(super) fn close(&self) {
+        let client = self.client().take();
+        self.closed.send_replace(true);
+        self.requests.close();
+        drop(client);
     }
 
     /// Asks the crate, now or when it is this request's turn.
@@ -56,56 +71,78 @@ impl Outbox {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send,
     {
-        let client = self.client.clone();
+        let Some(client) = self.client().clone() else { return Box::pin(future::ready(Err(requests::over()))) };
         let turn = match manner {
             Manner::First => None,
             // A caller's former request that still waits goes before.
-            _ if self.unsent.load(Ordering::Acquire) > 0 => return self.wait(manner, request),
+            _ if self.unsent.load(Ordering::Acquire) > 0 => return self.wait(client, manner, request),
             _ => match Turn::take(&self.under_way) {
-                None => return self.wait(manner, request),
+                None => return self.wait(client, manner, request),
                 turn => turn,
             },
         };
-        begun(Box::pin(async move {
+        Box::pin(self.requests.track(Box::pin(async move {
             let answer = request(client).await;
             drop(turn);
             Ok(answer?)
-        }))
+        })))
     }
 
-    fn wait<T, F>(&self, manner: Manner, request: impl FnOnce(Arc<Client>) -> F + Send + 'static) -> Answer<'static, T>
+    fn wait<T, F>(
+        &self,
+        client: Arc<Client>,
+        manner: Manner,
+        request: impl FnOnce(Arc<Client>) -> F + Send + 'static,
+    ) -> Answer<'static, T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send,
     {
         let (answer, answered) = oneshot::channel();
-        let client = self.client.clone();
+        let requests = self.requests.clone();
         let request = Box::pin(async move {
             if manner == Manner::InAnyCase || !answer.is_closed() {
+                let asked = requests.track(Box::pin(async move { Ok(request(client).await?) }));
                 // Nobody may wait for it any more.
-                let _ = answer.send(request(client).await);
+                let _ = answer.send(asked.await);
             }
         });
         self.unsent.fetch_add(1, Ordering::AcqRel);
-        // Without its task, which lives as long as this unless the runtime is gone, the answer is that there is none.
+        // Without its task, which lives until this is closed unless the runtime is gone, the answer is that there is none.
         let _ = self.waiting.send(request);
-        let gone = |_| Err(Fault { fate: Fate::Ended, source: "the client is gone".into() });
-        Box::pin(async move { answered.await.map_or_else(gone, |answer| Ok(answer?)) })
+        Box::pin(async move { answered.await.unwrap_or_else(|_| Err(requests::over())) })
+    }
+
+    /// A panic elsewhere is not passed on: there is a client, or none.
+    fn client(&self) -> MutexGuard<'_, Option<Arc<Client>>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Outbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outbox").field("client", &self.client).finish_non_exhaustive()
+        f.debug_struct("Outbox").field("closed", &*self.closed.borrow()).finish_non_exhaustive()
     }
 }
 
-/// Sends what waits, in order, so that only so many are under way at once.
-async fn send(mut waiting: mpsc::UnboundedReceiver<Boxed<()>>, unsent: Arc<AtomicUsize>) {
+/// Sends what waits, in order, so that only so many are under way at once. What is left when the outbox is closed goes unsent.
+async fn send(
+    mut waiting: mpsc::UnboundedReceiver<Boxed<()>>,
+    unsent: Arc<AtomicUsize>,
+    mut closing: watch::Receiver<bool>,
+) {
     let mut under_way = FuturesUnordered::new();
+    let closed = async {
+        if closing.wait_for(|closed| *closed).await.is_err() {
+            // The outbox was dropped: what it was given goes first.
+            future::pending::<()>().await;
+        }
+    };
+    tokio::pin!(closed);
     loop {
         tokio::select! {
             biased;
+            () = &mut closed => return,
             Some(()) = under_way.next() => {}
             request = waiting.recv(), if under_way.len() < AT_ONCE => {
                 let Some(request) = request else { break };

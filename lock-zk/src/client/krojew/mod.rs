@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use futures_util::future;
 use lock_core::GrantId;
+use lock_core::clock::BootInstant;
 use tokio::sync::{Mutex, mpsc};
 use zookeeper_async::{Acl, CreateMode, Permission, ZooKeeper};
 
@@ -100,6 +101,12 @@ impl Connection for Krojew {
             }
         })
     }
+
+    fn unanswered_since(&self) -> Option<BootInstant> {
+        None
+    }
+
+    fn close(&self) {}
 
     fn beat(&self) -> Answer<'static, ()> {
         self.wire.beat()

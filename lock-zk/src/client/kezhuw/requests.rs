@@ -1,0 +1,303 @@
+//! The requests of one connection that are not answered yet.
+//!
+//! A request belongs to this book, not to whoever waits for its answer: a future that nobody polls any more would otherwise
+//! keep the crate's client, and with it the session, for as long as it lives.
+//!
+//! The servers answer the requests of one session in order. So a request without an answer, when a later one has its own, will
+//! never have one on this connection: its outcome is unknown.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+
+use super::{Fate, Fault};
+
+type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send>>;
+
+/// Every request under way, in the order of their sending: as many as the outbox lets through, and what goes first.
+#[derive(Default)]
+pub(super) struct Requests {
+    book: Mutex<Book>,
+}
+
+#[derive(Default)]
+struct Book {
+    next: u64,
+    open: BTreeMap<u64, Open>,
+    closed: bool,
+}
+
+struct Open {
+    sent_at: BootInstant,
+    request: Arc<dyn Asked>,
+}
+
+/// A request, whatever it asks for.
+trait Asked: Send + Sync {
+    /// Whether it has its answer, also if nobody has looked for it yet.
+    fn is_answered(&self) -> bool;
+
+    /// Gives it this answer, unless it has one.
+    fn end(&self, fault: Fault);
+}
+
+/// One request and its answer.
+struct Slot<T>(Mutex<State<T>>);
+
+enum State<T> {
+    Asked {
+        request: Boxed<T>,
+        /// Of whoever waits.
+        waker: Waker,
+    },
+    Answered(Result<T, Fault>),
+    Taken,
+}
+
+/// The answer to a request of the book. Dropping it drops the request.
+pub(super) struct Tracked<T> {
+    slot: Arc<Slot<T>>,
+    number: u64,
+    requests: Arc<Requests>,
+}
+
+impl Requests {
+    /// Enters a request, and polls it once: the crate is asked then.
+    pub(super) fn track<T: Send + 'static>(self: &Arc<Self>, request: Boxed<T>) -> Tracked<T> {
+        let slot = Arc::new(Slot(Mutex::new(State::Asked { request, waker: Waker::noop().clone() })));
+        let mut book = self.book();
+        let number = book.next;
+        book.next += 1;
+        let tracked = Tracked { slot: slot.clone(), number, requests: self.clone() };
+        if book.closed {
+            slot.end(over());
+        } else if !slot.is_answered() {
+            book.open.insert(number, Open { sent_at: SystemClock.now(), request: slot });
+        }
+        tracked
+    }
+
+    /// The number of the next request: a beat that is sent now comes behind all with lower ones.
+    pub(super) fn mark(&self) -> u64 {
+        self.book().next
+    }
+
+    /// A request that was sent behind all below this number has been answered.
+    pub(super) fn answered_behind(&self, mark: u64) {
+        let mut book = self.book();
+        let later = book.open.split_off(&mark);
+        let before = mem::replace(&mut book.open, later);
+        drop(book);
+        for Open { request, .. } in before.into_values() {
+            if !request.is_answered() {
+                tracing::warn!("a request has no answer, though a later one has: its answer was lost");
+                request.end(Fault { fate: Fate::Unknown, source: "a later request was answered, this one was not".into() });
+            }
+        }
+    }
+
+    /// When the oldest request was sent that has no answer.
+    pub(super) fn unanswered_since(&self) -> Option<BootInstant> {
+        loop {
+            let (number, sent_at, request) = self.oldest()?;
+            if !request.is_answered() {
+                return Some(sent_at);
+            }
+            self.book().open.remove(&number);
+        }
+    }
+
+    fn oldest(&self) -> Option<(u64, BootInstant, Arc<dyn Asked>)> {
+        let book = self.book();
+        let (number, open) = book.open.first_key_value()?;
+        Some((*number, open.sent_at, open.request.clone()))
+    }
+
+    /// Ends every request, and every one that is entered from now on.
+    pub(super) fn close(&self) {
+        let mut book = self.book();
+        book.closed = true;
+        let open = mem::take(&mut book.open);
+        drop(book);
+        for open in open.into_values() {
+            open.request.end(over());
+        }
+    }
+
+    /// A panic elsewhere is not passed on: every critical section leaves the data valid.
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nothing is asked any more.
+pub(super) fn over() -> Fault {
+    Fault { fate: Fate::Ended, source: "the session is over".into() }
+}
+
+impl<T> Slot<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer, which is taken; otherwise this one is to be woken by it.
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Result<T, Fault>> {
+        let mut state = self.state();
+        if let State::Asked { request, waker } = &mut *state {
+            match request.as_mut().poll(context) {
+                Poll::Pending => {
+                    waker.clone_from(context.waker());
+                    return Poll::Pending;
+                }
+                Poll::Ready(answer) => *state = State::Answered(answer),
+            }
+        }
+        match mem::replace(&mut *state, State::Taken) {
+            State::Answered(answer) => Poll::Ready(answer),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl<T: Send> Asked for Slot<T> {
+    fn is_answered(&self) -> bool {
+        let mut state = self.state();
+        let State::Asked { request, waker } = &mut *state else { return true };
+        let waker = waker.clone();
+        let Poll::Ready(answer) = request.as_mut().poll(&mut Context::from_waker(&waker)) else { return false };
+        *state = State::Answered(answer);
+        drop(state);
+        waker.wake();
+        true
+    }
+
+    fn end(&self, fault: Fault) {
+        let mut state = self.state();
+        if let State::Asked { .. } = *state {
+            let asked = mem::replace(&mut *state, State::Answered(Err(fault)));
+            drop(state);
+            if let State::Asked { waker, .. } = asked {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl<T> Future for Tracked<T> {
+    type Output = Result<T, Fault>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.slot.poll(context)
+    }
+}
+
+impl<T> Drop for Tracked<T> {
+    fn drop(&mut self) {
+        let open = self.requests.book().open.remove(&self.number);
+        // Outside of the book: a request that is dropped may have something to say to the crate.
+        drop(open);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use tokio::sync::oneshot;
+
+    /// A request whose answer is given by this sender.
+    fn asked(requests: &Arc<Requests>) -> (oneshot::Sender<u32>, Tracked<u32>) {
+        let (answer, answered) = oneshot::channel();
+        let lost = |_| Fault { fate: Fate::Unknown, source: "lost".into() };
+        (answer, requests.track(Box::pin(async move { answered.await.map_err(lost) })))
+    }
+
+    fn fate(answer: Option<Result<u32, Fault>>) -> Option<Fate> {
+        answer.map(|answer| answer.unwrap_err().fate)
+    }
+
+    #[test]
+    fn a_request_that_is_passed_over_is_unknown_and_one_that_nobody_looked_at_is_not() {
+        let requests = Arc::<Requests>::default();
+        let ((lost, mut passed_over), (answer, unseen)) = (asked(&requests), asked(&requests));
+        let mark = requests.mark();
+        let (_later, mut later) = asked(&requests);
+        answer.send(7).unwrap();
+        requests.answered_behind(mark);
+        assert_eq!(fate((&mut passed_over).now_or_never()), Some(Fate::Unknown));
+        assert_eq!(unseen.now_or_never().unwrap().unwrap(), 7);
+        assert!((&mut later).now_or_never().is_none(), "it was sent behind");
+        assert!(lost.is_closed(), "the request is not asked any more");
+    }
+
+    #[test]
+    fn an_answer_that_is_found_wakes_whoever_waits() {
+        let requests = Arc::<Requests>::default();
+        let (answer, tracked) = asked(&requests);
+        let tracked = polled(tracked);
+        assert!(!tracked.woken());
+        answer.send(7).unwrap();
+        assert_eq!(requests.unanswered_since(), None);
+        assert!(tracked.woken());
+        assert_eq!(tracked.future.now_or_never().unwrap().unwrap(), 7);
+    }
+
+    #[test]
+    fn what_is_unanswered_is_told_from_its_sending_on() {
+        let requests = Arc::<Requests>::default();
+        assert_eq!(requests.unanswered_since(), None);
+        let ((first, one), (_second, two)) = (asked(&requests), asked(&requests));
+        let since = requests.unanswered_since().unwrap();
+        first.send(1).unwrap();
+        assert!(requests.unanswered_since().unwrap() >= since);
+        drop(two);
+        assert_eq!(requests.unanswered_since(), None, "nobody waits for it any more");
+        drop(one);
+        assert!(requests.book().open.is_empty());
+    }
+
+    #[test]
+    fn a_book_that_is_closed_keeps_nothing() {
+        let requests = Arc::<Requests>::default();
+        let (answer, unpolled) = asked(&requests);
+        requests.close();
+        assert!(answer.is_closed(), "the request was kept");
+        assert_eq!(fate(unpolled.now_or_never()), Some(Fate::Ended));
+        let (answer, late) = asked(&requests);
+        assert!(answer.is_closed(), "the request was kept");
+        assert_eq!(fate(late.now_or_never()), Some(Fate::Ended));
+    }
+
+    /// A future that was polled once by a waker that counts.
+    struct Watched {
+        future: Tracked<u32>,
+        wakes: Arc<Counter>,
+    }
+
+    #[derive(Default)]
+    struct Counter(std::sync::atomic::AtomicBool);
+
+    impl std::task::Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    impl Watched {
+        fn woken(&self) -> bool {
+            self.wakes.0.load(std::sync::atomic::Ordering::SeqCst)
+        }
+    }
+
+    fn polled(mut future: Tracked<u32>) -> Watched {
+        let wakes = Arc::<Counter>::default();
+        let waker = Waker::from(wakes.clone());
+        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+        Watched { future, wakes }
+    }
+}

@@ -1,0 +1,144 @@
+//! Servers that do not answer, or refuse a session: how long anybody waits, what is told, and what is left.
+
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use lock_testkit::faults::Injected;
+use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
+use lock_testkit::testing::about_time;
+use lock_zk::{ClientOptions, ErrorKind, SessionState, ZkConfig, ZkLocks};
+
+use crate::support::{LASTING, PROMPTLY, SESSION, client, connected, eventually, fails, link, ms, nodes, over, server, soon};
+
+fn silence(link: &Proxy, direction: Direction) -> Injected<'static> {
+    link.inject(LinkFault::new(Toxic::Hold, direction))
+}
+
+/// A client over this link that waits for one request, and for any answer, this long.
+async fn waiting_for(link: &Proxy, session: Duration, request: Duration, patience: Duration) -> ZkLocks {
+    let mut options = ClientOptions::default();
+    (options.op_timeout, options.patience) = (request, patience);
+    let config = ZkConfig::new(over([link])).with_session_timeout(session).with_tick_time(ms(200));
+    connected(config.with_client(options)).await
+}
+
+async fn is(locks: &ZkLocks, state: SessionState) {
+    eventually(&format!("{state:?}"), PROMPTLY, async || locks.session_state() == state).await;
+}
+
+#[test]
+fn a_try_that_waits_for_a_session_first_takes_no_longer_than_another() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (link, limit) = (link(&server), ms(4000));
+        let locks = waiting_for(&link, ms(6000), limit, PROMPTLY).await;
+        let silent = silence(&link, Direction::Both);
+        is(&locks, SessionState::Lost).await;
+        let mutex = locks.mutex("late");
+        let began = Instant::now();
+        let trying = tokio::spawn(async move { mutex.try_lock().await });
+        tokio::time::sleep(limit / 2).await;
+        // A new session is opened, and answers nothing.
+        let mute = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, "mutex"));
+        silent.heal().unwrap();
+        let tried = soon("the try", limit * 3, trying).await.unwrap();
+        assert!(began.elapsed() < limit + ms(500), "{:?} for {limit:?}: {tried:?}", began.elapsed());
+        mute.heal().unwrap();
+    });
+}
+
+#[test]
+fn a_wait_goes_on_while_everything_is_answered_however_seldom_that_is() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (link, holder) = (link(&server), client(server.url(), LASTING).await);
+        let patience = ms(500);
+        let locks = waiting_for(&link, LASTING, ms(2000), patience).await;
+        let held = holder.mutex("calm").lock().await.unwrap();
+        let mutex = locks.mutex("calm");
+        let waiting = tokio::spawn(async move { mutex.lock().await });
+        tokio::time::sleep(patience * 6).await;
+        assert!(!waiting.is_finished(), "{:?}", waiting.await);
+        held.release().await.unwrap();
+        soon("granted", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_wait_without_an_answer_ends_with_its_patience_and_nobody_knows_how() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (link, holder) = (link(&server), client(server.url(), LASTING).await);
+        let patience = ms(2000);
+        let locks = waiting_for(&link, LASTING, ms(2000), patience).await;
+        let _held = holder.mutex("mute").lock().await.unwrap();
+        let mutex = locks.mutex("mute");
+        let waiting = tokio::spawn(async move { mutex.lock().await });
+        let truth = server.client().await.unwrap();
+        eventually("two in line", PROMPTLY, async || nodes(&truth, "mute").await.len() == 2).await;
+        let _silent = silence(&link, Direction::ToClient);
+        let began = Instant::now();
+        let error = fails(soon("the end of its patience", PROMPTLY, waiting).await.unwrap(), ErrorKind::Indeterminate);
+        // What is not asked is not unanswered: so a quarter more.
+        assert!(began.elapsed() < patience * 2, "after {:?}: {error}", began.elapsed());
+    });
+}
+
+#[test]
+fn a_session_that_was_given_up_goes_whoever_still_has_a_request_of_it() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (link, truth) = (link(&server), server.client().await.unwrap());
+        let config = ZkConfig::new(over([&link])).with_session_timeout(ms(6000)).with_tick_time(ms(2000));
+        let (a, b) = (connected(config).await, client(server.url(), LASTING).await);
+        let (_one, two) = (b.mutex("one").lock().await.unwrap(), b.mutex("two").lock().await.unwrap());
+        let forgotten = a.mutex("one");
+        let mut unpolled = Box::pin(forgotten.lock());
+        eventually("two in line", PROMPTLY, async || {
+            assert!((&mut unpolled).now_or_never().is_none(), "granted beside its holder");
+            nodes(&truth, "one").await.len() == 2
+        })
+        .await;
+        let mutex = a.mutex("two");
+        let waiting = tokio::spawn(async move { mutex.lock().await });
+        eventually("two in line", PROMPTLY, async || nodes(&truth, "two").await.len() == 2).await;
+        let former = nodes(&truth, "two").await.remove(1);
+        let silent = silence(&link, Direction::Both);
+        is(&a, SessionState::Lost).await;
+        // Before the servers end the session.
+        silent.heal().unwrap();
+        is(&a, SessionState::Connected).await;
+        eventually("in line again, without a former place", PROMPTLY, async || {
+            let line = nodes(&truth, "two").await;
+            line.len() == 2 && !line.contains(&former)
+        })
+        .await;
+        two.release().await.unwrap();
+        soon("granted", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
+        drop(unpolled);
+    });
+}
+
+#[test]
+fn credentials_that_are_refused_when_a_session_is_opened_again_are_told_as_such() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let link = link(&server);
+        let config = ZkConfig::new(over([&link])).with_session_timeout(SESSION).with_tick_time(ms(200));
+        let locks = connected(config.with_digest("me", "S3CRET")).await;
+        let silent = silence(&link, Direction::Both);
+        is(&locks, SessionState::Lost).await;
+        let no = || Toxic::Answer { text: "-115".to_owned() };
+        let _refusals: Vec<_> =
+            (1..=500).map(|nth| link.inject(LinkFault::new(no(), Direction::ToServer).on_request(nth, "digest"))).collect();
+        silent.heal().unwrap();
+        let error = eventually("refused", PROMPTLY, async || {
+            let error = locks.mutex("refused").try_lock().await.unwrap_err();
+            (error.kind() == ErrorKind::Denied).then_some(error)
+        })
+        .await;
+        assert!(error.is_definite() && std::error::Error::source(&error).is_some(), "{error:?}");
+        assert!(!format!("{error:?} {error} {locks:?}").contains("S3CRET"));
+        fails(locks.mutex("refused").try_lock_for(ms(100)).await, ErrorKind::Denied);
+    });
+}

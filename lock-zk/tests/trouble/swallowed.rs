@@ -1,0 +1,31 @@
+//! Answers that are lost on a link that is healthy.
+
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
+use lock_testkit::testing::about_time;
+use lock_zk::{ClientOptions, SessionState, ZkConfig};
+
+use crate::support::{LASTING, PROMPTLY, connected, link, ms, nodes, over, server, soon};
+
+#[test]
+fn a_request_without_an_answer_is_asked_again_when_a_later_one_has_its_own() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (link, truth) = (link(&server), server.client().await.unwrap());
+        let mut options = ClientOptions::default();
+        options.op_timeout = PROMPTLY * 2;
+        let config = ZkConfig::new(over([&link])).with_session_timeout(LASTING).with_tick_time(ms(200));
+        let locks = connected(config.with_client(options)).await;
+        // The place in line is asked for and, behind it, the listing. What gives it back is asked for by its name.
+        for (nth, name) in [(1, "place"), (2, "listing"), (3, "release")] {
+            let directory = format!("/lock/mutex/{name}");
+            truth.create_all(&directory).await.unwrap();
+            let lost = link.inject(LinkFault::new(Toxic::Swallow, Direction::ToClient).on_request(nth, directory));
+            let held = soon("the lock", PROMPTLY, locks.mutex(name).try_lock()).await.unwrap().unwrap();
+            let released = soon("the release", PROMPTLY, held.release()).await;
+            assert!(released.is_ok() || nth == 3, "{released:?}");
+            lost.proven().unwrap();
+            assert!(nodes(&truth, name).await.is_empty(), "something is left");
+        }
+        assert_eq!(locks.session_state(), SessionState::Connected);
+    });
+}
