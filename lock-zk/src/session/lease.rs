@@ -132,7 +132,9 @@ mod tests {
 
     #[test]
     fn beats_are_as_far_apart_as_leaves_most_of_a_session() {
-        for (timeout, tick, least) in [(10_000, 2_000, 6_700), (4_000, 2_000, 1_400), (2_000, 200, 1_400), (100_000, 2_000, 73_000)] {
+        for (timeout, tick, least) in
+            [(10_000, 2_000, 6_700), (4_000, 2_000, 1_400), (2_000, 200, 1_400), (100_000, 2_000, 73_000)]
+        {
             let (timeout, tick) = (Duration::from_millis(timeout), Duration::from_millis(tick));
             let mut lease = SessionLease::new(at(0), timeout, tick);
             let (every, trip) = (lease.beats_every(), Duration::from_millis(5));

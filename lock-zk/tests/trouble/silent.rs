@@ -8,7 +8,9 @@ use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
 use lock_testkit::testing::about_time;
 use lock_zk::{ClientOptions, ErrorKind, SessionState, ZkConfig, ZkLocks};
 
-use crate::support::{LASTING, PROMPTLY, SESSION, client, connected, eventually, fails, link, ms, nodes, over, server, soon};
+use crate::support::{
+    LASTING, PROMPTLY, SESSION, client, connected, eventually, fails, link, ms, nodes, over, server, soon,
+};
 
 fn silence(link: &Proxy, direction: Direction) -> Injected<'static> {
     link.inject(LinkFault::new(Toxic::Hold, direction))
@@ -129,8 +131,9 @@ fn credentials_that_are_refused_when_a_session_is_opened_again_are_told_as_such(
         let silent = silence(&link, Direction::Both);
         is(&locks, SessionState::Lost).await;
         let no = || Toxic::Answer { text: "-115".to_owned() };
-        let _refusals: Vec<_> =
-            (1..=500).map(|nth| link.inject(LinkFault::new(no(), Direction::ToServer).on_request(nth, "digest"))).collect();
+        let _refusals: Vec<_> = (1..=500)
+            .map(|nth| link.inject(LinkFault::new(no(), Direction::ToServer).on_request(nth, "digest")))
+            .collect();
         silent.heal().unwrap();
         let error = eventually("refused", PROMPTLY, async || {
             let error = locks.mutex("refused").try_lock().await.unwrap_err();

@@ -96,7 +96,10 @@ impl Requests {
         for Open { request, .. } in before.into_values() {
             if !request.is_answered() {
                 tracing::warn!("a request has no answer, though a later one has: its answer was lost");
-                request.end(Fault { fate: Fate::Unknown, source: "a later request was answered, this one was not".into() });
+                request.end(Fault {
+                    fate: Fate::Unknown,
+                    source: "a later request was answered, this one was not".into(),
+                });
             }
         }
     }
