@@ -59,6 +59,7 @@ pub(crate) async fn in_turn(
             }
             Ok(Answer::Queued(queued)) => {
                 waiting.queued(queued);
+                shared.look_out(keys, queued.pause);
                 match turn(&waiting, attempt, deadline)
                     .await
                     .map_err(|error| error.with_server(shared.link.server()))?

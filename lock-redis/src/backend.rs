@@ -14,6 +14,7 @@ use redis::Value;
 use tokio::sync::mpsc;
 
 use crate::config::RedisConfig;
+use crate::connection::ears::Ears;
 use crate::connection::links::Links;
 use crate::connection::push::{self, Message, Push};
 use crate::connection::request::{Call, Failed, Raw, Reply};
@@ -22,7 +23,7 @@ use crate::error::{self, Fate};
 use crate::give::{Dropped, Giving, SentBefore};
 use crate::keys::{self, Keys};
 use crate::poke;
-use crate::queue::Waiters;
+use crate::queue::{Pause, Waiters};
 use crate::reply::Fields;
 use crate::script::Script;
 
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) link: Arc<Links>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) push: Arc<Push>,
+    ears: Ears,
     notices: Notify,
     prefix: String,
     dialects: Dialects,
@@ -64,10 +66,13 @@ impl RedisBackend {
         let link = link.finish();
         link.follow(&push);
         let prefix = config.prefix.clone();
+        let changed = waiters.clone();
+        let ears = link.ears(Arc::new(move |key: &str| changed.ask_after(key, Duration::ZERO)));
         let shared = Arc::new(Shared {
             link,
             waiters,
             push,
+            ears,
             notices,
             prefix,
             dialects: config.dialects.clone(),
@@ -167,6 +172,18 @@ impl Shared {
                 return Err(unknown.unwrap_or(error));
             }
             unknown.get_or_insert(error);
+        }
+    }
+
+    /// Looks out for what a waiter at a shared key was told that it has to wait for.
+    pub(crate) fn look_out(&self, keys: &Keys, pause: Pause) {
+        let is_held = match pause {
+            Pause::Foreign => true,
+            Pause::Free(_) => false,
+            Pause::None | Pause::Until(_) | Pause::Regular => return,
+        };
+        if let Some(server) = self.link.master(&keys.lock) {
+            self.ears.listen(&server, &keys.lock, is_held);
         }
     }
 

@@ -70,6 +70,7 @@ pub(crate) async fn for_ever(shared: Arc<Shared>) {
                     Ok(answer) => {
                         echo_due = Some(answer.sent_at);
                         shared.waiters.answered(&due, &answer);
+                        shared.look_out(&due.keys, answer.pause);
                     }
                     Err(error) => {
                         tracing::debug!(%error, "a waiter could not ask");

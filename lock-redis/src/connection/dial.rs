@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::future::select_ok;
 use lock_core::{Error, Phase};
-use redis::aio::{MultiplexedConnection, PubSub};
+use redis::aio::{MultiplexedConnection, PubSub, SendError};
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
+use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisResult, cmd};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -107,6 +107,24 @@ impl Opener {
             let stream = self.stream(address).await?;
             let (connection, driver) = MultiplexedConnection::new_with_config(&self.info, stream, config).await?;
             Ok(Commands::over(connection, driver))
+        };
+        in_time(open).await
+    }
+
+    /// A connection on which the server tells of every key that was looked at over it and has changed since.
+    pub(super) async fn tracking_commands(
+        &self,
+        address: &Address,
+        told: impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static,
+    ) -> RedisResult<Commands> {
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.op_timeout)).set_push_sender(told);
+        let info = self.info.clone().set_protocol(ProtocolVersion::RESP3);
+        let open = async {
+            let stream = self.stream(address).await?;
+            let (connection, driver) = MultiplexedConnection::new_with_config(&info, stream, config).await?;
+            let mut commands = Commands::over(connection, driver);
+            cmd("CLIENT").arg("TRACKING").arg("ON").exec_async(&mut commands.connection).await?;
+            Ok(commands)
         };
         in_time(open).await
     }

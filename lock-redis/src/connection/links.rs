@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::address::Address;
 use super::cluster::Router;
 use super::dial::{Dial, Opener};
+use super::ears::{Ears, Heard};
 use super::link::Link;
 use super::place::Place;
 use super::push::Push;
@@ -86,6 +87,11 @@ impl Links {
             Masters::One { link, .. } => link.present().map(|live| live.server),
             Masters::Cluster(router) => router.master(key),
         }
+    }
+
+    /// Ears at the masters.
+    pub(crate) fn ears(&self, heard: Heard) -> Ears {
+        Ears::new(self.opener.clone(), heard)
     }
 
     /// How to reach a server that publishes what the masters do.

@@ -1,4 +1,5 @@
-//! Connections: [`link`] for commands to one server and [`links`] for those of a client, [`push`] for what servers tell.
+//! Connections: [`link`] for commands to one server and [`links`] for those of a client, [`push`] for what servers tell,
+//! [`ears`] for changes of keys that foreign clients share.
 //! Each is under a supervisor that redials for ever.
 //!
 //! Commands and pushes are apart because the client crate can hand a reply to the wrong caller when subscriptions share
@@ -8,6 +9,7 @@
 pub(crate) mod address;
 pub(crate) mod cluster;
 pub(crate) mod dial;
+pub(crate) mod ears;
 pub(crate) mod former;
 pub(crate) mod link;
 pub(crate) mod links;

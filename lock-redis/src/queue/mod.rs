@@ -80,6 +80,8 @@ struct Line {
     poke_at: BootInstant,
     /// Whether a poke is on its way.
     asking: bool,
+    /// When to ask again, as was found out since that poke was sent.
+    again_at: BootInstant,
     answered_at: BootInstant,
 }
 
@@ -117,6 +119,10 @@ pub(crate) enum Pause {
     Until(Duration),
     /// There is no holder with a lease.
     Regular,
+    /// A foreign client holds a shared key, and this client's waiter is the first: when it gives the key back.
+    Foreign,
+    /// The same, but the key is left free for foreign clients for so long.
+    Free(Duration),
 }
 
 impl Pause {
@@ -125,6 +131,8 @@ impl Pause {
         match u64::try_from(ms) {
             Ok(ms) => Self::Until(Duration::from_millis(ms)),
             Err(_) if ms == -3 => Self::None,
+            Err(_) if ms == -4 => Self::Foreign,
+            Err(_) if ms <= -1000 => Self::Free(Duration::from_millis(ms.unsigned_abs() - 1000)),
             Err(_) => Self::Regular,
         }
     }
@@ -197,7 +205,9 @@ impl Waiters {
     /// Asks for this lock after a pause, if anybody waits for it.
     pub(crate) fn ask_after(&self, lock: &str, pause: Duration) {
         if let Some(line) = self.lock().lines.get_mut(lock) {
-            line.poke_at = line.poke_at.min(SystemClock.now().plus(pause));
+            let at = SystemClock.now().plus(pause);
+            line.poke_at = line.poke_at.min(at);
+            line.again_at = line.again_at.min(at);
             self.wake.notify_one();
         }
     }
@@ -233,6 +243,7 @@ impl Waiters {
         for line in lines.values_mut().filter(|line| !line.asking) {
             if line.poke_at <= now {
                 line.asking = true;
+                line.again_at = BootInstant::FAR_FUTURE;
                 let nonces = line.waiting.keys().take(ASKED).map(|(_, nonce)| *nonce).collect();
                 *pokes += 1;
                 due.push(Due { number: *pokes, keys: line.keys.clone(), nonces });
@@ -264,7 +275,7 @@ impl Waiters {
         let Some(line) = lines.lines.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
         line.asking = false;
         line.answered_at = now;
-        line.poke_at = now.plus(interval(now, line.keys.shared, answer.pause));
+        line.poke_at = now.plus(interval(now, line.keys.shared, answer.pause)).min(line.again_at);
         // News were lost, perhaps also of those who were not asked for.
         let lost = !answer.grants.is_empty() || answer.queued.contains(&false);
         if lost && line.waiting.len() > due.nonces.len() {
@@ -305,6 +316,7 @@ impl Lines {
             waiting: BTreeMap::new(),
             poke_at: BootInstant::FAR_FUTURE,
             asking: false,
+            again_at: BootInstant::FAR_FUTURE,
             answered_at: now,
         })
     }
@@ -319,8 +331,12 @@ impl Line {
     }
 }
 
-/// Until the next poke: at the end of the holder's lease, or after [`POKE`] or [`SHARED_POKE`], give or take a tenth.
+/// Until the next poke: at the end of the holder's lease, or after [`POKE`] or [`SHARED_POKE`], give or take a tenth; or when a
+/// shared key has been left free for long enough.
 fn interval(now: BootInstant, shared: bool, pause: Pause) -> Duration {
+    if let Pause::Free(left) = pause {
+        return left.min(SHARED_POKE) + Duration::from_millis(1);
+    }
     let jitter = now.since_origin().subsec_nanos() % 100;
     let regular = if shared { SHARED_POKE } else { POKE } * (950 + jitter) / 1000;
     let end = if let Pause::Until(end) = pause { end + Duration::from_millis(2) } else { regular };
@@ -510,5 +526,33 @@ mod tests {
             let pause = interval(now, true, told);
             assert!(pause >= SHARED_POKE * 9 / 10 && pause <= SHARED_POKE * 11 / 10, "{pause:?} for {told:?}");
         }
+    }
+
+    #[test]
+    fn a_key_that_was_left_free_is_asked_for_when_that_is_over() {
+        let now = SystemClock.now();
+        assert_eq!(Pause::of(-1049), Pause::Free(Duration::from_millis(49)));
+        assert_eq!(interval(now, true, Pause::of(-1049)), Duration::from_millis(50));
+        assert!(interval(now, true, Pause::of(i64::MIN)) <= SHARED_POKE * 11 / 10);
+    }
+
+    #[test]
+    fn what_is_found_out_while_a_poke_is_on_its_way_is_not_forgotten_with_its_answer() {
+        let (waiters, keys, nonce) = waiters();
+        let waiting = waiters.enter(nonce, &keys);
+        waiting.queued(queued(SystemClock.now(), 7, 0));
+        waiters.ask_all();
+        let (due, _) = waiters.due();
+        waiters.ask_after(&keys.lock, Duration::ZERO);
+        let answer = Answer {
+            sent_at: SystemClock.now(),
+            known: true,
+            pause: Pause::Foreign,
+            last_token: 0,
+            queued: vec![true],
+            grants: Vec::new(),
+        };
+        waiters.answered(&due[0], &answer);
+        assert_eq!(waiters.due().0.len(), 1);
     }
 }

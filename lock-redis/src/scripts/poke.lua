@@ -5,7 +5,7 @@
 -- ARGV[1] client  [2] prefix of the push channels  [3] '1' if the key is shared with foreign clients
 --      [4] the poke's number, another one for each poke of a client  [5] '1' to hear of it by push too
 --      [6...] nonces of the client's first waiters
--- Reply {number, whether the client was known to wait, ms until a holder's lease ends or -1 or -2 or MORE, a string with 1
+-- Reply {number, whether the client was known to wait, when to ask again as pause() says it, a string with 1
 --      for each nonce that is in the queue and 0 for the others, the last token, nonce, token, ms left, ...} with what the
 --      client holds: of a mutex the one grant, of other kinds those that were asked for
 local client = ARGV[1]
@@ -33,5 +33,5 @@ for i = 6, #ARGV do
 end
 local last = string.match(redis.call('GET', FENCE) or '0', '^%d+') or '0'
 return {
-  ARGV[4], known, more and MORE or ends_in(now), table.concat(queued), last, unpack(held_by(now, client, nonces)),
+  ARGV[4], known, pause(now, client, ARGV[3], more), table.concat(queued), last, unpack(held_by(now, client, nonces)),
 }

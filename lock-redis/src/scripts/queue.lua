@@ -4,7 +4,10 @@
 -- KEYS[3] waiters  hash: <nonce> -> <claim ms><mode><holder JSON>; @<client> -> alive until (ms); #seen -> last sign of
 --                  any waiter (ms); #last -> the last ticket; #grace -> nobody who was alive at #stalled is dropped before
 --                  (ms); #group -> what all of them ask for, as in many.lua; #swept -> how far clearing up
---                  has come; #run, #since, #yield -> shared keys only
+--                  has come
+--                  At a shared key also the account of turns, which outlives the queue: #run -> hand-overs in a row;
+--                  #since -> when they began (ms); #most -> how many there may be before the key is left free; #yield ->
+--                  until when it is left free (ms), 0 once a foreign client has had it; #to -> the nonce of the last hand-over
 
 local LIVENESS = 3000  -- ms without a sign after which a waiting client counts as dead
 local STALL = 1500     -- ms without a sign of any waiter: the server stood still, and who was alive before gets a full
@@ -14,13 +17,25 @@ local MOST = 1000      -- waiters whom one run drops, or four times those whom i
 local MORE = -3        -- in place of the ms until a lease ends: there is more to do than one run may; ask again at once
 local SWEEP = 32       -- fields that one run looks at for signs of clients that have gone
 local RUN, SLICE, YIELD = 20, 200, 50 -- hand-overs or ms in a row, then ms for which a shared key is left free
+local ACCOUNT = 10000  -- ms for which the account of a shared key's turns outlives its queue
+local FOREIGN = -4     -- also in place of the ms until a lease ends: a foreign client holds the key, and the asking client
+                       -- has the first waiter
+local FREE = -1000     -- the same, less the ms for which a shared key is left free
+
+-- Writes down the account of a shared key's turns.
+local function settle(run, since, most, yield, to)
+  redis.call('HSET', WAITERS, '#run', run, '#since', since, '#most', most, '#yield', yield, '#to', to)
+end
 
 -- Takes these members out of the queue, and these fields out of the hash.
 local function leave_all(members, fields)
   redis.call('ZREM', QUEUE, unpack(members))
   redis.call('HDEL', WAITERS, unpack(fields))
   if redis.call('EXISTS', QUEUE) == 0 then
+    local account = redis.call('HMGET', WAITERS, '#run', '#since', '#most', '#yield', '#to')
     redis.call('DEL', WAITERS)
+    -- Without memory it is forgotten.
+    if account[1] and pcall(settle, unpack(account)) then redis.call('PEXPIRE', WAITERS, ACCOUNT) end
     unmark()
   end
 end
@@ -43,21 +58,50 @@ local function stood_still(ms, seen, grace)
   return nil
 end
 
--- A shared key is left free now and then; returns whether now is such a moment. If nobody gives it back just now, it was
--- free already: other libraries had their moment, and a new run begins. (To yield again then would ask for two free
--- moments in a row, which a busy key may never have.)
-local function yields(ms, channels, client, given)
-  local yield, run, since = unpack(redis.call('HMGET', WAITERS, '#yield', '#run', '#since'))
+-- A shared key is left free now and then; returns whether now is such a moment. Ours and foreign clients take turns while
+-- foreign ones are about: after each turn of theirs ours have one, and then the key is left free. A moment that nobody
+-- uses makes the next one come later. Where it is known how many of theirs wait, ours have as many turns for each of
+-- theirs as there are more of ours.
+local function yields(ms, channels, client, nonce)
+  local run, since, most, yield, to = unpack(redis.call('HMGET', WAITERS, '#run', '#since', '#most', '#yield', '#to'))
   if within(yield, ms, YIELD) then return true end
-  if not given then run, since = nil, nil end
-  run, since = tonumber(run or 0), math.min(tonumber(since or ms), ms + YIELD)
-  if run >= RUN or ms - since >= SLICE then
-    redis.call('HSET', WAITERS, '#yield', text(ms + YIELD), '#run', 0, '#since', text(ms + YIELD))
-    redis.call('PUBLISH', channels .. client, 'P' .. YIELD .. ':' .. LOCK)
-    return true
+  run, since, most = tonumber(run or 0), math.min(tonumber(since or ms), ms + YIELD), tonumber(most or RUN)
+  if not freed then
+    -- It was free already: others had their moment. (To yield again then would ask for two free moments in a row, which
+    -- a busy key may never have.)
+    if tonumber(yield or 0) > 0 then most = math.min(most * 2, RUN) end
+    run, since = 0, ms
+  else
+    -- Who was not handed the key took it while it was free.
+    if freed ~= to then run, since = 1, ms end
+    local theirs = waiting()
+    local share = theirs and theirs > 0 and math.max(math.floor(redis.call('ZCARD', QUEUE) / theirs), 1)
+    local over = ms - since >= SLICE and not share
+    if run >= (share or theirs and RUN or most) or over then
+      settle(0, text(ms + YIELD), most, text(ms + YIELD), '')
+      redis.call('PUBLISH', channels .. client, 'P0:' .. LOCK)
+      return true
+    end
   end
-  redis.call('HSET', WAITERS, '#run', run + 1, '#since', text(since))
+  settle(run + 1, text(since), most, 0, nonce)
   return false
+end
+
+-- Takes note of a foreign client that holds a shared key.
+local function meet(ms)
+  if redis.call('EXISTS', QUEUE) == 1 and foreign() then pcall(settle, 0, text(ms), 1, 0, '') end
+end
+
+-- What a waiter of this client is told of when to ask again: ms, or one of the numbers above.
+local function pause(now, client, shared, more)
+  if more then return MORE end
+  local first = shared == '1' and redis.call('ZRANGE', QUEUE, 0, 0)[1]
+  if first and string.sub(first, 34, 49) == client then
+    if foreign() then return FOREIGN end
+    local ms, yield = math.floor(now / 1000), redis.call('HGET', WAITERS, '#yield')
+    if within(yield, ms, YIELD) and redis.call('EXISTS', LOCK) == 0 then return FREE - (yield - ms) end
+  end
+  return ends_in(now)
 end
 
 -- The first so many of the queue, with what is known of each: {member, nonce, client, card, alive until}.
@@ -77,6 +121,7 @@ end
 -- process learns of it by the reply, every other by push. Returns {nonce, token, claim ms, ...} of the caller's grants, and
 -- whether there is more to do than one run may: then whoever has asked for it asks again at once.
 local function promote(now, channels, caller, shared)
+  if shared == '1' then meet(math.floor(now / 1000)) end
   local ms, own, pushes, left, size, stop = math.floor(now / 1000), {}, {}, MOST, 1, not open(now)
   local stalled, grace
   while not stop and left > 0 do
@@ -102,7 +147,7 @@ local function promote(now, channels, caller, shared)
       local spared = within(grace, ms, LIVENESS + STALL) and alive >= stalled
       if card and (lives or spared) then
         local claim, mode, holder = string.match(card, '^(%d+)([^{]*)(.*)$')
-        stop = not admits(now, mode) or (shared == '1' and yields(ms, channels, client, caller ~= ''))
+        stop = not admits(now, mode) or (shared == '1' and yields(ms, channels, client, nonce))
         if stop then break end
         several = true
         local granted, token = pcall(grant, now, member, mode, holder, claim, behind > #members + 1)

@@ -1,9 +1,14 @@
 //! A key that is shared with other libraries, down to the wire.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
 use futures_util::future::try_join_all;
 use lock_redis::LockName;
 use lock_testkit::servers::resp::Value;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, key, long, ms, obtain, soon};
 
@@ -87,8 +92,54 @@ async fn a_shared_key_that_is_found_free_is_not_left_free_once_more() {
     server.run(&["HSET", &waiters, "#since", "1"]).await;
     server.say("DEL found").await;
     let held = soon("one of them gets it", PROMPTLY, waiting.join_next()).await.unwrap().unwrap();
-    assert_eq!(server.run(&["HGET", &waiters, "#yield"]).await, Value::Nil);
+    assert_eq!(server.run(&["HGET", &waiters, "#yield"]).await.as_text().as_deref(), Some("0"));
     held.release().await.unwrap();
     let held = soon("so does the other", PROMPTLY, waiting.join_next()).await.unwrap().unwrap();
     held.release().await.unwrap();
+}
+
+/// How often each contender had the key: ours, and last the foreign poller.
+type Shares = Arc<[AtomicU32; 3]>;
+
+/// Two clients of ours and a foreign poller take turns until there have been this many grants.
+async fn turns(server: &Server, hold: Duration, wanted: u32) -> [u32; 3] {
+    let shares = Shares::default();
+    let over = move |shares: &Shares| shares.iter().map(|share| share.load(Ordering::SeqCst)).sum::<u32>() >= wanted;
+    let mut contenders = JoinSet::new();
+    for place in 0..2 {
+        let (mutex, shares) = (server.client().await.mutex(LockName::at_key("turns").unwrap()), shares.clone());
+        let mutex = mutex.with_lease(long());
+        contenders.spawn(async move {
+            while !over(&shares) {
+                let held = mutex.lock().await.unwrap();
+                shares[place].fetch_add(1, Ordering::SeqCst);
+                sleep(hold).await;
+                held.release().await.unwrap();
+            }
+        });
+    }
+    let (resp, theirs) = (server.stranger(), shares.clone());
+    contenders.spawn(async move {
+        while !over(&theirs) {
+            if resp.command(&["SET", "turns", "foreign", "NX", "PX", "30000"]).await.unwrap() != Value::Nil {
+                theirs[2].fetch_add(1, Ordering::SeqCst);
+                sleep(hold).await;
+                resp.command(&["DEL", "turns"]).await.unwrap();
+            }
+            sleep(ms(5)).await;
+        }
+    });
+    while let Some(ended) = soon("the turns go on", PROMPTLY + hold * wanted, contenders.join_next()).await {
+        ended.unwrap();
+    }
+    shares.each_ref().map(|share| share.load(Ordering::SeqCst))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_poller_and_two_clients_of_ours_have_their_shares() {
+    let Some(server) = Server::start().await else { return };
+    for (hold, wanted) in [(ms(50), 60), (ms(300), 18)] {
+        let shares = turns(&server, hold, wanted).await;
+        assert!(shares.iter().all(|share| *share >= wanted / 6), "of {wanted} holds of {hold:?}: {shares:?}");
+    }
 }

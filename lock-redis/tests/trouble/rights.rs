@@ -29,7 +29,7 @@ async fn user(server: &Server, name: &str, rights: &[&str]) {
 #[test]
 fn the_rights_in_the_readme_are_the_commands_of_the_scripts_and_of_a_connection() {
     let mut needed: BTreeSet<_> =
-        ["evalsha", "eval", "subscribe", "client|info", "client|kill", "client|setinfo", "select"]
+        ["evalsha", "eval", "subscribe", "client|info", "client|kill", "client|setinfo", "client|tracking", "select"]
             .map(str::to_owned)
             .into();
     for folder in ["", "/mutex", "/holders"] {
@@ -143,6 +143,13 @@ async fn without_the_right_to_identify_connections_all_still_works() {
         server.cont().unwrap();
         server.say("CLIENT KILL USER locks").await;
     }
+    // Nobody tells it of a foreign release either; it asks.
+    user(&server, "locks", &["~jobs"]).await;
+    assert!(server.say("SET jobs foreign NX PX 30000").await.is_ok());
+    let waiting = tokio::spawn(obtain(&locks, LockName::at_key("jobs").unwrap(), PROMPTLY));
+    server.until_in_line("lock:key:{jobs}:jobs", 1).await;
+    server.say("DEL jobs").await;
+    soon("let in", HAND_OVER + SLACK, waiting).await.unwrap().release().await.unwrap();
     // What could not be settled on a clean connection ends with its lease.
     obtain(&locks, "rights", PROMPTLY).await.release().await.unwrap();
     server.is_as_new(&locks, "rights").await;

@@ -197,5 +197,10 @@ end
 local function mark(mode) redis.call('HSET', WAITERS, '#group', group(mode)) end
 local function unmark() end
 
+-- Foreign clients share no key with these kinds.
+local freed
+local function foreign() end
+local function waiting() end
+
 local function holders() return redis.call('HGETALL', LOCK) end
 

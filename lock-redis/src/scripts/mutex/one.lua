@@ -32,10 +32,13 @@ local function grant(now, holder, mode, card, ttl, more)
   return token
 end
 
+local freed -- the nonce of the grant that this run has ended
+
 local function remove(now, nonce)
   local held = kept()
   if not held or string.sub(held, 1, 32) ~= nonce then return false end
   forget()
+  freed = nonce
   return true
 end
 

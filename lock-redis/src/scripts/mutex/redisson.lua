@@ -12,10 +12,17 @@ local function keep(what, ttl)
   redis.call('PEXPIRE', LOCK, ttl)
 end
 
+local heard -- by how many clients of Redisson's it was heard that this run has freed the key
 local function forget()
   redis.call('DEL', LOCK)
-  redis.call('PUBLISH', CHANNEL, '0')
+  heard = redis.call('PUBLISH', CHANNEL, '0')
 end
+
+-- Whether a client of Redisson's holds the key.
+local function foreign() return not kept() and redis.call('EXISTS', LOCK) == 1 end
+
+-- The number of Redisson's clients that wait: they listen.
+local function waiting() return heard end
 
 -- There are no short ways to be told of a queue.
 local FENCE_MARK, LOCK_MARK = '', ''

@@ -7,6 +7,17 @@ local function kept() return redis.call('GET', LOCK) end
 local function keep(what, ttl) redis.call('SET', LOCK, what, 'PX', ttl) end
 local function forget() redis.call('DEL', LOCK) end
 
+local function is_ours(held) return string.sub(held, 33, 33) == ':' and string.sub(held, 50, 51) == ':{' end
+
+-- Whether a foreign client holds the key.
+local function foreign()
+  local held = kept()
+  return held and not is_ours(held)
+end
+
+-- The number of foreign clients that wait, if it is known.
+local function waiting() end
+
 -- Tell the short ways that somebody waits: take.lua by the fence, drop.lua by the lock.
 local FENCE_MARK, LOCK_MARK = 'q', '!'
 
@@ -17,8 +28,7 @@ local function mark()
   elseif string.sub(last, -1) ~= 'q' then
     redis.call('SET', FENCE, last .. 'q', 'KEEPTTL')
   end
-  local ours = held and string.sub(held, 33, 33) == ':' and string.sub(held, 50, 51) == ':{'
-  if ours and string.sub(held, -1) ~= '!' then redis.call('APPEND', LOCK, '!') end
+  if held and is_ours(held) and string.sub(held, -1) ~= '!' then redis.call('APPEND', LOCK, '!') end
 end
 
 local function unmark()

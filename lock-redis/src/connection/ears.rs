@@ -1,0 +1,135 @@
+//! Hears when keys change that are shared with foreign clients, whose releases tell nobody.
+//!
+//! The server tells who has looked at a key that it has changed since (`CLIENT TRACKING`). Looks have a connection of
+//! their own for each master, made when a foreign client is first in the way. Where that cannot be had, or something is
+//! lost, the waiters' pokes find it out.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::{PushInfo, PushKind, RedisResult, Value};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use super::address::Address;
+use super::dial::{Commands, Opener};
+
+/// How many keys one pipeline looks at.
+const MOST: usize = 128;
+/// After how long without a look a connection is closed.
+const IDLE: Duration = Duration::from_secs(30);
+/// How long nobody looks after a failure.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// What is done with a key that has changed; does not block.
+pub(crate) type Heard = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// One client's ears, one for each master where a foreign client was in the way of late.
+pub(crate) struct Ears {
+    opener: Arc<Opener>,
+    heard: Heard,
+    each: Mutex<HashMap<Address, mpsc::UnboundedSender<Look>>>,
+}
+
+/// A look at a key, and whether it is expected to be there.
+#[derive(Debug)]
+struct Look {
+    key: String,
+    is_held: bool,
+}
+
+impl Ears {
+    pub(crate) fn new(opener: Arc<Opener>, heard: Heard) -> Self {
+        Self { opener, heard, each: Mutex::default() }
+    }
+
+    /// Tells once when this key changes: at once if it is not as expected. Best effort.
+    pub(crate) fn listen(&self, server: &Address, key: &str, is_held: bool) {
+        let mut look = Look { key: key.to_owned(), is_held };
+        let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ear) = each.get(server) {
+            match ear.send(look) {
+                Ok(()) => return,
+                Err(mpsc::error::SendError(unsent)) => look = unsent,
+            }
+        }
+        let (ear, looks) = mpsc::unbounded_channel();
+        tokio::spawn(listen(self.opener.clone(), server.clone(), looks, self.heard.clone()));
+        // Its receiver is alive: nothing ends it before the first look.
+        let _ = ear.send(look);
+        each.retain(|_, ear| !ear.is_closed());
+        each.insert(server.clone(), ear);
+    }
+}
+
+impl fmt::Debug for Ears {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ears").finish_non_exhaustive()
+    }
+}
+
+/// The task of one master; it ends when nobody has looked for a while, or the client is gone.
+async fn listen(opener: Arc<Opener>, server: Address, mut looks: mpsc::UnboundedReceiver<Look>, heard: Heard) {
+    let mut present = None;
+    let mut deaf_until = Instant::now();
+    while let Ok(Some(first)) = timeout(IDLE, looks.recv()).await {
+        let mut batch = vec![first];
+        while batch.len() < MOST
+            && let Ok(next) = looks.try_recv()
+        {
+            batch.push(next);
+        }
+        if Instant::now() < deaf_until {
+            continue;
+        }
+        if let Err(error) = look(&opener, &server, &mut present, &batch, &heard).await {
+            tracing::debug!(%server, %error, "changes of shared keys are not heard");
+            present = None;
+            deaf_until = Instant::now() + PAUSE;
+        }
+    }
+}
+
+async fn look(
+    opener: &Opener,
+    server: &Address,
+    present: &mut Option<Commands>,
+    batch: &[Look],
+    heard: &Heard,
+) -> RedisResult<()> {
+    let commands = match present {
+        Some(commands) => commands,
+        None => {
+            let told = heard.clone();
+            present.insert(opener.tracking_commands(server, move |push: PushInfo| tell(&push, &told)).await?)
+        }
+    };
+    let mut pipeline = redis::pipe();
+    for look in batch {
+        pipeline.cmd("EXISTS").arg(&look.key);
+    }
+    let found = commands.connection.send_packed_commands(&pipeline, 0, batch.len()).await?;
+    for (look, found) in batch.iter().zip(found) {
+        // An error is of one key, which is on its way to another server: the pokes find it there.
+        if matches!(found, Value::Int(found) if (found == 1) != look.is_held) {
+            heard(&look.key);
+        }
+    }
+    Ok(())
+}
+
+/// `[keys]`, or nothing where all keys are gone.
+fn tell(push: &PushInfo, heard: &Heard) -> Result<(), redis::aio::SendError> {
+    if push.kind == PushKind::Invalidate {
+        for value in push.data.iter().filter_map(Value::as_sequence).flatten() {
+            if let Value::BulkString(key) = value
+                && let Ok(key) = std::str::from_utf8(key)
+            {
+                heard(key);
+            }
+        }
+    }
+    Ok(())
+}
