@@ -319,6 +319,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// attempt afterwards. Not called after [`Released`] or [`Cancelled::Settled`], of which the backend knows by itself.
     fn forget(&self, _attempt: &Attempt) {}
 
+    /// The one spelling of a lock's name, where several name the same lock. Every handle has its name from here, so that two
+    /// spellings are one lock to the core, too. The name may be one that the core will refuse.
+    fn canonical(&self, name: LockName) -> LockName {
+        name
+    }
+
     /// The operator's side, if the backend has one.
     fn operator(&self) -> Option<&dyn Operator> {
         None

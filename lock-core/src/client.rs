@@ -117,7 +117,7 @@ impl<B: MutexBackend> Client<B> {
     /// A handle for the mutex of this name. No traffic; the name is checked when the lock is first used.
     #[must_use]
     pub fn mutex(&self, name: impl Into<LockName>) -> Mutex {
-        Mutex::new(self.core.clone(), self.backend.clone(), name.into())
+        Mutex::new(self.core.clone(), self.backend.clone(), self.core.canonical(name))
     }
 }
 
@@ -125,7 +125,7 @@ impl<B: ReentrantBackend> Client<B> {
     /// A handle for the reentrant lock of this name. No traffic; the name is checked when the lock is first used.
     #[must_use]
     pub fn reentrant(&self, name: impl Into<LockName>) -> ReentrantMutex {
-        ReentrantMutex::new(self.core.clone(), self.backend.clone(), name.into())
+        ReentrantMutex::new(self.core.clone(), self.backend.clone(), self.core.canonical(name))
     }
 }
 
@@ -133,7 +133,7 @@ impl<B: RwLockBackend> Client<B> {
     /// A handle for the read-write lock of this name. No traffic; the name is checked when the lock is first used.
     #[must_use]
     pub fn rwlock(&self, name: impl Into<LockName>) -> RwLock {
-        RwLock::new(self.core.clone(), self.backend.clone(), name.into())
+        RwLock::new(self.core.clone(), self.backend.clone(), self.core.canonical(name))
     }
 }
 
@@ -142,6 +142,6 @@ impl<B: SemaphoreBackend> Client<B> {
     /// when the semaphore is first used.
     #[must_use]
     pub fn semaphore(&self, name: impl Into<LockName>, limit: u32) -> Semaphore {
-        Semaphore::new(self.core.clone(), self.backend.clone(), name.into(), limit)
+        Semaphore::new(self.core.clone(), self.backend.clone(), self.core.canonical(name), limit)
     }
 }

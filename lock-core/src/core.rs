@@ -71,6 +71,11 @@ impl Core {
         }
     }
 
+    /// The name by which the backend knows this lock.
+    pub(crate) fn canonical(&self, name: impl Into<LockName>) -> LockName {
+        self.keeper.backend.canonical(name.into())
+    }
+
     /// The instant after `wait` on this client's clock.
     pub(crate) fn deadline(&self, wait: Duration) -> Wait {
         if wait.is_zero() {

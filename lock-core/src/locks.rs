@@ -63,25 +63,29 @@ impl Locks {
     /// As [`Client::mutex`].
     #[must_use]
     pub fn mutex(&self, name: impl Into<LockName>) -> Mutex {
-        Mutex::new(self.core.clone(), self.mutex.clone(), name.into())
+        Mutex::new(self.core.clone(), self.mutex.clone(), self.core.canonical(name))
     }
 
     /// As [`Client::reentrant`], if the backend has reentrant locks.
     #[must_use]
     pub fn reentrant(&self, name: impl Into<LockName>) -> Option<ReentrantMutex> {
-        self.reentrant.as_ref().map(|backend| ReentrantMutex::new(self.core.clone(), backend.clone(), name.into()))
+        self.reentrant
+            .as_ref()
+            .map(|backend| ReentrantMutex::new(self.core.clone(), backend.clone(), self.core.canonical(name)))
     }
 
     /// As [`Client::rwlock`], if the backend has read-write locks.
     #[must_use]
     pub fn rwlock(&self, name: impl Into<LockName>) -> Option<RwLock> {
-        self.rwlock.as_ref().map(|backend| RwLock::new(self.core.clone(), backend.clone(), name.into()))
+        self.rwlock.as_ref().map(|backend| RwLock::new(self.core.clone(), backend.clone(), self.core.canonical(name)))
     }
 
     /// As [`Client::semaphore`], if the backend has semaphores.
     #[must_use]
     pub fn semaphore(&self, name: impl Into<LockName>, limit: u32) -> Option<Semaphore> {
-        self.semaphore.as_ref().map(|backend| Semaphore::new(self.core.clone(), backend.clone(), name.into(), limit))
+        self.semaphore
+            .as_ref()
+            .map(|backend| Semaphore::new(self.core.clone(), backend.clone(), self.core.canonical(name), limit))
     }
 
     /// The backend's name, such as `"redis"`.

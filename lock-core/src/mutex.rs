@@ -83,6 +83,8 @@ impl Mutex {
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind. It is cleaned up at once if the
     /// link is healthy, by the TTL otherwise.
+    ///
+    /// Neither poll it nor drop it, and it may stay in line before everybody else: the backend cannot tell. Spawn it, or drop it.
     pub async fn lock(&self) -> Result<MutexGuard, Error> {
         self.core.acquire_patiently(self.wish(), |attempt, wait| self.ask(attempt, wait)).await.map(MutexGuard)
     }

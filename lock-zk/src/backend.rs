@@ -7,14 +7,14 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use lock_core::backend::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{Clock, SystemClock};
-use lock_core::{Error, ErrorKind, Guarantees, LossReason, Phase, wait};
+use lock_core::{Error, ErrorKind, Guarantees, LockName, LossReason, Phase, wait};
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Connection, Crate, Fate, Fault};
 use crate::config::ZkConfig;
 use crate::error;
 use crate::forced;
-use crate::layout::Layout;
+use crate::layout::{self, Layout};
 use crate::seats::{Seat, Seats};
 use crate::session::{Session, SessionState, Sessions};
 
@@ -121,11 +121,14 @@ impl Shared {
                     tokio::time::sleep(pause).await;
                 }
                 Err(fault) if fault.fate == Fate::Ended => break,
+                // What was not answered may have been done.
+                Err(fault) if unanswered.is_some() => return Err(error::unsettled(fault, Phase::Release)),
                 Err(fault) => return Err(error::of_request(fault, Phase::Release)),
             }
         }
         // The pauses have no end; the session has.
-        Ok(self.went_with_session(seat))
+        let gone = self.went_with_session(seat);
+        unanswered.map_or(Ok(gone), |fault| Err(error::of_request(fault, Phase::Release)))
     }
 
     /// Deletes a holder's nodes, and what a change of them may have left; whether all that were known were there.
@@ -166,7 +169,7 @@ impl Shared {
     }
 
     /// Deletes whatever an attempt has at the servers, whether its answers came or not.
-    async fn clear(&self, seat: &Seat) -> Result<(), Fault> {
+    pub(crate) async fn clear(&self, seat: &Seat) -> Result<(), Fault> {
         let paths = seat.paths();
         if !paths.is_empty() && delete_all(&*seat.session.connection, &paths).await? && !seat.is_changing() {
             return Ok(());
@@ -186,11 +189,25 @@ impl Shared {
     }
 }
 
-/// Deletes these nodes, with one round trip; whether all were there.
+/// Deletes these nodes, with one round trip; whether all were there. A fault is a refusal of all of them, or unknown.
 pub(crate) async fn delete_all(connection: &dyn Connection, paths: &[String]) -> Result<bool, Fault> {
     let deleted: Vec<_> = paths.iter().map(|path| connection.delete(path)).collect();
-    let outcomes = join_all(deleted).await;
-    outcomes.into_iter().try_fold(true, |all, was_there| Ok(was_there? && all))
+    together(join_all(deleted).await)
+}
+
+/// The outcome of several deletions: one that was refused says nothing of another that was carried out, or may have been.
+fn together(outcomes: Vec<Result<bool, Fault>>) -> Result<bool, Fault> {
+    let done = |outcome: &Result<bool, Fault>| match outcome {
+        Ok(was_there) => *was_there,
+        Err(fault) => fault.fate == Fate::Unknown,
+    };
+    let may_be_done = outcomes.iter().any(done);
+    let all = outcomes.into_iter().try_fold(true, |all, was_there| Ok(was_there? && all));
+    all.map_err(|fault: Fault| match fault.fate {
+        Fate::Ended => fault,
+        _ if may_be_done => Fault { fate: Fate::Unknown, ..fault },
+        _ => fault,
+    })
 }
 
 #[async_trait]
@@ -247,6 +264,22 @@ impl Backend for ZkBackend {
         Ok(Cancelled::Settled)
     }
 
+    /// A node lives as long as its session, however long nobody could delete it.
+    fn may_remain(&self, attempt: &Attempt) -> bool {
+        self.shared.seats.of(attempt.id).is_some_and(|seat| !seat.session.is_over())
+    }
+
+    fn forget(&self, attempt: &Attempt) {
+        if let Some(seat) = self.shared.seats.of(attempt.id) {
+            self.shared.seats.leave(&seat);
+        }
+    }
+
+    /// A shared path may be written with or without its first `/`.
+    fn canonical(&self, name: LockName) -> LockName {
+        layout::canonical(name)
+    }
+
     /// What a session has goes with it, and not before.
     fn outlasts_lease(&self) -> Duration {
         self.shared.sessions.timeout()
@@ -254,5 +287,24 @@ impl Backend for ZkBackend {
 
     fn operator(&self) -> Option<&dyn Operator> {
         Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(fate: Fate) -> Result<bool, Fault> {
+        Err(Fault { fate, source: "a test's".into() })
+    }
+
+    #[test]
+    fn a_refusal_is_told_as_one_only_if_nothing_was_deleted() {
+        let fate = |outcomes| together(outcomes).unwrap_err().fate;
+        assert_eq!(fate(vec![Ok(false), fault(Fate::Denied)]), Fate::Denied);
+        assert_eq!(fate(vec![Ok(true), fault(Fate::Denied)]), Fate::Unknown);
+        assert_eq!(fate(vec![fault(Fate::Denied), fault(Fate::Unknown)]), Fate::Unknown);
+        assert_eq!(fate(vec![Ok(true), fault(Fate::Ended)]), Fate::Ended);
+        assert!(together(vec![Ok(true), Ok(true)]).unwrap() && !together(vec![Ok(true), Ok(false)]).unwrap());
     }
 }

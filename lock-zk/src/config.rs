@@ -11,7 +11,7 @@ use crate::access::{self, Access, Credentials};
 use crate::client::SHORTEST_SESSION;
 use crate::client::{Crate, Door};
 use crate::dialect::Dialect;
-use crate::layout::{Layout, without_root};
+use crate::layout::{Layout, is_within_another, without_root};
 use crate::session::Plan;
 use crate::tls::Tls;
 use crate::url::Target;
@@ -161,6 +161,11 @@ impl ZkConfig {
             let what = format!("the prefix {:?} must have 1 to 256 bytes, and no empty, '.' or '..' part", self.prefix);
             return Err(invalid(what));
         }
+        if is_within_another(&self.prefix) {
+            let what =
+                format!("the prefix {:?} lies within the locks of another one, as 'lock/mutex' does", self.prefix);
+            return Err(invalid(what));
+        }
         let (timeout, tick) = (self.session_timeout, self.tick_time);
         if timeout < Duration::from_millis(400) || timeout > Duration::from_secs(24 * 60 * 60) {
             return Err(invalid(format!("the session timeout is {timeout:?}, it must lie between 400ms and 24h")));
@@ -228,7 +233,12 @@ mod tests {
         for prefix in ["", "/", "a//b", "../a", "a/."] {
             assert!(config.clone().with_prefix(prefix).check(Crate::Kezhuw).is_err(), "{prefix:?}");
         }
-        assert!(config.clone().with_prefix("apps/locks").check(Crate::Kezhuw).is_ok());
+        for prefix in ["lock/mutex", "lock/semaphore/api", "a/forced"] {
+            assert!(config.clone().with_prefix(prefix).check(Crate::Kezhuw).is_err(), "{prefix:?}");
+        }
+        for prefix in ["apps/locks", "mutex"] {
+            assert!(config.clone().with_prefix(prefix).check(Crate::Kezhuw).is_ok(), "{prefix:?}");
+        }
         assert!(config.clone().with_session_timeout(Duration::from_millis(100)).check(Crate::Kezhuw).is_err());
         assert!(config.clone().with_tick_time(Duration::from_secs(60)).check(Crate::Kezhuw).is_err());
         assert!(config.clone().with_access(Access::Creator).check(Crate::Kezhuw).is_err(), "without credentials");

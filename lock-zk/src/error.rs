@@ -35,6 +35,13 @@ pub(crate) fn of_connect(fault: Fault, servers: &str) -> Error {
     Error::new(kind, Phase::Connect, what).with_backend(crate::NAME).with_server(servers).with_source(fault.source)
 }
 
+/// A request was refused after one for the same purpose had not been answered, which may have been carried out.
+pub(crate) fn unsettled(fault: Fault, phase: Phase) -> Error {
+    Error::indeterminate(phase, "a request was not answered, and its repetition was refused")
+        .with_backend(crate::NAME)
+        .with_source(fault.source)
+}
+
 /// The session may not be believed in any longer, and no server has answered: what it held goes when they think so, too.
 pub(crate) fn out_of_time(phase: Phase) -> Error {
     Error::indeterminate(phase, "the session's time was over before an answer came").with_backend(crate::NAME)

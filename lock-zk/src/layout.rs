@@ -77,6 +77,11 @@ impl Place {
         Ok(Self { directory, role, leases, is_shared, dialect })
     }
 
+    /// Whether clients of other libraries may be there.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// Every directory in which an attempt may have nodes.
     pub(crate) fn directories(&self) -> impl Iterator<Item = &str> {
         [Some(&*self.directory), self.leases.as_deref()].into_iter().flatten()
@@ -177,6 +182,22 @@ fn directory(prefix: &str, name: &LockName, kind: Kind) -> Result<String, Error>
     Ok(format!("/{path}"))
 }
 
+/// The spelling of a shared path with its first `/`; any other name as it is.
+pub(crate) fn canonical(name: LockName) -> LockName {
+    if !name.is_at_key() || name.as_str().starts_with('/') {
+        return name;
+    }
+    // The longest of all names has no room for it, and is one lock all the same.
+    LockName::at_key(format!("/{name}")).unwrap_or(name)
+}
+
+/// Whether the directories of this prefix could be nodes of a lock under another one: `lock/mutex` holds
+/// `lock/mutex/mutex`, the directory of the mutex `mutex` of the prefix `lock`.
+pub(crate) fn is_within_another(prefix: &str) -> bool {
+    const KINDS: [&str; 6] = ["mutex", "reentrant", "rwlock", "semaphore", "forced", "sessions"];
+    prefix.split('/').skip(1).any(|part| KINDS.contains(&part))
+}
+
 /// A shared path may be written with or without its first `/`.
 pub(crate) fn without_root(path: &str) -> &str {
     path.strip_prefix('/').unwrap_or(path)
@@ -239,6 +260,15 @@ mod tests {
         for wrong in ["/", "/jobs/", "//jobs", "/a/../b"] {
             assert!(at(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_shared_path_has_one_spelling() {
+        let name = |path: &str| canonical(LockName::at_key(path).unwrap());
+        assert_eq!(name("jobs/a"), name("/jobs/a"));
+        assert_eq!(canonical("jobs/a".into()), "jobs/a".into(), "a name is no shared path");
+        let longest = LockName::at_key("x".repeat(LockName::MAX_BYTES)).unwrap();
+        assert_eq!(canonical(longest.clone()), longest);
     }
 
     #[test]

@@ -72,7 +72,9 @@ pub fn guarantees(unfair_mutex: bool) -> Guarantees {
     guarantees.fencing = Support::Yes;
     guarantees.fencing_across_restart = Support::Unless("the servers lose data they had acknowledged");
     guarantees.fencing_across_failover = Support::Yes;
-    guarantees.fifo = Support::Unless("a waiter's session ends: it takes a new place at the end");
+    guarantees.fifo = Support::Unless(
+        "a waiter's session ends, or it asks for several permits beside Curator's clients: it takes a new place at the end",
+    );
     guarantees.push = Support::Yes;
     guarantees.limit_check = Support::Yes;
     guarantees.inspect = Support::Yes;

@@ -1,6 +1,7 @@
 //! The steps of the recipe: taking a place in line, finding it again, looking around, waiting for one node.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lock_core::backend::Attempt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -13,6 +14,9 @@ use crate::layout::Place;
 use crate::seats::Seat;
 use crate::session::Session;
 use crate::trouble::Trouble;
+
+/// How often who waits looks by himself: what was to wake him may have been lost, and is late by less than a second then.
+pub(crate) const LOOKS_EVERY: Duration = Duration::from_millis(750);
 
 /// What a listing says of a seat.
 pub(crate) enum Look {
@@ -46,6 +50,9 @@ impl Shared {
         {
             let look = self.look(&seat).await?;
             return Ok((seat, look));
+        }
+        if place.is_shared() {
+            check(session, &place).await?;
         }
         let card = Card::of(attempt, session).to_bytes();
         let seat = self.seats.take(attempt.id, session, place);
@@ -134,7 +141,8 @@ impl Shared {
         }
     }
 
-    /// Waits until the node at this path may have gone.
+    /// Waits until the node at this path may have gone. One of this process tells; of another one's the servers tell, and
+    /// are asked now and then.
     pub(crate) async fn wait_for(&self, seat: &Seat, path: &str) -> Result<News, Fault> {
         if let Some(leaving) = self.seats.leaving(path, seat.grant) {
             let first_since = leaving.await;
@@ -142,15 +150,39 @@ impl Shared {
         }
         let Some(_kept) = seat.session.room_to_watch(path).await else { return Ok(News::NONE) };
         match seat.session.connection.watch(path).await {
-            Ok(Some(change)) => {
-                change.await;
-                Ok(News { came_at: Some(SystemClock.now()), first_since: None })
-            }
+            Ok(Some(change)) => tokio::select! {
+                biased;
+                () = change => Ok(News { came_at: Some(SystemClock.now()), first_since: None }),
+                gone = is_gone(seat, path) => gone.map(|()| News::NONE),
+            },
             Ok(None) => Ok(News::NONE),
             // The listing that follows is repeated until it is answered.
             Err(fault) if fault.fate == Fate::Unknown => Ok(News::NONE),
             Err(fault) => Err(fault),
         }
+    }
+}
+
+/// Looks at one node now and then, until it is gone.
+async fn is_gone(seat: &Seat, path: &str) -> Result<(), Fault> {
+    let path = [path.to_owned()];
+    loop {
+        tokio::time::sleep(LOOKS_EVERY).await;
+        match seat.session.connection.read_all(&path).await {
+            Ok(nodes) if nodes.iter().any(Option::is_none) => return Ok(()),
+            Err(fault) if fault.fate != Fate::Unknown => return Err(fault),
+            _ => {}
+        }
+    }
+}
+
+/// Whether everybody at a shared path speaks our dialect. Asked before anything is made there: whoever speaks another one would
+/// fail because of us, as long as our node is there.
+async fn check(session: &Session, place: &Place) -> Result<(), Trouble> {
+    match session.connection.children(&place.directory).await {
+        Ok(names) => Ok(place.line(names).map(drop)?),
+        Err(fault) if fault.fate == Fate::Missing => Ok(()),
+        Err(fault) => Err(fault.into()),
     }
 }
 

@@ -19,10 +19,13 @@ use lock_core::backend::{Attempt, Grant, Kind};
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
 use lock_core::{Error, ErrorKind, FencingToken, Phase};
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
 use crate::backend::Shared;
 use crate::client::Fate;
+use crate::error;
 use crate::line::Look;
+use crate::room::GivesWay;
 use crate::seats::Seat;
 use crate::session::Session;
 use crate::trouble::{FIRST_PAUSE, Trouble, patiently};
@@ -30,34 +33,50 @@ use crate::trouble::{FIRST_PAUSE, Trouble, patiently};
 impl Shared {
     /// One try: a node in line, and away with it unless it is the first.
     pub(crate) async fn try_now(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        let answer = async |session: &Arc<Session>| {
-            self.try_in(session, attempt).await.map_err(|trouble| trouble.error(Phase::Acquire))
+        let until = Instant::now() + attempt.op_timeout;
+        let answer = async |session: &Arc<Session>| match self.try_in(session, attempt).await {
+            // By its crate's word. A node that was asked for may be there until the servers think so, too.
+            Err(trouble) if trouble.is(Fate::Ended) => Err(error::out_of_time(Phase::Acquire)),
+            tried => tried.map_err(|trouble| trouble.error(Phase::Acquire)),
         };
-        self.in_session(attempt, Phase::Acquire, answer).await
+        match self.in_session(attempt, Phase::Acquire, answer).await {
+            Err(error) if error.kind() != ErrorKind::Indeterminate => Err(self.settled(attempt, error, until).await),
+            tried => tried,
+        }
     }
 
     async fn try_in(&self, session: &Arc<Session>, attempt: &Attempt) -> Result<Option<Grant>, Trouble> {
         let (seat, look) = patiently(|| self.sit(attempt, session)).await?;
-        let tried = self.try_at(&seat, look, attempt).await;
-        if let Err(Trouble::Error(_)) = tried {
-            // An error that is an answer leaves nothing.
-            self.refuse(&seat).await?;
-        }
-        tried
-    }
-
-    async fn try_at(&self, seat: &Seat, look: Look, attempt: &Attempt) -> Result<Option<Grant>, Trouble> {
         if let Kind::Permits { .. } = attempt.kind {
-            return self.try_permits(attempt, seat, look).await;
+            return self.try_permits(attempt, &seat, look).await;
         }
         match look {
             Look::First(sent_at) => {
                 let what = "the session was suspended when the lock was granted";
                 let suspended = || attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what);
-                Ok(Some(grant(attempt, seat, sent_at)?.ok_or_else(suspended)?))
+                Ok(Some(grant(attempt, &seat, sent_at)?.ok_or_else(suspended)?))
             }
-            _ => self.refuse(seat).await,
+            _ => self.refuse(&seat).await,
         }
+    }
+
+    /// The error of a try that was refused, when nothing of it is left. If that does not become known until then, a node of it
+    /// may stand in line, and the outcome is not known.
+    async fn settled(&self, attempt: &Attempt, error: Error, until: Instant) -> Error {
+        let Some(seat) = self.seats.of(attempt.id) else { return error };
+        let cleared = async {
+            tokio::select! {
+                biased;
+                cleared = patiently(async || Ok(self.clear(&seat).await?)) => cleared.is_ok(),
+                () = seat.session.ended() => false,
+            }
+        };
+        if let Ok(true) = timeout_at(until, cleared).await {
+            self.seats.leave(&seat);
+            return error;
+        }
+        let what = "the try was refused, and what it had made could not be deleted";
+        attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what).with_source(error)
     }
 
     /// The end of a try in vain.
@@ -114,12 +133,12 @@ impl Shared {
         refused: &watch::Sender<bool>,
     ) -> Result<Grant, Trouble> {
         let (mut seat, mut look) = patiently(|| self.sit(attempt, session)).await?;
-        let mut woken_at = None;
+        let (mut woken_at, mut gives_way) = (None, GivesWay::default());
         loop {
             match look {
                 Look::First(sent_at) => {
                     let granted = match attempt.kind {
-                        Kind::Permits { .. } => self.wait_for_room(attempt, &seat, refused).await?,
+                        Kind::Permits { .. } => self.wait_for_room(attempt, &seat, refused, &mut gives_way).await?,
                         _ => grant(attempt, &seat, sent_at)?,
                     };
                     if let Some(granted) = granted {
@@ -138,7 +157,12 @@ impl Shared {
                     }
                 }
                 Look::Gone => {
-                    self.seats.leave(&seat);
+                    if seat.node().is_some() {
+                        // The server may lag behind: what it does not know yet is searched for behind a `sync`.
+                        self.seats.lose_node(&seat);
+                    } else {
+                        self.seats.leave(&seat);
+                    }
                     (seat, look) = patiently(|| self.sit(attempt, session)).await?;
                     continue;
                 }

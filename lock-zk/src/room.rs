@@ -3,37 +3,61 @@
 //! which fails if it is not in line any more.
 //!
 //! Curator's clients take their permits one by one, and stand in line for each. So one that has some and needs more would
-//! wait for us while we wait for it: as long as such permits are there, we give up our place now and then.
+//! wait for us, if we need several, while we wait for it: as long as one stands behind us that may be of this kind, we give up
+//! our place now and then, at growing intervals. Who needs a single permit never does: each one that is given back is its own.
+//!
+//! They make a permit first and count then, and one that stood still for longer than its session makes it without a place in
+//! line. So at a shared path we count once more behind our permits: those that were made before ours may be held, those behind
+//! them wait.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use lock_core::backend::{Attempt, Grant, Kind};
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::{ErrorKind, Phase};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::Shared;
 use crate::card::Card;
-use crate::client::{Change, Fate};
-use crate::line::Look;
+use crate::client::{Change, Fate, Fault, Node};
+use crate::line::{LOOKS_EVERY, Look};
 use crate::queue::granted;
 use crate::seats::Seat;
 use crate::trouble::{FIRST_PAUSE, Trouble, patiently};
 
-/// For how long the first in line waits for clients of other libraries before it lets others go first.
-const GIVES_WAY_AFTER: Duration = Duration::from_millis(500);
-/// How many permits are looked at for their limit and their library. All of ours have the same limit.
+/// For how long the first in line waits for clients of other libraries before it lets others go first: at first, and at most.
+const FIRST_PATIENCE: Duration = Duration::from_millis(500);
+const LONGEST_PATIENCE: Duration = Duration::from_secs(8);
+/// How many permits, and how many of those in line, are looked at for their limit and their library. All of ours have the
+/// same limit.
 const LOOKED_AT: usize = 100;
+/// Which part of the operation timeout a try spends behind one place in line.
+const PART_FOR_ONE_PLACE: u32 = 8;
 
-/// What a listing of a semaphore's permits says.
-struct Room {
-    left: u32,
-    /// Whether clients of other libraries have permits.
-    is_shared: bool,
+/// For how long one waiter keeps its place, first in line, before those of other libraries.
+#[derive(Debug)]
+pub(crate) struct GivesWay {
+    after: Duration,
+}
+
+impl Default for GivesWay {
+    fn default() -> Self {
+        Self { after: FIRST_PATIENCE }
+    }
+}
+
+impl GivesWay {
+    /// It has given way once more.
+    fn gave(&mut self) {
+        self.after = (self.after * 2).min(LONGEST_PATIENCE);
+    }
 }
 
 impl Shared {
-    /// One try of somebody who stands in line: not before those who came earlier, unless there is room for all of them.
+    /// One try of somebody who stands in line: not before those who came earlier, unless there is room for all of them. If one
+    /// of these stands still, the try is refused.
     pub(crate) async fn try_permits(
         &self,
         attempt: &Attempt,
@@ -41,16 +65,22 @@ impl Shared {
         mut look: Look,
     ) -> Result<Option<Grant>, Trouble> {
         let asked = asked(attempt);
+        let until = Instant::now() + attempt.op_timeout / 2;
         loop {
             let left = match &look {
-                Look::First(_) => patiently(|| self.room(attempt, seat)).await?.left,
+                Look::First(_) => patiently(|| self.left(attempt, seat)).await?,
                 Look::Behind(_) => patiently(|| self.left_behind_others(attempt, seat)).await?,
                 Look::Gone => 0,
             };
             match &look {
                 _ if left < asked => return self.refuse(seat).await,
                 Look::Behind(path) => {
-                    self.wait_for(seat, path).await?;
+                    let left = until.saturating_duration_since(Instant::now());
+                    let moves_within = left.min(attempt.op_timeout / PART_FOR_ONE_PLACE);
+                    match timeout(moves_within, self.wait_for(seat, path)).await {
+                        Ok(news) => drop(news?),
+                        Err(_) => return self.refuse(seat).await,
+                    }
                 }
                 _ => {
                     if let Some(granted) = self.take(attempt, seat).await? {
@@ -68,34 +98,94 @@ impl Shared {
         attempt: &Attempt,
         seat: &Seat,
         refused: &watch::Sender<bool>,
+        gives_way: &mut GivesWay,
     ) -> Result<Option<Grant>, Trouble> {
-        let mut room = patiently(|| self.room(attempt, seat)).await?;
+        let mut left = patiently(|| self.left(attempt, seat)).await?;
         let mut woken_at = None;
-        while room.left < asked(attempt) {
+        while left < asked(attempt) {
             refused.send_replace(true);
             let kept = seat.session.room_to_watch(seat.place.leases()).await;
             if kept.is_none() {
-                room = patiently(|| self.room(attempt, seat)).await?;
+                left = patiently(|| self.left(attempt, seat)).await?;
                 continue;
             }
-            let (seen, change) = patiently(|| self.watched_room(attempt, seat)).await?;
-            room = seen;
-            if room.left >= asked(attempt) {
+            let (seen, change) = patiently(|| self.watched_left(attempt, seat)).await?;
+            left = seen;
+            if left >= asked(attempt) {
                 break;
             }
+            let needs_several = seat.place.is_shared() && asked(attempt) > 1;
             tokio::select! {
+                biased;
                 () = change => woken_at = Some(SystemClock.now()),
-                () = tokio::time::sleep(GIVES_WAY_AFTER), if room.is_shared => {
+                stands = self.stands_in_the_way(attempt, seat, gives_way.after), if needs_several => {
+                    stands?;
+                    gives_way.gave();
                     return self.refuse(seat).await;
                 }
+                // What was to wake us may have been lost.
+                has = self.has_room(attempt, seat) => has?,
             }
-            room = patiently(|| self.room(attempt, seat)).await?;
+            left = patiently(|| self.left(attempt, seat)).await?;
         }
         let granted = self.take(attempt, seat).await?;
         Ok(granted.map(|granted| woken_at.map_or(granted, |at| granted.woken_at(at))))
     }
 
-    /// Takes the permits, however often answers are lost.
+    /// Looks now and then until there is room.
+    async fn has_room(&self, attempt: &Attempt, seat: &Seat) -> Result<(), Trouble> {
+        loop {
+            sleep(LOOKS_EVERY).await;
+            if patiently(|| self.left(attempt, seat)).await? >= asked(attempt) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks after every such interval until a client of another library that has permits stands behind us, and could have one
+    /// more if we did not wait for several.
+    async fn stands_in_the_way(&self, attempt: &Attempt, seat: &Seat, every: Duration) -> Result<(), Trouble> {
+        loop {
+            sleep(every).await;
+            if patiently(|| self.left(attempt, seat)).await? > 0 && patiently(|| self.is_waited_for(seat)).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether a session of another library's client has permits and a place behind us.
+    async fn is_waited_for(&self, seat: &Seat) -> Result<bool, Trouble> {
+        let leases = self.names(seat, seat.place.leases()).await?;
+        let leases: Vec<_> = leases.iter().take(LOOKED_AT).map(|name| seat.place.lease(name)).collect();
+        let holders: HashSet<_> = self.foreign(seat, &leases).await?.iter().map(|node| node.session).collect();
+        if holders.is_empty() {
+            return Ok(false);
+        }
+        let line = seat.place.line(self.names(seat, &seat.place.directory).await?)?;
+        let line = line.iter().map(|contender| seat.place.path(&contender.name));
+        let mine = seat.node().map(|node| node.path);
+        let behind: Vec<_> = line.skip_while(|path| Some(path) != mine.as_ref()).skip(1).take(LOOKED_AT).collect();
+        Ok(self.foreign(seat, &behind).await?.iter().any(|node| holders.contains(&node.session)))
+    }
+
+    /// Those of these nodes that clients of other libraries have made.
+    async fn foreign(&self, seat: &Seat, paths: &[String]) -> Result<Vec<Node>, Fault> {
+        if paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        let nodes = seat.session.connection.read_all(paths).await?;
+        Ok(nodes.into_iter().flatten().filter(|node| Card::read(node).is_none()).collect())
+    }
+
+    /// The names in a directory; none if there is no such directory.
+    async fn names(&self, seat: &Seat, directory: &str) -> Result<Vec<String>, Fault> {
+        match seat.session.connection.children(directory).await {
+            Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),
+            names => names,
+        }
+    }
+
+    /// Takes the permits, however often answers are lost. `None` if that was in vain: the place in line is lost.
     async fn take(&self, attempt: &Attempt, seat: &Seat) -> Result<Option<Grant>, Trouble> {
         let sent_at = SystemClock.now();
         let entered = match self.enter(attempt, seat).await {
@@ -103,6 +193,9 @@ impl Shared {
             entered => entered?,
         };
         let Some(czxid) = entered else { return Ok(None) };
+        if seat.place.is_shared() && !patiently(|| self.is_within_limit(attempt, seat)).await? {
+            return self.refuse(seat).await;
+        }
         loop {
             if let Some(granted) = granted(attempt, &seat.session, czxid, sent_at)? {
                 return Ok(Some(granted));
@@ -110,6 +203,18 @@ impl Shared {
             // No server is reached. Whoever calls gives up when the session ends.
             tokio::time::sleep(FIRST_PAUSE).await;
         }
+    }
+
+    /// Whether our permits are within the limit when all that were made before them are counted, whoever has made them.
+    async fn is_within_limit(&self, attempt: &Attempt, seat: &Seat) -> Result<bool, Trouble> {
+        let held = seat.place.held(self.names(seat, seat.place.leases()).await?)?;
+        let mut of_ours = held.iter().filter(|lease| lease.is_of(seat.grant)).map(|lease| lease.number);
+        let Some(first) = of_ours.next() else { return Ok(false) };
+        let last = of_ours.fold(first, |last, number| if number.wrapping_sub(last) > 0 { number } else { last });
+        // The numbers wrap; a semaphore has far fewer permits than half their range.
+        let before = held.iter().filter(|lease| last.wrapping_sub(lease.number) >= 0);
+        let counted = before.fold(0_u32, |counted, lease| counted.saturating_add(lease.permits));
+        Ok(counted <= limit(attempt))
     }
 
     /// Leaves the line with the permits; the transaction that made the place in line, whose number is the token. `None` if
@@ -147,34 +252,27 @@ impl Shared {
         Ok(Some(node.czxid))
     }
 
-    async fn room(&self, attempt: &Attempt, seat: &Seat) -> Result<Room, Trouble> {
-        match seat.session.connection.children(seat.place.leases()).await {
-            Ok(names) => self.judge_room(attempt, seat, names).await,
-            Err(fault) if fault.fate == Fate::Missing => Ok(Room { left: limit(attempt), is_shared: false }),
-            Err(fault) => Err(fault.into()),
-        }
+    /// How many permits are left.
+    async fn left(&self, attempt: &Attempt, seat: &Seat) -> Result<u32, Trouble> {
+        let names = self.names(seat, seat.place.leases()).await?;
+        self.count(attempt, seat, names).await
     }
 
     /// The same, and a watch for the next change.
-    async fn watched_room(&self, attempt: &Attempt, seat: &Seat) -> Result<(Room, Change), Trouble> {
+    async fn watched_left(&self, attempt: &Attempt, seat: &Seat) -> Result<(u32, Change), Trouble> {
         match seat.session.connection.watch_children(seat.place.leases()).await {
-            Ok((names, change)) => Ok((self.judge_room(attempt, seat, names).await?, change)),
-            Err(fault) if fault.fate == Fate::Missing => {
-                let room = Room { left: limit(attempt), is_shared: false };
-                Ok((room, Box::pin(std::future::ready(()))))
-            }
+            Ok((names, change)) => Ok((self.count(attempt, seat, names).await?, change)),
+            Err(fault) if fault.fate == Fate::Missing => Ok((limit(attempt), Box::pin(std::future::ready(())))),
             Err(fault) => Err(fault.into()),
         }
     }
 
-    async fn judge_room(&self, attempt: &Attempt, seat: &Seat, names: Vec<String>) -> Result<Room, Trouble> {
+    async fn count(&self, attempt: &Attempt, seat: &Seat, names: Vec<String>) -> Result<u32, Trouble> {
         let held = seat.place.held(names)?;
         let paths: Vec<_> = held.iter().take(LOOKED_AT).map(|lease| seat.place.lease(&lease.name)).collect();
-        let mut is_shared = false;
         if !paths.is_empty() {
             for node in seat.session.connection.read_all(&paths).await?.into_iter().flatten() {
                 let permits = Card::read(&node).and_then(|card| card.permits());
-                is_shared |= permits.is_none();
                 if let Some(theirs) = permits.map(|permits| permits.limit).filter(|theirs| *theirs != limit(attempt)) {
                     let what =
                         format!("the permits in use were asked for with a limit of {theirs}, not {}", limit(attempt));
@@ -183,24 +281,22 @@ impl Shared {
             }
         }
         let used = held.iter().fold(0_u32, |used, lease| used.saturating_add(lease.permits));
-        Ok(Room { left: limit(attempt).saturating_sub(used), is_shared })
+        Ok(limit(attempt).saturating_sub(used))
     }
 
     /// How many permits are left when everybody before us has got his; none if somebody before us has to wait.
     async fn left_behind_others(&self, attempt: &Attempt, seat: &Seat) -> Result<u32, Trouble> {
         let connection = &seat.session.connection;
-        let names = match connection.children(&seat.place.directory).await {
-            Ok(names) => names,
-            Err(fault) if fault.fate == Fate::Missing => Vec::new(),
-            Err(fault) => return Err(fault.into()),
-        };
+        let names = self.names(seat, &seat.place.directory).await?;
         let line = seat.place.line(names)?.into_iter().map(|contender| seat.place.path(&contender.name));
         let mine = seat.node().map(|node| node.path);
         let before: Vec<_> = line.take_while(|path| Some(path) != mine.as_ref()).collect();
         let nodes = if before.is_empty() { Vec::new() } else { connection.read_all(&before).await? };
-        let theirs = nodes.iter().flatten().filter_map(Card::read).filter_map(|card| card.permits());
-        let left = self.room(attempt, seat).await?.left;
-        Ok(theirs.map(|permits| permits.asked).try_fold(left, u32::checked_sub).unwrap_or(0))
+        // Clients of other libraries take one at a time.
+        let theirs = nodes.iter().flatten().map(|node| Card::read(node).and_then(|card| card.permits()));
+        let theirs = theirs.map(|permits| permits.map_or(1, |permits| permits.asked));
+        let left = self.left(attempt, seat).await?;
+        Ok(theirs.into_iter().try_fold(left, u32::checked_sub).unwrap_or(0))
     }
 }
 

@@ -59,13 +59,20 @@ impl Shared {
         }
         let wanted = [Wanted::Exactly(path.clone())];
         let card = Card::of(attempt, &seat.session).with_token(write.czxid).to_bytes();
+        let mut was_sent = false;
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
             match seat.exchange(std::slice::from_ref(&write.path), &wanted, &card).await {
-                Err(fault) if fault.fate == Fate::Unknown => tokio::time::sleep(pause).await,
+                Err(fault) if fault.fate == Fate::Unknown => {
+                    was_sent = true;
+                    tokio::time::sleep(pause).await;
+                }
                 Err(fault) if fault.fate == Fate::Missing => return Err(gone(attempt)),
                 // Of an earlier sending, whose answer was lost: only this grant makes a node of this name.
-                Err(fault) if fault.fate != Fate::Exists => return Err(error::of_request(fault, Phase::Downgrade)),
-                _ => break,
+                Err(fault) if fault.fate == Fate::Exists => break,
+                // It may have been done.
+                Err(fault) if was_sent => return Err(error::unsettled(fault, Phase::Downgrade)),
+                Err(fault) => return Err(error::of_request(fault, Phase::Downgrade)),
+                Ok(_) => break,
             }
         }
         self.seats.has_node(seat, Created { path, czxid: write.czxid });

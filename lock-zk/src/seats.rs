@@ -32,9 +32,10 @@ impl Seat {
     /// Puts nodes of this seat in the place of others, as a whole. Until the answer has come, and whoever calls has said which
     /// nodes it has now, nobody knows all of them.
     pub(crate) async fn exchange(&self, old: &[String], new: &[Wanted], data: &[u8]) -> Result<Vec<String>, Fault> {
-        self.is_changing.store(true, Ordering::Release);
+        let was_changing = self.is_changing.swap(true, Ordering::AcqRel);
         let outcome = self.session.connection.exchange(old, new, data).await;
-        if outcome.as_ref().is_err_and(|fault| fault.fate != Fate::Unknown) {
+        // A refusal says nothing of an earlier exchange whose answer was lost.
+        if !was_changing && outcome.as_ref().is_err_and(|fault| fault.fate != Fate::Unknown) {
             self.is_changing.store(false, Ordering::Release);
         }
         outcome
@@ -70,6 +71,13 @@ struct Room {
     present: HashMap<String, Presence>,
 }
 
+impl Room {
+    /// Whether this is the seat that its attempt has now.
+    fn has(&self, seat: &Seat) -> bool {
+        self.seats.get(&seat.grant).is_some_and(|present| std::ptr::eq(&**present, seat))
+    }
+}
+
 /// A node of this process that is at the servers.
 #[derive(Debug, Default)]
 struct Presence {
@@ -96,9 +104,13 @@ impl Seats {
         seat
     }
 
-    /// The seat's node is there now, or is another one than before.
+    /// The seat's node is there now, or is another one than before. Nothing is noted of a seat that was left meanwhile: nobody
+    /// would ever take that away.
     pub(crate) fn has_node(&self, seat: &Seat, node: Created) {
         let mut room = self.room();
+        if !room.has(seat) {
+            return;
+        }
         let path = node.path.clone();
         if let Some(before) = locked(&seat.node).replace(node) {
             room.present.remove(&before.path);
@@ -110,6 +122,9 @@ impl Seats {
     /// The seat has permits now, and is not in line any more.
     pub(crate) fn has_permits(&self, seat: &Seat, paths: Vec<String>) {
         let mut room = self.room();
+        if !room.has(seat) {
+            return;
+        }
         if let Some(before) = locked(&seat.node).take() {
             room.present.remove(&before.path);
         }
@@ -166,10 +181,15 @@ impl Seats {
     pub(crate) fn leave(&self, seat: &Seat) {
         let mut room = self.room();
         // The attempt may have another seat by now, in another session.
-        if room.seats.get(&seat.grant).is_some_and(|present| std::ptr::eq(&**present, seat)) {
+        if room.has(seat) {
             room.seats.remove(&seat.grant);
         }
         drop(room);
+        self.forget_node(seat);
+    }
+
+    /// Somebody else may have deleted the seat's node: it is searched for.
+    pub(crate) fn lose_node(&self, seat: &Seat) {
         self.forget_node(seat);
     }
 
@@ -217,4 +237,32 @@ impl Seats {
 /// A panic elsewhere is not passed on: every critical section here leaves the data valid.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::backend::Kind;
+    use lock_testkit::servers::zookeeper::ZooKeeperServer;
+    use lock_testkit::testing::installed;
+
+    use super::*;
+    use crate::backend::ZkBackend;
+    use crate::client::Crate;
+    use crate::config::ZkConfig;
+
+    #[tokio::test]
+    async fn a_node_that_becomes_known_behind_the_end_of_its_session_is_not_noted() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let shared = ZkBackend::connect(&ZkConfig::new(server.url()), Crate::Kezhuw).await.unwrap().shared;
+        let (session, grant) = (shared.sessions.current().await, GrantId::random().unwrap());
+        let place = Place::of(&shared.layout, &"late".into(), Kind::Mutex).unwrap();
+        let path = place.path("late");
+        let seat = shared.seats.take(grant, &session, place);
+        let node = || Created { path: path.clone(), czxid: 1 };
+        shared.seats.has_node(&seat, node());
+        assert!(shared.seats.leaving(&path, grant).is_some());
+        shared.seats.end(&session);
+        shared.seats.has_node(&seat, node());
+        assert!(shared.seats.leaving(&path, grant).is_none(), "whoever stands behind it would wait for ever");
+    }
 }

@@ -7,6 +7,7 @@ use lock_core::{Error, ErrorKind, Phase, wait};
 
 use crate::backend::{Shared, ZkBackend};
 use crate::client::{Fate, Wanted};
+use crate::error;
 use crate::seats::Seat;
 use crate::trouble::{Trouble, patiently};
 
@@ -25,9 +26,11 @@ impl SemaphoreBackend for ZkBackend {
         let shrunk = async {
             tokio::select! {
                 biased;
-                shrunk = patiently(|| self.shared.shrink(attempt, &seat, keep)) => {
-                    shrunk.map_err(|trouble| trouble.error(Phase::Release))
-                }
+                shrunk = patiently(|| self.shared.shrink(attempt, &seat, keep)) => match shrunk {
+                    // An earlier request may have done it.
+                    Err(Trouble::Fault(fault)) if seat.is_changing() => Err(error::unsettled(fault, Phase::Release)),
+                    shrunk => shrunk.map_err(|trouble| trouble.error(Phase::Release)),
+                },
                 () = seat.session.ended() => Err(gone(attempt)),
             }
         };
@@ -55,8 +58,11 @@ impl Shared {
             return Err(gone(attempt).into());
         }
         if given.is_empty() {
+            self.seats.has_permits(seat, kept);
             return Ok(());
         }
+        // Behind a `sync`: an earlier sending has not done it.
+        self.seats.has_permits(seat, kept.iter().chain(&given).cloned().collect());
         // One node for many permits: one for fewer takes its place.
         let fewer = (left < keep).then(|| seat.place.lease(&seat.place.dialect.stem_of_many(seat.grant, keep - left)));
         let fewer: Vec<_> = fewer.into_iter().map(Wanted::Numbered).collect();

@@ -14,6 +14,7 @@ mod flood;
 mod hand_over;
 mod input;
 mod kept;
+mod left;
 mod line;
 mod load;
 mod lost;
@@ -24,6 +25,7 @@ mod rights;
 #[cfg(feature = "sasl")]
 mod sasl;
 mod session;
+mod shared;
 mod silent;
 mod support;
 mod swallowed;

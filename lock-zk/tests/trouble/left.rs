@@ -1,0 +1,83 @@
+//! Tries that fail when their node is there already: nothing of them is left.
+
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
+use lock_zk::{Access, ErrorKind, ZkConfig};
+
+use crate::support::{LASTING, PROMPTLY, client, connected, eventually, fails, link, ms, nodes, over, server};
+
+/// What a server says instead of doing it: no right, too much to do.
+const REFUSALS: [&str; 2] = ["-102", "-127"];
+
+/// The `nth` request about this path from now on is refused.
+fn refused(nth: u64, path: &str, code: &str) -> LinkFault {
+    LinkFault::new(Toxic::Answer { text: code.to_owned() }, Direction::ToServer).on_request(nth, path)
+}
+
+#[tokio::test]
+async fn a_try_that_is_refused_behind_its_node_leaves_nothing() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let mutex = client(&over([&link]), LASTING).await.mutex("left");
+    mutex.lock().await.unwrap().release().await.unwrap();
+    for round in 0..100 {
+        let refusal = link.inject(refused(2, "/lock/mutex/left", REFUSALS[round % 2]));
+        let error = mutex.try_lock().await.unwrap_err();
+        refusal.heal().unwrap();
+        assert!(error.is_definite(), "{error}");
+        assert_eq!(error.kind(), [ErrorKind::Denied, ErrorKind::Unavailable][round % 2], "{error}");
+        assert!(nodes(&truth, "left").await.is_empty(), "left in round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_try_whose_node_cannot_be_deleted_does_not_know_and_leaves_nothing_in_the_end() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let mutex = client(&over([&link]), LASTING).await.mutex("left");
+    mutex.lock().await.unwrap().release().await.unwrap();
+    for code in REFUSALS {
+        let faults = [2, 3].map(|nth| link.inject(refused(nth, "/lock/mutex/left", code)));
+        let error = fails(mutex.try_lock().await, ErrorKind::Indeterminate);
+        assert!(std::error::Error::source(&error).is_some(), "without its cause: {error:?}");
+        faults.into_iter().for_each(|fault| drop(fault.heal().unwrap()));
+        eventually("nothing is left", PROMPTLY, async || nodes(&truth, "left").await.is_empty()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_try_for_permits_that_is_refused_at_any_request_leaves_nothing() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let (locks, other) = (client(&over([&link]), LASTING).await, client(server.url(), LASTING).await);
+    let held = other.semaphore("left", 3).acquire().await.unwrap();
+    let permits = locks.semaphore("left", 3);
+    for code in REFUSALS {
+        for nth in 1..=5 {
+            let refusal = link.inject(refused(nth, "/lock/semaphore/left", code));
+            let error = permits.try_acquire().await.unwrap_err();
+            refusal.heal().unwrap();
+            assert!(error.is_definite(), "request {nth}: {error}");
+            let locks = truth.children("/lock/semaphore/left/locks").await.unwrap().unwrap_or_default();
+            assert!(locks.is_empty(), "left by request {nth}: {locks:?}");
+            assert_eq!(truth.children("/lock/semaphore/left/leases").await.unwrap().unwrap().len(), 1);
+        }
+    }
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_try_that_may_not_read_the_permits_of_others_leaves_nothing() {
+    let Some(server) = server().await else { return };
+    let config = ZkConfig::new(server.url()).with_session_timeout(LASTING).with_tick_time(ms(200));
+    let open = connected(config.clone()).await.semaphore("left", 3);
+    open.acquire().await.unwrap().release().await.unwrap();
+    // The directories are open to everybody, and whoever comes now keeps his permit to himself.
+    let own = connected(config.with_access(Access::Creator).with_digest("me", "secret")).await.semaphore("left", 3);
+    let held = own.acquire().await.unwrap();
+    for _ in 0..100 {
+        let error = fails(open.try_acquire().await, ErrorKind::Denied);
+        assert!(error.is_definite(), "{error}");
+    }
+    own.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    held.release().await.unwrap();
+}
