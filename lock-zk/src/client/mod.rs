@@ -174,7 +174,8 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// fails as long as there is anything in it; `None` then. Only a transaction can; a client without them refuses.
     fn claim<'a>(&'a self, directory: &'a str, path: &'a str, data: &[u8]) -> Answer<'a, Option<Created>>;
 
-    /// Makes a directory that the server removes when it has become empty, with every parent that is missing.
+    /// Makes a directory that the server removes when it has become empty, with every parent that is missing. It need not travel in
+    /// the order of its call: whoever asks waits for it.
     fn make_directory<'a>(&'a self, path: &'a str) -> Answer<'a, ()>;
 
     /// The names in a directory.

@@ -17,10 +17,10 @@ mod session;
 mod silent;
 mod support;
 
-use lock_testkit::servers::zookeeper::NodeKind;
+use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::{Access, Error, ErrorKind, LossReason, Phase, ZkConfig, ZkLocks};
 
-use support::{PROMPTLY, client, connected, eventually, ms, server, soon};
+use support::{LASTING, PROMPTLY, client, connected, eventually, ms, server, soon, there};
 
 /// By which constructor clients come.
 async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
@@ -74,4 +74,23 @@ async fn a_client_that_is_dropped_closes_its_session() {
     assert!(sessions().await > 0, "a session has a node of its own");
     drop(locks);
     eventually("the node goes with the session", PROMPTLY, async || sessions().await == 0).await;
+}
+
+#[tokio::test]
+async fn directories_are_removed_when_they_are_empty_and_no_digest_is_wrong() {
+    let options = ZooKeeperOptions::new().with_property("znode.container.checkIntervalMs", "300");
+    let Some(server) = there(ZooKeeperServer::start_with(&options).await) else { return };
+    let truth = server.client().await.unwrap();
+    let config = || ZkConfig::new(server.url()).with_session_timeout(LASTING).with_tick_time(ms(200));
+    for config in [config(), config().with_access(Access::Creator).with_digest("me", "secret").with_prefix("own")] {
+        let prefix = format!("/{}", config.prefix);
+        let locks = connected(config).await;
+        let held = soon("the lock", PROMPTLY, locks.mutex("once").lock()).await.unwrap();
+        let permit = soon("a permit", PROMPTLY, locks.semaphore("once", 2).acquire()).await.unwrap();
+        held.release().await.unwrap();
+        permit.release().await.unwrap();
+        drop(locks);
+        eventually("nothing is left", PROMPTLY * 2, async || truth.exists(&prefix).await.unwrap().is_none()).await;
+    }
+    assert_eq!(server.figure("zk_digest_mismatches_count").await.unwrap(), 0);
 }

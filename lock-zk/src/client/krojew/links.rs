@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
-use zookeeper_async::ZkState;
+use zookeeper_async::{Stat, ZkState};
 
 use super::watches::Watches;
 use super::{Fate, Fault, Link};
@@ -14,8 +14,12 @@ use super::{Fate, Fault, Link};
 pub(super) struct Links {
     state: Mutex<State>,
     news: mpsc::UnboundedSender<Link>,
-    /// How many connections there have been.
+    /// How many connections there have been since the first one.
     connections: AtomicU64,
+    /// Up to which connection the crate's answers have been put to the proof.
+    proven: AtomicU64,
+    /// The session's number; 0 until the first node that it made has said it.
+    session: AtomicU64,
     watches: Arc<Watches>,
 }
 
@@ -42,7 +46,8 @@ impl Links {
     pub(super) fn new(watches: Arc<Watches>) -> (Arc<Self>, mpsc::UnboundedReceiver<Link>) {
         let (news, told) = mpsc::unbounded_channel();
         let state = Mutex::new(State { connected: true, silent: false, over: false });
-        (Arc::new(Self { state, news, connections: AtomicU64::new(0), watches }), told)
+        let (connections, proven, session) = Default::default();
+        (Arc::new(Self { state, news, connections, proven, session, watches }), told)
     }
 
     /// What the crate says. It says it before any request is answered on a new connection.
@@ -73,23 +78,53 @@ impl Links {
         self.watches.fire_all();
     }
 
-    /// How many connections there have been: what was known to one is unknown to the next.
+    /// Whether the session is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.link() == Link::Ended
+    }
+
+    /// How many connections there have been since the first one: what was known to one is unknown to the next.
     pub(super) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Acquire)
     }
 
-    /// The answer to a request that was sent when credentials had been shown to this connection; `None` without credentials.
-    pub(super) fn judge<T>(&self, answer: Result<T, Fault>, introduced_to: Option<u64>) -> Result<T, Fault> {
-        if self.link() == Link::Ended {
+    /// Up to which connection the crate's answers have been put to the proof.
+    pub(super) fn proven(&self) -> u64 {
+        self.proven.load(Ordering::Acquire)
+    }
+
+    /// On this connection the crate takes answers for what they are, and the server knows whatever was committed before.
+    pub(super) fn is_proven(&self, connection: u64) {
+        self.proven.store(connection, Ordering::Release);
+    }
+
+    pub(super) fn session(&self) -> i64 {
+        self.session.load(Ordering::Acquire).cast_signed()
+    }
+
+    /// Whether this node, which was asked for by a path that begins so, is of our session. If not, the crate has opened another
+    /// one, or takes answers for those to other requests, and nothing that it says counts any more.
+    pub(super) fn is_ours(&self, stem: &str, path: &str, stat: &Stat) -> bool {
+        let session = stat.ephemeral_owner.cast_unsigned();
+        let known = self.session.compare_exchange(0, session, Ordering::AcqRel, Ordering::Acquire);
+        let ours = path.starts_with(stem) && known.map_or_else(|known| known == session, |_| session != 0);
+        if !ours {
+            self.end();
+        }
+        ours
+    }
+
+    /// The answer to a request that was sent when this connection was the last one that had been put to the proof. It may have
+    /// been sent on a later one, before the proof of that, and then says nothing.
+    pub(super) fn judge<T>(&self, answer: Result<T, Fault>, proven: u64) -> Result<T, Fault> {
+        if self.is_over() {
             return Err(Fault { fate: Fate::Ended, source: "the session is over".into() });
         }
-        answer.map_err(|mut fault| {
-            // It may have been on its way before the credentials were.
-            if fault.fate == Fate::Denied && introduced_to.is_some_and(|to| to != self.connections()) {
-                fault.fate = Fate::Unknown;
-            }
-            fault
-        })
+        if proven != self.connections() {
+            let source = answer.err().map_or_else(|| "the connection was another one".into(), |fault| fault.source);
+            return Err(Fault { fate: Fate::Unknown, source });
+        }
+        answer
     }
 
     fn link(&self) -> Link {
@@ -139,18 +174,22 @@ mod tests {
             links.hear(ZkState::NotConnected);
             links.hear(ZkState::Connecting);
             links.hear(ZkState::Connected);
-            assert_eq!(links.judge(Ok(()), None).unwrap_err().fate, Fate::Ended);
+            assert_eq!(links.judge(Ok(()), 0).unwrap_err().fate, Fate::Ended);
         });
         assert_eq!(expired, [Link::Suspended, Link::Ended]);
     }
 
     #[test]
-    fn a_refusal_before_credentials_were_shown_again_says_nothing() {
+    fn an_answer_on_a_connection_that_was_not_put_to_the_proof_says_nothing() {
         let (links, _news) = Links::new(Arc::default());
         let denied = || Err::<(), _>(Fault { fate: Fate::Denied, source: "no".into() });
+        assert_eq!(links.judge(denied(), links.proven()).unwrap_err().fate, Fate::Denied);
+        let before = links.proven();
         links.hear(ZkState::Connected);
-        assert_eq!(links.judge(denied(), Some(0)).unwrap_err().fate, Fate::Unknown);
-        assert_eq!(links.judge(denied(), Some(1)).unwrap_err().fate, Fate::Denied);
-        assert_eq!(links.judge(denied(), None).unwrap_err().fate, Fate::Denied);
+        assert_eq!(links.judge(denied(), before).unwrap_err().fate, Fate::Unknown);
+        assert_eq!(links.judge(Ok(()), before).unwrap_err().fate, Fate::Unknown);
+        links.is_proven(links.connections());
+        assert_eq!(links.judge(Ok(()), before).unwrap_err().fate, Fate::Unknown, "it was sent before the proof");
+        assert!(links.judge(Ok(()), links.proven()).is_ok());
     }
 }

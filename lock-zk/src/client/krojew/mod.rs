@@ -5,17 +5,20 @@
 //! | its session's id | beats: each makes a node, and the answer says of which session it is |
 //! | the timeout as negotiated | [`greeting`]: a session of our own asks for it |
 //! | a new session after an expiry is not announced | [`links`], and every node that is made is looked at |
-//! | answers are not compared with requests: one too many, and each is taken for another | the same; then the session is given up |
+//! | answers are not compared with requests: one too many, and each is taken for another | the same; then the session is given up. A new connection is [put to the proof](outbox) first |
+//! | containers | [`directories`]: a session of our own makes them |
 //! | requests are sent when their answers are polled, too many at once hang it | [`outbox`] |
 //! | watches and credentials go with the connection | [`watches`] are called changed; the outbox shows credentials again |
 //! | transactions | [`exchange`] |
 //! | a server that is silent | links again; a client that hangs is given up when its session's lease ends |
 
+mod directories;
 mod exchange;
 mod fault;
 mod greeting;
 mod links;
 mod outbox;
+mod talk;
 mod watches;
 mod wire;
 
@@ -30,8 +33,9 @@ use zookeeper_async::{Acl, CreateMode, Permission, ZooKeeper};
 
 use super::{Answer, Change, Connection, Created, Door, Fate, Fault, Found, Link, LinkChange, Manner, Node, Wanted};
 use crate::access::Access;
+use directories::Directories;
 use links::Links;
-use outbox::Outbox;
+use outbox::{Introduction, Outbox};
 use watches::{Subject, Watches};
 use wire::Wire;
 
@@ -66,17 +70,22 @@ impl Krojew {
         let watches = Arc::<Watches>::default();
         let (links, news) = Links::new(watches.clone());
         let changed = watches.clone();
-        let servers = format!("{}{}", greeted.servers, door.chroot);
+        let directories = Directories::new(greeted.servers.clone(), greeted.timeout, door);
+        let servers: Vec<_> = greeted.servers.iter().map(ToString::to_string).collect();
+        let servers = format!("{}{}", servers.join(","), door.chroot);
         let fire = move |event| changed.fire(&event);
         let client = ZooKeeper::connect_with_retry_time(&servers, greeted.timeout, fire, RETRY).await?;
         let heard = links.clone();
         client.add_listener(move |state| heard.hear(state));
         let silence = greeted.timeout * 2 / 5;
-        let (outbox, sending) = Outbox::new(client, links.clone(), door.credentials.clone(), silence);
-        tokio::spawn(sending);
-        let sign = GrantId::random().map_err(|error| Fault { fate: Fate::Refused, source: Box::new(error) })?;
+        let id = GrantId::random().map_err(|error| Fault { fate: Fate::Refused, source: Box::new(error) })?;
         let directory = format!("/{}/sessions", door.prefix);
-        let wire = Wire::new(outbox, links, watches, acl(&door.access), format!("{directory}/{sign}-"));
+        let (sign, access) = (format!("{directory}/{id}-"), acl(&door.access));
+        let introduction =
+            Introduction { credentials: door.credentials.clone(), sign: sign.clone(), access: access.clone() };
+        let (outbox, sending) = Outbox::new(client, links.clone(), introduction, silence);
+        tokio::spawn(sending);
+        let wire = Wire::new(outbox, links, watches, directories, access, sign);
         wire.make_directory(&directory).await?;
         wire.beat().await?;
         Ok(Self { wire, timeout: greeted.timeout, news: Mutex::new(news), exchanges: Arc::default() })
@@ -103,10 +112,12 @@ impl Connection for Krojew {
     }
 
     fn unanswered_since(&self) -> Option<BootInstant> {
-        None
+        self.wire.unanswered_since()
     }
 
-    fn close(&self) {}
+    fn close(&self) {
+        self.wire.close();
+    }
 
     fn beat(&self) -> Answer<'static, ()> {
         self.wire.beat()

@@ -1,21 +1,25 @@
 //! Where requests wait until the crate may be asked. It sends a request when its answer is first polled, and hangs if as
 //! many wait as its own queue holds: so one task polls them all, in the order in which they came, and fewer than that at
 //! once. What keeps the session and its locks goes before. The task also notices when the servers are silent, and closes the
-//! session when nobody has a request any more.
+//! session when nobody has a request any more, or when it is told to.
+//!
+//! The crate matches answers to requests by their order alone, and may get that wrong when it connects again; and it may connect
+//! to a server that lags behind. So a new connection is put to the proof before anything else goes over it: a node is made, alone,
+//! whose answer names its path and the session, and comes when the server knows all that was committed before.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{mpsc, oneshot};
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
-use zookeeper_async::{ZkError, ZkResult, ZooKeeper};
+use zookeeper_async::{Acl, CreateMode, ZkError, ZkResult, ZooKeeper};
 
 use super::links::Links;
-use super::{Answer, Fate, Fault, Manner};
+use super::{Answer, Fate, Fault, Manner, RETRY};
 use crate::access::Credentials;
 
 /// How many requests may be under way, and how many more for what goes first. The crate's queue holds 64; it puts pings into
@@ -31,6 +35,8 @@ pub(super) struct Outbox {
     first: mpsc::UnboundedSender<Request>,
     in_turn: mpsc::UnboundedSender<Request>,
     shared: Shared,
+    closed: watch::Sender<bool>,
+    owed_since: watch::Receiver<Option<BootInstant>>,
 }
 
 /// What a request and the task that sends it know.
@@ -38,8 +44,6 @@ pub(super) struct Outbox {
 struct Shared {
     client: Arc<Shown>,
     links: Arc<Links>,
-    /// The last connection on which credentials were shown; `None` without credentials.
-    introduced_to: Option<Arc<AtomicU64>>,
 }
 
 /// The crate's client, which has no `Debug`.
@@ -56,23 +60,34 @@ impl Outbox {
     pub(super) fn new(
         client: ZooKeeper,
         links: Arc<Links>,
-        credentials: Option<Credentials>,
+        introduction: Introduction,
         silence: Duration,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (first, waiting_first) = mpsc::unbounded_channel();
         let (in_turn, waiting_in_turn) = mpsc::unbounded_channel();
         let waiting = Waiting { first: waiting_first, in_turn: waiting_in_turn };
-        // No connection has this number.
-        let introduced_to = credentials.is_some().then(|| Arc::new(AtomicU64::new(u64::MAX)));
-        let shared = Shared { client: Arc::new(Shown(Arc::new(client))), links, introduced_to };
+        let shared = Shared { client: Arc::new(Shown(Arc::new(client))), links };
+        let (closed, closing) = watch::channel(false);
+        let (owed, owed_since) = watch::channel(None);
         let sender = Sender {
             under_way: FuturesUnordered::new(),
             shared: shared.clone(),
-            credentials,
+            introduction,
             silence,
-            owed_since: Instant::now(),
+            owed,
+            last_answer: Instant::now(),
         };
-        (Self { first, in_turn, shared }, sender.run(waiting))
+        (Self { first, in_turn, shared, closed, owed_since }, sender.run(waiting, closing))
+    }
+
+    /// Ends the session, and every request: those that were handed in are not answered.
+    pub(super) fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
+    /// Since when the servers owe an answer, and have given none.
+    pub(super) fn unanswered_since(&self) -> Option<BootInstant> {
+        *self.owed_since.borrow()
     }
 
     /// Hands a request in.
@@ -91,14 +106,14 @@ impl Outbox {
             if manner != Manner::InAnyCase && answer.is_closed() {
                 return;
             }
-            let introduced_to = shared.introduced_to.as_ref().map(|to| to.load(Ordering::Acquire));
+            let proven = shared.links.proven();
             let outcome = request(shared.client.0.clone()).await;
             if let Err(ZkError::MarshallingError) = outcome {
                 // An answer to something else: from here on the crate takes each one for another.
                 shared.links.end();
             }
             // Nobody may wait for it any more.
-            let _ = answer.send(shared.links.judge(outcome.map_err(Fault::from), introduced_to));
+            let _ = answer.send(shared.links.judge(outcome.map_err(Fault::from), proven));
         };
         // Without its task, which lives as long as this unless the runtime is gone, the answer is that there is none.
         let queue = if manner == Manner::First { &self.first } else { &self.in_turn };
@@ -126,49 +141,104 @@ impl Waiting {
     }
 }
 
+/// What is said on a new connection before anything else.
+pub(super) struct Introduction {
+    pub(super) credentials: Option<Credentials>,
+    /// What the path of a node begins with that nobody else makes.
+    pub(super) sign: String,
+    /// Who may touch it.
+    pub(super) access: Vec<Acl>,
+}
+
 struct Sender {
     under_way: FuturesUnordered<Request>,
     shared: Shared,
-    credentials: Option<Credentials>,
+    introduction: Introduction,
     silence: Duration,
     /// Since when an answer is owed, if there are requests under way.
-    owed_since: Instant,
+    owed: watch::Sender<Option<BootInstant>>,
+    /// The same, or when the first of them was sent.
+    last_answer: Instant,
 }
 
 impl Sender {
-    async fn run(mut self, mut waiting: Waiting) {
+    async fn run(mut self, mut waiting: Waiting, mut closing: watch::Receiver<bool>) {
+        let closed = async {
+            if closing.wait_for(|closed| *closed).await.is_err() {
+                // The outbox was dropped: what it was given goes first.
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = closed => self.under_way.clear(),
+            () = self.send(&mut waiting) => {}
+        }
+        drop(waiting);
+        let client = self.shared.client.0.clone();
+        self.start(Box::pin(async move { client.close().await.unwrap_or_default() }));
+        // A client that hangs never answers; then its tasks stay with it.
+        self.settle().await;
+    }
+
+    async fn send(&mut self, waiting: &mut Waiting) {
+        self.show_credentials();
+        self.settle().await;
         loop {
             let under_way = self.under_way.len();
             tokio::select! {
                 biased;
                 () = self.answer(), if under_way > 0 => {}
                 request = waiting.next(under_way) => {
-                    let Some(request) = request else { break };
+                    let Some(request) = request else { return };
                     self.introduce().await;
                     self.start(request);
                 }
             }
         }
-        // Whatever was handed in goes before. A client that hangs never answers; then its tasks stay with it.
-        let client = self.shared.client.0.clone();
-        self.start(Box::pin(async move { client.close().await.unwrap_or_default() }));
-        self.settle().await;
     }
 
-    /// Shows the credentials on a connection that does not know them, and by itself: servers answer it at once, before what
-    /// came earlier, and the crate would take the answer for one to that.
+    /// Puts a new connection to the proof, with nothing else under way: whatever was sent before that is not believed.
     async fn introduce(&mut self) {
-        let Some(Credentials::Digest { user, password }) = self.credentials.clone() else { return };
-        let Some(introduced_to) = self.shared.introduced_to.clone() else { return };
-        let connections = self.shared.links.connections();
-        if introduced_to.load(Ordering::Acquire) == connections {
-            return;
+        loop {
+            let connection = self.shared.links.connections();
+            if connection == self.shared.links.proven() || self.shared.links.is_over() {
+                return;
+            }
+            self.settle().await;
+            // By itself: servers answer it at once, before what came earlier, and the crate would take the answer for one to that.
+            self.show_credentials();
+            self.settle().await;
+            self.prove(connection);
+            self.settle().await;
         }
-        self.settle().await;
-        introduced_to.store(connections, Ordering::Release);
-        let (client, shown) = (self.shared.client.0.clone(), format!("{user}:{password}").into_bytes());
-        self.start(Box::pin(async move { client.add_auth("digest", shown).await.unwrap_or_default() }));
-        self.settle().await;
+    }
+
+    fn show_credentials(&mut self) {
+        if let Some(Credentials::Digest { user, password }) = &self.introduction.credentials {
+            let (client, shown) = (self.shared.client.0.clone(), format!("{user}:{password}").into_bytes());
+            self.start(Box::pin(async move { client.add_auth("digest", shown).await.unwrap_or_default() }));
+        }
+    }
+
+    /// Makes a node, and deletes it again. A wrong answer ends the session.
+    fn prove(&mut self, connection: u64) {
+        let (client, links) = (self.shared.client.0.clone(), self.shared.links.clone());
+        let (path, access) =
+            (format!("{}proof-{connection}", self.introduction.sign), self.introduction.access.clone());
+        self.start(Box::pin(async move {
+            match client.create2(&path, Vec::new(), access, CreateMode::Ephemeral).await {
+                Ok((made, stat)) if links.is_ours(&path, &made, &stat) => {
+                    // If it fails, the node goes with the session.
+                    client.delete(&path, None).await.unwrap_or_default();
+                    links.is_proven(connection);
+                }
+                Ok(_) => {}
+                // The connection is gone again. A crate whose own task has ended says so at once, each time.
+                Err(ZkError::ConnectionLoss | ZkError::OperationTimeout) => tokio::time::sleep(RETRY).await,
+                Err(_) => links.end(),
+            }
+        }));
     }
 
     /// Until nothing is under way.
@@ -180,16 +250,26 @@ impl Sender {
 
     /// One answer; or the news that it is owed for too long.
     async fn answer(&mut self) {
-        let answered = tokio::time::timeout_at(self.owed_since + self.silence, self.under_way.next()).await;
-        self.owed_since = Instant::now();
+        let answered = tokio::time::timeout_at(self.last_answer + self.silence, self.under_way.next()).await;
+        self.last_answer = Instant::now();
         self.shared.links.is_silent(answered.is_err());
+        if answered.is_ok() {
+            self.owe();
+        }
     }
 
     fn start(&mut self, request: Request) {
-        if self.under_way.is_empty() {
-            self.owed_since = Instant::now();
-        }
+        let owed_before = !self.under_way.is_empty();
         // Polled in the order in which they are pushed.
         self.under_way.push(request);
+        if !owed_before {
+            self.last_answer = Instant::now();
+            self.owe();
+        }
+    }
+
+    /// From now on an answer is owed, if anything is under way.
+    fn owe(&self) {
+        self.owed.send_replace((!self.under_way.is_empty()).then(|| SystemClock.now()));
     }
 }

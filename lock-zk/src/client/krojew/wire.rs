@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
+use lock_core::clock::BootInstant;
 use tokio::runtime::Handle;
 use zookeeper_async::{Acl, CreateMode, Stat, ZkError, ZkResult, ZooKeeper};
 
+use super::directories::Directories;
 use super::links::Links;
 use super::outbox::Outbox;
 use super::watches::Watches;
@@ -19,8 +21,7 @@ pub(super) struct Wire {
     links: Arc<Links>,
     pub(super) watches: Arc<Watches>,
     pub(super) runtime: Handle,
-    /// 0 until the first beat has said it.
-    session: AtomicU64,
+    directories: Directories,
     /// Who may touch what is made.
     access: Vec<Acl>,
     /// What the paths of beats begin with.
@@ -35,6 +36,7 @@ impl Wire {
         outbox: Outbox,
         links: Arc<Links>,
         watches: Arc<Watches>,
+        directories: Directories,
         access: Vec<Acl>,
         sign: String,
     ) -> Arc<Self> {
@@ -43,7 +45,7 @@ impl Wire {
             links,
             watches,
             runtime: Handle::current(),
-            session: AtomicU64::new(0),
+            directories,
             access,
             sign,
             beats: AtomicU64::new(0),
@@ -65,7 +67,17 @@ impl Wire {
     }
 
     pub(super) fn session(&self) -> i64 {
-        self.session.load(Ordering::Acquire).cast_signed()
+        self.links.session()
+    }
+
+    pub(super) fn unanswered_since(&self) -> Option<BootInstant> {
+        self.outbox.unanswered_since()
+    }
+
+    /// Ends the session, and every request.
+    pub(super) fn close(&self) {
+        self.links.end();
+        self.outbox.close();
     }
 
     /// Makes a node, provided that our session is what makes it.
@@ -93,15 +105,11 @@ impl Wire {
         })
     }
 
-    /// Whether the answer is to this request, and of our session. If not, the crate has opened another one, or takes answers
-    /// for those to other requests, and nothing that it says counts any more.
+    /// Whether the answer is to this request, and of our session.
     fn judge(&self, stem: &str, path: &str, stat: &Stat) -> Result<(), Fault> {
-        let session = stat.ephemeral_owner.cast_unsigned();
-        let known = self.session.compare_exchange(0, session, Ordering::AcqRel, Ordering::Acquire);
-        if path.starts_with(stem) && known.map_or_else(|known| known == session, |_| session != 0) {
+        if self.links.is_ours(stem, path, stat) {
             return Ok(());
         }
-        self.links.end();
         if path.starts_with(stem) {
             drop(self.delete(path));
         }
@@ -142,28 +150,9 @@ impl Wire {
         })
     }
 
-    /// Asks for every directory on the way at once. One that is there answers so, or that it may not be made.
+    /// Makes a directory, and every one above it.
     pub(super) fn make_directory(&self, path: &str) -> Answer<'static, ()> {
-        let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
-        let made = ends.map(|end| {
-            let (directory, access) = (path[..end].to_owned(), self.access.clone());
-            self.ask(Manner::InTurn, async move |client| {
-                client.create(&directory, Vec::new(), access, CreateMode::Container).await
-            })
-        });
-        let made = join_all(made.collect::<Vec<_>>());
-        Box::pin(async move {
-            let mut refusal = None;
-            for outcome in made.await {
-                match outcome {
-                    Ok(_) | Err(Fault { fate: Fate::Exists, .. }) => refusal = None,
-                    // What is missing here has been refused above.
-                    Err(fault) if fault.fate != Fate::Missing || refusal.is_none() => refusal = Some(fault),
-                    Err(_) => {}
-                }
-            }
-            refusal.map_or(Ok(()), Err)
-        })
+        self.directories.make(path)
     }
 
     pub(super) fn children(&self, path: &str, watch: bool) -> Answer<'static, Vec<String>> {

@@ -1,0 +1,97 @@
+//! Directories that the servers remove when they have become empty. The crate asks for them by a request that makes persistent nodes
+//! of them, and that the servers' digests of their tree trip over: so they are made by a session of our own, which lives as long
+//! as that takes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, io};
+
+use tokio::sync::Semaphore;
+use zookeeper_async::ZkError;
+
+use super::greeting::PATIENCE;
+use super::talk::Talk;
+use super::{Answer, Fate, Fault};
+use crate::access::{Access, Credentials};
+use crate::client::{directories, made};
+
+/// How many such sessions a client has at once. Servers allow 60 connections from one address by default.
+const AT_ONCE: usize = 2;
+
+/// Where and as whom directories are made.
+#[derive(Clone)]
+pub(super) struct Directories {
+    door: Arc<Door>,
+    turns: Arc<Semaphore>,
+}
+
+struct Door {
+    /// Each is asked until one answers.
+    servers: Vec<SocketAddr>,
+    chroot: String,
+    timeout: Duration,
+    credentials: Option<Credentials>,
+    access: Access,
+}
+
+impl Directories {
+    pub(super) fn new(servers: Vec<SocketAddr>, timeout: Duration, door: &crate::client::Door) -> Self {
+        let (chroot, credentials, access) = (door.chroot.clone(), door.credentials.clone(), door.access.clone());
+        let door = Arc::new(Door { servers, chroot, timeout, credentials, access });
+        Self { door, turns: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+
+    /// Makes a directory, and every one above it. Dropped before it has its answer, it may be made or not.
+    pub(super) fn make(&self, path: &str) -> Answer<'static, ()> {
+        let (directories, path) = (self.clone(), path.to_owned());
+        Box::pin(async move {
+            let turn = directories.turns.acquire().await;
+            let mut failure = io::Error::from(io::ErrorKind::NotFound);
+            for server in &directories.door.servers {
+                let limit = PATIENCE.min(directories.door.timeout / 2);
+                match tokio::time::timeout(limit, directories.door.make_at(*server, &path)).await {
+                    Ok(Ok(outcomes)) => return made(outcomes),
+                    Ok(Err(error)) => failure = error,
+                    Err(late) => failure = late.into(),
+                }
+            }
+            drop(turn);
+            Err(Fault { fate: Fate::Unknown, source: Box::new(failure) })
+        })
+    }
+}
+
+impl Door {
+    /// The server's verdict on each directory.
+    async fn make_at(&self, server: SocketAddr, path: &str) -> io::Result<Vec<Result<(), Fault>>> {
+        let (mut talk, _) = Talk::open(server, self.timeout).await?;
+        if let Some(Credentials::Digest { user, password }) = &self.credentials
+            && let verdict @ 1.. | verdict @ ..=-1 = talk.introduce(&format!("{user}:{password}")).await?
+        {
+            return Ok(vec![outcome(verdict)]);
+        }
+        let access = match &self.access {
+            Access::Everybody => vec![("world", "anyone")],
+            Access::Creator => vec![("auth", "")],
+            Access::Only(identities) => identities.iter().map(|(scheme, id)| (&**scheme, &**id)).collect(),
+        };
+        let mut outcomes = Vec::new();
+        for directory in directories(path) {
+            outcomes.push(outcome(talk.make(&format!("{}{directory}", self.chroot), &access).await?));
+        }
+        // What was made stays, whether the session is closed now or ends by itself.
+        let _ = talk.close().await;
+        Ok(outcomes)
+    }
+}
+
+fn outcome(verdict: i32) -> Result<(), Fault> {
+    if verdict == 0 { Ok(()) } else { Err(ZkError::from(verdict).into()) }
+}
+
+impl fmt::Debug for Directories {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Directories").field("servers", &self.door.servers).finish_non_exhaustive()
+    }
+}
