@@ -42,17 +42,19 @@ pub(crate) async fn once(
     }
 }
 
-/// Waits in the queue, for a caller that has had no answer since `silent_since`.
+/// Waits in the queue, for a caller that has had no answer since `silent_since`, and perhaps an error that left an earlier
+/// request of this attempt `unknown`.
 pub(crate) async fn in_turn(
     shared: &Shared,
     keys: &Arc<Keys>,
     attempt: &Attempt,
     deadline: Deadline,
     mut silent_since: BootInstant,
+    mut unknown: Option<Error>,
 ) -> Result<Option<Grant>, Error> {
     let waiting = shared.waiters.enter(attempt.id, keys);
     loop {
-        match ask(shared, keys, attempt, Some(&waiting), shared.until()).await {
+        let error = match ask(shared, keys, attempt, Some(&waiting), shared.until()).await {
             Ok(Answer::Granted(grant)) => {
                 waiting.is_over();
                 return Ok(Some(grant));
@@ -60,6 +62,8 @@ pub(crate) async fn in_turn(
             Ok(Answer::Queued(queued)) => {
                 waiting.queued(queued);
                 shared.look_out(keys, queued.pause);
+                // From here on it may be granted without being told.
+                unknown = None;
                 match turn(&waiting, attempt, deadline)
                     .await
                     .map_err(|error| error.with_server(shared.link.server()))?
@@ -71,17 +75,36 @@ pub(crate) async fn in_turn(
                     Turn::Over => return Ok(None),
                     Turn::AskAgain => silent_since = SystemClock.now(),
                 }
+                continue;
             }
-            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate) => {
-                let now = SystemClock.now();
-                if deadline.has_passed(now) || now.since(silent_since) >= attempt.patience {
-                    return Err(error);
-                }
-                SystemClock.sleep_until(now.plus(PAUSE).min(deadline.instant())).await;
-            }
-            Err(error) => return Err(error),
+            Err(error) => error,
+        };
+        let now = SystemClock.now();
+        let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
+        if !passes || deadline.has_passed(now) || now.since(silent_since) >= attempt.patience {
+            return Err(honest(attempt, error, unknown, waiting.ticket().is_some()));
         }
+        if !error.is_definite() {
+            unknown.get_or_insert(error);
+        }
+        SystemClock.sleep_until(now.plus(PAUSE).min(deadline.instant())).await;
     }
+}
+
+/// The error of a wait that fails with this one: unknown if the outcome of anything before is, however definite the last
+/// error is.
+fn honest(attempt: &Attempt, error: Error, unknown: Option<Error>, queued: bool) -> Error {
+    match unknown {
+        Some(first) => first,
+        None if queued && error.is_definite() => stood_in_line(attempt, "the next request failed".to_owned()).with_source(error),
+        None => error,
+    }
+}
+
+/// The error of a waiter that the server has put into its queue, and that does not hear any more.
+fn stood_in_line(attempt: &Attempt, why: String) -> Error {
+    let what = format!("the attempt stood in line, and whether it was granted the lock since is unknown: {why}");
+    attempt.error(ErrorKind::Indeterminate, Phase::Wait, what)
 }
 
 /// How a stay in the queue ends.
@@ -106,8 +129,13 @@ async fn turn(waiting: &Waiting, attempt: &Attempt, deadline: Deadline) -> Resul
         let now = SystemClock.now();
         let silent_for = now.since(waiting.silent_since());
         if silent_for >= attempt.patience || (deadline.has_passed(now) && silent_for >= attempt.op_timeout) {
-            let what = format!("the server has not answered for {silent_for:?}");
-            return Err(attempt.error(ErrorKind::Unavailable, Phase::Wait, what));
+            return Err(match waiting.refused() {
+                Some(why) => {
+                    let what = format!("every request about it has failed for {silent_for:?}");
+                    stood_in_line(attempt, what).with_source(why.to_string())
+                }
+                None => stood_in_line(attempt, format!("the server has not answered for {silent_for:?}")),
+            });
         }
         if deadline.has_passed(now) {
             return Ok(Turn::Over);

@@ -61,7 +61,11 @@ fn code_within(text: &str) -> Option<&str> {
 
 /// The error of one request.
 pub(crate) fn of_request(error: RedisError, phase: Phase, server: &str) -> Error {
-    let (kind, what) = classify(&error);
+    let (kind, what) = match (fate(&error), classify(&error)) {
+        // A connection that breaks for whatever reason takes an answer with it that may have been on its way.
+        (Fate::Unknown, (kind, _)) if kind != ErrorKind::Indeterminate => (ErrorKind::Indeterminate, LOST),
+        (_, classified) => classified,
+    };
     Error::new(kind, phase, what).with_backend(crate::NAME).with_server(server).with_source(error)
 }
 
@@ -76,6 +80,8 @@ pub(crate) fn of_connect(error: RedisError, server: &str) -> Error {
     Error::new(kind, Phase::Connect, what).with_backend(crate::NAME).with_server(server).with_source(error)
 }
 
+const LOST: &str = "the connection was lost before the answer came";
+
 fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
     if error.is_connection_refusal() {
         return (ErrorKind::Unavailable, "the connection was refused");
@@ -87,7 +93,7 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
         return (ErrorKind::Denied, "TLS came to no agreement: certificates, names or versions do not fit");
     }
     if error.is_io_error() {
-        return (ErrorKind::Indeterminate, "the connection was lost before the answer came");
+        return (ErrorKind::Indeterminate, LOST);
     }
     match error.kind() {
         redis::ErrorKind::AuthenticationFailed => return (ErrorKind::Denied, "the credentials were refused"),
@@ -194,6 +200,15 @@ mod tests {
         ] {
             assert_eq!(code(&error), Some(expected), "{error}");
         }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn tls_that_breaks_under_a_request_leaves_its_outcome_unknown() {
+        use tokio_rustls::rustls;
+        let broken = || std::io::Error::new(std::io::ErrorKind::InvalidData, rustls::Error::DecryptError).into();
+        assert_eq!(of_connect(broken(), "here").kind(), ErrorKind::Denied);
+        assert!(!of_request(broken(), Phase::Acquire, "here").is_definite());
     }
 
     #[test]

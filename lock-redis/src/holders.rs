@@ -20,7 +20,7 @@ impl RedisBackend {
 
     pub(crate) async fn wait_for_holders(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let keys = Arc::new(self.shared.keys(&attempt.name, attempt.kind));
-        let granted = acquire::in_turn(&self.shared, &keys, attempt, deadline, SystemClock.now()).await?;
+        let granted = acquire::in_turn(&self.shared, &keys, attempt, deadline, SystemClock.now(), None).await?;
         self.confirmed(attempt, granted).await
     }
 

@@ -45,18 +45,18 @@ impl RedisBackend {
 
     async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let keys = Arc::new(self.shared.keys(&attempt.name, Kind::Mutex));
-        let mut silent_since = SystemClock.now();
+        let (mut silent_since, mut unknown) = (SystemClock.now(), None);
         if keys.form == Form::Text && !self.shared.waiters.is_busy(&keys.lock) {
             match take(&self.shared, &keys, attempt, self.shared.until()).await {
                 Ok(Taken::Granted(grant)) => return Ok(Some(grant)),
                 Ok(Taken::Held | Taken::AskTheQueue) => silent_since = SystemClock.now(),
                 Err(error) if deadline.has_passed(SystemClock.now()) => return Err(error),
-                // Whatever goes wrong here, goes wrong below too, where it is waited for.
-                Err(_) => {}
+                // Whatever is refused here, is refused below too, where it is waited for.
+                Err(error) => unknown = (!error.is_definite()).then_some(error),
             }
             self.shared.waiters.found_held(&keys.lock);
         }
-        acquire::in_turn(&self.shared, &keys, attempt, deadline, silent_since).await
+        acquire::in_turn(&self.shared, &keys, attempt, deadline, silent_since, unknown).await
     }
 }
 

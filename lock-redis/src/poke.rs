@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, ErrorKind, GrantId, Phase};
+use lock_core::{Error, GrantId, Phase};
 
 use crate::backend::Shared;
 use crate::connection::request::Reply;
@@ -74,9 +74,7 @@ pub(crate) async fn for_ever(shared: Arc<Shared>) {
                     }
                     Err(error) => {
                         tracing::debug!(%error, "a waiter could not ask");
-                        // What will not pass by itself is for the waiters to hear; their own requests bring it.
-                        let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
-                        shared.waiters.unanswered(&due, !passes);
+                        shared.waiters.unanswered(&due, &error);
                     }
                 }
             }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{FencingToken, GrantId};
+use lock_core::{Error, ErrorKind, FencingToken, GrantId};
 use tokio::sync::Notify;
 
 pub(crate) use self::place::News;
@@ -83,6 +83,8 @@ struct Line {
     /// When to ask again, as was found out since that poke was sent.
     again_at: BootInstant,
     answered_at: BootInstant,
+    /// Why the last poke failed, if it did.
+    refused: Option<Arc<str>>,
 }
 
 /// A poke that is due.
@@ -254,13 +256,15 @@ impl Waiters {
         (due, next)
     }
 
-    /// A poke failed. With `refused`, the waiters are to ask for themselves: it will fail again.
-    pub(crate) fn unanswered(&self, due: &Due, refused: bool) {
+    /// A poke failed. What will not pass by itself is for the waiters to hear; their own requests bring it.
+    pub(crate) fn unanswered(&self, due: &Due, error: &Error) {
+        let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
         let mut lines = self.lock();
         let Some(line) = lines.lines.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
         line.asking = false;
         line.poke_at = SystemClock.now().plus(RETRY);
-        if refused {
+        line.refused = Some(error.to_string().into());
+        if !passes {
             line.waiting.values().for_each(|place| place.ask_again());
         }
     }
@@ -275,6 +279,7 @@ impl Waiters {
         let Some(line) = lines.lines.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
         line.asking = false;
         line.answered_at = now;
+        line.refused = None;
         line.poke_at = now.plus(interval(now, line.keys.shared, answer.pause)).min(line.again_at);
         // News were lost, perhaps also of those who were not asked for.
         let lost = !answer.grants.is_empty() || answer.queued.contains(&false);
@@ -318,6 +323,7 @@ impl Lines {
             asking: false,
             again_at: BootInstant::FAR_FUTURE,
             answered_at: now,
+            refused: None,
         })
     }
 }
@@ -411,7 +417,7 @@ mod tests {
         let (due, _) = waiters.due();
         assert_eq!(due[0].nonces, [first, second]);
         assert!(waiters.due().0.is_empty(), "one poke at a time");
-        waiters.unanswered(&due[0], false);
+        waiters.unanswered(&due[0], &Error::unavailable(lock_core::Phase::Wait, "no"));
         waiters.ask_all();
         assert_ne!(waiters.due().0[0].number, due[0].number, "the reply to one would be taken for the other's");
         let answer = Answer {

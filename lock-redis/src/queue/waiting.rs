@@ -48,6 +48,7 @@ impl Waiting {
         self.waiters.any.store(true, Ordering::Release);
         let line = lines.line(&self.keys, now);
         line.answered_at = now;
+        line.refused = None;
         line.waiting.insert((ticket, self.place.nonce), self.place.clone());
         if !known {
             // The server had forgotten this client, and with it whoever else had asked before.
@@ -68,6 +69,11 @@ impl Waiting {
     pub(crate) fn silent_since(&self) -> BootInstant {
         let line = self.waiters.lock().lines.get(&self.keys.lock).map(|line| line.answered_at);
         line.unwrap_or_else(|| self.place.asked_at()).plus(LONGEST_POKE)
+    }
+
+    /// Why the last request about this lock failed, if it did.
+    pub(crate) fn refused(&self) -> Option<Arc<str>> {
+        self.waiters.lock().lines.get(&self.keys.lock)?.refused.clone()
     }
 
     /// What there is to tell, once there is something.

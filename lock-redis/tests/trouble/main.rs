@@ -15,6 +15,7 @@ mod faults;
 mod fence;
 mod foreign;
 mod freeze;
+mod honest;
 mod input;
 mod late;
 mod line;
