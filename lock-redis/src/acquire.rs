@@ -96,7 +96,9 @@ pub(crate) async fn in_turn(
 fn honest(attempt: &Attempt, error: Error, unknown: Option<Error>, queued: bool) -> Error {
     match unknown {
         Some(first) => first,
-        None if queued && error.is_definite() => stood_in_line(attempt, "the next request failed".to_owned()).with_source(error),
+        None if queued && error.is_definite() => {
+            stood_in_line(attempt, "the next request failed".to_owned()).with_source(error)
+        }
         None => error,
     }
 }

@@ -53,7 +53,8 @@ impl Shared {
             // Whatever the key holds, it is not this grant.
             Err(error) if is_foreign(&error) => return Ok(Released::NotHeld(None)),
             Err(error) if before.0 && error.is_definite() => {
-                let what = "whether an earlier sending of this release freed the grant is unknown, and the next one failed";
+                let what =
+                    "whether an earlier sending of this release freed the grant is unknown, and the next one failed";
                 let unknown = attempt.error(ErrorKind::Indeterminate, phase, what).with_server(self.link.server());
                 return Err(unknown.with_source(error));
             }

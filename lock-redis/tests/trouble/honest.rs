@@ -1,8 +1,8 @@
 //! What is told of a wait whose outcome is unknown, and of a server that refuses what a waiter asks.
 
 use lock_redis::{ClientOptions, Error, RedisConfig, RedisLocks};
-use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit::faults::Injected;
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
 use crate::server::{PROMPTLY, SHORT, Server, key, ms, soon};
 
