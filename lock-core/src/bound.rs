@@ -1,9 +1,12 @@
 //! The bound on every request of a backend.
 
 use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
+
+use futures_util::FutureExt;
 
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Phase};
@@ -50,12 +53,18 @@ pub(crate) async fn until<T>(
             return Poll::Ready(answer);
         }
         let bound = bound.get_or_insert_with(|| clock.sleep_until(end.max(clock.now()).plus(op_timeout).plus(SLACK)));
-        bound.as_mut().poll(cx).map(|()| Err(cut(phase)))
+        bound.as_mut().poll(cx).map(|()| {
+            Err(Error::indeterminate(phase, "the backend did not end the request within the operation timeout"))
+        })
     })
     .await
 }
 
-/// The error of a request that was cut.
-pub(crate) fn cut(phase: Phase) -> Error {
-    Error::indeterminate(phase, "the backend did not end the request within the operation timeout")
+/// Takes a panic of the backend for an answer that never came: in the background it must not end what is done for others.
+///
+/// # Errors
+/// As the request, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate).
+pub(crate) async fn caught<T>(phase: Phase, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let outcome = AssertUnwindSafe(request).catch_unwind().await;
+    outcome.unwrap_or_else(|_| Err(Error::indeterminate(phase, "the backend panicked")))
 }

@@ -11,10 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How long a sleeper trusts a timer before it looks at the clock again.
-///
-/// Timers do not advance while a machine is suspended, the clock does.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+use crate::sleep::SystemSleep;
 
 /// An instant on a monotonic clock that keeps counting while the machine is suspended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,18 +98,7 @@ impl Clock for SystemClock {
     }
 
     fn sleep_until(&self, at: BootInstant) -> Sleep {
-        Box::pin(async move {
-            if at == BootInstant::FAR_FUTURE {
-                std::future::pending::<()>().await;
-            }
-            loop {
-                let left = at.since(Self::read());
-                if left.is_zero() {
-                    return;
-                }
-                tokio::time::sleep(left.min(LOOK_AGAIN)).await;
-            }
-        })
+        Box::pin(SystemSleep::until(at))
     }
 }
 

@@ -177,6 +177,11 @@ impl Error {
         error
     }
 
+    /// The same words again, for another lock that the same event concerns.
+    pub(crate) fn repeated(&self) -> Self {
+        Self::new(self.0.kind, self.0.phase, self.0.what.clone())
+    }
+
     /// Names the backend.
     #[must_use]
     pub fn with_backend(mut self, backend: &'static str) -> Self {

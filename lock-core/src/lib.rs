@@ -66,6 +66,7 @@ mod reentrant;
 mod rwlock;
 mod semaphore;
 mod shutdown;
+mod sleep;
 mod sync;
 mod token;
 mod trace;

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use super::LossReason;
 use super::state::{Actions, Event, LeaseState};
@@ -25,6 +27,8 @@ pub(crate) struct Cell {
     lost: Notify,
     /// Whether it is unknown what this grant still allows: then it is held by nobody's word.
     doubtful: AtomicBool,
+    /// Where the keeper may go on when the runtime that carries it ends.
+    runtime: Mutex<Option<Handle>>,
 }
 
 impl Cell {
@@ -42,6 +46,7 @@ impl Cell {
             scheduled: Mutex::new(None),
             lost: Notify::new(),
             doubtful: AtomicBool::new(false),
+            runtime: Mutex::new(Handle::try_current().ok()),
         })
     }
 
@@ -50,6 +55,13 @@ impl Cell {
     pub(super) fn step(&self, clock: &dyn Clock, event: Event) -> Actions {
         let mut state = locked(&self.state);
         state.step(clock.now(), event)
+    }
+
+    /// Finds a deadline that has passed.
+    pub(super) fn look(&self, clock: &dyn Clock) -> Actions {
+        let mut state = locked(&self.state);
+        let now = clock.now();
+        if state.is_held(now) { Actions::default() } else { state.step(now, Event::Tick) }
     }
 
     /// Wakes those who wait for the loss that a step has found.
@@ -92,14 +104,20 @@ impl Cell {
         locked(&self.state).loss().cloned()
     }
 
-    /// Resolves when the loss has been noticed; never after a release.
-    pub(super) async fn wait_lost(&self) -> LossReason {
-        loop {
-            let noticed = self.lost.notified();
-            if let Some(reason) = self.loss() {
-                return reason;
-            }
-            noticed.await;
+    /// Resolves at the next telling of a loss after this call.
+    pub(super) fn noticed(&self) -> Notified<'_> {
+        self.lost.notified()
+    }
+
+    /// The runtime on which the holder waits or, as long as it has not waited, has taken the lock.
+    pub(super) fn runtime(&self) -> Option<Handle> {
+        locked(&self.runtime).clone()
+    }
+
+    /// Remembers the present runtime as the holder's.
+    pub(super) fn is_watched_here(&self) {
+        if let Ok(here) = Handle::try_current() {
+            *locked(&self.runtime) = Some(here);
         }
     }
 }

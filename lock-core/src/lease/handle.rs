@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use tracing::Instrument;
@@ -12,7 +12,7 @@ use tracing::field::debug;
 
 use super::keeper::Keeper;
 use super::state::{Answer, Event};
-use super::{Cell, LossReason};
+use super::{Cell, LossReason, Lost};
 use crate::backend::{Attempt, Released, Renewal, Renewed};
 use crate::bound::bounded;
 use crate::clock::BootInstant;
@@ -78,6 +78,7 @@ impl Lease {
     /// Whether the lock is held at this instant, computed from the end of the lease and the clock.
     #[must_use]
     pub fn is_held(&self) -> bool {
+        self.core.keeper.ensure_running();
         self.cell.is_held(&*self.core.keeper.clock)
     }
 
@@ -95,8 +96,7 @@ impl Lease {
     /// # Cancel safety
     /// Dropping it has no effect.
     pub fn lost(&self) -> Lost {
-        let cell = self.cell.clone();
-        Lost(Some(Box::pin(async move { cell.wait_lost().await })))
+        Lost::of(self.cell.clone(), &self.core.keeper)
     }
 
     /// Extends the lease now: at least `ttl` from this call, never less than what is left, and never beyond
@@ -163,7 +163,7 @@ impl Lease {
             return Ok(());
         }
         // The deadline may have passed without anybody having said so yet.
-        self.core.keeper.settle(&self.cell, Event::Tick);
+        self.core.keeper.look(&self.cell);
         let error = match self.cell.loss() {
             Some(reason) => Error::lost(phase, reason),
             None if self.cell.is_doubtful() => Error::indeterminate(
@@ -212,11 +212,17 @@ impl Lease {
         match bounded(&**clock, op_timeout, Phase::Release, released).await {
             Ok(answer) => {
                 self.armed = false;
-                reaper.ended(&self.cell.attempt);
-                meters.released(clock.now().since(self.since));
                 match answer {
-                    Released::Done => Ok(()),
-                    Released::NotHeld(reason) => Err(self.not_held(reason)),
+                    Released::Done => {
+                        reaper.ended(&self.cell.attempt);
+                        meters.released(clock.now().since(self.since));
+                        Ok(())
+                    }
+                    Released::NotHeld(reason) => {
+                        let loss = reason.clone().unwrap_or(LossReason::Taken);
+                        keeper.settle(&self.cell, Event::NotHeld(loss));
+                        Err(self.not_held(reason))
+                    }
                 }
             }
             Err(cause) => {
@@ -279,27 +285,4 @@ pub(crate) async fn drop_when<T>(
         }
     })
     .await
-}
-
-/// Resolves once, with the reason, when a lock is lost. From [`Lease::lost`].
-#[must_use = "futures do nothing unless polled"]
-pub struct Lost(Option<Pin<Box<dyn Future<Output = LossReason> + Send + Sync>>>);
-
-impl Future for Lost {
-    type Output = LossReason;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LossReason> {
-        let Some(waiting) = &mut self.0 else { return Poll::Pending };
-        let ready = waiting.as_mut().poll(cx);
-        if ready.is_ready() {
-            self.0 = None;
-        }
-        ready
-    }
-}
-
-impl fmt::Debug for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lost")
-    }
 }

@@ -16,49 +16,55 @@ impl Home {
         Self(Handle::try_current().ok())
     }
 
-    /// Spawns at home or, where there is none (any more), on the present runtime; `None` without either.
-    pub(crate) fn spawn<F>(&self, mut task: impl FnMut() -> F) -> Option<JoinHandle<()>>
+    /// Spawns at home or, where there is none (any more), on the present runtime, or else on one of the others; `None` if
+    /// all have ended.
+    pub(crate) fn spawn<F>(
+        &self,
+        others: impl FnOnce() -> Vec<Handle>,
+        mut task: impl FnMut() -> F,
+    ) -> Option<JoinHandle<()>>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        if let Some(home) = &self.0 {
-            let spawned = home.spawn(task());
-            // A runtime that was shut down ends a task where it is spawned.
-            if !spawned.is_finished() {
-                return Some(spawned);
-            }
-        }
-        Handle::try_current().ok().map(|present| present.spawn(task()))
+        // A runtime that was shut down ends a task where it is spawned.
+        let mut spawn = |runtime: &Handle| Some(runtime.spawn(task())).filter(|spawned| !spawned.is_finished());
+        let spawned = self.0.as_ref().and_then(&mut spawn);
+        let spawned = spawned.or_else(|| spawn(&Handle::try_current().ok()?));
+        spawned.or_else(|| others().iter().find_map(spawn))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::runtime::Runtime;
+
     use super::*;
 
-    fn runtime() -> tokio::runtime::Runtime {
+    fn runtime() -> Runtime {
         tokio::runtime::Builder::new_current_thread().build().unwrap()
     }
 
     #[test]
-    fn work_runs_at_home_and_where_it_is_called_when_home_is_gone() {
-        let (first, second) = (runtime(), runtime());
-        let home = first.block_on(async { Home::here() });
-        let id = async || tokio::runtime::Handle::current().id();
-        let (a, b) = (first.block_on(id()), second.block_on(id()));
-        let ran_on = |driven: &tokio::runtime::Runtime| {
+    fn work_runs_at_home_then_where_it_is_called_then_elsewhere() {
+        let (home, present, other) = (runtime(), runtime(), runtime());
+        let at = home.block_on(async { Home::here() });
+        let id = |runtime: &Runtime| runtime.handle().id();
+        let ran_on = |driven: &Runtime| {
             let (tell, told) = std::sync::mpsc::channel();
-            let _present = second.enter();
-            let task = home.spawn(|| {
+            let others = || vec![other.handle().clone()];
+            let task = at.spawn(others, || {
                 let tell = tell.clone();
-                async move { tell.send(tokio::runtime::Handle::current().id()).unwrap() }
+                async move { tell.send(Handle::current().id()).unwrap() }
             });
             driven.block_on(task.unwrap()).unwrap();
             told.recv().unwrap()
         };
-        assert_eq!(ran_on(&first), a);
-        drop(first);
-        assert_eq!(ran_on(&second), b);
-        assert!(home.spawn(std::future::pending).is_none(), "spawned without a runtime");
+        let entered = present.enter();
+        assert_eq!(ran_on(&home), id(&home));
+        drop(home);
+        assert_eq!(ran_on(&present), id(&present));
+        drop(entered);
+        assert_eq!(ran_on(&other), id(&other));
+        assert!(at.spawn(Vec::new, std::future::pending).is_none(), "spawned without a runtime");
     }
 }

@@ -1,6 +1,7 @@
 //! The one task per client that renews leases in batches and tells holders of a loss.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashMap};
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,16 +9,17 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tracing::Instrument;
 
+use super::background::{self, Background, Carried};
 use super::home::Home;
 use super::reaper::Reaper;
 use super::state::{Actions, Answer, Event};
 use super::{Cell, LossReason};
 use crate::backend::{Backend, Doubts, Notices, Renewal, Renewed};
-use crate::bound::{bounded, cut};
+use crate::bound::{bounded, caught};
 use crate::clock::{BootInstant, Clock};
 use crate::error::Phase;
 use crate::meters::Meters;
@@ -45,19 +47,20 @@ pub(crate) struct Keeper {
     pub(crate) meters: Meters,
     pub(crate) shutdown: Arc<Shutdown>,
     registry: Mutex<Registry>,
-    home: Home,
+    background: Background,
     wake: Notify,
     closed: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Registry {
-    due: BTreeMap<(BootInstant, GrantId), Arc<Cell>>,
+    cells: HashMap<GrantId, Arc<Cell>>,
+    /// When each of them is to be looked at.
+    due: BTreeSet<(BootInstant, GrantId)>,
     /// When the task will look by itself; registering what that would be more than a slot too late for wakes it.
     looks_at: BootInstant,
     /// Whether a lease was registered since the task looked last, even if it is gone again.
     in_use: bool,
-    task: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
@@ -69,12 +72,12 @@ impl Keeper {
             shutdown,
             meters: Meters::new(backend.name()),
             registry: Mutex::new(Registry {
-                due: BTreeMap::new(),
+                cells: HashMap::new(),
+                due: BTreeSet::new(),
                 looks_at: BootInstant::FAR_FUTURE,
                 in_use: false,
-                task: None,
             }),
-            home,
+            background: Background::at(home),
             wake: Notify::new(),
             closed: AtomicBool::new(false),
             backend,
@@ -84,21 +87,49 @@ impl Keeper {
 
     /// Keeps a lease from now on.
     pub(crate) fn register(self: &Arc<Self>, cell: &Arc<Cell>) {
-        let mut registry = locked(&self.registry);
-        if registry.task.as_ref().is_none_or(JoinHandle::is_finished)
-            && let Some(task) = self.home.spawn(|| run(self.clone(), self.backend.notices()))
-        {
-            // Both, so that a guard that is dropped outside a runtime finds a reaper.
-            self.reaper.ensure_running();
-            registry.looks_at = BootInstant::FAR_FUTURE;
-            registry.task = Some(task);
+        self.schedule(&mut locked(&self.registry), cell);
+        if !self.background.is_running() {
+            self.start();
         }
-        self.schedule(&mut registry, cell);
+    }
+
+    /// Starts the task again if its runtime has ended, for holders whose runtimes nobody knew by then.
+    pub(crate) fn ensure_running(self: &Arc<Self>) {
+        if !self.background.is_up() && !self.is_closed() {
+            self.start();
+        }
+    }
+
+    /// The holder of this lease waits on the present runtime.
+    pub(super) fn is_watched_here(self: &Arc<Self>, cell: &Cell) {
+        cell.is_watched_here();
+        self.ensure_running();
+    }
+
+    fn start(self: &Arc<Self>) {
+        background::start(self);
+        // Both, so that a guard that is dropped outside a runtime finds a reaper.
+        self.reaper.ensure_running();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Takes an event for a lease and does what follows from it.
     pub(crate) fn settle(&self, cell: &Arc<Cell>, event: Event) -> Actions {
         let actions = cell.step(&*self.clock, event);
+        self.follow(cell, &actions);
+        actions
+    }
+
+    /// Takes note of a deadline that has passed. Unlike a tick it never makes a renewal due, which only the task can send.
+    pub(crate) fn look(&self, cell: &Arc<Cell>) {
+        let actions = cell.look(&*self.clock);
+        self.follow(cell, &actions);
+    }
+
+    fn follow(&self, cell: &Arc<Cell>, actions: &Actions) {
         if let Some(reason) = &actions.lost {
             tracing::warn!(name = %cell.attempt.name, grant = %cell.attempt.id, %reason, "lock lost");
             // Counted first: whoever is told finds it counted.
@@ -111,17 +142,16 @@ impl Keeper {
             }
         }
         self.schedule(&mut locked(&self.registry), cell);
-        actions
     }
 
     /// One request for these renewals.
     pub(super) async fn ask(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let Some(first) = batch.first() else { return Vec::new() };
         let operation = Operation::renew(self.backend.name(), batch.len());
-        let asked = async { Ok(self.backend.renew(batch).await) };
+        let asked = caught(Phase::Renew, async { Ok(self.backend.renew(batch).await) });
         let asked = bounded(&*self.clock, first.attempt.op_timeout, Phase::Renew, asked);
-        let answers = asked.instrument(operation.span()).await.unwrap_or_else(|_| {
-            batch.iter().map(|renewal| Renewed::Unknown(cut(Phase::Renew).with_name(&renewal.attempt.name))).collect()
+        let answers = asked.instrument(operation.span()).await.unwrap_or_else(|error| {
+            batch.iter().map(|renewal| Renewed::Unknown(error.repeated().with_name(&renewal.attempt.name))).collect()
         });
         operation.answered(&answers);
         answers
@@ -139,11 +169,16 @@ impl Keeper {
         if *scheduled == wake_at {
             return;
         }
+        let id = cell.attempt.id;
         if let Some(before) = scheduled.take() {
-            registry.due.remove(&(before, cell.attempt.id));
+            registry.due.remove(&(before, id));
+        }
+        if wake_at.is_none() {
+            registry.cells.remove(&id);
         }
         if let Some(at) = wake_at {
-            registry.due.insert((at, cell.attempt.id), cell.clone());
+            registry.cells.insert(id, cell.clone());
+            registry.due.insert((at, id));
             registry.in_use = true;
             *scheduled = Some(at);
             if at.plus(SLOT) <= registry.looks_at {
@@ -158,18 +193,20 @@ impl Keeper {
         let mut registry = locked(&self.registry);
         let now = self.clock.now();
         let mut cells = Vec::new();
-        while let Some(entry) = registry.due.first_entry()
-            && entry.key().0 <= now
+        while let Some(&(at, id)) = registry.due.first()
+            && at <= now
         {
-            let cell = entry.remove();
-            locked(&cell.scheduled).take();
-            cells.push(cell);
+            registry.due.pop_first();
+            if let Some(cell) = registry.cells.remove(&id) {
+                locked(&cell.scheduled).take();
+                cells.push(cell);
+            }
         }
         if std::mem::take(&mut registry.in_use) {
             *idle_since = None;
         }
-        let next = match registry.due.first_key_value() {
-            Some(((at, _), _)) => at.plus(SLOT.saturating_sub(Duration::from_nanos(1))),
+        let next = match registry.due.first() {
+            Some((at, _)) => at.plus(SLOT.saturating_sub(Duration::from_nanos(1))),
             None if !cells.is_empty() => now.plus(LINGER),
             None if now.since(*idle_since.get_or_insert(now)) < LINGER => now.plus(LINGER),
             None => BootInstant::FAR_FUTURE,
@@ -180,14 +217,40 @@ impl Keeper {
 
     /// Has every lease verified.
     fn suspect_all(&self) {
-        let all: Vec<_> = locked(&self.registry).due.values().cloned().collect();
+        let all: Vec<_> = locked(&self.registry).cells.values().cloned().collect();
         for cell in all {
             self.settle(&cell, Event::Suspect);
         }
     }
 
     fn find(&self, id: GrantId) -> Option<Arc<Cell>> {
-        locked(&self.registry).due.values().find(|cell| cell.attempt.id == id).cloned()
+        locked(&self.registry).cells.get(&id).cloned()
+    }
+}
+
+impl Carried for Keeper {
+    fn background(&self) -> &Background {
+        &self.background
+    }
+
+    fn runtimes(&self) -> Vec<Handle> {
+        let mut runtimes: Vec<Handle> = Vec::new();
+        for runtime in locked(&self.registry).cells.values().filter_map(|cell| cell.runtime()) {
+            if runtimes.iter().all(|known| known.id() != runtime.id()) {
+                runtimes.push(runtime);
+            }
+        }
+        runtimes
+    }
+
+    fn is_needed(&self) -> bool {
+        !self.is_closed()
+    }
+
+    fn run(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
+        // Before anything else happens: what is announced from now on finds a listener.
+        let notices = self.backend.notices();
+        run(self, notices)
     }
 }
 
@@ -198,7 +261,7 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
     let mut batches: FuturesUnordered<Batch> = FuturesUnordered::new();
     let mut doubts = keeper.backend.doubts();
     let mut idle_since = None;
-    while !keeper.closed.load(Ordering::Acquire) {
+    while !keeper.is_closed() {
         let (due, next) = keeper.due(&mut idle_since);
         let mut renewals = Vec::new();
         for cell in due {

@@ -3,9 +3,11 @@
 //! [`state`] is the pure state machine, [`keeper`] the one task per client that drives it, [`reaper`] the one task that
 //! finishes releases and cancellations in the background, and [`Lease`] what a guard shows of all that.
 
+mod background;
 mod cell;
 mod handle;
 mod home;
+mod lost;
 pub(crate) mod keeper;
 pub(crate) mod reaper;
 pub mod state;
@@ -16,7 +18,8 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use cell::Cell;
 pub(crate) use handle::drop_when;
-pub use handle::{Lease, Lost};
+pub use handle::Lease;
+pub use lost::Lost;
 
 /// Why a lock was lost.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use tracing::Instrument;
 use super::Cell;
 use super::home::Home;
 use crate::backend::{Attempt, Backend, Cancelled, SemaphoreBackend};
-use crate::bound::bounded;
+use crate::bound::{bounded, caught};
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::shutdown::{Shutdown, UnderWay};
@@ -50,7 +50,7 @@ impl Reaper {
             return;
         }
         let mut sender = None;
-        let task = self.home.spawn(|| {
+        let task = self.home.spawn(Vec::new, || {
             let (new, receiver) = mpsc::unbounded_channel();
             sender = Some(new);
             run(self.backend.clone(), self.clock.clone(), receiver)
@@ -162,7 +162,7 @@ impl Job {
         let mut tries = 0;
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
             tries += 1;
-            let once = self.attempt_once(backend, clock);
+            let once = caught(self.task.phase(), self.attempt_once(backend, clock));
             match bounded(clock, self.attempt.op_timeout, self.task.phase(), once).await {
                 Ok(Progress::Done) => return (tries, "done"),
                 Ok(Progress::Again) => {}

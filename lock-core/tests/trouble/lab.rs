@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Down,
     /// Never says anything, and gives nothing up: a backend without timeouts.
     Hangs,
+    /// Panics: a backend with a mistake.
+    Panics,
 }
 
 #[derive(Debug, Default)]
@@ -126,9 +128,14 @@ impl Lab {
         let end = self.clock.now().plus(time);
         while self.clock.now() < end {
             self.clock.advance(step);
-            for _ in 0..20 {
-                tokio::task::yield_now().await;
-            }
+            self.settle().await;
+        }
+    }
+
+    /// Lets whoever is awake go on.
+    pub(crate) async fn settle(&self) {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -168,6 +175,7 @@ impl Faulty {
             Fault::Down => Err(attempt.error(ErrorKind::Unavailable, phase, "the line is down")),
             Fault::Silent => self.unanswered(attempt, phase, patience).await,
             Fault::Hangs => std::future::pending().await,
+            Fault::Panics => panic!("a mistake in the backend, planted by the test"),
             Fault::LosesAnswers => {
                 request.await?;
                 Err(attempt.error(ErrorKind::Indeterminate, phase, "the answer was lost"))

@@ -5,10 +5,12 @@
 mod bounds;
 mod close;
 mod fenced;
+mod gone;
 mod lab;
 mod late;
 mod multi;
 mod permits;
 mod reentrant;
+mod runtimes;
 mod slow;
 mod texts;

@@ -23,6 +23,8 @@ pub enum Event {
     Suspect,
     /// The holder gives the lock back; from now on nothing is renewed and no loss is signalled.
     Release,
+    /// A release has found that the grant was gone already: it was lost while it was held.
+    NotHeld(LossReason),
 }
 
 /// The server's answer to a renewal.

@@ -139,6 +139,12 @@ impl LeaseState {
             }
             return actions;
         }
+        if let Event::NotHeld(reason) = event {
+            if self.phase == Phase::Released {
+                self.lose(reason, false, &mut actions);
+            }
+            return actions;
+        }
         if let Event::Answer { .. } = event {
             self.in_flight = None;
         }
@@ -154,7 +160,7 @@ impl LeaseState {
                 self.in_flight = Some(now);
                 actions.renew = Some(self.ttl_to_ask(now));
             }
-            Event::Tick | Event::Release => {}
+            Event::Tick | Event::Release | Event::NotHeld(_) => {}
             Event::Suspect => {
                 self.suspect_since = now;
                 self.verify_now(now);

@@ -1,0 +1,55 @@
+//! Sleeping by the system's clock, on whatever runtime that is done.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::runtime::{Handle, Id};
+
+use crate::clock::{BootInstant, Clock, SystemClock};
+
+/// How long a sleeper trusts a timer before it looks at the clock again.
+///
+/// Timers do not advance while a machine is suspended, the clock does.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A sleep until an instant of the system's clock. It may begin on one runtime and go on upon another.
+pub(crate) struct SystemSleep {
+    until: BootInstant,
+    /// The timer, and the runtime that drives it: one of a runtime that has ended must not be polled any more.
+    timer: Option<(Id, Pin<Box<tokio::time::Sleep>>)>,
+}
+
+impl SystemSleep {
+    pub(crate) const fn until(until: BootInstant) -> Self {
+        Self { until, timer: None }
+    }
+}
+
+impl Future for SystemSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.until == BootInstant::FAR_FUTURE {
+            return Poll::Pending;
+        }
+        loop {
+            let left = self.until.since(SystemClock.now());
+            if left.is_zero() {
+                return Poll::Ready(());
+            }
+            let here = Handle::try_current().ok().map(|runtime| runtime.id());
+            let timer = match &mut self.timer {
+                Some((of, timer)) if here.is_none_or(|here| here == *of) => timer,
+                other => {
+                    // Outside of a runtime this panics, as every timer does.
+                    let timer = Box::pin(tokio::time::sleep(left.min(LOOK_AGAIN)));
+                    &mut other.insert((Handle::current().id(), timer)).1
+                }
+            };
+            ready!(timer.as_mut().poll(cx));
+            self.timer = None;
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Locks of which the server says, or may have said, that they are gone.
+
+use std::time::Duration;
+
+use lock_core::{ErrorKind, LeaseOptions, LossReason};
+
+use crate::lab::{Fault, Lab};
+
+#[tokio::test]
+async fn a_write_lock_whose_downgrade_was_not_answered_is_held_by_nobodys_word_and_renewed() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let write = locks.rwlock("a").try_write().await.unwrap().unwrap();
+    lab.line.set(Fault::LosesAnswers);
+    let failed = write.downgrade().await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::Indeterminate);
+    let write = failed.guard;
+    lab.line.set(Fault::None);
+    for _ in 0..300 {
+        // The holder looks before the keeper does: that must not take a renewal away.
+        lab.clock.advance(Duration::from_millis(100));
+        assert!(!write.is_held() && write.remaining().is_zero());
+        assert_eq!(write.while_held(async {}).await.unwrap_err().kind(), ErrorKind::Indeterminate);
+        lab.settle().await;
+    }
+    let read = write.downgrade().await.unwrap();
+    assert!(read.is_held() && lab.store.connect().rwlock("a").try_write().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_downgrade_of_what_is_gone_tells_the_loss() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let lease = LeaseOptions::with_ttl(Duration::from_secs(60));
+    let write = locks.rwlock("a").with_lease(lease).try_write().await.unwrap().unwrap();
+    let lost = write.lost();
+    lab.store.connect().rwlock("a").force_release(write.grant_id(), "the test").await.unwrap();
+    let failed = write.downgrade().await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::NotHeld);
+    assert!(!failed.guard.is_held());
+    assert_eq!(crate::runtimes::soon("lost() resolves", lost).await, LossReason::Taken);
+}
+
+#[tokio::test]
+async fn a_release_that_finds_nothing_tells_the_loss() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let lease = LeaseOptions::with_ttl(Duration::from_secs(60));
+    let guard = locks.mutex("a").with_lease(lease).lock().await.unwrap();
+    let watching = tokio::spawn(guard.lost());
+    lab.store.connect().mutex("a").force_release(guard.grant_id(), "the test").await.unwrap();
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::NotHeld);
+    assert_eq!(crate::runtimes::soon("lost() resolves", watching).await.unwrap(), LossReason::Taken);
+}
+
+#[tokio::test]
+async fn a_release_tells_no_loss() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    let mut lost = guard.lost();
+    assert!(futures_util::poll!(&mut lost).is_pending());
+    guard.release().await.unwrap();
+    lab.pass(Duration::from_secs(30)).await;
+    assert!(futures_util::poll!(&mut lost).is_pending());
+}

@@ -1,0 +1,122 @@
+//! The runtime of a client's background work ends, stands still, or is hit by a panic of the backend.
+
+use std::time::Duration;
+
+use lock_core::memory::MemoryStore;
+use lock_core::{LeaseOptions, LossReason};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::lab::{Fault, Lab, eventually};
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// The answer, or a failure after ten seconds.
+pub(crate) async fn soon<T>(what: &str, answer: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(10), answer).await.unwrap_or_else(|_| panic!("not within 10 s: {what}"))
+}
+
+#[test]
+fn a_loss_is_told_by_the_holders_clock_when_the_clients_runtime_has_ended() {
+    let (home, here) = (runtime(), runtime());
+    let store = MemoryStore::new();
+    let locks = home.block_on(async { store.connect() });
+    here.block_on(async {
+        let lock = locks.mutex("a").with_ttl(Duration::from_millis(300));
+        let (guard, other) = (lock.lock().await.unwrap(), locks.mutex("b").with_ttl(Duration::from_millis(300)));
+        let other = other.lock().await.unwrap();
+        store.set_reachable(false);
+        home.shutdown_background();
+        assert_eq!(soon("lost() resolves", guard.lost()).await, LossReason::Expired);
+        let work = other.while_held(std::future::pending::<()>());
+        assert_eq!(soon("the work is dropped", work).await.unwrap_err().loss(), Some(&LossReason::Expired));
+    });
+}
+
+#[test]
+fn a_loss_is_told_by_the_holders_clock_while_the_clients_runtime_stands_still() {
+    let (home, here) = (runtime(), runtime());
+    let locks = home.block_on(async { MemoryStore::new().connect() });
+    let lock = locks.mutex("a").with_ttl(Duration::from_millis(300));
+    let (lost, guard) = here.block_on(async {
+        let guard = lock.lock().await.unwrap();
+        (soon("lost() resolves", guard.lost()).await, guard)
+    });
+    assert_eq!(lost, LossReason::Expired);
+    assert!(!guard.is_held());
+    drop(home);
+}
+
+#[test]
+fn a_lock_is_renewed_on_its_holders_runtime_when_the_clients_has_ended() {
+    let (home, here) = (runtime(), runtime());
+    let lab = Lab::new();
+    let locks = home.block_on(async { lab.connect() });
+    here.block_on(async {
+        let guard = locks.mutex("a").lock().await.unwrap();
+        home.shutdown_background();
+        lab.pass(Duration::from_secs(30)).await;
+        assert!(guard.is_held(), "not renewed");
+        guard.release().await.unwrap();
+        assert_eq!(lab.store.used(), 0);
+    });
+}
+
+#[test]
+fn a_lock_whose_holder_has_no_runtime_is_renewed_on_that_of_whoever_looks_at_it() {
+    let (home, here) = (runtime(), runtime());
+    let lab = Lab::new();
+    let locks = home.block_on(async { lab.connect() });
+    let guard = home.block_on(locks.mutex("a").lock()).unwrap();
+    drop(home);
+    here.block_on(async {
+        assert!(guard.is_held());
+        lab.pass(Duration::from_secs(30)).await;
+        assert!(guard.is_held(), "not renewed");
+    });
+}
+
+#[test]
+fn a_loss_is_told_to_a_future_that_was_polled_on_a_runtime_that_has_ended() {
+    let (first, second) = (runtime(), runtime());
+    let locks = MemoryStore::new().connect();
+    let guard = first.block_on(locks.mutex("a").with_ttl(Duration::from_millis(300)).lock()).unwrap();
+    let mut lost = guard.lost();
+    first.block_on(async { assert!(futures_util::poll!(&mut lost).is_pending()) });
+    drop(first);
+    second.block_on(soon("lost() resolves", lost));
+}
+
+#[tokio::test]
+async fn a_panic_in_a_renewal_costs_one_renewal() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let lease = LeaseOptions::with_ttl(Duration::from_secs(10));
+    let guard = locks.mutex("a").with_lease(lease).lock().await.unwrap();
+    lab.line.set(Fault::Panics);
+    let asked = lab.line.asked("renew");
+    while lab.line.asked("renew") == asked {
+        lab.pass(Duration::from_millis(50)).await;
+    }
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(30)).await;
+    assert!(guard.is_held(), "nobody renews any more");
+    lab.line.set(Fault::Panics);
+    let lost = tokio::spawn(guard.lost());
+    lab.pass(Duration::from_secs(11)).await;
+    assert_eq!(soon("lost() resolves", lost).await.unwrap(), LossReason::Expired);
+}
+
+#[tokio::test]
+async fn a_panic_in_a_release_leaves_the_others_alone() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let guards = [locks.mutex("a").lock().await.unwrap(), locks.mutex("b").lock().await.unwrap()];
+    lab.line.set(Fault::Panics);
+    drop(guards);
+    lab.line.asked_times("release", 2).await;
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(3)).await;
+    eventually("both are released", || lab.store.used() == 0).await;
+}
