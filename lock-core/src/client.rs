@@ -21,9 +21,11 @@ use crate::semaphore::Semaphore;
 /// background work ends.
 ///
 /// # Runtime
-/// The background work runs on the tokio runtime on which the client was made, also for locks that are taken on others,
-/// and on the caller's once that one has ended. A runtime that exists but is not driven renews nothing: leases then end
-/// at their deadlines.
+/// The background work runs on the tokio runtime on which the client was made, also for locks that are taken on others. When
+/// that one ends, the work goes on upon the runtime of a holder: where a lock was taken, where its loss is waited for, or
+/// where its guard is looked at next. A runtime that exists but is not driven renews nothing: leases then end at their
+/// deadlines. Whoever waits for a loss, or works in [`while_held`](crate::Lease::while_held), is told by the clock of its own
+/// runtime, whatever has become of the client's. Every runtime needs its timers (`enable_time`).
 #[derive(Debug)]
 pub struct Client<B> {
     core: Arc<Core>,

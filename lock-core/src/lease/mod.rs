@@ -7,8 +7,8 @@ mod background;
 mod cell;
 mod handle;
 mod home;
-mod lost;
 pub(crate) mod keeper;
+mod lost;
 pub(crate) mod reaper;
 pub mod state;
 
@@ -17,8 +17,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use cell::Cell;
-pub(crate) use handle::drop_when;
 pub use handle::Lease;
+pub(crate) use handle::drop_when;
 pub use lost::Lost;
 
 /// Why a lock was lost.
