@@ -150,6 +150,7 @@ impl Shared {
         until: BootInstant,
     ) -> Result<(Reply, SentBefore), Error> {
         let mut unknown = None;
+        self.link.asks_for(attempt.ttl);
         loop {
             // The earliest connection that may have carried anything of this attempt.
             let note = |generation| {
@@ -263,15 +264,29 @@ impl Backend for RedisBackend {
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
-        let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(self.shared.op_timeout);
-        let until = SystemClock.now().plus(self.shared.op_timeout.min(shortest / 3));
-        let form = |renewal: &Renewal<'_>| Form::of(&renewal.attempt.name, renewal.attempt.kind, &self.shared.dialects);
-        let these = |wanted| batch.iter().filter(|renewal| form(renewal) == wanted).collect::<Vec<_>>();
-        let parts = join_all(Form::ALL.map(|form| self.renew_each(form, these(form), until))).await;
-        // Each part has one answer for each of its renewals.
-        let mut parts: HashMap<_, _> = Form::ALL.into_iter().zip(parts.into_iter().map(Vec::into_iter)).collect();
-        batch.iter().filter_map(|renewal| parts.get_mut(&form(renewal))?.next()).collect()
+        let now = SystemClock.now();
+        let mut groups: HashMap<(u32, Form), Vec<usize>> = HashMap::new();
+        for (i, renewal) in batch.iter().enumerate() {
+            self.shared.link.asks_for(renewal.ttl);
+            let form = Form::of(&renewal.attempt.name, renewal.attempt.kind, &self.shared.dialects);
+            let urgency = self.patience(renewal).as_millis().checked_ilog2().unwrap_or_default();
+            groups.entry((urgency, form)).or_default().push(i);
+        }
+        let mut groups: Vec<_> = groups.into_iter().collect();
+        groups.sort_by_key(|((urgency, _), _)| *urgency);
+        let renewed = groups.into_iter().map(async |((_, form), group)| {
+            let these: Vec<_> = group.iter().map(|i| &batch[*i]).collect();
+            let patience = these.iter().map(|renewal| self.patience(renewal)).min().unwrap_or_default();
+            (group, self.renew_each(form, these, now.plus(patience)).await)
+        });
+        let mut answers: Vec<_> = batch.iter().map(|_| None).collect();
+        for (group, outcomes) in join_all(renewed).await {
+            for (i, outcome) in group.into_iter().zip(outcomes) {
+                answers[i] = Some(outcome);
+            }
+        }
+        let missing = || Renewed::Unknown(Error::indeterminate(Phase::Renew, "there was no answer for one of many"));
+        answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect()
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
@@ -291,12 +306,7 @@ impl Backend for RedisBackend {
             // Nothing was ever sent.
             return Ok(Cancelled::Settled);
         }
-        let (shared, until) = (&self.shared, self.shared.until());
-        let keys = &shared.keys(&attempt.name, attempt.kind);
-        let script = &keys.scripts().cancel;
-        let giving = Giving { script, keys, attempt, mode: "", phase: Phase::Cancel, until };
-        shared.give_back(giving, SentBefore::NEVER).await?;
-        Ok(if self.is_settled(attempt) { Cancelled::Settled } else { Cancelled::AskAgain })
+        self.cancel_by(attempt, self.shared.until()).await
     }
 
     fn is_settled(&self, attempt: &Attempt) -> bool {
@@ -310,6 +320,20 @@ impl Backend for RedisBackend {
 }
 
 impl RedisBackend {
+    /// How long a renewal may wait for its answer: if none comes within a third of the lease, it is tried again meanwhile.
+    fn patience(&self, renewal: &Renewal<'_>) -> Duration {
+        self.shared.op_timeout.min(renewal.attempt.ttl / 3)
+    }
+
+    /// Undoes an attempt that was sent, by this deadline.
+    pub(crate) async fn cancel_by(&self, attempt: &Attempt, until: BootInstant) -> Result<Cancelled, Error> {
+        let keys = &self.shared.keys(&attempt.name, attempt.kind);
+        let script = &keys.scripts().cancel;
+        let giving = Giving { script, keys, attempt, mode: "", phase: Phase::Cancel, until };
+        self.shared.give_back(giving, SentBefore::NEVER).await?;
+        Ok(if self.is_settled(attempt) { Cancelled::Settled } else { Cancelled::AskAgain })
+    }
+
     async fn renew_each(&self, form: Form, batch: Vec<&Renewal<'_>>, until: BootInstant) -> Vec<Renewed> {
         if batch.is_empty() {
             return Vec::new();

@@ -1,18 +1,28 @@
 //! Grants count only when replicas have them, if that is wanted.
 
-use lock_core::backend::{Attempt, Backend, Cancelled, Grant, Renewal, Renewed};
-use lock_core::clock::{Clock, SystemClock};
+use std::time::Duration;
+
+use lock_core::backend::{Attempt, Cancelled, Grant, Renewal, Renewed};
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::RedisBackend;
 use crate::connection::request::Raw;
 use crate::connection::witness::{Witnessed, Witnesses};
 
+/// How long past its deadline an acquisition may take to undo a grant. What that does not settle, the core does.
+const UNDOING: Duration = Duration::from_millis(100);
+
 impl RedisBackend {
-    /// Lets a grant count only if as many replicas as are wanted have it; undoes it otherwise.
-    pub(crate) async fn confirmed(&self, attempt: &Attempt, grant: Option<Grant>) -> Result<Option<Grant>, Error> {
+    /// Lets a grant count only if as many replicas as are wanted have it by `until`; undoes it otherwise.
+    pub(crate) async fn confirmed(
+        &self,
+        attempt: &Attempt,
+        grant: Option<Grant>,
+        until: BootInstant,
+    ) -> Result<Option<Grant>, Error> {
         let (Some(granted), Some(witnesses)) = (grant, self.shared.link.witnesses()) else { return Ok(grant) };
-        let error = match self.witnessed(attempt, granted, witnesses).await {
+        let error = match self.witnessed(attempt, granted, witnesses, until).await {
             Ok(grant) => return Ok(Some(grant)),
             Err(error) => error,
         };
@@ -21,7 +31,7 @@ impl RedisBackend {
             let what = format!("{error}; undoing the grant: {why}");
             attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what).with_server(self.shared.link.server())
         };
-        match self.cancel(attempt).await {
+        match self.cancel_by(attempt, until.plus(UNDOING)).await {
             Ok(Cancelled::Settled) => Err(error),
             Ok(_) => Err(unknown("a copy of the request may still be on its way".to_owned())),
             Err(undoing) => Err(unknown(undoing.to_string())),
@@ -29,7 +39,13 @@ impl RedisBackend {
     }
 
     /// Has it renewed where replicas can be waited for.
-    async fn witnessed(&self, attempt: &Attempt, granted: Grant, witnesses: &Witnesses) -> Result<Grant, Error> {
+    async fn witnessed(
+        &self,
+        attempt: &Attempt,
+        granted: Grant,
+        witnesses: &Witnesses,
+        until: BootInstant,
+    ) -> Result<Grant, Error> {
         let shared = &self.shared;
         let refused = |what: String| {
             attempt.error(ErrorKind::Unavailable, Phase::Acquire, what).with_server(shared.link.server())
@@ -40,7 +56,7 @@ impl RedisBackend {
         let server = server.ok_or_else(|| refused("there is no master whose replicas could be asked".to_owned()))?;
         let sent_at = SystemClock.now();
         let script = &keys.scripts().renew;
-        let asked = witnesses.ask(&server, script, shared.renewal(&renewal)).await;
+        let asked = witnesses.ask(&server, script, shared.renewal(&renewal), until).await;
         let Witnessed { value, replicas } =
             asked.map_err(|e| refused("the replicas could not be asked".to_owned()).with_source(e))?;
         let needed = witnesses.needed();

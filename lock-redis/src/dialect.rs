@@ -35,8 +35,6 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    pub(crate) const ALL: [Self; 3] = [Self::Text, Self::Redisson, Self::Holders];
-
     pub(crate) fn of(name: &LockName, kind: Kind, dialects: &Dialects) -> Self {
         match dialects.get(name.as_str()) {
             _ if kind != Kind::Mutex => Self::Holders,

@@ -19,13 +19,14 @@ use crate::script;
 #[async_trait]
 impl MutexBackend for RedisBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        let until = self.shared.until();
         let granted = self.try_now(attempt).await?;
-        self.confirmed(attempt, granted).await
+        self.confirmed(attempt, granted, until).await
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let granted = self.wait(attempt, deadline).await?;
-        self.confirmed(attempt, granted).await
+        self.confirmed(attempt, granted, self.shared.until()).await
     }
 }
 

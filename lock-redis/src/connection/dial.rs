@@ -1,5 +1,6 @@
 //! Opens connections.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,19 +23,31 @@ use crate::network::{Network, Stream};
 use crate::tls::Tls;
 use crate::url::Login;
 
-/// How long one attempt to connect may take.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long one attempt to connect may take at least and at most; between them, one operation timeout. Long enough for a
+/// first packet that is lost, and short enough not to sleep through the end of an outage.
+const SHORTEST_ATTEMPT: Duration = Duration::from_secs(1);
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
 
 /// How many requests may queue for the wire before further ones wait for a place.
 const PIPELINE: usize = 1024;
 
 /// How connections are opened, whichever server they go to.
-#[derive(Debug)]
 pub(crate) struct Opener {
     info: RedisConnectionInfo,
     encryption: Option<Encryption>,
     network: Option<Arc<dyn Network>>,
     pub(crate) op_timeout: Duration,
+}
+
+impl fmt::Debug for Opener {
+    /// Without user and password; a user may be a misplaced password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opener")
+            .field("database", &self.info.db())
+            .field("encryption", &self.encryption)
+            .field("op_timeout", &self.op_timeout)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A connection for commands. Its driver ends with the last clone, whatever is still under way.
@@ -59,6 +72,11 @@ impl Commands {
             told.notify_one();
         });
         Self { connection, driver: Arc::new(Driver { task: task.abort_handle(), ended }) }
+    }
+
+    /// Ends the connection under whoever still waits for an answer.
+    pub(super) fn abort(&self) {
+        self.driver.task.abort();
     }
 
     /// Waits until the connection has ended, which nobody would notice before the next command. For one to wait.
@@ -93,6 +111,17 @@ impl Opener {
         Self { network, ..self }
     }
 
+    /// How long one attempt to connect may take, with all of its steps.
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.op_timeout.clamp(SHORTEST_ATTEMPT, LONGEST_ATTEMPT)
+    }
+
+    /// What comes of this step of connecting, in time.
+    async fn in_time<T>(&self, step: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        tokio::time::timeout(self.connect_timeout(), step).await.unwrap_or_else(late)
+    }
+
     /// A connection for commands, each of which may take one operation timeout.
     pub(super) async fn commands(&self, address: &Address) -> RedisResult<Commands> {
         self.patient_commands(address, Duration::ZERO).await
@@ -108,7 +137,7 @@ impl Opener {
             let (connection, driver) = MultiplexedConnection::new_with_config(&self.info, stream, config).await?;
             Ok(Commands::over(connection, driver))
         };
-        in_time(open).await
+        self.in_time(open).await
     }
 
     /// A connection on which the server tells of every key that was looked at over it and has changed since.
@@ -136,7 +165,7 @@ impl Opener {
             connection.subscribe(channel).await?;
             Ok(connection)
         };
-        in_time(subscribe).await
+        self.in_time(subscribe).await
     }
 
     async fn stream(&self, address: &Address) -> io::Result<Box<dyn Stream>> {
@@ -212,6 +241,11 @@ impl Dial {
         self.opener.op_timeout
     }
 
+    /// What comes of a step that belongs to connecting, in time.
+    pub(super) async fn in_time<T>(&self, step: impl Future<Output = RedisResult<T>>) -> Result<T, Error> {
+        self.opener.in_time(step).await.map_err(|e| error::of_connect(e, &self.server))
+    }
+
     /// A connection for commands, and to where.
     ///
     /// # Errors
@@ -244,12 +278,28 @@ impl Dial {
     }
 }
 
-async fn in_time<T>(open: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
-    tokio::time::timeout(CONNECT_TIMEOUT, open).await.unwrap_or_else(late)
-}
-
 /// There is no place to dial.
 pub(super) fn nowhere(what: impl Into<std::borrow::Cow<'static, str>>, server: &str) -> Error {
     Error::unavailable(Phase::Connect, what).with_backend(crate::NAME).with_server(server)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_opener_shows_neither_user_nor_password() {
+        let login = Login { user: Some("s3cret-user".to_owned()), password: Some("s3cret-password".to_owned()) };
+        let opener = Opener::new(&login, 0, None, Duration::from_secs(2)).unwrap();
+        assert!(!format!("{opener:?} {opener:#?}").contains("s3cret"), "{opener:?}");
+    }
+
+    #[test]
+    fn connecting_has_an_operation_timeout_within_limits() {
+        let limit = |seconds| {
+            let login = Login::default();
+            Opener::new(&login, 0, None, Duration::from_secs(seconds)).unwrap().connect_timeout().as_secs()
+        };
+        assert_eq!([0, 2, 20].map(limit), [1, 2, 5]);
+    }
 }

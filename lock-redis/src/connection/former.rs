@@ -5,17 +5,20 @@
 //! first command kills its predecessor (`CLIENT KILL` by id **and** both addresses, so that the ids of a restarted server
 //! cannot hit a stranger). Once that is answered, whatever the old connection carried has been carried out or never
 //! will be: the new connection is *clean*, requests may be repeated on it, and one look settles a cancellation. Where
-//! the user lacks the right to `CLIENT`, it is not clean, and cancellations are repeated until the lease is over.
+//! the user lacks the right to `CLIENT`, it is not clean, and cancellations are repeated until the lease is over. A former
+//! connection is forgotten when it is dead, or one operation timeout and the client's longest TTL after its end: whatever
+//! it carried has been carried out by then, and what that left has expired.
 //!
 //! A connection to another server than the one that is master now needs no such care: what a server carries out after it
 //! was replaced does not count, as its data are thrown away. It is remembered for the case that it becomes master again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, cmd};
+use redis::{RedisResult, Value};
 use tokio::sync::watch;
 
 use super::address::Address;
@@ -31,17 +34,21 @@ pub(crate) struct Ledger {
     changes: watch::Sender<u64>,
     /// Earlier connections that are not known to be dead at their servers too, the oldest first.
     formers: Mutex<Vec<Former>>,
+    /// The longest lease that was asked for, in milliseconds.
+    longest: AtomicU64,
 }
 
 /// A connection, and by what its server knows it; `None` where the server does not tell: an old one, or a user without
 /// the right.
 #[derive(Debug, Clone)]
 pub(super) struct Former {
-    pub(super) generation: u64,
-    pub(super) server: Address,
-    pub(super) identity: Option<Identity>,
+    generation: u64,
+    server: Address,
+    identity: Option<Identity>,
     /// When it was given up, once it was.
-    pub(super) ended_at: BootInstant,
+    ended_at: BootInstant,
+    /// When nothing is left any more of whatever it carried.
+    over_at: BootInstant,
 }
 
 impl Default for Ledger {
@@ -51,6 +58,7 @@ impl Default for Ledger {
             made: watch::Sender::new(0),
             changes: watch::Sender::new(0),
             formers: Mutex::default(),
+            longest: AtomicU64::new(0),
         }
     }
 }
@@ -79,23 +87,62 @@ impl Ledger {
         self.changes.send_modify(|count| *count += 1);
     }
 
+    /// Takes note of a lease that is about to be asked for, before it is.
+    pub(crate) fn asks_for(&self, ttl: Duration) {
+        let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        if self.longest.load(Ordering::Relaxed) < ttl {
+            self.longest.fetch_max(ttl, Ordering::Relaxed);
+        }
+    }
+
+    /// How long after its end a connection, of requests that take so long at most, may still matter: whatever it carried
+    /// has been carried out by then, and what that left has expired.
+    pub(super) fn afterlife(&self, op_timeout: Duration) -> Duration {
+        op_timeout.saturating_add(Duration::from_millis(self.longest.load(Ordering::Relaxed)))
+    }
+
     /// Remembers a connection that is given up.
-    pub(super) fn retire(&self, former: Former) {
+    pub(super) fn retire(&self, former: Former, op_timeout: Duration) {
+        let now = SystemClock.now();
+        let over_at = now.plus(self.afterlife(op_timeout));
         let mut formers = self.formers();
         if formers.len() >= MOST {
             formers.remove(0);
         }
-        formers.push(Former { ended_at: SystemClock.now(), ..former });
+        formers.push(Former { ended_at: now, over_at, ..former });
     }
 
-    /// Kills the former connections to this server, over a new one.
-    pub(super) async fn bury(&self, server: &Address, connection: &mut MultiplexedConnection) {
-        let there: Vec<_> = self.formers().iter().filter(|former| former.server == *server).cloned().collect();
-        for former in there {
-            if former.kill(connection).await {
-                self.formers().retain(|other| other.generation != former.generation);
-            }
+    /// Kills the former connections to this server over a new one, and asks by what the server knows the new one: in one
+    /// round trip if there was one former connection, in two if there were more. A user without the right is told so once.
+    ///
+    /// # Errors
+    /// If the new connection fails.
+    pub(super) async fn bury(
+        &self,
+        server: &Address,
+        connection: &mut MultiplexedConnection,
+    ) -> RedisResult<Option<Identity>> {
+        let mut there: Vec<_> = self.formers().iter().filter(|former| former.server == *server).cloned().collect();
+        there.retain(|former| former.identity.is_some());
+        let last = there.pop();
+        let mut first = redis::pipe();
+        first.cmd("CLIENT").arg("INFO");
+        last.iter().for_each(|former| former.kill(&mut first));
+        let answers = connection.send_packed_commands(&first, 0, 1 + usize::from(last.is_some())).await?;
+        let [info, killed @ ..] = &*answers else { return Ok(None) };
+        let Some(last) = last else { return Ok(Identity::read(info)) };
+        if !killed.first().is_some_and(is_done) {
+            return Ok(Identity::read(info));
         }
+        let mut dead = vec![last.generation];
+        if !there.is_empty() {
+            let mut rest = redis::pipe();
+            there.iter().for_each(|former| former.kill(&mut rest));
+            let answers = connection.send_packed_commands(&rest, 0, there.len()).await?;
+            dead.extend(there.iter().zip(&answers).filter(|(_, answer)| is_done(answer)).map(|(it, _)| it.generation));
+        }
+        self.formers().retain(|former| !dead.contains(&former.generation));
+        Ok(Identity::read(info))
     }
 
     /// Whether no former connection to this server since this one can still carry something out.
@@ -108,18 +155,29 @@ impl Ledger {
         !self.formers().iter().any(|former| former.ended_at >= at && former.server == *server)
     }
 
+    /// Those that still matter.
     fn formers(&self) -> MutexGuard<'_, Vec<Former>> {
         // Every critical section leaves the list valid after each statement.
-        self.formers.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut formers = self.formers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !formers.is_empty() {
+            let now = SystemClock.now();
+            formers.retain(|former| former.over_at > now);
+        }
+        formers
     }
 }
 
 impl Former {
-    /// Whether the server says that this connection is dead now.
-    async fn kill(&self, connection: &mut MultiplexedConnection) -> bool {
-        match &self.identity {
-            Some(identity) => identity.kill(connection).await.is_ok(),
-            None => false,
+    /// A connection that is in use.
+    pub(super) fn new(generation: u64, server: Address, identity: Option<Identity>) -> Self {
+        Self { generation, server, identity, ended_at: BootInstant::FAR_FUTURE, over_at: BootInstant::FAR_FUTURE }
+    }
+
+    /// Adds the command that kills it, if the server can be told which one it is.
+    fn kill(&self, pipeline: &mut redis::Pipeline) {
+        if let Some(Identity { id, addr, laddr }) = &self.identity {
+            let kill = pipeline.cmd("CLIENT").arg("KILL");
+            kill.arg("ID").arg(id).arg("ADDR").arg(addr).arg("LADDR").arg(laddr);
         }
     }
 }
@@ -133,19 +191,19 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) async fn ask(connection: &mut MultiplexedConnection) -> Option<Self> {
-        let info: String = cmd("CLIENT").arg("INFO").query_async(connection).await.ok()?;
+    /// Reads the answer to `CLIENT INFO`.
+    fn read(answer: &Value) -> Option<Self> {
+        let info: String = redis::from_redis_value_ref(answer).ok()?;
         let field = |name: &str| {
             info.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
         };
         Some(Self { id: field("id")?, addr: field("addr")?, laddr: field("laddr")? })
     }
+}
 
-    async fn kill(&self, connection: &mut MultiplexedConnection) -> RedisResult<u64> {
-        let mut kill = cmd("CLIENT");
-        kill.arg("KILL").arg("ID").arg(&self.id).arg("ADDR").arg(&self.addr).arg("LADDR").arg(&self.laddr);
-        kill.query_async(connection).await
-    }
+/// Whether a connection is dead, by this answer to `CLIENT KILL`: killed now, or gone before.
+fn is_done(answer: &Value) -> bool {
+    matches!(answer, Value::Int(_) | Value::Okay)
 }
 
 #[cfg(test)]
@@ -157,13 +215,29 @@ mod tests {
         let ledger = Ledger::default();
         let address = |host: &str| Address::Tcp { host: host.to_owned(), port: 1 };
         let (before, first) = (SystemClock.now(), ledger.number());
-        let former =
-            Former { generation: first, server: address("a"), identity: None, ended_at: BootInstant::FAR_FUTURE };
+        let former = Former::new(first, address("a"), None);
         assert!(ledger.is_quiet(&address("a"), first) && ledger.is_quiet_since(&address("a"), before));
-        ledger.retire(former);
+        ledger.asks_for(Duration::from_secs(10));
+        ledger.retire(former, Duration::from_secs(2));
         assert!(!ledger.is_quiet(&address("a"), first) && !ledger.is_quiet_since(&address("a"), before));
         assert!(ledger.is_quiet(&address("b"), first) && ledger.is_quiet_since(&address("b"), before));
         let after = SystemClock.now().plus(std::time::Duration::from_nanos(1));
         assert!(ledger.is_quiet(&address("a"), ledger.number()) && ledger.is_quiet_since(&address("a"), after));
+    }
+
+    #[test]
+    fn a_former_connection_is_forgotten_an_operation_timeout_and_the_longest_lease_after_its_end() {
+        let (ledger, server) = (Ledger::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
+        ledger.asks_for(Duration::from_millis(30));
+        ledger.asks_for(Duration::from_millis(10));
+        let first = ledger.number();
+        ledger.retire(Former::new(first, server.clone(), None), Duration::from_millis(20));
+        let began = SystemClock.now();
+        assert!(!ledger.is_quiet(&server, first));
+        while !ledger.is_quiet(&server, first) {
+            assert!(SystemClock.now().since(began) < Duration::from_secs(10));
+            std::thread::yield_now();
+        }
+        assert!(SystemClock.now().since(began) >= Duration::from_millis(45));
     }
 }

@@ -1,30 +1,22 @@
 //! The command connection to one server: one multiplexed connection, redialled for ever. What is sent over it is in
 //! [`request`](super::request).
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, ErrorKind, Phase, wait};
+use lock_core::{Error, ErrorKind, Phase};
 use redis::RedisError;
 use tokio::sync::{Notify, watch};
 
 use super::address::Address;
 use super::dial::{Commands, Dial};
-use super::former::{Former, Identity, Ledger};
-use super::{FIRST_PAUSE, LONGEST_PAUSE};
+use super::former::{Former, Ledger};
+use super::loading::Loading;
+use super::pace::Pace;
+use super::pulse::Pulse;
 use crate::error;
-
-/// How many timeouts in a row make a connection suspect of being dead.
-pub(super) const TIMEOUTS: u32 = 2;
-
-/// A silence of this length counts for all of them where leases are at stake.
-pub(super) const LONG_SILENCE: Duration = Duration::from_millis(500);
-
-/// A timeout that is noticed this much too late says nothing about the connection: this process stood still, and the answer
-/// may have been there in time.
-const STOOD_STILL: Duration = Duration::from_millis(100);
 
 /// How old a connection must be for "you can't write against a read only replica" to mean that the address has moved on
 /// to another server since, so that dialling again may find that one.
@@ -37,8 +29,6 @@ pub(crate) struct Link {
     ledger: Arc<Ledger>,
     /// Read by every request.
     presence: RwLock<Presence>,
-    /// How many requests in a row timed out on it.
-    timeouts: AtomicU32,
     last_error: Mutex<Option<(ErrorKind, String)>>,
     broken: Notify,
     closed: AtomicBool,
@@ -49,6 +39,8 @@ pub(crate) struct Link {
 struct Presence {
     live: Option<Live>,
     last_end: Option<BootInstant>,
+    /// The number of the last connection there was.
+    newest: u64,
 }
 
 /// A connection that is in use.
@@ -58,6 +50,8 @@ pub(super) struct Live {
     pub(super) server: Address,
     since: BootInstant,
     pub(super) commands: Commands,
+    pulse: Arc<Mutex<Pulse>>,
+    pub(super) loading: Arc<Loading>,
 }
 
 impl Link {
@@ -84,7 +78,6 @@ impl Link {
             dial,
             ledger,
             presence: RwLock::default(),
-            timeouts: AtomicU32::new(0),
             last_error: Mutex::default(),
             broken: Notify::new(),
             closed: AtomicBool::new(false),
@@ -120,6 +113,11 @@ impl Link {
     pub(crate) fn is_settled_since(&self, at: BootInstant) -> bool {
         let presence = self.presence.read().unwrap_or_else(PoisonError::into_inner);
         presence.live.as_ref().is_some_and(|live| self.ledger.is_quiet_since(&live.server, at))
+    }
+
+    /// Takes note of a lease that is about to be asked for.
+    pub(crate) fn asks_for(&self, ttl: Duration) {
+        self.ledger.asks_for(ttl);
     }
 
     /// Whether there is a connection now.
@@ -209,44 +207,51 @@ impl Link {
             .with_server(self.server())
     }
 
-    /// Takes note of an answer: the connection is alive.
-    pub(super) fn answered(&self) {
-        if self.timeouts.load(Ordering::Relaxed) > 0 {
-            self.timeouts.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Has the connection replaced if this failure says that it is dead, or leads to the wrong server. A timeout counts for
-    /// this many.
-    pub(super) fn failed(&self, generation: u64, error: &RedisError, until: BootInstant, counts: u32) {
-        let Some(present) = self.present().filter(|live| live.generation == generation) else { return };
-        if error.is_timeout() && SystemClock.now() > until.plus(STOOD_STILL) {
+    /// Takes note of an answer, or of what came instead, to a request over this connection that had `patience` in all;
+    /// gives the connection up if that says that it is dead, or leads to the wrong server.
+    pub(super) fn judge(
+        &self,
+        live: &Live,
+        sent_at: BootInstant,
+        until: BootInstant,
+        patience: Duration,
+        failure: Option<&RedisError>,
+    ) {
+        let now = SystemClock.now();
+        let Some(error) = failure.filter(|error| error.is_io_error()) else {
+            live.pulse().answered(sent_at, now);
+            let is_astray = failure.is_some_and(|error| error::code(error) == Some("READONLY"));
+            if is_astray && now.since(live.since) >= SETTLED {
+                self.distrust(live.generation);
+            }
             return;
-        }
-        let give_up = if error.is_io_error() {
-            let timeouts = self.timeouts.fetch_add(counts, Ordering::Relaxed) + counts;
-            !error.is_timeout() || timeouts >= TIMEOUTS
-        } else {
-            error::code(error) == Some("READONLY") && SystemClock.now().since(present.since) >= SETTLED
         };
-        if give_up {
-            self.distrust(generation);
+        if !error.is_timeout() {
+            self.distrust(live.generation);
+        } else if live.pulse().is_dead(sent_at, until, patience, now) {
+            self.distrust(live.generation);
+            // Whoever waits for an answer of it waits for nothing.
+            live.commands.abort();
         }
     }
 
     /// One attempt to connect.
     async fn dial_once(&self) -> Result<Former, Error> {
         let (server, mut commands) = self.dial.commands().await?;
-        let connection = &mut commands.connection;
-        self.ledger.bury(&server, connection).await;
-        let identity = Identity::ask(connection).await;
+        let sent_at = SystemClock.now();
+        let identity = self.dial.in_time(self.ledger.bury(&server, &mut commands.connection)).await?;
+        let now = SystemClock.now();
         let generation = self.ledger.number();
         *self.last_error() = None;
-        self.timeouts.store(0, Ordering::Relaxed);
-        let live = Live { generation, server: server.clone(), since: SystemClock.now(), commands };
-        self.presence.write().unwrap_or_else(PoisonError::into_inner).live = Some(live);
+        let pulse = Arc::new(Mutex::new(Pulse::new(sent_at, now, self.op_timeout())));
+        let live = Live { generation, server: server.clone(), since: now, commands, pulse, loading: Arc::default() };
+        {
+            let mut presence = self.presence.write().unwrap_or_else(PoisonError::into_inner);
+            presence.newest = generation;
+            presence.live = Some(live);
+        }
         self.ledger.was_made(generation);
-        Ok(Former { generation, server, identity, ended_at: BootInstant::FAR_FUTURE })
+        Ok(Former::new(generation, server, identity))
     }
 
     fn end(&self) {
@@ -255,6 +260,13 @@ impl Link {
 
     fn last_error(&self) -> std::sync::MutexGuard<'_, Option<(ErrorKind, String)>> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Live {
+    fn pulse(&self) -> std::sync::MutexGuard<'_, Pulse> {
+        // Every critical section leaves it valid after each statement.
+        self.pulse.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -268,11 +280,13 @@ impl Presence {
 
 /// Replaces every connection that breaks, until the link is closed.
 async fn supervise(link: Arc<Link>, first: Option<Former>) {
+    let mut pace = Pace::default();
     let mut present = match first {
         Some(first) => Some(first),
-        None => redial(&link).await,
+        None => redial(&link, &mut pace).await,
     };
     while let Some(connection) = present {
+        let began = SystemClock.now();
         // Also told of connections that have been replaced since.
         while let Some(live) = link.present() {
             tokio::select! {
@@ -280,8 +294,9 @@ async fn supervise(link: Arc<Link>, first: Option<Former>) {
                 () = live.commands.ended() => link.distrust(live.generation),
             }
         }
-        link.ledger.retire(connection);
-        present = redial(&link).await;
+        link.ledger.retire(connection, link.op_timeout());
+        pace.ended_after(SystemClock.now().since(began));
+        present = redial(&link, &mut pace).await;
         if present.is_some() {
             link.ledger.changed();
             tracing::info!(server = link.server(), "reconnected");
@@ -290,8 +305,15 @@ async fn supervise(link: Arc<Link>, first: Option<Former>) {
 }
 
 /// Dials until a connection is made; `None` once the link is closed.
-async fn redial(link: &Link) -> Option<Former> {
-    for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+async fn redial(link: &Link, pace: &mut Pace) -> Option<Former> {
+    loop {
+        let pause = pace.pause();
+        if !pause.is_zero() {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = link.broken.notified() => {}
+            }
+        }
         if link.is_closed() {
             return None;
         }
@@ -308,10 +330,5 @@ async fn redial(link: &Link) -> Option<Former> {
                 *link.last_error() = Some((error.kind(), error.to_string()));
             }
         }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = link.broken.notified() => {}
-        }
     }
-    None
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 use lock_core::{Error, Phase};
@@ -134,6 +135,14 @@ impl Links {
         match &self.masters {
             Masters::One { link, .. } => link.is_settled(first),
             Masters::Cluster(router) => router.is_settled(first, &key()),
+        }
+    }
+
+    /// Takes note of a lease that is about to be asked for.
+    pub(crate) fn asks_for(&self, ttl: Duration) {
+        match &self.masters {
+            Masters::One { link, .. } => link.asks_for(ttl),
+            Masters::Cluster(router) => router.ledger().asks_for(ttl),
         }
     }
 

@@ -13,16 +13,13 @@ pub(crate) mod ears;
 pub(crate) mod former;
 pub(crate) mod link;
 pub(crate) mod links;
+mod loading;
+mod pace;
 pub(crate) mod place;
+mod pulse;
 pub(crate) mod push;
 pub(crate) mod request;
 pub(crate) mod sentinel;
 pub(crate) mod tls;
 mod uptime;
 pub(crate) mod witness;
-
-use std::time::Duration;
-
-/// The first pause between two attempts to dial, and the longest before jitter.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);

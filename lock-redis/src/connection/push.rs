@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, FencingToken, GrantId, LossReason, wait};
+use lock_core::{Error, FencingToken, GrantId, LossReason};
 use redis::aio::PubSub;
 use tokio::sync::Notify;
 
 use super::address::Address;
 use super::dial::Dial;
-use super::{FIRST_PAUSE, LONGEST_PAUSE};
+use super::pace::Pace;
 use crate::queue::Granted;
 
 /// What the server tells.
@@ -99,18 +99,24 @@ impl Push {
 pub(crate) type Inbox = Box<dyn Fn(Message) + Send + Sync>;
 
 async fn supervise(push: Arc<Push>, first: PubSub, tell: Inbox) {
-    listen(&push, first, &tell).await;
+    let mut pace = Pace::default();
+    let mut present = Some(first);
     loop {
-        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
-            if push.closed.load(Ordering::Acquire) {
-                return;
-            }
-            if let Ok(connection) = push.subscribe().await {
+        if let Some(connection) = present.take() {
+            let began = SystemClock.now();
+            listen(&push, connection, &tell).await;
+            pace.ended_after(SystemClock.now().since(began));
+        }
+        tokio::time::sleep(pace.pause()).await;
+        if push.closed.load(Ordering::Acquire) {
+            return;
+        }
+        match push.subscribe().await {
+            Ok(connection) => {
                 tell(Message::Reconnected);
-                listen(&push, connection, &tell).await;
-                break;
+                present = Some(connection);
             }
-            tokio::time::sleep(pause).await;
+            Err(error) => tracing::debug!(server = push.dial.server, %error, "cannot subscribe"),
         }
     }
 }

@@ -8,7 +8,7 @@ use lock_core::{Error, Phase};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use super::dial::Commands;
-use super::link::{LONG_SILENCE, Link, Live, TIMEOUTS};
+use super::link::{Link, Live};
 use crate::error::{self, Fate};
 use crate::script::Script;
 
@@ -108,38 +108,63 @@ impl Link {
     ) -> Result<Raw, Failed> {
         let mut live = self.present().ok_or_else(|| Failed::unsent(self.down()))?;
         let command = evaluation("EVAL", script.code, keys, args);
-        let outcome = self.send(&mut live.commands, &command, false, until).await;
-        let outcome = self.judged(live.generation, outcome, until);
-        outcome.map_err(|error| Failed::of(error, phase, self.server()))
+        let outcome = self.send(&mut live, &command, false, until).await;
+        let value = outcome.map_err(|error| Failed::of(error, phase, self.server()))?;
+        Ok(Raw { value, generation: live.generation })
     }
 
     /// Runs a script on this connection; `asking` where the server is about to take the keys over.
     pub(super) async fn run_on(
         &self,
         mut live: Live,
-        Request { script, keys, args }: Request<'_>,
+        request: Request<'_>,
         asking: bool,
         until: BootInstant,
     ) -> RedisResult<Reply> {
+        let Request { script, keys, args } = request;
         let mut sent_at = SystemClock.now();
         let by_digest = evaluation("EVALSHA", &script.digest, keys, args);
-        let mut outcome = self.send(&mut live.commands, &by_digest, asking, until).await;
+        let mut outcome = self.send(&mut live, &by_digest, asking, until).await;
         if outcome.as_ref().is_err_and(error::is_no_script) {
-            // A flushed or restarted server: this run carries the text, and the server keeps it.
-            sent_at = SystemClock.now();
-            let by_text = evaluation("EVAL", script.code, keys, args);
-            outcome = self.send(&mut live.commands, &by_text, asking, until).await;
+            // A flushed or restarted server.
+            (sent_at, outcome) = self.tell(&mut live, request, &by_digest, asking, until, (sent_at, outcome)).await;
         }
-        Ok(Reply { sent_at, value: self.judged(live.generation, outcome, until)? })
+        Ok(Reply { sent_at, value: Raw { value: outcome?, generation: live.generation } })
     }
 
-    /// Draws from an answer, or from its absence, what it says about the connection.
-    fn judged(&self, generation: u64, outcome: RedisResult<Value>, until: BootInstant) -> RedisResult<Raw> {
-        match &outcome {
-            Ok(_) => self.answered(),
-            Err(error) => self.failed(generation, error, until, 1),
+    /// Runs a script that the server did not know when it was asked before: the first run carries the text, and those that
+    /// come meanwhile wait for it.
+    async fn tell(
+        &self,
+        live: &mut Live,
+        Request { script, keys, args }: Request<'_>,
+        by_digest: &Cmd,
+        asking: bool,
+        until: BootInstant,
+        before: (BootInstant, RedisResult<Value>),
+    ) -> (BootInstant, RedisResult<Value>) {
+        let telling = live.loading.of(script);
+        let left = until.since(SystemClock.now());
+        let Ok(mut told) = tokio::time::timeout(left, telling.lock()).await else { return before };
+        if told.is_some_and(|told_at| told_at >= before.0) {
+            drop(told);
+            let sent_at = SystemClock.now();
+            let outcome = self.send(live, by_digest, asking, until).await;
+            if !outcome.as_ref().is_err_and(error::is_no_script) {
+                return (sent_at, outcome);
+            }
+            // Flushed once more: rare enough for each to tell it.
+            let by_text = evaluation("EVAL", script.code, keys, args);
+            return (SystemClock.now(), self.send(live, &by_text, asking, until).await);
         }
-        outcome.map(|value| Raw { value, generation })
+        let sent_at = SystemClock.now();
+        let by_text = evaluation("EVAL", script.code, keys, args);
+        let outcome = self.send(live, &by_text, asking, until).await;
+        // Whatever else it answers, it has read the text.
+        if !outcome.as_ref().is_err_and(RedisError::is_io_error) {
+            *told = Some(sent_at);
+        }
+        (sent_at, outcome)
     }
 
     /// Runs one script for many keys in a pipeline; one outcome for each.
@@ -150,6 +175,7 @@ impl Link {
         phase: Phase,
         until: BootInstant,
     ) -> Vec<Result<Raw, Failed>> {
+        let patience = until.since(SystemClock.now());
         let live = match self.live(until).await {
             Ok(live) => live,
             Err(error) => {
@@ -157,75 +183,94 @@ impl Link {
                 return calls.iter().map(|_| Err(failed.again(phase))).collect();
             }
         };
-        let outcomes = self.run_each_on(live, script, calls, until).await;
+        let outcomes = self.run_each_on(live, script, calls, until, patience).await;
         outcomes.into_iter().map(|outcome| outcome.map_err(|e| Failed::of(e, phase, self.server()))).collect()
     }
 
-    /// [`run_each`](Link::run_each) on this connection.
+    /// [`run_each`](Link::run_each) on this connection, by a caller that had `patience` in all.
     pub(super) async fn run_each_on(
         &self,
         mut live: Live,
         script: &Script,
         calls: &[Call],
         until: BootInstant,
+        patience: Duration,
     ) -> Vec<RedisResult<Raw>> {
-        let patience = until.since(SystemClock.now());
-        let mut outcomes = self.send_each(&mut live.commands, "EVALSHA", &script.digest, calls, until).await;
+        let time = (until, patience);
+        let mut outcomes = self.send_each(&mut live, script, calls, Text::Never, time).await;
         let forgotten: Vec<_> =
             (0..outcomes.len()).filter(|i| outcomes[*i].as_ref().is_err_and(error::is_no_script)).collect();
         if !forgotten.is_empty() {
             let again: Vec<_> = forgotten.iter().map(|i| calls[*i].clone()).collect();
-            let answers = self.send_each(&mut live.commands, "EVAL", script.code, &again, until).await;
+            let answers = self.send_each(&mut live, script, &again, Text::Once, time).await;
             for (i, answer) in forgotten.into_iter().zip(answers) {
                 outcomes[i] = answer;
             }
-        }
-        // However many it carried, a pipeline that failed is one failure of the connection.
-        if let Some(error) = outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
-            // Leases have no time for a second silence as long as this one.
-            let counts = if patience >= LONG_SILENCE { TIMEOUTS } else { 1 };
-            self.failed(live.generation, error, until, counts);
         }
         let generation = live.generation;
         outcomes.into_iter().map(|outcome| outcome.map(|value| Raw { value, generation })).collect()
     }
 
-    /// Sends one command. The connection itself gives every command one operation timeout; one that begins late, after a
-    /// reconnect or a repetition, has less.
-    async fn send(
-        &self,
-        commands: &mut Commands,
-        command: &Cmd,
-        asking: bool,
-        until: BootInstant,
-    ) -> RedisResult<Value> {
-        let left = until.since(SystemClock.now());
-        let sending = send_one(commands, command, asking);
+    /// Sends one command, and draws from its answer, or from the lack of one, what that says about the connection. The
+    /// connection itself gives every command one operation timeout; one that begins late, after a reconnect or a
+    /// repetition, has less.
+    async fn send(&self, live: &mut Live, command: &Cmd, asking: bool, until: BootInstant) -> RedisResult<Value> {
+        let sent_at = SystemClock.now();
+        let left = until.since(sent_at);
+        let sending = send_one(&mut live.commands, command, asking);
         let outcome = if left + SLACK >= self.op_timeout() {
             sending.await
         } else {
-            let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
-            tokio::time::timeout(left, sending).await.unwrap_or_else(late)
+            tokio::time::timeout(left, sending).await.unwrap_or_else(|_| Err(late()))
         };
-        outcome.and_then(Value::extract_error)
+        let outcome = outcome.and_then(Value::extract_error);
+        self.judge(live, sent_at, until, self.op_timeout(), outcome.as_ref().err());
+        outcome
     }
 
-    /// Sends one script for many keys; all of them get the error if the pipeline fails or its time is over.
+    /// Sends one script for many keys; all of them get the error if the pipeline fails or its time is over. However many
+    /// it carried, that is one failure of the connection.
     async fn send_each(
         &self,
-        commands: &mut Commands,
-        command: &'static str,
-        script: &str,
+        live: &mut Live,
+        script: &Script,
         calls: &[Call],
-        until: BootInstant,
+        text: Text,
+        (until, patience): (BootInstant, Duration),
     ) -> Vec<RedisResult<Value>> {
-        let left = until.since(SystemClock.now());
-        let late = |_| {
-            let late = || Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
-            calls.iter().map(|_| late()).collect()
+        let sent_at = SystemClock.now();
+        let pipeline = pipeline_of(script, calls, text);
+        let sending = send_all(&mut live.commands, &pipeline, calls.len());
+        let outcome = tokio::time::timeout(until.since(sent_at), sending).await.unwrap_or_else(|_| Err(late()));
+        let outcomes: Vec<_> = match outcome {
+            Ok(values) => values.into_iter().map(Value::extract_error).collect(),
+            Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
         };
-        tokio::time::timeout(left, send_all(commands, command, script, calls)).await.unwrap_or_else(late)
+        self.judge(live, sent_at, until, patience, outcomes.iter().find_map(|outcome| outcome.as_ref().err()));
+        outcomes
     }
+}
+
+fn late() -> RedisError {
+    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
+}
+
+/// Whether a script's text travels with a run of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Text {
+    /// It does not: the server knows it.
+    Never,
+    /// With the first run, from which the server has it for the others.
+    Once,
+}
+
+/// The runs of one script in a pipeline.
+fn pipeline_of(script: &Script, calls: &[Call], text: Text) -> redis::Pipeline {
+    let mut pipeline = redis::pipe();
+    for (i, call) in calls.iter().enumerate() {
+        pipeline.add_command(evaluation_of(script, call, if i == 0 { text } else { Text::Never }));
+    }
+    pipeline
 }
 
 fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: &[&[u8]]) -> Cmd {
@@ -241,10 +286,13 @@ fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: 
     eval
 }
 
-pub(super) fn evaluation_of(command: &'static str, script: &str, Call { keys, args }: &Call) -> Cmd {
+pub(super) fn evaluation_of(script: &Script, Call { keys, args }: &Call, text: Text) -> Cmd {
     let keys: Vec<_> = keys.iter().map(|key| Cow::Borrowed(&**key)).collect();
     let args: Vec<_> = args.iter().map(String::as_bytes).collect();
-    evaluation(command, script, &keys, &args)
+    match text {
+        Text::Never => evaluation("EVALSHA", &script.digest, &keys, &args),
+        Text::Once => evaluation("EVAL", script.code, &keys, &args),
+    }
 }
 
 async fn send_one(commands: &mut Commands, command: &Cmd, asking: bool) -> RedisResult<Value> {
@@ -257,23 +305,10 @@ async fn send_one(commands: &mut Commands, command: &Cmd, asking: bool) -> Redis
     values.pop().ok_or_else(|| std::io::Error::other("no reply to a pipeline").into())
 }
 
-async fn send_all(
-    commands: &mut Commands,
-    command: &'static str,
-    script: &str,
-    calls: &[Call],
-) -> Vec<RedisResult<Value>> {
-    let mut pipeline = redis::pipe();
-    for call in calls {
-        pipeline.add_command(evaluation_of(command, script, call));
+async fn send_all(commands: &mut Commands, pipeline: &redis::Pipeline, count: usize) -> RedisResult<Vec<Value>> {
+    let values = commands.connection.send_packed_commands(pipeline, 0, count).await?;
+    if values.len() == count {
+        return Ok(values);
     }
-    match commands.connection.send_packed_commands(&pipeline, 0, calls.len()).await {
-        Ok(values) if values.len() == calls.len() => values.into_iter().map(Value::extract_error).collect(),
-        Ok(values) => {
-            let what = format!("{} replies to {} commands", values.len(), calls.len());
-            let error = std::io::Error::other(what);
-            calls.iter().map(|_| Err(std::io::Error::other(error.to_string()).into())).collect()
-        }
-        Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
-    }
+    Err(std::io::Error::other(format!("{} replies to {count} commands", values.len())).into())
 }

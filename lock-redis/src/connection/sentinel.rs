@@ -12,17 +12,18 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lock_core::{Error, ErrorKind, Phase, wait};
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::{Error, ErrorKind, Phase};
 use redis::{FromRedisValue, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::address::Address;
-use super::dial::{CONNECT_TIMEOUT, Commands, Opener};
+use super::dial::{Commands, Opener};
 use super::link::Link;
+use super::pace::Pace;
 use super::push::Push;
-use super::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::error;
 
 /// How often the sentinels are asked although none of them announced anything.
@@ -74,7 +75,7 @@ impl Sentinels {
     pub(super) async fn find(&self) -> Result<Address, Error> {
         let mut asking: FuturesUnordered<_> = self.each.iter().map(|sentinel| self.ask(sentinel)).collect();
         let (mut votes, mut answers, mut failure) = (Vec::new(), 0, None);
-        let mut end = Instant::now() + CONNECT_TIMEOUT;
+        let mut end = Instant::now() + self.opener.connect_timeout();
         while let Ok(Some(answer)) = tokio::time::timeout_at(end, asking.next()).await {
             match answer {
                 Ok(vote) => {
@@ -168,22 +169,20 @@ pub(super) async fn follow(sentinels: Arc<Sentinels>, link: Arc<Link>, push: Arc
 
 /// Listens to one sentinel, for ever.
 async fn watch(sentinels: Arc<Sentinels>, i: usize) {
-    let address = &sentinels.each[i].address;
+    let (address, mut pace) = (&sentinels.each[i].address, Pace::default());
     loop {
-        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
-            if let Ok(mut subscription) = sentinels.opener.pushes(address, SWITCH).await {
-                // What was announced before is found by looking.
+        tokio::time::sleep(pace.pause()).await;
+        let Ok(mut subscription) = sentinels.opener.pushes(address, SWITCH).await else { continue };
+        let began = SystemClock.now();
+        // What was announced before is found by looking.
+        sentinels.switched.notify_one();
+        let mut announced = subscription.on_message();
+        while let Some(message) = announced.next().await {
+            if concerns(message.get_payload_bytes(), &sentinels.master) {
                 sentinels.switched.notify_one();
-                let mut announced = subscription.on_message();
-                while let Some(message) = announced.next().await {
-                    if concerns(message.get_payload_bytes(), &sentinels.master) {
-                        sentinels.switched.notify_one();
-                    }
-                }
-                break;
             }
-            tokio::time::sleep(pause).await;
         }
+        pace.ended_after(SystemClock.now().since(began));
     }
 }
 

@@ -1,26 +1,27 @@
 //! Grants that replicas have acknowledged.
 //!
 //! `WAIT` blocks its connection, so this is one of its own, for each master. On it the grant is renewed, which shows that
-//! this very server has it, and then `WAIT` tells how many replicas have everything up to there. Those who come while a
-//! `WAIT` is under way share the next one.
+//! this very server has it, and then `WAIT` tells how many replicas have everything up to there. All who come while a
+//! `WAIT` is under way share the next one, and each waits until its own deadline at most.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, Phase};
 use redis::{RedisResult, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::address::Address;
-use super::dial::{Commands, Opener, nowhere};
-use super::request::{self, Call};
+use super::dial::{Commands, Opener};
+use super::request::{self, Call, Text};
 use crate::config::Replicas;
 use crate::error;
 use crate::script::Script;
 
-/// How many grants one `WAIT` confirms at most.
-const MOST: usize = 128;
+/// How many grants one `WAIT` confirms at most, and how many wait for the next one.
+const MOST: usize = 16_384;
 /// After how long without a grant the connection is closed.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -29,7 +30,7 @@ const IDLE: Duration = Duration::from_secs(30);
 pub(crate) struct Witnesses {
     opener: Arc<Opener>,
     needed: Replicas,
-    each: Mutex<HashMap<Address, mpsc::UnboundedSender<Question>>>,
+    each: Mutex<HashMap<Address, mpsc::Sender<Question>>>,
 }
 
 /// What became of a renewal, and how many replicas know it.
@@ -43,6 +44,7 @@ pub(crate) struct Witnessed {
 struct Question {
     script: &'static Script,
     call: Call,
+    until: BootInstant,
     answer: oneshot::Sender<RedisResult<Witnessed>>,
 }
 
@@ -55,45 +57,60 @@ impl Witnesses {
         self.needed
     }
 
-    /// Renews a grant at this server, and waits for its replicas.
+    /// Renews a grant at this server, and waits for its replicas, at most until `until`.
     ///
     /// # Errors
-    /// If the server cannot be asked, or does not answer.
-    pub(crate) async fn ask(&self, server: &Address, script: &'static Script, call: Call) -> Result<Witnessed, Error> {
+    /// If the server cannot be asked, or does not answer in time, or if too many are waiting already.
+    pub(crate) async fn ask(
+        &self,
+        server: &Address,
+        script: &'static Script,
+        call: Call,
+        until: BootInstant,
+    ) -> Result<Witnessed, Error> {
+        let shown = server.to_string();
+        let refused =
+            |what| Error::unavailable(Phase::Acquire, what).with_backend(crate::NAME).with_server(shown.clone());
         let (answer, answered) = oneshot::channel();
-        self.tell(server, Question { script, call, answer });
-        match answered.await {
-            Ok(outcome) => outcome.map_err(|e| error::of_request(e, Phase::Acquire, &server.to_string())),
-            Err(_) => Err(nowhere("the client was closed", &server.to_string())),
+        if !self.tell(server, Question { script, call, until, answer }) {
+            return Err(refused("too many grants wait for replicas already"));
+        }
+        match tokio::time::timeout(until.since(SystemClock.now()), answered).await {
+            Ok(Ok(outcome)) => outcome.map_err(|e| error::of_request(e, Phase::Acquire, &shown)),
+            Ok(Err(_)) => Err(refused("the client was closed")),
+            Err(_) => Err(refused("there was no time left to wait for replicas")),
         }
     }
 
-    fn tell(&self, server: &Address, mut question: Question) {
+    /// Whether there is room for the question.
+    fn tell(&self, server: &Address, mut question: Question) -> bool {
         let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(questions) = each.get(server) {
-            match questions.send(question) {
-                Ok(()) => return,
-                Err(mpsc::error::SendError(unsent)) => question = unsent,
+            match questions.try_send(question) {
+                Ok(()) => return true,
+                Err(mpsc::error::TrySendError::Full(_)) => return false,
+                Err(mpsc::error::TrySendError::Closed(unsent)) => question = unsent,
             }
         }
-        let (questions, asked) = mpsc::unbounded_channel();
+        let (questions, asked) = mpsc::channel(MOST);
         tokio::spawn(answer_all(self.opener.clone(), self.needed, server.clone(), asked));
-        // Its receiver is alive: nothing ends it before the first question.
-        let _ = questions.send(question);
+        // Its receiver is alive, and there is room: nothing ends it before the first question.
+        let _ = questions.try_send(question);
         each.retain(|_, questions| !questions.is_closed());
         each.insert(server.clone(), questions);
+        true
     }
 }
 
 /// The task of one master; it ends when nothing was asked for a while, or the client is gone.
-async fn answer_all(
-    opener: Arc<Opener>,
-    needed: Replicas,
-    server: Address,
-    mut asked: mpsc::UnboundedReceiver<Question>,
-) {
+async fn answer_all(opener: Arc<Opener>, needed: Replicas, server: Address, mut asked: mpsc::Receiver<Question>) {
     let mut present = None;
     while let Ok(Some(first)) = tokio::time::timeout(IDLE, asked.recv()).await {
+        // Those who come while it is dialled share the first `WAIT`.
+        let connected = match present.take() {
+            Some(commands) => Ok(commands),
+            None => opener.patient_commands(&server, needed.timeout).await,
+        };
         let mut batch = vec![first];
         while batch.len() < MOST
             && let Ok(next) = asked.try_recv()
@@ -101,14 +118,21 @@ async fn answer_all(
             batch.push(next);
         }
         // What somebody asked for who has given up would only hold up the others.
-        batch.retain(|question| !question.answer.is_closed());
-        if batch.is_empty() {
+        let now = SystemClock.now();
+        batch.retain(|question| !question.answer.is_closed() && question.until > now);
+        let Some(last) = batch.iter().map(|question| question.until).max() else {
+            present = connected.ok();
             continue;
-        }
-        let outcome = witness(&opener, needed, &server, &mut present, &batch).await;
-        if outcome.is_err() {
-            present = None;
-        }
+        };
+        let outcome = match connected {
+            Ok(mut commands) => {
+                let patience = needed.timeout.min(last.since(now));
+                let outcome = witness(&mut commands, Replicas { timeout: patience, ..needed }, &batch).await;
+                present = outcome.is_ok().then_some(commands);
+                outcome
+            }
+            Err(error) => Err(error),
+        };
         tell_all(batch, outcome);
     }
 }
@@ -126,32 +150,25 @@ fn tell_all(batch: Vec<Question>, outcome: RedisResult<(Vec<Value>, u32)>) {
 }
 
 /// One answer for each, and how many replicas have all of them.
-async fn witness(
-    opener: &Opener,
-    needed: Replicas,
-    server: &Address,
-    present: &mut Option<Commands>,
-    batch: &[Question],
-) -> RedisResult<(Vec<Value>, u32)> {
-    let commands = match present {
-        Some(commands) => commands,
-        None => present.insert(opener.patient_commands(server, needed.timeout).await?),
-    };
-    let mut values = send(commands, needed, batch, false).await?;
+async fn witness(commands: &mut Commands, needed: Replicas, batch: &[Question]) -> RedisResult<(Vec<Value>, u32)> {
+    let mut values = send(commands, needed, batch, Text::Never).await?;
     let forgotten = |value: &Value| value.clone().extract_error().is_err_and(|error| error::is_no_script(&error));
     if values.iter().any(forgotten) {
-        values = send(commands, needed, batch, true).await?;
+        values = send(commands, needed, batch, Text::Once).await?;
     }
     let waited = values.pop().unwrap_or(Value::Int(0)).extract_error()?;
     Ok((values, redis::from_redis_value(waited)?))
 }
 
-async fn send(commands: &mut Commands, needed: Replicas, batch: &[Question], in_full: bool) -> RedisResult<Vec<Value>> {
+async fn send(commands: &mut Commands, needed: Replicas, batch: &[Question], text: Text) -> RedisResult<Vec<Value>> {
     let mut pipeline = redis::pipe();
+    let mut told = HashSet::new();
     for Question { script, call, .. } in batch {
-        let (command, script) = if in_full { ("EVAL", script.code) } else { ("EVALSHA", &*script.digest) };
-        pipeline.add_command(request::evaluation_of(command, script, call));
+        let text = if told.insert(script.code) { text } else { Text::Never };
+        pipeline.add_command(request::evaluation_of(script, call, text));
     }
-    pipeline.cmd("WAIT").arg(needed.count).arg(needed.timeout.as_millis().to_string());
+    // 0 would be for ever.
+    let patience = needed.timeout.as_millis().max(1);
+    pipeline.cmd("WAIT").arg(needed.count).arg(patience.to_string());
     commands.connection.send_packed_commands(&pipeline, 0, batch.len() + 1).await
 }

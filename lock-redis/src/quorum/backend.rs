@@ -44,7 +44,7 @@ pub struct QuorumBackend {
     pub(super) op_timeout: Duration,
     /// The longest TTL that is let through, if there is one.
     pub(super) limit: Option<Duration>,
-    ledger: Arc<Ledger>,
+    pub(super) ledger: Arc<Ledger>,
     prefix: String,
 }
 

@@ -109,14 +109,18 @@ impl QuorumBackend {
         Err(Error::new(ErrorKind::Unavailable, Phase::Acquire, what).with_backend(NAME))
     }
 
-    /// Refuses a TTL that outlasts the time for which a server that has started counts as forgetful.
+    /// Refuses a TTL that outlasts the time for which a server that has started counts as forgetful, and takes note of
+    /// any other.
     pub(super) fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
         match self.limit {
             Some(limit) if ttl > limit => {
                 let what = format!("the TTL is {ttl:?}, above longest_ttl ({limit:?}) of this quorum's configuration");
                 Err(Error::invalid(Phase::Configure, what).with_backend(NAME))
             }
-            _ => Ok(()),
+            _ => {
+                self.ledger.asks_for(ttl);
+                Ok(())
+            }
         }
     }
 

@@ -128,3 +128,29 @@ fn in_a_cluster_each_master_asks_its_own_replicas_and_one_wait_serves_many() {
         assert!(!has(cluster.master_of(slot).await.unwrap(), "wait/0").await, "it was undone");
     });
 }
+
+#[test]
+fn a_thousand_tries_share_the_wait_for_replicas_and_none_takes_longer_than_it_may() {
+    about_time(async || {
+        let Some(server) = installed(RedisServer::start_own().await) else { return };
+        let config = RedisConfig::new(server.url()).with_replicas(1, ms(400));
+        let locks = RedisLocks::connect_with(config).await.unwrap();
+        let tries = (0..1000).map(|i| {
+            let mutex = locks.mutex(format!("shared/{i}"));
+            tokio::spawn(async move {
+                let began = std::time::Instant::now();
+                (mutex.try_lock().await.unwrap_err(), began.elapsed())
+            })
+        });
+        for tried in join_all(tries).await {
+            let (refused, took) = tried.unwrap();
+            assert_eq!((refused.kind(), refused.is_definite()), (ErrorKind::Unavailable, true), "{refused:?}");
+            assert!(took < Duration::from_secs(2) + ms(600), "a try took {took:?}");
+        }
+        let stats = say(&server, "INFO commandstats").await.to_string();
+        let waits = stats.lines().find_map(|line| line.strip_prefix("cmdstat_wait:calls=")).unwrap();
+        let waits: u32 = waits.split(',').next().unwrap().parse().unwrap();
+        assert!(waits <= 4, "they were waited for {waits} times");
+        assert_eq!(say(&server, "KEYS lock:mutex:*}").await.into_parts().len(), 0, "something was left");
+    });
+}

@@ -25,6 +25,7 @@ mod owners;
 mod permits;
 mod pushes;
 mod readers;
+mod reconnects;
 mod redisson;
 mod refusal;
 mod relay;

@@ -24,7 +24,7 @@ use redis::{RedisError, ServerErrorKind};
 use tokio::sync::Notify;
 
 use super::address::Address;
-use super::dial::{CONNECT_TIMEOUT, Dial, Opener, nowhere};
+use super::dial::{Dial, Opener, nowhere};
 use super::former::Ledger;
 use super::link::{Link, Live};
 use super::request::{Call, Failed, Raw, Reply, Request};
@@ -91,7 +91,7 @@ impl Router {
     /// Connects to every master, so that what a client costs does not depend on which locks it uses. Those that cannot be
     /// reached are waited for when they are needed.
     pub(crate) async fn warm_up(&self) {
-        let until = SystemClock.now().plus(CONNECT_TIMEOUT);
+        let until = SystemClock.now().plus(self.opener.connect_timeout());
         let map = self.nodes.map();
         join_all(map.masters().map(async |master| self.link(master).ready(until).await.ok())).await;
     }
@@ -219,6 +219,7 @@ impl Router {
         phase: Phase,
         until: BootInstant,
     ) -> Vec<Result<Raw, Failed>> {
+        let patience = until.since(SystemClock.now());
         let (link, live) = match self.reach(slot(calls[0].key().as_bytes()), &Way::Owner, until).await {
             Ok(reached) => reached,
             Err(error) => {
@@ -227,7 +228,7 @@ impl Router {
             }
         };
         let node = live.server.clone();
-        let outcomes = link.run_each_on(live, script, calls, until).await;
+        let outcomes = link.run_each_on(live, script, calls, until, patience).await;
         let each = outcomes.into_iter().zip(calls).map(async |(outcome, call)| match outcome {
             Ok(raw) => Ok(raw),
             Err(error) if self.after(slot(call.key().as_bytes()), &node, &error).is_some() => {

@@ -1,0 +1,151 @@
+//! Reconnecting: once after an outage, whoever waits; no slower the hundredth time; and never in a tight loop.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use lock_redis::{ClientOptions, LeaseOptions, RedisConfig, RedisLocks};
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+
+use crate::server::{PROMPTLY, Server, configured, eventually, long, ms, obtain, soon};
+
+/// A server of a test's own behind a link.
+struct Far {
+    server: Server,
+    link: Proxy,
+}
+
+impl Far {
+    async fn start() -> Option<Self> {
+        let server = Server::start().await?;
+        let link = Proxy::to(server.address(), Protocol::Resp).unwrap();
+        Some(Self { server, link })
+    }
+
+    fn url(&self) -> String {
+        format!("redis://{}", self.link.address())
+    }
+
+    /// Lets every round trip take this long, as long as the guard lives.
+    fn round_trip(&self, takes: Duration) -> impl Drop + use<> {
+        let delay = Toxic::Delay { by: takes / 2, jitter: Duration::ZERO };
+        self.link.inject(LinkFault::new(delay, Direction::Both))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_an_outage_hundreds_that_wait_cost_one_reconnect() {
+    let Some(far) = Far::start().await else { return };
+    let _slow = far.round_trip(ms(60));
+    let locks = RedisLocks::connect(far.url()).await.unwrap();
+    let before = far.link.connections();
+    let refused = far.link.inject(LinkFault::new(Toxic::Refuse, Direction::Both));
+    let reset = far.link.inject(LinkFault::new(Toxic::Reset, Direction::Both));
+    eventually("both connections have ended", PROMPTLY, async || far.link.open_connections() == 0).await;
+    reset.heal().unwrap();
+    // Their time is over one after the other, so that some have none left when the server is back.
+    let waiting: Vec<_> = (0..1000)
+        .map(|i| {
+            let mutex = locks.mutex(format!("wait/{i}")).with_lease(long());
+            tokio::spawn(async move {
+                tokio::time::sleep(ms(2) * i).await;
+                mutex.lock().await.unwrap().release().await.unwrap();
+            })
+        })
+        .collect();
+    tokio::time::sleep(ms(3000)).await;
+    refused.heal().unwrap();
+    soon("all are granted", PROMPTLY, join_all(waiting)).await.into_iter().for_each(|done| done.unwrap());
+    assert_eq!(far.link.connections() - before, 2, "one for commands, one for pushes");
+    far.server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_too_short_for_its_link_costs_the_others_nothing() {
+    let Some(far) = Far::start().await else { return };
+    let _slow = far.round_trip(ms(60));
+    let locks = RedisLocks::connect(far.url()).await.unwrap();
+    let lease = LeaseOptions::with_ttl(ms(9000)).renewed_every(ms(300));
+    let held = join_all((0..10).map(async |i| locks.mutex(format!("long/{i}")).with_lease(lease).lock().await)).await;
+    let before = far.link.connections();
+    // A third of it is less than a round trip, so that none of their renewals has time for an answer.
+    for _ in 0..10 {
+        let short = (0..5).map(async |i| {
+            let held = locks.mutex(format!("short/{i}")).with_ttl(ms(150)).lock().await.unwrap();
+            held.lost().await;
+        });
+        join_all(short).await;
+    }
+    assert_eq!(far.link.connections(), before, "the connection was given up");
+    for held in held {
+        held.unwrap().release().await.unwrap();
+    }
+    far.server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_right_to_kill_reconnecting_costs_the_same_each_time() {
+    let Some(server) = Server::start().await else { return };
+    assert!(server.say("ACL SETUSER locks on >pw ~* &* +@all -client|kill").await.is_ok());
+    let locks = configured(RedisConfig::new(server.url_as("locks", "pw"))).await.unwrap();
+    let mut tried = Vec::new();
+    let rejected = |told: &str| -> u64 {
+        let count = told.split(',').find_map(|field| field.strip_prefix("rejected_calls=")).unwrap();
+        count.trim().parse().unwrap()
+    };
+    for _ in 0..30 {
+        assert!(server.say("CLIENT KILL TYPE normal USER locks").await.as_int() > Some(0));
+        obtain(&locks, "kills", PROMPTLY).await.release().await.unwrap();
+        let denied = server.say("INFO commandstats").await.as_text().unwrap();
+        let denied = denied.lines().find_map(|line| line.strip_prefix("cmdstat_client|kill:"));
+        tried.push(rejected(denied.unwrap()));
+    }
+    let last = tried[29] - tried[28];
+    assert!(last <= 2, "{last} kills were tried at the thirtieth reconnect");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_up_at_once_is_dialled_less_and_less_often() {
+    let Some(far) = Far::start().await else { return };
+    let locks = RedisLocks::connect(far.url()).await.unwrap();
+    obtain(&locks, "hangs up", PROMPTLY).await.release().await.unwrap();
+    let before = far.link.connections();
+    let began = Instant::now();
+    while began.elapsed() < ms(2000) {
+        far.server.say("CLIENT KILL TYPE normal SKIPME yes").await;
+        far.server.say("CLIENT KILL TYPE pubsub").await;
+    }
+    let made = far.link.connections() - before;
+    assert!(made <= 40, "{made} connections in 2 s");
+    obtain(&locks, "hangs up", PROMPTLY).await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_that_meet_a_server_without_its_scripts_tell_them_once() {
+    let Some(server) = Server::start().await else { return };
+    server.knows_the_scripts().await;
+    let locks = server.client().await;
+    server.say("SCRIPT FLUSH").await;
+    server.say("CONFIG RESETSTAT").await;
+    let each = join_all((0..300).map(async |i| locks.mutex(format!("scripts/{i}")).with_lease(long()).lock().await));
+    let held: Vec<_> = each.await.into_iter().map(Result::unwrap).collect();
+    let texts = |stats: String| {
+        let told = stats.lines().find_map(|line| line.strip_prefix("cmdstat_eval:calls=")).map(str::to_owned);
+        told.map_or(0, |told| told.split(',').next().unwrap().parse::<u64>().unwrap())
+    };
+    let told = texts(server.say("INFO commandstats").await.as_text().unwrap());
+    assert!((1..=3).contains(&told), "the text was sent {told} times");
+    for held in held {
+        held.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_on_the_other_side_of_the_world_can_be_connected_to() {
+    let Some(far) = Far::start().await else { return };
+    let _slow = far.round_trip(ms(520));
+    let mut options = ClientOptions::default();
+    options.op_timeout = ms(10_000);
+    let config = RedisConfig::new(far.url()).with_client(options);
+    let locks = RedisLocks::connect_with(config).await.unwrap();
+    obtain(&locks, "far", PROMPTLY).await.release().await.unwrap();
+}
