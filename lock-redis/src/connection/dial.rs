@@ -155,7 +155,7 @@ impl Opener {
             cmd("CLIENT").arg("TRACKING").arg("ON").exec_async(&mut commands.connection).await?;
             Ok(commands)
         };
-        in_time(open).await
+        self.in_time(open).await
     }
 
     /// A connection that only listens, to this channel.
