@@ -41,6 +41,14 @@ impl Keys {
         Self { lock, side: None, shared: false, form }
     }
 
+    /// The keys of the mutex that has this key; `None` if no name has it.
+    pub(crate) fn of_mutex(prefix: &str, lock: &str) -> Option<Self> {
+        if lock.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(":mutex:{") && rest.ends_with('}')) {
+            return Some(Self { lock: lock.to_owned(), side: None, shared: false, form: Form::Text });
+        }
+        Some(Self::of(prefix, &LockName::at_key(lock).ok()?, Kind::Mutex, &Dialects::new()))
+    }
+
     /// The scripts for this lock.
     pub(crate) fn scripts(&self) -> &'static Scripts {
         self.form.scripts()
@@ -69,6 +77,11 @@ impl Keys {
     /// The reason of a forced release, which renewals look at when the lock is gone.
     pub(crate) fn forced(&self) -> Cow<'_, str> {
         self.side(":x")
+    }
+
+    /// The waiters for this lock.
+    pub(crate) fn waiters(&self) -> Cow<'_, str> {
+        self.side(":w")
     }
 
     fn side(&self, ending: &str) -> Cow<'_, str> {

@@ -49,17 +49,33 @@ impl Push {
     /// # Errors
     /// If the first connection cannot be made.
     pub(crate) async fn connect(dial: Arc<Dial>, channel: String, tell: Inbox) -> Result<Arc<Self>, Error> {
-        let push = Arc::new(Self {
+        let push = Self::unconnected(dial, channel);
+        let subscribed = push.subscribe().await?;
+        tokio::spawn(supervise(push.clone(), Some(subscribed), tell));
+        Ok(push)
+    }
+
+    /// Begins to subscribe: for a server that may be down.
+    pub(crate) fn begin(dial: Arc<Dial>, channel: String, tell: Inbox) -> Arc<Self> {
+        let push = Self::unconnected(dial, channel);
+        tokio::spawn(supervise(push.clone(), None, tell));
+        push
+    }
+
+    fn unconnected(dial: Arc<Dial>, channel: String) -> Arc<Self> {
+        Arc::new(Self {
             dial,
             channel,
             heard: Mutex::new(SystemClock.now()),
             listens_to: Mutex::default(),
             suspect: Notify::new(),
             closed: AtomicBool::new(false),
-        });
-        let subscribed = push.subscribe().await?;
-        tokio::spawn(supervise(push.clone(), subscribed, tell));
-        Ok(push)
+        })
+    }
+
+    /// Whether there is a subscription, as far as this client knows.
+    pub(crate) fn is_up(&self) -> bool {
+        self.listens_to().is_some()
     }
 
     /// When the server said something last.
@@ -98,9 +114,9 @@ impl Push {
 /// What is done with a message; runs on the task that reads the connection, and does not block.
 pub(crate) type Inbox = Box<dyn Fn(Message) + Send + Sync>;
 
-async fn supervise(push: Arc<Push>, first: PubSub, tell: Inbox) {
+async fn supervise(push: Arc<Push>, first: Option<PubSub>, tell: Inbox) {
     let mut pace = Pace::default();
-    let mut present = Some(first);
+    let mut present = first;
     loop {
         if let Some(connection) = present.take() {
             let began = SystemClock.now();
@@ -122,7 +138,12 @@ async fn supervise(push: Arc<Push>, first: PubSub, tell: Inbox) {
 }
 
 /// Until the connection ends, or is to end.
-async fn listen(push: &Push, mut connection: PubSub, tell: &Inbox) {
+async fn listen(push: &Push, connection: PubSub, tell: &Inbox) {
+    hear_all(push, connection, tell).await;
+    *push.listens_to.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+async fn hear_all(push: &Push, mut connection: PubSub, tell: &Inbox) {
     let mut pushes = connection.on_message();
     loop {
         let message = tokio::select! {

@@ -4,18 +4,27 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::task::noop_waker_ref;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use tokio::task::unconstrained;
 
 use super::background::Background;
+
+/// How much longer than its request an answer is waited for. It matters only if the client's runtime, which times the
+/// requests, stands still.
+const SLACK: Duration = Duration::from_millis(50);
 
 /// The answers of several servers, in the order in which they come.
 ///
 /// All requests are on their way when this exists: what is sent to the same servers afterwards, on the same connections,
 /// is carried out afterwards. Whatever has not been answered when this is dropped goes on in the background, so that a
 /// server that has stopped answering is noticed although nobody waits for it.
+///
+/// The requests are polled in the context of the client's runtime, on whatever runtime the caller is: their timers have to
+/// outlive the caller's.
 pub(super) struct Asked<T: Send + 'static> {
     pending: Vec<BoxFuture<'static, (usize, T)>>,
     answered: VecDeque<(usize, T)>,
@@ -28,8 +37,16 @@ impl<T: Send + 'static> Asked<T> {
     where
         F: Future<Output = T> + Send + 'static,
     {
+        Self::some(background, requests.enumerate())
+    }
+
+    /// Sends requests to the servers at these places.
+    pub(super) fn some<F>(background: &Background, requests: impl Iterator<Item = (usize, F)>) -> Self
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
         let mut asked = Self { pending: Vec::new(), answered: VecDeque::new(), background: background.clone() };
-        for (place, request) in requests.enumerate() {
+        for (place, request) in requests {
             // Unconstrained: a caller that has used up its share of the thread would send later otherwise.
             asked.pending.push(Box::pin(unconstrained(async move { (place, request.await) })));
         }
@@ -53,7 +70,20 @@ impl<T: Send + 'static> Asked<T> {
         .await
     }
 
+    /// The next answer; `None` when all have come, or none in time although the requests themselves end then.
+    ///
+    /// # Cancel safety
+    /// As [`next`](Asked::next).
+    pub(super) async fn next_until(&mut self, until: BootInstant) -> Option<(usize, T)> {
+        tokio::select! {
+            biased;
+            answer = self.next() => answer,
+            () = SystemClock.sleep_until(until.plus(SLACK)) => None,
+        }
+    }
+
     fn poll_all(&mut self, cx: &mut Context<'_>) {
+        let _home = self.background.enter();
         let mut i = 0;
         while i < self.pending.len() {
             match Pin::new(&mut self.pending[i]).poll(cx) {

@@ -6,25 +6,24 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lock_core::backend::{Attempt, Backend, Cancelled, Doubts, Kind, Operator, Released, Renewal, Renewed};
+use lock_core::backend::{Attempt, Backend, Cancelled, Doubts, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, GrantId, Guarantees, LockName, LossReason, Phase};
+use lock_core::{Error, GrantId, Guarantees, Phase};
 
 use tokio::sync::Notify;
 
-use super::asked::Asked;
 use super::background::Background;
 use super::config::QuorumConfig;
-use super::member::{Debt, Member, Request, Said};
+use super::member::Member;
 use super::refusal::too_few;
-use super::scripts;
+use super::release::{Freed, Releases, first_sent};
 use super::tally::majority;
+use super::waiting::{Handover, Queues};
 use super::{NAME, guarantees_if};
+use crate::connection::dial::Dial;
 use crate::connection::former::Ledger;
-use crate::connection::push;
+use crate::connection::push::{Inbox, Message, Push};
 use crate::connection::request::Failed;
-use crate::dialect::Dialects;
-use crate::keys::Keys;
 
 /// How long connecting may take at least.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -32,9 +31,6 @@ const CONNECT: Duration = Duration::from_secs(1);
 /// How long the others are waited for when a majority is connected: a first lock that only just a majority holds would
 /// not survive the next outage.
 const GRACE: Duration = Duration::from_millis(100);
-
-/// Frees whatever the round; the largest number that a script keeps exactly.
-const EVERY_ROUND: u64 = (1 << 53) - 1;
 
 /// One client's connections to independent servers.
 #[derive(Debug)]
@@ -44,21 +40,35 @@ pub struct QuorumBackend {
     pub(super) op_timeout: Duration,
     /// The longest TTL that is let through, if there is one.
     pub(super) limit: Option<Duration>,
+    pub(super) releases: Arc<Releases>,
+    pub(super) queues: Arc<Queues>,
+    /// The channels, one at each server, on which waiters are told of a release.
+    pub(super) pushes: Vec<Arc<Push>>,
     pub(super) ledger: Arc<Ledger>,
-    prefix: String,
 }
 
 impl QuorumBackend {
     pub(super) async fn connect(config: &QuorumConfig) -> Result<Self, Error> {
-        let dials = config.dials()?;
+        let dials: Vec<_> = config.dials()?.into_iter().map(Arc::new).collect();
         let (ledger, owing) = (Arc::<Ledger>::default(), Arc::<Notify>::default());
         let op_timeout = config.client.op_timeout;
-        let start = |dial| Member::start(dial, ledger.clone(), op_timeout, owing.clone());
-        let members: Arc<[_]> = dials.into_iter().map(start).collect();
+        let start = |dial: &Arc<Dial>| Member::start(dial.clone(), ledger.clone(), op_timeout, owing.clone());
+        let members: Arc<[_]> = dials.iter().map(start).collect();
         // From here on, dropping the backend closes the connections.
         let background = Background::start(members.clone(), owing);
-        let (limit, prefix) = (config.limit(), config.prefix.clone());
-        let backend = Self { members, background, op_timeout, limit, ledger, prefix };
+        let releases = Arc::new(Releases {
+            members: members.clone(),
+            background: background.clone(),
+            op_timeout,
+            limit: config.limit(),
+            prefix: config.prefix.clone(),
+            client: GrantId::random()?,
+        });
+        let pass_on = releases.clone();
+        let queues = Queues::new(majority(members.len()), Box::new(move |lock| pass_on.pass_on(lock)));
+        let listen = |(server, dial)| Push::begin(dial, releases.channel(), inbox(&queues, server));
+        let pushes = dials.into_iter().enumerate().map(listen).collect();
+        let backend = Self { members, background, op_timeout, limit: config.limit(), releases, queues, pushes, ledger };
         backend.ready(SystemClock.now().plus(op_timeout.max(CONNECT))).await?;
         Ok(backend)
     }
@@ -95,65 +105,8 @@ impl QuorumBackend {
         majority(self.members.len())
     }
 
-    pub(super) fn keys(&self, name: &LockName) -> Keys {
-        Keys::of(&self.prefix, name, Kind::Mutex, &Dialects::new())
-    }
-
     pub(super) fn until(&self) -> BootInstant {
         SystemClock.now().plus(self.op_timeout)
-    }
-
-    /// What undoes every round of an attempt up to this one.
-    pub(super) fn debt(&self, attempt: &Attempt, last_round: u64, phase: Phase) -> Debt {
-        let give = self.request(&attempt.name, attempt.id, last_round, phase, "");
-        Debt { id: attempt.id, since: first_sent(attempt), give }
-    }
-
-    fn request(&self, name: &LockName, id: GrantId, last_round: u64, phase: Phase, why: &str) -> Arc<Request> {
-        let keys = self.keys(name);
-        let forced = keys.forced().into_owned();
-        let args = vec![id.to_string(), last_round.to_string(), why.to_owned()];
-        Arc::new(Request { script: &scripts::GIVE, keys: vec![keys.lock, forced], args, phase })
-    }
-
-    /// Frees a grant of whomever by force; whether it was there.
-    pub(super) async fn free_by_force(&self, name: &LockName, id: GrantId, why: &str) -> Result<bool, Error> {
-        let give = self.request(name, id, EVERY_ROUND, Phase::Inspect, why);
-        let debt = Debt { id, since: SystemClock.now(), give };
-        Ok(self.free(&debt).await? == Released::Done)
-    }
-
-    /// Gives back on every server.
-    pub(super) fn give(&self, debt: &Debt) -> Asked<Result<Said, Failed>> {
-        let until = self.until();
-        Asked::all(&self.background, self.members.iter().map(|member| member.clone().give(debt.clone(), until)))
-    }
-
-    /// Gives a grant back on every server, and waits until a majority has freed it or a majority has none of it. If
-    /// neither comes, it is free as soon as a majority has answered: then nothing of it keeps others from a majority.
-    async fn free(&self, debt: &Debt) -> Result<Released, Error> {
-        let (mut freed, mut absent, mut why, mut reasons) = (0, 0, None, Vec::new());
-        let mut asked = self.give(debt);
-        while freed < self.majority() && absent < self.majority() {
-            match asked.next().await {
-                Some((_, Ok(Said { yes: true, .. }))) => freed += 1,
-                Some((_, Ok(Said { yes: false, rest }))) => {
-                    absent += 1;
-                    why = why.or(lost_by(&rest));
-                }
-                // Whatever the key holds there, it is not this grant.
-                Some((_, Err(failed))) if failed.wrong_type => absent += 1,
-                Some((_, Err(failed))) => reasons.push(failed.error),
-                None => break,
-            }
-        }
-        if absent >= self.majority() {
-            return Ok(Released::NotHeld(why));
-        }
-        if freed + absent >= self.majority() {
-            return Ok(Released::Done);
-        }
-        Err(self.too_few(debt.give.phase, reasons))
     }
 }
 
@@ -172,7 +125,15 @@ impl Backend for QuorumBackend {
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        self.free(&self.debt(attempt, EVERY_ROUND, Phase::Release)).await
+        let lock = self.releases.keys(&attempt.name).lock;
+        let Handover { here, elsewhere } = self.queues.released(&lock, attempt.id);
+        let answers = self.releases.send(&self.releases.release(attempt, Phase::Release, elsewhere));
+        if here {
+            self.queues.hand_over(&lock);
+        }
+        let Freed { released, others_wait } = self.releases.confirmed(answers, Phase::Release).await?;
+        self.queues.set_others_wait(&lock, others_wait);
+        Ok(released)
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
@@ -181,9 +142,10 @@ impl Backend for QuorumBackend {
             return Ok(Cancelled::Settled);
         }
         let since = first_sent(attempt);
-        let mut asked = self.give(&self.debt(attempt, EVERY_ROUND, Phase::Cancel));
+        // It may have been granted meanwhile: then its release is news for others.
+        let mut asked = self.releases.send(&self.releases.release(attempt, Phase::Cancel, true));
         let mut settled = true;
-        while let Some((place, answer)) = asked.next().await {
+        while let Some((place, answer)) = asked.next_until(self.until()).await {
             let link = &self.members[place].link;
             settled &= match answer {
                 Ok(_) | Err(Failed { wrong_type: true, .. }) => link.is_settled_since(since),
@@ -209,12 +171,18 @@ impl Backend for QuorumBackend {
     }
 }
 
-/// When the attempt sent its first request: its note, in µs, as long as it is not 0.
-pub(super) fn first_sent(attempt: &Attempt) -> BootInstant {
-    BootInstant::from_origin(Duration::from_micros(attempt.note()))
+impl Drop for QuorumBackend {
+    fn drop(&mut self) {
+        self.pushes.iter().for_each(|push| push.close());
+    }
 }
 
-/// What an operator wrote, if the grant was freed by force.
-pub(super) fn lost_by(why: &str) -> Option<LossReason> {
-    (!why.is_empty()).then(|| push::forced(why))
+/// Takes one server's news for this client's waiters.
+fn inbox(queues: &Arc<Queues>, server: usize) -> Inbox {
+    let queues = Arc::downgrade(queues);
+    Box::new(move |message| {
+        if let (Message::AskAfter { lock, .. }, Some(queues)) = (message, queues.upgrade()) {
+            queues.told(&lock, server);
+        }
+    })
 }

@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{Clock, SystemClock};
+use tokio::runtime::{EnterGuard, Handle};
 use tokio::sync::{Notify, mpsc};
 
 use super::member::Member;
@@ -15,21 +16,30 @@ use super::member::Member;
 /// How often it is looked whether a server can be reached again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Takes what is to be finished; the task ends when the last one of these is gone.
+/// Takes futures that are to be finished; the task ends when the last one of these is gone.
 #[derive(Debug, Clone)]
-pub(super) struct Background(mpsc::UnboundedSender<BoxFuture<'static, ()>>);
+pub(super) struct Background {
+    inbox: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
+    runtime: Handle,
+}
 
 impl Background {
-    /// For these members, which say through `owing` that they have something to give back.
+    /// Starts the task, on the present runtime, for these members, which say through `owing` that they have something to
+    /// give back.
     pub(super) fn start(members: Arc<[Arc<Member>]>, owing: Arc<Notify>) -> Self {
         let (sender, inbox) = mpsc::unbounded_channel();
         tokio::spawn(run(members, owing, inbox));
-        Self(sender)
+        Self { inbox: sender, runtime: Handle::current() }
+    }
+
+    /// Enters the runtime of the task: timers that are made meanwhile are its own.
+    pub(super) fn enter(&self) -> EnterGuard<'_> {
+        self.runtime.enter()
     }
 
     pub(super) fn finish(&self, rest: BoxFuture<'static, ()>) {
         // Only a runtime that is shut down has ended the task before.
-        let _ = self.0.send(rest);
+        let _ = self.inbox.send(rest);
     }
 }
 

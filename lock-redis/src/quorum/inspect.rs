@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::backend::{Kind, Operator};
+use lock_core::backend::{Kind, Operator, Released};
 use lock_core::{Error, ErrorKind, GrantId, Holder, Inspection, LockName, Owner, Phase};
 
 use super::NAME;
@@ -27,12 +27,12 @@ struct Seen {
 impl Operator for QuorumBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         only_mutex(kind)?;
-        let (keys, until) = (vec![self.keys(name).lock], self.until());
+        let (keys, until) = (vec![self.releases.keys(name).lock], self.until());
         let request = Arc::new(Request { script: &scripts::LOOK, keys, args: Vec::new(), phase: Phase::Inspect });
         let look = |member: &Arc<Member>| member.clone().look(request.clone(), until);
         let mut asked = Asked::all(&self.background, self.members.iter().map(look));
         let (mut seen, mut reasons) = (HashMap::<_, Vec<_>>::new(), Vec::new());
-        while let Some((_, answer)) = asked.next().await {
+        while let Some((_, answer)) = asked.next_until(until).await {
             match answer {
                 Ok(Seen { holder, by }) => {
                     let holders = seen.entry(by.clone()).or_default();
@@ -62,7 +62,8 @@ impl Operator for QuorumBackend {
     ) -> Result<bool, Error> {
         only_mutex(kind)?;
         let why = serde_json::json!([by.to_string(), why]).to_string();
-        self.free_by_force(name, grant, &why).await
+        let answers = self.releases.send(&self.releases.force(name, grant, &why));
+        Ok(self.releases.confirmed(answers, Phase::Inspect).await?.released == Released::Done)
     }
 }
 
@@ -79,14 +80,22 @@ impl Member {
 /// What `PTTL` says of a key that does not exist.
 const NO_KEY: i64 = -2;
 
+/// The end of what a reserved lock holds, behind the client's id.
+const RESERVED: &[u8] = b":0:0:";
+
 fn seen(now: i64, held: &[u8], ends_in: i64) -> Seen {
-    if ends_in == NO_KEY {
+    if ends_in == NO_KEY || is_reserved(held) {
         return Seen { holder: Holder::unknown(), by: None };
     }
     let mut holder = ours(held, now).unwrap_or_else(Holder::unknown);
     holder.expires_in = u64::try_from(ends_in).ok().map(Duration::from_millis);
     let by = holder.grant.map_or_else(|| held.to_vec(), |grant| grant.to_string().into_bytes());
     Seen { holder, by: Some(by) }
+}
+
+/// Whether a lock is free, and kept for a waiting client for a moment: `<client>:0:0:`.
+fn is_reserved(held: &[u8]) -> bool {
+    held.len() == 32 + RESERVED.len() && held.ends_with(RESERVED)
 }
 
 /// `<nonce>:<round>:<µs>:<owner JSON>`.
@@ -142,5 +151,6 @@ mod tests {
             assert_eq!((seen.by.as_deref(), seen.holder), (Some(foreign), Holder::unknown()));
         }
         assert!(seen(0, b"", NO_KEY).by.is_none());
+        assert!(seen(0, format!("{nonce}:0:0:").as_bytes(), 40).by.is_none(), "reserved is free");
     }
 }

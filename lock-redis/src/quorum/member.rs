@@ -41,6 +41,8 @@ pub(super) struct Said {
 pub(super) struct Debt {
     pub(super) id: GrantId,
     pub(super) since: BootInstant,
+    /// When the servers have forgotten it by themselves.
+    pub(super) over_at: BootInstant,
     pub(super) give: Arc<Request>,
 }
 
@@ -50,7 +52,7 @@ pub(super) struct Member {
     pub(super) link: Arc<Link>,
     op_timeout: Duration,
     /// At most one for each attempt that was under way, or held, when the server stopped answering: without a connection
-    /// nothing is sent, and so nothing is owed.
+    /// nothing is sent, and so nothing is owed. Each is forgotten when its lease is over.
     debts: Mutex<HashMap<GrantId, Debt>>,
     /// Tells the background task of a debt.
     owing: Arc<Notify>,
@@ -58,8 +60,8 @@ pub(super) struct Member {
 
 impl Member {
     /// Dials in the background, for ever.
-    pub(super) fn start(dial: Dial, ledger: Arc<Ledger>, op_timeout: Duration, owing: Arc<Notify>) -> Arc<Self> {
-        Arc::new(Self { link: Link::begin(Arc::new(dial), ledger), op_timeout, debts: Mutex::default(), owing })
+    pub(super) fn start(dial: Arc<Dial>, ledger: Arc<Ledger>, op_timeout: Duration, owing: Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self { link: Link::begin(dial, ledger), op_timeout, debts: Mutex::default(), owing })
     }
 
     /// Runs a script now or, without a connection, not at all: a request that waited could come after its own undo.
@@ -93,12 +95,14 @@ impl Member {
         !self.debts().is_empty()
     }
 
-    /// Gives back what is owed, if the server can be reached.
+    /// Gives back what is owed, if the server can be reached, and forgets what is over.
     pub(super) fn pay(self: &Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+        let now = SystemClock.now();
         if !self.link.is_up() {
+            self.debts().retain(|_, debt| now < debt.over_at);
             return Vec::new();
         }
-        let until = SystemClock.now().plus(self.op_timeout);
+        let until = now.plus(self.op_timeout);
         let debts = std::mem::take(&mut *self.debts());
         debts.into_values().map(|debt| self.clone().give(debt, until).map(drop).boxed()).collect()
     }
@@ -137,6 +141,27 @@ fn said(value: Value, nonce: &str) -> Option<Said> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::address::Address;
+    use crate::connection::dial::Opener;
+    use crate::quorum::scripts;
+    use crate::url::Login;
+
+    #[tokio::test]
+    async fn a_server_that_stays_away_is_owed_nothing_beyond_the_lease() {
+        let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(1)).unwrap();
+        let nowhere = Address::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
+        let dial = Arc::new(Dial::to(Arc::new(opener), nowhere));
+        let member = Member::start(dial, Arc::default(), Duration::from_secs(1), Arc::default());
+        let now = SystemClock.now();
+        for (over_at, owes) in [(now, false), (now.plus(Duration::from_secs(60)), true)] {
+            let give = Request { script: &scripts::GIVE, keys: Vec::new(), args: Vec::new(), phase: Phase::Release };
+            let debt = Debt { id: GrantId::random().unwrap(), since: now, over_at, give: Arc::new(give) };
+            member.debts().insert(debt.id, debt);
+            assert!(member.pay().is_empty(), "there is no connection");
+            assert_eq!(member.owes(), owes);
+        }
+        member.link.close();
+    }
 
     #[test]
     fn only_replies_with_the_nonce_count() {

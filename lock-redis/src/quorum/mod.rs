@@ -2,7 +2,8 @@
 //!
 //! `tally.rs` counts votes and does nothing else. `asked.rs` asks all servers at once and hands what the caller does not
 //! wait for to `background.rs`, the one task of a client. `member.rs` is one server: its connection, and what it has to
-//! give back when it can be reached again. README and `docs/decisions/` tell what a quorum promises and what it does not.
+//! give back when it can be reached again. `release.rs` gives back; `waiting.rs` has the waiters of this client, of which one
+//! asks. README and `docs/decisions/` tell what a quorum promises and what it does not.
 
 mod asked;
 mod backend;
@@ -12,9 +13,13 @@ mod inspect;
 mod member;
 mod mutex;
 mod refusal;
+mod release;
 mod renewal;
+mod run;
 mod scripts;
 mod tally;
+mod told;
+mod waiting;
 
 use std::ops::Deref;
 
@@ -48,7 +53,7 @@ fn guarantees_if(young_are_refused: bool) -> Guarantees {
 /// A client of several independent Redis servers, the mutexes of which are held by majority (the Redlock algorithm).
 /// Dereferences to [`Client`], which makes the handles.
 ///
-/// There are no fencing tokens here, no queue and no pushes: one server with a persistent store, or ZooKeeper, is the
+/// There are no fencing tokens here and no strict order of waiters: one server with a persistent store, or ZooKeeper, is the
 /// better choice wherever its outage can be borne. The README tells when a quorum is worth it.
 ///
 /// ```no_run

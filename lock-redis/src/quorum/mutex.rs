@@ -3,8 +3,11 @@
 //! A round ends when a majority has granted the lock, or when it is certain that none will. The lease counts from before
 //! the first request was sent, and the core looks at the clock when it takes the grant: a reply that was delayed, by the
 //! network or by a pause of this process, has used up that much of it. A round that fails is undone on every server,
-//! also where it seems to have got nothing, before the next one begins. There is no queue: who waits tries again after
-//! growing pauses of random length, so that those who split the votes once do not do so for ever.
+//! wherever it did not say that somebody else has the lock, before the next one begins.
+//!
+//! The first waiter of a client asks for all of them (`waiting.rs`). Where somebody else has a majority it asks again when
+//! servers tell it that the lock is free, and now and then, since what they tell may be lost. When the votes are split it asks
+//! again after growing pauses of random length, so that those who split them once do not do so for ever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +23,7 @@ use super::backend::QuorumBackend;
 use super::member::{Request, Said};
 use super::scripts;
 use super::tally::{Tally, Verdict, Vote};
+use super::waiting::{Ended, Place};
 use crate::backend::milliseconds;
 use crate::connection::request::Failed;
 
@@ -27,11 +31,20 @@ use crate::connection::request::Failed;
 /// waited for that long.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// How a round ended.
+/// The time after which a waiter asks without being told, where it should be told: a lost message costs that.
+const AGAIN: Duration = Duration::from_millis(900);
+/// The same while the servers cannot tell it.
+const UNTOLD: Duration = Duration::from_millis(100);
+/// What a server's milliseconds are rounded by.
+const ROUNDING: Duration = Duration::from_millis(1);
+/// The longest pause while no majority answers, before jitter.
+const SILENT: Duration = Duration::from_millis(250);
+
+/// The outcome of a round.
 enum Round {
     Granted(Grant),
-    /// Somebody else has it.
-    Held,
+    /// Somebody else has it, for so long at least if it is neither released nor renewed.
+    Held(Option<Duration>),
     /// Somebody else has it, or tries to get it, where too few servers answer to tell these apart.
     MayBeHeld,
     /// Nobody has it: several try to get it.
@@ -45,9 +58,9 @@ impl MutexBackend for QuorumBackend {
         let until = self.until();
         let mut may_be_held = false;
         for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
-            match self.round(attempt, until).await? {
+            match self.round(attempt, None, until).await? {
                 Round::Granted(grant) => return Ok(Some(grant)),
-                Round::Held => return Ok(None),
+                Round::Held(_) => return Ok(None),
                 // What others only try is undone soon, or becomes a majority.
                 Round::MayBeHeld => may_be_held = true,
                 Round::Split => {}
@@ -61,29 +74,15 @@ impl MutexBackend for QuorumBackend {
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         self.check_ttl(attempt.ttl)?;
-        let (mut answered, mut may_be_held) = (SystemClock.now(), false);
-        for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
-            let outcome = self.round(attempt, self.until()).await;
-            let now = SystemClock.now();
-            match outcome {
-                Ok(Round::Granted(grant)) => return Ok(Some(grant)),
-                Ok(round) => {
-                    answered = now;
-                    may_be_held |= !matches!(round, Round::Split);
-                }
-                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate) => {
-                    if deadline.has_passed(now) || now.since(answered) >= attempt.patience {
-                        return Err(error);
-                    }
-                }
-                Err(error) => return Err(error),
+        let place = self.queues.enter(&self.releases.keys(&attempt.name).lock);
+        match place.first(attempt, deadline).await {
+            Ok(_first) => self.ask_until(attempt, &place, deadline).await,
+            Err(Ended::Held) => Ok(None),
+            Err(Ended::Silent) => {
+                let what = "no majority of the servers answers; another task of this client asks them";
+                Err(Error::unavailable(Phase::Acquire, what).with_backend(NAME))
             }
-            if deadline.has_passed(now) {
-                break;
-            }
-            SystemClock.sleep_until(now.plus(pause).min(deadline.instant())).await;
         }
-        self.refused(may_be_held)
     }
 }
 
@@ -100,6 +99,70 @@ async fn has_time_after(pause: Duration, until: BootInstant) -> bool {
 }
 
 impl QuorumBackend {
+    /// Asks from the first place of a queue until the lock is granted or the deadline passes.
+    async fn ask_until(&self, attempt: &Attempt, place: &Place, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        let since = SystemClock.now();
+        let (mut answered, mut may_be_held) = (since, false);
+        // An earlier round that may still be carried out somewhere, whatever is said of later ones.
+        let mut unknown = None;
+        let mut splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
+        let mut silences = wait::pauses(wait::FIRST_PAUSE, SILENT);
+        if place.is_held_here() {
+            place.pause(since.plus(AGAIN).min(deadline.instant())).await;
+            may_be_held = true;
+        }
+        loop {
+            place.asks();
+            let outcome = self.round(attempt, Some(since), self.until()).await;
+            let now = SystemClock.now();
+            if outcome.is_ok() {
+                answered = now;
+                place.answered();
+                silences = wait::pauses(wait::FIRST_PAUSE, SILENT);
+            } else {
+                place.not_answered();
+            }
+            // Both are endless.
+            let split = |splits: &mut dyn Iterator<Item = Duration>| splits.next().unwrap_or(wait::LONGEST_PAUSE);
+            let pause = match outcome {
+                Ok(Round::Granted(grant)) => {
+                    place.granted(attempt.id);
+                    return Ok(Some(grant));
+                }
+                Ok(Round::Held(ends_in)) => {
+                    may_be_held = true;
+                    splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
+                    let again = if self.are_told() { AGAIN } else { UNTOLD };
+                    ends_in.map_or(again, |ends_in| again.min(ends_in + ROUNDING))
+                }
+                Ok(Round::MayBeHeld) => {
+                    may_be_held = true;
+                    split(&mut splits)
+                }
+                Ok(Round::Split) => split(&mut splits),
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate) => {
+                    if deadline.has_passed(now) || now.since(answered) >= attempt.patience {
+                        return Err(unknown.unwrap_or(error));
+                    }
+                    if error.kind() == ErrorKind::Indeterminate {
+                        unknown.get_or_insert(error);
+                    }
+                    silences.next().unwrap_or(SILENT)
+                }
+                Err(error) => return Err(unknown.unwrap_or(error)),
+            };
+            if deadline.has_passed(now) {
+                return self.refused(may_be_held);
+            }
+            place.pause(now.plus(pause).min(deadline.instant())).await;
+        }
+    }
+
+    /// Whether a majority of the servers can tell this client of a release.
+    fn are_told(&self) -> bool {
+        self.pushes.iter().filter(|push| push.is_up()).count() >= self.majority()
+    }
+
     /// What a caller is told who has not got the lock in time: that somebody else holds it only if that may be so.
     fn refused(&self, may_be_held: bool) -> Result<Option<Grant>, Error> {
         if may_be_held {
@@ -124,24 +187,30 @@ impl QuorumBackend {
         }
     }
 
-    /// Asks every server once.
-    async fn round(&self, attempt: &Attempt, until: BootInstant) -> Result<Round, Error> {
+    /// Asks every server once, for a try or for a wait that began at `waits_since`.
+    async fn round(
+        &self,
+        attempt: &Attempt,
+        waits_since: Option<BootInstant>,
+        until: BootInstant,
+    ) -> Result<Round, Error> {
         self.check_reachable()?;
         let sent_at = SystemClock.now();
         let round = u64::try_from(sent_at.since_origin().as_micros()).unwrap_or(u64::MAX);
         if attempt.note() == 0 {
             attempt.set_note(round.max(1));
         }
-        let mut votes = Votes::of(self, self.take(attempt, round)?, until);
-        let verdict = votes.verdict().await;
+        let waited = waits_since.map(|since| sent_at.since(since));
+        let mut votes = Votes::of(self, self.take(attempt, round, waited)?, until);
+        let verdict = votes.verdict(until).await;
         if verdict == Verdict::Granted {
             // Every server that granted it began its TTL after this instant.
             return Ok(Round::Granted(Grant::new(None, sent_at, attempt.ttl)));
         }
-        let Votes { granted, mut reasons, .. } = votes;
-        reasons.extend(self.undo(attempt, round, granted, until).await);
+        let Votes { granted, refused, ends_in, mut reasons, .. } = votes;
+        reasons.extend(self.undo(attempt, round, granted, &refused, until).await);
         match verdict {
-            Verdict::Held => Ok(Round::Held),
+            Verdict::Held => Ok(Round::Held(ends_in)),
             Verdict::MayBeHeld => Ok(Round::MayBeHeld),
             Verdict::Split => Ok(Round::Split),
             _ => Err(self.too_few(Phase::Acquire, reasons)),
@@ -155,24 +224,34 @@ impl QuorumBackend {
         if up >= self.majority() { Ok(()) } else { Err(self.too_few(Phase::Acquire, down)) }
     }
 
-    fn take(&self, attempt: &Attempt, round: u64) -> Result<Request, Error> {
+    fn take(&self, attempt: &Attempt, round: u64, waited: Option<Duration>) -> Result<Request, Error> {
         let card = serde_json::to_string(&attempt.owner)
             .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))?;
+        let client = waited.map_or_else(String::new, |_| self.releases.client.to_string());
+        let waited = waited.unwrap_or_default().as_micros().to_string();
+        let keys = self.releases.keys(&attempt.name);
         Ok(Request {
             script: &scripts::TAKE,
-            keys: vec![self.keys(&attempt.name).lock],
-            args: vec![attempt.id.to_string(), round.to_string(), milliseconds(attempt.ttl), card],
+            keys: vec![keys.lock.clone(), keys.waiters().into_owned()],
+            args: vec![attempt.id.to_string(), round.to_string(), milliseconds(attempt.ttl), card, client, waited],
             phase: Phase::Acquire,
         })
     }
 
-    /// Undoes a round on every server, and waits for those that have granted it until `until`, or at least for a moment;
-    /// why some of these did not confirm. The requests themselves have an operation timeout of their own, and go on in the
-    /// background.
-    async fn undo(&self, attempt: &Attempt, round: u64, mut granted: Vec<usize>, until: BootInstant) -> Vec<Error> {
+    /// Undoes a round on every server but those that have refused it, and waits for those that have granted it until `until`,
+    /// or at least for a moment; why some of these did not confirm. The requests themselves have an operation timeout of
+    /// their own, and go on in the background.
+    async fn undo(
+        &self,
+        attempt: &Attempt,
+        round: u64,
+        mut granted: Vec<usize>,
+        refused: &[usize],
+        until: BootInstant,
+    ) -> Vec<Error> {
         let mut reasons = Vec::new();
         let until = until.max(SystemClock.now().plus(MOMENT));
-        let mut asked = self.give(&self.debt(attempt, round, Phase::Cancel));
+        let mut asked = self.releases.send_except(&self.releases.undo(attempt, round), refused);
         while !granted.is_empty() {
             let answered = tokio::select! {
                 biased;
@@ -196,8 +275,12 @@ impl QuorumBackend {
 struct Votes {
     asked: Asked<Result<Said, Failed>>,
     tally: Tally,
-    /// Who has granted it.
+    /// The servers that have granted it.
     granted: Vec<usize>,
+    /// The servers where somebody else has it.
+    refused: Vec<usize>,
+    /// The shortest time after which it may be free at one of those.
+    ends_in: Option<Duration>,
     /// Why the others did not answer.
     reasons: Vec<Error>,
 }
@@ -207,20 +290,31 @@ impl Votes {
         let take = Arc::new(take);
         let asked =
             Asked::all(&quorum.background, quorum.members.iter().map(|member| member.clone().put(take.clone(), until)));
-        Self { asked, tally: Tally::of(quorum.members.len()), granted: Vec::new(), reasons: Vec::new() }
+        Self {
+            asked,
+            tally: Tally::of(quorum.members.len()),
+            granted: Vec::new(),
+            refused: Vec::new(),
+            ends_in: None,
+            reasons: Vec::new(),
+        }
     }
 
     /// Waits for as many votes as decide.
-    async fn verdict(&mut self) -> Verdict {
+    async fn verdict(&mut self, until: BootInstant) -> Verdict {
         loop {
             let verdict = self.tally.verdict();
             if verdict != Verdict::Open {
                 return verdict;
             }
-            match self.asked.next().await {
+            match self.asked.next_until(until).await {
                 Some((place, answer)) => self.count(place, answer),
-                // All have voted: then there is a verdict.
-                None => return Verdict::Failed,
+                // All have voted: then there is a verdict. Or the time is over, and those that are missing have failed.
+                None => {
+                    let what = "no answer within the operation timeout";
+                    self.reasons.push(Error::indeterminate(Phase::Acquire, what).with_backend(NAME));
+                    return Verdict::Failed;
+                }
             }
         }
     }
@@ -231,7 +325,15 @@ impl Votes {
                 self.granted.push(place);
                 Vote::Granted
             }
-            Ok(Said { yes: false, rest }) => Vote::Held(rest),
+            Ok(Said { yes: false, rest }) => {
+                self.refused.push(place);
+                // A key without an end says -1.
+                let (ends_in, holder) = rest.split_once(':').unwrap_or(("", &rest));
+                if let Ok(ends_in) = ends_in.parse().map(Duration::from_millis) {
+                    self.ends_in = Some(self.ends_in.map_or(ends_in, |shortest| shortest.min(ends_in)));
+                }
+                Vote::Held(holder.to_owned())
+            }
             Err(failed) => {
                 self.reasons.push(failed.error);
                 Vote::Failed

@@ -10,8 +10,9 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, LossReason, Phase};
 
 use super::asked::Asked;
-use super::backend::{QuorumBackend, lost_by};
+use super::backend::QuorumBackend;
 use super::member::Member;
+use super::release::lost_by;
 use crate::backend::renewal_of;
 use crate::connection::request::{Call, Failed, Raw};
 use crate::script;
@@ -35,7 +36,7 @@ struct Answers {
 impl QuorumBackend {
     pub(super) async fn renew_on_all(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let allowed = |renewal: &&Renewal<'_>| self.check_ttl(renewal.ttl).is_ok();
-        let call = |renewal: &Renewal<'_>| renewal_of(self.keys(&renewal.attempt.name), renewal);
+        let call = |renewal: &Renewal<'_>| renewal_of(self.releases.keys(&renewal.attempt.name), renewal);
         let calls: Arc<[Call]> = batch.iter().filter(allowed).map(call).collect();
         // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
         let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(self.op_timeout);
@@ -68,7 +69,7 @@ impl QuorumBackend {
         let mut asked =
             Asked::all(&self.background, reachable.map(|member| member.clone().extend(calls.clone(), until)));
         while answers.iter().any(|answers| answers.extended < majority && answers.gone < majority) {
-            let Some((_, of_one)) = asked.next().await else { break };
+            let Some((_, of_one)) = asked.next_until(until).await else { break };
             answers.iter_mut().zip(of_one).for_each(|(answers, answer)| answers.count(answer));
         }
         answers

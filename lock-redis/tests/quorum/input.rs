@@ -66,7 +66,7 @@ fn rights() -> Vec<&'static str> {
 
 #[test]
 fn the_rights_in_the_readme_are_the_commands_of_the_scripts_and_of_a_connection() {
-    let connection = ["evalsha", "eval", "client|info", "client|kill", "client|setinfo", "select", "info"];
+    let connection = ["evalsha", "eval", "subscribe", "client|info", "client|kill", "client|setinfo", "select", "info"];
     let mut needed: BTreeSet<_> = connection.map(str::to_owned).into();
     for script in ["quorum/take.lua", "quorum/give.lua", "quorum/look.lua", "mutex/renew.lua"] {
         let path = format!("{}/src/scripts/{script}", env!("CARGO_MANIFEST_DIR"));
@@ -99,7 +99,18 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
     renewed(&held, 2).await;
     assert!(b.mutex("input").force_release(held.grant_id(), "the test asks").await.unwrap());
     held.lost().await;
-    b.mutex("input").lock().await.unwrap().release().await.unwrap();
+    let held = b.mutex("input").lock().await.unwrap();
+    let waits = {
+        let mutex = a.mutex("input");
+        tokio::spawn(async move { mutex.lock().await.unwrap().release().await })
+    };
+    eventually("the first client waits", PROMPTLY, async || {
+        (servers.run(0, &["ZCARD", &format!("{}:w", crate::servers::key("input"))]).await.as_int() == Some(1))
+            .then_some(())
+    })
+    .await;
+    held.release().await.unwrap();
+    waits.await.unwrap().unwrap();
     for i in ALL {
         assert_eq!(servers.run(*i, &["ACL", "LOG"]).await.into_parts(), [], "server {i} has denied something");
     }

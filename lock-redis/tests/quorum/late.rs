@@ -17,7 +17,7 @@ fn the_slow_undo_of_a_failed_attempt_does_not_free_the_next_one() {
         servers.write_down().await;
         servers.stop(&[3, 4]);
         assert!(mutex.try_lock().await.unwrap().is_none(), "granted without a majority");
-        let first = servers.written(0, TAKE).await[0][1].clone();
+        let first = servers.written(0, TAKE).await[0][2].clone();
         assert_eq!(servers.held(0, "late").await, None);
         assert_eq!(servers.held(1, "late").await, None);
         servers.run(2, &["DEL", &key("late")]).await;
@@ -32,7 +32,7 @@ fn the_slow_undo_of_a_failed_attempt_does_not_free_the_next_one() {
             })
             .await;
             eventually("it was undone", PROMPTLY, async || {
-                servers.written(i, GIVE).await.iter().any(|give| give[2] == first)
+                servers.written(i, GIVE).await.iter().any(|give| give[3] == first)
             })
             .await;
         }
@@ -47,12 +47,15 @@ fn the_slow_undo_of_a_failed_attempt_does_not_free_the_next_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_undo_frees_only_rounds_before_it_and_a_late_copy_makes_nothing_older_or_shorter() {
     let Some(servers) = Servers::start().await else { return };
-    let (lock, forced) = (key("late"), format!("{}:x", key("late")));
+    let lock = key("late");
+    let (forced, waiters) = (format!("{lock}:x"), format!("{lock}:w"));
     let take = async |round: &str, ttl: &str| {
-        servers.run(0, &["EVAL", TAKE, "1", &lock, NONCE, round, ttl, "{}"]).await.as_text().unwrap()
+        let take = ["EVAL", TAKE, "2", &lock, &waiters, NONCE, round, ttl, "{}", "", "0"];
+        servers.run(0, &take).await.as_text().unwrap()
     };
     let give = async |round: &str| {
-        servers.run(0, &["EVAL", GIVE, "2", &lock, &forced, NONCE, round, ""]).await.as_text().unwrap()
+        let give = ["EVAL", GIVE, "3", &lock, &forced, &waiters, NONCE, round, "", ""];
+        servers.run(0, &give).await.as_text().unwrap()
     };
     let left = async || servers.run(0, &["PTTL", &lock]).await.as_int().unwrap();
     assert_eq!(take("100", "1000").await, format!("{NONCE}+"));
@@ -64,7 +67,7 @@ async fn an_undo_frees_only_rounds_before_it_and_a_late_copy_makes_nothing_older
     take("100", "1000").await;
     assert!(left().await > 50_000, "a late copy shortened the lease");
     assert_eq!(give("199").await, format!("{NONCE}-"), "a late copy made the entry older");
-    assert_eq!(give("200").await, format!("{NONCE}+"));
+    assert_eq!(give("200").await, format!("{NONCE}+0"));
     servers.have_nothing_left(&[0]).await;
 }
 

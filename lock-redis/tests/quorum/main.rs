@@ -12,8 +12,11 @@ mod outage;
 mod race;
 mod renewal;
 mod restart;
+mod runtimes;
 mod servers;
 mod split;
 mod stall;
+mod unknown;
+mod waiting;
 #[cfg(feature = "tls")]
 mod ways;

@@ -85,7 +85,7 @@ fn a_try_that_is_not_decided_begins_again_and_again_but_no_round_that_has_no_tim
         let until = SystemClock.now().plus(SHORT);
         assert_eq!(trying.await.unwrap_err().kind(), ErrorKind::Unavailable);
         // A round is named by when it began, in µs of the client's clock.
-        let rounds: Vec<u64> = servers.written(4, TAKE).await.iter().map(|take| take[2].parse().unwrap()).collect();
+        let rounds: Vec<u64> = servers.written(4, TAKE).await.iter().map(|take| take[3].parse().unwrap()).collect();
         assert!(rounds.len() > 1 && rounds.is_sorted(), "{rounds:?}");
         let latest = until.since_origin() - ms(100);
         assert!(

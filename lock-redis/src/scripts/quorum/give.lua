@@ -1,9 +1,33 @@
 -- One server's part of giving a lock of a quorum back, of undoing an acquisition, or of freeing a grant by force.
 --
--- KEYS[1] lock, as in take.lua  [2] forced: <nonce>:<why>, until the lease would have ended
+-- A release tells the client that has waited longest, and reserves the lock for it for a moment: so one client is woken,
+-- and whoever asks without having waited does not overtake it.
+--
+-- KEYS[1] lock, as in take.lua  [2] forced: <nonce>:<why>, until the lease would have ended  [3] waiters, as in take.lua
 -- ARGV[1] nonce  [2] the last round to be freed  [3] why, if it is done by force: JSON; otherwise ''
--- Reply <nonce>+ if it was held under this nonce and is free now, <nonce>- and why it was freed by force otherwise
-local nonce = ARGV[1]
+--     [4] what the channels of clients begin with, if a waiting one is to be told that the lock is free; otherwise ''
+-- Reply <nonce>+ and how many other clients wait, if it was held under this nonce and is free now; <nonce>- and why it was
+-- freed by force otherwise
+local nonce, channels = ARGV[1], ARGV[4]
+
+-- For how long the lock is reserved, ms: a push and a request take less.
+local RESERVED = 50
+
+-- Clients that are gone are forgotten on the way, so many at most.
+local function tell_next()
+  for _ = 1, 64 do
+    local client = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    if not client then return end
+    redis.call('ZREM', KEYS[3], client)
+    local told = redis.pcall('PUBLISH', channels .. client, 'P0:' .. KEYS[1])
+    if type(told) == 'number' and told > 0 then
+      -- Without memory for it the lock is simply free.
+      redis.pcall('SET', KEYS[1], client .. ':0:0:', 'PX', RESERVED)
+      return
+    end
+  end
+end
+
 local held = redis.call('GET', KEYS[1])
 if held and string.sub(held, 1, 32) == nonce and tonumber(string.match(held, ':(%d+):', 33)) <= tonumber(ARGV[2]) then
   if ARGV[3] ~= '' then
@@ -11,8 +35,11 @@ if held and string.sub(held, 1, 32) == nonce and tonumber(string.match(held, ':(
     redis.pcall('SET', KEYS[2], nonce .. ':' .. ARGV[3], 'PX', math.max(redis.call('PTTL', KEYS[1]), 1000))
   end
   redis.call('DEL', KEYS[1])
-  return nonce .. '+'
+  local waiting = redis.call('ZCARD', KEYS[3])
+  if channels ~= '' then tell_next() end
+  return nonce .. '+' .. waiting
 end
+if channels ~= '' and not held then tell_next() end
 local forced = redis.call('GET', KEYS[2])
 if forced and string.sub(forced, 1, 32) == nonce then return nonce .. '-' .. string.sub(forced, 34) end
 return nonce .. '-'

@@ -1,0 +1,158 @@
+//! Giving back on every server: releases, undone rounds, grants freed by force, and news of a release for those who wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::backend::{Attempt, Kind, Released};
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::{Error, GrantId, LockName, LossReason, Phase};
+
+use super::asked::Asked;
+use super::background::Background;
+use super::member::{Debt, Member, Request, Said};
+use super::refusal::too_few;
+use super::scripts;
+use super::tally::majority;
+use crate::connection::push;
+use crate::connection::request::Failed;
+use crate::dialect::Dialects;
+use crate::keys::{self, Keys};
+
+/// Frees whatever the round; the largest number that a script keeps exactly.
+pub(super) const EVERY_ROUND: u64 = (1 << 53) - 1;
+
+/// The answers of all servers to a release.
+pub(super) type Answers = Asked<Result<Said, Failed>>;
+
+/// One client's way to give back.
+#[derive(Debug)]
+pub(super) struct Releases {
+    pub(super) members: Arc<[Arc<Member>]>,
+    pub(super) background: Background,
+    pub(super) op_timeout: Duration,
+    /// The longest TTL that is let through, if there is one.
+    pub(super) limit: Option<Duration>,
+    pub(super) prefix: String,
+    /// The client's id: under it servers reserve a lock for the client's waiters, and tell them on its channel.
+    pub(super) client: GrantId,
+}
+
+/// A release that a majority has confirmed.
+#[derive(Debug)]
+pub(super) struct Freed {
+    pub(super) released: Released,
+    /// Whether other clients wait for the lock.
+    pub(super) others_wait: bool,
+}
+
+impl Releases {
+    pub(super) fn keys(&self, name: &LockName) -> Keys {
+        Keys::of(&self.prefix, name, Kind::Mutex, &Dialects::new())
+    }
+
+    /// The channel on which the servers tell this client's waiters.
+    pub(super) fn channel(&self) -> String {
+        format!("{}{}", keys::channels(&self.prefix), self.client)
+    }
+
+    /// The undoing of every round of an attempt up to this one. Nobody is told of it: others saw the lock held, or try again
+    /// by themselves.
+    pub(super) fn undo(&self, attempt: &Attempt, last_round: u64) -> Debt {
+        self.debt(attempt, last_round, Phase::Cancel, false)
+    }
+
+    /// The release of an attempt's grant; with `tells`, the servers tell the next waiting client.
+    pub(super) fn release(&self, attempt: &Attempt, phase: Phase, tells: bool) -> Debt {
+        self.debt(attempt, EVERY_ROUND, phase, tells)
+    }
+
+    /// The release of a grant of anybody, by force.
+    pub(super) fn force(&self, name: &LockName, id: GrantId, why: &str) -> Debt {
+        let request = self.request(&self.keys(name), id, EVERY_ROUND, Phase::Inspect, why, true);
+        self.owed(id, SystemClock.now(), Duration::ZERO, request)
+    }
+
+    /// Has the servers tell the next waiting client, in the background: this one does not need the lock any more.
+    pub(super) fn pass_on(&self, lock: &str) {
+        let Some(keys) = Keys::of_mutex(&self.prefix, lock) else { return };
+        let give = self.request(&keys, self.client, EVERY_ROUND, Phase::Cancel, "", true);
+        // The answers are waited for in the background.
+        drop(self.send(&self.owed(self.client, SystemClock.now(), Duration::ZERO, give)));
+    }
+
+    fn debt(&self, attempt: &Attempt, last_round: u64, phase: Phase, tells: bool) -> Debt {
+        let give = self.request(&self.keys(&attempt.name), attempt.id, last_round, phase, "", tells);
+        self.owed(attempt.id, first_sent(attempt), attempt.ttl, give)
+    }
+
+    /// An extension by hand may outlast the TTL, up to the longest one of the configuration; the servers end what is left.
+    fn owed(&self, id: GrantId, since: BootInstant, ttl: Duration, give: Arc<Request>) -> Debt {
+        let lasts = ttl.max(self.limit.unwrap_or_default());
+        Debt { id, since, over_at: self.until().plus(lasts), give }
+    }
+
+    fn request(&self, keys: &Keys, id: GrantId, last_round: u64, phase: Phase, why: &str, tells: bool) -> Arc<Request> {
+        let channels = if tells { keys::channels(&self.prefix) } else { String::new() };
+        let args = vec![id.to_string(), last_round.to_string(), why.to_owned(), channels];
+        let keys = vec![keys.lock.clone(), keys.forced().into_owned(), keys.waiters().into_owned()];
+        Arc::new(Request { script: &scripts::GIVE, keys, args, phase })
+    }
+
+    /// Gives back on every server. The requests are on their way when this returns.
+    pub(super) fn send(&self, debt: &Debt) -> Answers {
+        self.send_except(debt, &[])
+    }
+
+    /// Gives back on every server but these.
+    pub(super) fn send_except(&self, debt: &Debt, except: &[usize]) -> Answers {
+        let until = self.until();
+        let members = self.members.iter().enumerate().filter(|(place, _)| !except.contains(place));
+        Asked::some(&self.background, members.map(|(place, member)| (place, member.clone().give(debt.clone(), until))))
+    }
+
+    /// Waits until a majority has freed the grant or a majority has none of it. If neither comes, the lock is free as soon as
+    /// a majority has answered: then nothing of the grant keeps others from a majority.
+    pub(super) async fn confirmed(&self, mut answers: Answers, phase: Phase) -> Result<Freed, Error> {
+        let (servers, until) = (self.members.len(), self.until());
+        let majority = majority(servers);
+        let (mut freed, mut absent, mut why, mut reasons) = (0, 0, None, Vec::new());
+        let mut others_wait = false;
+        while freed < majority && absent < majority {
+            match answers.next_until(until).await {
+                Some((_, Ok(Said { yes: true, rest }))) => {
+                    freed += 1;
+                    others_wait |= rest.parse().is_ok_and(|waiting: u64| waiting > 0);
+                }
+                Some((_, Ok(Said { yes: false, rest }))) => {
+                    absent += 1;
+                    why = why.or(lost_by(&rest));
+                }
+                // Whatever the key holds there, it is not this grant.
+                Some((_, Err(failed))) if failed.wrong_type => absent += 1,
+                Some((_, Err(failed))) => reasons.push(failed.error),
+                None => break,
+            }
+        }
+        if absent >= majority {
+            return Ok(Freed { released: Released::NotHeld(why), others_wait });
+        }
+        if freed + absent >= majority {
+            return Ok(Freed { released: Released::Done, others_wait });
+        }
+        Err(too_few(phase, servers, reasons))
+    }
+
+    fn until(&self) -> BootInstant {
+        SystemClock.now().plus(self.op_timeout)
+    }
+}
+
+/// When the attempt sent its first request: its note, in µs, as long as it is not 0.
+pub(super) fn first_sent(attempt: &Attempt) -> BootInstant {
+    BootInstant::from_origin(Duration::from_micros(attempt.note()))
+}
+
+/// An operator's reason, if the grant was freed by force.
+pub(super) fn lost_by(why: &str) -> Option<LossReason> {
+    (!why.is_empty()).then(|| push::forced(why))
+}

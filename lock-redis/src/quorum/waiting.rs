@@ -1,0 +1,349 @@
+//! The waiters of one client, in a queue for each lock.
+//!
+//! Only the first one of a queue asks the servers, so that a wait costs them the same however many tasks wait. The others
+//! wait for its place. A release in the same client hands the lock over: the first one's request follows the release on
+//! every connection. Local knowledge saves requests, never a grant.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lock_core::GrantId;
+use lock_core::backend::Attempt;
+use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+
+use super::run::Run;
+use super::told::Told;
+
+/// Has the servers tell the next waiting client that this lock is free, if it is.
+type PassOn = Box<dyn Fn(&str) + Send + Sync>;
+
+/// The queues of one client: one for each lock that is waited for.
+pub(super) struct Queues {
+    queues: Mutex<HashMap<String, Arc<Queue>>>,
+    majority: usize,
+    pass_on: PassOn,
+}
+
+/// The waiters for one lock.
+#[derive(Debug)]
+struct Queue {
+    /// The first place. The semaphore keeps the others in order.
+    first: Semaphore,
+    wake: Notify,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    waiting: usize,
+    /// The grant that a waiter of this queue was given last, until it is released.
+    held_by: Option<GrantId>,
+    run: Run,
+    told: Told,
+    /// When a majority of the servers answered last.
+    answered_at: BootInstant,
+    /// Whether the last request had no answer of a majority.
+    is_silent: bool,
+}
+
+/// The end of a wait in a queue without the first place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The deadline has passed while somebody held the lock.
+    Held,
+    /// The deadline or the patience is over, and the servers do not answer.
+    Silent,
+}
+
+/// What a release does with the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Handover {
+    /// A waiter of this client asks as soon as the release is sent.
+    pub(super) here: bool,
+    /// The servers tell the next waiting client.
+    pub(super) elsewhere: bool,
+}
+
+impl Queues {
+    pub(super) fn new(majority: usize, pass_on: PassOn) -> Arc<Self> {
+        Arc::new(Self { queues: Mutex::default(), majority, pass_on })
+    }
+
+    /// Enters the queue of this lock.
+    pub(super) fn enter(self: &Arc<Self>, lock: &str) -> Place {
+        let mut queues = locked(&self.queues);
+        let queue = queues.entry(lock.to_owned()).or_insert_with(|| Arc::new(Queue::new(SystemClock.now()))).clone();
+        locked(&queue.state).waiting += 1;
+        drop(queues);
+        Place { queues: self.clone(), lock: lock.to_owned(), queue }
+    }
+
+    /// Decides who gets the lock that this grant releases.
+    pub(super) fn released(&self, lock: &str, grant: GrantId) -> Handover {
+        let Some(queue) = self.of(lock) else { return Handover { here: false, elsewhere: true } };
+        let (mut state, now) = (locked(&queue.state), SystemClock.now());
+        if state.held_by.take_if(|holder| *holder == grant).is_none() {
+            return Handover { here: false, elsewhere: true };
+        }
+        let stays = state.run.may_continue(now);
+        if stays {
+            state.run.continues(now);
+        } else {
+            state.run.reset();
+        }
+        Handover { here: true, elsewhere: !stays }
+    }
+
+    /// Has the first waiter ask at once: a release is on its way on every connection.
+    pub(super) fn hand_over(&self, lock: &str) {
+        let told = self.tell(lock, Told::by_holder);
+        if !told {
+            // The waiter has gone meanwhile.
+            (self.pass_on)(lock);
+        }
+    }
+
+    /// Takes a server's word that this lock is free, and reserved for this client.
+    pub(super) fn told(&self, lock: &str, server: usize) {
+        let now = SystemClock.now();
+        if !self.tell(lock, |told| told.by_server(server, now)) {
+            (self.pass_on)(lock);
+        }
+    }
+
+    /// Notes whether other clients wait for this lock.
+    pub(super) fn set_others_wait(&self, lock: &str, others_wait: bool) {
+        if let Some(queue) = self.of(lock) {
+            locked(&queue.state).run.set_others_wait(others_wait);
+        }
+    }
+
+    /// Whether anybody is there to be told. The map stays locked: a queue that ends takes all its news into account.
+    fn tell(&self, lock: &str, news: impl FnOnce(&mut Told)) -> bool {
+        let queues = locked(&self.queues);
+        let Some(queue) = queues.get(lock) else { return false };
+        news(&mut locked(&queue.state).told);
+        queue.wake.notify_one();
+        true
+    }
+
+    fn of(&self, lock: &str) -> Option<Arc<Queue>> {
+        locked(&self.queues).get(lock).cloned()
+    }
+}
+
+impl fmt::Debug for Queues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queues").field("locks", &locked(&self.queues).len()).finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    fn new(now: BootInstant) -> Self {
+        Self {
+            first: Semaphore::new(1),
+            wake: Notify::new(),
+            state: Mutex::new(State {
+                waiting: 0,
+                held_by: None,
+                run: Run::default(),
+                told: Told::default(),
+                answered_at: now,
+                is_silent: false,
+            }),
+        }
+    }
+}
+
+/// A waiter's place in a queue. The last one that leaves ends the queue.
+#[derive(Debug)]
+pub(super) struct Place {
+    queues: Arc<Queues>,
+    lock: String,
+    queue: Arc<Queue>,
+}
+
+impl Place {
+    /// Waits for the first place, at most until the deadline or until the servers have been silent for the attempt's
+    /// patience.
+    pub(super) async fn first(&self, attempt: &Attempt, deadline: Deadline) -> Result<SemaphorePermit<'_>, Ended> {
+        let since = SystemClock.now();
+        let mut first = pin!(self.queue.first.acquire());
+        loop {
+            let silent_at = self.state().answered_at.max(since).plus(attempt.patience);
+            tokio::select! {
+                biased;
+                permit = first.as_mut() => match permit {
+                    Ok(permit) => return Ok(permit),
+                    // It is never closed.
+                    Err(_) => std::future::pending().await,
+                },
+                () = SystemClock.sleep_until(silent_at.min(deadline.instant())) => {}
+            }
+            let (now, state) = (SystemClock.now(), self.state());
+            if deadline.has_passed(now) {
+                return Err(if state.is_silent { Ended::Silent } else { Ended::Held });
+            }
+            if now >= state.answered_at.max(since).plus(attempt.patience) {
+                return Err(Ended::Silent);
+            }
+        }
+    }
+
+    /// Whether a waiter of this queue has the lock, as far as this client knows: its release will tell.
+    pub(super) fn is_held_here(&self) -> bool {
+        self.state().held_by.is_some()
+    }
+
+    /// Forgets the news: the servers are asked now.
+    pub(super) fn asks(&self) {
+        self.state().told = Told::default();
+    }
+
+    /// Notes that a majority has answered.
+    pub(super) fn answered(&self) {
+        let mut state = self.state();
+        (state.answered_at, state.is_silent) = (SystemClock.now(), false);
+    }
+
+    /// Notes that no majority has answered.
+    pub(super) fn not_answered(&self) {
+        self.state().is_silent = true;
+    }
+
+    /// Notes the grant: the next waiter need not ask before it is released.
+    pub(super) fn granted(&self, grant: GrantId) {
+        self.answered();
+        let mut state = self.state();
+        // Whatever came meanwhile was said of the same release.
+        (state.held_by, state.told) = (Some(grant), Told::default());
+    }
+
+    /// Pauses until there is news, at most until this instant.
+    pub(super) async fn pause(&self, until: BootInstant) {
+        loop {
+            let ask_at = self.state().told.ask_at(self.queues.majority).min(until);
+            if SystemClock.now() >= ask_at {
+                return;
+            }
+            tokio::select! {
+                () = self.queue.wake.notified() => {}
+                () = SystemClock.sleep_until(ask_at) => {}
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.queue.state)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut queues = locked(&self.queues.queues);
+        let mut state = self.state();
+        state.waiting -= 1;
+        if state.waiting > 0 {
+            return;
+        }
+        queues.remove(&self.lock);
+        let is_lost = state.told.is_any();
+        drop((state, queues));
+        if is_lost {
+            (self.queues.pass_on)(&self.lock);
+        }
+    }
+}
+
+/// Every critical section leaves the data whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use lock_core::Owner;
+    use lock_core::backend::Kind;
+
+    use super::*;
+
+    fn queues() -> (Arc<Queues>, Arc<AtomicUsize>) {
+        let passed = Arc::<AtomicUsize>::default();
+        let count = passed.clone();
+        let pass_on = move |lock: &str| {
+            assert_eq!(lock, "a");
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        (Queues::new(2, Box::new(pass_on)), passed)
+    }
+
+    fn grant() -> GrantId {
+        GrantId::random().unwrap()
+    }
+
+    #[test]
+    fn a_release_is_handed_over_to_a_waiter_of_the_same_client_and_otherwise_told() {
+        let (queues, _) = queues();
+        let elsewhere = Handover { here: false, elsewhere: true };
+        assert_eq!(queues.released("a", grant()), elsewhere, "nobody waits");
+        let (place, id) = (queues.enter("a"), grant());
+        assert_eq!(queues.released("a", id), elsewhere, "a grant of a try");
+        place.granted(id);
+        assert_eq!(queues.released("a", id), Handover { here: true, elsewhere: false });
+        assert_eq!(queues.released("a", id), elsewhere, "a repetition");
+    }
+
+    #[test]
+    fn a_run_of_hand_overs_ends_if_others_wait() {
+        let (queues, _) = queues();
+        let place = queues.enter("a");
+        queues.set_others_wait("a", true);
+        let mut stayed = 0;
+        loop {
+            let id = grant();
+            place.granted(id);
+            let Handover { here, elsewhere } = queues.released("a", id);
+            assert!(here);
+            if elsewhere {
+                break;
+            }
+            stayed += 1;
+        }
+        assert!((1..=20).contains(&stayed), "{stayed}");
+    }
+
+    #[test]
+    fn news_that_nobody_waits_for_is_passed_on() {
+        let (queues, passed) = queues();
+        queues.told("a", 0);
+        queues.hand_over("a");
+        assert_eq!(passed.load(Ordering::Relaxed), 2, "nobody waits");
+        let (first, second) = (queues.enter("a"), queues.enter("a"));
+        queues.hand_over("a");
+        drop(first);
+        assert_eq!(passed.load(Ordering::Relaxed), 2, "the second one has it");
+        drop(second);
+        assert_eq!(passed.load(Ordering::Relaxed), 3, "the last one left without asking");
+        assert!(locked(&queues.queues).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_waiter_behind_the_first_ends_with_its_deadline_or_its_patience() {
+        let (queues, _) = queues();
+        let (first, second) = (queues.enter("a"), queues.enter("a"));
+        let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
+        let _held = first.first(&attempt, Deadline::NEVER).await.unwrap();
+        let soon = || Deadline::after(SystemClock.now(), Duration::from_millis(5));
+        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), Ended::Held);
+        first.not_answered();
+        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), Ended::Silent);
+        attempt.patience = Duration::from_millis(5);
+        assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), Ended::Silent);
+    }
+}

@@ -1,0 +1,151 @@
+//! Waiting for a lock of a quorum: what it costs, and who comes next.
+
+use futures_util::future::join_all;
+use lock_testkit::servers::resp::Value;
+
+use crate::servers::{ALL, PROMPTLY, Servers, eventually, key, long, ms};
+
+impl Servers {
+    /// How many clients wait for a lock at one server.
+    async fn waiting(&self, server: usize, name: &str) -> Option<i64> {
+        self.run(server, &["ZCARD", &format!("{}:w", key(name))]).await.as_int()
+    }
+
+    async fn until_waiting(&self, name: &str, clients: i64) {
+        for server in ALL {
+            let what = format!("{clients} clients wait at server {server}");
+            eventually(&what, PROMPTLY, async || (self.waiting(*server, name).await >= Some(clients)).then_some(()))
+                .await;
+        }
+    }
+
+    /// How many commands all servers have run, those of scripts included.
+    async fn commands(&self) -> u64 {
+        let mut calls = 0;
+        for server in ALL {
+            let stats = self.run(*server, &["INFO", "commandstats"]).await.as_text().unwrap();
+            let of_line = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
+            calls += stats.lines().filter_map(of_line).sum::<u64>();
+        }
+        calls
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_waiters_of_one_client_cost_the_servers_as_much_as_one() {
+    let Some(servers) = Servers::start().await else { return };
+    let (holder, waiter) = (servers.client().await, servers.client().await);
+    let held = holder.mutex("idle").with_lease(long()).lock().await.unwrap();
+    let waits: Vec<_> = (0..50)
+        .map(|_| {
+            let mutex = waiter.mutex("idle");
+            tokio::spawn(async move { mutex.lock().await?.release().await })
+        })
+        .collect();
+    servers.until_waiting("idle", 1).await;
+    let before = servers.commands().await;
+    // Not a wait for something to happen: the time over which is counted.
+    tokio::time::sleep(ms(3000)).await;
+    let commands = servers.commands().await - before;
+    // One client asks five servers about once a second; the count of commands is a few itself.
+    assert!(commands < 500, "{commands} commands in 3 s");
+    held.release().await.unwrap();
+    for granted in join_all(waits).await {
+        granted.unwrap().unwrap();
+    }
+    servers.have_nothing_left(ALL).await;
+}
+
+/// Whatever comes in between: the lock is reserved for the waiter in the step that frees it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_overtakes_a_client_that_waits() {
+    let Some(servers) = Servers::start().await else { return };
+    let (holder, waiter, third) = (servers.client().await, servers.client().await, servers.client().await);
+    for round in 0..10 {
+        let name = format!("next {round}");
+        let held = servers.hold_everywhere(&holder.mutex(name.as_str()).with_lease(long())).await;
+        let mutex = waiter.mutex(name.as_str()).with_lease(long());
+        let wait = tokio::spawn(async move { mutex.lock().await });
+        servers.until_waiting(&name, 1).await;
+        held.release().await.unwrap();
+        let third = third.mutex(name.as_str()).try_lock().await.unwrap();
+        assert!(third.is_none(), "a try came before the client that has been waiting");
+        wait.await.unwrap().unwrap().release().await.unwrap();
+    }
+    servers.have_nothing_left(ALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_passes_over_clients_that_are_gone() {
+    let Some(servers) = Servers::start().await else { return };
+    let (holder, waiter) = (servers.client().await, servers.client().await);
+    let held = servers.hold_everywhere(&holder.mutex("gone").with_lease(long())).await;
+    let waiters = format!("{}:w", key("gone"));
+    for server in ALL {
+        for gone in 0..20 {
+            let client = format!("{gone:032x}");
+            assert!(!matches!(servers.run(*server, &["ZADD", &waiters, "1", &client]).await, Value::Error(_)));
+        }
+    }
+    let mutex = waiter.mutex("gone").with_lease(long());
+    let wait = tokio::spawn(async move { mutex.lock().await });
+    servers.until_waiting("gone", 21).await;
+    held.release().await.unwrap();
+    for server in ALL {
+        assert_eq!(servers.waiting(*server, "gone").await, Some(0), "they are forgotten in the same step");
+    }
+    let granted = tokio::time::timeout(PROMPTLY, wait).await.expect("granted").unwrap().unwrap();
+    granted.release().await.unwrap();
+    servers.have_nothing_left(ALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_waiter_has_left_passes_the_lock_on() {
+    let Some(servers) = Servers::start().await else { return };
+    let (holder, leaver, waiter) = (servers.client().await, servers.client().await, servers.client().await);
+    let held = servers.hold_everywhere(&holder.mutex("left").with_lease(long())).await;
+    let mutex = leaver.mutex("left");
+    let leaving = tokio::spawn(async move { mutex.lock().await.map(drop) });
+    servers.until_waiting("left", 1).await;
+    leaving.abort();
+    let mutex = waiter.mutex("left").with_lease(long());
+    let wait = tokio::spawn(async move { mutex.lock().await });
+    servers.until_waiting("left", 2).await;
+    servers.write_down().await;
+    held.release().await.unwrap();
+    let granted = tokio::time::timeout(PROMPTLY, wait).await.expect("granted").unwrap().unwrap();
+    let grant = granted.grant_id().to_string();
+    granted.release().await.unwrap();
+    // Told by the servers, not found out by asking again and again: so it asked once, or twice if its own time came meanwhile.
+    let asked = servers.written(0, crate::servers::TAKE).await;
+    let asked = asked.iter().filter(|run| run.contains(&grant)).count();
+    assert!((1..=2).contains(&asked), "asked {asked} times");
+    servers.have_nothing_left(ALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_of_two_clients_take_turns() {
+    let Some(servers) = Servers::start().await else { return };
+    let clients = [servers.client().await, servers.client().await];
+    let turns: [_; 2] = std::array::from_fn(|_| std::sync::Arc::<std::sync::atomic::AtomicU32>::default());
+    let mut tasks = Vec::new();
+    for (client, turns) in clients.iter().zip(&turns) {
+        for _ in 0..4 {
+            let (mutex, turns) = (client.mutex("turns"), turns.clone());
+            tasks.push(tokio::spawn(async move {
+                loop {
+                    if let Ok(held) = mutex.lock().await {
+                        turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        let _ = held.release().await;
+                    }
+                }
+            }));
+        }
+    }
+    let seen = || turns.each_ref().map(|turns| turns.load(std::sync::atomic::Ordering::Relaxed));
+    eventually("both clients had many turns", PROMPTLY, async || seen().iter().all(|turns| *turns > 200).then_some(()))
+        .await;
+    let [a, b] = seen();
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    assert!(a.max(b) < 4 * a.min(b), "{a} and {b} turns");
+}
