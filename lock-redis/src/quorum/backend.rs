@@ -16,7 +16,7 @@ use super::background::Background;
 use super::config::QuorumConfig;
 use super::member::Member;
 use super::refusal::too_few;
-use super::release::{Freed, Releases, first_sent};
+use super::release::{Freed, Releases, Tells, first_sent};
 use super::tally::majority;
 use super::waiting::{Handover, Queues};
 use super::{NAME, guarantees_if};
@@ -24,6 +24,7 @@ use crate::connection::dial::Dial;
 use crate::connection::former::Ledger;
 use crate::connection::push::{Inbox, Message, Push};
 use crate::connection::request::Failed;
+use crate::keys::Keys;
 
 /// How long connecting may take at least.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -64,8 +65,8 @@ impl QuorumBackend {
             prefix: config.prefix.clone(),
             client: GrantId::random()?,
         });
-        let pass_on = releases.clone();
-        let queues = Queues::new(majority(members.len()), Box::new(move |lock| pass_on.pass_on(lock)));
+        let stopping = releases.clone();
+        let queues = Queues::new(majority(members.len()), Box::new(move |lock| stopping.stop_waiting(lock, &[])));
         let listen = |(server, dial)| Push::begin(dial, releases.channel(), inbox(&queues, server));
         let pushes = dials.into_iter().enumerate().map(listen).collect();
         let backend = Self { members, background, op_timeout, limit: config.limit(), releases, queues, pushes, ledger };
@@ -125,11 +126,12 @@ impl Backend for QuorumBackend {
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        let lock = self.releases.keys(&attempt.name).lock;
-        let Handover { here, elsewhere } = self.queues.released(&lock, attempt.id);
-        let answers = self.releases.send(&self.releases.release(attempt, Phase::Release, elsewhere));
+        let Keys { lock, shared, .. } = self.releases.keys(&attempt.name);
+        let Handover { here, elsewhere, pause } = self.queues.released(&lock, attempt.id, shared);
+        let tells = if elsewhere { Tells::Next(pause) } else { Tells::Nobody };
+        let answers = self.releases.send(&self.releases.release(attempt, Phase::Release, tells));
         if here {
-            self.queues.hand_over(&lock);
+            self.queues.hand_over(&lock, pause);
         }
         let Freed { released, others_wait } = self.releases.confirmed(answers, Phase::Release).await?;
         self.queues.set_others_wait(&lock, others_wait);
@@ -143,7 +145,7 @@ impl Backend for QuorumBackend {
         }
         let since = first_sent(attempt);
         // It may have been granted meanwhile: then its release is news for others.
-        let mut asked = self.releases.send(&self.releases.release(attempt, Phase::Cancel, true));
+        let mut asked = self.releases.send(&self.releases.release(attempt, Phase::Cancel, Tells::Next(Duration::ZERO)));
         let mut settled = true;
         while let Some((place, answer)) = asked.next_until(self.until()).await {
             let link = &self.members[place].link;
@@ -181,8 +183,8 @@ impl Drop for QuorumBackend {
 fn inbox(queues: &Arc<Queues>, server: usize) -> Inbox {
     let queues = Arc::downgrade(queues);
     Box::new(move |message| {
-        if let (Message::AskAfter { lock, .. }, Some(queues)) = (message, queues.upgrade()) {
-            queues.told(&lock, server);
+        if let (Message::AskAfter { lock, pause }, Some(queues)) = (message, queues.upgrade()) {
+            queues.told(&lock, server, pause);
         }
     })
 }

@@ -42,7 +42,13 @@ const SILENT: Duration = Duration::from_millis(250);
 
 /// The outcome of a round.
 enum Round {
-    Granted(Grant),
+    Granted {
+        grant: Grant,
+        /// The servers that have granted it so far.
+        by: Vec<usize>,
+        /// Whether one has refused it.
+        contested: bool,
+    },
     /// Somebody else has it, for so long at least if it is neither released nor renewed.
     Held(Option<Duration>),
     /// Somebody else has it, or tries to get it, where too few servers answer to tell these apart.
@@ -59,7 +65,7 @@ impl MutexBackend for QuorumBackend {
         let mut may_be_held = false;
         for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
             match self.round(attempt, None, until).await? {
-                Round::Granted(grant) => return Ok(Some(grant)),
+                Round::Granted { grant, .. } => return Ok(Some(grant)),
                 Round::Held(_) => return Ok(None),
                 // What others only try is undone soon, or becomes a majority.
                 Round::MayBeHeld => may_be_held = true,
@@ -112,9 +118,13 @@ impl QuorumBackend {
             may_be_held = true;
         }
         loop {
+            place.rest(deadline.instant()).await;
             place.asks();
             let outcome = self.round(attempt, Some(since), self.until()).await;
             let now = SystemClock.now();
+            if !matches!(outcome, Ok(Round::Granted { .. })) {
+                place.registered();
+            }
             if outcome.is_ok() {
                 answered = now;
                 place.answered();
@@ -125,8 +135,15 @@ impl QuorumBackend {
             // Both are endless.
             let split = |splits: &mut dyn Iterator<Item = Duration>| splits.next().unwrap_or(wait::LONGEST_PAUSE);
             let pause = match outcome {
-                Ok(Round::Granted(grant)) => {
+                Ok(Round::Granted { grant, by, contested }) => {
                     place.granted(attempt.id);
+                    if contested {
+                        place.registered();
+                    }
+                    // Those that have not answered yet may have refused it too.
+                    if place.deregisters() {
+                        self.releases.stop_waiting(place.lock(), &by);
+                    }
                     return Ok(Some(grant));
                 }
                 Ok(Round::Held(ends_in)) => {
@@ -205,7 +222,8 @@ impl QuorumBackend {
         let verdict = votes.verdict(until).await;
         if verdict == Verdict::Granted {
             // Every server that granted it began its TTL after this instant.
-            return Ok(Round::Granted(Grant::new(None, sent_at, attempt.ttl)));
+            let (by, contested) = (votes.granted, !votes.refused.is_empty());
+            return Ok(Round::Granted { grant: Grant::new(None, sent_at, attempt.ttl), by, contested });
         }
         let Votes { granted, refused, ends_in, mut reasons, .. } = votes;
         reasons.extend(self.undo(attempt, round, granted, &refused, until).await);

@@ -13,6 +13,7 @@ use super::member::{Debt, Member, Request, Said};
 use super::refusal::too_few;
 use super::scripts;
 use super::tally::majority;
+use crate::backend::milliseconds;
 use crate::connection::push;
 use crate::connection::request::Failed;
 use crate::dialect::Dialects;
@@ -45,6 +46,31 @@ pub(super) struct Freed {
     pub(super) others_wait: bool,
 }
 
+/// The clients that are told of a release.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Tells {
+    Nobody,
+    /// The one that has waited longest; it asks after this pause.
+    Next(Duration),
+}
+
+/// The arguments of `give.lua`.
+struct Give<'a> {
+    id: GrantId,
+    last_round: u64,
+    /// The reason of a release by force.
+    why: &'a str,
+    tells: Tells,
+    /// Whether the id is a client's that waits no longer.
+    stops: bool,
+}
+
+impl Give<'_> {
+    fn of(id: GrantId, tells: Tells) -> Self {
+        Self { id, last_round: EVERY_ROUND, why: "", tells, stops: false }
+    }
+}
+
 impl Releases {
     pub(super) fn keys(&self, name: &LockName) -> Keys {
         Keys::of(&self.prefix, name, Kind::Mutex, &Dialects::new())
@@ -58,30 +84,38 @@ impl Releases {
     /// The undoing of every round of an attempt up to this one. Nobody is told of it: others saw the lock held, or try again
     /// by themselves.
     pub(super) fn undo(&self, attempt: &Attempt, last_round: u64) -> Debt {
-        self.debt(attempt, last_round, Phase::Cancel, false)
+        self.debt(attempt, last_round, Phase::Cancel, Tells::Nobody)
     }
 
-    /// The release of an attempt's grant; with `tells`, the servers tell the next waiting client.
-    pub(super) fn release(&self, attempt: &Attempt, phase: Phase, tells: bool) -> Debt {
+    /// The release of an attempt's grant; who is told of it.
+    pub(super) fn release(&self, attempt: &Attempt, phase: Phase, tells: Tells) -> Debt {
         self.debt(attempt, EVERY_ROUND, phase, tells)
     }
 
     /// The release of a grant of anybody, by force.
     pub(super) fn force(&self, name: &LockName, id: GrantId, why: &str) -> Debt {
-        let request = self.request(&self.keys(name), id, EVERY_ROUND, Phase::Inspect, why, true);
+        let request =
+            self.request(&self.keys(name), Phase::Inspect, Give { why, ..Give::of(id, Tells::Next(Duration::ZERO)) });
         self.owed(id, SystemClock.now(), Duration::ZERO, request)
     }
 
-    /// Has the servers tell the next waiting client, in the background: this one does not need the lock any more.
-    pub(super) fn pass_on(&self, lock: &str) {
+    /// Takes this client out of the waiters of a lock on every server but these, in the background; servers that have reserved
+    /// the lock for it tell the next client.
+    pub(super) fn stop_waiting(&self, lock: &str, except: &[usize]) {
         let Some(keys) = Keys::of_mutex(&self.prefix, lock) else { return };
-        let give = self.request(&keys, self.client, EVERY_ROUND, Phase::Cancel, "", true);
+        let give = self.request(
+            &keys,
+            Phase::Cancel,
+            Give { stops: true, ..Give::of(self.client, Tells::Next(Duration::ZERO)) },
+        );
+        let debt = self.owed(self.client, SystemClock.now(), Duration::ZERO, give);
         // The answers are waited for in the background.
-        drop(self.send(&self.owed(self.client, SystemClock.now(), Duration::ZERO, give)));
+        drop(self.send_except(&debt, except));
     }
 
-    fn debt(&self, attempt: &Attempt, last_round: u64, phase: Phase, tells: bool) -> Debt {
-        let give = self.request(&self.keys(&attempt.name), attempt.id, last_round, phase, "", tells);
+    fn debt(&self, attempt: &Attempt, last_round: u64, phase: Phase, tells: Tells) -> Debt {
+        let give = Give { last_round, ..Give::of(attempt.id, tells) };
+        let give = self.request(&self.keys(&attempt.name), phase, give);
         self.owed(attempt.id, first_sent(attempt), attempt.ttl, give)
     }
 
@@ -91,9 +125,17 @@ impl Releases {
         Debt { id, since, over_at: self.until().plus(lasts), give }
     }
 
-    fn request(&self, keys: &Keys, id: GrantId, last_round: u64, phase: Phase, why: &str, tells: bool) -> Arc<Request> {
-        let channels = if tells { keys::channels(&self.prefix) } else { String::new() };
-        let args = vec![id.to_string(), last_round.to_string(), why.to_owned(), channels];
+    /// The run of `give.lua` for this grant, or for this client's own id.
+    fn request(&self, keys: &Keys, phase: Phase, give: Give<'_>) -> Arc<Request> {
+        let Give { id, last_round, why, tells, stops } = give;
+        let (channels, pause) = match tells {
+            Tells::Nobody => (String::new(), Duration::ZERO),
+            Tells::Next(pause) => (keys::channels(&self.prefix), pause),
+        };
+        let reserves = if keys.shared { "" } else { "1" };
+        let stops = if stops { "1" } else { "" };
+        let (id, last_round, pause) = (id.to_string(), last_round.to_string(), milliseconds(pause));
+        let args = vec![id, last_round, why.to_owned(), channels, stops.to_owned(), pause, reserves.to_owned()];
         let keys = vec![keys.lock.clone(), keys.forced().into_owned(), keys.waiters().into_owned()];
         Arc::new(Request { script: &scripts::GIVE, keys, args, phase })
     }

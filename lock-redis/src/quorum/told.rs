@@ -13,31 +13,34 @@ const GRACE: Duration = Duration::from_millis(3);
 pub(super) struct Told {
     servers: BTreeSet<usize>,
     first_at: Option<BootInstant>,
-    handed_over: bool,
+    /// From when on the lock may be asked for after a release of this client.
+    handed_over: Option<BootInstant>,
 }
 
 impl Told {
-    /// A server says that the lock is free, and reserved for this client.
-    pub(super) fn by_server(&mut self, server: usize, now: BootInstant) {
+    /// A server says that the lock is free, and may be asked for from this instant on.
+    pub(super) fn by_server(&mut self, server: usize, from: BootInstant) {
         self.servers.insert(server);
-        self.first_at.get_or_insert(now);
+        self.first_at.get_or_insert(from);
     }
 
-    /// A holder in this client has sent its release.
-    pub(super) fn by_holder(&mut self) {
-        self.handed_over = true;
+    /// A holder in this client has sent its release; the lock may be asked for from this instant on.
+    pub(super) fn by_holder(&mut self, from: BootInstant) {
+        self.handed_over = Some(from);
     }
 
     /// Whether there is news after which nobody has asked yet.
     pub(super) fn is_any(&self) -> bool {
-        self.handed_over || self.first_at.is_some()
+        self.handed_over.is_some() || self.first_at.is_some()
     }
 
     /// The instant to ask at; the far future without news. A request that is too early finds the lock free on some servers
     /// only, and has to be undone.
     pub(super) fn ask_at(&self, majority: usize) -> BootInstant {
+        if let Some(from) = self.handed_over {
+            return from;
+        }
         match self.first_at {
-            _ if self.handed_over => BootInstant::from_origin(Duration::ZERO),
             Some(first) if self.servers.len() >= majority => first,
             Some(first) => first.plus(GRACE),
             None => BootInstant::FAR_FUTURE,
@@ -68,8 +71,8 @@ mod tests {
     #[test]
     fn a_hand_over_within_the_client_counts_at_once() {
         let mut told = Told::default();
-        told.by_holder();
+        told.by_holder(at(4));
         assert!(told.is_any());
-        assert_eq!(told.ask_at(2), at(0));
+        assert_eq!(told.ask_at(2), at(4));
     }
 }

@@ -8,23 +8,27 @@ use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lock_core::GrantId;
 use lock_core::backend::Attempt;
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-use super::run::Run;
+use super::run::{REST, Run};
 use super::told::Told;
 
-/// Has the servers tell the next waiting client that this lock is free, if it is.
-type PassOn = Box<dyn Fn(&str) + Send + Sync>;
+/// Takes this client out of the waiters of a lock at the servers, which tell the next client if they have told this one.
+type StopWaiting = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The queues of one client: one for each lock that is waited for.
 pub(super) struct Queues {
     queues: Mutex<HashMap<String, Arc<Queue>>>,
+    /// The runs of keys that foreign clients use too, and when each went on last: they outlast a queue, so that a lock that one
+    /// task takes again and again is left free now and then too.
+    shared: Mutex<HashMap<String, (Run, BootInstant)>>,
     majority: usize,
-    pass_on: PassOn,
+    stop_waiting: StopWaiting,
 }
 
 /// The waiters for one lock.
@@ -47,6 +51,8 @@ struct State {
     answered_at: BootInstant,
     /// Whether the last request had no answer of a majority.
     is_silent: bool,
+    /// Whether servers may count this client among the waiters.
+    is_registered: bool,
 }
 
 /// The end of a wait in a queue without the first place.
@@ -65,11 +71,18 @@ pub(super) struct Handover {
     pub(super) here: bool,
     /// The servers tell the next waiting client.
     pub(super) elsewhere: bool,
+    /// Both ask after this pause, in which foreign clients have their turn.
+    pub(super) pause: Duration,
 }
 
+/// The time after which a shared key that nobody releases any more begins a new run.
+const FORGOTTEN: Duration = Duration::from_secs(1);
+/// So many runs are kept before those that are over are looked for.
+const RUNS: usize = 64;
+
 impl Queues {
-    pub(super) fn new(majority: usize, pass_on: PassOn) -> Arc<Self> {
-        Arc::new(Self { queues: Mutex::default(), majority, pass_on })
+    pub(super) fn new(majority: usize, stop_waiting: StopWaiting) -> Arc<Self> {
+        Arc::new(Self { queues: Mutex::default(), shared: Mutex::default(), majority, stop_waiting })
     }
 
     /// Enters the queue of this lock.
@@ -81,36 +94,58 @@ impl Queues {
         Place { queues: self.clone(), lock: lock.to_owned(), queue }
     }
 
-    /// Decides who gets the lock that this grant releases.
-    pub(super) fn released(&self, lock: &str, grant: GrantId) -> Handover {
-        let Some(queue) = self.of(lock) else { return Handover { here: false, elsewhere: true } };
-        let (mut state, now) = (locked(&queue.state), SystemClock.now());
-        if state.held_by.take_if(|holder| *holder == grant).is_none() {
-            return Handover { here: false, elsewhere: true };
-        }
-        let stays = state.run.may_continue(now);
-        if stays {
-            state.run.continues(now);
-        } else {
-            state.run.reset();
-        }
-        Handover { here: true, elsewhere: !stays }
-    }
-
-    /// Has the first waiter ask at once: a release is on its way on every connection.
-    pub(super) fn hand_over(&self, lock: &str) {
-        let told = self.tell(lock, Told::by_holder);
-        if !told {
-            // The waiter has gone meanwhile.
-            (self.pass_on)(lock);
-        }
-    }
-
-    /// Takes a server's word that this lock is free, and reserved for this client.
-    pub(super) fn told(&self, lock: &str, server: usize) {
+    /// Decides who gets the lock that this grant releases; `shared` if foreign clients use its key too.
+    pub(super) fn released(&self, lock: &str, grant: GrantId, shared: bool) -> Handover {
         let now = SystemClock.now();
-        if !self.tell(lock, |told| told.by_server(server, now)) {
-            (self.pass_on)(lock);
+        let queue = self.of(lock);
+        let mut state = queue.as_ref().map(|queue| locked(&queue.state));
+        let here = state.as_mut().is_some_and(|state| state.held_by.take_if(|holder| *holder == grant).is_some());
+        if shared {
+            let pause = self.shared_run_goes_on(lock, now);
+            return Handover { here, elsewhere: !here || !pause.is_zero(), pause };
+        }
+        let stays = here && state.is_some_and(|mut state| state.run.goes_on(now));
+        Handover { here, elsewhere: !stays, pause: Duration::ZERO }
+    }
+
+    /// Counts a release of a shared key; for how long it is left free.
+    fn shared_run_goes_on(&self, lock: &str, now: BootInstant) -> Duration {
+        let mut shared = locked(&self.shared);
+        if shared.len() >= RUNS {
+            shared.retain(|_, (_, last)| now.since(*last) < FORGOTTEN);
+        }
+        let (run, last) = shared.entry(lock.to_owned()).or_insert_with(|| (Run::default(), now));
+        if now.since(*last) >= FORGOTTEN {
+            *run = Run::default();
+        }
+        *last = now;
+        run.set_others_wait(true);
+        if run.goes_on(now) {
+            return Duration::ZERO;
+        }
+        run.rest(now);
+        REST
+    }
+
+    /// The end of a rest, in which this client does not ask for a shared key.
+    fn rests_until(&self, lock: &str) -> Option<BootInstant> {
+        locked(&self.shared).get(lock).and_then(|(run, _)| run.rests_until(SystemClock.now()))
+    }
+
+    /// Has the first waiter ask after this pause: a release is on its way on every connection.
+    pub(super) fn hand_over(&self, lock: &str, pause: Duration) {
+        let from = SystemClock.now().plus(pause);
+        if !self.tell(lock, |told| told.by_holder(from)) {
+            // The waiter has gone meanwhile.
+            (self.stop_waiting)(lock);
+        }
+    }
+
+    /// Takes a server's word that this lock is free, to be asked for after this pause.
+    pub(super) fn told(&self, lock: &str, server: usize, pause: Duration) {
+        let from = SystemClock.now().plus(pause);
+        if !self.tell(lock, |told| told.by_server(server, from)) {
+            (self.stop_waiting)(lock);
         }
     }
 
@@ -153,6 +188,7 @@ impl Queue {
                 told: Told::default(),
                 answered_at: now,
                 is_silent: false,
+                is_registered: false,
             }),
         }
     }
@@ -193,9 +229,21 @@ impl Place {
         }
     }
 
+    /// The key of the lock.
+    pub(super) fn lock(&self) -> &str {
+        &self.lock
+    }
+
     /// Whether a waiter of this queue has the lock, as far as this client knows: its release will tell.
     pub(super) fn is_held_here(&self) -> bool {
         self.state().held_by.is_some()
+    }
+
+    /// Pauses while the lock is left to foreign clients, at most until this instant.
+    pub(super) async fn rest(&self, deadline: BootInstant) {
+        if let Some(until) = self.queues.rests_until(&self.lock) {
+            SystemClock.sleep_until(until.min(deadline)).await;
+        }
     }
 
     /// Forgets the news: the servers are asked now.
@@ -207,6 +255,17 @@ impl Place {
     pub(super) fn answered(&self) {
         let mut state = self.state();
         (state.answered_at, state.is_silent) = (SystemClock.now(), false);
+    }
+
+    /// Notes that servers may count this client among the waiters now.
+    pub(super) fn registered(&self) {
+        self.state().is_registered = true;
+    }
+
+    /// Whether this client has to be taken out of the waiters at the servers, as nobody else of it waits; it counts as done.
+    pub(super) fn deregisters(&self) -> bool {
+        let mut state = self.state();
+        state.waiting == 1 && std::mem::take(&mut state.is_registered)
     }
 
     /// Notes that no majority has answered.
@@ -250,10 +309,10 @@ impl Drop for Place {
             return;
         }
         queues.remove(&self.lock);
-        let is_lost = state.told.is_any();
+        let is_counted_on = state.is_registered || state.told.is_any();
         drop((state, queues));
-        if is_lost {
-            (self.queues.pass_on)(&self.lock);
+        if is_counted_on {
+            (self.queues.stop_waiting)(&self.lock);
         }
     }
 }
@@ -266,7 +325,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use lock_core::Owner;
     use lock_core::backend::Kind;
@@ -276,11 +334,11 @@ mod tests {
     fn queues() -> (Arc<Queues>, Arc<AtomicUsize>) {
         let passed = Arc::<AtomicUsize>::default();
         let count = passed.clone();
-        let pass_on = move |lock: &str| {
+        let stop_waiting = move |lock: &str| {
             assert_eq!(lock, "a");
             count.fetch_add(1, Ordering::Relaxed);
         };
-        (Queues::new(2, Box::new(pass_on)), passed)
+        (Queues::new(2, Box::new(stop_waiting)), passed)
     }
 
     fn grant() -> GrantId {
@@ -290,13 +348,13 @@ mod tests {
     #[test]
     fn a_release_is_handed_over_to_a_waiter_of_the_same_client_and_otherwise_told() {
         let (queues, _) = queues();
-        let elsewhere = Handover { here: false, elsewhere: true };
-        assert_eq!(queues.released("a", grant()), elsewhere, "nobody waits");
+        let told = |here, elsewhere| Handover { here, elsewhere, pause: Duration::ZERO };
+        assert_eq!(queues.released("a", grant(), false), told(false, true), "nobody waits");
         let (place, id) = (queues.enter("a"), grant());
-        assert_eq!(queues.released("a", id), elsewhere, "a grant of a try");
+        assert_eq!(queues.released("a", id, false), told(false, true), "a grant of a try");
         place.granted(id);
-        assert_eq!(queues.released("a", id), Handover { here: true, elsewhere: false });
-        assert_eq!(queues.released("a", id), elsewhere, "a repetition");
+        assert_eq!(queues.released("a", id, false), told(true, false));
+        assert_eq!(queues.released("a", id, false), told(false, true), "a repetition");
     }
 
     #[test]
@@ -308,7 +366,7 @@ mod tests {
         loop {
             let id = grant();
             place.granted(id);
-            let Handover { here, elsewhere } = queues.released("a", id);
+            let Handover { here, elsewhere, .. } = queues.released("a", id, false);
             assert!(here);
             if elsewhere {
                 break;
@@ -318,14 +376,24 @@ mod tests {
         assert!((1..=20).contains(&stayed), "{stayed}");
     }
 
+    /// Between two of its releases nobody of this client waits: the account is kept all the same.
+    #[test]
+    fn a_shared_key_is_left_free_now_and_then() {
+        let (queues, _) = queues();
+        let rested = (0..=20).position(|_| queues.released("a", grant(), true).pause == REST);
+        assert!(rested.is_some(), "21 releases in a row");
+        assert!(queues.rests_until("a").is_some());
+        assert_eq!(queues.released("b", grant(), true).pause, Duration::ZERO, "another key");
+    }
+
     #[test]
     fn news_that_nobody_waits_for_is_passed_on() {
         let (queues, passed) = queues();
-        queues.told("a", 0);
-        queues.hand_over("a");
+        queues.told("a", 0, Duration::ZERO);
+        queues.hand_over("a", Duration::ZERO);
         assert_eq!(passed.load(Ordering::Relaxed), 2, "nobody waits");
         let (first, second) = (queues.enter("a"), queues.enter("a"));
-        queues.hand_over("a");
+        queues.hand_over("a", Duration::ZERO);
         drop(first);
         assert_eq!(passed.load(Ordering::Relaxed), 2, "the second one has it");
         drop(second);

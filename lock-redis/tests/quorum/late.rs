@@ -54,7 +54,7 @@ async fn an_undo_frees_only_rounds_before_it_and_a_late_copy_makes_nothing_older
         servers.run(0, &take).await.as_text().unwrap()
     };
     let give = async |round: &str| {
-        let give = ["EVAL", GIVE, "3", &lock, &forced, &waiters, NONCE, round, "", ""];
+        let give = ["EVAL", GIVE, "3", &lock, &forced, &waiters, NONCE, round, "", "", "", "0", ""];
         servers.run(0, &give).await.as_text().unwrap()
     };
     let left = async || servers.run(0, &["PTTL", &lock]).await.as_int().unwrap();

@@ -1,11 +1,13 @@
 -- One server's part of giving a lock of a quorum back, of undoing an acquisition, or of freeing a grant by force.
 --
 -- A release tells the client that has waited longest, and reserves the lock for it for a moment: so one client is woken,
--- and whoever asks without having waited does not overtake it.
+-- and whoever asks without having waited does not overtake it. A key that foreign clients use too is not reserved.
 --
 -- KEYS[1] lock, as in take.lua  [2] forced: <nonce>:<why>, until the lease would have ended  [3] waiters, as in take.lua
 -- ARGV[1] nonce  [2] the last round to be freed  [3] why, if it is done by force: JSON; otherwise ''
 --     [4] what the channels of clients begin with, if a waiting one is to be told that the lock is free; otherwise ''
+--     [5] '1' if the nonce is the id of a client that waits no longer  [6] after how many ms the told client asks
+--     [7] '1' to reserve the lock for it
 -- Reply <nonce>+ and how many other clients wait, if it was held under this nonce and is free now; <nonce>- and why it was
 -- freed by force otherwise
 local nonce, channels = ARGV[1], ARGV[4]
@@ -19,15 +21,16 @@ local function tell_next()
     local client = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
     if not client then return end
     redis.call('ZREM', KEYS[3], client)
-    local told = redis.pcall('PUBLISH', channels .. client, 'P0:' .. KEYS[1])
+    local told = redis.pcall('PUBLISH', channels .. client, 'P' .. ARGV[6] .. ':' .. KEYS[1])
     if type(told) == 'number' and told > 0 then
       -- Without memory for it the lock is simply free.
-      redis.pcall('SET', KEYS[1], client .. ':0:0:', 'PX', RESERVED)
+      if ARGV[7] == '1' then redis.pcall('SET', KEYS[1], client .. ':0:0:', 'PX', RESERVED) end
       return
     end
   end
 end
 
+if ARGV[5] == '1' then redis.call('ZREM', KEYS[3], nonce) end
 local held = redis.call('GET', KEYS[1])
 if held and string.sub(held, 1, 32) == nonce and tonumber(string.match(held, ':(%d+):', 33)) <= tonumber(ARGV[2]) then
   if ARGV[3] ~= '' then
