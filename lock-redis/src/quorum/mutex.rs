@@ -116,6 +116,9 @@ impl QuorumBackend {
         if place.is_held_here() {
             place.pause(since.plus(AGAIN).min(deadline.instant())).await;
             may_be_held = true;
+            if deadline.has_passed(SystemClock.now()) {
+                return Ok(None);
+            }
         }
         loop {
             place.rest(deadline.instant()).await;
@@ -169,7 +172,10 @@ impl QuorumBackend {
                 Err(error) => return Err(unknown.unwrap_or(error)),
             };
             if deadline.has_passed(now) {
-                return self.refused(may_be_held);
+                return match unknown {
+                    Some(unknown) if !may_be_held => Err(unknown),
+                    _ => self.refused(may_be_held),
+                };
             }
             place.pause(now.plus(pause).min(deadline.instant())).await;
         }
