@@ -43,11 +43,11 @@ impl Shelf {
         })
     }
 
-    /// Moves the end of an entry, if it is this id's.
+    /// Moves the end of an entry, if it is this id's; never to an earlier instant.
     fn extend(&self, key: &str, id: GrantId, ttl: Duration) -> bool {
         self.with(|entries, now| match entries.by_key.get_mut(key) {
             Some(entry) if entry.id == id => {
-                entry.ends = now.plus(ttl);
+                entry.ends = entry.ends.max(now.plus(ttl));
                 true
             }
             _ => false,

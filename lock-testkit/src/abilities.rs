@@ -102,14 +102,14 @@ impl Abilities {
                 let reason = format!("the backend does not promise {} without reservation", guarantee.name());
                 (self.always_promises(guarantee), reason)
             }
-            Need::Processes => (self.processes, "the backend lives in one process".to_owned()),
-            Need::GroundTruth => (self.ground_truth, "the harness cannot read the servers' state".to_owned()),
-            Need::Admin => (self.admin, "the harness cannot change entries behind the backend's back".to_owned()),
-            Need::Foreign => (self.foreign, "the harness has no client of another library".to_owned()),
-            Need::Links => (self.linked, "the harness cannot lead a client's connections through a proxy".to_owned()),
-            Need::Refusals => (self.refusals, "the harness does not say how its servers refuse requests".to_owned()),
-            Need::Spare(harm) => (self.harms.contains(&harm), format!("the harness has no servers for a {harm:?}")),
-            Need::Sessions => (self.sessions, "the harness knows no sessions that it could end".to_owned()),
+            Need::Processes => (self.processes, "the backend lives in one process (`Harness::endpoint`)".to_owned()),
+            Need::GroundTruth => (self.ground_truth, "the harness cannot read the servers' state (`Harness::ground_truth`)".to_owned()),
+            Need::Admin => (self.admin, "the harness cannot change entries behind the backend's back (`Harness::admin`)".to_owned()),
+            Need::Foreign => (self.foreign, "the harness has no client of another library (`Harness::foreign`)".to_owned()),
+            Need::Links => (self.linked, "the harness cannot lead a client's connections through a proxy (`Harness::linked`): nothing is known of lost replies, repeated requests and cancellations".to_owned()),
+            Need::Refusals => (self.refusals, "the harness does not say how its servers refuse requests (`Linked::refusals`)".to_owned()),
+            Need::Spare(harm) => (self.harms.contains(&harm), format!("the harness has no servers for a {harm:?} (`Harness::spares`)")),
+            Need::Sessions => (self.sessions, "the harness knows no sessions that it could end (`Harness::sessions`)".to_owned()),
         };
         (!there).then_some(reason)
     }

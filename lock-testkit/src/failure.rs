@@ -12,6 +12,8 @@ pub struct Failure {
     at: &'static Location<'static>,
     /// Whether it says nothing of the backend: what was to be tried did not happen.
     says_nothing: bool,
+    /// Whether it counts however the machine ran: no standstill of a moment makes a task panic, or a case hang.
+    is_timeless: bool,
 }
 
 /// What a case says of a backend.
@@ -22,7 +24,7 @@ impl Failure {
     #[must_use]
     #[track_caller]
     pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), at: Location::caller(), says_nothing: false }
+        Self { what: what.into(), at: Location::caller(), says_nothing: false, is_timeless: false }
     }
 
     /// What was to be tried did not happen: nothing is known of the backend.
@@ -34,6 +36,17 @@ impl Failure {
     /// Whether it says nothing of the backend, because what was to be tried did not happen.
     pub(crate) fn says_nothing(&self) -> bool {
         self.says_nothing
+    }
+
+    /// The same, which counts however the machine ran.
+    pub(crate) fn timeless(mut self) -> Self {
+        self.is_timeless = true;
+        self
+    }
+
+    /// Whether it counts however the machine ran.
+    pub(crate) fn is_timeless(&self) -> bool {
+        self.is_timeless
     }
 
     /// The same failure, with more said about it.
@@ -55,11 +68,11 @@ impl fmt::Debug for Failure {
     }
 }
 
-/// An error that a case did not expect, with its chain of causes.
+/// An error of a call that must succeed at this place of the case, with its chain of causes.
 impl<E: std::error::Error> From<E> for Failure {
     #[track_caller]
     fn from(error: E) -> Self {
-        let mut what = format!("unexpected error: {error}");
+        let mut what = format!("a call that must succeed here failed: {error}");
         let mut cause = error.source();
         while let Some(error) = cause {
             what.push_str(&format!(": {error}"));

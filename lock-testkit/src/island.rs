@@ -8,6 +8,7 @@ use std::future::Future;
 use tokio::sync::oneshot;
 
 use crate::failure::{Failure, OrFail};
+use crate::panics::Run;
 
 /// Runs this on an island of its own.
 pub(crate) async fn on_island<W, F, T>(work: W) -> Result<T, Failure>
@@ -17,7 +18,9 @@ where
     T: Send + 'static,
 {
     let (tell, told) = oneshot::channel();
+    let run = Run::present();
     std::thread::Builder::new().name("island".to_owned()).spawn(move || {
+        let _working = Run::work(run);
         let outcome = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(work()),
             Err(error) => Err(error.into()),

@@ -29,10 +29,19 @@ impl<F> Judged<F> {
 /// This is no second chance for what fails now and then: a failure counts at once, unless it is proven that the run's
 /// premise, a machine that runs, did not hold. Such a run says nothing, neither for nor against. The next one begins when
 /// the machine has calmed down.
-pub(crate) fn judge<F: Display>(what: &str, mut run: impl FnMut() -> Result<(), F>) -> Result<(), Judged<F>> {
+///
+/// What `is_timeless` no standstill explains, and counts at once.
+pub(crate) fn judge<F: Display>(
+    what: &str,
+    is_timeless: fn(&F) -> bool,
+    mut run: impl FnMut() -> Result<(), F>,
+) -> Result<(), Judged<F>> {
     judge_by(what, stalls::calm_down, || {
         let began = stalls::watch();
-        run().map_err(|failure| (failure, stalls::since(began)))
+        run().map_err(|failure| {
+            let stall = if is_timeless(&failure) { None } else { stalls::since(began) };
+            (failure, stall)
+        })
     })
 }
 

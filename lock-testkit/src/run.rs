@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Completion, FormatSetting, Trial};
 
 use crate::abilities::Abilities;
 use crate::adapters::Form;
@@ -16,6 +16,8 @@ use crate::child::{obey, order_from_parent};
 use crate::context::Cx;
 use crate::failure::{Failure, Verdict};
 use crate::harness::{Harness, Missing};
+use crate::ignored::Ignored;
+use crate::panics::{Run, Watch};
 use crate::premise;
 use crate::time::ms;
 
@@ -34,7 +36,7 @@ const HANGS: u64 = 180_000;
 /// Also the body of the child processes that some cases start: the binary starts itself again.
 #[must_use = "the exit code tells the outcome"]
 pub fn main<H: Harness>() -> ExitCode {
-    let runtime = match runtime(2) {
+    let runtime = match runtime(None) {
         Ok(runtime) => runtime,
         Err(error) => return refuse(&format!("no runtime: {error}")),
     };
@@ -48,7 +50,7 @@ pub fn main<H: Harness>() -> ExitCode {
     arguments.test_threads.get_or_insert(AT_ONCE);
     if arguments.list {
         let suite = Arc::new(Err(Missing::new("the cases are only listed")));
-        return libtest_mimic::run(&arguments, trials(&suite)).exit_code();
+        return libtest_mimic::run(&arguments, trials(&suite, &mut |_, _, _| true)).exit_code();
     }
     let suite = Arc::new(runtime.block_on(Suite::start::<H>()));
     if let Err(missing) = &*suite
@@ -56,8 +58,22 @@ pub fn main<H: Harness>() -> ExitCode {
     {
         return refuse(&format!("{REQUIRE_VARIABLE}=1, but the server is missing: {missing}"));
     }
+    let mut ignored = Ignored::default();
+    let trials = trials(&suite, &mut |case, trial, reason| match reason {
+        Some(reason) if !arguments.ignored => {
+            if !arguments.is_filtered_out(trial) {
+                ignored.add(case.id, trial.name().to_owned(), reason);
+            }
+            false
+        }
+        reason => reason.is_some() == arguments.ignored,
+    });
     // The harness, and with it its servers, is dropped before its runtime, when the trials are through.
-    libtest_mimic::run(&arguments, trials(&suite)).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if arguments.format.is_none_or(|format| format != FormatSetting::Json) {
+        print!("{ignored}");
+    }
+    conclusion.exit_code()
 }
 
 /// Runs one case of the list against a harness, in the form of the mutex.
@@ -115,37 +131,57 @@ impl Suite {
     }
 }
 
-/// A trial for every case in every form.
-fn trials(suite: &Arc<Result<Suite, Missing>>) -> Vec<Trial> {
+/// Whether a trial is run, by its case and the reason for which it does not apply, if there is one.
+type Picks<'p> = &'p mut dyn FnMut(&Case, &Trial, Option<String>) -> bool;
+
+/// A trial for every case in every form; those that are picked.
+fn trials(suite: &Arc<Result<Suite, Missing>>, picks: Picks<'_>) -> Vec<Trial> {
     let mut trials = Vec::new();
     for case in CASES {
         for form in case.forms {
-            let (suite, case, form) = (suite.clone(), *case, *form);
+            let (case, form) = (*case, *form);
             let shown = if case.forms.len() == 1 { String::new() } else { format!(" [{}]", form.name()) };
-            trials.push(Trial::ignorable_test(format!("{} {}{shown}", case.id, case.name), move || {
+            let reason = match &**suite {
+                Ok(Suite { harness, abilities }) => not_applying(harness, abilities, case, form),
+                Err(missing) => Some(missing.to_string()),
+            };
+            let (suite, is_ignored) = (suite.clone(), reason.is_some());
+            let trial = Trial::ignorable_test(format!("{} {}{shown}", case.id, case.name), move || {
                 let outcome = match &*suite {
                     Ok(Suite { harness, abilities }) => run(harness, *abilities, case, form),
                     Err(missing) => Outcome::Ignored(missing.to_string()),
                 };
+                // At once, and not only when all the others are through.
+                if let Outcome::Rejected(why) | Outcome::Unknown(why) = &outcome {
+                    eprintln!("{}{shown}: {why}", case.id);
+                }
                 match outcome {
                     Outcome::Passed => Ok(Completion::Completed),
                     Outcome::Ignored(reason) => Ok(Completion::ignored_with(reason)),
                     Outcome::Rejected(why) => Err(why.into()),
                     Outcome::Unknown(why) => Err(format!("unknown: {why}").into()),
                 }
-            }));
+            })
+            .with_ignored_flag(is_ignored);
+            if picks(&case, &trial, reason) {
+                trials.push(trial);
+            }
         }
     }
     trials
 }
 
-fn run(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: Form) -> Outcome {
+/// Why a case does not apply; `None` if it does.
+fn not_applying(harness: &Arc<dyn Harness>, abilities: &Abilities, case: Case, form: Form) -> Option<String> {
     let excluded = harness.exclusions().iter().find(|(id, _)| *id == case.id);
-    let reason = excluded.map(|(_, reason)| (*reason).to_owned()).or_else(|| abilities.lacking(form, case.needs));
-    if let Some(reason) = reason {
+    excluded.map(|(_, reason)| (*reason).to_owned()).or_else(|| abilities.lacking(form, case.needs))
+}
+
+fn run(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: Form) -> Outcome {
+    if let Some(reason) = not_applying(harness, &abilities, case, form) {
         return Outcome::Ignored(reason);
     }
-    let judged = premise::judge(case.id, || run_once(harness, abilities, case, form));
+    let judged = premise::judge(case.id, Failure::is_timeless, || run_once(harness, abilities, case, form));
     let Err(judged) = judged else { return Outcome::Passed };
     let says_nothing = judged.failure.says_nothing();
     let why = match judged.remark() {
@@ -155,14 +191,21 @@ fn run(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: Form)
     if says_nothing { Outcome::Unknown(why) } else { Outcome::Rejected(why) }
 }
 
-/// One run of a case, with fresh names, in a runtime of its own.
+/// One run of a case, with fresh names, in a runtime of its own. Whatever panics meanwhile fails it.
 fn run_once(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: Form) -> Verdict {
-    let runtime = runtime(2)?;
+    let run = Run::new();
+    let (watch, _working) = (Watch::of(run), Run::work(Some(run)));
+    let runtime = runtime(Some(run))?;
     let cx = Cx::new(harness.clone(), abilities, form, runtime.handle().clone())?;
     let namespace = cx.namespace.clone();
     let verdict = runtime.block_on(bounded((case.run)(cx)));
     // What the case left running must not keep the trial from ending.
     runtime.shutdown_timeout(Duration::from_millis(100));
+    let verdict = match (verdict, watch.seen()) {
+        (verdict, None) => verdict,
+        (Ok(()), Some(panicked)) => Err(Failure::new(panicked.to_string()).timeless()),
+        (Err(failure), Some(panicked)) => Err(failure.and(panicked).timeless()),
+    };
     verdict.map_err(|failure| failure.and(format_args!("namespace {namespace}")))
 }
 
@@ -171,14 +214,18 @@ async fn bounded(case: impl Future<Output = Verdict>) -> Verdict {
     let limit = ms(HANGS);
     match tokio::time::timeout(limit, AssertUnwindSafe(case).catch_unwind()).await {
         Ok(Ok(verdict)) => verdict,
-        Ok(Err(_)) => Err(Failure::new("the case panicked; its message is above")),
-        Err(_) => Err(Failure::new(format!("the case hangs: no end within {limit:?}"))),
+        Ok(Err(_)) => Err(Failure::new("the case panicked").timeless()),
+        Err(_) => Err(Failure::new(format!("the case hangs: no end within {limit:?}")).timeless()),
     }
 }
 
-/// A runtime of its own for a case or a test, so that nothing of one run is left in the next one.
-pub(crate) fn runtime(workers: usize) -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
+/// A runtime of its own for a test or a run of a case, so that nothing of one run is left in the next one.
+pub(crate) fn runtime(run: Option<Run>) -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .on_thread_start(move || Run::adopt(run))
+        .enable_all()
+        .build()
 }
 
 fn refuse(why: &str) -> ExitCode {

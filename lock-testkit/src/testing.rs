@@ -47,7 +47,7 @@ pub fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
 /// As the test does.
 pub fn about_time(mut test: impl AsyncFnMut()) {
     let thread = std::thread::current();
-    let judged = premise::judge(thread.name().unwrap_or("a test"), || run_once(&mut test));
+    let judged = premise::judge(thread.name().unwrap_or("a test"), |_| false, || run_once(&mut test));
     if let Err(judged) = judged {
         if let Some(remark) = judged.remark() {
             eprintln!("{remark}");
@@ -58,7 +58,7 @@ pub fn about_time(mut test: impl AsyncFnMut()) {
 
 /// One run of a test, of which nothing is left for the next one.
 fn run_once(test: &mut impl AsyncFnMut()) -> Result<(), Panic> {
-    let runtime = runtime(2).map_err(|error| Panic(Box::new(format!("no runtime: {error}"))))?;
+    let runtime = runtime(None).map_err(|error| Panic(Box::new(format!("no runtime: {error}"))))?;
     let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(test())));
     runtime.shutdown_timeout(Duration::from_millis(100));
     outcome.map_err(Panic)

@@ -74,6 +74,30 @@ pub(super) async fn what_remains_is_never_more_than_the_server_keeps(cx: Arc<Cx>
     release(held).await
 }
 
+/// Somebody tries all the time, after a grant and after an extension, so that it sees the first moment in which the server
+/// lets it in.
+pub(super) async fn at_the_end_of_a_lease_the_belief_ends_first(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = cx.two().await?;
+    let a = a.unrenewed(brief());
+    for is_extended in [false, true] {
+        let held = a.lock().await?;
+        if is_extended {
+            pass(brief() / 2).await;
+            held.extend(brief()).await?;
+        }
+        let granted = async || {
+            let granted = b.try_lock().await?;
+            // At once: the try has let no time pass.
+            Ok(granted.map(|next| (next, held.is_held())))
+        };
+        let (next, believes) = eventually("the lock is free after its lease", cx.freed_by(brief()), granted).await?;
+        let since = if is_extended { "an extension" } else { "its grant" };
+        ensure!(!believes, "somebody else was granted the lock while its holder still believed in it, after {since}");
+        release(next).await?;
+    }
+    Ok(())
+}
+
 pub(super) async fn the_end_is_seen_without_any_background_task(cx: Arc<Cx>) -> Verdict {
     // The island's only thread does nothing but look: no timer, no keeper, no network.
     on_island(move || async move {

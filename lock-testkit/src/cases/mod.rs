@@ -155,6 +155,7 @@ cases! {
     "C-D08" lease::what_remains_is_never_more_than_the_server_keeps ALL [INSPECT];
     "C-D09" process::a_process_that_stood_still_sees_the_end_at_its_first_look ALL [Need::Processes];
     "C-D10" process::a_holder_whose_wall_clock_is_stepped_by_an_hour_notices_nothing SIMPLE [Need::Processes];
+    "C-D11" lease::at_the_end_of_a_lease_the_belief_ends_first ALL [];
 
     "C-R01" renewal::a_renewed_lock_is_held_through_many_ttls ALL [];
     "C-R02" outage::five_resets_cost_a_holder_nothing SIMPLE [Need::Links];
@@ -164,8 +165,10 @@ cases! {
     "C-R06" renewal::the_lock_of_a_client_that_is_gone_ends_with_its_lease ALL [];
     "C-R06b" renewal::a_task_that_panics_gives_its_lock_back ALL [];
     "C-R07" renewal::a_holder_learns_that_its_entry_is_gone SIMPLE [Need::Admin];
+    "C-R07b" renewal::a_renewal_does_not_bring_back_what_is_gone SIMPLE [Need::Admin];
     "C-R08" renewal::an_extension_by_hand_lengthens_and_never_shortens ALL [];
     "C-R08b" renewal::an_extension_of_a_lease_that_is_over_is_refused ALL [];
+    "C-R08c" renewal::a_shorter_extension_never_shortens_a_longer_one SIMPLE [];
     "C-R09" renewal::a_longest_hold_ends_renewal ALL [];
 
     "C-W01" waiting::a_wait_without_limit_ends_with_the_release ALL [];
@@ -192,6 +195,7 @@ cases! {
     "C-F03" process::a_waiter_that_stands_still_across_its_turn_is_passed_over ALL [Need::Processes];
     "C-F04" outage::a_holder_that_is_heard_but_hears_nothing_is_told_by_its_deadline ONCE [Need::Links];
     "C-F05" replies::an_acquisition_whose_reply_is_lost_has_no_second_effect SIMPLE [Need::Links];
+    "C-F05b" replies::an_acquisition_that_is_dropped_before_its_reply_is_undone_at_once SIMPLE [Need::Links];
     "C-F07" session::a_former_holder_s_late_release_does_not_touch_what_a_new_session_has SIMPLE [Need::Sessions];
     "C-F08" session::a_waiter_whose_session_ends_is_granted_in_its_turn_and_with_a_place SIMPLE [Need::Sessions];
     "C-F09" servers::a_failover_costs_no_holder_its_lock_and_no_waiter_its_place ONCE

@@ -1,17 +1,24 @@
 //! C-R: how a lease is kept alive, and what ends it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use futures_util::future::try_join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use lock_core::{Error, ErrorKind, LeaseOptions, LossReason};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use crate::adapters::Exclusive;
 use crate::context::{Cx, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
 use crate::island::on_island;
+use crate::panics::Run;
 use crate::time::{hand_over, ms, pass, promptly, soon, ttl};
+
+/// What a holder has to be told within one renewal period and a moment.
+const TOLD: &str = "the holder is told, by its next renewal, that its entry is gone";
 
 pub(super) async fn a_renewed_lock_is_held_through_many_ttls(cx: Arc<Cx>) -> Verdict {
     let (a, b) = cx.two().await?;
@@ -99,13 +106,82 @@ pub(super) async fn a_holder_learns_that_its_entry_is_gone(cx: Arc<Cx>) -> Verdi
     let held = a.lock().await?;
     cx.delete_entry().await?;
     let next = b.try_lock_for(hand_over()).await?.or_fail("taken although the entry was deleted")?;
-    let reason = soon("the next renewal finds it out", ttl() / 3 + hand_over(), held.lost()).await?;
+    let reason = soon(TOLD, ttl() / 3 + hand_over(), held.lost()).await?;
     ensure!(reason == LossReason::Taken, "lost because {reason:?}, but the entry is another's");
     ensure!(!held.is_held(), "the former holder still believes in its lock");
     // The other's entry is untouched by the renewal that failed and by the clean-up after it.
     pass(ms(200)).await;
     cx.is_refused(&c).await?;
     release(next).await
+}
+
+/// Nobody else takes the lock, who would keep a renewal from bringing it back.
+pub(super) async fn a_renewal_does_not_bring_back_what_is_gone(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = cx.two().await?;
+    let held = a.lock().await?;
+    cx.delete_entry().await?;
+    let reason = soon(TOLD, ttl() / 3 + hand_over(), held.lost()).await?;
+    ensure!(reason == LossReason::Taken, "lost because {reason:?}, but the entry was deleted");
+    ensure!(!held.is_held(), "the former holder still believes in its lock");
+    let next = b.try_lock_for(hand_over()).await?;
+    release(next.or_fail("a lock is taken whose entry was deleted: was it written anew by a renewal?")?).await?;
+    cx.nothing_is_left().await
+}
+
+/// Two extensions at once: whichever the servers carry out last, the longer one counts.
+pub(super) async fn a_shorter_extension_never_shortens_a_longer_one(cx: Arc<Cx>) -> Verdict {
+    const LOCKS: usize = 100;
+    let (lease, longer) = (ms(2000), ms(10_000));
+    let (ours, theirs) = (cx.client().await?, cx.client().await?);
+    let mut extended = Vec::new();
+    for i in 0..LOCKS {
+        let name = format!("extended/{i}");
+        let (a, b) = (cx.form.handle(&ours, &*name)?.unrenewed(lease), cx.form.handle(&theirs, &*name)?);
+        let held = Arc::new(a.lock().await?);
+        let ready = Arc::new(AtomicUsize::new(0));
+        let both = [longer, lease].map(|ttl| {
+            let (held, ready) = (held.clone(), ready.clone());
+            on_a_thread(move |runtime| {
+                meet(&ready);
+                runtime.block_on(held.extend(ttl))
+            })
+        });
+        for one in both {
+            soon("both extensions", promptly(), one).await???;
+        }
+        extended.push((held, b));
+    }
+    // The first leases, and the shorter extensions, are over by now; so is the coarsest expiry of them.
+    pass(lease + ms(1500)).await;
+    for (held, b) in &extended {
+        let believes = held.is_held();
+        let other = soon("a try", promptly(), b.try_lock()).await??;
+        let holder = "granted although its holder has extended it to 10 s: a shorter extension has shortened it";
+        ensure!(other.is_none() || !believes, "{holder}");
+        ensure!(believes, "{:?} remain of an extension to 10 s, {:?} later", held.remaining(), lease + ms(1500));
+    }
+    Ok(())
+}
+
+/// Runs this on a thread of its own: tasks would share one.
+fn on_a_thread<T: Send + 'static>(work: impl FnOnce(Handle) -> T + Send + 'static) -> oneshot::Receiver<T> {
+    let (done, outcome) = oneshot::channel();
+    let (runtime, run) = (Handle::current(), Run::present());
+    std::thread::spawn(move || {
+        let _working = Run::work(run);
+        done.send(work(runtime)).is_ok()
+    });
+    outcome
+}
+
+/// Holds two threads up until both are here, so that they go on at the same time; for a moment at most, because there may be one
+/// processor only.
+fn meet(ready: &AtomicUsize) {
+    ready.fetch_add(1, Ordering::SeqCst);
+    let began = Instant::now();
+    while ready.load(Ordering::SeqCst) < 2 && began.elapsed() < ms(5) {
+        std::hint::spin_loop();
+    }
 }
 
 pub(super) async fn an_extension_by_hand_lengthens_and_never_shortens(cx: Arc<Cx>) -> Verdict {

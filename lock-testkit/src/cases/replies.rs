@@ -11,6 +11,9 @@ use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::proxy::{Direction, LinkFault, Toxic};
 use crate::time::{eventually, hand_over, ms, op_timeout, pass, promptly, soon, ttl};
 
+/// An acquisition makes no more requests than this before it is granted.
+const REQUESTS: u64 = 3;
+
 /// This happens to the reply to the next request that is about a lock of this case.
 fn next_reply(cx: &Cx, toxic: Toxic) -> LinkFault {
     LinkFault::new(toxic, Direction::ToClient).on_request(1, &cx.namespace)
@@ -35,6 +38,33 @@ pub(super) async fn an_acquisition_whose_reply_is_lost_has_no_second_effect(cx: 
         release(again.or_fail("not granted again after a grant whose reply was lost")?).await?;
         cx.is_obtainable().await?;
         cx.residue_within(cx.freed_by(ttl())).await?;
+    }
+    cx.nothing_is_left().await
+}
+
+/// Its lease is long: what frees the lock in time is a cancellation, and no end of a lease.
+pub(super) async fn an_acquisition_that_is_dropped_before_its_reply_is_undone_at_once(cx: Arc<Cx>) -> Verdict {
+    for nth in 1..=REQUESTS {
+        let (lock, links) = cx.linked().await?;
+        let lock = lock.with_ttl(ms(15_000));
+        let late = links.inject(&LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(nth, &cx.namespace));
+        let mut asking = Box::pin(lock.try_lock());
+        let reply = late.applied_within(if nth == 1 { promptly() } else { ms(300) });
+        let (is_late, outcome) = tokio::select! {
+            is_late = reply => (is_late, None),
+            // Not every backend makes so many requests, or waits for the last ones.
+            outcome = &mut asking => (false, Some(outcome)),
+        };
+        drop(asking);
+        drop(late);
+        if let Some(outcome) = outcome {
+            release(outcome?.or_fail("a lock that nobody else holds was refused")?).await?;
+        }
+        ensure!(is_late || nth > 1, "an acquisition without any request");
+        let next = cx.contender().await?.try_lock_for(hand_over()).await?;
+        let what = format!("taken by an acquisition that was dropped before the reply to its request {nth}");
+        release(next.or_fail(&what)?).await?;
+        cx.residue_within(hand_over()).await?;
     }
     cx.nothing_is_left().await
 }

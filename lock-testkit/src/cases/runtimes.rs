@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::context::{Cx, release};
 use crate::failure::{Failure, OrFail, Verdict};
+use crate::panics::Run;
 use crate::time::{hand_over, ms, soon};
 
 /// Runs `work` on a thread of its own, which belongs to no runtime.
@@ -14,7 +15,11 @@ async fn on_a_plain_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let (done, outcome) = oneshot::channel();
-    std::thread::spawn(move || done.send(work()).is_ok());
+    let run = Run::present();
+    std::thread::spawn(move || {
+        let _working = Run::work(run);
+        done.send(work()).is_ok()
+    });
     // The sender is gone without a word when the work panicked.
     soon(what, ms(10_000), outcome).await?.map_err(|_| Failure::new(format!("{what}: panicked")))
 }

@@ -1,7 +1,7 @@
 //! Deliberately broken locks: the classic recipes, each rejected by a named case of the one list.
 //!
-//! They show that the cases can fail. They live here and never in a backend. Each is a [`MutexBackend`] on a real server, on
-//! ZooKeeper an [`RwLockBackend`] too, spoken to through the suite's own clients, and differs from a sound reference at the
+//! They show that the cases can fail. They live here and never in a backend. Each is a [`MutexBackend`] on a real server, or on a shelf in
+//! memory, on ZooKeeper an [`RwLockBackend`] too, spoken to through the suite's own clients, and differs from a sound reference at the
 //! same server in nothing but its flaw; the reference passes every case that rejects one of them. `docs/specimens.md` tells
 //! the story of each.
 //!
@@ -11,6 +11,7 @@
 mod backend;
 pub mod memcached;
 pub mod redis;
+pub mod shelf;
 pub mod zookeeper;
 
 /// Which case rejects which specimen, and by what it shows.

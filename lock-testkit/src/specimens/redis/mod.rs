@@ -32,6 +32,8 @@
 //!   are what keeps it from recovering.
 //! - [`Recipe::Unrecognised`], `SET NX` without a look at the value: who tries again after a lost reply is kept out by its
 //!   own entry.
+//! - [`Recipe::CancelsNothing`], an acquisition that was given up and is left to itself: its entry keeps everybody out until it
+//!   ends.
 
 mod leader;
 mod recipes;
@@ -91,6 +93,8 @@ pub enum Recipe {
     LoadedOnce,
     /// Repeats a renewal at once until it is answered.
     Impatient,
+    /// Does nothing about an acquisition that was given up.
+    CancelsNothing,
 }
 
 /// Every specimen with the case that rejects it.
@@ -120,6 +124,7 @@ pub const REJECTIONS: &[Rejection<Recipe>] = &[
     Rejection { recipe: Recipe::BlindRenewal, case: "C-F18", symptom: "the holder is told: not within" },
     Rejection { recipe: Recipe::LostAtOnce, case: "C-F20", symptom: "after a renewal that was refused" },
     Rejection { recipe: Recipe::Impatient, case: "C-F21", symptom: "a storm" },
+    Rejection { recipe: Recipe::CancelsNothing, case: "C-F05b", symptom: "taken by an acquisition that was dropped" },
     Rejection { recipe: Recipe::Pinned, case: "C-F17", symptom: "every contender has its turns again: not within" },
 ];
 

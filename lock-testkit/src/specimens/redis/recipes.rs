@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use tracing::Instrument;
 
 use super::troubled::{
-    BlindRenewal, DeadlineFromReply, Impatient, LoadedOnce, LostAtOnce, Pinned, SilenceIsConsent, Unrecognised,
+    BlindRenewal, CancelsNothing, DeadlineFromReply, Impatient, LoadedOnce, LostAtOnce, Pinned, SilenceIsConsent,
+    Unrecognised,
 };
 use super::{At, Recipe};
 use crate::harness::Broken;
@@ -75,6 +76,7 @@ impl Recipe {
             Self::BlindRenewal => "a renewal by SET",
             Self::LoadedOnce => "scripts that are loaded once",
             Self::Impatient => "a renewal that is repeated at once",
+            Self::CancelsNothing => "a cancellation that does nothing",
         }
     }
 
@@ -97,6 +99,7 @@ impl Recipe {
             Self::BlindRenewal => Box::new(BlindRenewal),
             Self::LoadedOnce => Box::new(LoadedOnce::default()),
             Self::Impatient => Box::new(Impatient),
+            Self::CancelsNothing => Box::new(CancelsNothing),
         }
     }
 }

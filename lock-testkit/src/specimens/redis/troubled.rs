@@ -26,6 +26,16 @@ impl Steps for DeadlineFromReply {
 }
 
 #[derive(Debug)]
+pub(super) struct CancelsNothing;
+
+#[async_trait]
+impl Steps for CancelsNothing {
+    async fn abandon(&self, _at: &At<'_>) -> Result<(), Broken> {
+        Ok(()) // what the server may have is left to itself: the flaw
+    }
+}
+
+#[derive(Debug)]
 pub(super) struct SilenceIsConsent;
 
 #[async_trait]

@@ -1,0 +1,189 @@
+//! Broken locks on a shelf in memory: flaws of a backend whose author has neither a network nor a proxy to show them.
+//!
+//! What breaks:
+//! - [`Recipe::WritesAnew`], a renewal that puts an entry where there is none: what an operator has removed comes back, and with
+//!   it a holder who should have lost it.
+//! - [`Recipe::Shortens`], a renewal that moves the end to where it says, and not at least there: a short renewal that comes
+//!   after a longer one ends the entry while its holder believes in the longer one.
+//! - [`Recipe::CountsFromTheReply`], a lease that counts from the answer, in a client to which answers take 120 ms; to others they
+//!   take none.
+//! - [`Recipe::LosesItsTask`], a task that panics. Everything else goes on, and nobody looks.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use lock_core::backend::Attempt;
+use lock_core::{Error, GrantId, LockName, Locks};
+
+use super::{Rejection, backend};
+use crate::harness::{Admin, Broken, GroundTruth, Harness, Missing};
+use crate::time::ms;
+
+/// How a specimen keeps its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Recipe {
+    /// Sound as far as the cases here go.
+    Reference,
+    /// Renews what is not there.
+    WritesAnew,
+    /// Renews for less than there was.
+    Shortens,
+    /// Counts its lease from an answer that takes its time.
+    CountsFromTheReply,
+    /// Has a task that panics.
+    LosesItsTask,
+}
+
+/// Every specimen with the case that rejects it.
+pub const REJECTIONS: &[Rejection<Recipe>] = &[
+    Rejection { recipe: Recipe::WritesAnew, case: "C-R07b", symptom: "its entry is gone: not within" },
+    Rejection { recipe: Recipe::Shortens, case: "C-R08c", symptom: "granted although" },
+    Rejection { recipe: Recipe::CountsFromTheReply, case: "C-D11", symptom: "still believed" },
+    Rejection { recipe: Recipe::LosesItsTask, case: "C-M07", symptom: "a task or thread panicked: \"the flaw\"" },
+];
+
+/// The harness of one specimen.
+#[derive(Debug)]
+pub struct Specimen {
+    recipe: Recipe,
+    shelves: Mutex<HashMap<String, Shelf>>,
+    clients: AtomicU32,
+}
+
+impl Specimen {
+    /// This recipe.
+    #[must_use]
+    pub fn new(recipe: Recipe) -> Self {
+        Self { recipe, shelves: Mutex::default(), clients: AtomicU32::new(0) }
+    }
+
+    fn shelf(&self, namespace: &str) -> Shelf {
+        let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+        shelves.entry(namespace.to_owned()).or_default().clone()
+    }
+}
+
+impl Recipe {
+    /// A short name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reference => "the sound reference on a shelf",
+            Self::WritesAnew => "a renewal that writes anew",
+            Self::Shortens => "a renewal that shortens",
+            Self::CountsFromTheReply => "a deadline that counts from a late reply",
+            Self::LosesItsTask => "a task that panics",
+        }
+    }
+}
+
+#[async_trait]
+impl Harness for Specimen {
+    fn name(&self) -> &'static str {
+        self.recipe.name()
+    }
+
+    async fn start() -> Result<Self, Missing> {
+        Err(Missing::new("a specimen is made of a recipe"))
+    }
+
+    async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
+        // Every other one. A suite asks for its abilities with the first.
+        let is_far = self.clients.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+        backend::mutexes(OnShelf { recipe: self.recipe, shelf: self.shelf(namespace), is_far })
+    }
+
+    fn ground_truth(&self) -> Option<&dyn GroundTruth> {
+        Some(self)
+    }
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl GroundTruth for Specimen {
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+        Ok(self.shelf(namespace).entries().keys().cloned().collect())
+    }
+}
+
+#[async_trait]
+impl Admin for Specimen {
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
+        self.shelf(namespace).entries().remove(name.as_str());
+        Ok(())
+    }
+
+    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, Broken> {
+        Ok(false) // a shelf takes nothing but entries
+    }
+}
+
+/// The server: the entries, each with its holder and its end. Clones are the same one.
+#[derive(Debug, Clone, Default)]
+struct Shelf(Arc<Mutex<HashMap<String, (GrantId, Instant)>>>);
+
+impl Shelf {
+    /// Those whose end has not come.
+    fn entries(&self) -> MutexGuard<'_, HashMap<String, (GrantId, Instant)>> {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        entries.retain(|_, (_, ends)| *ends > now);
+        entries
+    }
+}
+
+/// A recipe's client.
+#[derive(Debug)]
+struct OnShelf {
+    recipe: Recipe,
+    shelf: Shelf,
+    is_far: bool,
+}
+
+#[async_trait]
+impl backend::Steps for OnShelf {
+    async fn take(&self, attempt: &Attempt) -> Result<bool, Broken> {
+        let ends = Instant::now() + attempt.ttl;
+        let holder = self.shelf.entries().entry(attempt.name.to_string()).or_insert((attempt.id, ends)).0;
+        match self.recipe {
+            Recipe::CountsFromTheReply if self.is_far => tokio::time::sleep(ms(120)).await,
+            #[expect(clippy::panic, reason = "the flaw")]
+            Recipe::LosesItsTask => drop(tokio::spawn(async { panic!("the flaw") })),
+            _ => {}
+        }
+        Ok(holder == attempt.id)
+    }
+
+    async fn give_back(&self, attempt: &Attempt) -> Result<bool, Broken> {
+        let mut entries = self.shelf.entries();
+        let is_mine = entries.get(attempt.name.as_str()).is_some_and(|(holder, _)| *holder == attempt.id);
+        Ok(is_mine && entries.remove(attempt.name.as_str()).is_some())
+    }
+
+    async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, Broken> {
+        let mut entries = self.shelf.entries();
+        let until = Instant::now() + ttl;
+        if self.recipe == Recipe::WritesAnew {
+            entries.entry(attempt.name.to_string()).or_insert((attempt.id, until));
+        }
+        let mine = entries.get_mut(attempt.name.as_str()).filter(|(holder, _)| *holder == attempt.id);
+        let Some((_, ends)) = mine else { return Ok(false) };
+        *ends = if self.recipe == Recipe::Shortens { until } else { until.max(*ends) };
+        Ok(true)
+    }
+
+    async fn abandon(&self, attempt: &Attempt) -> Result<(), Broken> {
+        self.give_back(attempt).await.map(drop)
+    }
+
+    fn counts_from_the_reply(&self) -> bool {
+        self.recipe == Recipe::CountsFromTheReply
+    }
+}
