@@ -145,3 +145,23 @@ fn credentials_that_are_refused_when_a_session_is_opened_again_are_told_as_such(
         fails(locks.mutex("refused").try_lock_for(ms(100)).await, ErrorKind::Denied);
     });
 }
+
+#[test]
+fn a_client_comes_back_within_two_seconds_of_an_outage() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let link = link(&server);
+        let locks = client(&over([&link]), LASTING).await;
+        let held = locks.mutex("outage").with_ttl(LASTING).lock().await.unwrap();
+        let refused = link.inject(LinkFault::new(Toxic::Refuse, Direction::Both));
+        link.inject(LinkFault::new(Toxic::Reset, Direction::Both)).applied(PROMPTLY).await.unwrap();
+        is(&locks, SessionState::Suspended).await;
+        // The client crate tries after 3.3 s, and then after 6.6 s.
+        tokio::time::sleep(ms(3700)).await;
+        refused.heal().unwrap();
+        let back = async || locks.session_state() == SessionState::Connected;
+        eventually("connected", ms(2000), back).await;
+        assert!(held.is_held());
+        held.release().await.unwrap();
+    });
+}

@@ -15,19 +15,29 @@ use crate::client::Door;
 /// For how long a server may be silent before its connection is given up, at least, where the session allows it.
 const STARVED: Duration = Duration::from_secs(1);
 
+/// How often the address of the only server is given. The crate tries each address once, with pauses between them that grow by 50 ms,
+/// and doubles its pause after the last one without a limit: 16 tries of one address are over after 7.5 s, with 1.1 s between two of
+/// them at most. Of several servers each is given once: to try a silent one twice in a row would cost its timeout twice.
+const TRIES: usize = 16;
+
 /// A new session with one of the servers.
 pub(super) async fn open(door: &Door) -> Result<Client, Fault> {
     // A hung server is to be left soon enough for another one to keep the session; a starved one is not hung.
     let silence = (door.timeout / 5).max(STARVED.min(door.timeout * 2 / 5));
     let connector = Client::connector().with_session_timeout(door.timeout).with_connection_timeout(silence);
     let connector = introduce(connector, door.credentials.as_ref());
-    let target = format!("{}{}", door.servers, door.chroot);
+    let target = format!("{}{}", addresses(&door.servers), door.chroot);
     match &door.tls {
         #[cfg(feature = "tls")]
         Some(certificates) => tls::connect(connector, certificates, &target).await,
         // Without the feature, TLS was refused with the configuration.
         _ => Ok(connector.connect(&target).await?),
     }
+}
+
+/// The servers, as the crate is to try them.
+fn addresses(servers: &str) -> String {
+    if servers.contains(',') { servers.to_owned() } else { vec![servers; TRIES].join(",") }
 }
 
 /// A connector that shows these credentials on every connection.
