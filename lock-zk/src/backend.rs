@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lock_core::backend::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{Clock, SystemClock};
@@ -38,6 +39,15 @@ impl ZkBackend {
         Ok(Self { shared: Shared { sessions, seats, layout, unfair_mutex, op_timeout } })
     }
 
+    /// Closes the session, with everything that is held by it.
+    pub(crate) async fn close(&self) -> Result<(), Error> {
+        let closed = tokio::time::timeout(self.shared.op_timeout, self.shared.sessions.close()).await;
+        closed.map_err(|_| {
+            let what = "no server has confirmed within the operation timeout that the session is closed";
+            Error::indeterminate(Phase::Release, what).with_backend(crate::NAME)
+        })
+    }
+
     /// What the client's session is doing.
     pub(crate) fn state(&self) -> SessionState {
         self.shared.sessions.state()
@@ -66,8 +76,7 @@ impl Shared {
         ask: impl AsyncFnOnce(&Arc<Session>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let until = Instant::now() + attempt.op_timeout;
-        let session = timeout_at(until, self.sessions.current()).await;
-        let session = session.map_err(|_| self.no_session(attempt, phase))?;
+        let session = self.session_by(until, phase).await.map_err(|error| error.with_name(&attempt.name))?;
         let answer = async {
             tokio::select! {
                 biased;
@@ -81,9 +90,26 @@ impl Shared {
         })
     }
 
-    /// There is no session, and nothing was sent.
-    pub(crate) fn no_session(&self, attempt: &Attempt, phase: Phase) -> Error {
-        error::no_session(phase, self.sessions.refusal()).with_name(&attempt.name)
+    /// The present session, or the next one if that comes before this instant.
+    ///
+    /// # Errors
+    /// As [`no_session`](Shared::no_session).
+    pub(crate) async fn session_by(&self, until: Instant, phase: Phase) -> Result<Arc<Session>, Error> {
+        tokio::select! {
+            biased;
+            session = self.sessions.current() => Ok(session),
+            () = self.sessions.closed() => Err(self.no_session(phase)),
+            () = tokio::time::sleep_until(until) => Err(self.no_session(phase)),
+        }
+    }
+
+    /// There is no session, and nothing was sent: why.
+    pub(crate) fn no_session(&self, phase: Phase) -> Error {
+        if self.sessions.closed().now_or_never().is_some() {
+            let what = "the client's session is closed";
+            return Error::new(ErrorKind::Closed, phase, what).with_backend(crate::NAME);
+        }
+        error::no_session(phase, self.sessions.refusal())
     }
 
     /// Deletes a seat's nodes, once; whether all of them were there.

@@ -7,6 +7,8 @@ use async_trait::async_trait;
 use lock_core::backend::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 
+use tokio::time::{Instant, timeout_at};
+
 use crate::backend::{ZkBackend, delete_all};
 use crate::card::Card;
 use crate::client::{Fate, Fault, Node};
@@ -20,8 +22,7 @@ use crate::session::Session;
 impl Operator for ZkBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         let place = Place::of(&self.shared.layout, name, kind)?;
-        self.in_time(async {
-            let session = self.shared.sessions.current().await;
+        self.in_time(async |session| {
             let lock = Seen::of(&session, &place, kind).await?;
             Ok(lock.inspection())
         })
@@ -37,21 +38,23 @@ impl Operator for ZkBackend {
         why: &str,
     ) -> Result<bool, Error> {
         let place = Place::of(&self.shared.layout, name, kind)?;
-        self.in_time(async {
-            let session = self.shared.sessions.current().await;
+        self.in_time(async |session| {
             let paths = Seen::of(&session, &place, kind).await?.paths_of(grant);
             if paths.is_empty() {
                 return Ok(false);
             }
-            self.free(&session, &paths, grant, by, why).await.map_err(of_request)
+            self.free(&session, &paths, grant, by, why).await.map_err(of_deletion)
         })
         .await
     }
 }
 
 impl ZkBackend {
-    async fn in_time<T>(&self, look: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        tokio::time::timeout(self.shared.op_timeout, look).await.unwrap_or_else(|_| {
+    /// What is found by the present session, or the next one if there is none: all within one operation timeout.
+    async fn in_time<T>(&self, look: impl AsyncFnOnce(Arc<Session>) -> Result<T, Error>) -> Result<T, Error> {
+        let until = Instant::now() + self.shared.op_timeout;
+        let session = self.shared.session_by(until, Phase::Inspect).await?;
+        timeout_at(until, look(session)).await.unwrap_or_else(|_| {
             let what = "no answer within the operation timeout";
             Err(Error::indeterminate(Phase::Inspect, what).with_backend(crate::NAME))
         })
@@ -189,4 +192,12 @@ fn since(node: &Node) -> Option<Duration> {
 
 fn of_request(fault: Fault) -> Error {
     error::of_request(fault, Phase::Inspect)
+}
+
+/// Somebody else's node does not go with our session: it may have been deleted.
+fn of_deletion(mut fault: Fault) -> Error {
+    if fault.fate == Fate::Ended {
+        fault.fate = Fate::Unknown;
+    }
+    of_request(fault)
 }

@@ -91,7 +91,8 @@ pub fn guarantees(unfair_mutex: bool) -> Guarantees {
 
 /// A client of one ZooKeeper ensemble. Dereferences to [`Client`], which makes the handles.
 ///
-/// When it is dropped, with every handle and guard, its session is closed, and with it goes whatever it still held.
+/// When it is dropped, with every handle and guard, its session is closed, and with it goes whatever it still held. To wait for
+/// that, or not to depend on every guard, [close the session](ZkLocks::close_session).
 #[derive(Debug, Clone)]
 pub struct ZkLocks(Client<ZkBackend>);
 
@@ -141,6 +142,22 @@ impl ZkLocks {
     async fn over(config: ZkConfig, by: Crate) -> Result<Self, Error> {
         let backend = ZkBackend::connect(&config, by).await?;
         Client::over(backend, config.client).map(Self)
+    }
+
+    /// Closes the client and its session: new locks are refused, releases on their way are waited for, and whatever is still held,
+    /// also by a guard that was forgotten, is free at once instead of after the session's timeout. Guards are told
+    /// [`LossReason::SessionExpired`]. [`close`](Client::close) alone leaves the session to the guards that are left.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Indeterminate`] if the servers did not confirm it within the operation timeout: then the session ends with
+    /// its timeout at the latest.
+    ///
+    /// # Cancel safety
+    /// A future that was dropped while it waited for releases leaves the session open.
+    pub async fn close_session(&self) -> Result<(), Error> {
+        // What it could not wait for goes with the session.
+        let _ = self.0.close().await;
+        self.0.backend().close().await
     }
 
     /// What the client's session is doing at this instant.

@@ -106,7 +106,7 @@ impl Shared {
         match self.seats.of(attempt.id) {
             // A node was asked for, and may be there.
             Some(_) => attempt.error(ErrorKind::Indeterminate, Phase::Wait, "the servers do not answer"),
-            None => self.no_session(attempt, Phase::Wait),
+            None => self.no_session(Phase::Wait).with_name(&attempt.name),
         }
     }
 

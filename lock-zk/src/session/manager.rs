@@ -47,7 +47,7 @@ pub(crate) struct Sessions {
     current: watch::Receiver<Option<Arc<Session>>>,
     news: watch::Receiver<News>,
     /// Closed when this is dropped.
-    _alive: watch::Sender<()>,
+    alive: watch::Sender<()>,
 }
 
 /// What the task tells beside the session itself.
@@ -58,6 +58,8 @@ struct News {
     answered_until: BootInstant,
     /// Why the last try to open a session failed, while there is none.
     refusal: Option<Refusal>,
+    /// There is no session any more, and never will be.
+    closed: bool,
 }
 
 /// Why no session can be opened.
@@ -79,11 +81,12 @@ impl Sessions {
         let first = plan.connect().await.map_err(|fault| error::of_connect(fault, &plan.door.servers))?;
         plan.check_chroot(&first).await?;
         let (current, current_seen) = watch::channel(Some(first.clone()));
-        let news = News { state: SessionState::Connected, answered_until: SystemClock.now(), refusal: None };
+        let news =
+            News { state: SessionState::Connected, answered_until: SystemClock.now(), refusal: None, closed: false };
         let (news, news_seen) = watch::channel(news);
         let (alive, alive_seen) = watch::channel(());
         tokio::spawn(Task { plan, told, current, news, alive: alive_seen }.run(first));
-        Ok(Self { current: current_seen, news: news_seen, _alive: alive })
+        Ok(Self { current: current_seen, news: news_seen, alive })
     }
 
     /// The present session, or the next one if there is none at present.
@@ -114,6 +117,22 @@ impl Sessions {
     /// For how long the servers keep what the present session has when they hear nothing of it.
     pub(crate) fn timeout(&self) -> Duration {
         self.current.borrow().as_ref().map_or(Duration::ZERO, |session| session.connection.timeout())
+    }
+
+    /// Closes the session: whoever holds or waits by it is told, and no other one is opened. Resolves when the servers have
+    /// confirmed it, or no server is reached any more.
+    ///
+    /// # Cancel safety
+    /// The session is closed although the future was dropped.
+    pub(crate) async fn close(&self) {
+        self.alive.send_replace(());
+        self.closed().await;
+    }
+
+    /// Resolves when there is no session any more, and never will be.
+    pub(crate) async fn closed(&self) {
+        // Without its task there is none, either.
+        let _ = self.news.clone().wait_for(|news| news.closed).await;
     }
 
     /// Why no session could be opened, when it was tried last; `None` while there is one.
@@ -180,19 +199,14 @@ impl Task {
     async fn run(mut self, first: Arc<Session>) {
         let mut session = first;
         loop {
-            if self.keep(&session).await.is_break() {
-                return;
+            let goes_on = self.keep(&session).await.is_continue();
+            self.end(&session);
+            if !goes_on {
+                until_closed(&*session.connection).await;
+                break;
             }
-            session.lease().give_up();
-            self.current.send_replace(None);
-            self.tell(SessionState::Lost);
-            tracing::warn!(session = session.connection.id(), "session lost; everything that it held is lost");
-            (self.told)(&session);
-            session.over.send_replace(true);
-            // Whoever still has a request of it, and forgets to look, must not keep what the servers know of it.
-            session.connection.close();
             drop(session);
-            let Some(next) = self.reconnect().await else { return };
+            let Some(next) = self.reconnect().await else { break };
             tracing::info!(session = next.connection.id(), "new session");
             self.tell(SessionState::Connected);
             self.answered_until(SystemClock.now());
@@ -200,6 +214,18 @@ impl Task {
             self.current.send_replace(Some(next.clone()));
             session = next;
         }
+        self.news.send_modify(|news| news.closed = true);
+    }
+
+    /// The session is over: everybody who has something by it is told.
+    fn end(&self, session: &Arc<Session>) {
+        session.lease().give_up();
+        self.current.send_replace(None);
+        self.tell(SessionState::Lost);
+        (self.told)(session);
+        session.over.send_replace(true);
+        // Whoever still has a request of it, and forgets to look, must not keep what the servers know of it.
+        session.connection.close();
     }
 
     /// Keeps a session alive until it is over, or the client is gone.
@@ -248,6 +274,7 @@ impl Task {
                 }
             }
         }
+        tracing::warn!(session = connection.id(), "session lost; everything that it held is lost");
         std::ops::ControlFlow::Continue(())
     }
 
@@ -290,6 +317,12 @@ impl Task {
         }
         self.news.send_modify(|news| news.refusal = Some(fault.into()));
     }
+}
+
+/// Until the crate says that the session is closed, which takes it no longer than the session would have lasted.
+async fn until_closed(connection: &dyn Connection) {
+    let ended = async { while connection.link_changed().await != Link::Ended {} };
+    let _ = tokio::time::timeout(connection.timeout(), ended).await;
 }
 
 fn beat(connection: &dyn Connection, sent_at: BootInstant) -> Beat {

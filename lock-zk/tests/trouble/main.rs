@@ -7,6 +7,7 @@
 #![cfg(test)]
 
 mod behind;
+mod closed;
 mod cut;
 mod dialects;
 mod far;

@@ -3,6 +3,7 @@
 
 #![cfg(test)]
 
+mod closed;
 mod cut;
 mod dialects;
 mod flood;
