@@ -16,6 +16,9 @@ use crate::session::Plan;
 use crate::tls::Tls;
 use crate::url::Target;
 
+/// The prefix of whoever asks for no other one.
+const EVERYBODYS: &str = "lock";
+
 /// Configuration of a [`ZkLocks`](crate::ZkLocks) client.
 ///
 /// ```
@@ -40,10 +43,12 @@ pub struct ZkConfig {
     /// How long the servers keep the session, and with it every lock, of a client that they hear nothing of. The servers
     /// may grant less or more (`minSessionTimeout`, `maxSessionTimeout`). 10 s by default.
     pub session_timeout: Duration,
-    /// The `tickTime` of the servers: twice a tick their leader learns which clients the others have heard. 2 s, as
-    /// ZooKeeper's own default. Too long a value shortens what a lock is believed in; too short a one trusts it too long.
+    /// The `tickTime` of the servers: within a tick their leader learns which clients the others have heard. 2 s, as
+    /// ZooKeeper's own default. Too long a value shortens what a lock is believed in; too short a one trusts it too long. Twice
+    /// the servers' value for a client of observers that follow a follower (`observerMasterPort`).
     pub tick_time: Duration,
-    /// Who may touch the nodes that this client makes; everybody by default, whatever its credentials.
+    /// Who may touch the nodes that this client makes; everybody by default, whatever its credentials. Anything else needs a
+    /// [prefix](ZkConfig::prefix) of its own: the first client there makes the directories, and nobody else could enter them.
     pub access: Access,
     /// Whether mutexes of this client are had by whoever claims them first, instead of in line: `false` by default.
     ///
@@ -65,7 +70,7 @@ impl ZkConfig {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
-            prefix: "lock".to_owned(),
+            prefix: EVERYBODYS.to_owned(),
             session_timeout: Duration::from_secs(10),
             tick_time: Duration::from_secs(2),
             access: Access::Everybody,
@@ -99,14 +104,15 @@ impl ZkConfig {
     }
 
     /// The same as this user of the scheme `digest`. ZooKeeper knows no users: whoever shows the same name and password is
-    /// the same. The password is sent as it is.
+    /// the same. The password is sent as it is. It takes the place of credentials that were given before.
     #[must_use]
     pub fn with_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some(Credentials::Digest { user: user.into(), password: password.into() });
         self
     }
 
-    /// The same as this user by SASL with `DIGEST-MD5`, of whom the servers know. Needs the feature `sasl`.
+    /// The same as this user by SASL with `DIGEST-MD5`, of whom the servers know. Needs the feature `sasl`. It takes the place
+    /// of credentials that were given before.
     #[must_use]
     pub fn with_sasl_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some(Credentials::Sasl { user: user.into(), password: password.into() });
@@ -176,6 +182,10 @@ impl ZkConfig {
             )));
         }
         access::check(&self.access, self.credentials.as_ref())?;
+        if self.access != Access::Everybody && self.prefix == EVERYBODYS {
+            let what = "nodes that are not for everybody need a prefix of their own: ZkConfig::with_prefix";
+            return Err(invalid(what.to_owned()));
+        }
         let Target { servers, chroot, tls } = Target::parse(&self.url)?;
         #[cfg(feature = "zookeeper-async")]
         if by == Crate::Krojew {
@@ -242,8 +252,10 @@ mod tests {
         assert!(config.clone().with_session_timeout(Duration::from_millis(100)).check(Crate::Kezhuw).is_err());
         assert!(config.clone().with_tick_time(Duration::from_secs(60)).check(Crate::Kezhuw).is_err());
         assert!(config.clone().with_access(Access::Creator).check(Crate::Kezhuw).is_err(), "without credentials");
-        assert!(config.clone().with_access(Access::Creator).with_digest("me", "secret").check(Crate::Kezhuw).is_ok());
-        assert!(config.clone().with_access(Access::Only(Vec::new())).check(Crate::Kezhuw).is_err());
+        let creator = config.clone().with_access(Access::Creator).with_digest("me", "secret");
+        assert!(creator.check(Crate::Kezhuw).is_err(), "where everybody else is");
+        assert!(creator.with_prefix("mine").check(Crate::Kezhuw).is_ok());
+        assert!(config.clone().with_prefix("mine").with_access(Access::Only(Vec::new())).check(Crate::Kezhuw).is_err());
         assert!(config.with_digest("a:b", "").check(Crate::Kezhuw).is_err());
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use lock_core::backend::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 
@@ -91,8 +92,8 @@ impl ZkBackend {
     }
 }
 
-/// Somebody who holds or waits, and what his node says.
-type Known = (Contender, Node);
+/// Somebody who holds or waits, and what his node says, if it may be read.
+type Known = (Contender, Option<Node>);
 
 /// A lock as the leader knows it.
 struct Seen<'a> {
@@ -131,12 +132,12 @@ impl<'a> Seen<'a> {
             let grants = &mut inspection.holders;
             match grants.iter_mut().find(|seen| contender.grant.is_some() && seen.grant == contender.grant) {
                 Some(seen) => seen.permits = seen.permits.saturating_add(contender.permits),
-                None => grants.push(holder(contender, node)),
+                None => grants.push(holder(contender, node.as_ref())),
             }
         }
         for (contender, node) in &self.waiters {
             if let Some(attempt) = contender.grant {
-                inspection.waiters.push(waiter(attempt, node));
+                inspection.waiters.push(waiter(attempt, node.as_ref()));
             }
         }
         inspection
@@ -157,28 +158,43 @@ async fn names(session: &Session, directory: &str) -> Result<Vec<String>, Error>
 /// What the nodes of these say, in the same order; `None` for one that has gone meanwhile.
 async fn known(session: &Session, directory: &str, all: Vec<Contender>) -> Result<Vec<Option<Known>>, Error> {
     let paths: Vec<_> = all.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
-    let nodes = session.connection.read_all(&paths).await.map_err(of_request)?;
+    let nodes = match session.connection.read_all(&paths).await {
+        Ok(nodes) => nodes.into_iter().map(|node| Some(Some(node?))).collect(),
+        Err(fault) if fault.fate == Fate::Denied => one_by_one(session, &paths).await?,
+        Err(fault) => return Err(of_request(fault)),
+    };
     Ok(all.into_iter().zip(nodes).map(|(contender, node)| Some((contender, node?))).collect())
 }
 
-fn holder(contender: &Contender, node: &Node) -> Holder {
-    let card = Card::read(node);
+/// What each of these nodes says; of one that may not be read, that it is there.
+async fn one_by_one(session: &Session, paths: &[String]) -> Result<Vec<Option<Option<Node>>>, Error> {
+    let reads: Vec<_> = paths.iter().map(|path| session.connection.read_all(std::slice::from_ref(path))).collect();
+    let read = |outcome: Result<Vec<_>, Fault>| match outcome {
+        Ok(mut nodes) => Ok(nodes.pop().flatten().map(Some)),
+        Err(fault) if fault.fate == Fate::Denied => Ok(Some(None)),
+        Err(fault) => Err(of_request(fault)),
+    };
+    join_all(reads).await.into_iter().map(read).collect()
+}
+
+fn holder(contender: &Contender, node: Option<&Node>) -> Holder {
+    let card = node.and_then(Card::read);
     let mut holder = Holder::unknown();
     holder.grant = contender.grant;
-    holder.token = Card::token(card.as_ref(), node);
+    holder.token = node.and_then(|node| Card::token(card.as_ref(), node));
     holder.permits = contender.permits;
     holder.shared = matches!(contender.role, Role::Read | Role::Lease);
-    holder.held_for = since(node);
+    holder.held_for = node.and_then(since);
     holder.expires_in = card.as_ref().map(Card::session_timeout);
     holder.owner = card.map(|card| card.owner);
     holder
 }
 
-fn waiter(attempt: GrantId, node: &Node) -> Waiter {
-    let card = Card::read(node);
+fn waiter(attempt: GrantId, node: Option<&Node>) -> Waiter {
+    let card = node.and_then(Card::read);
     let mut waiter = Waiter::new(attempt);
     waiter.permits = card.as_ref().and_then(Card::permits).map_or(1, |permits| permits.asked);
-    waiter.waiting_for = since(node);
+    waiter.waiting_for = node.and_then(since);
     waiter.owner = card.map(|card| card.owner);
     waiter
 }

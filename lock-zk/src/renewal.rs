@@ -102,7 +102,15 @@ async fn look_at(session: &Arc<Session>, asked: &[Option<Asked>], until: Instant
     let mut seen = Seen::default();
     for answer in join_all(answers).await {
         match answer {
-            Ok(Ok(found)) => seen.nodes.extend(found),
+            Ok(Ok(found)) => {
+                for (path, read) in found {
+                    match read {
+                        Ok(node) => drop(seen.nodes.insert(path, node)),
+                        // Of this grant nothing is known; the others have their answers.
+                        Err(fault) => seen.fault = Some(fault),
+                    }
+                }
+            }
             Ok(Err(fault)) => seen.fault = Some(fault),
             Err(_) => {}
         }

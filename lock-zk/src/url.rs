@@ -24,6 +24,9 @@ impl Target {
             return Err(wrong("it has no users, parameters or fragments"));
         }
         let (hosts, chroot) = rest.split_once('/').unwrap_or((rest, ""));
+        if chroot.contains(',') {
+            return Err(wrong("its path comes once, behind the last server, and has no comma"));
+        }
         let servers = hosts.split(',').map(server).collect::<Result<Vec<_>, _>>()?.join(",");
         let chroot = chroot.trim_end_matches('/');
         if chroot.split('/').skip(usize::from(chroot.is_empty())).any(|part| matches!(part, "" | "." | "..")) {
@@ -75,9 +78,18 @@ mod tests {
 
     #[test]
     fn what_is_no_such_url_is_refused() {
-        for url in
-            ["a:1", "redis://a", "zk://", "zk://a,,b", "zk://a:0", "zk://a:x", "zk://::1", "zk://a//b", "zk://a/.."]
-        {
+        for url in [
+            "a:1",
+            "redis://a",
+            "zk://",
+            "zk://a,,b",
+            "zk://a:0",
+            "zk://a:x",
+            "zk://::1",
+            "zk://a//b",
+            "zk://a/..",
+            "zk://a/x,b:2",
+        ] {
             assert!(Target::parse(url).is_err(), "{url}");
         }
     }

@@ -128,8 +128,8 @@ pub(crate) struct Node {
     pub(crate) session: i64,
 }
 
-/// Nodes that were read, by their paths; `None` for each that is not there.
-pub(crate) type Found = Vec<(String, Option<Node>)>;
+/// Nodes that were read, by their paths; `None` for each that is not there, a fault for each that could not be read.
+pub(crate) type Found = Vec<(String, Result<Option<Node>, Fault>)>;
 
 /// What has become of the link to the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -62,7 +62,7 @@ fn more_waiters_than_can_be_watched_for_keep_their_session_and_have_their_turns(
 async fn rights_are_shown_again_after_a_reconnection() {
     let Some(server) = server().await else { return };
     let long = ZkConfig::new(server.url()).with_session_timeout(LONG).with_tick_time(ms(200)).with_client(patience());
-    let locks = connected(long.with_access(Access::Creator).with_digest("me", "secret")).await;
+    let locks = connected(long.with_prefix("own").with_access(Access::Creator).with_digest("me", "secret")).await;
     let held = locks.mutex("again").with_ttl(LONG).lock().await.unwrap();
     server.restart().await.unwrap();
     soon("the release", PROMPTLY, held.release()).await.unwrap();

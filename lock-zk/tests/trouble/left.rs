@@ -69,6 +69,7 @@ async fn a_try_for_permits_that_is_refused_at_any_request_leaves_nothing() {
 async fn a_try_that_may_not_read_the_permits_of_others_leaves_nothing() {
     let Some(server) = server().await else { return };
     let config = ZkConfig::new(server.url()).with_session_timeout(LASTING).with_tick_time(ms(200));
+    let config = config.with_prefix("own");
     let open = connected(config.clone()).await.semaphore("left", 3);
     open.acquire().await.unwrap().release().await.unwrap();
     // The directories are open to everybody, and whoever comes now keeps his permit to himself.

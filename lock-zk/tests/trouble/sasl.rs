@@ -6,7 +6,7 @@ use lock_zk::{Access, ErrorKind, ZkConfig, ZkLocks};
 use crate::support::{LASTING, connected, fails, ms, there};
 
 fn config(url: &str) -> ZkConfig {
-    ZkConfig::new(url).with_session_timeout(LASTING).with_tick_time(ms(200))
+    ZkConfig::new(url).with_prefix("own").with_session_timeout(LASTING).with_tick_time(ms(200))
 }
 
 #[tokio::test]

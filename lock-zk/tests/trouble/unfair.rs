@@ -119,12 +119,13 @@ async fn everybody_has_a_turn_and_nothing_is_left() {
 #[tokio::test]
 async fn what_a_claim_makes_is_for_whom_the_client_says() {
     let Some(server) = server().await else { return };
-    let mine = connected(config(server.url()).with_access(Access::Creator).with_digest("me", "secret")).await;
-    let (other, truth) = (unfair(&server).await, server.client().await.unwrap());
+    let own = || config(server.url()).with_prefix("own");
+    let mine = connected(own().with_access(Access::Creator).with_digest("me", "secret")).await;
+    let (other, truth) = (connected(own()).await, server.client().await.unwrap());
     let held = mine.mutex("kept").lock().await.unwrap();
     let id = held.grant_id().to_string();
     let uuid = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
-    for path in ["/lock/mutex/kept", &format!("/lock/mutex/kept/_c_{uuid}-lock-0000000000")] {
+    for path in ["/own/mutex/kept", &format!("/own/mutex/kept/_c_{uuid}-lock-0000000000")] {
         assert!(truth.exists(path).await.unwrap().is_some(), "{path}");
         truth.acl(path).await.unwrap_err();
     }

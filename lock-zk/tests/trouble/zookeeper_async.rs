@@ -57,7 +57,7 @@ async fn a_waiter_goes_on_when_its_watch_went_with_its_connection() {
 async fn credentials_are_shown_again_after_a_reconnection() {
     let Some(server) = server().await else { return };
     let config = ZkConfig::new(server.url()).with_session_timeout(ms(8000)).with_tick_time(ms(200));
-    let locks = connected(config.with_access(Access::Creator).with_digest("me", "secret")).await;
+    let locks = connected(config.with_prefix("own").with_access(Access::Creator).with_digest("me", "secret")).await;
     let held = locks.mutex("again").lock().await.unwrap();
     server.restart().await.unwrap();
     if let Err(error) = held.release().await {
@@ -83,7 +83,7 @@ async fn directories_are_removed_when_they_are_empty_and_no_digest_is_wrong() {
     let Some(server) = there(ZooKeeperServer::start_with(&options).await) else { return };
     let truth = server.client().await.unwrap();
     let config = || ZkConfig::new(server.url()).with_session_timeout(LASTING).with_tick_time(ms(200));
-    for config in [config(), config().with_access(Access::Creator).with_digest("me", "secret").with_prefix("own")] {
+    for config in [config(), config().with_prefix("own").with_access(Access::Creator).with_digest("me", "secret")] {
         let prefix = format!("/{}", config.prefix);
         let locks = connected(config).await;
         let held = soon("the lock", PROMPTLY, locks.mutex("once").lock()).await.unwrap();

@@ -88,7 +88,7 @@ impl Kezhuw {
                 }
                 Ok(chunk.into_iter().zip(reader.commit().await?).collect::<Vec<_>>())
             });
-            Box::pin(async move { read.await?.into_iter().map(|(path, read)| Ok((path, node(read)?))).collect() })
+            Box::pin(async move { Ok(read.await?.into_iter().map(|(path, read)| (path, node(read))).collect()) })
                 as Answer<'static, Found>
         };
         chunks(paths).map(read).collect()
@@ -227,7 +227,7 @@ impl Connection for Kezhuw {
 
     fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>> {
         let chunks = self.read(Manner::InTurn, paths);
-        Box::pin(async move { Ok(try_join_all(chunks).await?.into_iter().flatten().map(|(_, node)| node).collect()) })
+        Box::pin(async move { try_join_all(chunks).await?.into_iter().flatten().map(|(_, node)| node).collect() })
     }
 
     fn read_held(&self, paths: &[String]) -> Vec<Answer<'static, Found>> {
