@@ -173,7 +173,7 @@ local function promote(now, channels, caller, shared)
   end
   if given and #own / 3 + #pushes > 1 then note_token(now) end
   for _, push in ipairs(pushes) do redis.call('PUBLISH', push[1], push[2]) end
-  return own, not stop and redis.call('EXISTS', QUEUE) == 1
+  return own, (not stop or unfinished()) and redis.call('EXISTS', QUEUE) == 1
 end
 
 -- The reply to what makes room.

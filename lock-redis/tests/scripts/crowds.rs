@@ -96,6 +96,45 @@ async fn readers_behind_a_writer_are_let_in_some_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn many_holders_are_counted_anew_a_part_at_a_time() {
+    const READERS: usize = 3000;
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &HOLDERS, "R");
+    for number in 0..READERS {
+        crowd.ask(number, &client(number), "R").await;
+    }
+    // A third lives on, and a writer waits.
+    for number in (0..READERS).step_by(3) {
+        let args = [&*nonce(number), "90000", &crowd.lock.key(":x")];
+        crowd.lock.run(&HOLDERS.renew, &[""], &args).await.unwrap();
+    }
+    crowd.ask(READERS, &client(1), "W").await;
+    crowd.lock.now += 61_000_000;
+    crowd.ask(READERS, &client(1), "W").await;
+    let before = crowd.calls_of("hgetall").await;
+    let mut runs = 1;
+    while crowd.poke(&client(1)).await[2] == "-3" {
+        runs += 1;
+        assert!(runs < 20, "it comes to no end");
+    }
+    assert!(runs > 2, "it was counted in {runs} runs");
+    assert_eq!(crowd.calls_of("hgetall").await, before, "all holders are looked at in one run");
+    let data = crowd.lock.look().await.0;
+    let holders = data.held.keys().filter(|field| !field.starts_with('#')).count();
+    assert_eq!((holders, &*data.held["#used"]), (READERS / 3, "1000"));
+    let end = data.held[&nonce(0)].split(':').next().unwrap();
+    assert!(data.held["#next"] <= end.to_owned() && !data.held.contains_key("#scan"), "{end}");
+    // When all have ended, the writer has it.
+    crowd.lock.now += 30_000_000;
+    crowd.ask(READERS, &client(1), "W").await;
+    for _ in 0..4 {
+        crowd.lock.now += 1_000_000;
+        crowd.poke(&client(1)).await;
+    }
+    assert_eq!(crowd.lock.look().await.0.held["#group"], "W");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dead_waiters_are_dropped_some_at_a_time() {
     const DEAD: usize = 2500;
     let Some(server) = server().await else { return };

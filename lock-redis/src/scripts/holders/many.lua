@@ -3,7 +3,8 @@
 -- KEYS[1] hash, which lives as long as its last grant:
 --         <nonce 32> -> <end ms>:<token>:<client 16>:<mode>:<holder JSON>
 --         #next -> ms before which no grant ends; #group -> the group of all grants; #used -> the sum of their weights;
---         #token -> the last grant's token. What is counted here is counted anew when #next has come.
+--         #token -> the last grant's token. What is counted here is counted anew when #next has come: at once, or where
+--         there are many grants a part in each run; #scan -> how far that has come, #least -> #next of what was looked at
 --
 -- A request's mode says what it wants:
 --   mode                 group     weight   goes with
@@ -18,9 +19,12 @@ local function group(mode) return (string.gsub(mode, '^P%d+', 'P')) end
 
 local function weight(mode) return tonumber(string.match(mode, '^P(%d+)') or 1) end
 
-local seen -- what is held, looked up once per run: {group =, used =, next =, token =}
+local PART = 500 -- grants that one run counts
+
+local seen -- what is held, looked up once per run: {group =, used =, next =, token =, least =}
 
 local function remember(...)
+  if seen.least then redis.call('HSET', LOCK, '#least', text(seen.least)) end
   redis.call('HSET', LOCK, '#next', text(seen.next), '#group', seen.group, '#used', text(seen.used), '#token', seen.token, ...)
 end
 
@@ -45,6 +49,7 @@ local function count(ms)
     end
   end
   if seen.group then
+    redis.call('HDEL', LOCK, '#scan', '#least')
     -- Without memory it is counted again the next time.
     pcall(remember)
   elseif ended then
@@ -52,17 +57,51 @@ local function count(ms)
   end
 end
 
+-- Clears away a part of what has ended. Until all has been looked at, what has ended counts as held.
+local function count_a_part(ms)
+  local from, least = unpack(redis.call('HMGET', LOCK, '#scan', '#least'))
+  least = from and tonumber(least) or math.huge
+  local to, some = unpack(redis.call('HSCAN', LOCK, from or '0', 'COUNT', PART))
+  local ended, weights = {}, 0
+  for i = 1, #some, 2 do
+    if string.sub(some[i], 1, 1) ~= '#' then
+      local ends, _, _, mode = fields(some[i + 1])
+      if not ends then redis.call('GET', LOCK) end
+      if tonumber(ends) > ms then
+        least = math.min(least, tonumber(ends))
+      else
+        ended[#ended + 1], weights = some[i], weights + weight(mode)
+      end
+    end
+  end
+  -- The same field may be told twice, but not once it is gone.
+  if ended[1] then redis.call('HDEL', LOCK, unpack(ended)) end
+  if redis.call('HLEN', LOCK) <= PART then return count(ms) end
+  seen.used, seen.least = math.max(seen.used - weights, 1), math.min(least, ms + 3600000)
+  if to == '0' then
+    seen.next, seen.least = seen.least, nil
+    redis.call('HDEL', LOCK, '#scan', '#least')
+    pcall(remember)
+  else
+    pcall(remember, '#scan', to)
+  end
+end
+
 local function look(now)
   if seen then return seen end
   local ms = math.floor(now / 1000)
   local next, used_by, used, token = unpack(redis.call('HMGET', LOCK, '#next', '#group', '#used', '#token'))
-  if next and tonumber(next) > ms then
-    seen = { next = tonumber(next), group = used_by, used = tonumber(used), token = token }
-  else
+  seen = next and { next = tonumber(next), group = used_by, used = tonumber(used), token = token }
+  if not seen or (seen.next <= ms and redis.call('HLEN', LOCK) <= PART) then
     count(ms)
+  elseif seen.next <= ms then
+    count_a_part(ms)
   end
   return seen
 end
+
+-- Whether some of what is counted may have ended.
+local function unfinished() return seen and seen.least ~= nil end
 
 -- A grant's record, if it has not ended.
 local function record_of(now, nonce)
@@ -132,6 +171,7 @@ local function grant(now, holder, mode, card, ttl)
   local ends = math.floor(now / 1000) + ttl
   held.group, held.used, held.token = group(mode), held.used + weight(mode), token
   held.next = math.min(held.next, ends)
+  if held.least then held.least = math.min(held.least, ends) end
   write(string.sub(holder, 1, 32), ends, token, string.sub(holder, 34, 49), mode, card)
   if first or redis.call('PTTL', LOCK) < tonumber(ttl) then redis.call('PEXPIRE', LOCK, ttl) end
   return token

@@ -14,6 +14,7 @@ local function extend(now, nonce, ttl)
 end
 
 local function inside() end
+local function unfinished() return false end
 local function passes() return false end
 
 -- Those who wait at a key may wait for another kind of lock.
