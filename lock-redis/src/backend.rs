@@ -304,9 +304,14 @@ impl Backend for RedisBackend {
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
         if attempt.note() == 0 {
             // Nothing was ever sent.
+            self.forget(attempt);
             return Ok(Cancelled::Settled);
         }
         self.cancel_by(attempt, self.shared.until()).await
+    }
+
+    fn forget(&self, attempt: &Attempt) {
+        self.shared.waiters.forget(attempt.id);
     }
 
     fn is_settled(&self, attempt: &Attempt) -> bool {
@@ -331,7 +336,11 @@ impl RedisBackend {
         let script = &keys.scripts().cancel;
         let giving = Giving { script, keys, attempt, mode: "", phase: Phase::Cancel, until };
         self.shared.give_back(giving, SentBefore::NEVER).await?;
-        Ok(if self.is_settled(attempt) { Cancelled::Settled } else { Cancelled::AskAgain })
+        if !self.is_settled(attempt) {
+            return Ok(Cancelled::AskAgain);
+        }
+        self.forget(attempt);
+        Ok(Cancelled::Settled)
     }
 
     async fn renew_each(&self, form: Form, batch: Vec<&Renewal<'_>>, until: BootInstant) -> Vec<Renewed> {

@@ -1,6 +1,8 @@
 //! The one task that asks for all locks on which a client waits: its sign of life, and what brings back lost pushes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -8,9 +10,16 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, GrantId, Phase};
 
 use crate::backend::Shared;
-use crate::connection::request::Reply;
+use crate::connection::address::Address;
+use crate::connection::request::{Call, Failed, Raw};
+use crate::dialect::Form;
 use crate::keys::Keys;
-use crate::queue::{Answer, Due, Pause};
+use crate::queue::{Answer, Due, Echo, Pause};
+use crate::topology::Topology;
+
+/// How many pokes one pipeline carries, and how many pipelines are on their way at most.
+const PIPELINE: usize = 128;
+const MOST_PIPELINES: usize = 16;
 
 impl Shared {
     /// Gives back what a waiter that gave up was granted all the same. Best effort: the claim time ends it otherwise.
@@ -23,15 +32,28 @@ impl Shared {
         }
     }
 
-    async fn poke(&self, due: &Due) -> Result<Answer, Error> {
-        let number = due.number.to_string();
-        let nonces: Vec<_> = due.nonces.iter().map(GrantId::to_string).collect();
-        let mut args =
-            vec![self.client.as_bytes(), self.channels.as_bytes(), due.keys.shared_arg(), number.as_bytes(), b"1"];
-        args.extend(nonces.iter().map(String::as_bytes));
-        let poke = &due.keys.scripts().poke;
-        let Reply { sent_at, value } = self.run_once(poke, &due.keys, &args, Phase::Wait).await?;
-        let mut fields = self.fields(value, &number, Phase::Wait)?;
+    /// Sends pokes of one form as one pipeline. With `echo`, the first asks for an echo.
+    async fn poke(&self, Batch { form, due, echo, until, .. }: Batch) -> Poked {
+        let sent_at = SystemClock.now();
+        let calls: Vec<_> = due.iter().enumerate().map(|(i, due)| self.call(due, echo && i == 0)).collect();
+        let outcomes = self.link.run_each(&form.scripts().poke, &calls, Phase::Wait, until).await;
+        let read = |(due, outcome): (Due, Result<Raw, Failed>)| {
+            let answer = outcome.map_err(|failed| failed.error).and_then(|raw| self.read(&due, sent_at, raw));
+            (due, answer)
+        };
+        Poked { sent_at, echo, answers: due.into_iter().zip(outcomes).map(read).collect() }
+    }
+
+    fn call(&self, due: &Due, echo: bool) -> Call {
+        let echo = if echo { "1" } else { "" };
+        let shared = if due.keys.shared { "1" } else { "" };
+        let first = [&self.client, &self.channels, shared, &due.number.to_string(), echo].map(str::to_owned);
+        let args = first.into_iter().chain(due.nonces.iter().map(GrantId::to_string)).collect();
+        Call { keys: due.keys.all().map(Cow::into_owned).into(), args }
+    }
+
+    fn read(&self, due: &Due, sent_at: BootInstant, raw: Raw) -> Result<Answer, Error> {
+        let mut fields = self.fields(raw, &due.number.to_string(), Phase::Wait)?;
         let known = fields.number()? == 1;
         let pause = Pause::of(fields.number()?);
         let queued = fields.text()?.bytes().map(|digit| digit == b'1').collect();
@@ -40,48 +62,146 @@ impl Shared {
     }
 }
 
+/// Pokes for one pipeline.
+struct Batch {
+    form: Form,
+    /// The shard, in a cluster.
+    server: Option<Address>,
+    due: Vec<Due>,
+    echo: bool,
+    until: BootInstant,
+}
+
+/// A pipeline of pokes that was answered, or was not.
+struct Poked {
+    sent_at: BootInstant,
+    echo: bool,
+    answers: Vec<(Due, Result<Answer, Error>)>,
+}
+
+/// How long the answer to a poke is waited for. A lost one is to cost no living waiter its turn, which it keeps for 3 s
+/// without a sign; but where the way is long, there must be time for an answer.
+struct Limit {
+    now: Duration,
+    longest: Duration,
+}
+
+impl Limit {
+    const SHORTEST: Duration = Duration::from_secs(1);
+
+    fn new(op_timeout: Duration) -> Self {
+        Self { now: Self::SHORTEST.min(op_timeout), longest: op_timeout }
+    }
+
+    /// An answer took so long.
+    fn answered(&mut self, took: Duration) {
+        self.now = (2 * took).max(Self::SHORTEST).min(self.longest);
+    }
+
+    /// There was none in time.
+    fn failed(&mut self) {
+        self.now = (2 * self.now).min(self.longest);
+    }
+}
+
 /// The one task that asks for all locks on which this client waits.
 pub(crate) async fn for_ever(shared: Arc<Shared>) {
     let mut pokes = FuturesUnordered::new();
     let mut returns = FuturesUnordered::new();
     let mut changes = shared.link.changes();
-    let mut echo_due: Option<BootInstant> = None;
+    let (mut echo, mut limit) = (Echo::default(), Limit::new(shared.op_timeout));
     while !shared.link.is_closed() {
-        let (due, next) = shared.waiters.due();
-        if !due.is_empty() && echo_due.is_some_and(|asked| shared.push.heard_at() < asked) {
+        let room = MOST_PIPELINES.saturating_sub(pokes.len());
+        let (due, next) = shared.waiters.due(room * PIPELINE);
+        // With no room, an answer is waited for first.
+        let next = if room == 0 { BootInstant::FAR_FUTURE } else { next };
+        if echo.is_missing(SystemClock.now(), shared.push.heard_at()) {
             tracing::info!(server = shared.link.server(), "no pushes arrive; subscribing anew");
             shared.push.distrust();
-            echo_due = None;
         }
         for (nonce, keys) in shared.waiters.unwanted() {
             let shared = &shared;
             returns.push(async move { shared.give_up(nonce, &keys).await });
         }
-        for due in due {
-            let shared = &shared;
-            pokes.push(async move {
-                let answer = shared.poke(&due).await;
-                (due, answer)
-            });
+        for batch in batches(&shared, due, &mut echo, limit.now) {
+            pokes.push(shared.poke(batch));
         }
         tokio::select! {
-            Some((due, answer)) = pokes.next() => {
-                match answer {
-                    Ok(answer) => {
-                        echo_due = Some(answer.sent_at);
-                        shared.waiters.answered(&due, &answer);
-                        shared.look_out(&due.keys, answer.pause);
-                    }
-                    Err(error) => {
-                        tracing::debug!(%error, "a waiter could not ask");
-                        shared.waiters.unanswered(&due, &error);
-                    }
-                }
-            }
+            Some(poked) = pokes.next() => take(&shared, poked, &mut echo, &mut limit),
             Some(()) = returns.next() => {}
             Ok(()) = changes.changed() => shared.waiters.ask_all(),
             () = shared.waiters.wake.notified() => {}
-            () = SystemClock.sleep_until(next) => {}
+            () = SystemClock.sleep_until(next.min(echo.next())) => {}
         }
+    }
+}
+
+/// Pipelines of pokes, each for locks of one form at one server.
+fn batches(shared: &Shared, due: Vec<Due>, echo: &mut Echo, limit: Duration) -> Vec<Batch> {
+    let (mut batches, now) = (Vec::<Batch>::new(), SystemClock.now());
+    let in_cluster = shared.link.topology() == Topology::Cluster;
+    for due in due {
+        let form = due.keys.form;
+        // A shard that is away is not to hold up what the others answer.
+        let server = if in_cluster { shared.link.master(&due.keys.lock) } else { None };
+        let fits = |batch: &&mut Batch| batch.form == form && batch.server == server && batch.due.len() < PIPELINE;
+        match batches.iter_mut().find(fits) {
+            Some(batch) => batch.due.push(due),
+            None => {
+                let (due, echo, until) = (vec![due], echo.ask(now), now.plus(limit));
+                batches.push(Batch { form, server, due, echo, until });
+            }
+        }
+    }
+    batches
+}
+
+/// Takes what a pipeline brought.
+fn take(shared: &Shared, Poked { sent_at, echo: asked, answers }: Poked, echo: &mut Echo, limit: &mut Limit) {
+    let now = SystemClock.now();
+    if asked {
+        match answers.first() {
+            Some((_, Ok(_))) => echo.answered(now),
+            _ => echo.failed(),
+        }
+    }
+    match answers.iter().filter(|(_, answer)| answer.is_ok()).count() {
+        0 => limit.failed(),
+        all if all == answers.len() => limit.answered(now.since(sent_at)),
+        _ => {}
+    }
+    for (due, answer) in answers {
+        match answer {
+            Ok(answer) => {
+                shared.waiters.answered(&due, &answer);
+                shared.look_out(&due.keys, answer.pause);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a waiter could not ask");
+                shared.waiters.unanswered(&due, &error);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_poke_costs_a_second_unless_answers_take_longer() {
+        let seconds = Duration::from_secs_f64;
+        let mut limit = Limit::new(seconds(10.0));
+        assert_eq!(limit.now, seconds(1.0));
+        limit.failed();
+        limit.failed();
+        assert_eq!(limit.now, seconds(4.0));
+        limit.answered(seconds(1.5));
+        assert_eq!(limit.now, seconds(3.0));
+        limit.answered(seconds(0.01));
+        assert_eq!(limit.now, seconds(1.0));
+        let mut short = Limit::new(seconds(0.5));
+        short.answered(seconds(0.4));
+        assert_eq!(short.now, seconds(0.5));
     }
 }

@@ -9,6 +9,8 @@
 //! waiting" was **sent** (the grant is younger than that answer), and for the claim time only. Past that it is no grant
 //! until the server has confirmed it, which one more acquisition under the same nonce asks for.
 
+mod agenda;
+mod echo;
 mod place;
 mod waiting;
 
@@ -21,6 +23,8 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, FencingToken, GrantId};
 use tokio::sync::Notify;
 
+use self::agenda::{Agenda, Entry};
+pub(crate) use self::echo::Echo;
 pub(crate) use self::place::News;
 use self::place::Place;
 pub(crate) use self::waiting::{Queued, Waiting};
@@ -60,9 +64,11 @@ pub(crate) struct Waiters {
 struct Lines {
     places: HashMap<GrantId, Arc<Place>>,
     lines: HashMap<String, Line>,
+    agenda: Agenda,
     /// How many pokes there have been.
     pokes: u64,
-    /// Waiters that gave up: none of them ever becomes a guard, so a grant to one is given back at once.
+    /// Waiters that gave up: none of them ever becomes a guard, so a grant to one is given back at once. Kept until their
+    /// cancellation is confirmed or given up.
     abandoned: HashMap<GrantId, Arc<Keys>>,
     /// Grants to such waiters.
     unwanted: Vec<(GrantId, Arc<Keys>)>,
@@ -77,7 +83,8 @@ struct Lines {
 struct Line {
     keys: Arc<Keys>,
     waiting: BTreeMap<(u64, GrantId), Arc<Place>>,
-    poke_at: BootInstant,
+    /// When to ask for it; never while a poke is on its way.
+    entry: Entry,
     /// Whether a poke is on its way.
     asking: bool,
     /// When to ask again, as was found out since that poke was sent.
@@ -169,6 +176,11 @@ impl Waiters {
         lines.lines.contains_key(lock) || lines.busy.get(lock).is_some_and(|until| SystemClock.now() < *until)
     }
 
+    /// Nothing of this attempt can be granted any more, or nobody cares any more.
+    pub(crate) fn forget(&self, nonce: GrantId) {
+        self.lock().abandoned.remove(&nonce);
+    }
+
     /// Remembers that this lock was found held.
     pub(crate) fn found_held(&self, lock: &str) {
         let mut lines = self.lock();
@@ -206,10 +218,9 @@ impl Waiters {
 
     /// Asks for this lock after a pause, if anybody waits for it.
     pub(crate) fn ask_after(&self, lock: &str, pause: Duration) {
-        if let Some(line) = self.lock().lines.get_mut(lock) {
-            let at = SystemClock.now().plus(pause);
-            line.poke_at = line.poke_at.min(at);
-            line.again_at = line.again_at.min(at);
+        let Lines { lines, agenda, .. } = &mut *self.lock();
+        if let Some(line) = lines.get_mut(lock) {
+            line.poke_by(agenda, SystemClock.now().plus(pause));
             self.wake.notify_one();
         }
     }
@@ -223,7 +234,8 @@ impl Waiters {
     /// Asks for every lock at once: pushes may have been lost.
     pub(crate) fn ask_all(&self) {
         let now = SystemClock.now();
-        self.lock().lines.values_mut().for_each(|line| line.poke_at = now);
+        let Lines { lines, agenda, .. } = &mut *self.lock();
+        lines.values_mut().for_each(|line| line.poke_by(agenda, now));
         self.wake.notify_one();
     }
 
@@ -232,37 +244,40 @@ impl Waiters {
         std::mem::take(&mut self.lock().unwanted)
     }
 
-    /// The pokes that are due, and when to look again.
-    pub(crate) fn due(&self) -> (Vec<Due>, BootInstant) {
+    /// The pokes that are due, so many at most, and when the next ones are.
+    pub(crate) fn due(&self, most: usize) -> (Vec<Due>, BootInstant) {
         let now = SystemClock.now();
-        let mut next = BootInstant::FAR_FUTURE;
         let mut due = Vec::new();
-        let Lines { lines, pokes, unfinished, .. } = &mut *self.lock();
-        for (_, keys) in unfinished.drain() {
+        let Lines { lines, agenda, pokes, unfinished, .. } = &mut *self.lock();
+        while due.len() < most
+            && let Some(lock) = unfinished.keys().next().cloned()
+            && let Some(keys) = unfinished.remove(&lock)
+        {
             *pokes += 1;
             due.push(Due { number: *pokes, keys, nonces: Vec::new() });
         }
-        for line in lines.values_mut().filter(|line| !line.asking) {
-            if line.poke_at <= now {
-                line.asking = true;
-                line.again_at = BootInstant::FAR_FUTURE;
-                let nonces = line.waiting.keys().take(ASKED).map(|(_, nonce)| *nonce).collect();
-                *pokes += 1;
-                due.push(Due { number: *pokes, keys: line.keys.clone(), nonces });
-            } else {
-                next = next.min(line.poke_at);
-            }
+        while due.len() < most
+            && let Some(keys) = agenda.due(now).cloned()
+            // Every entry is of a line.
+            && let Some(line) = lines.get_mut(&keys.lock)
+        {
+            agenda.put_off(&mut line.entry, BootInstant::FAR_FUTURE);
+            (line.asking, line.again_at) = (true, BootInstant::FAR_FUTURE);
+            let nonces = line.waiting.keys().take(ASKED).map(|(_, nonce)| *nonce).collect();
+            *pokes += 1;
+            due.push(Due { number: *pokes, keys, nonces });
         }
+        let next = if unfinished.is_empty() { agenda.next() } else { now };
         (due, next)
     }
 
     /// A poke failed. What will not pass by itself is for the waiters to hear; their own requests bring it.
     pub(crate) fn unanswered(&self, due: &Due, error: &Error) {
         let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
-        let mut lines = self.lock();
-        let Some(line) = lines.lines.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
+        let Lines { lines, agenda, .. } = &mut *self.lock();
+        let Some(line) = lines.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
         line.asking = false;
-        line.poke_at = SystemClock.now().plus(RETRY);
+        agenda.put_off(&mut line.entry, SystemClock.now().plus(RETRY));
         line.refused = Some(error.to_string().into());
         if !passes {
             line.waiting.values().for_each(|place| place.ask_again());
@@ -275,31 +290,32 @@ impl Waiters {
         if answer.pause == Pause::None {
             self.go_on(due.keys.clone());
         }
-        let mut lines = self.lock();
-        let Some(line) = lines.lines.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
+        let mut guard = self.lock();
+        let Lines { lines, agenda, places, .. } = &mut *guard;
+        let Some(line) = lines.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
         line.asking = false;
         line.answered_at = now;
         line.refused = None;
-        line.poke_at = now.plus(interval(now, line.keys.shared, answer.pause)).min(line.again_at);
         // News were lost, perhaps also of those who were not asked for.
-        let lost = !answer.grants.is_empty() || answer.queued.contains(&false);
-        if lost && line.waiting.len() > due.nonces.len() {
-            line.poke_at = now.plus(SOON);
-        }
+        let is_news = |granted: &Granted| places.contains_key(&granted.nonce);
+        let lost = answer.grants.iter().any(is_news) || answer.queued.contains(&false);
+        let pause = interval(now, line.keys.shared, answer.pause);
+        let pause = if lost && line.waiting.len() > due.nonces.len() { pause.min(SOON) } else { pause };
+        agenda.put_off(&mut line.entry, now.plus(pause).min(line.again_at));
         if !answer.known {
             let forgotten = line.waiting.values().filter(|place| place.asked_at() <= answer.sent_at);
             forgotten.for_each(|place| place.is_forgotten());
             return;
         }
-        let places: Vec<_> = due.nonces.iter().map(|nonce| lines.places.get(nonce).cloned()).collect();
-        drop(lines);
+        let places: Vec<_> = due.nonces.iter().map(|nonce| places.get(nonce).cloned()).collect();
+        drop(guard);
         for granted in &answer.grants {
             self.granted(*granted, Some(answer.sent_at));
         }
         for (place, queued) in places.iter().zip(&answer.queued) {
             let Some(place) = place else { continue };
             if *queued {
-                place.still_queued(answer.sent_at);
+                place.still_queued(answer.sent_at, answer.last_token);
             } else if place.asked_at() <= answer.sent_at
                 && answer.grants.iter().all(|granted| granted.nonce != place.nonce)
             {
@@ -314,25 +330,46 @@ impl Waiters {
 }
 
 impl Lines {
-    /// The line at this lock, a new one if nobody waits there yet.
-    fn line(&mut self, keys: &Arc<Keys>, now: BootInstant) -> &mut Line {
-        self.lines.entry(keys.lock.clone()).or_insert_with(|| Line {
+    /// The line at this lock, a new one if nobody waits there yet; and the order of all lines.
+    fn line(&mut self, keys: &Arc<Keys>, now: BootInstant) -> (&mut Line, &mut Agenda) {
+        let Self { lines, agenda, .. } = self;
+        let line = lines.entry(keys.lock.clone()).or_insert_with(|| Line {
             keys: keys.clone(),
             waiting: BTreeMap::new(),
-            poke_at: BootInstant::FAR_FUTURE,
+            entry: agenda.enter(BootInstant::FAR_FUTURE, keys.clone()),
             asking: false,
             again_at: BootInstant::FAR_FUTURE,
             answered_at: now,
             refused: None,
-        })
+        });
+        (line, agenda)
+    }
+
+    /// Nobody of this nonce waits at this lock any more.
+    fn leave(&mut self, lock: &str, ticket: u64, nonce: GrantId) {
+        let Some(line) = self.lines.get_mut(lock) else { return };
+        line.waiting.remove(&(ticket, nonce));
+        if line.waiting.is_empty() {
+            self.agenda.remove(line.entry);
+            self.lines.remove(lock);
+        }
     }
 }
 
 impl Line {
+    /// Asks at this time at the latest, or as soon as the poke is answered that is on its way.
+    fn poke_by(&mut self, agenda: &mut Agenda, at: BootInstant) {
+        if self.asking {
+            self.again_at = self.again_at.min(at);
+        } else if at < self.entry.at() {
+            agenda.put_off(&mut self.entry, at);
+        }
+    }
+
     /// Asks no later than the holder's lease asks for. Says whether the poker does not know of this line yet.
-    fn poke_within(&mut self, now: BootInstant, pause: Pause) -> bool {
-        let is_new = self.poke_at == BootInstant::FAR_FUTURE;
-        self.poke_at = self.poke_at.min(now.plus(interval(now, self.keys.shared, pause)));
+    fn poke_within(&mut self, agenda: &mut Agenda, now: BootInstant, pause: Pause) -> bool {
+        let is_new = !self.asking && self.entry.at() == BootInstant::FAR_FUTURE;
+        self.poke_by(agenda, now.plus(interval(now, self.keys.shared, pause)));
         is_new
     }
 }
@@ -414,12 +451,12 @@ mod tests {
             place.queued(queued(SystemClock.now(), ticket as u64, 0));
         }
         waiters.ask_all();
-        let (due, _) = waiters.due();
+        let (due, _) = waiters.due(usize::MAX);
         assert_eq!(due[0].nonces, [first, second]);
-        assert!(waiters.due().0.is_empty(), "one poke at a time");
+        assert!(waiters.due(usize::MAX).0.is_empty(), "one poke at a time");
         waiters.unanswered(&due[0], &Error::unavailable(lock_core::Phase::Wait, "no"));
         waiters.ask_all();
-        assert_ne!(waiters.due().0[0].number, due[0].number, "the reply to one would be taken for the other's");
+        assert_ne!(waiters.due(usize::MAX).0[0].number, due[0].number, "the reply to one would be taken for the other's");
         let answer = Answer {
             sent_at: SystemClock.now(),
             known: true,
@@ -447,7 +484,7 @@ mod tests {
         first.queued(Queued { known: false, ..queued(asked, 2, 0) });
         assert_eq!((told(&early), told(&first), told(&later)), (Some(News::AskAgain), None, None));
         waiters.ask_all();
-        let (due, _) = waiters.due();
+        let (due, _) = waiters.due(usize::MAX);
         let unknown = Answer {
             sent_at: asked,
             known: false,
@@ -459,7 +496,7 @@ mod tests {
         waiters.answered(&due[0], &unknown);
         assert_eq!((told(&early), told(&later)), (Some(News::AskAgain), None));
         waiters.ask_all();
-        let (due, _) = waiters.due();
+        let (due, _) = waiters.due(usize::MAX);
         waiters.answered(&due[0], &Answer { known: true, queued: vec![false; 3], ..unknown });
         assert_eq!((told(&early), told(&later)), (Some(News::AskAgain), None));
     }
@@ -473,7 +510,7 @@ mod tests {
         }
         let poked = |lost: bool| {
             waiters.ask_all();
-            let (due, _) = waiters.due();
+            let (due, _) = waiters.due(usize::MAX);
             assert_eq!(due[0].nonces.len(), ASKED);
             let mut queued = vec![true; ASKED];
             queued[0] = !lost;
@@ -486,11 +523,86 @@ mod tests {
                 grants: Vec::new(),
             };
             waiters.answered(&due[0], &answer);
-            let (_, next) = waiters.due();
+            let (_, next) = waiters.due(usize::MAX);
             next
         };
         assert!(poked(false) > SystemClock.now().plus(SOONEST_POKE / 2), "no news were lost");
         assert!(poked(true) <= SystemClock.now().plus(SOON));
+    }
+
+    #[test]
+    fn what_is_due_is_told_in_its_order_and_not_more_than_asked_for() {
+        let (waiters, ..) = waiters();
+        let keys = |name: &str| {
+            Arc::new(Keys::of("t", &name.into(), lock_core::backend::Kind::Mutex, &Default::default()))
+        };
+        let keys: Vec<_> = ["a", "b", "c"].map(keys).into();
+        let places: Vec<_> = keys.iter().map(|keys| waiters.enter(GrantId::random().unwrap(), keys)).collect();
+        places.iter().for_each(|place| place.queued(queued(SystemClock.now(), 1, 0)));
+        for lock in [1, 0, 2] {
+            waiters.ask_after(&keys[lock].lock, Duration::ZERO);
+            std::thread::sleep(Duration::from_micros(10));
+        }
+        let (first, next) = waiters.due(2);
+        assert_eq!(first.iter().map(|due| &due.keys).collect::<Vec<_>>(), [&keys[1], &keys[0]]);
+        assert!(next <= SystemClock.now());
+        let (rest, next) = waiters.due(2);
+        assert_eq!((&rest[0].keys, next), (&keys[2], BootInstant::FAR_FUTURE));
+        drop(places);
+        waiters.unanswered(&rest[0], &Error::unavailable(lock_core::Phase::Wait, "no"));
+        assert_eq!(waiters.due(2).1, BootInstant::FAR_FUTURE, "nobody waits");
+    }
+
+    #[test]
+    fn what_a_guard_of_this_client_holds_is_no_news() {
+        let (waiters, keys, _) = waiters();
+        let places: Vec<_> = (0..=ASKED).map(|_| waiters.enter(GrantId::random().unwrap(), &keys)).collect();
+        for (ticket, place) in places.iter().enumerate() {
+            place.queued(queued(SystemClock.now(), ticket as u64, 0));
+        }
+        waiters.ask_all();
+        let (due, _) = waiters.due(1);
+        let answer = Answer {
+            sent_at: SystemClock.now(),
+            known: true,
+            pause: Pause::Regular,
+            last_token: 1,
+            queued: vec![true; ASKED],
+            grants: vec![grant(GrantId::random().unwrap(), 1)],
+        };
+        waiters.answered(&due[0], &answer);
+        assert!(waiters.due(1).1 > SystemClock.now().plus(SOONEST_POKE / 2));
+    }
+
+    #[tokio::test]
+    async fn a_server_whose_clock_is_behind_is_believed_once_it_has_said_what_it_gave_last() {
+        let (waiters, keys, nonce) = waiters();
+        let waiting = waiters.enter(nonce, &keys);
+        waiting.queued(queued(SystemClock.now(), 7, 1000));
+        waiters.ask_all();
+        let (due, _) = waiters.due(1);
+        let now = SystemClock.now();
+        let answer = Answer {
+            sent_at: now,
+            known: true,
+            pause: Pause::Regular,
+            last_token: 500,
+            queued: vec![true],
+            grants: Vec::new(),
+        };
+        waiters.answered(&due[0], &answer);
+        waiters.granted(grant(nonce, 501), None);
+        assert!(matches!(waiting.news().await, News::Granted(_)));
+    }
+
+    #[test]
+    fn a_waiter_that_gave_up_is_forgotten_with_its_clean_up() {
+        let (waiters, keys, nonce) = waiters();
+        drop(waiters.enter(nonce, &keys));
+        waiters.forget(nonce);
+        assert!(waiters.lock().abandoned.is_empty());
+        waiters.granted(grant(nonce, 1), None);
+        assert!(waiters.unwanted().is_empty());
     }
 
     #[test]
@@ -501,6 +613,7 @@ mod tests {
         drop(waiting);
         let lines = waiters.lock();
         assert!(lines.places.is_empty() && lines.lines.is_empty());
+        assert_eq!(lines.agenda.next(), BootInstant::FAR_FUTURE);
     }
 
     #[test]
@@ -548,7 +661,7 @@ mod tests {
         let waiting = waiters.enter(nonce, &keys);
         waiting.queued(queued(SystemClock.now(), 7, 0));
         waiters.ask_all();
-        let (due, _) = waiters.due();
+        let (due, _) = waiters.due(usize::MAX);
         waiters.ask_after(&keys.lock, Duration::ZERO);
         let answer = Answer {
             sent_at: SystemClock.now(),
@@ -559,6 +672,6 @@ mod tests {
             grants: Vec::new(),
         };
         waiters.answered(&due[0], &answer);
-        assert_eq!(waiters.due().0.len(), 1);
+        assert_eq!(waiters.due(usize::MAX).0.len(), 1);
     }
 }

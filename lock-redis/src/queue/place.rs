@@ -51,9 +51,13 @@ impl Place {
         slot.floor = last_token;
     }
 
-    /// A request that was sent at `sent_at` found it in the queue.
-    pub(super) fn still_queued(&self, sent_at: BootInstant) {
-        locked(&self.slot).asked_at = sent_at;
+    /// A request that was sent at `sent_at` found it in the queue, and the last token that was given there. That is less
+    /// than before where another server took over, whose clock is behind.
+    pub(super) fn still_queued(&self, sent_at: BootInstant, last_token: u64) {
+        let mut slot = locked(&self.slot);
+        if sent_at >= slot.asked_at {
+            (slot.asked_at, slot.floor) = (sent_at, last_token);
+        }
     }
 
     /// It has the lock for the claim time: from `sent_at` or, if that is not known, from its own last question.

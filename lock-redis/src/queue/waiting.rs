@@ -46,7 +46,7 @@ impl Waiting {
         self.place.queued(sent_at, ticket, last_token);
         let mut lines = self.waiters.lock();
         self.waiters.any.store(true, Ordering::Release);
-        let line = lines.line(&self.keys, now);
+        let (line, agenda) = lines.line(&self.keys, now);
         line.answered_at = now;
         line.refused = None;
         line.waiting.insert((ticket, self.place.nonce), self.place.clone());
@@ -55,7 +55,7 @@ impl Waiting {
             let others = line.waiting.values().filter(|place| place.nonce != self.place.nonce);
             others.filter(|place| place.asked_at() <= sent_at).for_each(|place| place.ask_again());
         }
-        if line.poke_within(now, pause) {
+        if line.poke_within(agenda, now, pause) {
             self.waiters.wake.notify_one();
         }
     }
@@ -96,12 +96,8 @@ impl Drop for Waiting {
             }
             lines.abandoned.insert(self.place.nonce, self.keys.clone());
         }
-        let Some(ticket) = self.place.ticket() else { return };
-        if let Some(line) = lines.lines.get_mut(&self.keys.lock) {
-            line.waiting.remove(&(ticket, self.place.nonce));
-            if line.waiting.is_empty() {
-                lines.lines.remove(&self.keys.lock);
-            }
+        if let Some(ticket) = self.place.ticket() {
+            lines.leave(&self.keys.lock, ticket, self.place.nonce);
         }
     }
 }

@@ -20,6 +20,7 @@ mod input;
 mod late;
 mod line;
 mod links;
+mod names;
 mod outage;
 mod owners;
 mod permits;
