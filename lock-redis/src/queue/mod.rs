@@ -456,7 +456,11 @@ mod tests {
         assert!(waiters.due(usize::MAX).0.is_empty(), "one poke at a time");
         waiters.unanswered(&due[0], &Error::unavailable(lock_core::Phase::Wait, "no"));
         waiters.ask_all();
-        assert_ne!(waiters.due(usize::MAX).0[0].number, due[0].number, "the reply to one would be taken for the other's");
+        assert_ne!(
+            waiters.due(usize::MAX).0[0].number,
+            due[0].number,
+            "the reply to one would be taken for the other's"
+        );
         let answer = Answer {
             sent_at: SystemClock.now(),
             known: true,
@@ -533,9 +537,8 @@ mod tests {
     #[test]
     fn what_is_due_is_told_in_its_order_and_not_more_than_asked_for() {
         let (waiters, ..) = waiters();
-        let keys = |name: &str| {
-            Arc::new(Keys::of("t", &name.into(), lock_core::backend::Kind::Mutex, &Default::default()))
-        };
+        let keys =
+            |name: &str| Arc::new(Keys::of("t", &name.into(), lock_core::backend::Kind::Mutex, &Default::default()));
         let keys: Vec<_> = ["a", "b", "c"].map(keys).into();
         let places: Vec<_> = keys.iter().map(|keys| waiters.enter(GrantId::random().unwrap(), keys)).collect();
         places.iter().for_each(|place| place.queued(queued(SystemClock.now(), 1, 0)));

@@ -23,7 +23,8 @@ async fn a_client_that_waits_for_many_names_keeps_its_connections_and_asks_for_f
     server.knows_the_scripts().await;
     let (holder, waiter) = (server.client().await, server.client().await);
     let name = |number| format!("names{number}");
-    let held = join_all((0..NAMES).map(async |number| holder.mutex(name(number)).with_lease(long()).lock().await.unwrap()));
+    let held =
+        join_all((0..NAMES).map(async |number| holder.mutex(name(number)).with_lease(long()).lock().await.unwrap()));
     let held: Vec<MutexGuard> = held.await;
     let waiting: Vec<_> = (0..NAMES)
         .map(|number| {
