@@ -23,7 +23,7 @@ use crate::shutdown::UnderWay;
 use crate::trace::Operation;
 
 /// How long a wait that ran out may spend on confirming that nothing of it is left.
-const CANCEL_GRACE: Duration = Duration::from_millis(100);
+pub(crate) const CANCEL_GRACE: Duration = Duration::from_millis(100);
 
 /// What all locks of one client share.
 #[derive(Debug)]

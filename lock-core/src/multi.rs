@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::clock::Deadline;
+use crate::core::CANCEL_GRACE;
 use crate::error::{Error, Phase};
 use crate::lease::{LossReason, Lost, drop_when};
 use crate::mutex::{Mutex, MutexGuard};
@@ -37,11 +38,13 @@ use crate::token::FencingToken;
 /// # Cancel safety
 /// As [`Mutex::lock`], for every one of them.
 pub async fn lock_all(mutexes: impl IntoIterator<Item = Mutex>) -> Result<MultiGuard, Error> {
-    let mut guards = Vec::new();
+    let mut taken = MultiGuard(Vec::new());
     for mutex in sorted(mutexes)? {
-        guards.push(mutex.lock().await?);
+        let guard = taken.while_held(mutex.lock()).await??;
+        taken.0.push(guard);
     }
-    MultiGuard::of(guards)
+    taken.check(Phase::Acquire)?;
+    Ok(taken)
 }
 
 /// As [`lock_all`], without waiting; `Ok(None)` if one of them is held.
@@ -70,15 +73,24 @@ pub async fn try_lock_all_for(
     let Some(first) = mutexes.first() else { return Ok(None) };
     let clock = first.clock();
     let deadline = Deadline::after(clock.now(), wait);
-    let mut guards = Vec::new();
+    let mut taken = MultiGuard(Vec::new());
     for mutex in &mutexes {
         let left = if deadline.is_never() { Duration::MAX } else { deadline.left(clock.now()) };
-        match mutex.try_lock_for(left).await? {
-            Some(guard) => guards.push(guard),
-            None => return Ok(None),
-        }
+        let tried = taken.while_held(mutex.try_lock_for(left)).await??;
+        let Some(guard) = tried else {
+            // Nobody's next try is to meet what this one had; what is not confirmed in time goes on in the background.
+            let grace = clock.sleep_until(clock.now().plus(CANCEL_GRACE));
+            tokio::select! {
+                biased;
+                _ = taken.release() => {}
+                () = grace => {}
+            }
+            return Ok(None);
+        };
+        taken.0.push(guard);
     }
-    MultiGuard::of(guards).map(Some)
+    taken.check(Phase::Acquire)?;
+    Ok(Some(taken))
 }
 
 fn sorted(mutexes: impl IntoIterator<Item = Mutex>) -> Result<Vec<Mutex>, Error> {
@@ -117,13 +129,6 @@ fn sorted(mutexes: impl IntoIterator<Item = Mutex>) -> Result<Vec<Mutex>, Error>
 pub struct MultiGuard(Vec<MutexGuard>);
 
 impl MultiGuard {
-    /// All of them, unless one was lost while the others were waited for.
-    fn of(guards: Vec<MutexGuard>) -> Result<Self, Error> {
-        let all = Self(guards);
-        all.check(Phase::Acquire)?;
-        Ok(all)
-    }
-
     /// The guards, in the order of the names.
     pub fn guards(&self) -> &[MutexGuard] {
         &self.0

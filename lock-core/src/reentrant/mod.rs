@@ -24,6 +24,7 @@ use crate::error::{Error, ErrorKind, Phase};
 use crate::fenced::Fenced;
 use crate::inspect::Inspection;
 use crate::lease::Lease;
+use crate::lease::state::Event;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::{GrantId, Owner};
@@ -69,6 +70,9 @@ impl ReentrantMutex {
     }
 
     /// The same lock with other lease options, for grants taken through this handle.
+    ///
+    /// All levels of an owner share one lease, for which the strongest wish of all of them counts until its end: the longest
+    /// TTL, the shortest interval, renewal if one of them wants it. The longest hold is that of the outermost level alone.
     #[must_use]
     pub fn with_lease(mut self, lease: LeaseOptions) -> Self {
         self.lease = lease;
@@ -167,12 +171,12 @@ impl ReentrantMutex {
 
     async fn enter(&self, owner: &Owner, wait: Wait) -> Result<Option<ReentrantGuard>, Error> {
         let entry = Entry::of(&self.core, &self.name, owner.id());
-        if let Some(guard) = self.join(&entry).await? {
+        if let Some(guard) = self.join(&entry, wait).await? {
             return Ok(Some(guard));
         }
         let arrived = self.core.keeper.clock.now();
         let gate = self.pass_gate(&entry, wait).await;
-        if let Some(guard) = self.join(&entry).await? {
+        if let Some(guard) = self.join(&entry, wait).await? {
             return Ok(Some(guard));
         }
         if gate.is_none() {
@@ -180,7 +184,7 @@ impl ReentrantMutex {
             let patience = self.core.options.patience;
             return Ok(match self.acquire(owner, Wait::Try, patience).await? {
                 Some(lease) => Some(entry.install(lease, self.max_depth)?),
-                None => self.join(&entry).await?,
+                None => self.join(&entry, wait).await?,
             });
         }
         let patience = self.patience_left(&entry, arrived, wait)?;
@@ -188,21 +192,31 @@ impl ReentrantMutex {
     }
 
     /// One level deeper, if the owner is inside.
-    async fn join(&self, entry: &Arc<Entry>) -> Result<Option<ReentrantGuard>, Error> {
+    async fn join(&self, entry: &Arc<Entry>, wait: Wait) -> Result<Option<ReentrantGuard>, Error> {
         let guard = entry.join(self.max_depth)?;
         if let Some(guard) = &guard {
-            self.keep_at_least(guard).await;
+            self.core.keeper.settle(&guard.cell, Event::Require(self.lease));
+            self.keep_at_least(guard, wait).await;
         }
         Ok(guard)
     }
 
-    /// A nested lock with a longer TTL lengthens the lease; with a shorter one it changes nothing.
-    async fn keep_at_least(&self, guard: &ReentrantGuard) {
-        if guard.remaining() < self.lease.ttl / 2 && self.lease.ttl > guard.cell.attempt.ttl {
-            // Best effort: without the extension the outer lease goes on being renewed as before.
-            if let Err(error) = guard.extend(self.lease.ttl).await {
+    /// A nested lock with a longer TTL lengthens the lease, if there is time for that; with a shorter one it changes nothing.
+    async fn keep_at_least(&self, guard: &ReentrantGuard, wait: Wait) {
+        if guard.remaining() >= self.lease.ttl / 2 || self.lease.ttl <= guard.cell.attempt.ttl {
+            return;
+        }
+        let until = match wait {
+            Wait::Try => BootInstant::FAR_FUTURE,
+            Wait::Until(deadline) => deadline.instant(),
+        };
+        // Best effort: without the extension the next renewal asks for the longer TTL.
+        tokio::select! {
+            biased;
+            extended = guard.extend(self.lease.ttl) => if let Err(error) = extended {
                 tracing::debug!(%error, "a nested lock could not lengthen the lease");
-            }
+            },
+            () = self.core.keeper.clock.sleep_until(until) => {}
         }
     }
 
@@ -250,7 +264,7 @@ impl ReentrantMutex {
             let lease = tokio::select! {
                 biased;
                 lease = self.acquire(owner, wait, patience) => lease,
-                () = entered => match self.join(entry).await? {
+                () = entered => match self.join(entry, wait).await? {
                     Some(guard) => return Ok(Some(guard)),
                     None => continue,
                 }

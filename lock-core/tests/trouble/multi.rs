@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::multi::{lock_all, try_lock_all};
+use lock_core::multi::{lock_all, try_lock_all, try_lock_all_for};
 use lock_core::{ErrorKind, LossReason};
 
 use crate::lab::{Fault, Lab};
@@ -66,4 +66,57 @@ async fn all_are_released_within_one_operation_timeout() {
     lab.pass(Duration::from_millis(2100)).await;
     assert!(releasing.is_finished(), "the timeouts of several releases add up");
     assert_eq!(releasing.await.unwrap().unwrap_err().kind(), ErrorKind::Indeterminate);
+}
+
+#[tokio::test]
+async fn a_lock_that_is_lost_ends_the_wait_for_the_others_at_once() {
+    let lab = Lab::new();
+    let (locks, other) = (lab.store.connect(), lab.store.connect());
+    let held = other.mutex("b").lock().await.unwrap();
+    let waiting = tokio::spawn(lock_all([locks.mutex("a"), locks.mutex("b"), locks.mutex("c")]));
+    let is_waited_for = async || !other.mutex("b").inspect().await.unwrap().waiters.is_empty();
+    while !is_waited_for().await {
+        tokio::task::yield_now().await;
+    }
+    lab.store.lose("a");
+    let ended = tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("it waits on");
+    let error = ended.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.name(), error.loss()), (ErrorKind::Lost, Some("a"), Some(&LossReason::Taken)));
+    crate::lab::eventually("nothing is left", || lab.store.used() == 1).await;
+    let waiting = tokio::spawn(try_lock_all_for([locks.mutex("a"), locks.mutex("b")], Duration::MAX));
+    while !is_waited_for().await {
+        tokio::task::yield_now().await;
+    }
+    lab.store.lose("a");
+    let ended = tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("it waits on");
+    assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::Lost);
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_try_of_several_stands_in_nobodys_way() {
+    let lab = Lab::new();
+    let (locks, other) = (lab.store.connect(), lab.store.connect());
+    let held = other.mutex("b").lock().await.unwrap();
+    assert!(try_lock_all([locks.mutex("a"), locks.mutex("b")]).await.unwrap().is_none());
+    assert_eq!(lab.store.used(), 1, "what was taken is still there");
+    assert!(other.mutex("a").try_lock().await.unwrap().is_some());
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_try_of_several_does_not_wait_for_releases_that_are_not_answered() {
+    let lab = Lab::new();
+    let (locks, other) = (lab.connect(), lab.store.connect());
+    let held = other.mutex("b").lock().await.unwrap();
+    let trying = tokio::spawn(try_lock_all_for([locks.mutex("a"), locks.mutex("b")], Duration::from_secs(1)));
+    lab.line.asked_times("lock", 2).await;
+    lab.line.set(Fault::Hangs);
+    lab.pass(Duration::from_millis(1_300)).await;
+    lab.line.asked_times("release", 1).await;
+    lab.line.set(Fault::None);
+    assert!(tokio::time::timeout(Duration::from_secs(10), trying).await.unwrap().unwrap().unwrap().is_none());
+    lab.pass(Duration::from_secs(4)).await;
+    crate::lab::eventually("it is given back in the background", || lab.store.used() == 1).await;
+    held.release().await.unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Client, Error, ErrorKind, Owner, ReentrantGuard, ReentrantMutex};
+use lock_core::{Client, Error, ErrorKind, LeaseOptions, Owner, ReentrantGuard, ReentrantMutex};
 use tokio::task::JoinHandle;
 
 use crate::lab::{Fault, Faulty, Lab};
@@ -168,4 +168,36 @@ async fn a_task_whose_request_is_lost_enters_with_the_one_that_asked_for_itself(
     mine.release().await.unwrap();
     tree.locks.close().await.unwrap();
     assert_eq!(lab.store.used(), 0);
+}
+
+#[tokio::test]
+async fn the_strongest_wish_of_all_levels_rules_the_lease() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let (tree, me) = (locks.reentrant("tree"), Owner::new());
+    let outer = tree.clone().with_lease(LeaseOptions::with_ttl(Duration::from_secs(10)).without_renewal());
+    let outer = outer.lock(&me).await.unwrap();
+    let inner = tree.clone().with_ttl(Duration::from_secs(12)).lock(&me).await.unwrap();
+    lab.pass(Duration::from_secs(30)).await;
+    assert!(outer.is_held() && inner.is_held(), "the inner level asked for renewal");
+    assert!(outer.remaining() > Duration::from_secs(7), "renewed for the shorter TTL: {:?}", outer.remaining());
+    drop((outer, inner));
+}
+
+#[tokio::test]
+async fn a_nested_lock_that_lengthens_the_lease_keeps_its_deadline() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let (tree, me) = (locks.reentrant("tree"), Owner::new());
+    let outer = tree.lock(&me).await.unwrap();
+    lab.line.set(Fault::Silent);
+    let nested = tree.clone().with_ttl(Duration::from_secs(60));
+    let nested = tokio::spawn(async move { nested.try_lock_for(&me, Duration::from_millis(100)).await });
+    lab.line.asked_times("renew", 1).await;
+    lab.pass(Duration::from_millis(150)).await;
+    let inner = tokio::time::timeout(Duration::from_secs(10), nested).await.expect("in time").unwrap();
+    assert_eq!(inner.unwrap().unwrap().depth(), 2);
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(8)).await;
+    assert!(outer.remaining() > Duration::from_secs(20), "not lengthened later: {:?}", outer.remaining());
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::LossReason;
 use crate::clock::BootInstant;
+use crate::options::LeaseOptions;
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,9 @@ pub enum Event {
     Suspect,
     /// The holder gives the lock back; from now on nothing is renewed and no loss is signalled.
     Release,
+    /// Somebody else who holds by the same grant has these wishes: the strongest of all count from now on. The longest hold
+    /// stays as it was granted.
+    Require(LeaseOptions),
     /// A release has found that the grant was gone already: it was lost while it was held.
     NotHeld(LossReason),
 }

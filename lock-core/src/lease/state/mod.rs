@@ -161,6 +161,7 @@ impl LeaseState {
                 actions.renew = Some(self.ttl_to_ask(now));
             }
             Event::Tick | Event::Release | Event::NotHeld(_) => {}
+            Event::Require(wish) => self.require(wish, now),
             Event::Suspect => {
                 self.suspect_since = now;
                 self.verify_now(now);
@@ -205,6 +206,19 @@ impl LeaseState {
         }
         if now >= self.deadline {
             self.lose(LossReason::Expired, true, actions);
+        }
+    }
+
+    fn require(&mut self, wish: LeaseOptions, now: BootInstant) {
+        let interval = self.options.renewal_interval().min(wish.renewal_interval());
+        let longer = wish.ttl > self.options.ttl;
+        self.options.ttl = self.options.ttl.max(wish.ttl);
+        self.options.renew_every = Some(interval);
+        self.options.auto_renew |= wish.auto_renew;
+        if self.options.auto_renew {
+            // A shorter interval counts from the last renewal, which made the lease as long as it is.
+            let due = if longer { now } else { self.kept_until.minus(self.options.ttl).plus(interval) };
+            self.renew_at = self.renew_at.min(due);
         }
     }
 
