@@ -26,6 +26,7 @@ const MEANING: &[(Guarantee, &str)] = &[
     (Guarantee::ForceRelease, "an operator can free a grant, and its holder is told"),
     (Guarantee::SharedOwner, "one owner may enter a reentrant lock from several processes"),
     (Guarantee::ForeignClients, "clients of other libraries can share a key"),
+    (Guarantee::RenewalAcrossRuntimes, "locks are renewed on when the runtime ends on which the client was made"),
 ];
 
 fn table(backends: &[(&str, Guarantees)]) -> String {

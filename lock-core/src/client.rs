@@ -25,7 +25,8 @@ use crate::semaphore::Semaphore;
 /// that one ends, the work goes on upon the runtime of a holder: where a lock was taken, where its loss is waited for, or
 /// where its guard is looked at next. A runtime that exists but is not driven renews nothing: leases then end at their
 /// deadlines. Whoever waits for a loss, or works in [`while_held`](crate::Lease::while_held), is told by the clock of its own
-/// runtime, whatever has become of the client's. Every runtime needs its timers (`enable_time`).
+/// runtime, whatever has become of the client's. Whether renewals reach the server from another runtime is
+/// [`Guarantee::RenewalAcrossRuntimes`]. Every runtime needs its timers (`enable_time`).
 #[derive(Debug)]
 pub struct Client<B> {
     core: Arc<Core>,

@@ -3,6 +3,10 @@
 //! A lease must end on time even when the machine was suspended in between, so the system clock counts time spent
 //! suspended (`CLOCK_BOOTTIME` on Linux and Android). No wall clock is ever used for a decision: setting the date
 //! changes nothing.
+//!
+//! No clock of a virtual machine counts the time for which its hypervisor has paused it, or that passed between a snapshot and
+//! its restoration: a guest that wakes believes in its leases for as long as was left then. Only a
+//! [fencing token](crate::fence) protects a resource from such a holder.
 
 use std::fmt;
 use std::future::Future;

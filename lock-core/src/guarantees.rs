@@ -91,6 +91,8 @@ guarantees! {
     SharedOwner => shared_owner,
     /// Clients of other libraries can share a key with this one.
     ForeignClients => foreign_clients,
+    /// Locks go on being renewed when the runtime ends on which the client was made.
+    RenewalAcrossRuntimes => renewal_across_runtimes,
 }
 
 impl Guarantees {

@@ -38,10 +38,17 @@
 //! `lock-redis`, `lock-zk` or `lock-memcached`. [`Guarantees`] says what each one promises; [`Client::require`] refuses what does not suffice. An
 //! application that decides at run time stores one [`Locks`].
 //!
+//! # Platforms
+//! Unix only. Leases are judged by a clock that counts time spent suspended: `CLOCK_BOOTTIME` on Linux and Android,
+//! `CLOCK_MONOTONIC` elsewhere. See [`clock`] for virtual machines.
+//!
 //! # Writing a backend
 //! See [`backend`]: a backend answers five questions, everything else is here.
 
 #![forbid(unsafe_code)]
+
+#[cfg(not(unix))]
+compile_error!("lock-core needs a Unix: it takes the clock and the host's name from there");
 
 pub mod backend;
 mod bound;

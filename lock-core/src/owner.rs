@@ -1,6 +1,5 @@
 //! Who holds a lock: grant ids and owners.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -16,12 +15,16 @@ use crate::options::check_text;
 pub struct GrantId([u8; 16]);
 
 impl GrantId {
-    /// A new random id from the system's random source.
+    /// A new random id from the system's random source. None is kept in stock: two virtual machines that go on from one
+    /// snapshot, and a forked child, would give out the same ones.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system has no randomness to give.
     pub fn random() -> Result<Self, Error> {
-        STOCK.with_borrow_mut(Stock::take)
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)
+            .map_err(|e| Error::unavailable(Phase::Configure, "the system gave no random bytes").with_source(e))?;
+        Ok(Self(bytes))
     }
 
     /// The raw bytes.
@@ -34,34 +37,6 @@ impl GrantId {
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
-    }
-}
-
-/// How many ids one call to the system brings: an acquisition is not to pay for a system call of its own.
-const STOCKED: usize = 16;
-
-thread_local! {
-    static STOCK: RefCell<Stock> = const { RefCell::new(Stock { ids: [[0; 16]; STOCKED], left: 0, process: 0 }) };
-}
-
-/// Random ids in advance, each given out once. A forked child throws away what it inherited.
-struct Stock {
-    ids: [[u8; 16]; STOCKED],
-    left: usize,
-    process: u32,
-}
-
-impl Stock {
-    fn take(&mut self) -> Result<GrantId, Error> {
-        let process = std::process::id();
-        if self.left == 0 || self.process != process {
-            self.left = 0;
-            getrandom::fill(self.ids.as_flattened_mut())
-                .map_err(|e| Error::unavailable(Phase::Configure, "the system gave no random bytes").with_source(e))?;
-            (self.left, self.process) = (STOCKED, process);
-        }
-        self.left -= 1;
-        Ok(GrantId(std::mem::take(&mut self.ids[self.left])))
     }
 }
 

@@ -74,6 +74,7 @@ pub fn guarantees(guard: RestartGuard) -> Guarantees {
     guarantees.inspect = Support::Unless("the lock was granted a few milliseconds ago, or waits are asked for");
     guarantees.force_release = Support::Yes;
     guarantees.foreign_clients = Support::Yes;
+    guarantees.renewal_across_runtimes = Support::Yes;
     guarantees
 }
 

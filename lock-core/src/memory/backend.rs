@@ -134,6 +134,7 @@ impl Backend for MemoryBackend {
         guarantees.inspect = Support::Yes;
         guarantees.force_release = Support::Yes;
         guarantees.shared_owner = Support::Yes;
+        guarantees.renewal_across_runtimes = Support::Yes;
         guarantees
     }
 

@@ -235,6 +235,9 @@ cases! {
     "C-L03b" observe::a_client_that_is_closed_has_given_everything_back ALL [];
     "C-L07" runtimes::guards_and_clients_may_be_dropped_outside_of_any_runtime ALL [];
     "C-L07b" runtimes::a_handle_works_on_another_runtime_and_after_it_has_ended SIMPLE [];
+    "C-L07c" runtimes::a_loss_is_told_elsewhere_when_the_client_s_runtime_has_ended SIMPLE [];
+    "C-L07d" runtimes::a_guard_is_renewed_elsewhere_when_the_client_s_runtime_has_ended SIMPLE
+        [Need::Always(Guarantee::RenewalAcrossRuntimes)];
 
     "C-I01" foreign::a_foreign_holder_keeps_us_out ONCE [Need::Foreign, FOREIGN];
     "C-I02" foreign::our_holder_keeps_foreign_clients_out ONCE [Need::Foreign, FOREIGN];
