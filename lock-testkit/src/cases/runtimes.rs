@@ -64,7 +64,10 @@ pub(super) async fn a_handle_works_on_another_runtime_and_after_it_has_ended(cx:
 }
 
 /// A client, and what was taken through it here, after the end of the runtime on which it was made.
-async fn orphaned<T>(cx: &Arc<Cx>, take: impl AsyncFnOnce(&Locks) -> Result<T, Failure>) -> Result<(Locks, T), Failure> {
+async fn orphaned<T>(
+    cx: &Arc<Cx>,
+    take: impl AsyncFnOnce(&Locks) -> Result<T, Failure>,
+) -> Result<(Locks, T), Failure> {
     let (give, given) = oneshot::channel();
     let (end, ended) = oneshot::channel::<()>();
     let connecting = cx.clone();
