@@ -45,6 +45,8 @@
 //! A backend's own tests start servers, wait with a deadline, and judge what is about time as the suite does ([`testing`]),
 //! and throw its [`Dice`].
 //!
+//! [`fuzz`] makes up inputs for their parsers.
+//!
 //! # Histories
 //! [`history`] writes down what processes do with their locks, [`checker`] judges it, [`report`] draws it.
 //!
@@ -65,6 +67,7 @@ mod crowd;
 mod dice;
 mod failure;
 pub mod faults;
+pub mod fuzz;
 mod harness;
 pub mod history;
 mod ignored;

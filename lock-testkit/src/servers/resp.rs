@@ -8,7 +8,7 @@ use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
@@ -17,6 +17,11 @@ use crate::harness::Broken;
 
 /// How long one command may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// No string is longer than this.
+const MOST: usize = 64 << 20;
+/// No reply has more arrays in each other.
+const DEEPEST: usize = 64;
 
 /// A reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,7 +212,12 @@ fn encode<P: AsRef<[u8]>>(parts: &[P]) -> Vec<u8> {
 
 type Reading<'a> = Pin<Box<dyn Future<Output = io::Result<Value>> + Send + 'a>>;
 
-fn read(stream: &mut BufReader<TcpStream>) -> Reading<'_> {
+fn read(stream: &mut (impl AsyncBufRead + Send + Unpin)) -> Reading<'_> {
+    read_within(stream, DEEPEST)
+}
+
+/// A value with no more arrays in each other than this.
+fn read_within(stream: &mut (impl AsyncBufRead + Send + Unpin), depth: usize) -> Reading<'_> {
     Box::pin(async move {
         let mut line = String::new();
         if stream.read_line(&mut line).await? == 0 {
@@ -220,6 +230,7 @@ fn read(stream: &mut BufReader<TcpStream>) -> Reading<'_> {
             "-" => Ok(Value::Error(rest.to_owned())),
             ":" => Ok(Value::Int(number(rest)?)),
             "$" => match usize::try_from(number(rest)?) {
+                Ok(length) if length > MOST => Err(garbled(line)),
                 Ok(length) => {
                     let mut bytes = vec![0; length + 2];
                     stream.read_exact(&mut bytes).await?;
@@ -229,10 +240,11 @@ fn read(stream: &mut BufReader<TcpStream>) -> Reading<'_> {
                 Err(_) => Ok(Value::Nil),
             },
             "*" => match usize::try_from(number(rest)?) {
+                Ok(_) if depth == 0 => Err(garbled("too many arrays in each other")),
                 Ok(length) => {
                     let mut parts = Vec::with_capacity(length.min(1024));
                     for _ in 0..length {
-                        parts.push(read(stream).await?);
+                        parts.push(read_within(stream, depth - 1).await?);
                     }
                     Ok(Value::Array(parts))
                 }
@@ -254,6 +266,19 @@ fn garbled(line: &str) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_reply_breaks_the_client() {
+        let samples: &[&[u8]] =
+            &[b"+OK\r\n", b"$-1\r\n", b"$2\r\nab\r\n", b"*2\r\n:1\r\n*1\r\n$1\r\na\r\n", b"-ERR no\r\n", b"*-1\r\n"];
+        crate::fuzz::bytes("RESP replies", samples, |mut input| {
+            // Nothing is waited for: all that there is is there.
+            let outcome = futures_util::FutureExt::now_or_never(read(&mut input)).unwrap();
+            drop(outcome.map(|value| value.to_string()));
+        });
+        let deep = "*1\r\n".repeat(100_000);
+        assert!(futures_util::FutureExt::now_or_never(read(&mut deep.as_bytes())).unwrap().is_err());
+    }
 
     #[test]
     fn a_command_is_an_array_of_strings() {

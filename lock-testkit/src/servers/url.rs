@@ -81,6 +81,24 @@ mod tests {
     }
 
     #[test]
+    fn no_url_breaks_the_parser_and_none_shows_its_password() {
+        let samples =
+            ["redis://me:hunter2@a:1,b/mymaster/2", "zk://[::1]:2181/x", "memcached://h", "redis://u@h:6379/"];
+        crate::fuzz::texts("URLs of servers", &samples, |text| match ServerUrl::parse(text, 6379) {
+            Ok(url) => {
+                assert!(!url.addresses.is_empty() && url.addresses.iter().all(|address| address.contains(':')));
+                let secret = url.credentials.as_ref().map(|credentials| credentials.password.as_str());
+                let secret = secret.filter(|secret| secret.contains("hunter2"));
+                let elsewhere = [&url.scheme, &url.path].iter().any(|text| text.contains("hunter2"))
+                    || url.addresses.concat().contains("hunter2")
+                    || url.credentials.as_ref().is_some_and(|credentials| credentials.user.contains("hunter2"));
+                assert!(secret.is_none() || elsewhere || !format!("{url:?}").contains("hunter2"), "{url:?}");
+            }
+            Err(broken) => assert!(!broken.to_string().contains("hunter2")),
+        });
+    }
+
+    #[test]
     fn what_is_no_url_is_refused() {
         for wrong in ["localhost", "redis://", "redis:///2", "redis://:6379/", "redis://a,,b", "redis://u:%41@a/"] {
             assert!(ServerUrl::parse(wrong, 6379).is_err(), "{wrong}");

@@ -158,6 +158,43 @@ mod tests {
         }
     }
 
+    /// Whatever comes, and however it arrives: all of it passes, cut in the same places.
+    #[test]
+    fn no_bytes_are_lost_whatever_comes() {
+        let samples: &[&[u8]] = &[
+            b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n",
+            b"*3\r\n$9\r\nSUBSCRIBE\r\n$1\r\na\r\n$1\r\nb\r\n",
+            b"|1\r\n+a\r\n:1\r\n>2\r\n$10\r\ninvalidate\r\n*0\r\n",
+            b"%1\r\n+a\r\n$-1\r\n-ERR\r\n",
+            b"set k 0 0 4\r\nabcd\r\nms k S2 q\r\nab\r\nmn\r\n",
+            b"VALUE a 0 5 17\r\nEND\r\n\r\nEND\r\nVA 5 c7\r\nabcde\r\nHD\r\n",
+            b"\0\0\0\x09\0\0\0\x03\0\0\0\x01\x07\0\0\0\x05\xff\xff\xff\xff\x01",
+        ];
+        let cut = |protocol, speaker, input: &[u8], chunk| {
+            let mut frames = Frames::new(protocol, speaker);
+            let mut cut = Vec::new();
+            for bytes in input.chunks(chunk) {
+                frames.feed(bytes);
+                cut.extend(std::iter::from_fn(|| frames.next()).map(|frame| frame.bytes));
+            }
+            let is_opaque = frames.protocol == Protocol::Opaque;
+            cut.extend(frames.rest().map(|frame| frame.bytes));
+            (cut, is_opaque)
+        };
+        crate::fuzz::bytes("frames of a link", samples, |input| {
+            for protocol in [Protocol::Resp, Protocol::ZooKeeper, Protocol::Memcached] {
+                for speaker in [Speaker::Client, Speaker::Server] {
+                    let (whole, is_opaque) = cut(protocol, speaker, input, input.len().max(1));
+                    let (parts, _) = cut(protocol, speaker, input, 3);
+                    assert_eq!(whole.concat(), input);
+                    assert_eq!(parts.concat(), input);
+                    // What is no frame passes as it comes.
+                    assert!(is_opaque || whole == parts, "{protocol:?} {speaker:?}");
+                }
+            }
+        });
+    }
+
     #[test]
     fn redis_requests_and_replies_are_cut_and_counted() {
         are_cut(

@@ -127,6 +127,22 @@ mod tests {
     }
 
     #[test]
+    fn no_frame_breaks_the_reader() {
+        let names = ["a".to_owned(), "/lock/ü".to_owned()];
+        let sample = Writer::default().int(3).long(1 << 40).bytes(b"data").each(&names, |w, name| w.text(name)).frame();
+        crate::fuzz::bytes("jute frames", &[&sample, &[0xff; 4]], |input| {
+            if let Some(prefix) = input.first_chunk() {
+                assert!(frame_length(*prefix).is_ok_and(|length| length <= MOST) || frame_length(*prefix).is_err());
+            }
+            let mut reader = Reader::new(input);
+            let read =
+                (|| Ok::<_, io::Error>((reader.int()?, reader.long()?, reader.bytes()?, reader.each(Reader::text)?)))();
+            assert!(read.is_err() || reader.rest().len() < input.len());
+            drop(Reader::new(input).each(Reader::bytes));
+        });
+    }
+
+    #[test]
     fn numbers_are_big_endian_and_lengths_stand_before() {
         let frame = Writer::default().int(1).bool(true).text("ab").frame();
         assert_eq!(frame, [0, 0, 0, 11, 0, 0, 0, 1, 1, 0, 0, 0, 2, b'a', b'b']);

@@ -1,0 +1,84 @@
+//! What comes from outside breaks nothing in `lock-core`: names, owners, grants, tokens and options, as texts and as JSON.
+//! (They are here because `lock-core` itself depends on no testkit.)
+
+use lock_core::{ClientOptions, ErrorKind, FencingToken, GrantId, LeaseOptions, LockName, Owner};
+use lock_testkit::fuzz::texts;
+use lock_testkit::proxy::LinkFault;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What is read is the same after it was written and read again.
+fn survives<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(json: &str) -> Option<T> {
+    let value: T = serde_json::from_str(json).ok()?;
+    let written = serde_json::to_string(&value).expect("what was read can be written");
+    assert_eq!(serde_json::from_str::<T>(&written).expect("what was written can be read"), value);
+    Some(value)
+}
+
+#[test]
+fn names_are_what_their_limits_say() {
+    texts("names of locks", &["orders/42", "ü", "a:b/../{c}", "x"], |text| {
+        for name in [LockName::new(text), LockName::at_key(text)] {
+            let fits = (1..=LockName::MAX_BYTES).contains(&text.len());
+            assert_eq!(name.is_ok(), fits);
+            match name {
+                Ok(name) => {
+                    assert_eq!(name.as_str(), text);
+                    let json = serde_json::to_string(&name).unwrap();
+                    assert_eq!(survives::<LockName>(&json), Some(name));
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+                    assert!(error.to_string().len() < 1_000);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn what_serde_reads_is_written_again() {
+    let samples = [
+        r#""orders/42""#,
+        r#"{"at_key":"raw"}"#,
+        r#"{"id":"0123456789abcdef0123456789abcdef","host":"h","pid":7,"label":"l"}"#,
+        r#""0123456789abcdef0123456789abcdef""#,
+        "9007199254740991",
+        r#"{"lease":{"ttl":{"secs":10,"nanos":0},"renew_every":null,"max_hold":null},"op_timeout":{"secs":2,"nanos":1},"label":null}"#,
+        r#"{"ttl":{"secs":18446744073709551615,"nanos":999999999},"auto_renew":true}"#,
+    ];
+    texts("names, owners, grants, tokens and options as JSON", &samples, |json| {
+        survives::<LockName>(json);
+        survives::<Owner>(json);
+        if let Some(token) = survives::<FencingToken>(json) {
+            assert!((1..=FencingToken::MAX.as_u64()).contains(&token.as_u64()));
+        }
+        if let Some(id) = survives::<GrantId>(json) {
+            assert_eq!(id.to_string().parse::<GrantId>().ok(), Some(id));
+        }
+        survives::<LeaseOptions>(json);
+        if let Some(options) = survives::<ClientOptions>(json) {
+            let checked = options.check();
+            assert!(checked.is_err() || options.lease.ttl <= LeaseOptions::MAX_TTL);
+        }
+    });
+}
+
+#[test]
+fn ids_of_grants_are_read_as_they_are_shown() {
+    texts("ids of grants", &["0123456789abcdef0123456789abcdef", "ffffffffffffffffffffffffffffffff"], |text| {
+        if let Ok(id) = text.parse::<GrantId>() {
+            assert!(id.to_string().eq_ignore_ascii_case(text), "{text} is {id}");
+        }
+    });
+}
+
+#[test]
+fn faults_are_written_as_they_are_read() {
+    let samples = [
+        r#"{"toxic":{"Delay":{"by":{"secs":0,"nanos":3},"jitter":{"secs":1,"nanos":0}}},"direction":"ToClient","trigger":"Now","seed":7}"#,
+        r#"{"toxic":{"CutAfter":{"bytes":3}},"direction":"Both","trigger":{"OnRequest":{"nth":2,"containing":"SET"}},"seed":0}"#,
+        r#"{"toxic":"Swallow","direction":"ToServer","trigger":{"AfterBytes":9},"seed":0}"#,
+    ];
+    texts("faults as JSON", &samples, |json| drop(survives::<LinkFault>(json)));
+}
