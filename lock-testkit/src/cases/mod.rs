@@ -24,6 +24,7 @@ mod semaphore;
 mod servers;
 mod session;
 mod stale;
+mod swallowed;
 mod waiting;
 
 use std::sync::Arc;
@@ -190,6 +191,8 @@ cases! {
     "C-W16" cancel::many_waits_of_one_client_need_no_task_each SIMPLE [];
     "C-W18" waiting::a_wait_leaves_the_only_thread_to_other_tasks ALL [];
     "C-W19" waiting::no_waiter_is_starved_by_the_others ALL [];
+    "C-W20" swallowed::a_waiter_whose_event_is_swallowed_is_granted_within_a_second ALL [Need::Links, PUSH];
+    "C-W21" swallowed::a_waiter_one_of_whose_replies_is_swallowed_is_granted_within_two_seconds ALL [Need::Links];
 
     "C-F02" outage::servers_that_stand_still_longer_than_a_lease_let_no_two_in SIMPLE [Need::Links];
     "C-F03" process::a_waiter_that_stands_still_across_its_turn_is_passed_over ALL [Need::Processes];

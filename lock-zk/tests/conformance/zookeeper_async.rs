@@ -32,7 +32,14 @@ impl Client for ByZooKeeperAsync {
     }
 
     fn exclusions() -> &'static [(&'static str, &'static str)] {
-        &[FOREIGN_STARVATION, ("C-M12", SHIFTED), ("C-M13", SHIFTED), ("C-F05", SHIFTED), ("C-F21", STORM)]
+        &[
+            FOREIGN_STARVATION,
+            ("C-M12", SHIFTED),
+            ("C-M13", SHIFTED),
+            ("C-F05", SHIFTED),
+            ("C-W21", SHIFTED),
+            ("C-F21", STORM),
+        ]
     }
 
     async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
