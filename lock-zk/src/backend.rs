@@ -152,9 +152,9 @@ impl Shared {
                 Err(fault) => return Err(error::of_request(fault, Phase::Release)),
             }
         }
-        // The pauses have no end; the session has.
-        let gone = self.went_with_session(seat);
-        unanswered.map_or(Ok(gone), |fault| Err(error::of_request(fault, Phase::Release)))
+        // The pauses have no end; the session has, by the servers' word or by ours.
+        self.seats.leave(seat);
+        Err(error::out_of_time(Phase::Release))
     }
 
     /// Deletes a holder's nodes, and what a change of them may have left; whether all that were known were there.
@@ -179,12 +179,6 @@ impl Shared {
             Err(fault) if fault.fate == Fate::Unknown => Err(fault),
             Err(_) => Ok(false),
         }
-    }
-
-    /// What a session held goes with it.
-    fn went_with_session(&self, seat: &Seat) -> Released {
-        self.seats.leave(seat);
-        Released::NotHeld(Some(LossReason::SessionExpired))
     }
 
     /// Why a node that was held is not there any more.

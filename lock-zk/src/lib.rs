@@ -24,6 +24,8 @@ mod contender;
 mod dialect;
 mod error;
 mod forced;
+#[cfg(test)]
+mod inputs;
 mod inspect;
 mod layout;
 mod line;

@@ -78,7 +78,9 @@ impl Shared {
                     let left = until.saturating_duration_since(Instant::now());
                     let moves_within = left.min(attempt.op_timeout / PART_FOR_ONE_PLACE);
                     match timeout(moves_within, self.wait_for(seat, path)).await {
-                        Ok(news) => drop(news?),
+                        Ok(news) => {
+                            news?;
+                        }
                         Err(_) => return self.refuse(seat).await,
                     }
                 }

@@ -8,7 +8,7 @@ use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use lock_testkit::testing::{about_time, renewed};
 use lock_zk::{ClientOptions, LeaseOptions, ZkConfig, ZkLocks};
 
-use crate::support::{LASTING, PROMPTLY, client, connected, eventually, link, ms, over, server, soon};
+use crate::support::{LASTING, PROMPTLY, client, connected, eventually, link, ms, over, server, soon, watched};
 
 const DELAY: Duration = ms(600);
 
@@ -98,4 +98,24 @@ fn what_could_not_be_given_back_within_its_lease_is_given_back_when_a_server_is_
         let next = client(server.url(), LASTING).await.mutex("left");
         soon("the next", PROMPTLY, next.lock()).await.unwrap().release().await.unwrap();
     });
+}
+
+#[tokio::test]
+async fn a_split_whose_answer_is_lost_is_renewed_on() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let a = client(&over([&link]), LASTING).await;
+    // How the transaction begins that gives them back: with a deletion, or with a node for fewer in the place of one.
+    for (limit, permits, begins) in [(5, 3, "\0\0\0\u{e}\0\0\0\u{2}"), (5_000, 4_000, "\0\0\0\u{e}\0\0\0\u{f}")] {
+        let name = format!("split-{limit}");
+        let mut held = a.semaphore(&*name, limit).with_lease(watched()).acquire_many(permits).await.unwrap();
+        let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, begins));
+        held.split(1).await.unwrap();
+        lost.heal().unwrap();
+        renewed(&held, 3).await;
+        assert_eq!(a.semaphore(&*name, limit).available().await.unwrap(), limit - (permits - 1));
+        held.release().await.unwrap();
+        let left = truth.children(&format!("/lock/semaphore/{name}/leases")).await.unwrap();
+        assert!(left.unwrap_or_default().is_empty());
+    }
 }

@@ -1,11 +1,9 @@
 //! Semaphores: the nodes that Curator's clients count, and living beside clients that take their permits one by one.
 
-use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient};
-use lock_testkit::testing::renewed;
 use lock_zk::{ErrorKind, LockName, LossReason};
 
-use crate::support::{LASTING, PROMPTLY, client, eventually, fails, link, over, server, soon, watched};
+use crate::support::{LASTING, PROMPTLY, client, eventually, fails, server, soon, watched};
 
 const UUID: &str = "_c_0f8fad5b-d9cb-469f-a165-70867728950e";
 
@@ -123,25 +121,6 @@ async fn permits_of_a_long_name_fit_into_a_request() {
     assert_eq!((held.permits(), long.available().await.unwrap()), (700, 300));
     held.release().await.unwrap();
     assert_eq!(long.available().await.unwrap(), 1_000);
-}
-
-#[tokio::test]
-async fn a_split_whose_answer_is_lost_is_renewed_on() {
-    let Some(server) = server().await else { return };
-    let (link, truth) = (link(&server), server.client().await.unwrap());
-    let a = client(&over([&link]), LASTING).await;
-    // How the transaction begins that gives them back: with a deletion, or with a node for fewer in the place of one.
-    for (limit, permits, begins) in [(5, 3, "\0\0\0\u{e}\0\0\0\u{2}"), (5_000, 4_000, "\0\0\0\u{e}\0\0\0\u{f}")] {
-        let name = format!("split-{limit}");
-        let mut held = a.semaphore(&*name, limit).with_lease(watched()).acquire_many(permits).await.unwrap();
-        let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, begins));
-        held.split(1).await.unwrap();
-        lost.heal().unwrap();
-        renewed(&held, 3).await;
-        assert_eq!(a.semaphore(&*name, limit).available().await.unwrap(), limit - (permits - 1));
-        held.release().await.unwrap();
-        assert!(children(&truth, &format!("/lock/semaphore/{name}/leases")).await.is_empty());
-    }
 }
 
 #[tokio::test]

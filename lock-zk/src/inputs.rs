@@ -1,0 +1,206 @@
+//! What comes from outside cannot break anything: names of nodes, what they say, paths and URLs, at random and nearly right.
+//!
+//! 20,000 inputs each; more by `LOCK_ZK_INPUTS=10000000 cargo test --release -p lock-zk --lib inputs`.
+
+use lock_core::backend::Kind;
+use lock_core::{GrantId, LockName};
+use lock_testkit::Dice;
+use percent_encoding::percent_decode_str;
+
+use crate::card::Card;
+use crate::client::Node;
+use crate::contender::{Role, waits_for};
+use crate::dialect::Dialect;
+use crate::layout::{Layout, Place, canonical};
+use crate::url::Target;
+
+const DIALECTS: [Dialect; 4] = [Dialect::Curator, Dialect::CuratorAndKazoo, Dialect::Kazoo, Dialect::ZooKeeper];
+const ROLES: [Role; 4] = [Role::Lock, Role::Read, Role::Write, Role::Lease];
+
+/// Calls this with as many dice as there are inputs; a failure names the seed.
+fn for_each(mut check: impl FnMut(&mut Dice)) {
+    let inputs = std::env::var("LOCK_ZK_INPUTS").ok().and_then(|inputs| inputs.parse().ok()).unwrap_or(20_000);
+    for seed in 0..inputs {
+        let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&mut Dice::new(seed))));
+        assert!(judged.is_ok(), "seed {seed}");
+    }
+}
+
+/// Text of up to so many pieces, most of them such as parsers look for.
+fn text(dice: &mut Dice, pieces: &[&str], most: u64) -> String {
+    const ODD: [&str; 12] = ["", "-", "0", "9", "/", "%", "é", "\u{1f512}", "\0", " ", "x", "2147483648"];
+    let length = dice.below(most + 1);
+    (0..length).map(|_| if dice.once_in(4) { dice.one_of(&ODD) } else { dice.one_of(pieces) }).collect()
+}
+
+fn grant(dice: &mut Dice) -> GrantId {
+    format!("{:016x}{:016x}", dice.roll(), dice.roll()).parse().unwrap()
+}
+
+/// A text in which one character may be another one, gone or doubled.
+fn bent(dice: &mut Dice, text: &str) -> String {
+    let mut characters: Vec<_> = text.chars().collect();
+    if characters.is_empty() {
+        return String::new();
+    }
+    let at = usize::try_from(dice.below(characters.len() as u64)).unwrap();
+    match dice.below(4) {
+        0 => drop(characters.remove(at)),
+        1 => characters.insert(at, characters[at]),
+        2 => characters[at] = dice.one_of(&['-', '_', '0', 'g', 'é', '\0']),
+        _ => {}
+    }
+    characters.into_iter().collect()
+}
+
+fn layout() -> Layout {
+    Layout { prefix: "lock".to_owned(), dialects: Vec::new() }
+}
+
+#[test]
+fn names_of_nodes_are_read_or_given_back() {
+    const PIECES: [&str; 10] = [
+        "_c_",
+        "-lock-",
+        "-lease-",
+        "-__READ__",
+        "-__WRIT__",
+        "__lock__",
+        "-permits-",
+        "x-",
+        "0000000001",
+        "0f8fad5bd9cb469fa16570867728950e",
+    ];
+    for_each(|dice| {
+        let (dialect, role) = (dice.one_of(&DIALECTS), dice.one_of(&ROLES));
+        let (id, number) = (grant(dice), dice.roll() as u32 as i32);
+        let (name, is_right) = match dice.below(3) {
+            0 => (text(dice, &PIECES, 6), false),
+            right if dialect.has(role) => {
+                let name = format!("{}{number:010}", dialect.stem(id, role));
+                if right == 1 { (name, true) } else { (bent(dice, &name), false) }
+            }
+            _ => (text(dice, &PIECES, 6), false),
+        };
+        match dialect.read(role, name.clone()) {
+            Ok(contender) => {
+                assert_eq!(contender.name, name);
+                assert!(name.ends_with(&contender.number.unsigned_abs().to_string()), "{contender:?}");
+                if is_right {
+                    assert!(
+                        contender.is_of(id) && contender.number == number && contender.permits == 1,
+                        "{contender:?}"
+                    );
+                }
+            }
+            Err(given_back) => {
+                assert_eq!(given_back, name);
+                assert!(!is_right, "{dialect:?}, {role:?}: {name}");
+            }
+        }
+        let _ = dialect.downgraded(&name);
+    });
+}
+
+#[test]
+fn a_line_is_the_same_in_whatever_order_it_is_listed() {
+    for_each(|dice| {
+        let kind = dice.one_of(&[Kind::Mutex, Kind::Read, Kind::Write]);
+        let place = Place::of(&layout(), &"line".into(), kind).unwrap();
+        let first = dice.roll() as u32 as i32;
+        let stems = if kind == Kind::Mutex { &["-lock-"][..] } else { &["-__READ__", "-__WRIT__"] };
+        let mut numbers: Vec<_> = (0..dice.below(12)).map(|_| dice.below(1 << 30) as i32).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let right: Vec<_> = numbers
+            .iter()
+            .map(|number| {
+                let (id, stem) = (grant(dice), dice.one_of(stems));
+                format!("_c_{id}{stem}{:010}", first.wrapping_add(*number))
+            })
+            .collect();
+        let mut listed = right.clone();
+        for at in (1..listed.len()).rev() {
+            listed.swap(at, usize::try_from(dice.below(at as u64 + 1)).unwrap());
+        }
+        let line = place.line(listed).unwrap();
+        assert_eq!(line.iter().map(|contender| &contender.name).collect::<Vec<_>>(), right.iter().collect::<Vec<_>>());
+        // Whoever is first waits for nobody, and nobody for one behind him.
+        for (index, contender) in line.iter().enumerate() {
+            match waits_for(&line, index) {
+                Some(before) => assert!(before.number.wrapping_sub(contender.number) < 0),
+                None => assert!(index == 0 || contender.role == Role::Read),
+            }
+        }
+    });
+}
+
+#[test]
+fn names_of_locks_become_directories_and_back() {
+    for_each(|dice| {
+        let name = text(dice, &["a", "A", "_", "-", ".", "..", "locks", "\u{7f}", "%2F", "ü"], 12);
+        let Ok(name) = LockName::new(name) else { return };
+        let directory = Place::of(&layout(), &name, Kind::Mutex).unwrap().directory;
+        let escaped = directory.strip_prefix("/lock/mutex/").unwrap();
+        assert!(escaped.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_%".contains(&byte)), "{escaped}");
+        assert_eq!(percent_decode_str(escaped).decode_utf8().unwrap(), name.as_str());
+    });
+}
+
+#[test]
+fn shared_paths_are_paths_or_refused() {
+    for_each(|dice| {
+        let path = text(dice, &["/", "/jobs", "a", ".", "..", "//", "\n", "ü"], 6);
+        let Ok(name) = LockName::at_key(path) else { return };
+        let name = canonical(name);
+        assert_eq!(canonical(name.clone()), name);
+        if let Ok(place) = Place::of(&layout(), &name, Kind::Mutex) {
+            let parts = place.directory.strip_prefix('/').unwrap().split('/');
+            assert!(parts.into_iter().all(|part| !matches!(part, "" | "." | "..")), "{}", place.directory);
+            assert!(!place.directory.contains(char::is_control), "{:?}", place.directory);
+        }
+    });
+}
+
+#[test]
+fn whatever_a_node_says_is_read_or_not() {
+    const CARD: &str = r#"{"owner":{"id":"0f8fad5bd9cb469fa16570867728950e","host":"a","pid":7,"label":null},
+        "ttl_ms":10000,"session_ms":10000,"token":12,"permits":{"asked":1,"limit":3}}"#;
+    for_each(|dice| {
+        let mut data = match dice.below(2) {
+            0 => text(dice, &["{", "}", "\"owner\":", "[", "18446744073709551616", "1e999", "null", ","], 20)
+                .into_bytes(),
+            _ => bent(dice, CARD).into_bytes(),
+        };
+        if dice.once_in(4) && !data.is_empty() {
+            let at = usize::try_from(dice.below(data.len() as u64)).unwrap();
+            data[at] = dice.roll() as u8;
+        }
+        let node = Node { data, czxid: dice.roll() as i64, made_at: dice.roll() as i64, session: dice.roll() as i64 };
+        let card = Card::read(&node);
+        let _ = Card::token(card.as_ref(), &node);
+        if let Some(card) = card {
+            let again = Node { data: card.to_bytes(), ..node };
+            assert_eq!(Card::read(&again), Some(card));
+        }
+    });
+}
+
+#[test]
+fn urls_name_servers_or_are_refused() {
+    for_each(|dice| {
+        let pieces = ["zk://", "zks://", "a", ":2181", ",", "[::1]", "/", "/x", "@", ":0", ":65536", "..", "?", "#"];
+        let begins = dice.one_of(&["zk://", "zookeepers://", ""]);
+        let url = format!("{begins}{}", text(dice, &pieces, 8));
+        if let Ok(target) = Target::parse(&url) {
+            for server in target.servers.split(',') {
+                let (host, port) = server.rsplit_once(':').unwrap();
+                assert!(!host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0), "{url:?}: {server:?}");
+            }
+            assert!(
+                target.chroot.is_empty() || target.chroot.starts_with('/') && !target.chroot.ends_with('/'),
+                "{url:?}"
+            );
+        }
+    });
+}
