@@ -7,7 +7,8 @@
 --                  has come
 --                  At a shared key also the account of turns, which outlives the queue: #run -> hand-overs in a row;
 --                  #since -> when they began (ms); #most -> how many there may be before the key is left free; #yield ->
---                  until when it is left free (ms), 0 once a foreign client has had it; #to -> the nonce of the last hand-over
+--                  until when it is left free (ms), 0 once a foreign client has had it; #to -> the nonce of the last
+--                  hand-over; #who -> the foreign client that had it last, if none of ours had it since
 
 local LIVENESS = 3000  -- ms without a sign after which a waiting client counts as dead
 local STALL = 1500     -- ms without a sign of any waiter: the server stood still, and who was alive before gets a full
@@ -17,25 +18,28 @@ local MOST = 1000      -- waiters whom one run drops, or four times those whom i
 local MORE = -3        -- in place of the ms until a lease ends: there is more to do than one run may; ask again at once
 local SWEEP = 32       -- fields that one run looks at for signs of clients that have gone
 local RUN, SLICE, YIELD = 20, 200, 50 -- hand-overs or ms in a row, then ms for which a shared key is left free
+local STREAK = 8       -- turns in a row at most that ours have because foreign clients had as many
 local ACCOUNT = 10000  -- ms for which the account of a shared key's turns outlives its queue
 local FOREIGN = -4     -- also in place of the ms until a lease ends: a foreign client holds the key, and the asking client
                        -- has the first waiter
 local FREE = -1000     -- the same, less the ms for which a shared key is left free
 
 -- Writes down the account of a shared key's turns.
-local function settle(run, since, most, yield, to)
-  redis.call('HSET', WAITERS, '#run', run, '#since', since, '#most', most, '#yield', yield, '#to', to)
+local function settle(run, since, most, yield, to, who)
+  redis.call('HSET', WAITERS, '#run', run, '#since', since, '#most', most, '#yield', yield, '#to', to, '#who', who)
 end
+
+local function account() return redis.call('HMGET', WAITERS, '#run', '#since', '#most', '#yield', '#to', '#who') end
 
 -- Takes these members out of the queue, and these fields out of the hash.
 local function leave_all(members, fields)
   redis.call('ZREM', QUEUE, unpack(members))
   redis.call('HDEL', WAITERS, unpack(fields))
   if redis.call('EXISTS', QUEUE) == 0 then
-    local account = redis.call('HMGET', WAITERS, '#run', '#since', '#most', '#yield', '#to')
+    local turns = account()
     redis.call('DEL', WAITERS)
     -- Without memory it is forgotten.
-    if account[1] and pcall(settle, unpack(account)) then redis.call('PEXPIRE', WAITERS, ACCOUNT) end
+    if turns[1] and pcall(settle, unpack(turns)) then redis.call('PEXPIRE', WAITERS, ACCOUNT) end
     unmark()
   end
 end
@@ -59,13 +63,15 @@ local function stood_still(ms, seen, grace)
 end
 
 -- A shared key is left free now and then; returns whether now is such a moment. Ours and foreign clients take turns while
--- foreign ones are about: after each turn of theirs ours have one, and then the key is left free. A moment that nobody
--- uses makes the next one come later. Where it is known how many of theirs wait, ours have as many turns for each of
--- theirs as there are more of ours.
+-- foreign ones are about: ours have as many in a row as foreign ones had before, for those may be the quicker ones when a
+-- key becomes free, and then it is left free. A moment that nobody uses makes the next one come later. Where it is known
+-- how many of theirs wait, ours have as many turns for each of theirs as there are more of ours.
 local function yields(ms, channels, client, nonce)
-  local run, since, most, yield, to = unpack(redis.call('HMGET', WAITERS, '#run', '#since', '#most', '#yield', '#to'))
+  local run, since, most, yield, to = unpack(account())
   if within(yield, ms, YIELD) then return true end
-  run, since, most = tonumber(run or 0), math.min(tonumber(since or ms), ms + YIELD), tonumber(most or RUN)
+  local theirs = waiting()
+  run, since = tonumber(run or 0), math.min(tonumber(since or ms), ms + YIELD)
+  most = tonumber(most or (theirs or 0) > 0 and 1 or RUN)
   if not freed then
     -- It was free already: others had their moment. (To yield again then would ask for two free moments in a row, which
     -- a busy key may never have.)
@@ -74,22 +80,27 @@ local function yields(ms, channels, client, nonce)
   else
     -- Who was not handed the key took it while it was free.
     if freed ~= to then run, since = 1, ms end
-    local theirs = waiting()
-    local share = theirs and theirs > 0 and math.max(math.floor(redis.call('ZCARD', QUEUE) / theirs), 1)
+    local share = theirs and theirs > 0 and most * math.max(math.floor(redis.call('ZCARD', QUEUE) / theirs), 1)
     local over = ms - since >= SLICE and not share
     if run >= (share or theirs and RUN or most) or over then
-      settle(0, text(ms + YIELD), most, text(ms + YIELD), '')
+      settle(0, text(ms + YIELD), most, text(ms + YIELD), '', '')
       redis.call('PUBLISH', channels .. client, 'P0:' .. LOCK)
       return true
     end
   end
-  settle(run + 1, text(since), most, 0, nonce)
+  settle(run + 1, text(since), most, 0, nonce, '')
   return false
 end
 
--- Takes note of a foreign client that holds a shared key.
+-- Counts the turn of a foreign client that holds a shared key.
 local function meet(ms)
-  if redis.call('EXISTS', QUEUE) == 1 and foreign() then pcall(settle, 0, text(ms), 1, 0, '') end
+  local who = redis.call('EXISTS', QUEUE) == 1 and foreign()
+  if not who then return end
+  -- Whatever its bytes, as a text that is never empty.
+  who = '=' .. string.gsub(string.sub(who, 1, 64), '%W', function(byte) return string.format('%%%02x', string.byte(byte)) end)
+  local _, _, most, _, _, before = unpack(account())
+  if before == who then return end
+  pcall(settle, 0, text(ms), (before or '') == '' and 1 or math.min(most + 1, STREAK), 0, '', who)
 end
 
 -- What a waiter of this client is told of when to ask again: ms, or one of the numbers above.

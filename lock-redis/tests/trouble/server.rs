@@ -165,7 +165,7 @@ impl Server {
         }
         let fields = self.run(&["HKEYS", key]).await.into_parts();
         let known = |field: &Value| {
-            ["#run", "#since", "#most", "#yield", "#to"].map(Some).contains(&field.as_text().as_deref())
+            ["#run", "#since", "#most", "#yield", "#to", "#who"].map(Some).contains(&field.as_text().as_deref())
         };
         fields.iter().all(known) && (0..=10_000).contains(&self.run(&["PTTL", key]).await.as_int().unwrap())
     }

@@ -18,8 +18,8 @@ local function forget()
   heard = redis.call('PUBLISH', CHANNEL, '0')
 end
 
--- Whether a client of Redisson's holds the key.
-local function foreign() return not kept() and redis.call('EXISTS', LOCK) == 1 end
+-- Who holds the key, if it is a client of Redisson's.
+local function foreign() return not kept() and redis.call('HGETALL', LOCK)[1] end
 
 -- The number of Redisson's clients that wait: they listen.
 local function waiting() return heard end

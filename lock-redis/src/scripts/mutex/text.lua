@@ -9,10 +9,10 @@ local function forget() redis.call('DEL', LOCK) end
 
 local function is_ours(held) return string.sub(held, 33, 33) == ':' and string.sub(held, 50, 51) == ':{' end
 
--- Whether a foreign client holds the key.
+-- Who holds the key, if it is a foreign client.
 local function foreign()
   local held = kept()
-  return held and not is_ours(held)
+  return held and not is_ours(held) and string.sub(held, 1, 64)
 end
 
 -- The number of foreign clients that wait, if it is known.
