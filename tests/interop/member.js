@@ -1,4 +1,4 @@
-// What every member in JavaScript does; member.py, CuratorMember.java and src/member.rs do the same.
+// What every member in JavaScript does; member.py, java/Member.java and src/member.rs do the same.
 'use strict';
 
 const fs = require('node:fs');

@@ -1,4 +1,4 @@
-"""What every member in Python does; member.js, CuratorMember.java and src/member.rs do the same."""
+"""What every member in Python does; member.js, java/Member.java and src/member.rs do the same."""
 
 import json
 import os

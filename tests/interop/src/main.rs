@@ -1,6 +1,7 @@
 //! Our locks and those of other libraries, on one key of one server: nobody overlaps, nobody starves, one is killed.
 //! `scripts/interop` fetches the libraries and runs it.
 
+mod crowd;
 mod member;
 mod plan;
 mod record;
@@ -14,11 +15,12 @@ use std::process::ExitCode;
 use clap::Parser;
 use lock_testkit::Broken;
 
+use crate::crowd::Crowd;
 use crate::plan::Plan;
 use crate::scene::Scene;
 
 #[derive(Parser, Debug)]
-#[command(name = "interop", about = "Six processes of several libraries take turns with one key of a server")]
+#[command(name = "interop", about = "Processes of several libraries take turns with one key of a server")]
 struct Cli {
     /// Who meets whom, on what
     scene: Scene,
@@ -30,6 +32,18 @@ struct Cli {
     /// Who is killed while it holds the lock
     #[arg(long, value_name = "MEMBER", default_value = "ours-2")]
     kill: String,
+
+    /// Instead, so many of ours beside so many of theirs, who are judged by their shares: OURS+THEIRS, such as 3+1
+    #[arg(long, value_name = "COUNTS")]
+    crowd: Option<Crowd>,
+
+    /// For how many ms a crowd's members hold the lock
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=5000))]
+    hold: u64,
+
+    /// For how many ms a crowd's members want nothing after a release
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(0..=5000))]
+    think: u64,
 
     /// Who ignores the lock (it takes another one): to see that such a run is rejected
     #[arg(long = "break", value_name = "MEMBER")]

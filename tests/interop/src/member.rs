@@ -1,12 +1,12 @@
-//! Our own member; member.py, member.js and CuratorMember.java do the same.
+//! Our own member; member.py, member.js, java/Member.java and redsync/main.go do the same.
 
 use std::path::Path;
 use std::time::Duration;
 
 use lock_memcached::{MemcachedConfig, MemcachedLocks};
 use lock_redis::{
-    ClientOptions, Error, Lease, LeaseOptions, LockName, Locks, Mutex, MutexGuard, Permit, ReadGuard, RedisLocks,
-    RwLock, Semaphore,
+    ClientOptions, Error, Lease, LeaseOptions, LockName, Locks, Mutex, MutexGuard, Permit, ReadGuard, RedisConfig,
+    RedisLocks, RwLock, Semaphore,
 };
 use lock_testkit::Broken;
 use lock_zk::{Dialect, WriteGuard, ZkConfig, ZkLocks};
@@ -54,7 +54,11 @@ pub(crate) async fn run(plan: &Plan) -> Result<(), Broken> {
 async fn connect(plan: &Plan) -> Result<Locks, Error> {
     let (url, ttl) = (plan.url.as_str(), Duration::from_millis(plan.ttl_ms));
     let dialect = match plan.scene {
-        Scene::Redis => return Ok(RedisLocks::connect(url).await?.into()),
+        Scene::Redis | Scene::RedisPy | Scene::Redsync => return Ok(RedisLocks::connect(url).await?.into()),
+        Scene::Redisson => {
+            let config = RedisConfig::new(url).with_dialect_at(plan.key.as_str(), lock_redis::Dialect::Redisson);
+            return Ok(RedisLocks::connect_with(config).await?.into());
+        }
         Scene::Memcached => {
             let mut client = ClientOptions::default();
             client.lease = LeaseOptions::with_ttl(ttl);
@@ -89,9 +93,13 @@ impl Lock {
         let (name, ttl) = (LockName::at_key(plan.key.as_str())?, Duration::from_millis(plan.ttl_ms));
         let none = || Broken::new("our backend has no such kind");
         Ok(match plan.scene {
-            Scene::Redis | Scene::Memcached | Scene::CuratorMutex | Scene::KazooMutex => {
-                Self::Mutex(locks.mutex(name).with_ttl(ttl))
-            }
+            Scene::Redis
+            | Scene::RedisPy
+            | Scene::Redsync
+            | Scene::Redisson
+            | Scene::Memcached
+            | Scene::CuratorMutex
+            | Scene::KazooMutex => Self::Mutex(locks.mutex(name).with_ttl(ttl)),
             Scene::CuratorRwlock | Scene::KazooRwlock => {
                 Self::RwLock(locks.rwlock(name).ok_or_else(none)?.with_ttl(ttl))
             }

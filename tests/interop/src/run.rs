@@ -1,4 +1,4 @@
-//! One run: a server, six members on one key, and what they leave behind.
+//! One run: a server, members on one key, and what they leave behind.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use tokio::process::Child;
 
 use crate::Cli;
+use crate::crowd::Bars;
 use crate::plan::{Instant, Plan, Special};
 use crate::record::Record;
 use crate::scene::Program;
@@ -18,6 +19,12 @@ use crate::verdict::Verdict;
 
 const WORK: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// A crowd's TTL, which no hold outlasts.
+const CROWDED_TTL: Duration = Duration::from_secs(10);
+
+/// After the end of a run, when a crowd's turns would be special.
+const NEVER: Duration = Duration::from_secs(3600);
 
 /// For the last turns, after the end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -32,7 +39,7 @@ pub(crate) async fn run(cli: &Cli) -> Result<Verdict, Broken> {
     let from = Instant::now().after(scene.preparation());
     let length = Duration::from_secs(cli.seconds);
     let ((key, another_key), (ttl, long_work)) = (scene.keys(), scene.times());
-    let plan = Plan {
+    let mut plan = Plan {
         scene,
         url: server.url().to_owned(),
         key: key.to_owned(),
@@ -45,12 +52,19 @@ pub(crate) async fn run(cli: &Cli) -> Result<Verdict, Broken> {
         until: from.after(length),
         special: Special { at: from, work_ms: millis(long_work), dies: false },
     };
+    let cast = cli.crowd.map_or_else(|| scene.members().to_vec(), |crowd| crowd.cast(scene));
+    if cli.crowd.is_some() {
+        (plan.work_ms, plan.pause_ms, plan.ttl_ms) = (cli.hold, cli.think, millis(CROWDED_TTL));
+    }
     let mut members = Vec::new();
-    let cast = scene.members();
-    for (place, (name, program)) in (1..).zip(cast) {
+    for (place, (name, program)) in (1..).zip(&cast) {
         let mut plan = plan.clone();
-        plan.special.at = from.after(length * place / (cast.len() as u32 + 1));
-        plan.special.dies = cli.kill == *name;
+        if cli.crowd.is_some() {
+            plan.special.at = plan.until.after(NEVER);
+        } else {
+            plan.special.at = from.after(length * place / (cast.len() as u32 + 1));
+            plan.special.dies = cli.kill == *name;
+        }
         if cli.broken.as_deref() == Some(name) {
             plan.key = another_key.to_owned();
         }
@@ -60,7 +74,9 @@ pub(crate) async fn run(cli: &Cli) -> Result<Verdict, Broken> {
     for member in members {
         records.push(member.end(&plan).await?);
     }
-    Ok(Verdict::of(&plan, &records, std::fs::read_to_string(&counter)?.parse()?))
+    let counted = std::fs::read_to_string(&counter)?.parse()?;
+    let bars = cli.crowd.map(|_| Bars::of(scene, cast.len(), Duration::from_millis(cli.hold)));
+    Ok(Verdict::of(&plan, &records, counted, bars))
 }
 
 fn millis(time: Duration) -> u64 {

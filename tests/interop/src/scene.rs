@@ -16,6 +16,10 @@ use tokio::process::Command;
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Scene {
     Redis,
+    /// redis-py's alone, which looks every 5 ms.
+    RedisPy,
+    Redsync,
+    Redisson,
     Memcached,
     CuratorMutex,
     CuratorRwlock,
@@ -31,9 +35,14 @@ pub(crate) enum Program {
     Ours,
     /// An interpreter and its script.
     Script(&'static str, &'static str),
+    /// A program that scripts/interop has compiled.
+    Binary(&'static str),
     /// A class that scripts/interop has compiled.
     Java(&'static str),
 }
+
+/// Who takes part, by name.
+pub(crate) type Cast = Vec<(&'static str, Program)>;
 
 /// A server of the run's own.
 pub(crate) enum Server {
@@ -49,6 +58,33 @@ const REDIS: [(&str, Program); 6] = [
     ("ours-2", Program::Ours),
     ("redis-py-2", Program::Script("python3", "redis_py.py")),
     ("redis-semaphore", Program::Script("node", "redis_semaphore.js")),
+];
+
+const REDIS_PY: [(&str, Program); 6] = [
+    ("ours-1", Program::Ours),
+    ("redis-py-1", Program::Script("python3", "redis_py.py")),
+    ("ours-2", Program::Ours),
+    ("redis-py-2", Program::Script("python3", "redis_py.py")),
+    ("ours-3", Program::Ours),
+    ("redis-py-3", Program::Script("python3", "redis_py.py")),
+];
+
+const REDSYNC: [(&str, Program); 6] = [
+    ("ours-1", Program::Ours),
+    ("redsync-1", Program::Binary("redsync")),
+    ("ours-2", Program::Ours),
+    ("redsync-2", Program::Binary("redsync")),
+    ("ours-3", Program::Ours),
+    ("redsync-3", Program::Binary("redsync")),
+];
+
+const REDISSON: [(&str, Program); 6] = [
+    ("ours-1", Program::Ours),
+    ("redisson-1", Program::Java("RedissonMember")),
+    ("ours-2", Program::Ours),
+    ("redisson-2", Program::Java("RedissonMember")),
+    ("ours-3", Program::Ours),
+    ("redisson-3", Program::Java("RedissonMember")),
 ];
 
 const MEMCACHED: [(&str, Program); 4] = [
@@ -81,6 +117,9 @@ impl Scene {
     pub(crate) fn members(self) -> &'static [(&'static str, Program)] {
         match self {
             Self::Redis => &REDIS,
+            Self::RedisPy => &REDIS_PY,
+            Self::Redsync => &REDSYNC,
+            Self::Redisson => &REDISSON,
             Self::Memcached => &MEMCACHED,
             Self::CuratorMutex | Self::CuratorRwlock | Self::CuratorSemaphore => &CURATOR,
             Self::KazooMutex | Self::KazooRwlock => &KAZOO,
@@ -96,7 +135,9 @@ impl Scene {
     pub(crate) fn keys(self) -> (&'static str, &'static str) {
         match self {
             // redis-semaphore begins every key like this.
-            Self::Redis | Self::Memcached => ("mutex:shared", "mutex:somewhere-else"),
+            Self::Redis | Self::RedisPy | Self::Redsync | Self::Redisson | Self::Memcached => {
+                ("mutex:shared", "mutex:somewhere-else")
+            }
             _ => ("/shared", "/somewhere-else"),
         }
     }
@@ -105,7 +146,7 @@ impl Scene {
     pub(crate) fn times(self) -> (Duration, Duration) {
         let ms = Duration::from_millis;
         match self {
-            Self::Redis => (ms(2500), ms(2800)),
+            Self::Redis | Self::RedisPy | Self::Redsync | Self::Redisson => (ms(2500), ms(2800)),
             Self::Memcached => (ms(3000), ms(3300)),
             _ => (ms(3000), ms(3200)),
         }
@@ -125,7 +166,9 @@ impl Scene {
 
     pub(crate) async fn server(self) -> Result<Server, Missing> {
         Ok(match self {
-            Self::Redis => Server::Redis(RedisServer::start_own().await?),
+            Self::Redis | Self::RedisPy | Self::Redsync | Self::Redisson => {
+                Server::Redis(RedisServer::start_own().await?)
+            }
             Self::Memcached => Server::Memcached(MemcachedServer::start_own().await?),
             _ => Server::ZooKeeper(ZooKeeperServer::start_own().await?),
         })
@@ -156,6 +199,7 @@ impl Program {
                 command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script));
                 command
             }
+            Self::Binary(program) => Command::new(program),
             Self::Java(class) => {
                 let mut command = Command::new("java");
                 command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", class]);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::crowd::{Bars, is_ours};
 use crate::plan::Plan;
 use crate::record::{Record, Tenure};
 
@@ -17,6 +18,7 @@ const RECOVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Verdict {
     rows: Vec<Row>,
     findings: Vec<Finding>,
+    hand_overs: Vec<String>,
 }
 
 /// One member.
@@ -25,6 +27,8 @@ struct Row {
     name: String,
     library: String,
     grants: usize,
+    /// In percent.
+    share: f64,
     longest_wait: Duration,
     longest_gap: Duration,
     longest_hold: Duration,
@@ -39,8 +43,9 @@ struct Finding {
 
 impl Verdict {
     /// Judges the members' records, and what the counter says in the end.
-    pub(crate) fn of(plan: &Plan, records: &[Record], counter: u64) -> Self {
-        let rows: Vec<_> = records.iter().map(|record| Row::of(plan, record)).collect();
+    pub(crate) fn of(plan: &Plan, records: &[Record], counter: u64, crowd: Option<Bars>) -> Self {
+        let all: usize = records.iter().map(|record| record.tenures.len()).sum();
+        let rows: Vec<_> = records.iter().map(|record| Row::of(plan, record, all)).collect();
         let mut findings = Vec::new();
         let mut find = |what, met| findings.push(Finding { what, met });
 
@@ -53,6 +58,10 @@ impl Verdict {
                 format!("counted {counted}, the counter says {counter}: lost updates = {}", counted.abs_diff(counter)),
                 counted == counter,
             );
+        }
+        if let Some(bars) = crowd {
+            let hand_overs = judge_crowd(bars, &rows, records, &mut find);
+            return Self { rows, findings, hand_overs };
         }
         let kept = plan.scene.kept();
         let longest_gap = LONGEST_GAP + kept;
@@ -77,7 +86,7 @@ impl Verdict {
             let what = format!("{name} was killed while it held; granted again within {} s: {told}", seconds(bar));
             find(what, after.is_some_and(|after| after <= bar));
         }
-        Self { rows, findings }
+        Self { rows, findings, hand_overs: Vec::new() }
     }
 
     pub(crate) fn is_clean(&self) -> bool {
@@ -86,16 +95,84 @@ impl Verdict {
 }
 
 impl Row {
-    fn of(plan: &Plan, record: &Record) -> Self {
+    fn of(plan: &Plan, record: &Record, all: usize) -> Self {
         Self {
             name: record.name.clone(),
             library: format!("{} {}", record.library, record.version),
             grants: record.tenures.len(),
+            share: record.tenures.len() as f64 * 100.0 / all.max(1) as f64,
             longest_wait: record.waits.iter().copied().max().unwrap_or_default(),
             longest_gap: longest_gap(plan, record),
             longest_hold: record.tenures.iter().map(|tenure| tenure.length()).max().unwrap_or_default(),
         }
     }
+}
+
+/// Judges shares, gaps, and how soon a hand-over is; says how soon each kind of hand-over was.
+fn judge_crowd(bars: Bars, rows: &[Row], records: &[Record], find: &mut impl FnMut(String, bool)) -> Vec<String> {
+    let least = 50.0 / rows.len().max(1) as f64;
+    for row in rows {
+        let what = format!("{}: at least half of an equal share, {least:.1} %: {:.1} %", row.name, row.share);
+        find(what, row.share >= least);
+        let what = format!(
+            "{}: never without a grant for more than {} s: {} s",
+            row.name,
+            seconds(bars.gap),
+            seconds(row.longest_gap)
+        );
+        find(what, row.longest_gap <= bars.gap);
+    }
+    let mut said = Vec::new();
+    for (from, to) in [(false, true), (true, false), (true, true), (false, false)] {
+        let times = hand_overs(records, from, to);
+        let Some(median) = quantile(&times, 50) else { continue };
+        let told = |ours| if ours { "ours" } else { "theirs" };
+        said.push(format!(
+            "release of {} to grant of {}, who waited: {} times, p50 {:.2} ms, p90 {:.2} ms, longest {:.2} ms",
+            told(from),
+            told(to),
+            times.len(),
+            millis(median),
+            millis(quantile(&times, 90).unwrap_or_default()),
+            millis(times.last().copied().unwrap_or_default()),
+        ));
+        if let Some(bar) = bars.heard.filter(|_| !from && to) {
+            find(
+                format!("theirs to ours: p50 of at most {:.0} ms: {:.2} ms", millis(bar), millis(median)),
+                median <= bar,
+            );
+        }
+    }
+    said
+}
+
+/// From the end of a tenure of one side to the beginning of the next one, which is of the other side's, if that waited: in
+/// ascending order.
+fn hand_overs(records: &[Record], from_ours: bool, to_ours: bool) -> Vec<Duration> {
+    let mut turns: Vec<_> = records
+        .iter()
+        .flat_map(|record| {
+            record.tenures.iter().zip(&record.waits).map(|(tenure, wait)| (*tenure, *wait, is_ours(&record.name)))
+        })
+        .collect();
+    turns.sort_by_key(|(tenure, ..)| tenure.from);
+    let mut times: Vec<_> = turns
+        .windows(2)
+        .filter(|pair| pair[0].2 == from_ours && pair[1].2 == to_ours)
+        .map(|pair| (pair[1].0.from.since(pair[0].0.to), pair[1].1))
+        .filter(|(between, waited)| between < waited)
+        .map(|(between, _)| between)
+        .collect();
+    times.sort();
+    times
+}
+
+fn quantile(times: &[Duration], percent: usize) -> Option<Duration> {
+    times.get(times.len() * percent / 100).copied()
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
 }
 
 /// The longest time from one grant to the next, the run's beginning and its end counted as grants.
@@ -133,14 +210,17 @@ fn seconds(time: Duration) -> String {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "| process | library | grants | longest wait s | longest gap s | longest hold s |")?;
-        writeln!(f, "|---|---|---|---|---|---|")?;
+        writeln!(f, "| process | library | grants | share % | longest wait s | longest gap s | longest hold s |")?;
+        writeln!(f, "|---|---|---|---|---|---|---|")?;
         for row in &self.rows {
-            let Row { name, library, grants, .. } = row;
+            let Row { name, library, grants, share, .. } = row;
             let [wait, gap, hold] = [row.longest_wait, row.longest_gap, row.longest_hold].map(seconds);
-            writeln!(f, "| {name} | {library} | {grants} | {wait} | {gap} | {hold} |")?;
+            writeln!(f, "| {name} | {library} | {grants} | {share:.1} | {wait} | {gap} | {hold} |")?;
         }
         writeln!(f)?;
+        for hand_over in &self.hand_overs {
+            writeln!(f, "- {hand_over}")?;
+        }
         for Finding { what, met } in &self.findings {
             writeln!(f, "- {what}: {}", if *met { "met" } else { "**missed**" })?;
         }
@@ -189,7 +269,7 @@ mod tests {
     }
 
     fn missed(records: &[Record], counter: u64) -> Vec<String> {
-        let verdict = Verdict::of(&plan(), records, counter);
+        let verdict = Verdict::of(&plan(), records, counter, None);
         let missed: Vec<_> = verdict.findings.iter().filter(|finding| !finding.met).collect();
         assert_eq!(verdict.is_clean(), missed.is_empty());
         missed.iter().map(|finding| finding.what.clone()).collect()

@@ -1,67 +1,45 @@
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Properties;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
-import org.apache.curator.framework.recipes.locks.InterProcessLock;
-import org.apache.curator.framework.recipes.locks.InterProcessMutex;
-import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
-import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
-import org.apache.curator.framework.recipes.locks.Lease;
-import org.apache.curator.retry.RetryForever;
 
-/** Curator's locks; member.py, member.js and src/member.rs do the same. */
-public final class CuratorMember {
+/** What every member in Java does; member.py, member.js and src/member.rs do the same. */
+abstract class Member {
     private final String plan;
     private final String special;
 
     /** One turn's grant. */
-    private interface Held {
+    interface Held {
         void release() throws Exception;
     }
 
-    private CuratorMember(String plan) {
+    /** With the plan, which is the program's only argument. */
+    Member(String plan) {
         int at = plan.indexOf("\"special\"");
         this.plan = plan.substring(0, at);
         this.special = plan.substring(at);
     }
 
-    public static void main(String[] arguments) throws Exception {
-        new CuratorMember(arguments[0]).run();
+    /** Whether this turn's grant is a reader's. */
+    boolean isShared(int turn) {
+        return false;
     }
 
-    private void run() throws Exception {
-        String scene = text("scene");
-        String path = text("key");
-        int ttl = (int) number(plan, "ttl_ms");
-        CuratorFramework client =
-                CuratorFrameworkFactory.newClient(text("url").substring("zk://".length()), ttl, ttl, new RetryForever(100));
-        client.start();
-        client.blockUntilConnected();
-        InterProcessLock mutex = new InterProcessMutex(client, path);
-        InterProcessReadWriteLock both = new InterProcessReadWriteLock(client, path);
-        InterProcessSemaphoreV2 semaphore = new InterProcessSemaphoreV2(client, path, (int) number(plan, "limit"));
-        String version = System.getProperty("curator.version", "of Debian");
-        say("\"event\":\"ready\",\"library\":\"curator\",\"version\":\"" + version + "\"");
-        Thread.sleep(Math.max(0, (number(plan, "from") - System.nanoTime()) / 1_000_000));
+    abstract Held take(int turn) throws Exception;
+
+    /** Takes turns until the plan's end. */
+    void run(String library, String artifact) throws Exception {
+        say("\"event\":\"ready\",\"library\":\"" + library + "\",\"version\":\"" + version(artifact) + "\"");
+        Thread.sleep(Math.max(0, (number("from") - System.nanoTime()) / 1_000_000));
         boolean isSpecial = true;
-        for (int turn = 0; System.nanoTime() < number(plan, "until"); turn++) {
-            boolean shared = scene.equals("curator-rwlock") && turn % 2 == 0;
+        for (int turn = 0; System.nanoTime() < number("until"); turn++) {
+            boolean shared = isShared(turn);
             at("asks");
-            Held held;
-            if (scene.equals("curator-semaphore")) {
-                Lease lease = semaphore.acquire();
-                held = () -> semaphore.returnLease(lease);
-            } else {
-                InterProcessLock lock =
-                        scene.equals("curator-mutex") ? mutex : shared ? both.readLock() : both.writeLock();
-                lock.acquire();
-                held = lock::release;
-            }
+            Held held = take(turn);
             say("\"event\":\"holds\",\"at\":" + System.nanoTime() + ",\"shared\":" + shared);
-            long work = number(plan, "work_ms");
+            long work = number("work_ms");
             if (isSpecial && System.nanoTime() >= number(special, "at")) {
                 if (special.contains("\"dies\":true")) {
                     new ProcessBuilder("kill", "-KILL", Long.toString(ProcessHandle.current().pid())).start().waitFor();
@@ -73,9 +51,8 @@ public final class CuratorMember {
             // Before the release: it stops to believe in the lock when it asks for that, not when it has the answer.
             at("releases");
             held.release();
-            Thread.sleep(number(plan, "pause_ms"));
+            Thread.sleep(number("pause_ms"));
         }
-        client.close();
     }
 
     /** Two steps with a pause between them: only the lock keeps others from counting the same number. Readers only look. */
@@ -88,6 +65,15 @@ public final class CuratorMember {
         }
     }
 
+    /** Of the jar that is there, whatever was asked for. */
+    private static String version(String artifact) throws IOException {
+        Properties properties = new Properties();
+        try (var file = Member.class.getResourceAsStream("/META-INF/maven/" + artifact + "/pom.properties")) {
+            properties.load(file);
+        }
+        return properties.getProperty("version");
+    }
+
     private static void at(String event) {
         say("\"event\":\"" + event + "\",\"at\":" + System.nanoTime());
     }
@@ -97,8 +83,12 @@ public final class CuratorMember {
         System.out.flush();
     }
 
-    private String text(String name) {
+    String text(String name) {
         return find(plan, name, "\"([^\"]*)\"");
+    }
+
+    long number(String name) {
+        return number(plan, name);
     }
 
     private static long number(String json, String name) {
