@@ -102,11 +102,14 @@ impl Link {
         self.ledger.changes()
     }
 
-    /// Whether of all connections since this one only the present one can still carry something out that counts.
+    /// Whether of all connections since this one only the present one can still carry something out that counts. Without a
+    /// present one, whether there was none since.
     pub(crate) fn is_settled(&self, first: u64) -> bool {
         let presence = self.presence.read().unwrap_or_else(PoisonError::into_inner);
-        let quiet = |live: &Live| live.generation == first || self.ledger.is_quiet(&live.server, first);
-        presence.live.as_ref().is_some_and(quiet)
+        match &presence.live {
+            Some(live) => live.generation == first || self.ledger.is_quiet(&live.server, first),
+            None => presence.newest < first,
+        }
     }
 
     /// Whether of all connections that were up since then only the present one can still carry something out.

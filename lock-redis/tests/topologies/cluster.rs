@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use lock_redis::{ErrorKind, Guarantee, LockName, RedisConfig, RedisLocks};
-use lock_testkit::servers::redis::{ClusterDeployment, RedisOptions};
+use lock_testkit::servers::redis::{ClusterDeployment, RedisOptions, RedisServer};
 
 use crate::load::{Load, Look, TASKS};
 use crate::support::{FAILOVER, PROMPTLY, about_time, connect, eventually, installed, ms, obtain, say, soon, with_ttl};
@@ -249,4 +249,79 @@ async fn a_shared_key_with_braces_of_any_kind_is_handed_over() {
         soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
     }
     nothing_is_left(&cluster).await;
+}
+
+#[test]
+fn a_slot_that_was_asked_for_elsewhere_is_settled_although_that_node_is_gone() {
+    about_time(async || {
+        let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+        // What the other node was asked for is over an operation timeout and a lease after that.
+        let locks = with_ttl(cluster.url(), Duration::from_secs(1)).await;
+        let slot = cluster.slot_of("lock:mutex:{asked}").await.unwrap();
+        let from = cluster.master_of(slot).await.unwrap();
+        let to = cluster.nodes()[..3].iter().find(|node| node.address() != from.address()).unwrap();
+        let migration = cluster.migrate(slot, to).await.unwrap();
+        // No key of it is there yet, so that the client is sent to the other node.
+        let _ = locks.mutex("asked").try_lock().await;
+        drop(migration);
+        for node in [from, to] {
+            assert!(say(node, &format!("CLUSTER SETSLOT {slot} STABLE")).await.is_ok());
+        }
+        to.kill().unwrap();
+        tokio::time::sleep(Duration::from_secs(2 + 1) + ms(500)).await;
+        for _ in 0..20 {
+            obtain(&locks, "asked", FAILOVER).await.release().await.unwrap();
+        }
+        soon("nothing is under way", PROMPTLY, locks.close()).await.unwrap();
+    });
+}
+
+#[test]
+fn while_a_shard_is_dead_nodes_are_asked_for_their_map_once_a_second_over_the_same_connections() {
+    about_time(async || {
+        let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+        let slot = cluster.slot_of("lock:mutex:{dead}").await.unwrap();
+        let master = cluster.master_of(slot).await.unwrap();
+        let own = say(master, "CLUSTER MYID").await.to_string();
+        let nodes = say(master, "CLUSTER NODES").await.to_string();
+        let replicas: Vec<_> = nodes.lines().filter(|line| line.split(' ').nth(3) == Some(&own)).collect();
+        let is_of_the_shard = |node: &&RedisServer| {
+            node.address() == master.address() || replicas.iter().any(|line| line.contains(node.address()))
+        };
+        let (dead, alive): (Vec<_>, Vec<_>) = cluster.nodes().iter().partition(is_of_the_shard);
+        assert!(dead.len() >= 2 && alive.len() >= 4, "{nodes}");
+        let locks = connect(cluster.url()).await;
+        let held = locks.mutex("dead").lock().await.unwrap();
+        let waiting: Vec<_> = (0..5)
+            .map(|_| {
+                let mutex = locks.mutex("dead");
+                tokio::spawn(async move {
+                    loop {
+                        drop(mutex.lock().await);
+                    }
+                })
+            })
+            .collect();
+        dead.iter().for_each(|node| node.kill().unwrap());
+        tokio::time::sleep(ms(4000)).await;
+        let count = async |node: &RedisServer, section: &str, field: &str| {
+            let told = say(node, &format!("INFO {section}")).await.to_string();
+            let told = told.lines().find_map(|line| line.strip_prefix(field).map(str::to_owned)).unwrap_or_default();
+            told.split(',').next().unwrap().trim().parse::<u64>().unwrap_or_default()
+        };
+        let look = async |node: &RedisServer| {
+            let maps = count(node, "commandstats", "cmdstat_cluster|nodes:calls=").await;
+            (maps, count(node, "stats", "total_connections_received:").await)
+        };
+        let before = join_all(alive.iter().map(|node| look(node))).await;
+        tokio::time::sleep(ms(5000)).await;
+        for (node, (maps, connections)) in alive.iter().zip(before) {
+            let now = look(node).await;
+            assert!(now.0 - maps <= 6, "{} maps in 5 s", now.0 - maps);
+            // Ours: two for each look.
+            assert!(now.1 - connections <= 4, "{} connections in 5 s", now.1 - connections);
+        }
+        waiting.iter().for_each(tokio::task::JoinHandle::abort);
+        drop(held);
+    });
 }

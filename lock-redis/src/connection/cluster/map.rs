@@ -30,23 +30,25 @@ pub(crate) struct Map {
 }
 
 /// What one node says.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct View {
+    asked: Address,
     claims: Vec<Claim>,
     replicas: Vec<Address>,
 }
 
-#[derive(Debug)]
-struct Claim {
-    epoch: u64,
-    master: Address,
+/// A master's slots, and the configuration epoch by which it has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) epoch: u64,
+    pub(super) master: Address,
     slots: Vec<(u16, u16)>,
 }
 
 impl Map {
-    /// For each slot, the claim of the highest epoch.
-    pub(super) fn of(views: &[View]) -> Self {
-        let mut claims: Vec<_> = views.iter().flat_map(|view| &view.claims).collect();
+    /// For each slot, the claim of the highest epoch, and among equals the last one.
+    pub(super) fn of<'a>(claims: impl IntoIterator<Item = &'a Claim>) -> Self {
+        let mut claims: Vec<_> = claims.into_iter().collect();
         claims.sort_by_key(|claim| claim.epoch);
         let mut owners = vec![NOBODY; usize::from(SLOTS)];
         // A handful of nodes was asked, and each master claims once: there are far fewer claims than numbers.
@@ -69,10 +71,20 @@ impl Map {
         for owner in owners.iter_mut().filter(|owner| **owner != NOBODY) {
             *owner = numbers[usize::from(*owner)].unwrap_or(NOBODY);
         }
-        let replicas = views.iter().flat_map(|view| &view.replicas);
-        let mut others: Vec<_> = replicas.filter(|replica| !masters.contains(replica)).cloned().collect();
-        sort(&mut others);
-        Self { masters, others, owners }
+        Self { masters, others: Vec::new(), owners }
+    }
+
+    /// The same with these other nodes.
+    pub(super) fn with_replicas<'a>(mut self, replicas: impl IntoIterator<Item = &'a Address>) -> Self {
+        let others = replicas.into_iter().filter(|replica| !self.masters.contains(replica));
+        self.others = others.cloned().collect();
+        sort(&mut self.others);
+        self
+    }
+
+    /// Whether every slot is served by the same master in both; other nodes may differ.
+    pub(super) fn serves_as(&self, other: &Self) -> bool {
+        (&self.masters, &self.owners) == (&other.masters, &other.owners)
     }
 
     pub(super) fn owner(&self, slot: u16) -> Option<&Address> {
@@ -111,9 +123,23 @@ impl View {
         Ok(Self::read(&nodes, &slots, asked))
     }
 
-    fn read(nodes: &str, slots: &Value, asked: &Address) -> Self {
+    /// Who was asked.
+    pub(super) fn asked(&self) -> &Address {
+        &self.asked
+    }
+
+    pub(super) fn claims(&self) -> impl Iterator<Item = &Claim> {
+        self.claims.iter()
+    }
+
+    pub(super) fn replicas(&self) -> impl Iterator<Item = &Address> {
+        self.replicas.iter()
+    }
+
+    /// Reads the answers to `CLUSTER NODES` and `CLUSTER SLOTS`.
+    pub(super) fn read(nodes: &str, slots: &Value, asked: &Address) -> Self {
         let endpoints = endpoints(slots, asked);
-        let mut view = Self::default();
+        let mut view = Self { asked: asked.clone(), claims: Vec::new(), replicas: Vec::new() };
         for line in nodes.lines() {
             let Some(node) = Node::parse(line) else { continue };
             let address = endpoints.get(node.id).cloned().or_else(|| Address::told(node.address, asked));
@@ -243,6 +269,10 @@ mod tests {
         Address::parse(text, 6379).unwrap()
     }
 
+    fn map(views: &[View]) -> Map {
+        Map::of(views.iter().flat_map(View::claims)).with_replicas(views.iter().flat_map(View::replicas))
+    }
+
     const NODES: &str = "\
         aa 10.0.0.1:1@11,host-a myself,master - 0 0 7 connected 0-5460 [5461->-bb]\n\
         bb 10.0.0.2:2@12,host-b,shard-id=x master - 0 0 3 connected 5461-10922 16383\n\
@@ -258,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_view_has_the_claims_with_addresses_for_clients() {
-        let map = Map::of(&[View::read(NODES, &slots(), &address("10.0.0.9:9"))]);
+        let map = map(&[View::read(NODES, &slots(), &address("10.0.0.9:9"))]);
         let owner = |slot| map.owner(slot).map(Address::to_string);
         assert_eq!(owner(0).as_deref(), Some("host-a:1"));
         assert_eq!(owner(16383).as_deref(), Some("10.0.0.2:2"));
@@ -277,7 +307,7 @@ mod tests {
             if reversed {
                 views.reverse();
             }
-            let map = Map::of(&views);
+            let map = map(&views);
             assert_eq!(map.owner(0), Some(&address("10.0.0.2:2")));
             assert!(!map.is_master(&address("10.0.0.1:1")));
         }
@@ -285,7 +315,7 @@ mod tests {
 
     #[test]
     fn every_node_is_named_in_turn_and_seeds_last() {
-        let nodes = Nodes::new(Map::of(&[View::read(NODES, &Value::Nil, &address("a:1"))]), vec![address("seed:1")]);
+        let nodes = Nodes::new(map(&[View::read(NODES, &Value::Nil, &address("a:1"))]), vec![address("seed:1")]);
         let first = nodes.all();
         assert_eq!(first.len(), 4);
         assert_eq!(first.last(), Some(&address("seed:1")));

@@ -9,10 +9,11 @@
 //! wait for each other.
 
 pub(crate) mod map;
+mod memory;
 mod refresh;
 pub(crate) mod slot;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use redis::{RedisError, ServerErrorKind};
 use tokio::sync::Notify;
 
 use super::address::Address;
-use super::dial::{Dial, Opener, nowhere};
+use super::dial::{Commands, Dial, Opener, nowhere};
 use super::former::Ledger;
 use super::link::{Link, Live};
 use super::request::{Call, Failed, Raw, Reply, Request};
@@ -38,6 +39,9 @@ const PAUSE: Duration = Duration::from_millis(30);
 /// How often somebody who waits for a node asks for a new map.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// For how long a link to a node that is no master is kept that nobody uses.
+const UNUSED: Duration = Duration::from_secs(30);
+
 /// How many times in a row a request follows a redirection at once.
 const HOPS: u32 = 4;
 
@@ -47,12 +51,21 @@ pub(crate) struct Router {
     opener: Arc<Opener>,
     nodes: Arc<Nodes>,
     ledger: Arc<Ledger>,
-    links: Mutex<HashMap<Address, Arc<Link>>>,
-    /// Nodes that were asked for keys of a slot before they were its masters.
-    asked: Mutex<HashSet<(u16, Address)>>,
+    /// To every master, and to other nodes that were of use of late.
+    links: Mutex<HashMap<Address, Used>>,
+    /// Nodes that were asked for keys of a slot before they were its masters, and when last. Forgotten when nothing can be
+    /// left of that.
+    asked: Mutex<HashMap<(u16, Address), BootInstant>>,
     wanted: Notify,
     closed: AtomicBool,
     server: String,
+}
+
+/// A link, and when somebody wanted it last.
+#[derive(Debug)]
+struct Used {
+    link: Arc<Link>,
+    at: BootInstant,
 }
 
 /// Which node to ask.
@@ -73,7 +86,7 @@ impl Router {
     /// If none of the seeds tells about its cluster.
     pub(crate) async fn connect(opener: Arc<Opener>, seeds: Vec<Address>) -> Result<Arc<Self>, Error> {
         let server = seeds.iter().map(Address::to_string).collect::<Vec<_>>().join(",");
-        let map = refresh::first(&opener, &seeds, &server).await?;
+        let (map, memory) = refresh::first(&opener, &seeds, &server).await?;
         let router = Arc::new(Self {
             opener,
             nodes: Arc::new(Nodes::new(map, seeds)),
@@ -84,7 +97,7 @@ impl Router {
             closed: AtomicBool::new(false),
             server,
         });
-        tokio::spawn(refresh::for_ever(router.clone()));
+        tokio::spawn(refresh::for_ever(router.clone(), memory));
         Ok(router)
     }
 
@@ -115,13 +128,13 @@ impl Router {
     /// Ends every connection.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        locked(&self.links).drain().for_each(|(_, link)| link.close());
+        locked(&self.links).drain().for_each(|(_, used)| used.link.close());
         self.wanted.notify_one();
     }
 
     /// Gives up the connection of this number.
     pub(crate) fn distrust(&self, generation: u64) {
-        locked(&self.links).values().for_each(|link| link.distrust(generation));
+        locked(&self.links).values().for_each(|used| used.link.distrust(generation));
     }
 
     /// Whether, of all connections since this one, only the present one to the master of this key can still carry
@@ -131,11 +144,12 @@ impl Router {
         let slot = slot(key.as_bytes());
         let map = self.nodes.map();
         let Some(owner) = map.owner(slot) else { return false };
-        let asked = locked(&self.asked);
+        let mut asked = locked(&self.asked);
+        self.forget_asked(&mut asked);
         let links = locked(&self.links);
-        let counts = |address: &&Address| *address == owner || asked.contains(&(slot, (*address).clone()));
+        let counts = |address: &&Address| *address == owner || asked.contains_key(&(slot, (*address).clone()));
         links.contains_key(owner)
-            && links.iter().filter(|(address, _)| counts(address)).all(|(_, link)| link.is_settled(first))
+            && links.iter().filter(|(address, _)| counts(address)).all(|(_, used)| used.link.is_settled(first))
     }
 
     /// Waits for a connection to the master of this key.
@@ -258,7 +272,7 @@ impl Router {
         match kind {
             Ask => {
                 let target = named()?;
-                locked(&self.asked).insert((slot, target.clone()));
+                locked(&self.asked).insert((slot, target.clone()), SystemClock.now());
                 Some(Way::Asking(target))
             }
             Moved => {
@@ -317,38 +331,65 @@ impl Router {
         Some((link, live))
     }
 
+    /// The link to a node, which is begun if there is none.
     fn link(&self, address: &Address) -> Arc<Link> {
-        let mut links = locked(&self.links);
-        if let Some(link) = links.get(address) {
-            return link.clone();
+        let (mut links, now) = (locked(&self.links), SystemClock.now());
+        if let Some(used) = links.get_mut(address) {
+            used.at = now;
+            return used.link.clone();
         }
         let link = Link::begin(Arc::new(Dial::to(self.opener.clone(), address.clone())), self.ledger.clone());
         if self.is_closed() {
             link.close();
         }
-        links.insert(address.clone(), link.clone());
+        links.insert(address.clone(), Used { link: link.clone(), at: now });
         link
     }
 
-    /// Takes over a new map.
-    fn adopt(&self, map: Map) {
-        if map == *self.nodes.map() {
-            return;
+    /// The connection to a node, if there is one.
+    fn present(&self, address: &Address) -> Option<Commands> {
+        locked(&self.links).get(address).and_then(|used| used.link.present()).map(|live| live.commands)
+    }
+
+    /// Takes over a map; whether its slots are served by other nodes than before.
+    fn adopt(&self, map: Map) -> bool {
+        let present = self.nodes.map();
+        if map.serves_as(&present) {
+            if map != *present {
+                self.nodes.replace(map);
+            }
+            return false;
         }
         tracing::info!(server = self.server, "the cluster's slots are served by other nodes now");
-        let mut asked = locked(&self.asked);
-        asked.retain(|(slot, address)| map.owner(*slot) != Some(address));
-        locked(&self.links).retain(|address, link| {
-            let stays = map.is_master(address) || asked.iter().any(|(_, asked)| asked == address);
-            if !stays {
-                link.close();
-            }
-            stays
-        });
-        drop(asked);
+        locked(&self.asked).retain(|(slot, address), _| map.owner(*slot) != Some(address));
         self.nodes.replace(map);
         self.nodes.map().masters().for_each(|master| drop(self.link(master)));
         self.ledger.changed();
+        true
+    }
+
+    /// Closes the links that nobody has used of late, to nodes that are no masters.
+    fn forget_unused(&self) {
+        let (map, now) = (self.nodes.map(), SystemClock.now());
+        let mut asked = locked(&self.asked);
+        self.forget_asked(&mut asked);
+        locked(&self.links).retain(|address, used| {
+            let stays = map.is_master(address)
+                || now.since(used.at) < UNUSED
+                || asked.keys().any(|(_, asked)| asked == address);
+            if !stays {
+                used.link.close();
+            }
+            stays
+        });
+    }
+
+    /// Forgets the nodes that were asked so long ago that nothing can be left of it.
+    fn forget_asked(&self, asked: &mut HashMap<(u16, Address), BootInstant>) {
+        if !asked.is_empty() {
+            let (now, matters) = (SystemClock.now(), self.ledger.afterlife(self.opener.op_timeout));
+            asked.retain(|_, at| now.since(*at) < matters);
+        }
     }
 }
 
