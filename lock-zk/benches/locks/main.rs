@@ -2,9 +2,11 @@
 //!
 //! `cargo bench -p lock-zk -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts:
 //! `uncontended`, `handover`, `processes`, `idle`, `failover`, `churn`,
-//! `unfair`.
+//! `unfair`, `storm`, and with the feature `zookeeper-async` `crates`.
 
 mod churn;
+#[cfg(feature = "zookeeper-async")]
+mod crates;
 mod curator;
 mod failover;
 mod handover;
@@ -12,6 +14,7 @@ mod idle;
 mod plain;
 mod processes;
 mod stats;
+mod storm;
 mod uncontended;
 mod unfair;
 
@@ -84,6 +87,13 @@ fn main() -> Outcome {
         }
         if wanted("unfair") {
             unfair::run(&bench).await?;
+        }
+        if wanted("storm") {
+            storm::run(&bench).await?;
+        }
+        #[cfg(feature = "zookeeper-async")]
+        if wanted("crates") {
+            crates::run(&bench).await?;
         }
         Ok(())
     })
