@@ -1,5 +1,6 @@
 //! How to connect, and what all locks of a client have in common.
 
+use std::fmt;
 use std::time::Duration;
 
 #[cfg(feature = "zookeeper-async")]
@@ -30,8 +31,8 @@ const EVERYBODYS: &str = "lock";
 ///     .with_tick_time(Duration::from_secs(1));
 /// ```
 ///
-/// Debug output has no password.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Debug output has neither users nor passwords.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZkConfig {
     /// Which servers: `zk://host[:port][,host[:port]…][/chroot]`, or `zks://…` for TLS.
@@ -228,6 +229,25 @@ impl ZkConfig {
     }
 }
 
+impl fmt::Debug for ZkConfig {
+    /// Neither users nor passwords, also of a URL that should have none.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = self.url.rsplit_once('@').map_or(&*self.url, |(_, behind)| behind);
+        f.debug_struct("ZkConfig")
+            .field("url", &url)
+            .field("prefix", &self.prefix)
+            .field("session_timeout", &self.session_timeout)
+            .field("tick_time", &self.tick_time)
+            .field("access", &self.access)
+            .field("unfair_mutex", &self.unfair_mutex)
+            .field("client", &self.client)
+            .field("credentials", &self.credentials)
+            .field("tls", &self.tls)
+            .field("dialects", &self.dialects)
+            .finish()
+    }
+}
+
 fn invalid(what: String) -> Error {
     Error::invalid(Phase::Configure, what).with_backend(crate::NAME)
 }
@@ -288,13 +308,13 @@ mod tests {
     }
 
     #[test]
-    fn no_password_is_printed() {
+    fn neither_user_nor_password_is_printed() {
         for config in [
-            ZkConfig::new("zk://a").with_digest("me", "S3CRET"),
-            ZkConfig::new("zk://a").with_sasl_digest("me", "S3CRET"),
+            ZkConfig::new("zk://a").with_digest("U5ER", "S3CRET"),
+            ZkConfig::new("zk://a").with_sasl_digest("U5ER", "S3CRET"),
         ] {
             let shown = format!("{config:?}{:?}", config.check(Crate::Kezhuw));
-            assert!(shown.contains("me") && !shown.contains("S3CRET"), "{shown}");
+            assert!(shown.contains("zk://a") && !shown.contains("U5ER") && !shown.contains("S3CRET"), "{shown}");
         }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn out_of_time(phase: Phase) -> Error {
     Error::indeterminate(phase, "the session's time was over before an answer came").with_backend(crate::NAME)
 }
 
-/// No session came about in time: nothing was sent. Why, if a try to open one has failed.
+/// No session came about in time: nothing was sent. Carries the refusal of the last try to open one.
 pub(crate) fn no_session(phase: Phase, refusal: Option<Refusal>) -> Error {
     let Some(Refusal { fate, cause }) = refusal else {
         return Error::unavailable(phase, "no server could be reached").with_backend(crate::NAME);
@@ -56,7 +56,7 @@ pub(crate) fn no_session(phase: Phase, refusal: Option<Refusal>) -> Error {
     Error::new(kind, phase, what).with_backend(crate::NAME).with_source(cause)
 }
 
-/// What it means that no session could be opened.
+/// The kind and the words for a session that could not be opened.
 fn no_connection(fate: Fate) -> (ErrorKind, &'static str) {
     match fate {
         Fate::Denied => (ErrorKind::Denied, "the servers refuse the credentials, or the right to the chroot"),

@@ -56,13 +56,13 @@ struct News {
     state: SessionState,
     /// Until when everything was answered; beyond that while the session is connected.
     answered_until: BootInstant,
-    /// Why the last try to open a session failed, while there is none.
+    /// The refusal of the last try to open a session, while there is none.
     refusal: Option<Refusal>,
     /// There is no session any more, and never will be.
     closed: bool,
 }
 
-/// Why no session can be opened.
+/// The refusal of a session, and its cause.
 #[derive(Debug, Clone)]
 pub(crate) struct Refusal {
     pub(crate) fate: Fate,
@@ -135,7 +135,7 @@ impl Sessions {
         let _ = self.news.clone().wait_for(|news| news.closed).await;
     }
 
-    /// Why no session could be opened, when it was tried last; `None` while there is one.
+    /// The refusal of the last try to open a session; `None` while there is one.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         self.news.borrow().refusal.clone()
     }

@@ -7,6 +7,7 @@ mod requests;
 #[cfg(feature = "tls")]
 mod tls;
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +38,6 @@ const NO_NODE: &str = "/lock-zk-beat";
 const NEVER_CHANGED: i32 = 0;
 
 /// One session, by `zookeeper-client`.
-#[derive(Debug)]
 pub(crate) struct Kezhuw {
     id: i64,
     timeout: Duration,
@@ -92,6 +92,18 @@ impl Kezhuw {
                 as Answer<'static, Found>
         };
         chunks(paths).map(read).collect()
+    }
+}
+
+impl fmt::Debug for Kezhuw {
+    /// Not for whom its nodes are: an id may be made of a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, timeout, outbox, .. } = self;
+        f.debug_struct("Kezhuw")
+            .field("id", id)
+            .field("timeout", timeout)
+            .field("outbox", outbox)
+            .finish_non_exhaustive()
     }
 }
 

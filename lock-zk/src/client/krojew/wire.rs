@@ -1,5 +1,6 @@
 //! The requests that the trait is made of, each judged by whether its answer is of our session.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +16,6 @@ use super::watches::Watches;
 use super::{Answer, Created, Fate, Fault, Manner, Node};
 
 /// What requests need; it outlives the connection by those that are under way.
-#[derive(Debug)]
 pub(super) struct Wire {
     outbox: Outbox,
     links: Arc<Links>,
@@ -28,6 +28,14 @@ pub(super) struct Wire {
     sign: String,
     beats: AtomicU64,
     syncs: AtomicU64,
+}
+
+impl fmt::Debug for Wire {
+    /// Not for whom its nodes are: an id may be made of a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { outbox, links, sign, .. } = self;
+        f.debug_struct("Wire").field("outbox", outbox).field("links", links).field("sign", sign).finish_non_exhaustive()
+    }
 }
 
 impl Wire {
