@@ -280,7 +280,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// May be dropped; the core repeats it.
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error>;
 
-    /// Takes care that nothing is left of an attempt that was given up: neither a queue entry nor a grant.
+    /// Takes care that nothing is left of an attempt that was given up: neither a queue entry nor a grant. If nothing of it
+    /// was ever sent, that is [`Cancelled::Settled`] without asking the server: in an outage there are many of these.
     ///
     /// # Errors
     /// As [`release`](Backend::release).

@@ -227,14 +227,17 @@ impl Core {
 
     /// See [`Client::close`](crate::Client::close).
     pub(crate) async fn close(&self) -> Result<(), Error> {
-        let Keeper { shutdown, clock, backend, .. } = &*self.keeper;
+        let Keeper { shutdown, clock, backend, reaper, .. } = &*self.keeper;
         shutdown.begin();
+        reaper.ensure_running();
         tokio::select! {
             biased;
-            () = shutdown.idle() => return Ok(()),
+            () = shutdown.idle() => if reaper.discarded() == 0 {
+                return Ok(());
+            },
             () = clock.sleep_until(clock.now().plus(self.options.op_timeout)) => {}
         }
-        let left = shutdown.under_way();
+        let left = shutdown.under_way() + reaper.discarded();
         let what = format!("{left} releases or cancellations were not confirmed; what they left ends with its lease");
         Err(Error::indeterminate(Phase::Close, what).with_backend(backend.name()))
     }

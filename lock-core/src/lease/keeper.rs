@@ -258,6 +258,8 @@ type Batch = BoxFuture<'static, (Vec<(Arc<Cell>, Duration)>, BootInstant, Vec<Re
 
 /// The task. It ends when the client and every guard are gone.
 async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
+    // Where the keeper lives, the reaper can too.
+    keeper.reaper.ensure_running();
     let mut batches: FuturesUnordered<Batch> = FuturesUnordered::new();
     let mut doubts = keeper.backend.doubts();
     let mut idle_since = None;

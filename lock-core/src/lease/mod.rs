@@ -4,9 +4,11 @@
 //! finishes releases and cancellations in the background, and [`Lease`] what a guard shows of all that.
 
 mod background;
+mod backlog;
 mod cell;
 mod handle;
 mod home;
+mod job;
 pub(crate) mod keeper;
 mod lost;
 pub(crate) mod reaper;

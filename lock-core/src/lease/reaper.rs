@@ -1,80 +1,108 @@
 //! The one task per client that finishes, in the background, what callers no longer wait for: releases of dropped
 //! guards, releases whose answer never came, permits that were given back without an answer, and the undoing of
 //! acquisitions that were given up.
+//!
+//! Each job is tried at once; [`Backlog`] says when those that are not done by then are tried again. There are at most
+//! [`MOST`] of them; what comes on top is left to the server's expiry, and `close` tells of it.
 
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::mpsc;
-use tracing::Instrument;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 use super::Cell;
+use super::background::{self, Background, Carried};
+use super::backlog::Backlog;
 use super::home::Home;
-use crate::backend::{Attempt, Backend, Cancelled, SemaphoreBackend};
-use crate::bound::{bounded, caught};
+use super::job::{Job, Progress, Task};
+use crate::backend::{Attempt, Backend, SemaphoreBackend};
 use crate::clock::{BootInstant, Clock};
-use crate::error::{Error, ErrorKind, Phase};
-use crate::shutdown::{Shutdown, UnderWay};
+use crate::shutdown::Shutdown;
 use crate::sync::locked;
-use crate::trace::Operation;
-use crate::wait;
 
-/// Pauses between two tries: the first one, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How many jobs there are at most.
+const MOST: usize = 65_536;
 
 /// How long a cancellation is tried at least.
 const QUEUED: Duration = Duration::from_secs(60);
 
 /// Takes jobs from anywhere, also from `Drop` and outside a runtime.
 #[derive(Debug)]
-pub(crate) struct Reaper {
+pub(crate) struct Reaper(Arc<Jobs>);
+
+/// The jobs of one client. They outlive the task that tries them, and the runtime that it runs on.
+#[derive(Debug)]
+struct Jobs {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     shutdown: Arc<Shutdown>,
-    queue: Mutex<Option<mpsc::UnboundedSender<Job>>>,
-    home: Home,
+    background: Background,
+    queue: Mutex<Queue>,
+    wake: Notify,
+    closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Not tried yet.
+    fresh: VecDeque<Job>,
+    backlog: Backlog<Job>,
+    /// How many are being tried.
+    trying: usize,
+    /// How many there was no room for, and until when what the last of them left may stay.
+    discarded: usize,
+    remains_until: Option<BootInstant>,
+}
+
+impl Queue {
+    fn len(&self) -> usize {
+        self.fresh.len() + self.backlog.len() + self.trying
+    }
 }
 
 impl Reaper {
     pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, shutdown: Arc<Shutdown>, home: Home) -> Self {
-        Self { backend, clock, shutdown, queue: Mutex::new(None), home }
+        Self(Arc::new(Jobs {
+            backend,
+            clock,
+            shutdown,
+            background: Background::at(home),
+            queue: Mutex::default(),
+            wake: Notify::new(),
+            closed: AtomicBool::new(false),
+        }))
     }
 
-    /// Starts the task if it does not run. Needs a runtime; without one the job waits for the TTL.
+    /// Starts the task if it does not run. Without a runtime the jobs wait for one.
     pub(crate) fn ensure_running(&self) {
-        let mut queue = locked(&self.queue);
-        if queue.as_ref().is_some_and(|queue| !queue.is_closed()) {
-            return;
+        if !self.0.background.is_running() {
+            background::start(&self.0);
         }
-        let mut sender = None;
-        let task = self.home.spawn(Vec::new, || {
-            let (new, receiver) = mpsc::unbounded_channel();
-            sender = Some(new);
-            run(self.backend.clone(), self.clock.clone(), receiver)
-        });
-        *queue = task.and(sender);
     }
 
     /// Gives the grant back in the background, until it is confirmed or its lease, which may have been extended to
     /// `deadline`, is over, and with it the entry.
     pub(crate) fn release(&self, attempt: Arc<Attempt>, deadline: BootInstant) {
-        let lasts = attempt.ttl.max(deadline.since(self.clock.now()));
-        let until = gone_by(&*self.backend, &attempt, self.clock.now().plus(lasts));
+        let now = self.0.clock.now();
+        let until = self.0.gone_by(&attempt, now.plus(attempt.ttl.max(deadline.since(now))));
         self.push(attempt, Task::Release, until);
     }
 
     /// Undoes an attempt in the background, until that is confirmed or whatever it left is over.
     pub(crate) fn cancel(&self, attempt: Arc<Attempt>) {
-        let until = cancelled_by(&*self.backend, &attempt, self.clock.now());
+        let until = self.0.cancelled_by(&attempt);
         self.push(attempt, Task::Cancel, until);
     }
 
     /// After the end of a grant: sees to it that no late copy of its request takes the lock again.
     pub(crate) fn ended(&self, attempt: &Arc<Attempt>) {
-        if !self.backend.is_settled(attempt) {
+        if !self.0.backend.is_settled(attempt) {
             self.cancel(attempt.clone());
         }
     }
@@ -84,141 +112,179 @@ impl Reaper {
         self.push(cell.attempt.clone(), Task::Shrink { semaphore, cell, keep }, BootInstant::FAR_FUTURE);
     }
 
+    /// How many jobs there was no room for and may have left something.
+    pub(crate) fn discarded(&self) -> usize {
+        let queue = locked(&self.0.queue);
+        let remains = queue.remains_until.is_some_and(|until| self.0.clock.now() < until);
+        if remains { queue.discarded } else { 0 }
+    }
+
     fn push(&self, attempt: Arc<Attempt>, task: Task, until: BootInstant) {
+        let job = Job::new(&*self.0.backend, attempt, task, until, self.0.shutdown.track());
+        if let Some(job) = self.0.take_in(job) {
+            tracing::debug!(name = %job.attempt.name, grant = %job.attempt.id, "too many clean-ups: left to the server");
+            job.is_given_up(&*self.0.backend);
+        }
         self.ensure_running();
-        let ended = !matches!(task, Task::Shrink { .. });
-        let job = Job { attempt: attempt.clone(), task, until, _under_way: self.shutdown.track() };
-        if let Some(queue) = &*locked(&self.queue)
-            && queue.send(job).is_ok()
-        {
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::SeqCst);
+        self.0.wake.notify_one();
+    }
+}
+
+impl Jobs {
+    /// The job itself if there is no room for it.
+    fn take_in(&self, job: Job) -> Option<Job> {
+        let mut queue = locked(&self.queue);
+        if queue.len() >= MOST {
+            queue.discarded += 1;
+            queue.remains_until = queue.remains_until.max(Some(job.until));
+            return Some(job);
+        }
+        queue.fresh.push_back(job);
+        drop(queue);
+        self.wake.notify_one();
+        None
+    }
+
+    /// Until when a cancellation is tried. A place in a queue has no TTL of its own: it goes on for longer.
+    fn cancelled_by(&self, attempt: &Attempt) -> BootInstant {
+        self.gone_by(attempt, self.clock.now().plus(attempt.ttl.max(QUEUED)))
+    }
+
+    /// When nothing is left of what a lease that ends at this instant has at the server, whoever takes it back.
+    fn gone_by(&self, attempt: &Attempt, lease_ends: BootInstant) -> BootInstant {
+        lease_ends.plus(attempt.op_timeout).plus(self.backend.outlasts_lease())
+    }
+
+    /// What is to be tried now, and when to look again.
+    fn due(self: &Arc<Self>) -> (Vec<Trying>, BootInstant) {
+        let now = self.clock.now();
+        let over = locked(&self.queue).backlog.over(now);
+        for job in over {
+            self.is_over(job, now, false);
+        }
+        let mut queue = locked(&self.queue);
+        let mut due: Vec<_> = queue.fresh.drain(..).map(|job| (job, false)).collect();
+        due.append(&mut queue.backlog.due(now));
+        queue.trying += due.len();
+        let next = queue.backlog.wake_at();
+        drop(queue);
+        let trying = |(job, probe)| Trying { jobs: self.clone(), job: Some(job), probe };
+        (due.into_iter().map(trying).collect(), next)
+    }
+
+    /// The job's time is over: it is given up, unless something of its attempt may remain. That is asked after each try.
+    fn is_over(&self, job: Job, now: BootInstant, answered: bool) {
+        if self.backend.may_remain(&job.attempt) {
+            let (tries, backlog) = (job.tries, &mut locked(&self.queue).backlog);
+            if answered {
+                backlog.again(now, job, tries, BootInstant::FAR_FUTURE);
+            } else {
+                backlog.unanswered(now, job, tries, BootInstant::FAR_FUTURE);
+            }
             return;
         }
-        tracing::debug!("no runtime to clean up in; the server's expiry will");
-        if ended {
-            self.backend.forget(&attempt);
+        tracing::warn!(name = %job.attempt.name, grant = %job.attempt.id, "clean-up given up: the lease is over");
+        job.is_given_up(&*self.backend);
+    }
+
+    /// Goes on with a job that was tried.
+    fn settle(&self, mut job: Job, probe: bool, progress: &Progress) {
+        job.tries += 1;
+        let now = self.clock.now();
+        let answered = !matches!(progress, Progress::Unanswered);
+        let mut queue = locked(&self.queue);
+        queue.trying -= 1;
+        if probe {
+            queue.backlog.tried(now, answered);
+        }
+        match progress {
+            Progress::Done => {
+                drop(queue);
+                return job.ends("done");
+            }
+            Progress::Returned => {
+                job.task = Task::Cancel;
+                job.until = self.cancelled_by(&job.attempt);
+            }
+            Progress::Again | Progress::Refused | Progress::Unanswered => {}
+        }
+        let (tries, until) = (job.tries, job.until);
+        if now >= until {
+            drop(queue);
+            self.is_over(job, now, answered);
+        } else if answered {
+            queue.backlog.again(now, job, tries, until);
+        } else {
+            queue.backlog.unanswered(now, job, tries, until);
         }
     }
 }
 
-/// Until when a cancellation is tried. A place in a queue has no TTL of its own: it goes on for longer.
-fn cancelled_by(backend: &dyn Backend, attempt: &Attempt, now: BootInstant) -> BootInstant {
-    gone_by(backend, attempt, now.plus(attempt.ttl.max(QUEUED)))
+/// A job that is being tried. It goes back to the others if its runtime ends meanwhile.
+struct Trying {
+    jobs: Arc<Jobs>,
+    job: Option<Job>,
+    /// Whether it was tried before, in vain.
+    probe: bool,
 }
 
-/// When nothing is left of what a lease that ends at this instant has at the server, whoever takes it back.
-fn gone_by(backend: &dyn Backend, attempt: &Attempt, lease_ends: BootInstant) -> BootInstant {
-    lease_ends.plus(attempt.op_timeout).plus(backend.outlasts_lease())
+impl Trying {
+    async fn once(mut self) {
+        let Some(job) = &self.job else { return };
+        let progress = job.attempt_once(&*self.jobs.backend, &*self.jobs.clock).await;
+        if let Some(job) = self.job.take() {
+            self.jobs.settle(job, self.probe, &progress);
+        }
+    }
 }
 
-/// Ends when the client is gone and every job is done.
-async fn run(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, mut queue: mpsc::UnboundedReceiver<Job>) {
-    let mut jobs = FuturesUnordered::new();
-    let mut open = true;
-    while open || !jobs.is_empty() {
+impl Drop for Trying {
+    fn drop(&mut self) {
+        if let Some(job) = self.job.take() {
+            let mut queue = locked(&self.jobs.queue);
+            queue.trying -= 1;
+            if self.probe {
+                queue.backlog.tried(self.jobs.clock.now(), false);
+            }
+            queue.fresh.push_back(job);
+        }
+    }
+}
+
+impl Carried for Jobs {
+    fn background(&self) -> &Background {
+        &self.background
+    }
+
+    fn runtimes(&self) -> Vec<Handle> {
+        Vec::new()
+    }
+
+    fn is_needed(&self) -> bool {
+        !self.closed.load(Ordering::SeqCst) || locked(&self.queue).len() > 0
+    }
+
+    fn run(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
+        run(self)
+    }
+}
+
+/// The task. It ends when the client is gone and every job is done.
+async fn run(jobs: Arc<Jobs>) {
+    let mut under_way = FuturesUnordered::new();
+    while jobs.is_needed() {
+        let (due, next) = jobs.due();
+        under_way.extend(due.into_iter().map(Trying::once));
         tokio::select! {
-            job = queue.recv(), if open => match job {
-                Some(job) => jobs.push(job.finish(&*backend, &*clock)),
-                None => open = false,
-            },
-            Some(()) = jobs.next() => {}
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Job {
-    attempt: Arc<Attempt>,
-    task: Task,
-    until: BootInstant,
-    _under_way: UnderWay,
-}
-
-#[derive(Debug)]
-enum Task {
-    Release,
-    Cancel,
-    Shrink { semaphore: Arc<dyn SemaphoreBackend>, cell: Arc<Cell>, keep: u32 },
-}
-
-/// What one try of a job has come to.
-enum Progress {
-    Done,
-    /// Given back; a late copy of the acquisition may still be on its way.
-    Returned,
-    Again,
-}
-
-impl Job {
-    async fn finish(mut self, backend: &dyn Backend, clock: &dyn Clock) {
-        let mut operation = Operation::reap(backend.name(), &self.attempt, self.task.name());
-        let span = operation.span();
-        let (tries, outcome) = self.repeat(backend, clock).instrument(span).await;
-        operation.note("tries", tries);
-        operation.ends(outcome);
-    }
-
-    /// Tries until it is done or too late, with growing pauses; says how often, and what came of it.
-    async fn repeat(&mut self, backend: &dyn Backend, clock: &dyn Clock) -> (u32, &'static str) {
-        let mut tries = 0;
-        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
-            tries += 1;
-            let once = caught(self.task.phase(), self.attempt_once(backend, clock));
-            match bounded(clock, self.attempt.op_timeout, self.task.phase(), once).await {
-                Ok(Progress::Done) => return (tries, "done"),
-                Ok(Progress::Again) => {}
-                Ok(Progress::Returned) => {
-                    self.task = Task::Cancel;
-                    self.until = cancelled_by(backend, &self.attempt, clock.now());
-                }
-                Err(error) => tracing::debug!(name = %self.attempt.name, %error, "clean-up will be tried again"),
-            }
-            let now = clock.now();
-            if now < self.until {
-                clock.sleep_until(now.plus(pause).min(self.until)).await;
-            } else if backend.may_remain(&self.attempt) {
-                clock.sleep_until(now.plus(LONGEST_PAUSE)).await;
-            } else {
-                break;
-            }
-        }
-        backend.forget(&self.attempt);
-        let Attempt { name, id, .. } = &*self.attempt;
-        tracing::warn!(%name, grant = %id, "clean-up given up: the lease is over");
-        (tries, "given up")
-    }
-
-    async fn attempt_once(&self, backend: &dyn Backend, clock: &dyn Clock) -> Result<Progress, Error> {
-        match &self.task {
-            Task::Release => {
-                backend.release(&self.attempt).await?;
-                Ok(if backend.is_settled(&self.attempt) { Progress::Done } else { Progress::Returned })
-            }
-            Task::Cancel => match backend.cancel(&self.attempt).await? {
-                Cancelled::Settled => Ok(Progress::Done),
-                Cancelled::AskAgain => Ok(Progress::Again),
-            },
-            Task::Shrink { cell, .. } if !cell.is_held(clock) => Ok(Progress::Done),
-            Task::Shrink { semaphore, keep, .. } => match semaphore.shrink(&self.attempt, *keep).await {
-                Err(error) if error.kind() != ErrorKind::NotHeld => Err(error),
-                _ => Ok(Progress::Done),
-            },
-        }
-    }
-}
-
-impl Task {
-    fn phase(&self) -> Phase {
-        match self {
-            Self::Release | Self::Shrink { .. } => Phase::Release,
-            Self::Cancel => Phase::Cancel,
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Release => "release",
-            Self::Cancel => "cancel",
-            Self::Shrink { .. } => "shrink",
+            Some(()) = under_way.next() => {}
+            () = jobs.wake.notified() => {}
+            () = jobs.clock.sleep_until(next) => {}
         }
     }
 }

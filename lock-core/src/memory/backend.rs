@@ -21,6 +21,9 @@ use crate::name::LockName;
 use crate::owner::{GrantId, Owner};
 use crate::wait;
 
+/// The note of an attempt that has reached the store: any other one left nothing there.
+const REACHED: u64 = 1;
+
 /// One client's connection to a [`MemoryStore`].
 #[derive(Debug)]
 pub struct MemoryBackend {
@@ -55,6 +58,7 @@ impl MemoryBackend {
 
     async fn ask(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         self.reach(attempt, Phase::Acquire).await?;
+        attempt.set_note(REACHED);
         self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, now, fence| {
             lock.ask(attempt, self.client, now, fence)
         })
@@ -62,6 +66,7 @@ impl MemoryBackend {
 
     async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         self.reach(attempt, Phase::Acquire).await?;
+        attempt.set_note(REACHED);
         let mut told = match self.join(attempt)? {
             Ok(grant) => return Ok(Some(grant)),
             Err(told) => told,
@@ -174,6 +179,9 @@ impl Backend for MemoryBackend {
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
+        if attempt.note() != REACHED {
+            return Ok(Cancelled::Settled);
+        }
         self.reach(attempt, Phase::Cancel).await?;
         self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| lock.remove(attempt.id));
         Ok(Cancelled::Settled)

@@ -9,6 +9,7 @@ mod gone;
 mod lab;
 mod late;
 mod multi;
+mod outage;
 mod permits;
 mod reentrant;
 mod runtimes;

@@ -120,3 +120,23 @@ async fn a_panic_in_a_release_leaves_the_others_alone() {
     lab.pass(Duration::from_secs(3)).await;
     eventually("both are released", || lab.store.used() == 0).await;
 }
+#[test]
+fn what_was_to_be_released_is_released_on_another_runtime() {
+    let (home, here) = (runtime(), runtime());
+    let lab = Lab::new();
+    let locks = home.block_on(async { lab.connect() });
+    home.block_on(async {
+        let guard = locks.mutex("a").lock().await.unwrap();
+        lab.line.set(Fault::Down);
+        drop(guard);
+        lab.line.asked_times("release", 1).await;
+    });
+    here.block_on(async {
+        let _held = locks.mutex("b").try_lock().await;
+        home.shutdown_background();
+        lab.line.set(Fault::None);
+        let _held = locks.mutex("c").lock().await.unwrap();
+        lab.pass(Duration::from_secs(3)).await;
+        eventually("the first one is released", || lab.store.used() == 1).await;
+    });
+}

@@ -1,0 +1,246 @@
+//! The order and the pace in which clean-up is tried again: pure, without clock or I/O.
+//!
+//! A job whose request got no answer waits for the server. All such jobs share one pause: one of them is tried, and only an
+//! answer has the others follow, twice as many each time. So an outage costs the same whatever it leaves to be done. Those
+//! that were tried least come first, the latest of them before the others: a job of which the server could know is not kept
+//! waiting by many that have been tried in vain.
+//!
+//! A job whose server answered that there is more to come waits for itself.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::clock::BootInstant;
+use crate::wait;
+
+/// Pauses between two tries: the first one, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How many jobs are tried again at once at most.
+const WIDEST: usize = 1024;
+
+/// How many jobs that wait for themselves are tried in a second at most, about.
+const EACH: Duration = Duration::from_millis(1);
+
+/// Jobs that wait for their next try.
+#[derive(Debug)]
+pub(super) struct Backlog<J> {
+    unanswered: BTreeMap<(u32, Reverse<u64>), Waiting<J>>,
+    later: BTreeMap<(BootInstant, u64), Waiting<J>>,
+    /// The number that was given out last.
+    number: u64,
+    /// How many unanswered jobs may be tried at once, and how many are.
+    width: usize,
+    trying: usize,
+    /// When the next of them may be tried, and the pause after that if it is in vain.
+    not_before: BootInstant,
+    pause: Duration,
+    /// When jobs whose time is over are looked for.
+    sweep_at: BootInstant,
+}
+
+#[derive(Debug)]
+struct Waiting<J> {
+    job: J,
+    until: BootInstant,
+}
+
+impl<J> Default for Backlog<J> {
+    fn default() -> Self {
+        let origin = BootInstant::from_origin(Duration::ZERO);
+        Self {
+            unanswered: BTreeMap::new(),
+            later: BTreeMap::new(),
+            number: 0,
+            width: 1,
+            trying: 0,
+            not_before: origin,
+            pause: FIRST_PAUSE,
+            sweep_at: origin,
+        }
+    }
+}
+
+impl<J> Backlog<J> {
+    pub(super) fn len(&self) -> usize {
+        self.unanswered.len() + self.later.len()
+    }
+
+    /// A job that was tried so often got no answer. It is given up after `until`.
+    pub(super) fn unanswered(&mut self, now: BootInstant, job: J, tries: u32, until: BootInstant) {
+        if tries <= 1 && self.unanswered.is_empty() && self.trying == 0 {
+            (self.width, self.pause) = (1, FIRST_PAUSE);
+            self.not_before = now.plus(jittered(FIRST_PAUSE));
+        }
+        let number = self.next_number(now);
+        self.unanswered.insert((tries, Reverse(number)), Waiting { job, until });
+    }
+
+    /// A job was answered, and has to be tried again.
+    pub(super) fn again(&mut self, now: BootInstant, job: J, tries: u32, until: BootInstant) {
+        let doubled = FIRST_PAUSE * 2_u32.saturating_pow(tries.saturating_sub(1).min(10));
+        let crowd = EACH * u32::try_from(self.later.len()).unwrap_or(u32::MAX);
+        let due = now.plus(jittered(doubled.min(LONGEST_PAUSE).max(crowd)));
+        let number = self.next_number(now);
+        self.later.insert((due, number), Waiting { job, until });
+    }
+
+    /// What came of trying an unanswered job again.
+    pub(super) fn tried(&mut self, now: BootInstant, answered: bool) {
+        self.trying = self.trying.saturating_sub(1);
+        if answered {
+            (self.width, self.pause, self.not_before) = ((self.width * 2).min(WIDEST), FIRST_PAUSE, now);
+            return;
+        }
+        self.width = 1;
+        if now >= self.not_before {
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            self.not_before = now.plus(jittered(self.pause));
+        }
+    }
+
+    /// The jobs to be tried now; whether each of them is an unanswered one, whose outcome is to be told to
+    /// [`tried`](Backlog::tried).
+    pub(super) fn due(&mut self, now: BootInstant) -> Vec<(J, bool)> {
+        let mut due = Vec::new();
+        while let Some(entry) = self.later.first_entry()
+            && entry.key().0 <= now
+        {
+            due.push((entry.remove().job, false));
+        }
+        while self.trying < self.width
+            && now >= self.not_before
+            && let Some((_, waiting)) = self.unanswered.pop_first()
+        {
+            self.trying += 1;
+            due.push((waiting.job, true));
+        }
+        due
+    }
+
+    /// The jobs whose time is over. They are looked for about once a second.
+    pub(super) fn over(&mut self, now: BootInstant) -> Vec<J> {
+        if now < self.sweep_at || self.len() == 0 {
+            return Vec::new();
+        }
+        self.sweep_at = now.plus(LONGEST_PAUSE);
+        let mut over = Vec::new();
+        sweep(&mut self.unanswered, now, &mut over);
+        sweep(&mut self.later, now, &mut over);
+        over
+    }
+
+    /// When to come back.
+    pub(super) fn wake_at(&self) -> BootInstant {
+        if self.len() == 0 {
+            return BootInstant::FAR_FUTURE;
+        }
+        let later = self.later.first_key_value().map_or(BootInstant::FAR_FUTURE, |((due, _), _)| *due);
+        let tries = !self.unanswered.is_empty() && self.trying < self.width;
+        let unanswered = if tries { self.not_before } else { BootInstant::FAR_FUTURE };
+        later.min(unanswered).min(self.sweep_at)
+    }
+
+    /// The number of a job that comes now.
+    fn next_number(&mut self, now: BootInstant) -> u64 {
+        if self.len() == 0 {
+            self.sweep_at = now.plus(LONGEST_PAUSE);
+        }
+        self.number += 1;
+        self.number
+    }
+}
+
+/// Moves those whose time is over.
+fn sweep<K: Ord + Copy, J>(jobs: &mut BTreeMap<K, Waiting<J>>, now: BootInstant, over: &mut Vec<J>) {
+    let keys: Vec<K> = jobs.iter().filter(|(_, waiting)| now >= waiting.until).map(|(key, _)| *key).collect();
+    over.extend(keys.iter().filter_map(|key| jobs.remove(key)).map(|waiting| waiting.job));
+}
+
+/// The pause and up to once more as much, so that clients that were cut off together do not come back together.
+fn jittered(pause: Duration) -> Duration {
+    wait::pauses(pause, pause).next().unwrap_or(pause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_origin(Duration::from_millis(ms))
+    }
+
+    fn outage(jobs: u32) -> Backlog<u32> {
+        let mut backlog = Backlog::default();
+        for job in 0..jobs {
+            backlog.unanswered(at(0), job, 1, at(60_000));
+        }
+        backlog
+    }
+
+    #[test]
+    fn an_outage_costs_one_try_a_second_whatever_waits() {
+        an_outage_costs_one_try_a_second(20_000);
+        an_outage_costs_one_try_a_second(1);
+    }
+
+    fn an_outage_costs_one_try_a_second(jobs: u32) {
+        let mut backlog = outage(jobs);
+        let mut tries = 0;
+        for ms in (0..60_000).step_by(10) {
+            for (job, probe) in backlog.due(at(ms)) {
+                assert!(probe);
+                tries += 1;
+                backlog.tried(at(ms), false);
+                backlog.unanswered(at(ms), job, 2, at(60_000));
+            }
+        }
+        assert!((30..=70).contains(&tries), "{tries} tries in a minute");
+        assert_eq!(backlog.over(at(60_000)).len(), jobs as usize);
+        assert_eq!((backlog.len(), backlog.wake_at()), (0, BootInstant::FAR_FUTURE));
+    }
+
+    #[test]
+    fn an_answer_has_all_others_follow_in_growing_numbers() {
+        let mut backlog = outage(20_000);
+        let mut widths = Vec::new();
+        for round in 0.. {
+            let due = backlog.due(at(1000 + round));
+            if due.is_empty() {
+                break;
+            }
+            widths.push(due.len());
+            due.iter().for_each(|_| backlog.tried(at(1000 + round), true));
+        }
+        assert_eq!(widths[..4], [1, 2, 8, 1024]);
+        assert_eq!(backlog.len(), 0);
+    }
+
+    #[test]
+    fn the_least_tried_come_first_and_the_latest_of_them() {
+        let mut backlog = Backlog::default();
+        for (job, tries) in [(1, 7), (2, 1), (3, 1), (4, 2)] {
+            backlog.unanswered(at(0), job, tries, at(60_000));
+        }
+        let mut order = Vec::new();
+        while let Some((job, _)) = backlog.due(at(60_000 - 1)).pop() {
+            order.push(job);
+            backlog.tried(at(0), false);
+        }
+        assert_eq!(order, [3, 2, 4, 1]);
+    }
+
+    #[test]
+    fn what_was_answered_waits_for_itself_and_a_crowd_for_longer() {
+        let mut backlog = Backlog::default();
+        backlog.again(at(0), 0, 1, at(60_000));
+        assert!(backlog.wake_at() >= at(20) && backlog.wake_at() <= at(40), "{:?}", backlog.wake_at());
+        assert_eq!(backlog.due(at(40)), [(0, false)]);
+        for job in 0..10_000 {
+            backlog.again(at(0), job, 20, at(60_000));
+        }
+        assert!(backlog.due(at(2_000)).len() < 3_000, "a thousand a second, and up to 1 s for the first of them");
+    }
+}

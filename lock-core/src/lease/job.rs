@@ -1,0 +1,120 @@
+//! One thing to be finished in the background.
+
+use std::sync::Arc;
+
+use tracing::Instrument;
+
+use super::Cell;
+use crate::backend::{Attempt, Backend, Cancelled, SemaphoreBackend};
+use crate::bound::{bounded, caught};
+use crate::clock::{BootInstant, Clock};
+use crate::error::{Error, ErrorKind, Phase};
+use crate::shutdown::UnderWay;
+use crate::trace::Operation;
+
+/// A release, a cancellation or the return of permits, until the server has confirmed it.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) attempt: Arc<Attempt>,
+    pub(super) task: Task,
+    pub(super) until: BootInstant,
+    pub(super) tries: u32,
+    operation: Operation,
+    _under_way: UnderWay,
+}
+
+#[derive(Debug)]
+pub(super) enum Task {
+    Release,
+    Cancel,
+    Shrink { semaphore: Arc<dyn SemaphoreBackend>, cell: Arc<Cell>, keep: u32 },
+}
+
+/// What one try of a job has come to.
+#[derive(Debug)]
+pub(super) enum Progress {
+    Done,
+    /// Given back; a late copy of the acquisition may still be on its way.
+    Returned,
+    Again,
+    /// The server has refused it.
+    Refused,
+    /// There was no answer.
+    Unanswered,
+}
+
+impl Job {
+    pub(super) fn new(
+        backend: &dyn Backend,
+        attempt: Arc<Attempt>,
+        task: Task,
+        until: BootInstant,
+        under_way: UnderWay,
+    ) -> Self {
+        let operation = Operation::reap(backend.name(), &attempt, task.name());
+        Self { attempt, task, until, tries: 0, operation, _under_way: under_way }
+    }
+
+    /// One try.
+    pub(super) async fn attempt_once(&self, backend: &dyn Backend, clock: &dyn Clock) -> Progress {
+        let phase = self.task.phase();
+        let once = caught(phase, self.ask(backend, clock));
+        let once = bounded(clock, self.attempt.op_timeout, phase, once).instrument(self.operation.span());
+        once.await.unwrap_or_else(|error| {
+            tracing::debug!(name = %self.attempt.name, %error, "clean-up will be tried again");
+            match error.kind() {
+                ErrorKind::Unavailable | ErrorKind::Indeterminate => Progress::Unanswered,
+                _ => Progress::Refused,
+            }
+        })
+    }
+
+    async fn ask(&self, backend: &dyn Backend, clock: &dyn Clock) -> Result<Progress, Error> {
+        match &self.task {
+            Task::Release => {
+                backend.release(&self.attempt).await?;
+                Ok(if backend.is_settled(&self.attempt) { Progress::Done } else { Progress::Returned })
+            }
+            Task::Cancel => match backend.cancel(&self.attempt).await? {
+                Cancelled::Settled => Ok(Progress::Done),
+                Cancelled::AskAgain => Ok(Progress::Again),
+            },
+            Task::Shrink { cell, .. } if !cell.is_held(clock) => Ok(Progress::Done),
+            Task::Shrink { semaphore, keep, .. } => match semaphore.shrink(&self.attempt, *keep).await {
+                Err(error) if error.kind() != ErrorKind::NotHeld => Err(error),
+                _ => Ok(Progress::Done),
+            },
+        }
+    }
+
+    /// Ends the job, and says how in its span.
+    pub(super) fn ends(mut self, outcome: &'static str) {
+        self.operation.note("tries", self.tries);
+        self.operation.ends(outcome);
+    }
+
+    /// Gives the job up for good. The backend forgets the attempt, unless its grant is still held.
+    pub(super) fn is_given_up(self, backend: &dyn Backend) {
+        if !matches!(self.task, Task::Shrink { .. }) {
+            backend.forget(&self.attempt);
+        }
+        self.ends("given up");
+    }
+}
+
+impl Task {
+    fn phase(&self) -> Phase {
+        match self {
+            Self::Release | Self::Shrink { .. } => Phase::Release,
+            Self::Cancel => Phase::Cancel,
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Cancel => "cancel",
+            Self::Shrink { .. } => "shrink",
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What an outage leaves to be done in the background.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_core::ErrorKind;
+
+use crate::lab::{Fault, Lab, eventually};
+
+const WAIT: Duration = Duration::from_millis(10);
+
+#[tokio::test]
+async fn many_abandoned_waits_cost_an_outage_as_much_as_one() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    lab.line.set(Fault::Down);
+    let lock = locks.mutex("a");
+    for failed in join_all((0..500).map(|_| lock.try_lock_for(WAIT))).await {
+        assert_eq!(failed.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    lab.line.asked_times("cancel", 500).await;
+    lab.pass(Duration::from_secs(30)).await;
+    let again = lab.line.asked("cancel") - 500;
+    assert!((10..=70).contains(&again), "asked {again} times in 30 s");
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(3)).await;
+    locks.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_dropped_in_an_outage_is_free_soon_after_it() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let names: Vec<_> = (0..500).map(|i| locks.mutex(format!("{i}"))).collect();
+    let guards = join_all(names.iter().map(|lock| lock.lock())).await;
+    lab.line.set(Fault::Down);
+    drop(guards);
+    lab.line.asked_times("release", 500).await;
+    lab.pass(Duration::from_secs(5)).await;
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(3)).await;
+    eventually("all are free", || lab.store.used() == 0).await;
+}
+
+#[tokio::test]
+async fn there_is_a_most_that_is_left_to_be_done_and_the_close_tells_of_the_rest() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    lab.line.set(Fault::Down);
+    let lock = locks.mutex("a");
+    for _ in 0..66_000 {
+        assert!(lock.try_lock_for(WAIT).await.is_err());
+    }
+    let (closed, ()) = tokio::join!(locks.close(), lab.pass(Duration::from_millis(2_050)));
+    let error = closed.unwrap_err();
+    assert!(error.to_string().contains(": 66000 releases or cancellations"), "{error}");
+    assert_eq!(lab.line.forgotten().len(), 66_000 - 65_536);
+}
+
+#[tokio::test]
+async fn an_attempt_that_was_never_sent_is_settled_at_once() {
+    let lab = Lab::new();
+    let locks = lab.store.connect();
+    lab.store.set_reachable(false);
+    let lock = locks.mutex("a");
+    for _ in 0..100 {
+        assert!(lock.try_lock_for(WAIT).await.is_err());
+    }
+    tokio::time::timeout(Duration::from_secs(10), locks.close()).await.expect("it waits for the store").unwrap();
+}
