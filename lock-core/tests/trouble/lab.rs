@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Down,
     /// Never says anything, and gives nothing up: a backend without timeouts.
     Hangs,
+    /// Carries it, and keeps the answer until the fault changes.
+    KeepsAnswers,
     /// Panics: a backend with a mistake.
     Panics,
 }
@@ -175,6 +177,13 @@ impl Faulty {
             Fault::Down => Err(attempt.error(ErrorKind::Unavailable, phase, "the line is down")),
             Fault::Silent => self.unanswered(attempt, phase, patience).await,
             Fault::Hangs => std::future::pending().await,
+            Fault::KeepsAnswers => {
+                let answer = request.await;
+                while self.line.state().fault == Fault::KeepsAnswers {
+                    self.clock.sleep_until(self.clock.now().plus(Duration::from_millis(50))).await;
+                }
+                answer
+            }
             Fault::Panics => panic!("a mistake in the backend, planted by the test"),
             Fault::LosesAnswers => {
                 request.await?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_core::clock::Clock;
 use lock_core::{ErrorKind, Retry};
 
 use crate::lab::{Fault, Lab, eventually};
@@ -78,4 +79,24 @@ async fn what_may_outlast_its_lease_is_given_back_for_as_long_as_it_may() {
     lab.line.set(Fault::None);
     lab.pass(Duration::from_secs(5)).await;
     assert_eq!(lab.line.asked("release"), before + 1, "not given back, or given back twice");
+}
+
+#[tokio::test]
+async fn a_renewal_counts_from_its_sending_however_late_its_answer() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    lab.line.set(Fault::KeepsAnswers);
+    let asked = lab.line.asked("renew");
+    while lab.line.asked("renew") == asked {
+        lab.pass(Duration::from_millis(50)).await;
+    }
+    let sent = lab.clock.now();
+    lab.pass(Duration::from_millis(1_800)).await;
+    let before = guard.remaining();
+    lab.line.set(Fault::Down);
+    lab.pass(Duration::from_millis(100)).await;
+    assert!(guard.remaining() > before, "the answer was not taken");
+    let left = lab.clock.now().plus(guard.remaining()).since(sent);
+    assert!(left <= Duration::from_secs(10), "believed in until {left:?} after the sending");
 }

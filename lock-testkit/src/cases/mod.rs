@@ -162,6 +162,7 @@ cases! {
     "C-R02" outage::five_resets_cost_a_holder_nothing SIMPLE [Need::Links];
     "C-R03" renewal::five_hundred_guards_are_renewed_without_a_loss SIMPLE [];
     "C-R04" outage::a_renewal_that_fails_now_and_then_costs_nothing SIMPLE [Need::Links];
+    "C-R04b" outage::a_renewal_counts_from_its_sending_however_late_its_reply SIMPLE [Need::Links];
     "C-R05" renewal::a_release_that_races_a_renewal_frees SIMPLE [];
     "C-R06" renewal::the_lock_of_a_client_that_is_gone_ends_with_its_lease ALL [];
     "C-R06b" renewal::a_task_that_panics_gives_its_lock_back ALL [];

@@ -84,6 +84,22 @@ pub(super) async fn five_resets_cost_a_holder_nothing(cx: Arc<Cx>) -> Verdict {
     cx.nothing_is_left().await
 }
 
+pub(super) async fn a_renewal_counts_from_its_sending_however_late_its_reply(cx: Arc<Cx>) -> Verdict {
+    let (_, links, held) = holder(&cx).await?;
+    let other = cx.contender().await?;
+    let delay = Toxic::Delay { by: ttl() * 2 / 5, jitter: Duration::ZERO };
+    let late = links.inject(&LinkFault::new(delay, Direction::ToClient));
+    late.applied().await?;
+    // The servers have answered a renewal, and hear of no other one; its answer is still on its way.
+    let silence = links.inject(&LinkFault::new(Toxic::Blackhole, Direction::ToServer));
+    let next = other.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free after the lease of a silent holder")?;
+    ensure!(!held.is_held(), "believed in for {:?} more beside the next holder", held.remaining());
+    release(next).await?;
+    silence.heal()?;
+    late.heal()?;
+    cx.residue_within(cx.freed_by(ttl())).await
+}
+
 pub(super) async fn a_renewal_that_fails_now_and_then_costs_nothing(cx: Arc<Cx>) -> Verdict {
     let (_, links, held) = holder(&cx).await?;
     let mut lost = pin!(held.lost());
