@@ -234,6 +234,12 @@ impl Error {
         self.0.server.as_deref()
     }
 
+    /// The message without what the other fields say: what happened.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.0.what
+    }
+
     /// The name of the lock concerned.
     #[must_use]
     pub fn name(&self) -> Option<&str> {

@@ -3,7 +3,7 @@
 //! | the client crate says | we say | outcome |
 //! |---|---|---|
 //! | certificates or versions of TLS that do not fit | `Denied` | definite: nothing was sent |
-//! | connection refused, could not connect | `Unavailable` | definite: nothing was sent |
+//! | connection refused, could not connect, a host's name without an address | `Unavailable` | definite: nothing was sent |
 //! | response timeout, broken pipe, reset | `Indeterminate` | the request may have been carried out |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, authentication failed | `Denied` | definite |
 //! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN`, `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS`, `max number of clients reached` | `Unavailable` | definite: refused before the first write |
@@ -13,8 +13,12 @@
 //! | a URL that is none, a database that the server does not have | `InvalidArgument` | definite |
 //! | anything else | `Protocol` | counts as unknown |
 
+use std::fmt;
+
 use lock_core::{Error, ErrorKind, Phase};
 use redis::{RedisError, ServerErrorKind};
+
+use crate::cause::Cause;
 
 /// What became of a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,18 +70,51 @@ pub(crate) fn of_request(error: RedisError, phase: Phase, server: &str) -> Error
         (Fate::Unknown, (kind, _)) if kind != ErrorKind::Indeterminate => (ErrorKind::Indeterminate, LOST),
         (_, classified) => classified,
     };
-    Error::new(kind, phase, what).with_backend(crate::NAME).with_server(server).with_source(error)
+    Error::new(kind, phase, what).with_backend(crate::NAME).with_server(server).with_source(Cause::from(&error))
 }
 
 /// The error of an attempt to connect: then nothing was asked for yet.
 pub(crate) fn of_connect(error: RedisError, server: &str) -> Error {
     let (kind, what) = match classify(&error) {
-        (ErrorKind::Indeterminate, _) => {
-            (ErrorKind::Unavailable, "no connection could be made in time: its cause says more")
+        _ if inner(&error).is_some_and(|cause| cause.is::<Unresolved>()) => {
+            (ErrorKind::Unavailable, "the host's name could not be resolved")
         }
+        (ErrorKind::Indeterminate, _) if error.is_timeout() => {
+            (ErrorKind::Unavailable, "no connection could be made in time")
+        }
+        (ErrorKind::Indeterminate, _) => (ErrorKind::Unavailable, "the connection failed while it was made"),
         other => other,
     };
-    Error::new(kind, Phase::Connect, what).with_backend(crate::NAME).with_server(server).with_source(error)
+    Error::new(kind, Phase::Connect, what)
+        .with_backend(crate::NAME)
+        .with_server(server)
+        .with_source(Cause::from(&error))
+}
+
+/// Why a host's name has no address.
+#[derive(Debug)]
+pub(crate) struct Unresolved(String);
+
+impl Unresolved {
+    /// As an error of connecting.
+    pub(crate) fn of(error: &std::io::Error) -> std::io::Error {
+        std::io::Error::other(Self(error.to_string()))
+    }
+}
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unresolved {}
+
+/// What an error of input or output was made of.
+fn inner(error: &RedisError) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+    type Shared = std::sync::Arc<dyn std::error::Error + Send + Sync>;
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Shared>());
+    cause.and_then(|cause| cause.downcast_ref::<std::io::Error>()).and_then(std::io::Error::get_ref)
 }
 
 const LOST: &str = "the connection was lost before the answer came";
@@ -135,10 +172,7 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
 /// Whether the two sides could not agree on a secure connection.
 #[cfg(feature = "tls")]
 fn is_of_tls(error: &RedisError) -> bool {
-    type Shared = std::sync::Arc<dyn std::error::Error + Send + Sync>;
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Shared>());
-    let cause = cause.and_then(|cause| cause.downcast_ref::<std::io::Error>()).and_then(std::io::Error::get_ref);
-    cause.is_some_and(|cause| cause.is::<tokio_rustls::rustls::Error>())
+    inner(error).is_some_and(|cause| cause.is::<tokio_rustls::rustls::Error>())
 }
 
 #[cfg(not(feature = "tls"))]

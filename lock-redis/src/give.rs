@@ -8,9 +8,9 @@ use lock_core::clock::BootInstant;
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::Shared;
+use crate::cause::Cause;
 use crate::connection::push;
 use crate::dialect::Form;
-use crate::error;
 use crate::keys::Keys;
 use crate::queue::Waiters;
 use crate::script::{self, Script};
@@ -139,5 +139,5 @@ impl Drop for AskOnDrop<'_> {
 
 fn is_foreign(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
-    source.is_some_and(error::is_wrong_type)
+    source.is_some_and(Cause::is_wrong_type)
 }

@@ -17,6 +17,7 @@
 
 mod acquire;
 mod backend;
+mod cause;
 mod config;
 mod confirm;
 mod connection;

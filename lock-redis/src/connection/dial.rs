@@ -188,9 +188,9 @@ impl Opener {
     }
 
     async fn tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
-        let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
+        let addresses: Vec<_> = lookup_host((host, port)).await.map_err(|e| error::Unresolved::of(&e))?.collect();
         if addresses.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+            return Err(error::Unresolved::of(&io::Error::other("the host has no address")));
         }
         // All at once: one that does not answer is waited for only if none of the others does.
         let (stream, _) = select_ok(addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address)))).await?;

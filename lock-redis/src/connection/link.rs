@@ -29,7 +29,7 @@ pub(crate) struct Link {
     ledger: Arc<Ledger>,
     /// Read by every request.
     presence: RwLock<Presence>,
-    last_error: Mutex<Option<(ErrorKind, String)>>,
+    last_error: Mutex<Option<Error>>,
     broken: Notify,
     closed: AtomicBool,
 }
@@ -204,10 +204,18 @@ impl Link {
 
     /// That there is no connection, and why.
     pub(super) fn down(&self) -> Error {
-        let (kind, cause) = self.last_error().clone().unwrap_or((ErrorKind::Unavailable, String::new()));
-        Error::new(kind, Phase::Connect, format!("there is no connection: {cause}"))
-            .with_backend(crate::NAME)
-            .with_server(self.server())
+        let (kind, what, cause) = match &*self.last_error() {
+            Some(error) => {
+                (error.kind(), error.what().to_owned(), std::error::Error::source(error).map(ToString::to_string))
+            }
+            None => (ErrorKind::Unavailable, "it is being made".to_owned(), None),
+        };
+        let down = Error::new(kind, Phase::Connect, format!("there is no connection: {what}"));
+        let down = down.with_backend(crate::NAME).with_server(self.server());
+        match cause {
+            Some(cause) => down.with_source(cause),
+            None => down,
+        }
     }
 
     /// Takes note of an answer, or of what came instead, to a request over this connection that had `patience` in all;
@@ -261,7 +269,7 @@ impl Link {
         self.presence.write().unwrap_or_else(PoisonError::into_inner).end();
     }
 
-    fn last_error(&self) -> std::sync::MutexGuard<'_, Option<(ErrorKind, String)>> {
+    fn last_error(&self) -> std::sync::MutexGuard<'_, Option<Error>> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -330,7 +338,7 @@ async fn redial(link: &Link, pace: &mut Pace) -> Option<Former> {
             }
             Err(error) => {
                 tracing::debug!(server = link.server(), %error, "cannot connect");
-                *link.last_error() = Some((error.kind(), error.to_string()));
+                *link.last_error() = Some(error);
             }
         }
     }

@@ -74,7 +74,11 @@ impl Failed {
 
     /// The same for another request that shares its fate.
     pub(super) fn again(&self, phase: Phase) -> Self {
-        Self::unsent(Error::new(self.error.kind(), phase, self.error.to_string()))
+        let error = Error::new(self.error.kind(), phase, self.error.what().to_owned()).with_backend(crate::NAME);
+        Self::unsent(match self.error.server() {
+            Some(server) => error.with_server(server),
+            None => error,
+        })
     }
 }
 

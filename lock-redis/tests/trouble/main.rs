@@ -31,5 +31,6 @@ mod redisson;
 mod refusal;
 mod relay;
 mod rights;
+mod secrets;
 mod server;
 mod stalls;

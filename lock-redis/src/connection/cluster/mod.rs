@@ -29,6 +29,7 @@ use super::dial::{Commands, Dial, Opener, nowhere};
 use super::former::Ledger;
 use super::link::{Link, Live};
 use super::request::{Call, Failed, Raw, Reply, Request};
+use crate::cause::Cause;
 use crate::script::Script;
 use map::{Map, Nodes};
 use slot::slot;
@@ -400,7 +401,9 @@ fn not_served(error: RedisError, phase: Phase, server: &str) -> Failed {
         return Failed::of(error, phase, server);
     }
     let what = "the lock's slot is on the move, and no node has served the request in time";
-    Failed::unsent(Error::unavailable(phase, what).with_backend(crate::NAME).with_server(server).with_source(error))
+    Failed::unsent(
+        Error::unavailable(phase, what).with_backend(crate::NAME).with_server(server).with_source(Cause::from(&error)),
+    )
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
