@@ -49,7 +49,7 @@ impl MemcachedBackend {
         health::check(&link, config).await?;
         let keys = Keys::new(&config.prefix);
         let guard = Guard::new(config, keys.epoch.clone());
-        guard.begin(&link, op_timeout).await?;
+        guard.begin(&link).await?;
         let off = config.restart_guard == RestartGuard::Off;
         let shared = Arc::new(Shared {
             link,

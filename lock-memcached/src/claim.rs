@@ -91,9 +91,9 @@ impl Shared {
     /// Takes the answer to a claim.
     async fn told(&self, entry: &Entry, key: &Key, answer: Answer, seconds: u32) -> Result<(), Failure> {
         match answer {
-            Answer::Done(cas) => {
-                entry.won(key, cas);
-                if cas == 0 { Err(Failure::without_cas()) } else { Ok(()) }
+            Answer::Done(seen) => {
+                entry.won(key, seen);
+                if seen.cas == 0 { Err(Failure::without_cas()) } else { Ok(()) }
             }
             Answer::Failed(failure) => {
                 if !failure.is_unknown {
@@ -112,9 +112,9 @@ impl Shared {
     async fn recognise(&self, entry: &Entry, key: &Key, seconds: u32) -> Result<(), Failure> {
         let found = self.link.run_one(Command::Read { key: key.clone() }).await.item()?;
         let Some(item) = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce)) else { return Ok(()) };
-        let mut answers = self.link.run(refresh::renewal(key, item.cas, seconds).into()).await.into_iter();
+        let mut answers = self.link.run(refresh::renewal(key, entry.own(item.seen), seconds).into()).await.into_iter();
         match (answers.next(), answers.next()) {
-            (Some(Answer::Done(cas)), Some(look)) if refresh::lasts(&look, seconds)? => entry.won(key, cas),
+            (Some(Answer::Done(seen)), Some(look)) if refresh::lasts(&look, seconds)? => entry.won(key, seen),
             (Some(Answer::Failed(failure)), _) => return Err(failure),
             _ => {}
         }
@@ -157,7 +157,7 @@ impl Shared {
         match round.verdict {
             Verdict::Counts(_) => Ok(Outcome::Held),
             Verdict::No(why) => {
-                Box::pin(self.guard.tend(&self.link, why, self.op_timeout)).await?;
+                Box::pin(self.guard.tend(&self.link, why)).await?;
                 Ok(Outcome::NotNow(why))
             }
         }

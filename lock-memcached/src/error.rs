@@ -1,16 +1,16 @@
-//! Errors of the client crate, as the locks report them.
+//! What may go wrong with a request, as the locks report it.
 //!
-//! | the client crate says | we say | outcome |
+//! | what happens | we say | outcome |
 //! |---|---|---|
-//! | `Io`, `Timeout`: not sent in full, so never carried out | `Unavailable` | definite |
-//! | `SERVER_ERROR` (no memory), also inside `Ambiguous` | `Unavailable` | definite: refused |
-//! | `CLIENT_ERROR`, `ERROR`, also inside `Ambiguous` | `Protocol` | definite: refused |
-//! | `Ambiguous` around anything else: sent, not answered | `Indeterminate` | may have been carried out |
-//! | `Usage` | `InvalidArgument` | definite: nothing was sent |
+//! | the name cannot be resolved, the connection is refused or not free in time, nothing was sent in full | `Unavailable` | definite |
+//! | `SERVER_ERROR` (no memory) | `Unavailable` | definite: refused |
+//! | `CLIENT_ERROR`, `ERROR` | `Protocol` | definite: refused |
+//! | sent, not answered | `Indeterminate`; `Unavailable` if it only reads | may have been carried out |
 //! | an answer that makes no sense | `Protocol` | may have been carried out |
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use lock_core::{Error, ErrorKind, Phase};
@@ -31,48 +31,59 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    pub(crate) fn of(error: Told) -> Self {
-        let (kind, is_unknown, what) = match &error {
-            Told::Ambiguous { source, .. } => match told(source) {
-                Some(refusal) => refusal,
-                None => (ErrorKind::Indeterminate, true, NO_ANSWER),
-            },
-            error => told(error).unwrap_or(match error {
-                Told::Io(_) => (ErrorKind::Unavailable, false, "the server cannot be reached"),
-                Told::Timeout { .. } => (ErrorKind::Unavailable, false, "the server does not answer"),
-                Told::Usage(_) => (ErrorKind::InvalidArgument, false, "the request is not possible"),
-                _ => (ErrorKind::Protocol, true, "the server's answer makes no sense"),
-            }),
+    /// A reply that refuses a command. The server goes on with what follows.
+    ///
+    /// # Errors
+    /// If it is no such reply.
+    pub(crate) fn refused(error: Told) -> io::Result<Self> {
+        let (kind, what) = match &error {
+            Told::Server(_) => (ErrorKind::Unavailable, "the server cannot serve now"),
+            Told::Rejected(_) => (ErrorKind::Protocol, "the server refused the request"),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
         };
-        Self { kind, is_unknown, what: what.into(), source: Some(Arc::new(error)) }
+        Ok(Self { kind, is_unknown: false, what: what.into(), source: Some(Arc::new(error)) })
     }
 
-    /// Of a command that followed one that was refused. The client crate reads no further then, and tells of every one of
-    /// them what it was told of the first: but the server goes on.
-    pub(crate) fn unread(error: Told) -> Self {
-        let is_refusal = match &error {
-            Told::Ambiguous { source, .. } => told(source).is_some(),
-            error => told(error).is_some(),
-        };
-        let failure = Self::of(error);
-        if is_refusal {
-            Self { kind: ErrorKind::Indeterminate, is_unknown: true, what: NO_ANSWER.into(), ..failure }
-        } else {
-            failure
-        }
+    /// A command that cannot be put into words: nothing was sent.
+    pub(crate) fn unsendable(error: Told) -> Self {
+        let what = "the request is not possible";
+        Self { kind: ErrorKind::InvalidArgument, is_unknown: false, what: what.into(), source: Some(Arc::new(error)) }
     }
 
-    /// A failure of a connection of our own. `sent` says whether anything was on its way.
-    pub(crate) fn of_io(error: std::io::Error, sent: bool) -> Self {
-        let (kind, what) = if sent {
-            (ErrorKind::Indeterminate, NO_ANSWER)
-        } else {
-            (ErrorKind::Unavailable, "the server cannot be reached")
+    /// A connection's failure. `changes` says whether something may have been changed: it was sent, and changes something.
+    pub(crate) fn of_io(error: io::Error, changes: bool) -> Self {
+        Self::of_shared(&Arc::new(error), changes)
+    }
+
+    /// The same, of one that several commands have in common.
+    pub(crate) fn of_shared(error: &Arc<io::Error>, changes: bool) -> Self {
+        let (kind, what) = match error.kind() {
+            io::ErrorKind::InvalidData => (ErrorKind::Protocol, "the server's answer makes no sense"),
+            _ if changes => (ErrorKind::Indeterminate, NO_ANSWER),
+            io::ErrorKind::TimedOut => (ErrorKind::Unavailable, "the server does not answer"),
+            io::ErrorKind::ConnectionRefused => (ErrorKind::Unavailable, "the server refuses the connection"),
+            _ => (ErrorKind::Unavailable, "the server cannot be reached"),
         };
-        Self { kind, is_unknown: sent, what: what.into(), source: Some(Arc::new(error)) }
+        Self { kind, is_unknown: changes, what: what.into(), source: Some(error.clone()) }
+    }
+
+    /// The server's name leads nowhere.
+    pub(crate) fn unresolved(error: io::Error) -> Self {
+        Self { what: "the server's name cannot be resolved".into(), ..Self::of_io(error, false) }
+    }
+
+    /// Every connection is in use for others.
+    pub(crate) fn crowded() -> Self {
+        let what = "no connection was free in time: all of them wait for the server";
+        Self { kind: ErrorKind::Unavailable, is_unknown: false, what: what.into(), source: None }
     }
 
     /// An answer that makes no sense.
+    pub(crate) fn senseless() -> Self {
+        Self::of_io(io::ErrorKind::InvalidData.into(), true)
+    }
+
+    /// A state of things that makes no sense.
     pub(crate) fn protocol(what: &'static str) -> Self {
         Self { kind: ErrorKind::Protocol, is_unknown: true, what: what.into(), source: None }
     }
@@ -103,15 +114,6 @@ impl Failure {
     }
 }
 
-/// What a refusal is. It is definite, although the client crate says of those of writes that their outcome is unknown.
-fn told(error: &Told) -> Option<(ErrorKind, bool, &'static str)> {
-    match error {
-        Told::Server(_) => Some((ErrorKind::Unavailable, false, "the server cannot serve now")),
-        Told::Rejected(_) => Some((ErrorKind::Protocol, false, "the server refused the request")),
-        _ => None,
-    }
-}
-
 /// A cause that several requests of one batch have in common.
 #[derive(Debug)]
 struct Shared(Arc<dyn std::error::Error + Send + Sync>);
@@ -132,37 +134,24 @@ impl std::error::Error for Shared {
 mod tests {
     use super::*;
 
-    fn ambiguous(source: Told) -> Failure {
-        Failure::of(Told::Ambiguous { key: b"k".to_vec(), source: Box::new(source) })
-    }
-
     #[test]
     fn a_refusal_is_told_apart_from_an_unknown_outcome() {
-        let full = ambiguous(Told::Server("out of memory".to_owned()));
+        let full = Failure::refused(Told::Server("out of memory".to_owned())).unwrap();
         assert_eq!((full.kind, full.is_unknown), (ErrorKind::Unavailable, false));
-        let refused = ambiguous(Told::Rejected("invalid flag".to_owned()));
+        let refused = Failure::refused(Told::Rejected("invalid flag".to_owned())).unwrap();
         assert_eq!((refused.kind, refused.is_unknown), (ErrorKind::Protocol, false));
-        let unknown = ambiguous(Told::Timeout { key: b"k".to_vec() });
+        assert!(Failure::refused(Told::Protocol("what?".to_owned())).is_err());
+        let timed_out = || io::Error::from(io::ErrorKind::TimedOut);
+        let unknown = Failure::of_io(timed_out(), true);
         assert_eq!((unknown.kind, unknown.is_unknown), (ErrorKind::Indeterminate, true));
-        let unsent = Failure::of(Told::Timeout { key: b"k".to_vec() });
-        assert_eq!((unsent.kind, unsent.is_unknown), (ErrorKind::Unavailable, false));
-    }
-
-    #[test]
-    fn what_follows_a_refusal_may_have_been_carried_out() {
-        let write = Told::Ambiguous { key: b"k".to_vec(), source: Box::new(Told::Server("out of memory".to_owned())) };
-        for told in [write, Told::Rejected("invalid flag".to_owned())] {
-            let after = Failure::unread(told);
-            assert_eq!((after.kind, after.is_unknown), (ErrorKind::Indeterminate, true));
-        }
-        let unsent = Failure::unread(Told::Timeout { key: b"k".to_vec() });
+        let unsent = Failure::of_io(timed_out(), false);
         assert_eq!((unsent.kind, unsent.is_unknown), (ErrorKind::Unavailable, false));
     }
 
     #[test]
     fn an_item_without_a_number_is_known_by_what_the_server_says() {
-        let text = "cannot increment or decrement non-numeric value";
-        assert!(ambiguous(Told::Rejected(text.to_owned())).is_non_numeric());
-        assert!(!ambiguous(Told::Rejected("invalid flag".to_owned())).is_non_numeric());
+        let refused = |text: &str| Failure::refused(Told::Rejected(text.to_owned())).unwrap();
+        assert!(refused("cannot increment or decrement non-numeric value").is_non_numeric());
+        assert!(!refused("invalid flag").is_non_numeric());
     }
 }

@@ -1,11 +1,10 @@
-//! Giving back: by the CAS number, so that nothing is freed that is not ours.
+//! Giving back: only what is still ours, by its CAS number in that life of the server in which it was learned.
 
-use lock_core::clock::{Clock, SystemClock};
 use lock_core::{Error, Phase};
 
 use crate::backend::Shared;
 use crate::connection::command::{Answer, Command};
-use crate::connection::plain::Plain;
+use crate::connection::seen::Seen;
 use crate::error::Failure;
 use crate::grants::{Entry, Piece};
 use crate::keys::Key;
@@ -37,26 +36,19 @@ impl Shared {
     }
 
     async fn free_now(&self, entry: &Entry, pieces: Vec<Piece>, phase: Phase) -> Result<Freed, Error> {
-        let freed = if SystemClock.now() < entry.kept_until() {
-            self.free_in_time(entry, pieces).await
-        } else {
-            Box::pin(self.free_late(entry, pieces)).await
-        };
-        freed.map_err(|failure| self.link.error(failure, phase))
+        self.free_each(entry, pieces).await.map_err(|failure| self.link.error(failure, phase))
     }
 
-    /// As long as the lease lasts, nobody can have been granted the lock by another life of the server, so that the CAS
-    /// number tells enough.
-    async fn free_in_time(&self, entry: &Entry, mut pieces: Vec<Piece>) -> Result<Freed, Failure> {
+    async fn free_each(&self, entry: &Entry, mut pieces: Vec<Piece>) -> Result<Freed, Failure> {
         let mut count = Freed::default();
         let mut card = (entry.is_ending() && entry.hide()).then(|| self.forget(entry));
         for _ in 0..ROUNDS {
             if pieces.is_empty() {
                 break;
             }
-            let deletions = pieces.iter().map(|Piece { key, cas }| Command::Release { key: key.clone(), cas: *cas });
+            let deletion = |Piece { key, seen }: &Piece| Command::Release { key: key.clone(), own: entry.own(*seen) };
             // Last, so that no piece is paired with its answer, which does not matter.
-            let answers = self.link.run(deletions.chain(card.take()).collect()).await;
+            let answers = self.link.run(pieces.iter().map(deletion).chain(card.take()).collect()).await;
             let mut changed = Vec::new();
             for (piece, answer) in std::mem::take(&mut pieces).into_iter().zip(answers) {
                 match answer {
@@ -72,7 +64,7 @@ impl Shared {
             let found = Box::pin(self.mine(changed.iter().map(|piece| (entry.nonce, &piece.key)))).await;
             for (piece, found) in changed.into_iter().zip(found) {
                 match found? {
-                    Some(cas) => pieces.push(Piece { cas, ..piece }),
+                    Some(seen) => pieces.push(Piece { seen, ..piece }),
                     None => count.gone(entry, &piece),
                 }
             }
@@ -84,33 +76,14 @@ impl Shared {
     pub(crate) async fn mine(
         &self,
         items: impl Iterator<Item = (Nonce, &Key)> + Clone,
-    ) -> Vec<Result<Option<u64>, Failure>> {
+    ) -> Vec<Result<Option<Seen>, Failure>> {
         let reads = items.clone().map(|(_, key)| Command::Read { key: key.clone() });
         let answers = self.link.run(reads.collect()).await;
         let mine = items.zip(answers).map(|((nonce, _), answer)| {
             let found = answer.item()?.filter(|item| Nonce::read(&item.value) == Some(nonce));
-            Ok(found.map(|item| item.cas))
+            Ok(found.map(|item| item.seen))
         });
         mine.collect()
-    }
-
-    /// When the lease is over, the server may have begun a new life, in which the same CAS number belongs to somebody else's
-    /// lock. So the item is read first, over the connection that then deletes it.
-    async fn free_late(&self, entry: &Entry, pieces: Vec<Piece>) -> Result<Freed, Failure> {
-        let mut count = Freed::default();
-        if pieces.is_empty() {
-            return Ok(count);
-        }
-        let mut plain = Plain::open(self.link.address(), SystemClock.now().plus(self.op_timeout)).await?;
-        for piece in pieces {
-            let found = plain.read(&piece.key).await?;
-            let mine = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce));
-            match mine {
-                Some(item) if plain.delete(&piece.key, item.cas).await? => count.freed(entry, &piece),
-                _ => count.gone(entry, &piece),
-            }
-        }
-        Ok(count)
     }
 
     /// Looks for claims that were not answered, and frees what they took.
@@ -119,16 +92,20 @@ impl Shared {
         if keys.is_empty() {
             return Ok(());
         }
-        let until = SystemClock.now().plus(self.op_timeout);
         let freed = async {
-            let mut plain = Plain::open(self.link.address(), until).await?;
-            for key in keys {
-                let found = plain.read(&key).await?;
-                if let Some(item) = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce))
-                    && plain.delete(&key, item.cas).await?
-                {
+            let found = self.mine(keys.iter().map(|key| (entry.nonce, key))).await;
+            let (mut there, mut releases) = (Vec::new(), Vec::new());
+            for (key, found) in keys.iter().zip(found) {
+                let Some(seen) = found? else { continue };
+                there.push(key);
+                releases.push(Command::Release { key: key.clone(), own: entry.own(seen) });
+            }
+            for (key, answer) in there.into_iter().zip(self.link.run(releases).await) {
+                match answer {
                     // A claim that was found is one that is not on its way any more.
-                    entry.refused(&key);
+                    Answer::Done(_) => entry.refused(key),
+                    Answer::Failed(failure) => return Err(failure),
+                    _ => {}
                 }
             }
             Ok(())

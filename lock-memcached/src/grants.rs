@@ -9,6 +9,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{GrantId, Owner};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
+use crate::connection::seen::{Own, Seen};
 use crate::keys::Key;
 use crate::nonce::Nonce;
 
@@ -45,7 +46,7 @@ struct State {
 pub(crate) struct Piece {
     pub(crate) key: Key,
     /// By which its item is known to be unchanged.
-    pub(crate) cas: u64,
+    pub(crate) seen: Seen,
 }
 
 /// A key whose claim was not answered.
@@ -100,6 +101,11 @@ impl Entry {
         self.turn.clone().lock_owned().await
     }
 
+    /// Its item with this number.
+    pub(crate) fn own(&self, seen: Seen) -> Own {
+        Own { value: self.nonce.number(), seen }
+    }
+
     pub(crate) fn pieces(&self) -> Vec<Piece> {
         self.state().pieces.clone()
     }
@@ -110,7 +116,7 @@ impl Entry {
 
     /// The highest CAS number of its pieces.
     pub(crate) fn newest_cas(&self) -> u64 {
-        self.state().pieces.iter().map(|piece| piece.cas).max().unwrap_or_default()
+        self.state().pieces.iter().map(|piece| piece.seen.cas).max().unwrap_or_default()
     }
 
     /// A key is claimed, in a request that ends by this instant.
@@ -129,24 +135,25 @@ impl Entry {
     }
 
     /// The last claim of a key was answered: it is.
-    pub(crate) fn won(&self, key: &Key, cas: u64) {
+    pub(crate) fn won(&self, key: &Key, seen: Seen) {
         self.refused(key);
-        self.has(key, cas);
+        self.has(key, seen);
     }
 
     /// A key's item was renewed. Answers may overtake each other, and the release: numbers only grow, and what was given back
     /// does not come back.
-    pub(crate) fn renewed(&self, key: &Key, cas: u64) {
-        if let Some(piece) = self.state().pieces.iter_mut().find(|piece| piece.key == *key) {
-            piece.cas = piece.cas.max(cas);
+    pub(crate) fn renewed(&self, key: &Key, seen: Seen) {
+        let mut state = self.state();
+        if let Some(piece) = state.pieces.iter_mut().find(|piece| piece.key == *key && piece.seen.cas < seen.cas) {
+            piece.seen = seen;
         }
     }
 
-    fn has(&self, key: &Key, cas: u64) {
+    fn has(&self, key: &Key, seen: Seen) {
         let mut state = self.state();
         match state.pieces.iter_mut().find(|piece| piece.key == *key) {
-            Some(piece) => piece.cas = cas,
-            None => state.pieces.push(Piece { key: key.clone(), cas }),
+            Some(piece) => piece.seen = seen,
+            None => state.pieces.push(Piece { key: key.clone(), seen }),
         }
     }
 
@@ -266,14 +273,14 @@ mod tests {
         let (entry, later) = (entry(), SystemClock.now().plus(Duration::from_secs(60)));
         entry.claiming(&key("a"), later);
         entry.claiming(&key("a"), later);
-        entry.won(&key("a"), 3);
-        assert_eq!(entry.pieces(), [Piece { key: key("a"), cas: 3 }]);
+        entry.won(&key("a"), Seen::of_a_test(3));
+        assert_eq!(entry.pieces(), [Piece { key: key("a"), seen: Seen::of_a_test(3) }]);
         assert_eq!(entry.unsure(), [key("a")]);
-        entry.renewed(&key("a"), 4);
-        entry.renewed(&key("a"), 2);
-        assert_eq!(entry.pieces(), [Piece { key: key("a"), cas: 4 }]);
+        entry.renewed(&key("a"), Seen::of_a_test(4));
+        entry.renewed(&key("a"), Seen::of_a_test(2));
+        assert_eq!(entry.pieces(), [Piece { key: key("a"), seen: Seen::of_a_test(4) }]);
         entry.lost(&key("a"));
-        entry.renewed(&key("a"), 5);
+        entry.renewed(&key("a"), Seen::of_a_test(5));
         assert_eq!(entry.pieces(), []);
     }
 }

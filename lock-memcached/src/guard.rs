@@ -9,8 +9,8 @@ use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
 use crate::config::{MemcachedConfig, RestartGuard};
 use crate::connection::command::{Answer, Command, Item};
-use crate::connection::link::Link;
-use crate::connection::plain::Plain;
+use crate::connection::link::{InUse, Link};
+use crate::connection::seen::Own;
 use crate::epoch::{self, Age, Epoch};
 use crate::error::Failure;
 use crate::keys::Key;
@@ -18,6 +18,12 @@ use crate::server_clock::{Look, ServerClock};
 
 /// How long a waiter pauses at most while nothing is granted.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// How long a server's clock takes to tick at most, with its steps of two and a busy machine.
+const LONGEST_TICK: Duration = Duration::from_millis(2_500);
+
+/// How long to pause between two looks that are to show a tick.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// The epoch, as this client uses it.
 #[derive(Debug)]
@@ -48,7 +54,7 @@ pub(crate) enum NotNow {
     Missing,
     /// The epoch is closed, for about this long yet.
     Closed(Duration),
-    /// The server's clock stands, or has not caught up yet.
+    /// The server's clock stands, has not caught up yet, or was not seen to tick yet.
     ClockStands,
 }
 
@@ -88,66 +94,99 @@ impl Guard {
         Ok(if runs { Verdict::Counts(Some(epoch)) } else { Verdict::No(NotNow::ClockStands) })
     }
 
-    /// Sees to it that there is an epoch, and looks at the server's clock for the first time.
-    pub(crate) async fn begin(&self, link: &Link, op_timeout: Duration) -> Result<(), Error> {
-        let Some(look) = self.look() else { return Ok(()) };
-        let asked = SystemClock.now();
-        let judged = self.judge(Some(link.run_one(look).await), asked);
-        match judged.map_err(|failure| link.error(failure, Phase::Connect))? {
-            Verdict::No(why) => self.tend(link, why, op_timeout).await,
-            Verdict::Counts(_) => Ok(()),
+    /// Sees to it that there is an epoch, and that the server's clock was seen to tick.
+    pub(crate) async fn begin(&self, link: &Link) -> Result<(), Error> {
+        let verdict = self.asked(link, Phase::Connect).await?;
+        if let Verdict::No(why) = verdict {
+            self.tend(link, why).await?;
+            // It may just have been opened.
+            self.until_it_ticks(link).await?;
         }
+        Ok(())
     }
 
-    /// Does what can be done about a missing or closed epoch.
-    pub(crate) async fn tend(&self, link: &Link, why: NotNow, op_timeout: Duration) -> Result<(), Error> {
+    /// Looks at the epoch alone.
+    async fn asked(&self, link: &Link, phase: Phase) -> Result<Verdict, Error> {
+        let Some(look) = self.look() else { return Ok(Verdict::Counts(None)) };
+        let asked = SystemClock.now();
+        let judged = self.judge(Some(link.run_one(look).await), asked);
+        judged.map_err(|failure| link.error(failure, phase))
+    }
+
+    /// Looks at the epoch until the server's clock is known to run, for as long as a tick may take: so whoever asks for a
+    /// lock right after the client has met the server need not wait for that.
+    async fn until_it_ticks(&self, link: &Link) -> Result<(), Error> {
+        let until = SystemClock.now().plus(LONGEST_TICK);
+        while SystemClock.now() < until
+            && matches!(self.asked(link, Phase::Acquire).await?, Verdict::No(NotNow::ClockStands))
+        {
+            SystemClock.sleep_until(SystemClock.now().plus(BETWEEN_LOOKS)).await;
+        }
+        Ok(())
+    }
+
+    /// Does what can be done about a missing or closed epoch, or a clock that was not seen to run.
+    pub(crate) async fn tend(&self, link: &Link, why: NotNow) -> Result<(), Error> {
         let early = self.mode == RestartGuard::EndEarly;
-        let due = matches!(why, NotNow::Missing) || matches!(why, NotNow::Closed(left) if left.is_zero() || early);
+        let due = match why {
+            NotNow::Missing | NotNow::ClockStands => true,
+            NotNow::Closed(left) => left.is_zero() || early,
+        };
         let Ok(_tending) = self.tending.try_lock() else { return Ok(()) };
         if !due {
             return Ok(());
         }
-        let until = SystemClock.now().plus(op_timeout);
+        if matches!(why, NotNow::ClockStands) {
+            return self.until_it_ticks(link).await;
+        }
         let done = async {
-            let mut plain = Plain::open(link.address(), until).await?;
-            if let Some(item) = plain.read(&self.key).await? {
-                return self.open(&mut plain, &item).await;
+            let mut connection = link.for_steps().await?;
+            if let Some(item) = self.read(&mut connection).await? {
+                return self.open(&mut connection, &item).await;
             }
             let epoch = Epoch::new(self.longest, since_1970());
             let claim = Command::Claim { key: self.key.clone(), value: epoch.value(), seconds: epoch::CLOSED_FOR };
-            if let Answer::Failed(failure) = link.run_one(claim).await {
+            if let Answer::Failed(failure) = connection.run_one(claim).await {
                 return Err(failure);
             }
             tracing::warn!(server = %link.address(), longest_lease = ?self.longest,
                 "the server has no locks of before (it was restarted, flushed, or is new): none is granted for now");
-            match plain.read(&self.key).await? {
-                Some(item) => self.open(&mut plain, &item).await,
+            match self.read(&mut connection).await? {
+                Some(item) => self.open(&mut connection, &item).await,
                 None => Ok(()),
             }
         };
         done.await.map_err(|failure: Failure| link.error(failure, Phase::Acquire))
     }
 
-    /// Opens a closed epoch, if it is time. Reading it and opening it go over one connection: its CAS number means that one
-    /// only as long as the server's process lives.
-    async fn open(&self, plain: &mut Plain, item: &Item) -> Result<(), Failure> {
+    async fn read(&self, connection: &mut InUse<'_>) -> Result<Option<Item>, Failure> {
+        connection.run_one(Command::Read { key: self.key.clone() }).await.item()
+    }
+
+    /// Opens a closed epoch, if it is time.
+    async fn open(&self, connection: &mut InUse<'_>, item: &Item) -> Result<(), Failure> {
         let epoch = self.epoch(item)?;
         if epoch.open {
             return Ok(());
         }
         let is_over = self.closed_for(epoch, item.left).is_zero();
-        if !is_over && (self.mode != RestartGuard::EndEarly || !self.forgot_nothing(plain).await?) {
+        if !is_over && (self.mode != RestartGuard::EndEarly || !self.forgot_nothing(connection).await?) {
             return Ok(());
         }
-        let ends_at = since_1970().saturating_add(epoch::OPEN_FOR).as_secs().min(i32::MAX.unsigned_abs().into());
+        let ends_at = since_1970().saturating_add(epoch::OPEN_FOR).as_secs();
+        let ends_at = u32::try_from(ends_at).unwrap_or(u32::MAX).min(i32::MAX.unsigned_abs());
+        let own = Own { value: epoch.value(), seen: item.seen };
         // If it has changed, somebody else was faster.
-        plain.add_one(&self.key, item.cas, ends_at).await.map(drop)
+        match connection.run_one(Command::AddOne { key: self.key.clone(), own, ends_at }).await {
+            Answer::Failed(failure) => Err(failure),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the server has been up for so long, and lost nothing meanwhile, that every lease of before is over. Asked
     /// when the closed epoch is there: what is forgotten from then on takes the epoch with it.
-    async fn forgot_nothing(&self, plain: &mut Plain) -> Result<bool, Failure> {
-        let stats = plain.stats("").await?;
+    async fn forgot_nothing(&self, connection: &mut InUse<'_>) -> Result<bool, Failure> {
+        let stats = connection.stats("").await?;
         let number = |name: &str| stats.get(name).and_then(|value| value.parse::<u64>().ok());
         let none = |name| number(name) == Some(0);
         let up_for = Duration::from_secs(number("uptime").unwrap_or_default());
@@ -198,7 +237,9 @@ impl NotNow {
             Self::Closed(left) => format!(
                 "the server was restarted or flushed, or is new: former holders may believe in their locks for {left:?}"
             ),
-            Self::ClockStands => "the server's clock stands: it was paused a moment ago".to_owned(),
+            Self::ClockStands => {
+                "the server's clock was not seen to run: it was paused a moment ago, or nobody has met it before".to_owned()
+            }
         };
         Error::new(ErrorKind::Unavailable, phase, what)
     }

@@ -37,7 +37,7 @@ impl Shared {
         }
         let [piece] = &*entry.pieces() else { return HandedOver::No };
         // A writer that became a reader has a key that nobody waits for in this line.
-        if piece.key != *line || SystemClock.now() >= entry.kept_until() {
+        if piece.key != *line {
             return HandedOver::No;
         }
         let Some(offer) = self.lines.offer(line) else { return HandedOver::No };
@@ -47,18 +47,18 @@ impl Shared {
     }
 
     /// Turns the item into the other one's.
-    async fn hand_to(&self, offer: Offer, entry: &Entry, Piece { key, cas }: Piece) -> HandedOver {
-        let (from, to) = (entry.nonce, offer.entry.nonce);
+    async fn hand_to(&self, offer: Offer, entry: &Entry, Piece { key, seen }: Piece) -> HandedOver {
         let sent_at = SystemClock.now();
         let until = self.gone_by(sent_at, offer.ttl);
         offer.entry.claiming(&key, until);
         offer.entry.kept(sent_at, offer.ttl);
         let seconds = wire::seconds(offer.ttl);
-        let change = Command::HandOver { key: key.clone(), cas, from, to, seconds };
+        let (own, to) = (entry.own(seen), offer.entry.nonce);
+        let change = Command::HandOver { key: key.clone(), own, to, seconds };
         let commands = [change, Command::Look { key: key.clone() }].into_iter().chain(self.guard.look());
         let mut answers = self.link.run(commands.collect()).await.into_iter();
-        let cas = match answers.next() {
-            Some(Answer::Done(cas)) => cas,
+        let seen = match answers.next() {
+            Some(Answer::Done(seen)) => seen,
             Some(Answer::Failed(failure)) if failure.is_unknown => return HandedOver::Perhaps,
             _ => {
                 offer.entry.refused(&key);
@@ -66,10 +66,10 @@ impl Shared {
             }
         };
         entry.lost(&key);
-        offer.entry.won(&key, cas);
+        offer.entry.won(&key, seen);
         let lasts = answers.next().is_some_and(|look| matches!(lasts(&look, seconds), Ok(true)));
         if let (true, Ok(Verdict::Counts(epoch))) = (lasts, self.guard.judge(answers.next(), sent_at)) {
-            let (token, ttl) = (guard::token(epoch, cas), offer.ttl);
+            let (token, ttl) = (guard::token(epoch, seen.cas), offer.ttl);
             offer.grant(Grant::new(token, sent_at, ttl));
         } else {
             // Not to be told: it looks for itself, once this one is gone.

@@ -2,12 +2,10 @@
 
 use std::collections::HashMap;
 
-use lock_core::clock::{Clock, SystemClock};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::config::MemcachedConfig;
 use crate::connection::link::Link;
-use crate::connection::plain::Plain;
 use crate::error::Failure;
 
 /// Memory in use above which a server is said to be short of it, in percent.
@@ -17,10 +15,9 @@ type Stats = HashMap<String, String>;
 
 /// Refuses a server that cannot carry locks, and warns of one that may lose them.
 pub(crate) async fn check(link: &Link, config: &MemcachedConfig) -> Result<(), Error> {
-    let until = SystemClock.now().plus(config.client.op_timeout);
     let asked = async {
-        let mut plain = Plain::open(link.address(), until).await?;
-        Ok((plain.stats(" settings").await?, plain.stats("").await?))
+        let mut connection = link.for_steps().await?;
+        Ok((connection.stats(" settings").await?, connection.stats("").await?))
     };
     let (settings, stats) = asked.await.map_err(|failure: Failure| link.error(failure, Phase::Connect))?;
     if says(&settings, "cas_enabled", "no") {

@@ -12,7 +12,7 @@ use lock_core::{Error, GrantId, Holder, Inspection, LockName, LossReason, Owner,
 use crate::backend::{MemcachedBackend, Shared};
 use crate::carried::carried;
 use crate::connection::command::{Answer, Command, Item};
-use crate::connection::plain::Plain;
+use crate::connection::seen::Own;
 use crate::error::Failure;
 use crate::grants::Entry;
 use crate::keys::{self, Key};
@@ -114,24 +114,28 @@ impl Shared {
 
     /// Leaves the reason first, then frees every part: the holder finds the one when it misses the other.
     async fn force(&self, lock: &Key, kind: Kind, nonce: Nonce, why: (String, String)) -> Result<bool, Failure> {
-        let until = SystemClock.now().plus(self.op_timeout);
         let keys = self.keys_of(lock, kind).await?;
-        let mut plain = Plain::open(self.link.address(), until).await?;
-        let (mut freed, mut told) = (false, false);
-        for (_, key) in keys {
-            let found = plain.read(&key).await?.filter(|item| Nonce::read(&item.value) == Some(nonce));
-            let Some(item) = found else { continue };
-            if !told {
-                let text = serde_json::to_string(&why).unwrap_or_default();
-                let seconds = wire::seconds(self.longest_lease);
-                if let Answer::Failed(failure) =
-                    self.link.run_one(Command::Note { key: self.keys.forced(nonce), text, seconds }).await
-                {
-                    return Err(failure);
-                }
-                told = true;
+        let found = self.mine(keys.iter().map(|(_, key)| (nonce, key))).await;
+        let mut releases = Vec::new();
+        for ((_, key), found) in keys.iter().zip(found) {
+            let own = found?.map(|seen| Own { value: nonce.number(), seen });
+            releases.extend(own.map(|own| Command::Release { key: key.clone(), own }));
+        }
+        if releases.is_empty() {
+            return Ok(false);
+        }
+        let text = serde_json::to_string(&why).unwrap_or_default();
+        let seconds = wire::seconds(self.longest_lease);
+        let note = Command::Note { key: self.keys.forced(nonce), text, seconds };
+        if let Answer::Failed(failure) = self.link.run_one(note).await {
+            return Err(failure);
+        }
+        let mut freed = false;
+        for answer in self.link.run(releases).await {
+            match answer {
+                Answer::Failed(failure) => return Err(failure),
+                answer => freed |= matches!(answer, Answer::Done(_)),
             }
-            freed |= plain.delete(&key, item.cas).await?;
         }
         if freed {
             self.link.run_one(Command::Forget { key: self.keys.holder(nonce) }).await;

@@ -181,6 +181,7 @@ mod tests {
     use lock_core::backend::{Attempt, Kind};
 
     use super::*;
+    use crate::connection::seen::Seen;
     use crate::grants::Grants;
 
     #[test]
@@ -189,7 +190,7 @@ mod tests {
         let attempt = Attempt::new("lock".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
         let entry = grants.of(&attempt, &key);
         assert!(!line.is_held_here());
-        entry.won(&key, 1);
+        entry.won(&key, Seen::of_a_test(1));
         line.held_by(&entry);
         assert!(line.is_held_here());
         entry.lost(&key);

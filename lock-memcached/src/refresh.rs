@@ -10,6 +10,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 
 use crate::backend::Shared;
 use crate::connection::command::{Answer, Command};
+use crate::connection::seen::{Own, Seen};
 use crate::error::Failure;
 use crate::grants::{Entry, Piece};
 use crate::guard::Verdict;
@@ -25,7 +26,7 @@ pub(crate) struct Due {
     entry: Arc<Entry>,
     key: Key,
     /// By which it is known to be unchanged; `None` if it has changed.
-    cas: Option<u64>,
+    seen: Option<Seen>,
     /// Until when it is to live.
     until: BootInstant,
     /// Whether it lives on, once that is known.
@@ -33,16 +34,16 @@ pub(crate) struct Due {
 }
 
 impl Due {
-    pub(crate) fn new(entry: &Arc<Entry>, Piece { key, cas }: Piece, until: BootInstant) -> Self {
-        Self { entry: entry.clone(), key, cas: Some(cas), until, fate: None }
+    pub(crate) fn new(entry: &Arc<Entry>, Piece { key, seen }: Piece, until: BootInstant) -> Self {
+        Self { entry: entry.clone(), key, seen: Some(seen), until, fate: None }
     }
 
     /// Takes the answers to a renewal: what was done, and how long the item lives now.
     fn told(&mut self, renewed: Answer, look: &Answer, seconds: u32) {
         match renewed {
-            Answer::Done(cas) => {
-                self.entry.renewed(&self.key, cas);
-                self.cas = Some(cas);
+            Answer::Done(seen) => {
+                self.entry.renewed(&self.key, seen);
+                self.seen = Some(seen);
                 match lasts(look, seconds) {
                     Ok(true) => self.fate = Some(Ok(true)),
                     Ok(false) => self.changed(),
@@ -53,7 +54,7 @@ impl Due {
             Answer::Failed(failure) => self.fate = Some(Err(failure)),
             // Another renewal was faster, or had been carried out without an answer; or it is another's.
             Answer::Other | Answer::Item(_) => {
-                self.cas = None;
+                self.seen = None;
                 self.changed();
             }
         }
@@ -94,15 +95,10 @@ impl Shared {
         let mut commands = Vec::new();
         let mut asked = Vec::new();
         for due in dues.iter_mut().filter(|due| due.fate.is_none()) {
-            let Some(cas) = due.cas else { continue };
-            if sent_at >= due.entry.kept_until() {
-                // In another life of the server the number may be somebody else's.
-                due.fate = Some(Err(Failure::protocol("the lease was over before it could be renewed")));
-                continue;
-            }
+            let Some(seen) = due.seen else { continue };
             // It may have been extended meanwhile: a renewal never asks for less than has been promised.
             let seconds = wire::seconds(due.until.max(due.entry.kept_until()).since(sent_at));
-            commands.extend(renewal(&due.key, cas, seconds));
+            commands.extend(renewal(&due.key, due.entry.own(seen), seconds));
             asked.push((due, seconds));
         }
         let mut answers = self.link.run(commands.into_iter().chain(beside).chain(self.guard.look()).collect()).await;
@@ -119,14 +115,14 @@ impl Shared {
 
     /// Looks for the items that have changed: those that are still their attempt's have new numbers.
     async fn find_again(&self, dues: &mut [Due]) {
-        let mut changed: Vec<_> = dues.iter_mut().filter(|due| due.fate.is_none() && due.cas.is_none()).collect();
+        let mut changed: Vec<_> = dues.iter_mut().filter(|due| due.fate.is_none() && due.seen.is_none()).collect();
         if changed.is_empty() {
             return;
         }
         let found = self.mine(changed.iter().map(|due| (due.entry.nonce, &due.key))).await;
         for (due, found) in changed.iter_mut().zip(found) {
             match found {
-                Ok(Some(cas)) => due.cas = Some(cas),
+                Ok(Some(seen)) => due.seen = Some(seen),
                 Ok(None) => due.fate = Some(Ok(false)),
                 Err(failure) => due.fate = Some(Err(failure)),
             }
@@ -135,8 +131,8 @@ impl Shared {
 }
 
 /// Renews an item, and looks how long it lives.
-pub(crate) fn renewal(key: &Key, cas: u64, seconds: u32) -> [Command; 2] {
-    [Command::Renew { key: key.clone(), cas, seconds }, Command::Look { key: key.clone() }]
+pub(crate) fn renewal(key: &Key, own: Own, seconds: u32) -> [Command; 2] {
+    [Command::Renew { key: key.clone(), own, seconds }, Command::Look { key: key.clone() }]
 }
 
 /// Whether an item lives as long as it was told to. A second may have begun since.

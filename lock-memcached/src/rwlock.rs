@@ -118,12 +118,12 @@ impl<'a> Writer<'a> {
             let Some(piece) = entry.pieces().pop() else { return Ok(None) };
             let sent_at = SystemClock.now();
             let seconds = wire::seconds(attempt.ttl);
-            let renewal = refresh::renewal(&piece.key, piece.cas, seconds);
+            let renewal = refresh::renewal(&piece.key, entry.own(piece.seen), seconds);
             let commands = renewal.into_iter().chain(self.looks()).chain(shared.guard.look());
             let mut answers = shared.link.run(commands.collect()).await;
             let verdict = shared.guard.verdict(&mut answers, sent_at)?;
             match answers.remove(0) {
-                Answer::Done(cas) => entry.renewed(&piece.key, cas),
+                Answer::Done(seen) => entry.renewed(&piece.key, seen),
                 Answer::Failed(failure) => return Err(failure),
                 _ => {
                     entry.lost(&piece.key);

@@ -14,6 +14,7 @@ use lock_core::{Error, ErrorKind, Phase, wait};
 use crate::backend::{MemcachedBackend, Shared};
 use crate::claim::Outcome;
 use crate::connection::command::{Answer, Command, Item};
+use crate::connection::seen::Own;
 use crate::error::Failure;
 use crate::grants::Entry;
 use crate::keys::{self, Key};
@@ -83,7 +84,8 @@ impl<'a> Permits<'a> {
             if u32::try_from(shared.look_at_slots(&self.lock, limit).await?.len()).is_ok_and(|free| free < limit) {
                 return Ok(None);
             }
-            let forget = Command::Release { key: keys::limit(&self.lock), cas: item.cas };
+            let own = Own { value: limit.into(), seen: item.seen };
+            let forget = Command::Release { key: keys::limit(&self.lock), own };
             shared.link.run_one(forget).await;
             Ok(Some(false))
         };

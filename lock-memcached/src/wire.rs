@@ -2,13 +2,16 @@
 //!
 //! An item with a TTL of n seconds lives for more than n − 2 and at most n seconds: its second has begun when it is
 //! stored, and about every 500 s the server's clock makes up for its drift with a step of two. After a pause of the server its
-//! clock may be behind by 2.5 s before it is noticed (see [`crate::server_clock`]). So a lease is stored with [`MARGIN`] more
-//! than it lasts, and what ends first is always the holder's own deadline.
+//! clock may be behind by 2.5 s more before it is noticed (see [`crate::server_clock`]). So a lease is stored with [`MARGIN`],
+//! which is more than both together, beyond its end: what ends first is always the holder's own deadline.
 
 use std::time::Duration;
 
 /// How much longer than its lease an item is stored.
-pub(crate) const MARGIN: Duration = Duration::from_secs(3);
+pub(crate) const MARGIN: Duration = Duration::from_secs(5);
+
+/// For how much longer than its lease an item blocks others if nobody frees it: the margin, and what rounding adds.
+pub(crate) const OUTLASTS: Duration = Duration::from_secs(MARGIN.as_secs() + 1);
 
 /// The TTL of an item that is to live for this long at least.
 pub(crate) fn seconds(lease: Duration) -> u32 {
@@ -23,7 +26,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_rounded_up_and_has_its_margin() {
-        for (ms, expected) in [(100, 4), (1000, 4), (1001, 5), (10_000, 13), (86_400_000, 86_403)] {
+        for (ms, expected) in [(100, 6), (1000, 6), (1001, 7), (10_000, 15), (86_400_000, 86_405)] {
             assert_eq!(seconds(Duration::from_millis(ms)), expected, "{ms} ms");
         }
     }

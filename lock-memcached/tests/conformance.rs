@@ -95,9 +95,9 @@ impl Harness for Memcache {
         Some(self)
     }
 
-    /// Three seconds of margin, and one for the rounding to whole seconds.
+    /// Five seconds of margin, and one for the rounding to whole seconds.
     fn kept_for(&self, ttl: Duration) -> Duration {
-        ttl + Duration::from_secs(4)
+        ttl + Duration::from_secs(6)
     }
 
     fn most_permits(&self) -> u32 {

@@ -5,9 +5,11 @@
 //! it is to compare matches nothing, so that an item that is there is never changed, and one that is not is made.
 
 use memcache::exp::{
-    Arithmetic, ArithmeticResult, Delete, Error, Get, GetResult, Meta, MutationStatus, Op, OpResult, Set,
+    ArithmeticOptions, DeleteOptions, Error, GetOptions, MetaCommand, SetOptions, build_arithmetic, build_delete,
+    build_get, build_set,
 };
 
+use super::seen::{Own, Seen};
 use crate::error::Failure;
 use crate::keys::Key;
 use crate::nonce::Nonce;
@@ -21,16 +23,18 @@ pub(crate) enum Command {
     /// Takes a key if it is free. [`Answer::Done`] or [`Answer::Other`].
     Claim { key: Key, value: u64, seconds: u32 },
     /// Gives an item that is unchanged more time. [`Answer::Done`], [`Answer::Other`] or [`Answer::Missing`].
-    Renew { key: Key, cas: u64, seconds: u32 },
+    Renew { key: Key, own: Own, seconds: u32 },
     /// Turns an item that is unchanged into another one's. As `Renew`.
-    HandOver { key: Key, cas: u64, from: Nonce, to: Nonce, seconds: u32 },
+    HandOver { key: Key, own: Own, to: Nonce, seconds: u32 },
+    /// Adds one to an item that is unchanged, and has it end at this second since 1970. As `Renew`.
+    AddOne { key: Key, own: Own, ends_at: u32 },
     /// Deletes an item that is unchanged. As `Renew`.
-    Release { key: Key, cas: u64 },
+    Release { key: Key, own: Own },
     /// What a key has. [`Answer::Item`] or [`Answer::Missing`].
     Read { key: Key },
     /// Whether there is such a key. [`Answer::Item`], without its value, or [`Answer::Missing`].
     Look { key: Key },
-    /// Gives an item more time, whosever it is; only for what no lock depends on. As `Look`.
+    /// Gives an item more time, whosever it is, and reads it; only for what no lock depends on. As `Read`.
     Keep { key: Key, seconds: u32 },
     /// Stores a text; only for what no lock depends on. [`Answer::Done`].
     Note { key: Key, text: String, seconds: u32 },
@@ -42,7 +46,7 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// It was done. The item now has this CAS number; 0 where that has none.
-    Done(u64),
+    Done(Seen),
     /// There is such an item.
     Item(Item),
     /// There is none.
@@ -57,78 +61,100 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) value: Vec<u8>,
-    pub(crate) cas: u64,
+    pub(crate) seen: Seen,
     /// For how many seconds it lives on, without end below zero.
     pub(crate) left: i64,
 }
 
 impl Command {
-    pub(super) fn operation(self) -> Op {
+    /// The item that is to be changed only if it is unchanged.
+    pub(super) fn own(&self) -> Option<(&Key, Own)> {
         match self {
-            Self::Claim { key, value, seconds } => arithmetic(&key, NONE).delta(0).initial(value, seconds).into(),
-            Self::Renew { key, cas, seconds } => arithmetic(&key, cas).delta(0).ttl_raw(seconds).into(),
-            Self::HandOver { key, cas, from, to, seconds } => {
-                let delta = to.number().wrapping_sub(from.number());
-                arithmetic(&key, cas).delta(delta).ttl_raw(seconds).into()
-            }
-            Self::Release { key, cas } => Delete::new(key.as_bytes()).compare_cas(cas).into(),
-            Self::Read { key } => Get::new(key.as_bytes()).meta(Meta::NONE.cas().ttl()).into(),
-            Self::Look { key } => Get::new(key.as_bytes()).meta(Meta::NONE.cas().ttl()).without_value().into(),
-            Self::Keep { key, seconds } => Get::new(key.as_bytes()).touch_raw(seconds).without_value().into(),
-            Self::Note { key, text, seconds } => Set::new(key.as_bytes(), text).ttl_raw(seconds).into(),
-            Self::Forget { key } => Delete::new(key.as_bytes()).into(),
+            Self::Renew { key, own, .. }
+            | Self::HandOver { key, own, .. }
+            | Self::AddOne { key, own, .. }
+            | Self::Release { key, own } => Some((key, *own)),
+            _ => None,
         }
+    }
+
+    /// The same command, for an item with this number.
+    pub(super) fn of(mut self, now: Seen) -> Self {
+        match &mut self {
+            Self::Renew { own, .. }
+            | Self::HandOver { own, .. }
+            | Self::AddOne { own, .. }
+            | Self::Release { own, .. } => own.seen = now,
+            _ => {}
+        }
+        self
+    }
+
+    /// The number that the item holds when the command was carried out, where that is told.
+    pub(super) fn leaves(&self) -> Option<u64> {
+        match self {
+            Self::Renew { own, .. } => Some(own.value),
+            Self::HandOver { to, .. } => Some(to.number()),
+            Self::AddOne { own, .. } => Some(own.value.wrapping_add(1)),
+            _ => None,
+        }
+    }
+
+    /// Whether something may be changed at the server although no answer comes.
+    pub(super) fn changes(&self) -> bool {
+        !matches!(self, Self::Read { .. } | Self::Look { .. })
+    }
+
+    /// In the server's words, with a mark that its reply has too.
+    pub(super) fn words(&self, mark: u64) -> Result<MetaCommand, Error> {
+        let command = match self {
+            Self::Claim { key, value, seconds } => {
+                let mut claim = arithmetic(NONE, false);
+                (claim.delta, claim.initial, claim.initial_ttl) = (Some(0), Some(*value), Some(*seconds));
+                build_arithmetic(key.as_bytes(), &claim)
+            }
+            Self::Renew { key, own, seconds } => add(key, *own, 0, *seconds),
+            Self::HandOver { key, own, to, seconds } => add(key, *own, to.number().wrapping_sub(own.value), *seconds),
+            Self::AddOne { key, own, ends_at } => add(key, *own, 1, *ends_at),
+            Self::Release { key, own } => {
+                let mut delete = DeleteOptions::default();
+                delete.compare_cas = Some(own.seen.cas);
+                build_delete(key.as_bytes(), &delete)
+            }
+            Self::Read { key } => build_get(key.as_bytes(), &get(true, None)),
+            Self::Look { key } => build_get(key.as_bytes(), &get(false, None)),
+            Self::Keep { key, seconds } => build_get(key.as_bytes(), &get(true, Some(*seconds))),
+            Self::Note { key, text, seconds } => {
+                let mut set = SetOptions::default();
+                set.ttl = Some(*seconds);
+                build_set(key.as_bytes(), text.as_bytes(), &set)
+            }
+            Self::Forget { key } => build_delete(key.as_bytes(), &DeleteOptions::default()),
+        };
+        Ok(command?.flag(format!("O{mark}")))
     }
 }
 
-fn arithmetic(key: &Key, cas: u64) -> Arithmetic {
-    Arithmetic::new(key.as_bytes()).compare_cas(cas).return_cas()
+/// Changes an item that is unchanged, and reads it: the value says whose it is.
+fn add(key: &Key, own: Own, delta: u64, seconds: u32) -> Result<MetaCommand, Error> {
+    let mut change = arithmetic(own.seen.cas, true);
+    (change.delta, change.ttl) = (Some(delta), Some(seconds));
+    build_arithmetic(key.as_bytes(), &change)
+}
+
+fn arithmetic(cas: u64, return_value: bool) -> ArithmeticOptions {
+    let mut options = ArithmeticOptions::default();
+    (options.compare_cas, options.return_cas, options.return_value) = (Some(cas), true, return_value);
+    options
+}
+
+fn get(value: bool, touch: Option<u32>) -> GetOptions {
+    let mut options = GetOptions::default();
+    (options.value, options.return_cas, options.return_ttl, options.touch) = (value, true, true, touch);
+    options
 }
 
 impl Answer {
-    pub(super) fn of(result: Result<OpResult, Error>) -> Self {
-        match result {
-            Ok(OpResult::Get(item)) => Self::got(item),
-            Ok(OpResult::Mutation(result)) => Self::changed(result.status, result.cas),
-            Ok(OpResult::Arithmetic(ArithmeticResult { status, item, .. })) => Self::changed(status, item.cas),
-            Ok(_) => Self::Failed(Failure::protocol("the client crate answered something new")),
-            // `ma` says so of an item without any text, whoever stored that.
-            Err(error) => match Failure::of(error) {
-                failure if failure.is_non_numeric() => Self::Other,
-                failure => Self::Failed(failure),
-            },
-        }
-    }
-
-    /// To commands of one pipeline, in order.
-    pub(super) fn of_all(results: Vec<Result<OpResult, Error>>) -> Vec<Self> {
-        let mut broken = false;
-        let answers = results.into_iter().map(|result| match result {
-            Err(error) if broken => Self::Failed(Failure::unread(error)),
-            result => {
-                broken = result.is_err();
-                Self::of(result)
-            }
-        });
-        answers.collect()
-    }
-
-    fn got(found: GetResult) -> Self {
-        if !found.hit() {
-            return Self::Missing;
-        }
-        let (cas, left) = (found.item.cas.unwrap_or_default(), found.item.ttl.unwrap_or(-1));
-        Self::Item(Item { value: found.value.unwrap_or_default(), cas, left })
-    }
-
-    fn changed(status: MutationStatus, cas: Option<u64>) -> Self {
-        match status {
-            MutationStatus::Applied => Self::Done(cas.unwrap_or_default()),
-            MutationStatus::NotFound => Self::Missing,
-            _ => Self::Other,
-        }
-    }
-
     /// Why it says nothing, if it does not.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         match self {

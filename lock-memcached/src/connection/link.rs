@@ -1,36 +1,77 @@
-//! The client crate's pool of connections, wrapped: upstream calls its interface experimental.
+//! A client's connections to its server.
+//!
+//! There are never more than [`MemcachedConfig::connections`](crate::MemcachedConfig::connections), for whatever purpose: who
+//! finds none free waits for one. A request has one deadline for all of its steps: finding a connection, opening it, sending
+//! and being answered.
 
 use std::fmt;
+use std::io;
+use std::sync::Mutex;
 use std::time::Duration;
 
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, Phase};
-use memcache::exp::{AsyncMetaClient, Op};
+use tokio::runtime::{Handle, Id};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::address::Address;
 use super::command::{Answer, Command};
+use super::pipe::{Pipe, by};
+use super::places::{Places, resolve};
 use crate::error::Failure;
+use crate::line::locked;
 
 /// How long a connection may be idle before it is opened anew.
 const IDLE: Duration = Duration::from_secs(90);
 
 /// A client's connections to its server.
 pub(crate) struct Link {
-    client: AsyncMetaClient,
     address: Address,
+    op_timeout: Duration,
+    most: usize,
+    /// The right to have a connection in use.
+    free: Semaphore,
+    pool: Mutex<Pool>,
+}
+
+#[derive(Default)]
+struct Pool {
+    /// Not in use, the one that was used last at the end.
+    idle: Vec<Idle>,
+    places: Places,
+    /// Grows when the server is reached at another place.
+    moves: u64,
+    /// How many connections there have been.
+    opened: u64,
+}
+
+struct Idle {
+    pipe: Pipe,
+    since: BootInstant,
+    /// Only there it can be used: another one's reactor may stand still.
+    runtime: Id,
+}
+
+/// A connection in use. It goes back to the others if nothing is under way on it when this is dropped.
+pub(crate) struct InUse<'a> {
+    link: &'a Link,
+    pipe: Option<Pipe>,
+    moves: u64,
+    until: BootInstant,
+    _right: SemaphorePermit<'a>,
 }
 
 impl Link {
     /// Resolves the address; connections are opened when they are needed.
     pub(crate) async fn new(address: Address, connections: usize, op_timeout: Duration) -> Result<Self, Error> {
-        let builder = AsyncMetaClient::builder()
-            .max_connections(Some(connections))
-            .max_idle(connections)
-            .max_idle_age(IDLE)
-            .connect_timeout(Some(op_timeout))
-            .io_timeout(Some(op_timeout));
-        let client = builder.connect_async(address.to_string()).await;
-        let client = client.map_err(|error| Failure::of(error).into_error(Phase::Connect, &address))?;
-        Ok(Self { client, address })
+        let (free, pool) = (Semaphore::new(connections), Mutex::default());
+        let link = Self { address, op_timeout, most: connections, free, pool };
+        let until = link.deadline();
+        match resolve(&link.address, until).await {
+            Ok(found) => locked(&link.pool).places.resolved(SystemClock.now(), found),
+            Err(error) => return Err(link.error(Failure::unresolved(error), Phase::Connect)),
+        }
+        Ok(link)
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -38,37 +79,146 @@ impl Link {
     }
 
     /// Sends commands in one write, over one connection, and answers each, in order.
-    pub(crate) async fn run(&self, mut commands: Vec<Command>) -> Vec<Answer> {
-        let count = commands.len();
-        if count < 2 {
-            // The client crate makes more of a batch.
-            return match commands.pop() {
-                Some(command) => vec![self.run_one(command).await],
-                None => Vec::new(),
-            };
+    pub(crate) async fn run(&self, commands: Vec<Command>) -> Vec<Answer> {
+        if commands.is_empty() {
+            return Vec::new();
         }
-        let operations: Vec<Op> = commands.into_iter().map(Command::operation).collect();
-        match self.client.run_batch(operations).await {
-            Ok(results) => {
-                let mut answers = Answer::of_all(results);
-                answers.resize_with(count, || Answer::Failed(Failure::protocol("too few answers")));
-                answers
-            }
-            Err(error) => {
-                let failure = Failure::of(error);
-                (0..count).map(|_| Answer::Failed(failure.clone())).collect()
-            }
+        match self.connection(self.deadline()).await {
+            Ok(mut connection) => connection.run(commands).await,
+            Err(failure) => commands.iter().map(|_| Answer::Failed(failure.clone())).collect(),
         }
     }
 
     /// One command.
     pub(crate) async fn run_one(&self, command: Command) -> Answer {
-        Answer::of(self.client.run(command.operation()).await)
+        // There are as many answers as commands.
+        self.run(vec![command]).await.pop().unwrap_or_else(|| Answer::Failed(Failure::senseless()))
+    }
+
+    /// A connection for steps that belong together and end by the operation timeout.
+    pub(crate) async fn for_steps(&self) -> Result<InUse<'_>, Failure> {
+        self.connection(self.deadline()).await
     }
 
     /// The error of a request that failed.
     pub(crate) fn error(&self, failure: Failure, phase: Phase) -> Error {
         failure.into_error(phase, &self.address)
+    }
+
+    fn deadline(&self) -> BootInstant {
+        SystemClock.now().plus(self.op_timeout)
+    }
+
+    async fn connection(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
+        let right = by(until, async { self.free.acquire().await.map_err(io::Error::other) }).await;
+        let right = right.map_err(|_| Failure::crowded())?;
+        let (idle, moves) = locked(&self.pool).take(SystemClock.now(), self.runtime());
+        let (pipe, moves) = match idle {
+            Some(pipe) => (pipe, moves),
+            None => self.open(until).await?,
+        };
+        Ok(InUse { link: self, pipe: Some(pipe), moves, until, _right: right })
+    }
+
+    fn runtime(&self) -> Option<Id> {
+        Handle::try_current().ok().map(|runtime| runtime.id())
+    }
+
+    async fn open(&self, until: BootInstant) -> Result<(Pipe, u64), Failure> {
+        let known = locked(&self.pool).places.to_try(SystemClock.now());
+        let places = match known {
+            Some(places) => places,
+            None => {
+                let found = resolve(&self.address, until).await;
+                let mut pool = locked(&self.pool);
+                let now = SystemClock.now();
+                pool.places.resolved(now, found.as_ref().cloned().unwrap_or_default());
+                match (pool.places.to_try(now), found) {
+                    (Some(places), _) => places,
+                    (None, Err(error)) => return Err(Failure::unresolved(error)),
+                    (None, Ok(_)) => return Err(Failure::unresolved(io::ErrorKind::NotFound.into())),
+                }
+            }
+        };
+        let number = locked(&self.pool).opens(self.most.saturating_sub(self.in_use()));
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for place in places {
+            match Pipe::open(place, number, until).await {
+                Ok(pipe) => return Ok((pipe, locked(&self.pool).reached(place, &self.address))),
+                Err(error) => last = error,
+            }
+        }
+        locked(&self.pool).places.in_doubt();
+        Err(Failure::of_io(last, false))
+    }
+
+    fn in_use(&self) -> usize {
+        self.most.saturating_sub(self.free.available_permits())
+    }
+}
+
+impl Pool {
+    /// One that is not in use and alive, and how often the server has moved.
+    fn take(&mut self, now: BootInstant, runtime: Option<Id>) -> (Option<Pipe>, u64) {
+        self.idle.retain(|idle| now.since(idle.since) < IDLE);
+        while let Some(last) = self.idle.iter().rposition(|idle| Some(idle.runtime) == runtime) {
+            let Idle { pipe, .. } = self.idle.remove(last);
+            if pipe.is_alive() {
+                return (Some(pipe), self.moves);
+            }
+        }
+        (None, self.moves)
+    }
+
+    /// The number of a connection that is about to be opened. At most so many stay beside those in use.
+    fn opens(&mut self, beside: usize) -> u64 {
+        self.idle.drain(..self.idle.len().saturating_sub(beside));
+        self.opened += 1;
+        self.opened
+    }
+
+    fn reached(&mut self, place: std::net::SocketAddr, address: &Address) -> u64 {
+        if self.places.reached(place) {
+            tracing::warn!(server = %address, %place, "the server's name leads to another place");
+            self.moves += 1;
+            self.idle.clear();
+        }
+        self.moves
+    }
+}
+
+impl InUse<'_> {
+    /// Sends commands in one write, and answers each, in order.
+    pub(crate) async fn run(&mut self, commands: Vec<Command>) -> Vec<Answer> {
+        match &mut self.pipe {
+            Some(pipe) => pipe.exchange(commands, self.until).await,
+            None => commands.iter().map(|_| Answer::Failed(Failure::senseless())).collect(),
+        }
+    }
+
+    /// One command.
+    pub(crate) async fn run_one(&mut self, command: Command) -> Answer {
+        // There are as many answers as commands.
+        self.run(vec![command]).await.pop().unwrap_or_else(|| Answer::Failed(Failure::senseless()))
+    }
+
+    /// What the server counts, or with `" settings"` how it is set up.
+    pub(crate) async fn stats(&mut self, of: &str) -> Result<std::collections::HashMap<String, String>, Failure> {
+        match &mut self.pipe {
+            Some(pipe) => pipe.stats(of, self.until).await,
+            None => Err(Failure::senseless()),
+        }
+    }
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        let Some(pipe) = self.pipe.take().filter(Pipe::is_in_order) else { return };
+        let Some(runtime) = self.link.runtime() else { return };
+        let mut pool = locked(&self.link.pool);
+        if pool.moves == self.moves {
+            pool.idle.push(Idle { pipe, since: SystemClock.now(), runtime });
+        }
     }
 }
 

@@ -1,6 +1,9 @@
-//! Talking to the server: everything that knows the client crate, and the one connection that does not.
+//! Talking to the server: everything that knows the client crate.
 
 pub(crate) mod address;
 pub(crate) mod command;
 pub(crate) mod link;
-pub(crate) mod plain;
+mod pipe;
+mod places;
+mod reply;
+pub(crate) mod seen;

@@ -14,7 +14,7 @@ const TTL: Duration = Duration::from_secs(60);
 /// What every claim and every renewal of the lock contains.
 const LOCK: &str = "ma lock:mutex:held ";
 /// What every renewal contains: the TTL with its margin.
-const RENEWAL: &str = " T63";
+const RENEWAL: &str = " T65";
 
 /// What the lock's item holds.
 async fn number(server: &MemcachedServer) -> Option<String> {

@@ -8,6 +8,7 @@
 mod claims;
 mod forgets;
 mod line;
+mod lives;
 mod memory;
 mod pauses;
 mod reader;

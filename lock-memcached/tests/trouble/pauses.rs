@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lock_memcached::ErrorKind;
+use futures_util::future::join_all;
+use lock_memcached::{ErrorKind, LeaseOptions, MemcachedLocks};
+use lock_testkit::ms;
 use lock_testkit::servers::memcached::MemcachedOptions;
+use tokio::task::JoinHandle;
 
-use crate::support::{LEASE, eventually, open, pass, server};
+use crate::support::{LEASE, config, eventually, open, opened, pass, server};
 
-/// Longer than the margin of 3 s by which items outlive their leases.
+/// Shorter than the margin of 5 s by which items outlive their leases.
 const PAUSE: Duration = Duration::from_secs(4);
 const HOLD: Duration = Duration::from_millis(2);
 
@@ -85,4 +88,111 @@ async fn a_claim_that_a_frozen_server_carries_out_late_is_undone() {
     server.cont().unwrap();
     // Undone in the background, or never carried out; it ends by itself only after four seconds.
     eventually("the lock is free", async || matches!(locks.mutex("held").try_lock().await, Ok(Some(_)))).await;
+}
+
+/// What is claimed at the beginning of such a pause counts no more, what is claimed at its end does.
+const THREE_SECONDS: Duration = Duration::from_secs(3);
+/// So many phases of the server's ticks within its seconds are tried.
+const PHASES: u32 = 25;
+/// In the last part of the pause a lock is claimed so often; a claim has a connection for itself until the pause is over.
+const LAST_PART: Duration = Duration::from_millis(1000);
+const CLAIM_EVERY: Duration = Duration::from_millis(40);
+const CONNECTIONS: u32 = 30;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_granted_a_lock_after_a_pause_has_it_alone() {
+    // Late ticks are the worst ones.
+    let rounds = join_all((0..4).map(|part| holders_alone_after_pauses(PHASES - 8 + part * 2, 1))).await;
+    println!("{} grants after pauses, none beside another", rounds.into_iter().sum::<u32>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes"]
+async fn two_hundred_pauses_of_three_seconds_at_every_phase_let_no_two_in() {
+    let rounds = join_all((0..8).map(|_| holders_alone_after_pauses(0, PHASES))).await;
+    println!("{} grants after 200 pauses, none beside another", rounds.into_iter().sum::<u32>());
+}
+
+/// A server of its own stands still for three seconds at so many phases. Meanwhile a lock after the other is claimed;
+/// whoever is granted one afterwards has it alone, while another client tries all the time. Says how many were granted.
+async fn holders_alone_after_pauses(first: u32, many: u32) -> u32 {
+    let Some(server) = server(MemcachedOptions::new()).await else { return 0 };
+    let mut config = config(&server);
+    config.client.lease = LeaseOptions::with_ttl(LEASE).without_renewal();
+    config.client.op_timeout = ms(6000);
+    let (one, other) = (opened(config.clone()).await, opened(config).await);
+    let mut granted = 0;
+    for phase in first..first + many {
+        let phase = Duration::from_secs(1) / PHASES * phase;
+        // When it goes on it ticks at once, and every second from then on.
+        server.stop().unwrap();
+        pass(ms(1100)).await;
+        until_phase(phase).await;
+        server.cont().unwrap();
+        // It is looked at when it ticks, and at all other times.
+        let (mutex, began) = (one.mutex("looks"), Instant::now());
+        while began.elapsed() < ms(2000) {
+            drop(mutex.try_lock().await);
+            pass(ms(5)).await;
+        }
+        // Over a new connection nobody meets the old clock: the thread that accepts it is the one that ticks.
+        join_all((0..CONNECTIONS).map(|number| alone(&one, &other, &format!("{number}")))).await;
+        until_phase(phase + ms(100)).await;
+        server.stop().unwrap();
+        let (mut claims, began) = (Vec::new(), Instant::now());
+        pass(THREE_SECONDS - LAST_PART).await;
+        while began.elapsed() < THREE_SECONDS {
+            claims.push(alone(&one, &other, &format!("{phase:?}/{}", claims.len())));
+            pass(CLAIM_EVERY).await;
+        }
+        until_phase(ms(20)).await;
+        server.cont().unwrap();
+        granted += join_all(claims).await.into_iter().map(Result::unwrap).sum::<u32>();
+    }
+    granted
+}
+
+/// One claims a lock, and if it is granted, the other one tries all the time while the first one believes.
+fn alone(one: &MemcachedLocks, other: &MemcachedLocks, name: &str) -> JoinHandle<u32> {
+    let (ours, theirs) = (one.mutex(name), other.mutex(name));
+    tokio::spawn(async move {
+        let Ok(Some(guard)) = ours.try_lock().await else { return 0 };
+        while guard.is_held() {
+            let granted = theirs.try_lock().await;
+            let both = guard.is_held() && granted.is_ok_and(|next| next.is_some_and(|next| next.is_held()));
+            assert!(!both, "two holders, the first one for {:?} more", guard.remaining());
+        }
+        1
+    })
+}
+
+/// Waits until the seconds that servers count are this old.
+async fn until_phase(phase: Duration) {
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+    let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+    pass(Duration::from_secs_f64((phase.as_secs_f64() - uptime).rem_euclid(1.0))).await;
+}
+
+/// It has nothing to compare the server's clock with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_connects_while_the_server_stands_is_granted_nothing_that_ends_early() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let mut config = config(&server);
+    config.client.lease = LeaseOptions::with_ttl(LEASE).without_renewal();
+    config.client.op_timeout = ms(15_000);
+    let other = opened(config.clone()).await;
+    server.stop().unwrap();
+    let claims: Vec<_> = (0..16)
+        .map(|number| {
+            let (config, other) = (config.clone(), other.clone());
+            tokio::spawn(async move {
+                let locks = MemcachedLocks::connect_with(config).await.unwrap();
+                alone(&locks, &other, &format!("{number}")).await.unwrap();
+            })
+        })
+        .collect();
+    // Longer than an item outlasts its lease.
+    pass(ms(8000)).await;
+    server.cont().unwrap();
+    join_all(claims).await.into_iter().for_each(|claim| claim.unwrap());
 }

@@ -38,7 +38,12 @@ pub(crate) async fn far(server: &MemcachedServer, guard: RestartGuard) -> (Proxy
 
 /// A client with the guard on, once the first quarantine is over.
 pub(crate) async fn open(server: &MemcachedServer) -> MemcachedLocks {
-    let locks = client(server, RestartGuard::Quarantine).await;
+    opened(config(server)).await
+}
+
+/// The same, set up like this.
+pub(crate) async fn opened(config: MemcachedConfig) -> MemcachedLocks {
+    let locks = MemcachedLocks::connect_with(config).await.unwrap();
     locks.mutex("first").try_lock_for(ms(30_000)).await.unwrap().unwrap().release().await.unwrap();
     locks
 }

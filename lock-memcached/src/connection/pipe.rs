@@ -1,0 +1,251 @@
+//! One connection, over which commands are sent in pipelines: the client crate has the words, the stream is ours.
+//!
+//! A command that names a CAS number which was learned elsewhere is not sent as it is unless the connection is older than
+//! that: the item is read first, over this connection, and the command is sent with its number of now if it is still the one
+//! that is meant. So whatever the network holds back, nothing that belongs to somebody else is changed.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::command::{Answer, Command};
+use super::reply::Reply;
+use super::seen::Seen;
+use crate::error::Failure;
+
+/// The longest line of a reply, which has a key of 250 bytes at most.
+const LONGEST_LINE: u64 = 4096;
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+    number: u64,
+    /// When it was answered for the first time.
+    answered: Option<BootInstant>,
+    /// The next command's mark.
+    mark: u64,
+    /// Whether something was sent that was not answered, or was answered in another way than it should be.
+    is_broken: bool,
+}
+
+/// Commands in the server's words.
+struct Batch {
+    commands: Vec<Command>,
+    bytes: Vec<u8>,
+    /// Where each command ends.
+    ends: Vec<usize>,
+    first: u64,
+}
+
+/// How far a batch has got.
+#[derive(Default)]
+struct Progress {
+    written: usize,
+    answers: Vec<Answer>,
+}
+
+impl Pipe {
+    /// Opens the connection with this number; it has to be open by `until`.
+    pub(super) async fn open(place: SocketAddr, number: u64, until: BootInstant) -> io::Result<Self> {
+        let stream = by(until, TcpStream::connect(place)).await?;
+        // Only for speed: small requests go out at once.
+        let _ = stream.set_nodelay(true);
+        let (reader, writer) = stream.into_split();
+        Ok(Self { reader: BufReader::new(reader), writer, number, answered: None, mark: 0, is_broken: false })
+    }
+
+    /// Whether nothing is under way on it.
+    pub(super) fn is_in_order(&self) -> bool {
+        !self.is_broken && self.reader.buffer().is_empty()
+    }
+
+    /// Whether it can be used after a while: the server has not closed it, and has said nothing unasked.
+    pub(super) fn is_alive(&self) -> bool {
+        let unasked = self.reader.get_ref().try_read(&mut [0]);
+        self.is_in_order() && unasked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Sends commands in one write, and answers each, in order. Everything is over by `until`.
+    pub(super) async fn exchange(&mut self, commands: Vec<Command>, until: BootInstant) -> Vec<Answer> {
+        let elsewhere = |command: &Command| command.own().is_some_and(|(_, own)| !self.knows(own.seen));
+        if !commands.iter().any(elsewhere) {
+            return self.send(commands, until).await;
+        }
+        let asked: Vec<_> = commands.iter().map(elsewhere).collect();
+        let reads = commands.iter().zip(&asked).filter(|(_, asked)| **asked);
+        let reads = reads.filter_map(|(command, _)| command.own()).map(|(key, _)| Command::Read { key: key.clone() });
+        let mut found = self.send(reads.collect(), until).await.into_iter();
+        let (mut to_send, mut answers) = (Vec::new(), Vec::new());
+        for (command, asked) in commands.into_iter().zip(asked) {
+            let verified = if asked { verified(command, found.next()) } else { Ok(command) };
+            match verified {
+                Ok(command) => {
+                    to_send.push(command);
+                    answers.push(None);
+                }
+                Err(answer) => answers.push(Some(answer)),
+            }
+        }
+        let mut sent = self.send(to_send, until).await.into_iter();
+        let missing = || Answer::Failed(Failure::senseless());
+        answers.into_iter().map(|answer| answer.or_else(|| sent.next()).unwrap_or_else(missing)).collect()
+    }
+
+    /// Whether a number means the same here.
+    fn knows(&self, seen: Seen) -> bool {
+        seen.counts_over(self.number, self.answered)
+    }
+
+    /// Sends commands as they are.
+    async fn send(&mut self, commands: Vec<Command>, until: BootInstant) -> Vec<Answer> {
+        if commands.is_empty() {
+            return Vec::new();
+        }
+        if self.is_broken {
+            let failed = |_| Answer::Failed(Failure::of_io(io::ErrorKind::NotConnected.into(), false));
+            return commands.iter().map(failed).collect();
+        }
+        let batch = match Batch::of(commands, self.mark) {
+            Ok(batch) => batch,
+            Err((many, failure)) => return (0..many).map(|_| Answer::Failed(failure.clone())).collect(),
+        };
+        self.mark += batch.ends.len() as u64;
+        // Until all of it is answered: this future may be dropped.
+        self.is_broken = true;
+        let mut progress = Progress::default();
+        match by(until, self.run(&batch, &mut progress)).await {
+            Ok(()) => self.is_broken = progress.answers.iter().any(|answer| answer.failure().is_some()),
+            Err(error) => {
+                let unanswered = progress.answers.len()..batch.ends.len();
+                let error = Arc::new(error);
+                let failed = |position: usize| {
+                    let sent = progress.written >= batch.ends[position] && batch.commands[position].changes();
+                    Answer::Failed(Failure::of_shared(&error, sent))
+                };
+                let failed: Vec<_> = unanswered.map(failed).collect();
+                progress.answers.extend(failed);
+            }
+        }
+        progress.answers
+    }
+
+    /// Writes and reads at the same time: what many commands are answered with fits into no buffer.
+    async fn run(&mut self, batch: &Batch, progress: &mut Progress) -> io::Result<()> {
+        let Self { reader, writer, number, answered, .. } = self;
+        let Progress { written, answers } = progress;
+        let asked = SystemClock.now();
+        let write = async {
+            while *written < batch.bytes.len() {
+                match writer.write(&batch.bytes[*written..]).await? {
+                    0 => return Err(io::ErrorKind::WriteZero.into()),
+                    more => *written += more,
+                }
+            }
+            Ok(())
+        };
+        let read = async {
+            for (mark, command) in (batch.first..).zip(&batch.commands) {
+                let line = line(reader).await?;
+                let reply = Reply::parse(&line)?;
+                let value = match reply.follows() {
+                    Some(bytes) => block(reader, bytes).await?,
+                    None => Vec::new(),
+                };
+                if !reply.is_to(mark) {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                answered.get_or_insert_with(|| SystemClock.now());
+                answers.push(reply.means(command, value, |cas| Seen { cas, over: *number, asked }));
+            }
+            Ok(())
+        };
+        tokio::try_join!(write, read).map(drop)
+    }
+
+    /// What the server counts, or with `" settings"` how it is set up.
+    pub(super) async fn stats(&mut self, of: &str, until: BootInstant) -> Result<HashMap<String, String>, Failure> {
+        self.is_broken = true;
+        let asked = async {
+            self.writer.write_all(format!("stats{of}\r\n").as_bytes()).await?;
+            let mut stats = HashMap::new();
+            loop {
+                let line = line(&mut self.reader).await?;
+                let line = String::from_utf8_lossy(&line);
+                if line == "END" {
+                    return Ok(stats);
+                }
+                let pair = line.strip_prefix("STAT ").and_then(|pair| pair.split_once(' '));
+                let (name, value) = pair.ok_or(io::ErrorKind::InvalidData)?;
+                stats.insert(name.to_owned(), value.to_owned());
+            }
+        };
+        let stats = by(until, asked).await.map_err(|error| Failure::of_io(error, false))?;
+        self.is_broken = false;
+        self.answered.get_or_insert_with(|| SystemClock.now());
+        Ok(stats)
+    }
+}
+
+impl Batch {
+    /// Puts commands into words; if one of them cannot be, nothing is sent of any.
+    fn of(commands: Vec<Command>, first: u64) -> Result<Self, (usize, Failure)> {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        for (mark, command) in (first..).zip(&commands) {
+            let encoded = command.words(mark).and_then(|words| words.encode_into(&mut bytes));
+            encoded.map_err(|error| (commands.len(), Failure::unsendable(error)))?;
+            ends.push(bytes.len());
+        }
+        Ok(Self { commands, bytes, ends, first })
+    }
+}
+
+/// A command about an item whose number was learned elsewhere, once the item was read here; or what it comes to at once.
+fn verified(command: Command, found: Option<Answer>) -> Result<Command, Answer> {
+    match found {
+        Some(Answer::Item(item)) if command.own().is_some_and(|(_, own)| own.is(&item.value)) => {
+            Ok(command.of(item.seen))
+        }
+        Some(Answer::Item(_) | Answer::Other | Answer::Done(_)) => Err(Answer::Other),
+        Some(Answer::Missing) => Err(Answer::Missing),
+        Some(Answer::Failed(failure)) => Err(Answer::Failed(failure)),
+        None => Err(Answer::Failed(Failure::senseless())),
+    }
+}
+
+async fn line(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    reader.take(LONGEST_LINE).read_until(b'\n', &mut line).await?;
+    if line.pop() != Some(b'\n') {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    line.pop_if(|last| *last == b'\r');
+    Ok(line)
+}
+
+async fn block(reader: &mut BufReader<OwnedReadHalf>, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut block = Vec::new();
+    // Not all at once: a length that was only claimed takes no memory.
+    reader.take(bytes as u64 + 2).read_to_end(&mut block).await?;
+    if block.len() < bytes + 2 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    block.truncate(bytes);
+    Ok(block)
+}
+
+/// A step that has to be over by then.
+pub(super) async fn by<T>(until: BootInstant, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::select! {
+        biased;
+        outcome = step => outcome,
+        () = SystemClock.sleep_until(until) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
