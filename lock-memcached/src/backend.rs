@@ -18,8 +18,9 @@ use crate::guard::Guard;
 use crate::hand_over::HandedOver;
 use crate::keys::{self, Key, Keys};
 use crate::line::Lines;
+use crate::pace::Pace;
 use crate::scribe::Scribe;
-use crate::{health, renew};
+use crate::{health, renew, wire};
 
 /// One client's connections to a server, and its waiters.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) grants: Grants,
     pub(crate) lines: Arc<Lines>,
+    pub(crate) pace: Pace,
     pub(crate) scribe: Scribe,
     pub(crate) op_timeout: Duration,
     pub(crate) longest_lease: Duration,
@@ -46,7 +48,7 @@ impl MemcachedBackend {
     pub(crate) async fn connect(config: &MemcachedConfig) -> Result<Self, Error> {
         let (address, op_timeout) = (config.check()?, config.client.op_timeout);
         let link = Link::new(address, config.connections, op_timeout).await?;
-        health::check(&link, config).await?;
+        let evicts = health::check(&link, config).await?;
         let keys = Keys::new(&config.prefix);
         let guard = Guard::new(config, keys.epoch.clone());
         guard.begin(&link).await?;
@@ -57,14 +59,15 @@ impl MemcachedBackend {
             keys,
             grants: Grants::default(),
             lines: Arc::default(),
+            pace: Pace::default(),
             scribe: Scribe::default(),
             op_timeout,
             longest_lease: if off { lock_core::LeaseOptions::MAX_TTL } else { config.longest_lease },
             longest_pause: config.longest_pause,
             readers: config.readers,
         });
-        shared.scribe.start(&shared);
-        Ok(Self { shared, guarantees: crate::guarantees(config.restart_guard) })
+        let guarantees = crate::guarantees(config.restart_guard);
+        Ok(Self { shared, guarantees: if evicts { crate::evicting(guarantees) } else { guarantees } })
     }
 }
 
@@ -79,6 +82,19 @@ impl Shared {
         // Pinned here: handed on by value, it would be part of each layer's future once more.
         let bounded = wait::within(&SystemClock, attempt, phase, pin!(request)).await;
         bounded.map_err(|error| error.with_server(self.link.address().to_string()))
+    }
+
+    /// Bounds what an operator asks for by the operation timeout.
+    pub(crate) async fn in_time<T>(&self, request: impl Future<Output = Result<T, Error>> + Send) -> Result<T, Error> {
+        let late = SystemClock.sleep_until(SystemClock.now().plus(self.op_timeout));
+        tokio::select! {
+            biased;
+            answer = pin!(request) => answer,
+            () = late => {
+                let error = Error::indeterminate(Phase::Inspect, "no answer within the operation timeout");
+                Err(error.with_backend(crate::NAME).with_server(self.link.address().to_string()))
+            }
+        }
     }
 
     /// The key of a lock, if its lease is one that may be had.
@@ -188,6 +204,14 @@ impl Backend for MemcachedBackend {
 
     fn is_settled(&self, attempt: &Attempt) -> bool {
         self.shared.grants.get(attempt.id).is_none()
+    }
+
+    fn outlasts_lease(&self) -> Duration {
+        wire::OUTLASTS
+    }
+
+    fn forget(&self, attempt: &Attempt) {
+        self.shared.grants.forget(attempt.id);
     }
 
     fn operator(&self) -> Option<&dyn Operator> {

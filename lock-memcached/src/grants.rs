@@ -13,7 +13,8 @@ use crate::connection::seen::{Own, Seen};
 use crate::keys::Key;
 use crate::nonce::Nonce;
 
-/// Every attempt that has, or may have, anything at the server.
+/// Every attempt that has, or may have, anything at the server: those that hold or wait, and those that the core has not
+/// finished undoing.
 #[derive(Debug, Default)]
 pub(crate) struct Grants(Mutex<HashMap<GrantId, Arc<Entry>>>);
 
@@ -76,6 +77,11 @@ impl Grants {
             all.remove(&id);
         }
         is_empty
+    }
+
+    /// Forgets an attempt, whatever it may have.
+    pub(crate) fn forget(&self, id: GrantId) {
+        self.all().remove(&id);
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<GrantId, Arc<Entry>>> {

@@ -94,14 +94,17 @@ impl Guard {
         Ok(if runs { Verdict::Counts(Some(epoch)) } else { Verdict::No(NotNow::ClockStands) })
     }
 
-    /// Sees to it that there is an epoch, and that the server's clock was seen to tick.
+    /// Sees to it that there is an epoch, and measures the server's clock if it is open.
+    ///
+    /// Over a connection that was just opened nobody meets an old clock: the thread that accepts it is the one that ticks.
     pub(crate) async fn begin(&self, link: &Link) -> Result<(), Error> {
-        let verdict = self.asked(link, Phase::Connect).await?;
-        if let Verdict::No(why) = verdict {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner).is_met_anew(true);
+        if let Verdict::No(why) = self.asked(link, Phase::Connect).await? {
             self.tend(link, why).await?;
             // It may just have been opened.
-            self.until_it_ticks(link).await?;
+            self.asked(link, Phase::Connect).await?;
         }
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner).is_met_anew(false);
         Ok(())
     }
 
@@ -113,8 +116,7 @@ impl Guard {
         judged.map_err(|failure| link.error(failure, phase))
     }
 
-    /// Looks at the epoch until the server's clock is known to run, for as long as a tick may take: so whoever asks for a
-    /// lock right after the client has met the server need not wait for that.
+    /// Looks at the epoch until the server's clock is known to run, for as long as a tick may take.
     async fn until_it_ticks(&self, link: &Link) -> Result<(), Error> {
         let until = SystemClock.now().plus(LONGEST_TICK);
         while SystemClock.now() < until

@@ -13,8 +13,8 @@ const SHORT_OF_MEMORY: u64 = 90;
 
 type Stats = HashMap<String, String>;
 
-/// Refuses a server that cannot carry locks, and warns of one that may lose them.
-pub(crate) async fn check(link: &Link, config: &MemcachedConfig) -> Result<(), Error> {
+/// Refuses a server that cannot carry locks, and warns of one that may lose them. Says whether it evicts items.
+pub(crate) async fn check(link: &Link, config: &MemcachedConfig) -> Result<bool, Error> {
     let asked = async {
         let mut connection = link.for_steps().await?;
         Ok((connection.stats(" settings").await?, connection.stats("").await?))
@@ -23,7 +23,8 @@ pub(crate) async fn check(link: &Link, config: &MemcachedConfig) -> Result<(), E
     if says(&settings, "cas_enabled", "no") {
         return Err(link.error(Failure::without_cas(), Phase::Connect));
     }
-    if says(&settings, "evictions", "on") {
+    let evicts = says(&settings, "evictions", "on");
+    if evicts {
         let what = "the server evicts items when its memory is full, locks too (start it with -M)";
         if config.refuse_eviction {
             let error = Error::new(ErrorKind::Unsupported, Phase::Connect, what).with_backend(crate::NAME);
@@ -35,7 +36,7 @@ pub(crate) async fn check(link: &Link, config: &MemcachedConfig) -> Result<(), E
     if limit > 0 && used / limit.div_ceil(100) >= SHORT_OF_MEMORY {
         tracing::warn!(server = %link.address(), used, limit, "the server's memory is almost full");
     }
-    Ok(())
+    Ok(evicts)
 }
 
 fn says(stats: &Stats, name: &str, value: &str) -> bool {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use lock_core::backend::{Kind, Operator};
 use lock_core::clock::{Clock, SystemClock};
-use lock_core::{Error, GrantId, Holder, Inspection, LockName, LossReason, Owner, Phase};
+use lock_core::{Error, GrantId, Holder, Inspection, LockName, LossReason, Owner, Phase, Waiter};
 
 use crate::backend::{MemcachedBackend, Shared};
 use crate::carried::carried;
@@ -27,14 +27,12 @@ const LOOKS: usize = 4;
 impl Operator for MemcachedBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         let shared = &self.shared;
+        let lock = shared.keys.lock(name, kind)?;
         let inspected = async {
-            let lock = shared.keys.lock(name, kind)?;
-            let holders = shared.holders(&lock, kind).await;
-            holders.map_err(|failure| shared.link.error(failure, Phase::Inspect))
+            let found = shared.inspected(&lock, kind).await;
+            found.map_err(|failure| shared.link.error(failure, Phase::Inspect))
         };
-        let mut inspection = Inspection::default();
-        inspection.holders = inspected.await?;
-        Ok(inspection)
+        shared.in_time(inspected).await
     }
 
     async fn force_release(
@@ -48,16 +46,16 @@ impl Operator for MemcachedBackend {
         let shared = self.shared.clone();
         let lock = shared.keys.lock(name, kind)?;
         let reason = (by.to_string(), why.to_owned());
-        carried(async move {
+        let forced = carried(async move {
             let freed = shared.force(&lock, kind, Nonce::of(grant), reason).await;
             freed.map_err(|failure| shared.link.error(failure, Phase::Inspect))
-        })
-        .await
+        });
+        self.shared.in_time(forced).await
     }
 }
 
 impl Shared {
-    async fn holders(&self, lock: &Key, kind: Kind) -> Result<Vec<Holder>, Failure> {
+    async fn inspected(&self, lock: &Key, kind: Kind) -> Result<Inspection, Failure> {
         for look in 1.. {
             let items = self.items(lock, kind).await?;
             let numbers: Vec<_> = items.iter().filter_map(|(_, item)| Nonce::read(&item.value)).collect();
@@ -68,7 +66,7 @@ impl Shared {
             }
             SystemClock.sleep_until(SystemClock.now().plus(scribe::AFTER * 4)).await;
         }
-        Ok(Vec::new())
+        Ok(Inspection::default())
     }
 
     /// Every item that holds a part of the lock, and whether that part is shared.
@@ -170,12 +168,23 @@ fn reason(answer: Answer) -> Option<LossReason> {
     Some(LossReason::ForceReleased { by, reason })
 }
 
-/// One holder for each number, with as many permits as it has items; the earliest first.
-fn told(items: &[(bool, Item)], cards: &HashMap<Nonce, Card>) -> Vec<Holder> {
+/// One holder for each number, with as many permits as it has items; the earliest first. A writer that waits for the readers
+/// that are there is no holder yet.
+fn told(items: &[(bool, Item)], cards: &HashMap<Nonce, Card>) -> Inspection {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut inspection = Inspection::default();
     let mut holders: Vec<(Option<Nonce>, Holder)> = Vec::new();
+    let are_shared = items.iter().any(|(shared, _)| *shared);
     for (shared, item) in items {
         let nonce = Nonce::read(&item.value);
+        let card = nonce.and_then(|nonce| cards.get(&nonce));
+        if let (false, true, Some(card)) = (*shared, are_shared, card.filter(|card| card.waits)) {
+            let mut waiter = Waiter::new(card.grant);
+            waiter.owner = Some(card.owner.clone());
+            waiter.waiting_for = Some(now.saturating_sub(Duration::from_millis(card.since)));
+            inspection.waiters.push(waiter);
+            continue;
+        }
         if let Some((_, known)) = holders.iter_mut().find(|(known, _)| nonce.is_some() && *known == nonce) {
             known.permits += 1;
             continue;
@@ -183,7 +192,7 @@ fn told(items: &[(bool, Item)], cards: &HashMap<Nonce, Card>) -> Vec<Holder> {
         let mut holder = Holder::unknown();
         holder.shared = *shared;
         holder.expires_in = u64::try_from(item.left).ok().map(Duration::from_secs);
-        if let Some(card) = nonce.and_then(|nonce| cards.get(&nonce)) {
+        if let Some(card) = card {
             holder.grant = Some(card.grant);
             holder.owner = Some(card.owner.clone());
             holder.token = card.token;
@@ -191,7 +200,7 @@ fn told(items: &[(bool, Item)], cards: &HashMap<Nonce, Card>) -> Vec<Holder> {
         }
         holders.push((nonce, holder));
     }
-    let mut holders: Vec<_> = holders.into_iter().map(|(_, holder)| holder).collect();
-    holders.sort_by_key(|holder| holder.token);
-    holders
+    inspection.holders = holders.into_iter().map(|(_, holder)| holder).collect();
+    inspection.holders.sort_by_key(|holder| holder.token);
+    inspection
 }

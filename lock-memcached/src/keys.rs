@@ -57,7 +57,7 @@ impl Keys {
     /// The key of a lock, or what its keys begin with.
     pub(crate) fn lock(&self, name: &LockName, kind: Kind) -> Result<Key, Error> {
         if name.is_at_key() {
-            return shared(name, kind);
+            return self.shared(name, kind);
         }
         let mut key = String::with_capacity(LONGEST_STEM);
         key.extend([&self.prefix, ":", kind.space(), ":"]);
@@ -67,6 +67,25 @@ impl Keys {
             key.truncate(stem);
             key.push('#');
             hash(name.as_str(), &mut key);
+        }
+        Ok(key.into())
+    }
+
+    /// A key that is shared with other libraries. Those that begin as our own do are not: one kind has a key.
+    fn shared(&self, name: &LockName, kind: Kind) -> Result<Key, Error> {
+        let refused = |kind, what: String| Err(Error::new(kind, Phase::Configure, what).with_name(name));
+        if kind != Kind::Mutex {
+            let what = format!("a {} has several keys; with other libraries only a mutex can be shared", kind.space());
+            return refused(ErrorKind::Unsupported, what);
+        }
+        let key = name.as_str();
+        if key.len() > LONGEST || key.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+            let what = format!("a key has at most {LONGEST} bytes, without blanks and control characters");
+            return refused(ErrorKind::InvalidArgument, what);
+        }
+        if key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(':')) {
+            let what = format!("keys that begin with \"{}:\" are this client's own", self.prefix);
+            return refused(ErrorKind::InvalidArgument, what);
         }
         Ok(key.into())
     }
@@ -100,20 +119,6 @@ pub(crate) fn readers(lock: &str) -> Key {
 /// The key of a semaphore's limit.
 pub(crate) fn limit(lock: &str) -> Key {
     format!("{lock}:limit").into()
-}
-
-fn shared(name: &LockName, kind: Kind) -> Result<Key, Error> {
-    let refused = |kind, what: String| Err(Error::new(kind, Phase::Configure, what).with_name(name));
-    if kind != Kind::Mutex {
-        let what = format!("a {} has several keys; with other libraries only a mutex can be shared", kind.space());
-        return refused(ErrorKind::Unsupported, what);
-    }
-    let key = name.as_str();
-    if key.len() > LONGEST || key.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
-        let what = format!("a key has at most {LONGEST} bytes, without blanks and control characters");
-        return refused(ErrorKind::InvalidArgument, what);
-    }
-    Ok(key.into())
 }
 
 /// With `%` and two digits for what a key cannot have, and for what our own keys have a use for.
@@ -179,7 +184,8 @@ mod tests {
         let at = |key: &str| LockName::at_key(key).unwrap();
         assert_eq!(&*keys.lock(&at("__TOOZ_LOCK_a"), Kind::Mutex).unwrap(), "__TOOZ_LOCK_a");
         assert_eq!(keys.lock(&at("a"), Kind::Write).unwrap_err().kind(), ErrorKind::Unsupported);
-        for wrong in ["a b", "a\nb", &"x".repeat(251)] {
+        assert_eq!(&*keys.lock(&at("locks"), Kind::Mutex).unwrap(), "locks");
+        for wrong in ["a b", "a\nb", &"x".repeat(251), "lock:mutex:a", "lock:epoch", "lock:semaphore:s:limit"] {
             assert_eq!(keys.lock(&at(wrong), Kind::Mutex).unwrap_err().kind(), ErrorKind::InvalidArgument);
         }
     }

@@ -32,6 +32,7 @@ mod keys;
 mod line;
 mod mutex;
 mod nonce;
+mod pace;
 mod reentrant;
 mod refresh;
 mod renew;
@@ -61,7 +62,8 @@ pub use lock_core::{
 
 const NAME: &str = "memcached";
 
-/// What this backend promises with this guard, on a server that evicts nothing (`-M`).
+/// What this backend promises with this guard, on a server that evicts nothing (`-M`). A client of a server that does says so
+/// in its own `guarantees()`, and so `require` refuses it.
 #[must_use]
 pub fn guarantees(guard: RestartGuard) -> Guarantees {
     let mut guarantees = Guarantees::none();
@@ -75,6 +77,17 @@ pub fn guarantees(guard: RestartGuard) -> Guarantees {
     guarantees.force_release = Support::Yes;
     guarantees.foreign_clients = Support::Yes;
     guarantees.renewal_across_runtimes = Support::Yes;
+    guarantees
+}
+
+/// The same on a server that evicts items when its memory is full: a lock that is evicted is free, and so is a limit.
+fn evicting(mut guarantees: Guarantees) -> Guarantees {
+    const EVICTS: &str = "the server, which runs without -M, evicts an item";
+    for support in [&mut guarantees.exclusion_across_restart, &mut guarantees.limit_check] {
+        if *support != Support::No {
+            *support = Support::Unless(EVICTS);
+        }
+    }
     guarantees
 }
 

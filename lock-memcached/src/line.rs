@@ -79,7 +79,10 @@ impl Lines {
     }
 
     pub(crate) fn enter(self: &Arc<Self>, key: &Key) -> Place {
-        let line = self.all().lines.entry(key.clone()).or_insert_with(|| Arc::new(Line::new())).clone();
+        let mut all = self.all();
+        all.sweep();
+        let line = all.lines.entry(key.clone()).or_insert_with(|| Arc::new(Line::new())).clone();
+        drop(all);
         Place { lines: self.clone(), key: key.clone(), line }
     }
 
@@ -147,16 +150,16 @@ impl Drop for Place {
         if Arc::strong_count(&self.line) > 2 {
             return;
         }
-        if locked(&self.line.streak).is_wanted(SystemClock.now()) {
-            all.sweep();
-        } else {
+        // Otherwise it is swept away later.
+        if !locked(&self.line.streak).is_wanted(SystemClock.now()) {
             all.lines.remove(&self.key);
         }
     }
 }
 
 impl Map {
-    /// Ends the lines that nobody stands in and that have not been left just now. Now and then is enough.
+    /// Ends the lines that nobody stands in and that have not been left just now. Whoever enters one sweeps, at most once a
+    /// second: what stays is what was contended within the last two seconds before the client's last wait.
     fn sweep(&mut self) {
         let now = SystemClock.now();
         if self.swept_at.is_none_or(|before| now.since(before) >= WANTED_FOR) {

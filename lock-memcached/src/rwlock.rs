@@ -4,7 +4,8 @@
 //! then looks for readers. Whoever sees the other gives way, but for a writer that waits: its key keeps new readers out
 //! until the ones inside have left. So writers go first, and two that look at the same time never both come in.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use lock_core::backend::{Attempt, Grant, RwLockBackend};
@@ -18,6 +19,7 @@ use crate::error::Failure;
 use crate::grants::Entry;
 use crate::guard::Verdict;
 use crate::keys::{self, Key};
+use crate::line::locked;
 use crate::slots::{self, TRIES};
 use crate::waiter::{self, Wanted};
 use crate::{refresh, wire};
@@ -28,6 +30,8 @@ struct Reader<'a> {
     attempt: &'a Attempt,
     entry: Arc<Entry>,
     lock: Key,
+    /// Whether every slot was taken when it looked last.
+    is_full: AtomicBool,
 }
 
 /// A lock to be written, by one attempt.
@@ -38,25 +42,30 @@ struct Writer<'a> {
     lock: Key,
     /// Whether it waits, and keeps new readers out meanwhile.
     stays: bool,
+    /// A slot in which a reader was when it looked at all of them.
+    reader: Mutex<Option<u32>>,
 }
 
 impl<'a> Reader<'a> {
     fn new(shared: &'a Arc<Shared>, attempt: &'a Attempt) -> Result<Self, Error> {
         let lock = shared.key_of(attempt)?;
-        Ok(Self { shared, attempt, entry: shared.grants.of(attempt, &lock), lock })
+        let (entry, is_full) = (shared.grants.of(attempt, &lock), AtomicBool::default());
+        Ok(Self { shared, attempt, entry, lock, is_full })
     }
 
     /// Takes one of the slots, and looks for a writer afterwards; `None` if there is no slot.
     async fn take_slot(&self) -> Result<Option<Round>, Error> {
-        let Self { shared, attempt, entry, lock } = self;
+        let Self { shared, attempt, entry, lock, .. } = self;
         let mut number = slots::any(entry, 0, shared.readers);
         for turn in 1..=TRIES {
             let look = vec![Command::Look { key: keys::writer(lock) }];
             let round = shared.claim_in_room(attempt, entry, keys::slot(lock, number), look).await?;
             if entry.has_pieces() {
+                self.is_full.store(false, Ordering::Relaxed);
                 return Ok(Some(round));
             }
-            let free = shared.free_slots(attempt, lock, shared.readers).await?;
+            let free = shared.free_slots(attempt, lock, shared.readers, 1).await?;
+            self.is_full.store(free.is_empty(), Ordering::Relaxed);
             let one = slots::any(entry, turn, u32::try_from(free.len()).unwrap_or(u32::MAX));
             let Some(next) = free.get(usize::try_from(one).unwrap_or_default()) else { break };
             number = *next;
@@ -70,9 +79,13 @@ impl Wanted for Reader<'_> {
         self.shared.looks_free(self.attempt, &keys::writer(&self.lock)).await
     }
 
+    fn keys(&self) -> u32 {
+        if self.is_full.load(Ordering::Relaxed) { self.shared.readers } else { 1 }
+    }
+
     async fn take(&self) -> Result<Outcome, Error> {
         let Some(round) = self.take_slot().await? else { return Ok(Outcome::Held) };
-        let is_complete = !self.shared.any_there(&round)?;
+        let is_complete = self.shared.first_there(&round)?.is_none();
         self.shared.settle(self.attempt, &self.entry, &round, is_complete).await
     }
 
@@ -84,11 +97,22 @@ impl Wanted for Reader<'_> {
 impl<'a> Writer<'a> {
     fn new(shared: &'a Arc<Shared>, attempt: &'a Attempt, stays: bool) -> Result<Self, Error> {
         let lock = shared.key_of(attempt)?;
-        Ok(Self { shared, attempt, entry: shared.grants.of(attempt, &lock), lock, stays })
+        Ok(Self { shared, attempt, entry: shared.grants.of(attempt, &lock), lock, stays, reader: Mutex::default() })
     }
 
     fn looks(&self) -> Vec<Command> {
-        slots::looks(&self.lock, self.shared.readers).collect()
+        slots::looks(&self.lock, 0..self.shared.readers).collect()
+    }
+
+    /// Whether a reader is there who was there before, so that nothing else need be looked at; not when its key is to be
+    /// renewed.
+    async fn still_reads(&self) -> Result<bool, Error> {
+        let Some(number) = *locked(&self.reader) else { return Ok(false) };
+        let left = self.entry.kept_until().since(SystemClock.now());
+        if left < self.attempt.ttl / 2 {
+            return Ok(false);
+        }
+        Ok(!self.shared.looks_free(self.attempt, &keys::slot(&self.lock, number)).await?)
     }
 
     /// Takes the key, and looks for readers afterwards.
@@ -96,18 +120,22 @@ impl<'a> Writer<'a> {
         let (shared, attempt, entry) = (self.shared, self.attempt, &self.entry);
         if !self.stays {
             // A try that has no chance does not turn readers away.
-            let free = shared.free_slots(attempt, &self.lock, shared.readers).await?;
+            let free = shared.free_of(attempt, &self.lock, 0..shared.readers).await?;
             if u32::try_from(free.len()).is_ok_and(|free| free < shared.readers) {
                 return Ok(Outcome::Held);
             }
         }
         let round = shared.claim_in_room(attempt, entry, keys::writer(&self.lock), self.looks()).await?;
-        let readers = shared.any_there(&round)?;
-        let waits = self.stays && readers && matches!(round.verdict, Verdict::Counts(_));
+        let reader = shared.first_there(&round)?;
+        let waits = self.stays && reader.is_some() && matches!(round.verdict, Verdict::Counts(_));
+        if waits && entry.has_pieces() {
+            *locked(&self.reader) = reader;
+            shared.shown_waiting(attempt, entry);
+        }
         if waits || !entry.has_pieces() && matches!(round.verdict, Verdict::Counts(_)) {
             return Ok(Outcome::Held);
         }
-        shared.settle(attempt, entry, &round, !readers && entry.has_pieces()).await
+        shared.settle(attempt, entry, &round, reader.is_none() && entry.has_pieces()).await
     }
 
     /// Keeps the key, and looks whether the readers have left.
@@ -119,9 +147,15 @@ impl<'a> Writer<'a> {
             let sent_at = SystemClock.now();
             let seconds = wire::seconds(attempt.ttl);
             let renewal = refresh::renewal(&piece.key, entry.own(piece.seen), seconds);
-            let commands = renewal.into_iter().chain(self.looks()).chain(shared.guard.look());
+            let card = entry.is_shown().then(|| Command::Keep { key: shared.keys.holder(entry.nonce), seconds });
+            let has_card = card.is_some();
+            let beside = card.into_iter().chain(shared.guard.look());
+            let commands = renewal.into_iter().chain(self.looks()).chain(beside);
             let mut answers = shared.link.run(commands.collect()).await;
             let verdict = shared.guard.verdict(&mut answers, sent_at)?;
+            if has_card {
+                answers.pop();
+            }
             match answers.remove(0) {
                 Answer::Done(seen) => entry.renewed(&piece.key, seen),
                 Answer::Failed(failure) => return Err(failure),
@@ -138,7 +172,9 @@ impl<'a> Writer<'a> {
         };
         let renewed = async { renewed.await.map_err(|failure: Failure| shared.link.error(failure, Phase::Wait)) };
         let Some(round) = shared.within(attempt, Phase::Wait, renewed).await? else { return Ok(Outcome::Held) };
-        if shared.any_there(&round)? && matches!(round.verdict, Verdict::Counts(_)) {
+        let reader = shared.first_there(&round)?;
+        *locked(&self.reader) = reader;
+        if reader.is_some() && matches!(round.verdict, Verdict::Counts(_)) {
             return Ok(Outcome::Held);
         }
         shared.settle(attempt, entry, &round, true).await
@@ -148,7 +184,7 @@ impl<'a> Writer<'a> {
 impl Wanted for Writer<'_> {
     async fn looks_free(&self) -> Result<bool, Error> {
         if self.entry.has_pieces() {
-            return Ok(true);
+            return Ok(!self.still_reads().await?);
         }
         self.shared.looks_free(self.attempt, &keys::writer(&self.lock)).await
     }
@@ -167,13 +203,15 @@ impl Wanted for Writer<'_> {
 }
 
 impl Shared {
-    /// Whether any of what was looked at beside the claim is there.
-    fn any_there(&self, round: &Round) -> Result<bool, Error> {
-        let mut any = false;
-        for answer in &round.also {
-            any |= answer.is_there().map_err(|failure| self.link.error(failure, Phase::Acquire))?;
+    /// The first one that is there of what was looked at beside the claim.
+    fn first_there(&self, round: &Round) -> Result<Option<u32>, Error> {
+        let mut first = None;
+        for (number, answer) in (0..).zip(&round.also) {
+            if answer.is_there().map_err(|failure| self.link.error(failure, Phase::Acquire))? {
+                first = first.or(Some(number));
+            }
         }
-        Ok(any)
+        Ok(first)
     }
 
     /// Takes a reader's slot before it frees the writer's key.

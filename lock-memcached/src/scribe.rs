@@ -31,9 +31,12 @@ pub(crate) struct Card {
     pub(crate) token: Option<u64>,
     /// Since when, in ms since 1970 by the holder's clock.
     pub(crate) since: u64,
+    /// Whether it waits for others to leave.
+    #[serde(default)]
+    pub(crate) waits: bool,
 }
 
-/// The way to the task that describes grants.
+/// The way to the task that describes grants. It ends with its runtime, and is started again on that of the next grant.
 #[derive(Debug, Default)]
 pub(crate) struct Scribe(Mutex<Option<mpsc::UnboundedSender<Task>>>);
 
@@ -42,35 +45,52 @@ struct Task {
     entry: Weak<Entry>,
     token: Option<u64>,
     since: u64,
+    waits: bool,
     ttl: Duration,
 }
 
 impl Scribe {
-    /// Starts the task, which ends with the client.
-    pub(crate) fn start(&self, shared: &Arc<Shared>) {
-        let (sender, tasks) = mpsc::unbounded_channel();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
-        tokio::spawn(write_all(Arc::downgrade(shared), tasks));
-    }
-
-    fn describe(&self, task: Task) {
-        if let Some(sender) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            // The task ends with its runtime: then nothing is described any more.
+    fn describe(&self, shared: &Arc<Shared>, task: Task) {
+        let mut way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = way.take().filter(|sender| !sender.is_closed());
+        let sender = running.or_else(|| {
+            let runtime = tokio::runtime::Handle::try_current().ok()?;
+            let (sender, tasks) = mpsc::unbounded_channel();
+            runtime.spawn(write_all(Arc::downgrade(shared), tasks));
+            Some(sender)
+        });
+        if let Some(sender) = &sender {
+            // If it has just ended, this one is not described: it is best effort.
             let _ = sender.send(task);
         }
+        *way = sender;
     }
 }
 
 impl Shared {
     /// Has a grant described, if it is one and lasts.
-    pub(crate) fn shown(&self, attempt: &Attempt, entry: &Arc<Entry>, granted: Option<Grant>) -> Option<Grant> {
+    pub(crate) fn shown(
+        self: &Arc<Self>,
+        attempt: &Attempt,
+        entry: &Arc<Entry>,
+        granted: Option<Grant>,
+    ) -> Option<Grant> {
         if let Some(grant) = &granted {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-            let since = u64::try_from(since).unwrap_or_default();
-            let token = grant.token.map(lock_core::FencingToken::as_u64);
-            self.scribe.describe(Task { entry: Arc::downgrade(entry), token, since, ttl: attempt.ttl });
+            self.describe(attempt, entry, grant.token.map(lock_core::FencingToken::as_u64), false);
         }
         granted
+    }
+
+    /// Has a writer described that keeps others out while it waits for readers.
+    pub(crate) fn shown_waiting(self: &Arc<Self>, attempt: &Attempt, entry: &Arc<Entry>) {
+        self.describe(attempt, entry, None, true);
+    }
+
+    fn describe(self: &Arc<Self>, attempt: &Attempt, entry: &Arc<Entry>, token: Option<u64>, waits: bool) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let since = u64::try_from(since).unwrap_or_default();
+        let task = Task { entry: Arc::downgrade(entry), token, since, waits, ttl: attempt.ttl };
+        self.scribe.describe(self, task);
     }
 }
 
@@ -101,7 +121,8 @@ impl Shared {
     async fn write(&self, held: Vec<(Arc<Entry>, Task)>) {
         let notes = held.iter().filter_map(|(entry, task)| {
             entry.show();
-            let card = Card { grant: entry.grant, owner: entry.owner.clone(), token: task.token, since: task.since };
+            let (grant, owner) = (entry.grant, entry.owner.clone());
+            let card = Card { grant, owner, token: task.token, since: task.since, waits: task.waits };
             let text = serde_json::to_string(&card).ok()?;
             Some(Command::Note { key: self.keys.holder(entry.nonce), text, seconds: wire::seconds(task.ttl) })
         });

@@ -4,7 +4,8 @@
 //! together, the lowest free ones first. Whoever gets only some of them gives those back and waits a moment, so that two who
 //! ask for much do not hold each other up. The limit is in a key of its own, so that clients that disagree on it are told.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use lock_core::backend::{Attempt, Grant, Kind, SemaphoreBackend};
@@ -18,7 +19,8 @@ use crate::connection::seen::Own;
 use crate::error::Failure;
 use crate::grants::Entry;
 use crate::keys::{self, Key};
-use crate::slots::{self, TRIES};
+use crate::line::locked;
+use crate::slots::{self, CHUNK, TRIES};
 use crate::waiter::{self, Wanted};
 use crate::wire;
 
@@ -33,6 +35,10 @@ struct Permits<'a> {
     lock: Key,
     wanted: usize,
     limit: u32,
+    /// From which slot on the next look of a waiter looks.
+    at: AtomicU32,
+    /// A slot that was free when a waiter looked.
+    free: Mutex<Option<u32>>,
 }
 
 impl<'a> Permits<'a> {
@@ -47,15 +53,16 @@ impl<'a> Permits<'a> {
         let lock = shared.key_of(attempt)?;
         // It is at most `MOST`.
         let wanted = usize::try_from(permits).unwrap_or(usize::MAX);
-        Ok(Self { shared, attempt, entry: shared.grants.of(attempt, &lock), lock, wanted, limit })
+        Ok(Self { shared, attempt, entry: shared.grants.of(attempt, &lock), lock, wanted, limit, at: AtomicU32::default(), free: Mutex::default() })
     }
 
     /// Slots that may be free: any one at first, and then those that were seen to be.
     async fn choose(&self, turn: u32) -> Result<Vec<u32>, Error> {
         if self.wanted == 1 && turn == 0 {
-            return Ok(vec![slots::any(&self.entry, turn, self.limit)]);
+            let seen = locked(&self.free).take();
+            return Ok(vec![seen.unwrap_or_else(|| slots::any(&self.entry, turn, self.limit))]);
         }
-        let mut free = self.shared.free_slots(self.attempt, &self.lock, self.limit).await?;
+        let mut free = self.shared.free_slots(self.attempt, &self.lock, self.limit, self.wanted).await?;
         if self.wanted == 1 && !free.is_empty() {
             let many = u32::try_from(free.len()).unwrap_or(u32::MAX);
             let one = slots::any(&self.entry, turn, many);
@@ -72,16 +79,13 @@ impl<'a> Permits<'a> {
             let found = answer.map_or(Ok(None), Answer::item)?;
             let Some((limit, item)) = found.map(stored_limit).transpose()? else { return Ok(Some(true)) };
             if limit == self.limit {
-                if item.left < i64::from(shared.limit_seconds()) / 2 {
-                    shared.link.run_one(shared.keep_limit(&self.lock)).await;
-                }
                 return Ok(Some(true));
             }
             shared
                 .free_pieces(&self.entry, Phase::Acquire)
                 .await
                 .map_err(|_| Failure::protocol("permits stay behind"))?;
-            if u32::try_from(shared.look_at_slots(&self.lock, limit).await?.len()).is_ok_and(|free| free < limit) {
+            if u32::try_from(shared.look_at_slots(&self.lock, 0..limit).await?.len()).is_ok_and(|free| free < limit) {
                 return Ok(None);
             }
             let own = Own { value: limit.into(), seen: item.seen };
@@ -100,8 +104,23 @@ impl<'a> Permits<'a> {
 
 impl Wanted for Permits<'_> {
     async fn looks_free(&self) -> Result<bool, Error> {
-        let free = self.shared.free_slots(self.attempt, &self.lock, self.limit).await?;
-        Ok(free.len() >= self.wanted)
+        if self.wanted > 1 {
+            let free = self.shared.free_slots(self.attempt, &self.lock, self.limit, self.wanted).await?;
+            return Ok(free.len() >= self.wanted);
+        }
+        // One part of the slots after the other.
+        let from = self.at.fetch_add(CHUNK, Ordering::Relaxed) % self.limit;
+        let some = from..self.limit.min(from + CHUNK);
+        if some.end == self.limit {
+            self.at.store(0, Ordering::Relaxed);
+        }
+        let free = self.shared.free_of(self.attempt, &self.lock, some).await?;
+        *locked(&self.free) = free.first().copied();
+        Ok(!free.is_empty())
+    }
+
+    fn keys(&self) -> u32 {
+        if self.wanted > 1 { self.limit } else { self.limit.min(CHUNK) }
     }
 
     async fn take(&self) -> Result<Outcome, Error> {
@@ -114,8 +133,10 @@ impl Wanted for Permits<'_> {
             }
             let keys = numbers.iter().map(|number| keys::slot(&self.lock, *number)).collect();
             let key = keys::limit(&self.lock);
-            let limit = Command::Claim { key: key.clone(), value: self.limit.into(), seconds: shared.limit_seconds() };
-            let mut round = shared.claim(attempt, entry, keys, vec![limit, Command::Read { key }]).await?;
+            let limit = Command::Claim { key, value: self.limit.into(), seconds: shared.limit_seconds() };
+            // It has to outlast what is taken now, whoever stored it, and when.
+            let keep = shared.keep_limit(&self.lock);
+            let mut round = shared.claim(attempt, entry, keys, vec![limit, keep]).await?;
             let stored = round.also.pop();
             if self.agrees(stored).await? {
                 let is_complete = entry.pieces().len() == self.wanted;

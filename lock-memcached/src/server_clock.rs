@@ -3,8 +3,8 @@
 //! A server that was paused, with its machine or by a signal, answers for a moment before it notices how much time has
 //! passed. What it stores in that moment is stamped with old time and ends too early, by the length of the pause. So every
 //! claim and renewal also reads what is left of the epoch, which tells the server's time, and counts only if the server is
-//! not behind what it was before. A client that has seen nothing yet may have met the server in that moment: nothing
-//! counts until it has seen the clock tick.
+//! not behind what it was before. A client that has seen nothing of an epoch, because it was closed before, may meet the
+//! server in that moment: nothing counts until it has seen the clock tick.
 
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ pub(crate) struct ServerClock {
     since: Option<BootInstant>,
     /// The last look before the clock was seen to tick: the server's time, and when we were answered.
     first: Option<(i64, BootInstant)>,
+    is_met_anew: bool,
     /// The server's time when it was first seen to be behind.
     behind_at: Option<i64>,
 }
@@ -50,10 +51,15 @@ pub(crate) struct Look {
 }
 
 impl ServerClock {
+    /// Whether looks go over a connection that was just opened, and the first one is a measure.
+    pub(crate) fn is_met_anew(&mut self, is: bool) {
+        self.is_met_anew = is;
+    }
+
     /// Takes a look, and says whether the clock runs.
     pub(crate) fn runs(&mut self, look: Look) -> bool {
         if self.epoch != look.epoch {
-            *self = Self { epoch: look.epoch, ..Self::default() };
+            *self = Self { epoch: look.epoch, is_met_anew: self.is_met_anew, ..Self::default() };
         }
         let time = -look.left.saturating_mul(1000);
         let Some(best) = self.ahead.max(self.before) else { return self.is_seen_to_tick(time, look) };
@@ -73,7 +79,7 @@ impl ServerClock {
     /// Takes a look before there is a measure: the second one of two that show a tick is the first one.
     fn is_seen_to_tick(&mut self, time: i64, look: Look) -> bool {
         let before = self.first.replace((time, look.answered));
-        let ticks = before.is_some_and(|(first, at)| time > first && look.asked.since(at) <= TICKS_WITHIN);
+        let ticks = self.is_met_anew || before.is_some_and(|(first, at)| time > first && look.asked.since(at) <= TICKS_WITHIN);
         if ticks {
             self.measure(time, look);
         }

@@ -1,5 +1,7 @@
 //! Locks of several keys of one kind: the slots of a semaphore, and those of a read-write lock's readers.
 
+use std::ops::Range;
+
 use lock_core::backend::Attempt;
 use lock_core::{Error, Phase};
 
@@ -12,21 +14,42 @@ use crate::keys::{self, Key};
 /// How often others are let go first when somebody else was faster, before a try says that there is no room.
 pub(crate) const TRIES: u32 = 4;
 
+/// At so many slots a look looks at once.
+pub(crate) const CHUNK: u32 = 64;
+
 impl Shared {
-    /// The numbers of the slots, of so many, that nobody holds.
-    pub(crate) async fn free_slots(&self, attempt: &Attempt, lock: &Key, many: u32) -> Result<Vec<u32>, Error> {
+    /// The numbers of slots, of so many, that nobody holds: looks no further when enough have been found.
+    pub(crate) async fn free_slots(
+        &self,
+        attempt: &Attempt,
+        lock: &Key,
+        many: u32,
+        enough: usize,
+    ) -> Result<Vec<u32>, Error> {
+        let mut free = Vec::new();
+        let mut from = 0;
+        while from < many && free.len() < enough {
+            let to = many.min(from + CHUNK);
+            free.extend(self.free_of(attempt, lock, from..to).await?);
+            from = to;
+        }
+        Ok(free)
+    }
+
+    /// The numbers of those of these slots that nobody holds.
+    pub(crate) async fn free_of(&self, attempt: &Attempt, lock: &Key, some: Range<u32>) -> Result<Vec<u32>, Error> {
         let looked = async {
-            let free = self.look_at_slots(lock, many).await;
+            let free = self.look_at_slots(lock, some).await;
             free.map_err(|failure| self.link.error(failure, Phase::Acquire))
         };
         self.within(attempt, Phase::Acquire, looked).await
     }
 
     /// The same, not bounded in time.
-    pub(crate) async fn look_at_slots(&self, lock: &Key, many: u32) -> Result<Vec<u32>, Failure> {
-        let answers = self.link.run(looks(lock, many).collect()).await;
+    pub(crate) async fn look_at_slots(&self, lock: &Key, some: Range<u32>) -> Result<Vec<u32>, Failure> {
+        let answers = self.link.run(looks(lock, some.clone()).collect()).await;
         let mut free = Vec::new();
-        for (number, answer) in (0..).zip(answers) {
+        for (number, answer) in some.zip(answers) {
             if !answer.is_there()? {
                 free.push(number);
             }
@@ -35,9 +58,9 @@ impl Shared {
     }
 }
 
-/// A look at each of so many slots.
-pub(crate) fn looks(lock: &Key, many: u32) -> impl Iterator<Item = Command> {
-    (0..many).map(|number| Command::Look { key: keys::slot(lock, number) })
+/// A look at each of these slots.
+pub(crate) fn looks(lock: &Key, some: Range<u32>) -> impl Iterator<Item = Command> {
+    some.map(|number| Command::Look { key: keys::slot(lock, number) })
 }
 
 /// One of so many slots, another one for every attempt and try, so that they seldom meet.

@@ -1,7 +1,8 @@
 //! Waiting, for a server that neither queues nor pushes.
 //!
 //! The waiters of one client for one lock stand in line, first come first served. Only the first one asks the server: a claim
-//! when it comes, and then one cheap read, after pauses that grow to about 25 ms, and a claim when the lock seems free. A
+//! when it comes, and then one cheap read, after pauses that grow to about 25 ms (longer if there is much to look at, see
+//! [`crate::pace`]), and a claim when the lock seems free. A
 //! holder in the same process does not let the first one find out by itself: it turns its item into that one's, in one command,
 //! or else wakes it. Waiters of other clients get their turn because a client has a lock only a few times in a row.
 
@@ -30,6 +31,11 @@ pub(crate) trait Wanted: Send + Sync {
     /// One try.
     fn take(&self) -> impl Future<Output = Result<Outcome, Error>> + Send;
 
+    /// At how many keys a look looks.
+    fn keys(&self) -> u32 {
+        1
+    }
+
     /// What the attempt has.
     fn entry(&self) -> &Arc<Entry>;
 
@@ -41,7 +47,7 @@ pub(crate) trait Wanted: Send + Sync {
 
 /// Waits in line until the lock is granted, or the deadline passes.
 pub(crate) async fn wait<W: Wanted>(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     line: &Key,
     wanted: &W,
     attempt: &Attempt,
@@ -51,12 +57,24 @@ pub(crate) async fn wait<W: Wanted>(
     let line = place.line();
     let waiter = Waiter { shared, wanted, attempt, deadline, since: SystemClock.now() };
     // What most waits end before is boxed: they need not carry it about.
-    let granted = match line.first.try_acquire() {
-        Ok(_first) => match waiter.begins(line).await {
-            Ok(Outcome::Granted(grant)) => Some(grant),
-            outcome => Box::pin(waiter.asks(line, outcome)).await?,
-        },
-        Err(_) => Box::pin(waiter.stands(line)).await?,
+    let granted = async {
+        match line.first.try_acquire() {
+            Ok(_first) => match waiter.begins(line).await {
+                Ok(Outcome::Granted(grant)) => Ok(Some(grant)),
+                outcome => Box::pin(waiter.asks(line, outcome)).await,
+            },
+            Err(_) => Box::pin(waiter.stands(line)).await,
+        }
+    };
+    // However many requests are under way one after the other.
+    let late = deadline.instant().plus(attempt.op_timeout);
+    let granted = tokio::select! {
+        biased;
+        granted = granted => granted?,
+        () = SystemClock.sleep_until(late) => {
+            let what = "no answer within the operation timeout after the deadline";
+            return Err(attempt.error(ErrorKind::Indeterminate, Phase::Wait, what));
+        }
     };
     Ok(shared.shown(attempt, wanted.entry(), granted))
 }
@@ -135,9 +153,14 @@ impl<W: Wanted> Waiter<'_, W> {
     /// Asks as the first one in line; this is what its first try has come to.
     async fn asks(&self, line: &Line, mut outcome: Result<Outcome, Error>) -> Result<Option<Grant>, Error> {
         let mut pauses = wait::pauses(FIRST_PAUSE, self.shared.longest_pause);
+        let share = self.shared.pace.share();
         loop {
             // The sequence is endless; the longest pause is its own last value.
             let mut pause = pauses.next().unwrap_or(self.shared.longest_pause);
+            let least = share.pause(self.wanted.keys());
+            if pause < least {
+                pause = wait::pauses(least, least).next().unwrap_or(least);
+            }
             let refused = match outcome {
                 Ok(Outcome::Granted(grant)) => {
                     locked(&line.streak).begins_anew();
@@ -193,7 +216,13 @@ impl<W: Wanted> Waiter<'_, W> {
         }
         let entry = self.wanted.entry().clone();
         let (granted, mut handed) = oneshot::channel();
-        let turn = entry.turn().await;
+        // A request of its own that is under way has it; if that takes long, there is nothing to offer now.
+        let turn = tokio::select! {
+            biased;
+            turn = entry.turn() => turn,
+            () = line.wake.notified() => return None,
+            () = SystemClock.sleep_until(until) => return None,
+        };
         *locked(&line.offer) = Some(Offer { entry, ttl: self.attempt.ttl, granted, _turn: turn });
         let withdrawal = Withdrawal(line);
         tokio::select! {

@@ -18,9 +18,9 @@ use crate::servers::{Frozen, Restarted};
 /// For how long ground truth waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// An item outlives its lease by up to 4 s, and nothing is granted for up to 4 s more than the longest lease when the
+/// An item outlives its lease by up to 6 s, and nothing is granted for up to 4 s more than the longest lease when the
 /// server has forgotten its locks.
-const LONGER: Duration = Duration::from_secs(4);
+const LONGER: Duration = Duration::from_secs(6);
 
 /// One server, and the workers' way to it.
 pub(crate) struct Memcached {

@@ -16,3 +16,4 @@ mod refusals;
 mod renewals;
 mod setup;
 mod support;
+mod waiting;

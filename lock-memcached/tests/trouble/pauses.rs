@@ -173,7 +173,7 @@ async fn until_phase(phase: Duration) {
     pass(Duration::from_secs_f64((phase.as_secs_f64() - uptime).rem_euclid(1.0))).await;
 }
 
-/// It has nothing to compare the server's clock with.
+/// It has nothing to compare the server's clock with. But its connection is accepted by the thread that ticks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_connects_while_the_server_stands_is_granted_nothing_that_ends_early() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };

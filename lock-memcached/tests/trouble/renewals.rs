@@ -19,7 +19,8 @@ fn renewals_that_were_carried_out_without_an_answer_are_found_out_together() {
     about_time(async || {
         let Some(server) = server(MemcachedOptions::new()).await else { return };
         let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
-        let mut config = config(&server).with_restart_guard(RestartGuard::Off);
+        // Each unanswered request costs one, and over a new one an item is read before it is renewed.
+        let mut config = config(&server).with_restart_guard(RestartGuard::Off).with_connections(200);
         config.client.op_timeout = ms(1000);
         config.url = format!("memcached://{}", link.address());
         let locks = MemcachedLocks::connect_with(config).await.unwrap();
@@ -27,7 +28,6 @@ fn renewals_that_were_carried_out_without_an_answer_are_found_out_together() {
         let far_away =
             LinkFault::new(Toxic::Delay { by: Duration::from_millis(50), jitter: Duration::ZERO }, Direction::ToClient);
         let _far_away = link.inject(far_away);
-        // Over a connection that is younger than a grant its item is read before it is renewed.
         let old: Vec<_> = (0..LEASES).map(|number| locks.mutex(format!("old/{number}"))).collect();
         try_join_all(old.iter().map(|mutex| mutex.try_lock())).await.unwrap();
         let mutexes: Vec<_> = (0..LEASES).map(|number| locks.mutex(format!("{number}")).with_ttl(ttl)).collect();

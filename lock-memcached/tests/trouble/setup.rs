@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lock_memcached::{ErrorKind, MemcachedLocks, RestartGuard};
+use lock_memcached::{ErrorKind, Guarantee, MemcachedLocks, RestartGuard};
 use lock_testkit::servers::memcached::MemcachedOptions;
 use lock_testkit::testing::about_time;
 
-use crate::support::{LEASE, client, config, open, server};
+use crate::support::{LEASE, client, config, eventually, open, pass, server};
 
 #[tokio::test]
 async fn a_server_without_cas_numbers_is_refused() {
@@ -22,7 +22,70 @@ async fn a_server_that_evicts_is_refused_if_that_is_wanted() {
     let error = MemcachedLocks::connect_with(config(&server).refusing_eviction()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("-M"), "{error}");
-    MemcachedLocks::connect_with(config(&server)).await.unwrap();
+    let locks = MemcachedLocks::connect_with(config(&server)).await.unwrap();
+    let error = locks.guarantees().require(&[Guarantee::ExclusionAcrossRestart]).unwrap_err().to_string();
+    assert!(error.contains("evicts"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_lives_on_with_each_permit_that_is_taken() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let config = config(&server).with_restart_guard(RestartGuard::Off).with_longest_lease(LEASE * 20);
+    let locks = MemcachedLocks::connect_with(config).await.unwrap();
+    let permits = locks.semaphore("a", 1);
+    let left = async || {
+        let told = server.client().command("mg lock:semaphore:a:limit t").await.unwrap();
+        told.strip_prefix("HD t").and_then(|left| left.parse::<u64>().ok())
+    };
+    permits.acquire().await.unwrap().release().await.unwrap();
+    pass(LEASE * 3).await;
+    let before = left().await.unwrap();
+    let _held = permits.acquire().await.unwrap();
+    assert!(left().await.unwrap() > before, "the limit may be forgotten while its permit is held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_that_waits_is_shown_as_a_waiter() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let locks = client(&server, RestartGuard::Off).await;
+    let lock = locks.rwlock("a").with_ttl(LEASE * 60);
+    let reader = lock.read().await.unwrap();
+    let other = client(&server, RestartGuard::Off).await.rwlock("a").with_ttl(LEASE * 60);
+    let writing = tokio::spawn(async move { other.write().await });
+    eventually("it waits", async || lock.inspect().await.unwrap().waiters.len() == 1).await;
+    let seen = lock.inspect().await.unwrap();
+    assert!(seen.waiters[0].owner.is_some(), "{seen:?}");
+    assert!(matches!(&*seen.holders, [holder] if holder.shared), "{seen:?}");
+    reader.release().await.unwrap();
+    let writer = writing.await.unwrap().unwrap();
+    eventually("it holds", async || {
+        let seen = lock.inspect().await.unwrap();
+        seen.waiters.is_empty() && seen.holders.iter().any(|holder| holder.grant == Some(writer.grant_id()))
+    })
+    .await;
+}
+
+/// What was opened on one runtime is not used on another, which may stand still.
+#[test]
+fn a_second_runtime_has_connections_of_its_own_and_tells_who_holds() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let Some(server) = first.block_on(server(MemcachedOptions::new())) else { return };
+    let locks = first.block_on(client(&server, RestartGuard::Off));
+    first.block_on(async { locks.mutex("a").lock().await.unwrap().release().await.unwrap() });
+    second.block_on(async {
+        for name in 0..3 {
+            locks.mutex(format!("{name}")).try_lock().await.unwrap().unwrap().release().await.unwrap();
+        }
+    });
+    drop(first);
+    second.block_on(async {
+        let held = locks.mutex("b").with_ttl(LEASE * 60).lock().await.unwrap();
+        eventually("its holder is told", async || {
+            locks.mutex("b").inspect().await.unwrap().holders.iter().any(|holder| holder.grant == Some(held.grant_id()))
+        })
+        .await;
+    });
 }
 
 #[tokio::test]

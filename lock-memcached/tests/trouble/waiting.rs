@@ -1,0 +1,181 @@
+//! What waiting costs the server, which is asked again and again.
+
+use std::time::{Duration, Instant};
+
+use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
+use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
+
+use crate::support::{client, eventually, pass, server};
+
+/// A lease that no machine's hiccup outlasts.
+const LONG: Duration = Duration::from_secs(300);
+/// The looks of one client in a second, and what others ask meanwhile.
+const LOOKS: u64 = 2_000 + 100;
+
+async fn gets(server: &MemcachedServer) -> u64 {
+    server.client().stats("").await.unwrap()["cmd_get"].parse().unwrap()
+}
+
+/// How many keys are looked at in a second.
+async fn rate(server: &MemcachedServer) -> u64 {
+    // The first pauses are short.
+    pass(Duration::from_millis(1500)).await;
+    let (before, began) = (gets(server).await, Instant::now());
+    pass(Duration::from_secs(3)).await;
+    let asked = gets(server).await - before;
+    asked * 1000 / u64::try_from(began.elapsed().as_millis()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_for_one_of_a_thousand_permits_is_no_storm_and_ends_soon() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (holder, waiting) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+    let mut held = holder.semaphore("a", 1000).with_ttl(LONG).try_acquire_many(1000).await.unwrap().unwrap();
+    let permits = waiting.semaphore("a", 1000).with_ttl(LONG);
+    let wait = tokio::spawn(async move { permits.acquire().await });
+    let rate = rate(&server).await;
+    assert!(rate < LOOKS, "{rate} looks in a second");
+    held.split(999).await.unwrap();
+    // It looks at one part of them after the other.
+    let found = tokio::time::timeout(Duration::from_secs(15), wait).await.expect("a free permit was not found");
+    drop(found.unwrap().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_that_waits_for_a_reader_looks_at_that_one() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (holder, waiting) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+    let reader = holder.rwlock("a").with_ttl(LONG).read().await.unwrap();
+    let lock = waiting.rwlock("a").with_ttl(LONG);
+    let wait = tokio::spawn(async move { lock.write().await });
+    let rate = rate(&server).await;
+    assert!(rate < 100, "{rate} looks in a second");
+    reader.release().await.unwrap();
+    drop(wait.await.unwrap().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_names_are_waited_for_at_one_rate() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (holder, waiting) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+    let names = 0..2000;
+    let mut held = Vec::new();
+    for name in names.clone() {
+        held.push(holder.mutex(format!("{name}")).with_ttl(LONG).lock().await.unwrap());
+    }
+    let waits: Vec<_> = names
+        .map(|name| {
+            let mutex = waiting.mutex(format!("{name}")).with_ttl(LONG);
+            tokio::spawn(async move { mutex.lock().await })
+        })
+        .collect();
+    let rate = rate(&server).await;
+    assert!(rate < LOOKS, "{rate} looks in a second");
+    futures_util::future::join_all(held.into_iter().map(|guard| guard.release())).await;
+    // Nobody is left out: a second for all of them, and as much for chance, and twice that for a busy machine.
+    for wait in waits {
+        let granted = tokio::time::timeout(Duration::from_secs(15), wait).await.expect("one was left out");
+        granted.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+/// Each lease that ends in an outage is freed over the client's own connections.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_leases_that_end_in_an_outage_open_no_connection_of_their_own() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let locks = client(&server, RestartGuard::Off).await;
+    let mut held = Vec::new();
+    for name in 0..500 {
+        held.push(locks.mutex(format!("{name}")).lock().await.unwrap());
+    }
+    server.stop().unwrap();
+    let (mut most, began) = (0, Instant::now());
+    while began.elapsed() < Duration::from_secs(5) {
+        most = most.max(sockets_to(&server));
+        pass(Duration::from_millis(10)).await;
+    }
+    assert!(held.iter().all(|guard| !guard.is_held()));
+    server.cont().unwrap();
+    assert!(most <= MemcachedConfig::new("").connections, "{most} sockets");
+    eventually("all goes on", async || matches!(locks.mutex("next").try_lock().await, Ok(Some(_)))).await;
+}
+
+/// How many sockets of this process lead to the server.
+fn sockets_to(server: &MemcachedServer) -> usize {
+    let port = server.address().rsplit(':').next().unwrap().parse::<u16>().unwrap();
+    let ours: Vec<_> = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| Some(std::fs::read_link(entry.ok()?.path()).ok()?.to_string_lossy().into_owned()))
+        .filter_map(|link| Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let remote = format!(":{port:04X}");
+    let is_ours = |line: &&str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words.len() > 9 && words[2].ends_with(&remote) && ours.iter().any(|inode| inode == words[9])
+    };
+    table.lines().skip(1).filter(is_ours).count()
+}
+
+/// Waits and tries while the server stands still, each of which has its bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_wait_and_no_question_outlasts_its_bound() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let locks = client(&server, RestartGuard::Off).await;
+    let held = locks.mutex("held").with_ttl(LONG).lock().await.unwrap();
+    server.stop().unwrap();
+    let asks = |number: usize, locks: MemcachedLocks| async move {
+        let began = Instant::now();
+        let bound = match number % 3 {
+            0 => {
+                let _ = locks.mutex(format!("{number}")).try_lock_for(Duration::from_millis(700)).await;
+                2700
+            }
+            1 => {
+                let _ = locks.mutex(format!("{number}")).try_lock().await;
+                2000
+            }
+            _ => {
+                let _ = locks.mutex("held").inspect().await;
+                2000
+            }
+        };
+        (began.elapsed(), Duration::from_millis(bound))
+    };
+    let asked = (0..300).map(|number| tokio::spawn(asks(number, locks.clone())));
+    for asked in futures_util::future::join_all(asked).await {
+        let (took, bound) = asked.unwrap();
+        // A busy machine may take its time to tell; a second timeout would be two seconds more.
+        assert!(took < bound + Duration::from_millis(1500), "{took:?}, not {bound:?}");
+    }
+    server.cont().unwrap();
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_given_up_and_what_is_contended_no_more_is_forgotten() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let mut config = crate::support::config(&server).with_restart_guard(RestartGuard::Off);
+    config.client.op_timeout = Duration::from_millis(300);
+    let locks = MemcachedLocks::connect_with(config).await.unwrap();
+    let other = client(&server, RestartGuard::Off).await;
+    for name in 0..20 {
+        let held = other.mutex(format!("{name}")).lock().await.unwrap();
+        let mutex = locks.mutex(format!("{name}"));
+        assert!(mutex.try_lock_for(Duration::from_millis(3)).await.unwrap().is_none());
+        held.release().await.unwrap();
+    }
+    let count = |what: &str| format!("{:?}", locks.backend()).matches(what).count();
+    eventually("contended lines are forgotten", async || {
+        let _ = locks.mutex("free").lock().await.unwrap().release().await;
+        count("Line {") <= 1
+    })
+    .await;
+    let mut held = Vec::new();
+    for name in 0..20 {
+        held.push(locks.mutex(format!("held/{name}")).lock().await.unwrap());
+    }
+    server.kill().unwrap();
+    drop(held);
+    lock_testkit::testing::eventually("entries are forgotten", Duration::from_secs(40), async || count("Entry {") == 0).await;
+}
