@@ -36,7 +36,7 @@ pub(crate) struct Link {
 
 #[derive(Default)]
 struct Pool {
-    /// Not in use, the one that was used last at the end.
+    /// Not in use.
     idle: Vec<Idle>,
     places: Places,
     /// Grows when the server is reached at another place.
@@ -158,11 +158,15 @@ impl Link {
 }
 
 impl Pool {
-    /// One that is not in use and alive, and how often the server has moved.
+    /// The oldest one that is not in use and alive, over which the most numbers are known; and how often the server has moved.
     fn take(&mut self, now: BootInstant, runtime: Option<Id>) -> (Option<Pipe>, u64) {
         self.idle.retain(|idle| now.since(idle.since) < IDLE);
-        while let Some(last) = self.idle.iter().rposition(|idle| Some(idle.runtime) == runtime) {
-            let Idle { pipe, .. } = self.idle.remove(last);
+        let oldest = |idle: &Vec<Idle>| {
+            let here = idle.iter().enumerate().filter(|(_, idle)| Some(idle.runtime) == runtime);
+            here.min_by_key(|(_, idle)| idle.pipe.number()).map(|(position, _)| position)
+        };
+        while let Some(position) = oldest(&self.idle) {
+            let Idle { pipe, .. } = self.idle.swap_remove(position);
             if pipe.is_alive() {
                 return (Some(pipe), self.moves);
             }

@@ -62,6 +62,11 @@ impl Pipe {
         Ok(Self { reader: BufReader::new(reader), writer, number, answered: None, mark: 0, is_broken: false })
     }
 
+    /// Its number: later ones have higher ones.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Whether nothing is under way on it.
     pub(super) fn is_in_order(&self) -> bool {
         !self.is_broken && self.reader.buffer().is_empty()
