@@ -240,7 +240,8 @@ impl NotNow {
                 "the server was restarted or flushed, or is new: former holders may believe in their locks for {left:?}"
             ),
             Self::ClockStands => {
-                "the server's clock was not seen to run: it was paused a moment ago, or nobody has met it before".to_owned()
+                "the server's clock was not seen to run: it was paused a moment ago, or nobody has met it before"
+                    .to_owned()
             }
         };
         Error::new(ErrorKind::Unavailable, phase, what)

@@ -53,7 +53,16 @@ impl<'a> Permits<'a> {
         let lock = shared.key_of(attempt)?;
         // It is at most `MOST`.
         let wanted = usize::try_from(permits).unwrap_or(usize::MAX);
-        Ok(Self { shared, attempt, entry: shared.grants.of(attempt, &lock), lock, wanted, limit, at: AtomicU32::default(), free: Mutex::default() })
+        Ok(Self {
+            shared,
+            attempt,
+            entry: shared.grants.of(attempt, &lock),
+            lock,
+            wanted,
+            limit,
+            at: AtomicU32::default(),
+            free: Mutex::default(),
+        })
     }
 
     /// Slots that may be free: any one at first, and then those that were seen to be.

@@ -64,7 +64,11 @@ impl Shared {
     }
 
     /// One try of a lock of any kind. If it comes to nothing, nothing is left of it.
-    pub(crate) async fn once(self: &Arc<Self>, wanted: &impl Wanted, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+    pub(crate) async fn once(
+        self: &Arc<Self>,
+        wanted: &impl Wanted,
+        attempt: &Attempt,
+    ) -> Result<Option<Grant>, Error> {
         let taken = self.within(attempt, lock_core::Phase::Acquire, wanted.take()).await;
         let granted = taken.and_then(Outcome::of_a_try);
         if !matches!(granted, Ok(Some(_))) {

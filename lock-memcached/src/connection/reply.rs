@@ -64,11 +64,11 @@ impl Reply {
         let is_read = matches!(command, Command::Read { .. } | Command::Look { .. } | Command::Keep { .. });
         match code {
             ReturnCode::En | ReturnCode::Nf => Answer::Missing,
-            ReturnCode::Hd | ReturnCode::Va if is_read => {
-                Answer::Item(Item { value, seen, left: left.unwrap_or(-1) })
-            }
+            ReturnCode::Hd | ReturnCode::Va if is_read => Answer::Item(Item { value, seen, left: left.unwrap_or(-1) }),
             // The number was right, and the item is another's all the same.
-            ReturnCode::Va if command.leaves().is_some_and(|left| !Own { value: left, seen }.is(&value)) => Answer::Other,
+            ReturnCode::Va if command.leaves().is_some_and(|left| !Own { value: left, seen }.is(&value)) => {
+                Answer::Other
+            }
             ReturnCode::Hd | ReturnCode::Va => Answer::Done(seen),
             ReturnCode::Ex | ReturnCode::Ns => Answer::Other,
             _ => Answer::Failed(Failure::senseless()),

@@ -177,5 +177,6 @@ async fn what_was_given_up_and_what_is_contended_no_more_is_forgotten() {
     }
     server.kill().unwrap();
     drop(held);
-    lock_testkit::testing::eventually("entries are forgotten", Duration::from_secs(40), async || count("Entry {") == 0).await;
+    lock_testkit::testing::eventually("entries are forgotten", Duration::from_secs(40), async || count("Entry {") == 0)
+        .await;
 }
