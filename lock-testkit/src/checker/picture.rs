@@ -18,6 +18,8 @@ pub struct Picture {
     pub backend: Option<Text>,
     /// What replays the run.
     pub seed: Option<u64>,
+    /// The `t` of the first event, in nanoseconds: where all times here begin.
+    pub origin: u64,
     /// The time of the last event.
     pub end: u64,
     /// The verdict and what was seen.
@@ -102,6 +104,7 @@ pub fn picture(history: &History, rules: Option<&Rules>) -> Picture {
     Picture {
         backend: run.map(|run| run.backend.clone()),
         seed: run.and_then(|run| run.seed),
+        origin: scale.origin,
         end: scale.micros(ledger.end),
         witnesses: judgement.violations.iter().map(|violation| witness(history, scale, violation)).collect(),
         judgement,

@@ -5,10 +5,12 @@ const el = id => document.getElementById(id);
 const color = name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
 const COLORS = Object.fromEntries(['wait', 'exclusive', 'shared', 'possible', 'lost', 'fault', 'witness'].map(n => [n, color(n)]));
 const SHARED = new Set(['read', 'sem']);
+const PROCESSES = new Set(data.bars.map(bar => bar.proc));
 const [LEFT, ROW, HEAD] = [190, 20, 40];
 
+// Three digits, in the unit that leaves one to three of them before the point.
 function time(us) {
-  if (us < 1e3) return `${us.toFixed(0)} µs`;
+  if (us < 1e3) return `${Number(us.toPrecision(3))} µs`;
   if (us < 1e6) return `${(us / 1e3).toPrecision(3)} ms`;
   return `${(us / 1e6).toFixed(us < 1e8 ? 2 : 1)} s`;
 }
@@ -53,13 +55,16 @@ function histogram(title, { count, median, p99, most, buckets }) {
   head.textContent = title;
   note.textContent = count ? `${count}: median ${us(median)}, 99 % ${us(p99)}, longest ${us(most)}` : 'none';
   box.append(head, note);
-  const first = Math.max(0, buckets.findIndex(n => n > 0)), shown = buckets.slice(first), top = Math.max(...shown, 1);
-  const width = 300 / Math.max(shown.length, 12);
+  // From one place before the first bar to one behind the last, and six at least: a single bar shows its neighbours.
+  const filled = buckets.flatMap((n, i) => (n > 0 ? [i] : [])), lead = Math.max(1, Math.ceil((6 - filled.length) / 2));
+  const first = Math.max(0, (filled[0] ?? 0) - lead), last = Math.max((filled.at(-1) ?? 0) + lead, first + 5);
+  const shown = Array.from({ length: last - first + 1 }, (_, i) => buckets[first + i] ?? 0), top = Math.max(...shown, 1);
+  const width = 300 / shown.length;
   // The square root keeps rare long ones visible beside thousands of short ones.
   const bars = shown.map((n, i) => {
     const height = n ? Math.max(2, 50 * Math.sqrt(n / top)) : 0, x = i * width;
-    const label = i % 3 || i === shown.length - 1 ? '' : `<text x="${x}" y="70">${time(Math.floor(2 ** (first + i - 1)))}</text>`;
-    return `<rect x="${x}" y="${56 - height}" width="${width - 2}" height="${height}" fill="${COLORS.exclusive}"><title>${n}</title></rect>${label}`;
+    const label = i % Math.ceil(shown.length / 5) || i === shown.length - 1 ? '' : `<text x="${x}" y="70">${time(Math.floor(2 ** (first + i - 1)))}</text>`;
+    return `<rect x="${x}" y="${56 - height}" width="${width - 2}" height="${height}" fill="${COLORS.exclusive}"><title>${n} of up to ${time(2 ** (first + i))}</title></rect>${label}`;
   });
   if (count) box.insertAdjacentHTML('beforeend', `<svg viewBox="0 0 300 76" preserveAspectRatio="none">${bars.join('')}</svg>`);
   el('histograms').append(box);
@@ -68,7 +73,7 @@ function histogram(title, { count, median, p99, most, buckets }) {
 // ---- The timeline
 
 const canvas = el('timeline'), pen = canvas.getContext('2d');
-let view = [0, Math.max(data.end, 1)], rows = [], marked = new Set(), marks = [];
+let view = [0, Math.max(data.end, 1)], all = [], rows = [], marked = new Set(), marks = [];
 
 // One row for each lock and process; the lock that a witness is about comes first.
 function layOut() {
@@ -83,7 +88,7 @@ function layOut() {
   }
   const order = new Intl.Collator(undefined, { numeric: true });
   const about = new Set([...found.values()].filter(row => row.bars.some(bar => marked.has(bar.id))).map(row => row.name));
-  rows = [...found.values()].sort((a, b) =>
+  all = [...found.values()].sort((a, b) =>
     about.has(b.name) - about.has(a.name) || order.compare(a.name, b.name) || order.compare(a.proc, b.proc));
   draw();
 }
@@ -99,7 +104,11 @@ function box(from, to, y, height, fill) {
   pen.fillRect(left, y, right - left, height);
 }
 
+const isIn = (from, to) => to >= view[0] && from <= view[1];
+
 function draw() {
+  // A lane without anything in the range is left out.
+  rows = all.filter(row => row.bars.some(bar => isIn(bar.asked, end(bar))));
   const height = HEAD + rows.length * ROW + 6, ratio = devicePixelRatio;
   canvas.style.height = `${height}px`;
   [canvas.width, canvas.height] = [canvas.clientWidth * ratio, height * ratio];
@@ -110,15 +119,18 @@ function draw() {
   drawScale(height);
   rows.forEach(drawRow);
   for (const t of marks) box(t, t, HEAD, height - HEAD, COLORS.witness);
-  el('range').textContent = `${time(view[0])} to ${time(view[1])}`;
+  el('range').textContent = `${time(Math.max(view[0], 0))} to ${time(view[1])}; 0 is t = ${data.origin} ns`;
 }
 
 function drawFaults(height) {
   let free = -Infinity;
   for (const fault of data.faults) {
-    box(fault.from, fault.to, 0, height, COLORS.fault);
+    // What happened to one process is drawn on its lanes, everything else over all of them.
+    const lanes = rows.flatMap((row, place) => (row.proc === fault.target ? [place] : []));
+    if (PROCESSES.has(fault.target)) lanes.forEach(place => box(fault.from, fault.to, HEAD + place * ROW, ROW, COLORS.fault));
+    else box(fault.from, fault.to, 0, height, COLORS.fault);
     // What nobody chose is shaded only: a frozen process tells of its own stall.
-    if (fault.name === 'stall') continue;
+    if (fault.name === 'stall' || (PROCESSES.has(fault.target) && !lanes.length)) continue;
     const label = `${fault.name} ${fault.target}`, left = Math.max(x(fault.from), LEFT);
     if (left < free || x(fault.to) < LEFT || left > canvas.clientWidth) continue;
     pen.fillStyle = '#7a5a0c';
@@ -142,7 +154,7 @@ function drawScale(height) {
 
 function drawRow(row, place) {
   const y = HEAD + place * ROW, isFirst = place === 0 || rows[place - 1].name !== row.name;
-  const shown = row.bars.filter(bar => end(bar) >= view[0] && bar.asked <= view[1]);
+  const shown = row.bars.filter(bar => isIn(bar.asked, end(bar)));
   for (const bar of shown) box(bar.asked, bar.answered ?? data.end, y + 9, 2, COLORS.wait);
   for (const bar of shown.filter(bar => bar.held)) box(bar.held[1], bar.possible ?? bar.held[1], y + 6, 8, COLORS.possible);
   for (const bar of shown) drawHold(bar, y);
@@ -182,7 +194,7 @@ function showWitness(place) {
   marks = times;
   const [from, to] = [Math.min(...times), Math.max(...times)], room = Math.max((to - from) * 0.4, 2000);
   view = [from - room, to + room];
-  el('detail').textContent = events.map(event => `line ${event.line}, ${time(event.t)}: ${event.text}`).join('\n');
+  el('detail').textContent = events.map(event => `line ${event.line}, at ${time(event.t)} of the axis: ${event.text}`).join('\n');
   layOut();
 }
 
@@ -212,12 +224,16 @@ canvas.addEventListener('pointermove', event => {
 function describe(event) {
   const row = rows[Math.floor((event.offsetY - HEAD) / ROW)], t = at(event.offsetX), slack = (view[1] - view[0]) / width() * 2;
   const bars = row?.bars.filter(bar => bar.asked - slack <= t && t <= end(bar) + slack) ?? [];
-  el('detail').textContent = bars.slice(-3).map(bar => {
+  const isThere = fault => fault.from - slack <= t && t <= fault.to + slack && (!PROCESSES.has(fault.target) || fault.target === row?.proc);
+  const faults = data.faults.filter(isThere).map(fault =>
+    `${fault.name} of ${fault.target}: from ${time(fault.from)} for ${time(fault.to - fault.from)}`);
+  const told = bars.slice(-3).map(bar => {
     const held = bar.held ? `, held from ${time(bar.held[0])} for ${time(bar.held[1] - bar.held[0])}` : '';
     const lost = bar.lost ? `, lost at ${time(bar.lost[0])}: ${bar.lost[1]}` : '';
     const token = bar.token === null ? '' : `, token ${bar.token}`;
     return `${bar.id} (${bar.kind}): asked at ${time(bar.asked)}, ${bar.outcome}${token}${held}${lost}`;
-  }).join('\n');
+  });
+  el('detail').textContent = canvas.title = [...told, ...faults.slice(-3)].join('\n');
 }
 
 el('all').onclick = () => {
