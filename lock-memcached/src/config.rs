@@ -20,7 +20,7 @@ use crate::{epoch, url};
 ///     .with_restart_guard(RestartGuard::EndEarly);
 /// # drop(config);
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct MemcachedConfig {
     /// Which server: `memcached://host[:port]`. One server, without users, passwords and TLS. The host's address is looked
@@ -65,6 +65,22 @@ pub enum RestartGuard {
     /// are no fencing tokens, and a paused server is not noticed. One client with this takes the guarantee from all clients
     /// of its prefix. For locks that only save work.
     Off,
+}
+
+impl std::fmt::Debug for MemcachedConfig {
+    /// Without the URL, which may carry a password although none is supported.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemcachedConfig")
+            .field("prefix", &self.prefix)
+            .field("client", &self.client)
+            .field("longest_lease", &self.longest_lease)
+            .field("restart_guard", &self.restart_guard)
+            .field("refuse_eviction", &self.refuse_eviction)
+            .field("longest_pause", &self.longest_pause)
+            .field("readers", &self.readers)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
 }
 
 impl MemcachedConfig {
