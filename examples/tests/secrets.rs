@@ -179,7 +179,8 @@ async fn on_redis() {
         let url = format!("{url}://{USER}:{PASSWORD}@127.0.0.1:1/x y/%zz?{PASSWORD}");
         failed(RedisLocks::connect_with(redis(&url)).await);
     }
-    let quorum = QuorumConfig::new([at(USER, PASSWORD), at(POOR, PASSWORD), format!("redis://{USER}:{PASSWORD}@127.0.0.1:1/")]);
+    let quorum =
+        QuorumConfig::new([at(USER, PASSWORD), at(POOR, PASSWORD), format!("redis://{USER}:{PASSWORD}@127.0.0.1:1/")]);
     shown(&quorum);
     if let Some(locks) = failed(QuorumLocks::connect_with(quorum).await) {
         shown(&locks);
@@ -233,7 +234,8 @@ async fn no_secret_is_told_anywhere() {
     on_memcached().await;
     let heap = HEAP.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(heap.len() > 10_000 && heap.contains("lock.acquire"), "nothing was told: {} bytes", heap.len());
-    let leaks: Vec<_> = heap.lines().filter(|line| [USER, PASSWORD, POOR].iter().any(|secret| line.contains(secret))).collect();
+    let leaks: Vec<_> =
+        heap.lines().filter(|line| [USER, PASSWORD, POOR].iter().any(|secret| line.contains(secret))).collect();
     assert!(leaks.is_empty(), "{} leaks, such as {:#?}", leaks.len(), &leaks[..leaks.len().min(10)]);
 }
 
