@@ -89,8 +89,8 @@ pub(super) async fn a_renewal_counts_from_its_sending_however_late_its_reply(cx:
     let other = cx.contender().await?;
     let delay = Toxic::Delay { by: ttl() * 2 / 5, jitter: Duration::ZERO };
     let late = links.inject(&LinkFault::new(delay, Direction::ToClient));
-    late.applied().await?;
-    // The servers have answered a renewal, and hear of no other one; its answer is still on its way.
+    // The servers have answered the first renewal, and hear of no other one; its answer is still on its way.
+    pass(ttl() / 3 + ttl() / 10).await;
     let silence = links.inject(&LinkFault::new(Toxic::Blackhole, Direction::ToServer));
     let next = other.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free after the lease of a silent holder")?;
     ensure!(!held.is_held(), "believed in for {:?} more beside the next holder", held.remaining());
