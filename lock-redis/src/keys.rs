@@ -11,11 +11,12 @@
 //! `<prefix>:key:{<tag>}:<key>` with the same endings, where the tag is the part of the key that Redis hashes.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use lock_core::LockName;
 use lock_core::backend::Kind;
 
-use crate::connection::cluster::slot::slot;
+use crate::connection::cluster::slot::{SLOTS, slot};
 use crate::dialect::{Dialects, Form};
 use crate::script::Scripts;
 
@@ -69,6 +70,11 @@ impl Keys {
         [Cow::Borrowed(&*self.lock), self.side(":f")]
     }
 
+    /// Lock, queue and waiters: what the usual sign of life needs.
+    pub(crate) fn to_peek(&self) -> [Cow<'_, str>; 3] {
+        [Cow::Borrowed(&*self.lock), self.side(":q"), self.side(":w")]
+    }
+
     /// The lock: what the short way back needs.
     pub(crate) fn to_drop(&self) -> [Cow<'_, str>; 1] {
         [Cow::Borrowed(&*self.lock)]
@@ -104,18 +110,30 @@ fn escaped(name: &str) -> Cow<'_, str> {
 /// Among so many numbers there is one of every slot.
 const NUMBERS: u32 = 200_000;
 
+/// The first number of each slot. Found out once, when it is first needed: it takes some 100,000 looks.
+static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let mut tags = vec![u32::MAX; usize::from(SLOTS)];
+    let mut missing = tags.len();
+    for number in 0..NUMBERS {
+        let tag = &mut tags[usize::from(slot(number.to_string().as_bytes()))];
+        if *tag == u32::MAX {
+            (*tag, missing) = (number, missing - 1);
+        }
+        if missing == 0 {
+            break;
+        }
+    }
+    tags
+});
+
 /// A hash tag with the slot of this key: what stands between the first `{` and the next `}`, if that is not empty;
-/// otherwise the whole key. A whole key with a `}` in it cannot be a tag; the first number that has its slot serves then,
-/// which is found after some 16,000 looks.
+/// otherwise the whole key. A whole key with a `}` in it cannot be a tag; the first number that has its slot serves then.
 fn hash_tag(key: &str) -> Cow<'_, str> {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     match tag {
         Some(tag) if !tag.is_empty() => Cow::Borrowed(tag),
-        _ if key.contains('}') => {
-            let its = slot(key.as_bytes());
-            let same = (0..NUMBERS).map(|n| n.to_string()).find(|n| slot(n.as_bytes()) == its);
-            same.map_or_else(|| escaped(key), Cow::Owned)
-        }
+        // A slot is less than their number.
+        _ if key.contains('}') => Cow::Owned(TAGS[usize::from(slot(key.as_bytes()))].to_string()),
         _ => Cow::Borrowed(key),
     }
 }
@@ -158,7 +176,8 @@ mod tests {
 
     #[test]
     fn every_slot_has_a_number() {
-        let slots: std::collections::HashSet<_> = (0..NUMBERS).map(|n| slot(n.to_string().as_bytes())).collect();
-        assert_eq!(slots.len(), 16_384);
+        for (its, number) in TAGS.iter().enumerate() {
+            assert_eq!(usize::from(slot(number.to_string().as_bytes())), its);
+        }
     }
 }

@@ -14,12 +14,17 @@ use crate::connection::address::Address;
 use crate::connection::request::{Call, Failed, Raw};
 use crate::dialect::Form;
 use crate::keys::Keys;
+use crate::script;
 use crate::queue::{Answer, Due, Echo, Pause};
 use crate::topology::Topology;
 
 /// How many pokes one pipeline carries, and how many pipelines are on their way at most.
 const PIPELINE: usize = 128;
 const MOST_PIPELINES: usize = 16;
+/// How many locks a short poke is for: its script holds the server for half a millisecond at most.
+const PEEKS: usize = 64;
+/// What `scripts/mutex/peek.lua` says of a lock that is for a long poke.
+const NOT_QUIET: i64 = -5;
 
 impl Shared {
     /// Gives back what a waiter that gave up was granted all the same. Best effort: the claim time ends it otherwise.
@@ -33,15 +38,53 @@ impl Shared {
     }
 
     /// Sends pokes of one form as one pipeline. With `echo`, the first asks for an echo.
-    async fn poke(&self, Batch { form, due, echo, until, .. }: Batch) -> Poked {
+    async fn poke(&self, Batch { form, quiet, due, echo, until, .. }: Batch) -> Poked {
         let sent_at = SystemClock.now();
+        if quiet {
+            return Poked { sent_at, echo, answers: self.peek(due, sent_at, echo, until).await };
+        }
         let calls: Vec<_> = due.iter().enumerate().map(|(i, due)| self.call(due, echo && i == 0)).collect();
         let outcomes = self.link.run_each(&form.scripts().poke, &calls, Phase::Wait, until).await;
         let read = |(due, outcome): (Due, Result<Raw, Failed>)| {
             let answer = outcome.map_err(|failed| failed.error).and_then(|raw| self.read(&due, sent_at, raw));
-            (due, answer)
+            (due, answer.map(Some))
         };
         Poked { sent_at, echo, answers: due.into_iter().zip(outcomes).map(read).collect() }
+    }
+
+    /// The usual sign of life at many locks, some of them in each run of a script.
+    async fn peek(&self, due: Vec<Due>, sent_at: BootInstant, echo: bool, until: BootInstant) -> Vec<Outcome> {
+        let call = |(i, some): (usize, &[Due])| {
+            let echo = if echo && i == 0 { "1" } else { "" };
+            let first = [&*self.client, &self.channels, &number_of(some), echo].map(str::to_owned);
+            let nonces = some.iter().map(|due| due.nonces.first().map_or_else(String::new, GrantId::to_string));
+            let keys = some.iter().flat_map(|due| due.keys.to_peek().map(Cow::into_owned)).collect();
+            Call { keys, args: first.into_iter().chain(nonces).collect() }
+        };
+        let calls: Vec<_> = due.chunks(PEEKS).enumerate().map(call).collect();
+        let outcomes = self.link.run_each(&script::PEEK, &calls, Phase::Wait, until).await;
+        let mut answers = Vec::with_capacity(due.len());
+        let mut due = due.into_iter();
+        for outcome in outcomes {
+            let some: Vec<_> = due.by_ref().take(PEEKS).collect();
+            let read = outcome.map_err(|failed| failed.error).and_then(|raw| {
+                let mut fields = self.fields(raw, &number_of(&some), Phase::Wait)?;
+                some.iter().map(|_| fields.number()).collect::<Result<Vec<_>, _>>()
+            });
+            match read {
+                Ok(pauses) => answers.extend(some.into_iter().zip(pauses).map(|(due, ms)| {
+                    let (pause, grants) = (Pause::of(ms), Vec::new());
+                    let queued = vec![true];
+                    let answer = Answer { sent_at, known: true, pause, queued, last_token: None, grants };
+                    (due, Ok((ms != NOT_QUIET).then_some(answer)))
+                })),
+                Err(error) => {
+                    let again = |due| (due, Err(Error::new(error.kind(), Phase::Wait, error.to_string())));
+                    answers.extend(some.into_iter().map(again));
+                }
+            }
+        }
+        answers
     }
 
     fn call(&self, due: &Due, echo: bool) -> Call {
@@ -57,14 +100,24 @@ impl Shared {
         let known = fields.number()? == 1;
         let pause = Pause::of(fields.number()?);
         let queued = fields.text()?.bytes().map(|digit| digit == b'1').collect();
-        let last_token = u64::try_from(fields.number()?).unwrap_or_default();
+        let last_token = u64::try_from(fields.number()?).ok();
         Ok(Answer { sent_at, known, pause, queued, last_token, grants: fields.grants()? })
     }
 }
 
+/// By which the reply to a short poke is known.
+fn number_of(some: &[Due]) -> String {
+    some.first().map_or_else(String::new, |due| due.number.to_string())
+}
+
+/// What became of a poke; nothing if a short one has left it to a long one.
+type Outcome = (Due, Result<Option<Answer>, Error>);
+
 /// Pokes for one pipeline.
 struct Batch {
     form: Form,
+    /// Whether they are short ones.
+    quiet: bool,
     /// The shard, in a cluster.
     server: Option<Address>,
     due: Vec<Due>,
@@ -76,7 +129,7 @@ struct Batch {
 struct Poked {
     sent_at: BootInstant,
     echo: bool,
-    answers: Vec<(Due, Result<Answer, Error>)>,
+    answers: Vec<Outcome>,
 }
 
 /// How long the answer to a poke is waited for. A lost one is to cost no living waiter its turn, which it keeps for 3 s
@@ -144,12 +197,18 @@ fn batches(shared: &Shared, due: Vec<Due>, echo: &mut Echo, limit: Duration) -> 
         let form = due.keys.form;
         // A shard that is away is not to hold up what the others answer.
         let server = if in_cluster { shared.link.master(&due.keys.lock) } else { None };
-        let fits = |batch: &&mut Batch| batch.form == form && batch.server == server && batch.due.len() < PIPELINE;
+        // In a cluster a script has the keys of one slot.
+        let quiet = due.quiet && form == Form::Text && !due.keys.shared && !in_cluster;
+        let due = Due { quiet, ..due };
+        let most = if quiet { PIPELINE * 4 } else { PIPELINE };
+        let fits = |batch: &&mut Batch| {
+            batch.form == form && batch.quiet == quiet && batch.server == server && batch.due.len() < most
+        };
         match batches.iter_mut().find(fits) {
             Some(batch) => batch.due.push(due),
             None => {
                 let (due, echo, until) = (vec![due], echo.ask(now), now.plus(limit));
-                batches.push(Batch { form, server, due, echo, until });
+                batches.push(Batch { form, quiet, server, due, echo, until });
             }
         }
     }
@@ -172,7 +231,8 @@ fn take(shared: &Shared, Poked { sent_at, echo: asked, answers }: Poked, echo: &
     }
     for (due, answer) in answers {
         match answer {
-            Ok(answer) => {
+            Ok(None) => shared.waiters.is_not_quiet(&due),
+            Ok(Some(answer)) => {
                 shared.waiters.answered(&due, &answer);
                 shared.look_out(&due.keys, answer.pause);
             }

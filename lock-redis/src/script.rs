@@ -64,6 +64,8 @@ pub(crate) static HOLDERS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 pub(crate) static TAKE: LazyLock<Script> = LazyLock::new(|| script!("mutex/take.lua"));
 /// The short way to give a mutex back.
 pub(crate) static DROP: LazyLock<Script> = LazyLock::new(|| script!("mutex/drop.lua"));
+/// The usual sign of life at many mutexes at once.
+pub(crate) static PEEK: LazyLock<Script> = LazyLock::new(|| script!("mutex/peek.lua"));
 /// Gives a grant another mode.
 pub(crate) static CHANGE: LazyLock<Script> =
     LazyLock::new(|| script!("base.lua" "holders/many.lua" "queue.lua" "holders/change.lua"));

@@ -47,6 +47,8 @@ const BUSY: Duration = Duration::from_secs(1);
 const MOST_BUSY: usize = 1024;
 /// How many waiters that gave up are remembered.
 const MOST_ABANDONED: usize = 10_000;
+/// How many short pokes follow each other at most.
+const MOST_QUIET: u8 = 64;
 /// How many of a client's first waiters one poke asks for.
 const ASKED: usize = 64;
 
@@ -89,6 +91,8 @@ struct Line {
     asking: bool,
     /// When to ask again, as was found out since that poke was sent.
     again_at: BootInstant,
+    /// How many answers in a row had no news.
+    quiet: u8,
     answered_at: BootInstant,
     /// Why the last poke failed, if it did.
     refused: Option<Arc<str>>,
@@ -102,6 +106,8 @@ pub(crate) struct Due {
     pub(crate) keys: Arc<Keys>,
     /// Of waiters; none if it only goes on where another script stopped.
     pub(crate) nonces: Vec<GrantId>,
+    /// Whether nothing but a sign of life is expected: it has one waiter, and the last answer had no news.
+    pub(crate) quiet: bool,
 }
 
 /// What a poke brought.
@@ -111,8 +117,8 @@ pub(crate) struct Answer {
     /// Whether the server knew that this client waits.
     pub(crate) known: bool,
     pub(crate) pause: Pause,
-    /// The last token that was given.
-    pub(crate) last_token: u64,
+    /// The last token that was given, if it was asked for.
+    pub(crate) last_token: Option<u64>,
     /// For each nonce that was asked for: whether it is in the queue.
     pub(crate) queued: Vec<bool>,
     /// What this client holds: of a mutex the one grant, of other kinds those that were asked for.
@@ -220,6 +226,7 @@ impl Waiters {
     pub(crate) fn ask_after(&self, lock: &str, pause: Duration) {
         let Lines { lines, agenda, .. } = &mut *self.lock();
         if let Some(line) = lines.get_mut(lock) {
+            line.quiet = 0;
             line.poke_by(agenda, SystemClock.now().plus(pause));
             self.wake.notify_one();
         }
@@ -235,7 +242,10 @@ impl Waiters {
     pub(crate) fn ask_all(&self) {
         let now = SystemClock.now();
         let Lines { lines, agenda, .. } = &mut *self.lock();
-        lines.values_mut().for_each(|line| line.poke_by(agenda, now));
+        for line in lines.values_mut() {
+            line.quiet = 0;
+            line.poke_by(agenda, now);
+        }
         self.wake.notify_one();
     }
 
@@ -254,7 +264,7 @@ impl Waiters {
             && let Some(keys) = unfinished.remove(&lock)
         {
             *pokes += 1;
-            due.push(Due { number: *pokes, keys, nonces: Vec::new() });
+            due.push(Due { number: *pokes, keys, nonces: Vec::new(), quiet: false });
         }
         while due.len() < most
             && let Some(keys) = agenda.due(now).cloned()
@@ -265,7 +275,8 @@ impl Waiters {
             (line.asking, line.again_at) = (true, BootInstant::FAR_FUTURE);
             let nonces = line.waiting.keys().take(ASKED).map(|(_, nonce)| *nonce).collect();
             *pokes += 1;
-            due.push(Due { number: *pokes, keys, nonces });
+            let quiet = line.waiting.len() == 1 && (1..MOST_QUIET).contains(&line.quiet);
+            due.push(Due { number: *pokes, keys, nonces, quiet });
         }
         let next = if unfinished.is_empty() { agenda.next() } else { now };
         (due, next)
@@ -276,11 +287,21 @@ impl Waiters {
         let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
         let Lines { lines, agenda, .. } = &mut *self.lock();
         let Some(line) = lines.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
-        line.asking = false;
-        agenda.put_off(&mut line.entry, SystemClock.now().plus(RETRY));
+        (line.asking, line.quiet) = (false, 0);
+        let pause = if due.quiet { Duration::ZERO } else { RETRY };
+        agenda.put_off(&mut line.entry, SystemClock.now().plus(pause));
         line.refused = Some(error.to_string().into());
         if !passes {
             line.waiting.values().for_each(|place| place.ask_again());
+        }
+    }
+
+    /// A short poke found what is for a long one.
+    pub(crate) fn is_not_quiet(&self, due: &Due) {
+        let Lines { lines, agenda, .. } = &mut *self.lock();
+        if let Some(line) = lines.get_mut(&due.keys.lock) {
+            (line.asking, line.quiet) = (false, 0);
+            agenda.put_off(&mut line.entry, SystemClock.now());
         }
     }
 
@@ -299,6 +320,12 @@ impl Waiters {
         // News were lost, perhaps also of those who were not asked for.
         let is_news = |granted: &Granted| places.contains_key(&granted.nonce);
         let lost = answer.grants.iter().any(is_news) || answer.queued.contains(&false);
+        let sound = answer.known && !lost && line.again_at == BootInstant::FAR_FUTURE;
+        line.quiet = match line.quiet {
+            quiet if sound && quiet < MOST_QUIET => quiet + 1,
+            // Now and then the long way is asked: it also looks after what is shared by all waiters.
+            _ => u8::from(sound),
+        };
         let pause = interval(now, line.keys.shared, answer.pause);
         let pause = if lost && line.waiting.len() > due.nonces.len() { pause.min(SOON) } else { pause };
         agenda.put_off(&mut line.entry, now.plus(pause).min(line.again_at));
@@ -339,6 +366,7 @@ impl Lines {
             entry: agenda.enter(BootInstant::FAR_FUTURE, keys.clone()),
             asking: false,
             again_at: BootInstant::FAR_FUTURE,
+            quiet: 0,
             answered_at: now,
             refused: None,
         });
@@ -465,7 +493,7 @@ mod tests {
             sent_at: SystemClock.now(),
             known: true,
             pause: Pause::Until(CLAIM),
-            last_token: 0,
+            last_token: Some(0),
             queued: vec![false, false],
             grants: vec![grant(first, 3)],
         };
@@ -493,7 +521,7 @@ mod tests {
             sent_at: asked,
             known: false,
             pause: Pause::Regular,
-            last_token: 0,
+            last_token: Some(0),
             queued: Vec::new(),
             grants: Vec::new(),
         };
@@ -522,7 +550,7 @@ mod tests {
                 sent_at: SystemClock.now(),
                 known: true,
                 pause: Pause::Until(CLAIM),
-                last_token: 0,
+                last_token: Some(0),
                 queued,
                 grants: Vec::new(),
             };
@@ -569,7 +597,7 @@ mod tests {
             sent_at: SystemClock.now(),
             known: true,
             pause: Pause::Regular,
-            last_token: 1,
+            last_token: Some(1),
             queued: vec![true; ASKED],
             grants: vec![grant(GrantId::random().unwrap(), 1)],
         };
@@ -589,7 +617,7 @@ mod tests {
             sent_at: now,
             known: true,
             pause: Pause::Regular,
-            last_token: 500,
+            last_token: Some(500),
             queued: vec![true],
             grants: Vec::new(),
         };
@@ -670,7 +698,7 @@ mod tests {
             sent_at: SystemClock.now(),
             known: true,
             pause: Pause::Foreign,
-            last_token: 0,
+            last_token: Some(0),
             queued: vec![true],
             grants: Vec::new(),
         };

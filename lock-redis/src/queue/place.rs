@@ -53,10 +53,11 @@ impl Place {
 
     /// A request that was sent at `sent_at` found it in the queue, and the last token that was given there. That is less
     /// than before where another server took over, whose clock is behind.
-    pub(super) fn still_queued(&self, sent_at: BootInstant, last_token: u64) {
+    pub(super) fn still_queued(&self, sent_at: BootInstant, last_token: Option<u64>) {
         let mut slot = locked(&self.slot);
         if sent_at >= slot.asked_at {
-            (slot.asked_at, slot.floor) = (sent_at, last_token);
+            slot.asked_at = sent_at;
+            slot.floor = last_token.unwrap_or(slot.floor);
         }
     }
 

@@ -10,6 +10,7 @@ mod dead;
 mod lock;
 mod misfits;
 mod model;
+mod peek;
 mod sequence;
 mod short_ways;
 
