@@ -14,8 +14,8 @@ use crate::connection::address::Address;
 use crate::connection::request::{Call, Failed, Raw};
 use crate::dialect::Form;
 use crate::keys::Keys;
-use crate::script;
 use crate::queue::{Answer, Due, Echo, Pause};
+use crate::script;
 use crate::topology::Topology;
 
 /// How many pokes one pipeline carries, and how many pipelines are on their way at most.

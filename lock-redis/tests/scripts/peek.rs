@@ -23,7 +23,8 @@ async fn peek(lock: &mut Lock, nonce: &str) -> i64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_poke_leaves_what_a_long_one_leaves() {
     let Some(server) = server().await else { return };
-    let (mut short, mut long) = (Lock::new(server.client().unwrap(), "short"), Lock::new(server.client().unwrap(), "long"));
+    let (mut short, mut long) =
+        (Lock::new(server.client().unwrap(), "short"), Lock::new(server.client().unwrap(), "long"));
     for nonce in [A, B] {
         ask(&mut short, nonce).await;
     }
