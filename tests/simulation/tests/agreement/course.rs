@@ -144,7 +144,11 @@ impl<'a> Course<'a> {
     }
 
     async fn poke(&mut self) -> Result<(), String> {
-        let Some(Request { client, .. }) = self.a_request() else { return Ok(()) };
+        let Some(Request { client, nonce, .. }) = self.a_request() else { return Ok(()) };
+        if self.kind == Kind::Mutex && self.dice.random_ratio(1, 3) {
+            let keys = self.keys[..3].to_vec();
+            return self.run_with(&script::PEEK, &keys, &[&client, CHANNELS, "7", "", &nonce]).await.map(drop);
+        }
         let own = self.requests.iter().filter(|request| request.client == client);
         let nonces: Vec<_> = own.map(|request| request.nonce.clone()).collect();
         let args = [&*client, CHANNELS, self.shared, "7", "1"].into_iter().chain(nonces.iter().map(String::as_str));
