@@ -14,6 +14,7 @@ mod processes;
 mod quorum;
 mod shared;
 mod uncontended;
+mod waiters;
 
 use std::time::Duration;
 
@@ -31,8 +32,8 @@ struct Bench {
 }
 
 /// What can be asked for by name.
-const PARTS: [&str; 9] =
-    ["held", "uncontended", "handover", "processes", "idle", "shared", "churn", "cluster", "quorum"];
+const PARTS: [&str; 10] =
+    ["held", "uncontended", "handover", "processes", "idle", "shared", "churn", "cluster", "quorum", "waiters"];
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -83,6 +84,9 @@ fn main() -> Outcome {
         }
         if wanted("quorum") {
             quorum::run(&bench).await?;
+        }
+        if wanted("waiters") {
+            waiters::run(&bench).await?;
         }
         Ok(())
     })

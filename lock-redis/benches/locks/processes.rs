@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use lock_core::clock::{Clock, SystemClock};
 use lock_testkit::bench::{Series, jain};
 use redis::cmd;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 
-use crate::{Bench, Outcome, bare};
+use crate::{Bench, Outcome, bare, waiters};
 
-const PROCESSES: usize = 8;
+pub(crate) const PROCESSES: usize = 8;
 const URL: &str = "LOCK_BENCH_CHILD_URL";
 const VARIANT: &str = "LOCK_BENCH_CHILD_VARIANT";
 
@@ -48,20 +48,20 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
 }
 
 /// What one variant has shown so far.
-struct Seen {
+pub(crate) struct Seen {
     variant: &'static str,
-    series: Series,
-    shares: [u64; PROCESSES],
+    pub(crate) series: Series,
+    pub(crate) shares: [u64; PROCESSES],
     commands: u64,
 }
 
 impl Seen {
-    fn new(variant: &'static str) -> Outcome<Self> {
+    pub(crate) fn new(variant: &'static str) -> Outcome<Self> {
         Ok(Self { variant, series: Series::new()?, shares: [0; PROCESSES], commands: 0 })
     }
 
     /// Takes what every process did in one round.
-    fn add(&mut self, turns: &[Vec<Turn>], time: Duration) {
+    pub(crate) fn add(&mut self, turns: &[Vec<Turn>], time: Duration) {
         self.shares.iter_mut().zip(turns).for_each(|(sum, turns)| *sum += turns.len() as u64);
         let mut turns: Vec<_> = turns.iter().flatten().collect();
         turns.sort();
@@ -74,50 +74,66 @@ impl Seen {
 
 /// One turn of a process: when it knew that it was its own, and when it began to pass it on, in nanoseconds of the
 /// machine's clock since boot.
-type Turn = (u64, u64);
+pub(crate) type Turn = (u64, u64);
 
 fn now() -> u64 {
     u64::try_from(SystemClock.now().since_origin().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Starts the processes, lets all of them begin at once, and collects their turns.
+/// Has the processes take turns, and counts the server's commands meanwhile.
 async fn round(bench: &Bench, seen: &mut Seen) -> Outcome {
-    let mut children = Vec::new();
-    for _ in 0..PROCESSES {
-        let mut child = Command::new(std::env::current_exe()?)
-            .env(URL, &bench.url)
-            .env(VARIANT, seen.variant)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let lines = BufReader::new(child.stdout.take().ok_or("no stdout")?).lines();
-        children.push((child, lines));
-    }
-    for (_, lines) in &mut children {
-        lines.next_line().await?.ok_or("a child ended before it was ready")?;
-    }
+    let children = Children::start(&bench.url, seen.variant).await?;
     let mut connection = bare::connection(bench).await?;
     if seen.variant == "tokens" {
         let _: i64 = cmd("DEL").arg("bench:tokens").query_async(&mut connection).await?;
         let _: i64 = cmd("RPUSH").arg("bench:tokens").arg("token").query_async(&mut connection).await?;
     }
     let before = bare::client_commands(&mut connection).await?;
-    let go = format!("{}\n", bench.round.as_millis());
-    for (child, _) in &mut children {
-        child.stdin.as_mut().ok_or("no stdin")?.write_all(go.as_bytes()).await?;
-    }
-    let mut turns = Vec::new();
-    for (_, lines) in &mut children {
-        let line = lines.next_line().await?.ok_or("a child ended without its turns")?;
-        turns.push(serde_json::from_str(&line)?);
-    }
+    let turns = children.take_turns(bench.round).await?;
     seen.commands += bare::client_commands(&mut connection).await? - before;
     seen.add(&turns, bench.round);
-    for (child, _) in &mut children {
-        wait(child).await?;
-    }
     Ok(())
+}
+
+/// The processes of one round, ready to begin.
+pub(crate) struct Children(Vec<(Child, Lines<BufReader<ChildStdout>>)>);
+
+impl Children {
+    pub(crate) async fn start(url: &str, variant: &str) -> Outcome<Self> {
+        let mut children = Vec::new();
+        for _ in 0..PROCESSES {
+            let mut child = Command::new(std::env::current_exe()?)
+                .env(URL, url)
+                .env(VARIANT, variant)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()?;
+            let lines = BufReader::new(child.stdout.take().ok_or("no stdout")?).lines();
+            children.push((child, lines));
+        }
+        for (_, lines) in &mut children {
+            lines.next_line().await?.ok_or("a child ended before it was ready")?;
+        }
+        Ok(Self(children))
+    }
+
+    /// Lets all of them begin at once, and collects their turns.
+    pub(crate) async fn take_turns(mut self, time: Duration) -> Outcome<Vec<Vec<Turn>>> {
+        let go = format!("{}\n", time.as_millis());
+        for (child, _) in &mut self.0 {
+            child.stdin.as_mut().ok_or("no stdin")?.write_all(go.as_bytes()).await?;
+        }
+        let mut turns = Vec::new();
+        for (_, lines) in &mut self.0 {
+            let line = lines.next_line().await?.ok_or("a child ended without its turns")?;
+            turns.push(serde_json::from_str(&line)?);
+        }
+        for (child, _) in &mut self.0 {
+            wait(child).await?;
+        }
+        Ok(turns)
+    }
 }
 
 async fn wait(child: &mut Child) -> Outcome {
@@ -141,7 +157,10 @@ pub(crate) async fn child(url: String) -> Outcome {
             let _: i64 = cmd("RPUSH").arg("bench:tokens").arg("token").query_async(&mut connection).await?;
         }
     } else {
-        let mutex = bench.locks().await?.mutex("processes");
+        let mutex = match std::env::var(VARIANT)?.as_str() {
+            "quorum" => waiters::connect(bench.url.split(',')).await?.mutex("processes"),
+            _ => bench.locks().await?.mutex("processes"),
+        };
         let end = ready(&mut input).await?;
         while Instant::now() < end {
             let guard = mutex.lock().await?;
