@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::{PushInfo, PushKind, RedisResult, Value};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::{Instant, timeout};
 
 use super::address::Address;
@@ -18,6 +18,8 @@ use super::dial::{Commands, Opener};
 
 /// How many keys one pipeline looks at.
 const MOST: usize = 128;
+/// How many looks wait at most for one master; the pokes find what more would have heard.
+const WAITING: usize = 16_384;
 /// After how long without a look a connection is closed.
 const IDLE: Duration = Duration::from_secs(30);
 /// How long nobody looks after a failure.
@@ -30,7 +32,7 @@ pub(crate) type Heard = Arc<dyn Fn(&str) + Send + Sync>;
 pub(crate) struct Ears {
     opener: Arc<Opener>,
     heard: Heard,
-    each: Mutex<HashMap<Address, mpsc::UnboundedSender<Look>>>,
+    each: Mutex<HashMap<Address, mpsc::Sender<Look>>>,
 }
 
 /// A look at a key, and whether it is expected to be there.
@@ -50,15 +52,15 @@ impl Ears {
         let mut look = Look { key: key.to_owned(), is_held };
         let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ear) = each.get(server) {
-            match ear.send(look) {
-                Ok(()) => return,
-                Err(mpsc::error::SendError(unsent)) => look = unsent,
+            match ear.try_send(look) {
+                Ok(()) | Err(TrySendError::Full(_)) => return,
+                Err(TrySendError::Closed(unsent)) => look = unsent,
             }
         }
-        let (ear, looks) = mpsc::unbounded_channel();
+        let (ear, looks) = mpsc::channel(WAITING);
         tokio::spawn(listen(self.opener.clone(), server.clone(), looks, self.heard.clone()));
-        // Its receiver is alive: nothing ends it before the first look.
-        let _ = ear.send(look);
+        // Its receiver is alive, and there is room: nothing ends it before the first look.
+        let _ = ear.try_send(look);
         each.retain(|_, ear| !ear.is_closed());
         each.insert(server.clone(), ear);
     }
@@ -71,7 +73,7 @@ impl fmt::Debug for Ears {
 }
 
 /// The task of one master; it ends when nobody has looked for a while, or the client is gone.
-async fn listen(opener: Arc<Opener>, server: Address, mut looks: mpsc::UnboundedReceiver<Look>, heard: Heard) {
+async fn listen(opener: Arc<Opener>, server: Address, mut looks: mpsc::Receiver<Look>, heard: Heard) {
     let mut present = None;
     let mut deaf_until = Instant::now();
     while let Ok(Some(first)) = timeout(IDLE, looks.recv()).await {

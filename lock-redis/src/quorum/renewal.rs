@@ -3,8 +3,11 @@
 //! A majority has to confirm. A minority that has lost the entry never gets it back by a renewal: only a new acquisition
 //! may take what is free.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use lock_core::backend::{Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, LossReason, Phase};
@@ -34,20 +37,37 @@ struct Answers {
 }
 
 impl QuorumBackend {
+    /// Renews leases in groups of like urgency: a short one, which is to be tried again soon, does not end the patience of
+    /// all others.
     pub(super) async fn renew_on_all(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        let allowed = |renewal: &&Renewal<'_>| self.check_ttl(renewal.ttl).is_ok();
-        let call = |renewal: &Renewal<'_>| renewal_of(self.releases.keys(&renewal.attempt.name), renewal);
-        let calls: Arc<[Call]> = batch.iter().filter(allowed).map(call).collect();
-        // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
-        let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(self.op_timeout);
-        let until = SystemClock.now().plus(self.op_timeout.min(shortest / 3));
-        let mut answers = self.extend(calls, until).await.into_iter();
-        let outcome = |renewal: &Renewal<'_>| match self.check_ttl(renewal.ttl) {
-            // There is one for every call.
-            Ok(()) => self.renewed(renewal, answers.next().unwrap_or_default()),
-            Err(error) => Renewed::Unknown(error),
-        };
-        batch.iter().map(outcome).collect()
+        let mut renewed: Vec<_> = batch.iter().map(|_| None).collect();
+        let mut groups: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (place, renewal) in batch.iter().enumerate() {
+            match self.check_ttl(renewal.ttl) {
+                Ok(()) => groups.entry(self.patience(renewal).as_millis().max(1).ilog2()).or_default().push(place),
+                Err(error) => renewed[place] = Some(Renewed::Unknown(error)),
+            }
+        }
+        let asked = groups.into_values().map(async |places| {
+            let these = places.iter().map(|place| &batch[*place]);
+            let patience = these.clone().map(|renewal| self.patience(renewal)).min().unwrap_or_default();
+            let call = |renewal: &Renewal<'_>| renewal_of(self.releases.keys(&renewal.attempt.name), renewal);
+            let answers = self.extend(these.map(call).collect(), SystemClock.now().plus(patience)).await;
+            (places, answers)
+        });
+        for (places, answers) in join_all(asked).await {
+            for (place, answers) in places.into_iter().zip(answers) {
+                renewed[place] = Some(self.renewed(&batch[place], answers));
+            }
+        }
+        // Every place is in a group, or was refused.
+        let missing = || Renewed::Unknown(Error::indeterminate(Phase::Renew, "there was no answer for one of many"));
+        renewed.into_iter().map(|renewed| renewed.unwrap_or_else(missing)).collect()
+    }
+
+    /// How long a renewal may wait for its answers: if none come within a third of the lease, it is tried again meanwhile.
+    fn patience(&self, renewal: &Renewal<'_>) -> Duration {
+        self.op_timeout.min(renewal.attempt.ttl / 3)
     }
 
     fn renewed(&self, renewal: &Renewal<'_>, answers: Answers) -> Renewed {

@@ -1,6 +1,8 @@
 //! Renewals and extensions that some servers do not confirm (C-M22).
 
-use lock_redis::{ErrorKind, LossReason};
+use lock_core::backend::{Attempt, Backend, Kind, MutexBackend, Renewal, Renewed};
+use lock_redis::{ErrorKind, LossReason, Owner, QuorumConfig, QuorumLocks};
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
 use crate::servers::{ALL, Servers, key, long, ms, often, renewed};
 
@@ -72,4 +74,26 @@ async fn a_holder_learns_from_a_majority_who_freed_its_lock() {
     let LossReason::ForceReleased { by, reason } = reason else { panic!("{reason}") };
     assert!(by.ends_with(&std::process::id().to_string()) && reason == "it: hangs", "{by}: {reason}");
     assert!(!operator.mutex("renewal").force_release(held.grant_id(), "again").await.unwrap());
+}
+
+/// A lease that ends before its answers can come is tried again soon; the others have the time that they need.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_too_short_for_its_links_costs_the_others_nothing() {
+    let Some(servers) = Servers::start().await else { return };
+    let links: Vec<_> =
+        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
+    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
+    let locks = QuorumLocks::connect_with(QuorumConfig::new(urls).counting_young_servers()).await.unwrap();
+    let backend = locks.backend();
+    let attempt = |name: &str, ttl| Attempt::new(name.into(), Kind::Mutex, Owner::new(), ttl).unwrap();
+    let (short, long) = (attempt("short", ms(300)), attempt("long", ms(60_000)));
+    backend.try_lock(&long).await.unwrap().expect("granted");
+    // A third of the short lease is less than a round trip.
+    let slow = || Toxic::Delay { by: ms(100), jitter: ms(0) };
+    let _far: Vec<_> = links.iter().map(|link| link.inject(LinkFault::new(slow(), Direction::Both))).collect();
+    let batch = [Renewal::new(&short, short.ttl), Renewal::new(&long, long.ttl)];
+    let answers = backend.renew(&batch).await;
+    assert!(matches!(answers[0], Renewed::Unknown(_)), "{answers:?}");
+    assert!(matches!(answers[1], Renewed::For(_)), "{answers:?}");
+    backend.release(&long).await.unwrap();
 }

@@ -10,7 +10,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::server::{PROMPTLY, Server, configured, eventually, everything_of, hasty, long, ms, obtain, soon};
+use crate::server::{PROMPTLY, Server, configured, eventually, everything_of, hasty, long, obtain, soon};
 
 const USER: &str = "s3cret-user";
 const PASSWORD: &str = "s3cret-password";
