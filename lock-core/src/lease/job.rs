@@ -94,7 +94,7 @@ impl Job {
     }
 
     /// Gives the job up for good. The backend forgets the attempt, unless its grant is still held.
-    pub(super) fn is_given_up(self, backend: &dyn Backend) {
+    pub(super) fn give_up(self, backend: &dyn Backend) {
         if !matches!(self.task, Task::Shrink { .. }) {
             backend.forget(&self.attempt);
         }

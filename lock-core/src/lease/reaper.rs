@@ -123,7 +123,7 @@ impl Reaper {
         let job = Job::new(&*self.0.backend, attempt, task, until, self.0.shutdown.track());
         if let Some(job) = self.0.take_in(job) {
             tracing::debug!(name = %job.attempt.name, grant = %job.attempt.id, "too many clean-ups: left to the server");
-            job.is_given_up(&*self.0.backend);
+            job.give_up(&*self.0.backend);
         }
         self.ensure_running();
     }
@@ -190,7 +190,7 @@ impl Jobs {
             return;
         }
         tracing::warn!(name = %job.attempt.name, grant = %job.attempt.id, "clean-up given up: the lease is over");
-        job.is_given_up(&*self.backend);
+        job.give_up(&*self.backend);
     }
 
     /// Goes on with a job that was tried.

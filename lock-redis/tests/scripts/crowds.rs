@@ -123,7 +123,7 @@ async fn many_holders_are_counted_anew_a_part_at_a_time() {
     let holders = data.held.keys().filter(|field| !field.starts_with('#')).count();
     assert_eq!((holders, &*data.held["#used"]), (READERS / 3, "1000"));
     let end = data.held[&nonce(0)].split(':').next().unwrap();
-    assert!(data.held["#next"] <= end.to_owned() && !data.held.contains_key("#scan"), "{end}");
+    assert!(data.held["#next"].as_str() <= end && !data.held.contains_key("#scan"), "{end}");
     // When all have ended, the writer has it.
     crowd.lock.now += 30_000_000;
     crowd.ask(READERS, &client(1), "W").await;
