@@ -40,7 +40,11 @@ pub const REJECTIONS: &[Rejection<Recipe>] = &[
     Rejection { recipe: Recipe::PlainDelete, case: "C-M11", symptom: "granted although somebody holds it" },
     Rejection { recipe: Recipe::GetThenSet, case: "C-M03", symptom: "of 64 racers hold the lock" },
     Rejection { recipe: Recipe::Incr, case: "C-R06", symptom: "still taken although the dead holder" },
-    Rejection { recipe: Recipe::BlindTouch, case: "C-R07", symptom: "the next renewal finds it out: not within" },
+    Rejection {
+        recipe: Recipe::BlindTouch,
+        case: "C-R07",
+        symptom: "the holder is told, by its next renewal, that its entry is gone: not within",
+    },
 ];
 
 /// The harness of one specimen on a memcached server.

@@ -21,9 +21,9 @@ const SET_OR_RECOGNISE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX
 /// Deletes the key if it holds this nonce.
 pub(super) const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
-/// Extends the key if it holds this nonce.
-const COMPARE_AND_EXTEND: &str =
-    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
+/// Extends the key if it holds this nonce; never shortens it.
+const COMPARE_AND_EXTEND: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
+    if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 1";
 
 /// The steps in which recipes differ. The defaults are the [`Recipe::Reference`].
 #[async_trait]
