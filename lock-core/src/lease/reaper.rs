@@ -3,7 +3,8 @@
 //! acquisitions that were given up.
 //!
 //! Each job is tried at once; [`Backlog`] says when those that are not done by then are tried again. There are at most
-//! [`MOST`] of them; what comes on top is left to the server's expiry, and `close` tells of it.
+//! [`MOST`] of them, beside those of which something would remain: one for each that the backend keeps anyway. What comes
+//! on top is left to the server's expiry, and `close` tells of it.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -26,10 +27,10 @@ use crate::clock::{BootInstant, Clock};
 use crate::shutdown::Shutdown;
 use crate::sync::locked;
 
-/// How many jobs there are at most.
+/// The limit of jobs.
 const MOST: usize = 65_536;
 
-/// How long a cancellation is tried at least.
+/// The shortest time for which a cancellation is tried.
 const QUEUED: Duration = Duration::from_secs(60);
 
 /// Takes jobs from anywhere, also from `Drop` and outside a runtime.
@@ -139,8 +140,14 @@ impl Drop for Reaper {
 impl Jobs {
     /// The job itself if there is no room for it.
     fn take_in(&self, job: Job) -> Option<Job> {
+        // Neither ends with a lease by itself.
+        let must_stay = matches!(job.task, Task::Shrink { .. }) || self.backend.may_remain(&job.attempt);
+        let now = self.clock.now();
         let mut queue = locked(&self.queue);
-        if queue.len() >= MOST {
+        if queue.len() >= MOST && !must_stay {
+            if queue.remains_until.is_none_or(|until| now >= until) {
+                (queue.discarded, queue.remains_until) = (0, None);
+            }
             queue.discarded += 1;
             queue.remains_until = queue.remains_until.max(Some(job.until));
             return Some(job);

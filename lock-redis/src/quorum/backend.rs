@@ -146,14 +146,16 @@ impl Backend for QuorumBackend {
         let since = first_sent(attempt);
         // It may have been granted meanwhile: then its release is news for others.
         let mut asked = self.releases.send(&self.releases.release(attempt, Phase::Cancel, Tells::Next(Duration::ZERO)));
-        let mut settled = true;
-        while let Some((place, answer)) = asked.next_until(self.until()).await {
+        let (mut settled, mut answers, until) = (true, 0, self.until());
+        while let Some((place, answer)) = asked.next_until(until).await {
+            answers += 1;
             let link = &self.members[place].link;
             settled &= match answer {
                 Ok(_) | Err(Failed { wrong_type: true, .. }) => link.is_settled_since(since),
                 Err(_) => !link.was_up_since(since),
             };
         }
+        settled &= answers == self.members.len();
         Ok(if settled { Cancelled::Settled } else { Cancelled::AskAgain })
     }
 

@@ -84,8 +84,8 @@ impl MutexBackend for QuorumBackend {
         match place.first(attempt, deadline).await {
             Ok(_first) => self.ask_until(attempt, &place, deadline).await,
             Err(Ended::Held) => Ok(None),
-            Err(Ended::Silent) => {
-                let what = "no majority of the servers answers; another task of this client asks them";
+            Err(Ended::Unknown) => {
+                let what = "no majority of the servers says that somebody holds the lock; another task of this client asks them";
                 Err(Error::unavailable(Phase::Acquire, what).with_backend(NAME))
             }
         }
@@ -128,9 +128,9 @@ impl QuorumBackend {
             if !matches!(outcome, Ok(Round::Granted { .. })) {
                 place.registered();
             }
-            if outcome.is_ok() {
+            if let Ok(round) = &outcome {
                 answered = now;
-                place.answered();
+                place.answered(!matches!(round, Round::Split));
                 silences = wait::pauses(wait::FIRST_PAUSE, SILENT);
             } else {
                 place.not_answered();

@@ -7,6 +7,7 @@ use lock_core::backend::{Attempt, Kind, Released};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, GrantId, LockName, LossReason, Phase};
 
+use super::NAME;
 use super::asked::Asked;
 use super::background::Background;
 use super::member::{Debt, Member, Request, Said};
@@ -108,9 +109,12 @@ impl Releases {
             Phase::Cancel,
             Give { stops: true, ..Give::of(self.client, Tells::Next(Duration::ZERO)) },
         );
-        let debt = self.owed(self.client, SystemClock.now(), Duration::ZERO, give);
-        // The answers are waited for in the background.
-        drop(self.send_except(&debt, except));
+        let until = self.until();
+        let members = self.members.iter().enumerate().filter(|(place, _)| !except.contains(place));
+        // The answers are waited for in the background. Nothing is owed: the list of waiters expires, and the client may wait
+        // again by the time that a server is back.
+        let stops = members.map(|(place, member)| (place, member.clone().put(give.clone(), until)));
+        drop(Asked::some(&self.background, stops));
     }
 
     fn debt(&self, attempt: &Attempt, last_round: u64, phase: Phase, tells: Tells) -> Debt {
@@ -172,7 +176,14 @@ impl Releases {
                 // Whatever the key holds there, it is not this grant.
                 Some((_, Err(failed))) if failed.wrong_type => absent += 1,
                 Some((_, Err(failed))) => reasons.push(failed.error),
-                None => break,
+                None => {
+                    // Those that are missing were asked too, by a runtime that stands still.
+                    if freed + absent + reasons.len() < servers {
+                        let what = "no answer within the operation timeout";
+                        reasons.push(Error::indeterminate(phase, what).with_backend(NAME));
+                    }
+                    break;
+                }
             }
         }
         if absent >= majority {

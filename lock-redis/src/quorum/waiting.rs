@@ -49,8 +49,8 @@ struct State {
     told: Told,
     /// When a majority of the servers answered last.
     answered_at: BootInstant,
-    /// Whether the last request had no answer of a majority.
-    is_silent: bool,
+    /// Whether somebody held the lock, or may have, when the servers were asked last.
+    may_be_held: bool,
     /// Whether servers may count this client among the waiters.
     is_registered: bool,
 }
@@ -58,10 +58,10 @@ struct State {
 /// The end of a wait in a queue without the first place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The deadline has passed while somebody held the lock.
+    /// The deadline has passed while somebody may have held the lock.
     Held,
-    /// The deadline or the patience is over, and the servers do not answer.
-    Silent,
+    /// The deadline or the patience is over, and nobody is known to hold the lock.
+    Unknown,
 }
 
 /// What a release does with the lock.
@@ -187,7 +187,7 @@ impl Queue {
                 run: Run::default(),
                 told: Told::default(),
                 answered_at: now,
-                is_silent: false,
+                may_be_held: false,
                 is_registered: false,
             }),
         }
@@ -221,10 +221,10 @@ impl Place {
             }
             let (now, state) = (SystemClock.now(), self.state());
             if deadline.has_passed(now) {
-                return Err(if state.is_silent { Ended::Silent } else { Ended::Held });
+                return Err(if state.may_be_held { Ended::Held } else { Ended::Unknown });
             }
             if now >= state.answered_at.max(since).plus(attempt.patience) {
-                return Err(Ended::Silent);
+                return Err(Ended::Unknown);
             }
         }
     }
@@ -251,10 +251,10 @@ impl Place {
         self.state().told = Told::default();
     }
 
-    /// Notes that a majority has answered.
-    pub(super) fn answered(&self) {
+    /// Notes that a majority has answered, and whether somebody may hold the lock.
+    pub(super) fn answered(&self, may_be_held: bool) {
         let mut state = self.state();
-        (state.answered_at, state.is_silent) = (SystemClock.now(), false);
+        (state.answered_at, state.may_be_held) = (SystemClock.now(), may_be_held);
     }
 
     /// Notes that servers may count this client among the waiters now.
@@ -270,12 +270,12 @@ impl Place {
 
     /// Notes that no majority has answered.
     pub(super) fn not_answered(&self) {
-        self.state().is_silent = true;
+        self.state().may_be_held = false;
     }
 
     /// Notes the grant: the next waiter need not ask before it is released.
     pub(super) fn granted(&self, grant: GrantId) {
-        self.answered();
+        self.answered(true);
         let mut state = self.state();
         // Whatever came meanwhile was said of the same release.
         (state.held_by, state.told) = (Some(grant), Told::default());
@@ -408,10 +408,12 @@ mod tests {
         let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
         let _held = first.first(&attempt, Deadline::NEVER).await.unwrap();
         let soon = || Deadline::after(SystemClock.now(), Duration::from_millis(5));
+        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), Ended::Unknown, "nothing was answered yet");
+        first.answered(true);
         assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), Ended::Held);
         first.not_answered();
-        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), Ended::Silent);
+        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), Ended::Unknown);
         attempt.patience = Duration::from_millis(5);
-        assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), Ended::Silent);
+        assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), Ended::Unknown);
     }
 }
