@@ -36,6 +36,8 @@ struct State {
     pieces: Vec<Piece>,
     unsure: Vec<Unsure>,
     kept_until: BootInstant,
+    /// Until when it was asked to be kept, answered or not.
+    asked_until: BootInstant,
     /// Keys that are just being given back.
     giving: Vec<Key>,
     is_shown: bool,
@@ -95,6 +97,7 @@ impl Entry {
             pieces: Vec::new(),
             unsure: Vec::new(),
             kept_until: BootInstant::from_origin(Duration::ZERO),
+            asked_until: BootInstant::from_origin(Duration::ZERO),
             giving: Vec::new(),
             is_shown: false,
             is_ending: false,
@@ -199,6 +202,14 @@ impl Entry {
     pub(crate) fn kept(&self, sent_at: BootInstant, ttl: Duration) {
         let mut state = self.state();
         state.kept_until = state.kept_until.max(sent_at.plus(ttl));
+    }
+
+    /// The server is about to be asked to keep the grant until then. Returns until when to ask for: never for less than another
+    /// request has asked for, which may be carried out before this one.
+    pub(crate) fn asks(&self, until: BootInstant) -> BootInstant {
+        let mut state = self.state();
+        state.asked_until = state.asked_until.max(until).max(state.kept_until);
+        state.asked_until
     }
 
     /// Until when the server keeps the grant, at least.

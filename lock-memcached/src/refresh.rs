@@ -96,8 +96,8 @@ impl Shared {
         let mut asked = Vec::new();
         for due in dues.iter_mut().filter(|due| due.fate.is_none()) {
             let Some(seen) = due.seen else { continue };
-            // It may have been extended meanwhile: a renewal never asks for less than has been promised.
-            let seconds = wire::seconds(due.until.max(due.entry.kept_until()).since(sent_at));
+            // It may be extended meanwhile: a renewal never asks for less than another one has.
+            let seconds = wire::seconds(due.entry.asks(due.until).since(sent_at));
             commands.extend(renewal(&due.key, due.entry.own(seen), seconds));
             asked.push((due, seconds));
         }

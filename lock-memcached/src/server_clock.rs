@@ -15,7 +15,7 @@ use lock_core::clock::BootInstant;
 /// to stand has [`crate::wire::MARGIN`] for the sum of both.
 const TOLERANCE: i64 = 2_500;
 
-/// Two looks that are to show a tick are at most this far apart: between them no standstill fits that is not tolerated.
+/// The answers of two looks that are to show a tick are at most this far apart: between them no standstill fits that is not tolerated.
 const TICKS_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// For how long an observation serves as the measure. Two clocks drift apart by much less than the tolerance meanwhile.
@@ -80,7 +80,7 @@ impl ServerClock {
     fn is_seen_to_tick(&mut self, time: i64, look: Look) -> bool {
         let before = self.first.replace((time, look.answered));
         let ticks =
-            self.is_met_anew || before.is_some_and(|(first, at)| time > first && look.asked.since(at) <= TICKS_WITHIN);
+            self.is_met_anew || before.is_some_and(|(first, at)| time > first && look.answered.since(at) <= TICKS_WITHIN);
         if ticks {
             self.measure(time, look);
         }
@@ -202,6 +202,16 @@ mod tests {
         assert!(!late.runs(server.look(60_400, 60_500)), "it has ticked since, and stood then");
         assert!(!late.runs(server.look(60_500, 60_500)));
         assert!(late.runs(server.look(60_600, 60_601)));
+    }
+
+    /// It ticked once after the first look, stood then, and answered the second one when it went on.
+    #[test]
+    fn a_tick_that_was_answered_late_shows_nothing() {
+        let server = Server { phase: 0, drift: 0, stopped: 11_100, went_on: 60_500 };
+        let mut clock = ServerClock::default();
+        assert!(!clock.runs(server.look(10_500, 10_501)));
+        assert!(!clock.runs(server.look(11_050, 60_500)), "it stood for 49 s");
+        assert!(clock.runs(server.look(60_520, 60_521)), "it has caught up");
     }
 
     #[test]

@@ -78,13 +78,16 @@ impl Command {
         }
     }
 
-    /// The same command, for an item with this number.
-    pub(super) fn of(mut self, now: Seen) -> Self {
+    /// Turns to the item as it was just found. A renewal leaves it all the time that it has: another one may have given it more
+    /// since this one was made.
+    pub(super) fn of(mut self, found: &Item) -> Self {
         match &mut self {
-            Self::Renew { own, .. }
-            | Self::HandOver { own, .. }
-            | Self::AddOne { own, .. }
-            | Self::Release { own, .. } => own.seen = now,
+            Self::Renew { own, seconds, .. } => {
+                own.seen = found.seen;
+                // No item of a lock is without an end.
+                *seconds = u32::try_from(found.left).map_or(*seconds, |left| left.max(*seconds));
+            }
+            Self::HandOver { own, .. } | Self::AddOne { own, .. } | Self::Release { own, .. } => own.seen = found.seen,
             _ => {}
         }
         self

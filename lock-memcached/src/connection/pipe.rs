@@ -216,7 +216,7 @@ impl Batch {
 fn verified(command: Command, found: Option<Answer>) -> Result<Command, Answer> {
     match found {
         Some(Answer::Item(item)) if command.own().is_some_and(|(_, own)| own.is(&item.value)) => {
-            Ok(command.of(item.seen))
+            Ok(command.of(&item))
         }
         Some(Answer::Item(_) | Answer::Other | Answer::Done(_)) => Err(Answer::Other),
         Some(Answer::Missing) => Err(Answer::Missing),

@@ -1,15 +1,17 @@
 //! Many leases of one client, and a link that loses their renewals.
 
-use std::time::Duration;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
+use lock_core::LeaseOptions;
 use lock_memcached::{MemcachedLocks, RestartGuard};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::testing::about_time;
 
-use crate::support::{config, eventually, server};
+use crate::support::{LEASE, config, eventually, pass, server};
 
 const LEASES: u64 = 120;
 
@@ -49,6 +51,47 @@ fn renewals_that_were_carried_out_without_an_answer_are_found_out_together() {
         .await;
         try_join_all(guards.into_iter().map(|guard| guard.release())).await.unwrap();
     });
+}
+
+const HOLDERS: usize = 100;
+
+/// Each holder has a client of its own with one connection at first, so that the second extension opens another one and reads
+/// the item before it changes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shorter_extension_over_a_new_connection_never_shortens_a_longer_one() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (short, long) = (LEASE * 2, LEASE * 20);
+    let fresh = async || {
+        let config = config(&server).with_restart_guard(RestartGuard::Off).with_longest_lease(long);
+        MemcachedLocks::connect_with(config).await.unwrap()
+    };
+    let began = Instant::now();
+    let mut held = Vec::new();
+    for number in 0..HOLDERS {
+        let mutex = fresh().await.mutex(format!("{number}"));
+        let guard = Arc::new(mutex.with_lease(LeaseOptions::with_ttl(short).without_renewal()).lock().await.unwrap());
+        let together = Arc::new(Barrier::new(2));
+        let both = [long, short].map(|ttl| {
+            let (guard, together, runtime) = (guard.clone(), together.clone(), tokio::runtime::Handle::current());
+            tokio::task::spawn_blocking(move || {
+                together.wait();
+                runtime.block_on(guard.extend(ttl))
+            })
+        });
+        for one in both {
+            one.await.unwrap().unwrap();
+        }
+        held.push(guard);
+    }
+    // Two seconds are stored with a margin of five, and one more of rounding.
+    pass(short + LEASE * 7).await;
+    let other = fresh().await;
+    for (number, guard) in held.iter().enumerate() {
+        let granted = other.mutex(format!("{number}")).try_lock().await.unwrap();
+        assert!(granted.is_none() || !guard.is_held(), "{number}: granted although its holder believes in it");
+    }
+    let still = held.iter().filter(|guard| guard.is_held()).count();
+    assert!(still > 0, "nobody holds any more, {:?} after the first extension: nothing was tested", began.elapsed());
 }
 
 /// The CAS number of each lease's item, which a renewal changes.
