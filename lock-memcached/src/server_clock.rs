@@ -79,8 +79,8 @@ impl ServerClock {
     /// Takes a look before there is a measure: the second one of two that show a tick is the first one.
     fn is_seen_to_tick(&mut self, time: i64, look: Look) -> bool {
         let before = self.first.replace((time, look.answered));
-        let ticks =
-            self.is_met_anew || before.is_some_and(|(first, at)| time > first && look.answered.since(at) <= TICKS_WITHIN);
+        let ticks = self.is_met_anew
+            || before.is_some_and(|(first, at)| time > first && look.answered.since(at) <= TICKS_WITHIN);
         if ticks {
             self.measure(time, look);
         }

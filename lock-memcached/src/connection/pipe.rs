@@ -215,9 +215,7 @@ impl Batch {
 /// A command about an item whose number was learned elsewhere, once the item was read here; or what it comes to at once.
 fn verified(command: Command, found: Option<Answer>) -> Result<Command, Answer> {
     match found {
-        Some(Answer::Item(item)) if command.own().is_some_and(|(_, own)| own.is(&item.value)) => {
-            Ok(command.of(&item))
-        }
+        Some(Answer::Item(item)) if command.own().is_some_and(|(_, own)| own.is(&item.value)) => Ok(command.of(&item)),
         Some(Answer::Item(_) | Answer::Other | Answer::Done(_)) => Err(Answer::Other),
         Some(Answer::Missing) => Err(Answer::Missing),
         Some(Answer::Failed(failure)) => Err(Answer::Failed(failure)),
