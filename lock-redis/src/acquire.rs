@@ -16,11 +16,11 @@ use crate::holders;
 use crate::keys::Keys;
 use crate::queue::{News, Pause, Queued, Waiting};
 
-/// How long to pause before asking again after an answer that says that the server cannot serve now.
+/// The pause before asking again after an answer that says that the server cannot serve now.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a lock that is handed over is kept for a waiter that has not claimed it: what a waiter that died a moment ago
-/// costs the next one.
+/// The time for which a lock that is handed over is kept for a waiter that has not claimed it: the delay that a waiter
+/// that died a moment ago costs the next one.
 const CLAIM: Duration = Duration::from_secs(2);
 
 /// The answer to an acquisition.
@@ -29,16 +29,19 @@ enum Answer {
     Queued(Queued),
 }
 
-/// One try.
+/// One try. It goes on until `until` while the server has more to clear up than one run of a script may.
 pub(crate) async fn once(
     shared: &Shared,
     keys: &Keys,
     attempt: &Attempt,
     until: BootInstant,
 ) -> Result<Option<Grant>, Error> {
-    match ask(shared, keys, attempt, None, until).await? {
-        Answer::Granted(grant) => Ok(Some(grant)),
-        Answer::Queued(_) => Ok(None),
+    loop {
+        match ask(shared, keys, attempt, None, until).await? {
+            Answer::Granted(grant) => return Ok(Some(grant)),
+            Answer::Queued(queued) if queued.pause == Pause::None && SystemClock.now() < until => {}
+            Answer::Queued(_) => return Ok(None),
+        }
     }
 }
 
@@ -109,7 +112,7 @@ fn stood_in_line(attempt: &Attempt, why: String) -> Error {
     attempt.error(ErrorKind::Indeterminate, Phase::Wait, what)
 }
 
-/// How a stay in the queue ends.
+/// The end of a stay in the queue.
 enum Turn {
     Granted(Grant),
     AskAgain,

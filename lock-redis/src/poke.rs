@@ -18,12 +18,12 @@ use crate::queue::{Answer, Due, Echo, Pause};
 use crate::script;
 use crate::topology::Topology;
 
-/// How many pokes one pipeline carries, and how many pipelines are on their way at most.
+/// The pokes that one pipeline carries, and the pipelines that are on their way, at most.
 const PIPELINE: usize = 128;
 const MOST_PIPELINES: usize = 16;
-/// How many locks a short poke is for: its script holds the server for half a millisecond at most.
+/// The locks that a short poke is for, at most: its script holds the server for half a millisecond at most.
 const PEEKS: usize = 64;
-/// What `scripts/mutex/peek.lua` says of a lock that is for a long poke.
+/// The answer of `scripts/mutex/peek.lua` for a lock that is for a long poke.
 const NOT_QUIET: i64 = -5;
 
 impl Shared {
@@ -110,7 +110,7 @@ fn number_of(some: &[Due]) -> String {
     some.first().map_or_else(String::new, |due| due.number.to_string())
 }
 
-/// What became of a poke; nothing if a short one has left it to a long one.
+/// The outcome of a poke; nothing if a short one has left it to a long one.
 type Outcome = (Due, Result<Option<Answer>, Error>);
 
 /// Pokes for one pipeline.
@@ -132,10 +132,12 @@ struct Poked {
     answers: Vec<Outcome>,
 }
 
-/// How long the answer to a poke is waited for. A lost one is to cost no living waiter its turn, which it keeps for 3 s
-/// without a sign; but where the way is long, there must be time for an answer.
+/// The time for the answer to a poke. A poke that gets none says that its connection is dead: so it has nearly as long as
+/// any other request, and with the usual operation timeout of 2 s a dead connection is noticed soon enough to cost no
+/// living waiter its turn, which it keeps for 3 s without a sign. Where the way is long, there must be time for an answer.
 struct Limit {
     now: Duration,
+    shortest: Duration,
     longest: Duration,
 }
 
@@ -143,12 +145,13 @@ impl Limit {
     const SHORTEST: Duration = Duration::from_secs(1);
 
     fn new(op_timeout: Duration) -> Self {
-        Self { now: Self::SHORTEST.min(op_timeout), longest: op_timeout }
+        let shortest = (op_timeout / 4 * 3).max(Self::SHORTEST).min(op_timeout);
+        Self { now: shortest, shortest, longest: op_timeout }
     }
 
     /// An answer took so long.
     fn answered(&mut self, took: Duration) {
-        self.now = (2 * took).max(Self::SHORTEST).min(self.longest);
+        self.now = (2 * took).max(self.shortest).min(self.longest);
     }
 
     /// There was none in time.
@@ -168,7 +171,8 @@ pub(crate) async fn for_ever(shared: Arc<Shared>) {
         let (due, next) = shared.waiters.due(room * PIPELINE);
         // With no room, an answer is waited for first.
         let next = if room == 0 { BootInstant::FAR_FUTURE } else { next };
-        if echo.is_missing(SystemClock.now(), shared.push.heard_at()) {
+        // One that is being replaced already is left alone.
+        if echo.is_missing(SystemClock.now(), shared.push.heard_at()) && shared.push.is_up() {
             tracing::info!(server = shared.link.server(), "no pushes arrive; subscribing anew");
             shared.push.distrust();
         }
@@ -249,17 +253,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_poke_costs_a_second_unless_answers_take_longer() {
+    fn a_poke_has_most_of_an_operation_timeout_and_all_of_it_where_answers_take_longer() {
         let seconds = Duration::from_secs_f64;
-        let mut limit = Limit::new(seconds(10.0));
-        assert_eq!(limit.now, seconds(1.0));
+        let mut limit = Limit::new(seconds(2.0));
+        assert_eq!(limit.now, seconds(1.5));
         limit.failed();
-        limit.failed();
-        assert_eq!(limit.now, seconds(4.0));
-        limit.answered(seconds(1.5));
-        assert_eq!(limit.now, seconds(3.0));
+        assert_eq!(limit.now, seconds(2.0));
+        limit.answered(seconds(0.9));
+        assert_eq!(limit.now, seconds(1.8));
         limit.answered(seconds(0.01));
-        assert_eq!(limit.now, seconds(1.0));
+        assert_eq!(limit.now, seconds(1.5));
+        assert_eq!(Limit::new(seconds(10.0)).now, seconds(7.5));
         let mut short = Limit::new(seconds(0.5));
         short.answered(seconds(0.4));
         assert_eq!(short.now, seconds(0.5));

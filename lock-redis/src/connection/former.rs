@@ -6,8 +6,9 @@
 //! cannot hit a stranger). Once that is answered, whatever the old connection carried has been carried out or never
 //! will be: the new connection is *clean*, requests may be repeated on it, and one look settles a cancellation. Where
 //! the user lacks the right to `CLIENT`, it is not clean, and cancellations are repeated until the lease is over. A former
-//! connection is forgotten when it is dead, or one operation timeout and the client's longest TTL after its end: whatever
-//! it carried has been carried out by then, and what that left has expired.
+//! connection counts as dead one operation timeout and the client's longest TTL after its end: whatever reached the server
+//! has been carried out by then, and what that left has expired. It is killed all the same when the next connection is
+//! made, however late that is, as the network may have held up what it carried.
 //!
 //! A connection to another server than the one that is master now needs no such care: what a server carries out after it
 //! was replaced does not count, as its data are thrown away. It is remembered for the case that it becomes master again.
@@ -23,10 +24,10 @@ use tokio::sync::watch;
 
 use super::address::Address;
 
-/// How many former connections that were never confirmed to be dead are remembered; the oldest are forgotten first.
+/// The number of former connections, never confirmed to be dead, that are remembered; the oldest are forgotten first.
 const MOST: usize = 1024;
 
-/// What all links of one client share.
+/// The state that all links of one client share.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     last: AtomicU64,
@@ -95,7 +96,7 @@ impl Ledger {
         }
     }
 
-    /// How long after its end a connection, of requests that take so long at most, may still matter: whatever it carried
+    /// The time after its end for which a connection, of requests that take so long at most, may matter: whatever it carried
     /// has been carried out by then, and what that left has expired.
     pub(super) fn afterlife(&self, op_timeout: Duration) -> Duration {
         op_timeout.saturating_add(Duration::from_millis(self.longest.load(Ordering::Relaxed)))
@@ -122,8 +123,7 @@ impl Ledger {
         server: &Address,
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<Option<Identity>> {
-        let mut there: Vec<_> = self.formers().iter().filter(|former| former.server == *server).cloned().collect();
-        there.retain(|former| former.identity.is_some());
+        let mut there = self.to_kill(server);
         let last = there.pop();
         let mut first = redis::pipe();
         first.cmd("CLIENT").arg("INFO");
@@ -132,6 +132,7 @@ impl Ledger {
         let [info, killed @ ..] = &*answers else { return Ok(None) };
         let Some(last) = last else { return Ok(Identity::read(info)) };
         if !killed.first().is_some_and(is_done) {
+            self.may_not_kill(server);
             return Ok(Identity::read(info));
         }
         let mut dead = vec![last.generation];
@@ -145,23 +146,39 @@ impl Ledger {
         Ok(Identity::read(info))
     }
 
+    /// The former connections to this server, the oldest first, as far as it can be told which ones they are.
+    fn to_kill(&self, server: &Address) -> Vec<Former> {
+        let there = |former: &&Former| former.server == *server && former.identity.is_some();
+        self.formers().iter().filter(there).cloned().collect()
+    }
+
+    /// Forgets which former connections to this server count as dead: it refuses to kill them.
+    fn may_not_kill(&self, server: &Address) {
+        let now = SystemClock.now();
+        self.formers().retain(|former| former.server != *server || former.over_at > now);
+    }
+
     /// Whether no former connection to this server since this one can still carry something out.
     pub(super) fn is_quiet(&self, server: &Address, first: u64) -> bool {
-        !self.formers().iter().any(|former| former.generation >= first && former.server == *server)
+        let now = SystemClock.now();
+        let matters = |former: &Former| former.generation >= first && former.server == *server && former.over_at > now;
+        !self.formers().iter().any(matters)
     }
 
     /// Whether no connection to this server that was given up since then can still carry something out.
     pub(super) fn is_quiet_since(&self, server: &Address, at: BootInstant) -> bool {
-        !self.formers().iter().any(|former| former.ended_at >= at && former.server == *server)
+        let now = SystemClock.now();
+        let matters = |former: &Former| former.ended_at >= at && former.server == *server && former.over_at > now;
+        !self.formers().iter().any(matters)
     }
 
-    /// Those that still matter.
+    /// Those that still matter, or can still be killed.
     fn formers(&self) -> MutexGuard<'_, Vec<Former>> {
         // Every critical section leaves the list valid after each statement.
         let mut formers = self.formers.lock().unwrap_or_else(PoisonError::into_inner);
         if !formers.is_empty() {
             let now = SystemClock.now();
-            formers.retain(|former| former.over_at > now);
+            formers.retain(|former| former.over_at > now || former.identity.is_some());
         }
         formers
     }
@@ -183,7 +200,7 @@ impl Former {
 }
 
 /// By what the server knows a connection.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Identity {
     id: String,
     addr: String,
@@ -239,5 +256,27 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(SystemClock.now().since(began) >= Duration::from_millis(45));
+    }
+
+    #[test]
+    fn a_former_connection_that_counts_as_dead_is_killed_all_the_same() {
+        let (ledger, server) = (Ledger::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
+        let [known, unknown] = [Some(Identity::default()), None].map(|identity| {
+            let former = Former::new(ledger.number(), server.clone(), identity);
+            let generation = former.generation;
+            ledger.retire(former, Duration::ZERO);
+            generation
+        });
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(ledger.is_quiet(&server, known) && ledger.is_quiet(&server, unknown));
+        let killed: Vec<_> = ledger.to_kill(&server).iter().map(|former| former.generation).collect();
+        assert_eq!(killed, [known]);
+        // Where there is no right to kill, there is nothing to remember it for.
+        ledger.may_not_kill(&server);
+        assert!(ledger.to_kill(&server).is_empty());
+        ledger.asks_for(Duration::from_secs(10));
+        ledger.retire(Former::new(ledger.number(), server.clone(), Some(Identity::default())), Duration::ZERO);
+        ledger.may_not_kill(&server);
+        assert!(!ledger.is_quiet(&server, known) && ledger.to_kill(&server).len() == 1);
     }
 }

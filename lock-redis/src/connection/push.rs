@@ -1,7 +1,8 @@
 //! The subscription connection: listens on this client's own channel, and nothing else.
 //!
-//! Pushes are at most once. Whoever depends on one asks again by itself (the poke), and every poke makes the server say
-//! something on this channel: when nothing was heard although pokes were answered, the connection is replaced.
+//! Pushes are at most once. Whoever depends on one asks again by itself (the poke). While there are pokes, about one a
+//! second makes the server say something on this channel: when nothing was heard although it was answered, the connection
+//! is replaced.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use super::dial::Dial;
 use super::pace::Pace;
 use crate::queue::Granted;
 
-/// What the server tells.
+/// A message of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
     /// A waiter of this client was granted its lock, for a claim time.
@@ -111,7 +112,7 @@ impl Push {
     }
 }
 
-/// What is done with a message; runs on the task that reads the connection, and does not block.
+/// The receiver of messages; runs on the task that reads the connection, and does not block.
 pub(crate) type Inbox = Box<dyn Fn(Message) + Send + Sync>;
 
 async fn supervise(push: Arc<Push>, first: Option<PubSub>, tell: Inbox) {
@@ -197,7 +198,7 @@ fn milliseconds(text: &str) -> Result<Duration, &'static str> {
     text.parse().map(Duration::from_millis).map_err(|_| "not a time")
 }
 
-/// What an operator wrote: a JSON array of who and why.
+/// The operator's words: a JSON array of who and why.
 pub(crate) fn forced(why: &str) -> LossReason {
     match serde_json::from_str::<(String, String)>(why) {
         Ok((by, reason)) => LossReason::ForceReleased { by, reason },

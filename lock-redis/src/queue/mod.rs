@@ -30,26 +30,26 @@ use self::place::Place;
 pub(crate) use self::waiting::{Queued, Waiting};
 use crate::keys::Keys;
 
-/// How often a client asks for a lock on which it waits: a lost push, a foreign release or a crashed holder costs at
-/// most this. Sooner when the holder's lease ends sooner, but at most twice a second.
+/// The time between two pokes of a client for a lock on which it waits: a lost push, a foreign release or a crashed holder
+/// costs at most this. Sooner when the holder's lease ends sooner, but at most twice a second.
 const POKE: Duration = Duration::from_millis(800);
 const SOONEST_POKE: Duration = Duration::from_millis(500);
 /// [`POKE`] with its jitter.
 const LONGEST_POKE: Duration = Duration::from_millis(880);
-/// The same for a key that is shared with other libraries, whose releases tell nobody and whose waiters ask as often.
+/// [`POKE`] for a key that is shared with other libraries, whose releases tell nobody and whose waiters ask as often.
 const SHARED_POKE: Duration = Duration::from_millis(200);
-/// How soon the next ones are asked for when a poke has found lost news.
+/// The pause before the next ones are asked for when a poke has found lost news.
 const SOON: Duration = Duration::from_millis(5);
-/// How soon a poke that failed is tried again.
+/// The pause before a poke that failed is tried again.
 const RETRY: Duration = Duration::from_millis(200);
-/// How long a lock that was found held counts as busy, and how many such locks are remembered.
+/// The time for which a lock that was found held counts as busy, and the number of such locks that are remembered.
 const BUSY: Duration = Duration::from_secs(1);
 const MOST_BUSY: usize = 1024;
-/// How many waiters that gave up are remembered.
+/// The number of remembered waiters that gave up.
 const MOST_ABANDONED: usize = 10_000;
-/// How many short pokes follow each other at most.
+/// The number of short pokes that follow each other at most.
 const MOST_QUIET: u8 = 64;
-/// How many of a client's first waiters one poke asks for.
+/// The number of a client's first waiters for which one poke asks.
 const ASKED: usize = 64;
 
 /// Everybody who waits through one client.
@@ -67,7 +67,7 @@ struct Lines {
     places: HashMap<GrantId, Arc<Place>>,
     lines: HashMap<String, Line>,
     agenda: Agenda,
-    /// How many pokes there have been.
+    /// The number of pokes so far.
     pokes: u64,
     /// Waiters that gave up: none of them ever becomes a guard, so a grant to one is given back at once. Kept until their
     /// cancellation is confirmed or given up.
@@ -91,7 +91,7 @@ struct Line {
     asking: bool,
     /// When to ask again, as was found out since that poke was sent.
     again_at: BootInstant,
-    /// How many answers in a row had no news.
+    /// The number of answers in a row that had no news.
     quiet: u8,
     answered_at: BootInstant,
     /// Why the last poke failed, if it did.
@@ -110,7 +110,7 @@ pub(crate) struct Due {
     pub(crate) quiet: bool,
 }
 
-/// What a poke brought.
+/// The answer to a poke.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) sent_at: BootInstant,
@@ -121,11 +121,11 @@ pub(crate) struct Answer {
     pub(crate) last_token: Option<u64>,
     /// For each nonce that was asked for: whether it is in the queue.
     pub(crate) queued: Vec<bool>,
-    /// What this client holds: of a mutex the one grant, of other kinds those that were asked for.
+    /// The grants of this client: of a mutex the one grant, of other kinds those that were asked for.
     pub(crate) grants: Vec<Granted>,
 }
 
-/// What the server says of when to ask again.
+/// The time to ask again, as the server tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pause {
     /// At once: there is more to do than one run of a script may.
@@ -136,7 +136,7 @@ pub(crate) enum Pause {
     Regular,
     /// A foreign client holds a shared key, and this client's waiter is the first: when it gives the key back.
     Foreign,
-    /// The same, but the key is left free for foreign clients for so long.
+    /// As `Foreign`, but the key is left free for foreign clients for so long.
     Free(Duration),
 }
 
@@ -289,7 +289,7 @@ impl Waiters {
         let Some(line) = lines.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
         (line.asking, line.quiet) = (false, 0);
         let pause = if due.quiet { Duration::ZERO } else { RETRY };
-        agenda.put_off(&mut line.entry, SystemClock.now().plus(pause));
+        agenda.put_off(&mut line.entry, SystemClock.now().plus(pause).min(line.again_at));
         line.refused = Some(error.to_string().into());
         if !passes {
             line.waiting.values().for_each(|place| place.ask_again());
@@ -582,6 +582,18 @@ mod tests {
         drop(places);
         waiters.unanswered(&rest[0], &Error::unavailable(lock_core::Phase::Wait, "no"));
         assert_eq!(waiters.due(2).1, BootInstant::FAR_FUTURE, "nobody waits");
+    }
+
+    #[test]
+    fn a_poke_that_fails_is_tried_again_at_once_if_that_was_asked_for_meanwhile() {
+        let (waiters, keys, nonce) = waiters();
+        let place = waiters.enter(nonce, &keys);
+        place.queued(queued(SystemClock.now(), 1, 0));
+        waiters.ask_all();
+        let (due, _) = waiters.due(1);
+        waiters.ask_after(&keys.lock, Duration::ZERO);
+        waiters.unanswered(&due[0], &Error::unavailable(lock_core::Phase::Wait, "no"));
+        assert_eq!(waiters.due(1).0.len(), 1);
     }
 
     #[test]

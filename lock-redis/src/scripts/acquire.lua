@@ -21,11 +21,11 @@ end
 
 if ARGV[5] ~= '1' then
   -- If everybody in the queue was dead, it is this one's turn.
-  promote(now, ARGV[7], '', ARGV[8])
+  local _, more = promote(now, ARGV[7], '', ARGV[8])
   if redis.call('EXISTS', QUEUE) == 0 and admits(now, mode) then
     return { nonce, 1, grant(now, me, mode, card, ttl), ttl }
   end
-  return { nonce, 0, ends_in(now), '0', 1, '0' }
+  return { nonce, 0, (more or unfinished()) and MORE or ends_in(now), '0', 1, '0' }
 end
 
 local ticket = ARGV[6]

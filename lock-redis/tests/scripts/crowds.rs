@@ -29,6 +29,18 @@ impl Crowd {
         texts(self.lock.run(&self.scripts.acquire, &ALL, &args).await.unwrap())
     }
 
+    /// A try, which takes no place in the queue.
+    async fn attempt(&mut self, number: usize, mode: &str) -> Vec<String> {
+        let args = [&*nonce(number), &client(number), "60000", "{}", "", "", CHANNELS, "", "60000", mode];
+        texts(self.lock.run(&self.scripts.acquire, &ALL, &args).await.unwrap())
+    }
+
+    /// Makes a grant last for another 90 s.
+    async fn renew(&mut self, number: usize) {
+        let args = [&*nonce(number), "90000", &self.lock.key(":x")];
+        self.lock.run(&HOLDERS.renew, &[""], &args).await.unwrap();
+    }
+
     /// So many wait, each for a client of its own or all of them for one.
     async fn gather(&mut self, numbers: std::ops::RangeInclusive<usize>, clients: bool) {
         for number in numbers {
@@ -105,8 +117,7 @@ async fn many_holders_are_counted_anew_a_part_at_a_time() {
     }
     // A third lives on, and a writer waits.
     for number in (0..READERS).step_by(3) {
-        let args = [&*nonce(number), "90000", &crowd.lock.key(":x")];
-        crowd.lock.run(&HOLDERS.renew, &[""], &args).await.unwrap();
+        crowd.renew(number).await;
     }
     crowd.ask(READERS, &client(1), "W").await;
     crowd.lock.now += 61_000_000;
@@ -132,6 +143,109 @@ async fn many_holders_are_counted_anew_a_part_at_a_time() {
         crowd.poke(&client(1)).await;
     }
     assert_eq!(crowd.lock.look().await.0.held["#group"], "W");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_in_place_of_one_that_has_ended_loses_no_permits() {
+    const HOLDERS_OF_TWO: usize = 3000;
+    const MODE: &str = "P2/10000";
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &HOLDERS, MODE);
+    for number in 0..HOLDERS_OF_TWO {
+        crowd.ask(number, &client(number), MODE).await;
+    }
+    for number in (0..HOLDERS_OF_TWO).filter(|number| number % 10 != 0) {
+        crowd.renew(number).await;
+    }
+    crowd.lock.now += 61_000_000;
+    // Each run of the script looks at a part, so that most of these were not looked at yet.
+    for number in (0..HOLDERS_OF_TWO).step_by(10) {
+        assert_eq!(crowd.ask(number, &client(number), MODE).await[1], "1");
+    }
+    while crowd.poke(&client(1)).await[2] == "-3" {}
+    let held = crowd.lock.look().await.0.held;
+    assert_eq!(held.keys().filter(|field| !field.starts_with('#')).count(), HOLDERS_OF_TWO);
+    assert_eq!(held["#used"], (2 * HOLDERS_OF_TWO).to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_try_at_a_semaphore_goes_on_until_all_that_have_ended_are_counted() {
+    const HELD: usize = 3000;
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &HOLDERS, "P1/3000");
+    for number in 0..HELD {
+        crowd.ask(number, &client(number), "P1/3000").await;
+    }
+    for number in (0..HELD).step_by(3) {
+        crowd.renew(number).await;
+    }
+    crowd.lock.now += 61_000_000;
+    let mut runs = 1;
+    loop {
+        let tried = crowd.attempt(HELD, "P2000/3000").await;
+        if tried[1] == "1" {
+            break;
+        }
+        assert_eq!(tried[2], "-3", "after {runs} runs it is told that there is no room");
+        runs += 1;
+        assert!(runs < 20, "it comes to no end");
+    }
+    assert!(runs > 2, "it was counted in {runs} runs");
+    // What can not be had, is not asked for again.
+    assert_ne!(crowd.attempt(HELD + 1, "P1/3000").await[2], "-3");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_try_at_a_free_lock_goes_on_until_all_dead_waiters_are_dropped() {
+    const DEAD: usize = 2500;
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &MUTEX, "");
+    crowd.ask(0, &client(1), "").await;
+    crowd.gather(1..=DEAD, false).await;
+    crowd.ask(DEAD + 1, &client(2), "").await;
+    for _ in 0..4 {
+        crowd.lock.now += 1_000_000;
+        crowd.poke(&client(2)).await;
+    }
+    let args = [&*nonce(DEAD + 1), &client(2), CHANNELS, "", ""];
+    crowd.lock.run(&MUTEX.cancel, &ALL, &args).await.unwrap();
+    assert_ne!(crowd.attempt(DEAD + 2, "").await[2], "-3", "it is held");
+    crowd.lock.ends_in(0).await;
+    for run in 1.. {
+        let tried = crowd.attempt(DEAD + 2, "").await;
+        if run * MOST_DROPPED >= DEAD {
+            assert_eq!(tried[1], "1");
+            break;
+        }
+        assert_eq!(tried[2], "-3", "after {run} runs");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_memory_for_how_far_counting_has_come_nobody_is_told_to_go_on() {
+    const READERS: usize = 1500;
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &HOLDERS, "R");
+    for number in 0..READERS {
+        crowd.ask(number, &client(number), "R").await;
+    }
+    for number in 0..READERS {
+        crowd.renew(number).await;
+    }
+    crowd.ask(READERS, &client(1), "W").await;
+    crowd.lock.now += 61_000_000;
+    crowd.poke(&client(2)).await;
+    crowd.lock.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    // Of a client that only goes on where another script stopped.
+    let asked = crowd.poke(&client(2)).await;
+    crowd.lock.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    assert_ne!(asked[2], "-3");
+    let mut runs = 0;
+    while crowd.poke(&client(2)).await[2] == "-3" {
+        runs += 1;
+        assert!(runs < 20, "it comes to no end");
+    }
+    assert!(!crowd.lock.look().await.0.held.contains_key("#scan"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,6 +21,7 @@ local function weight(mode) return tonumber(string.match(mode, '^P(%d+)') or 1) 
 
 local PART = 500 -- grants that one run counts
 
+local stuck -- whether there is no memory for how far a count has come, which would begin anew each time
 local seen -- what is held, looked up once per run: {group =, used =, next =, token =, least =}
 
 local function remember(...)
@@ -83,7 +84,7 @@ local function count_a_part(ms)
     redis.call('HDEL', LOCK, '#scan', '#least')
     pcall(remember)
   else
-    pcall(remember, '#scan', to)
+    stuck = not pcall(remember, '#scan', to)
   end
 end
 
@@ -100,8 +101,8 @@ local function look(now)
   return seen
 end
 
--- Whether some of what is counted may have ended.
-local function unfinished() return seen and seen.least ~= nil end
+-- Whether some of what is counted may have ended, and the next run can go on with it.
+local function unfinished() return seen and seen.least ~= nil and not stuck end
 
 -- A grant's record, if it has not ended.
 local function record_of(now, nonce)
@@ -164,15 +165,18 @@ local function write(nonce, ends, token, client, mode, card)
 end
 
 local function grant(now, holder, mode, card, ttl)
-  local held = look(now)
+  local held, nonce = look(now), string.sub(holder, 1, 32)
   local first = not held.group
+  -- One that has ended under the same nonce, and that counting has not come to yet, is counted still.
+  local before = held.next <= math.floor(now / 1000) and redis.call('HGET', LOCK, nonce)
+  local counted = before and weight((select(4, fields(before)))) or 0
   -- An owner that enters again keeps its token.
   local token = passes(now, mode) and held.token or next_token(now)
   local ends = math.floor(now / 1000) + ttl
-  held.group, held.used, held.token = group(mode), held.used + weight(mode), token
+  held.group, held.used, held.token = group(mode), held.used - counted + weight(mode), token
   held.next = math.min(held.next, ends)
   if held.least then held.least = math.min(held.least, ends) end
-  write(string.sub(holder, 1, 32), ends, token, string.sub(holder, 34, 49), mode, card)
+  write(nonce, ends, token, string.sub(holder, 34, 49), mode, card)
   if first or redis.call('PTTL', LOCK) < tonumber(ttl) then redis.call('PEXPIRE', LOCK, ttl) end
   return token
 end
