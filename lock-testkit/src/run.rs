@@ -50,7 +50,9 @@ pub fn main<H: Harness>() -> ExitCode {
     arguments.test_threads.get_or_insert(AT_ONCE);
     if arguments.list {
         let suite = Arc::new(Err(Missing::new("the cases are only listed")));
-        return libtest_mimic::run(&arguments, trials(&suite, &mut |_, _, _| true)).exit_code();
+        // What applies becomes known with a server only: listed as ignored, a case would not be run at all by its name.
+        let listed = trials(&suite, &mut |_, _, _| true).into_iter().map(|trial| trial.with_ignored_flag(false));
+        return libtest_mimic::run(&arguments, listed.collect()).exit_code();
     }
     let suite = Arc::new(runtime.block_on(Suite::start::<H>()));
     if let Err(missing) = &*suite

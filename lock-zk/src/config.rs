@@ -49,7 +49,8 @@ pub struct ZkConfig {
     /// the servers' value for a client of observers that follow a follower (`observerMasterPort`).
     pub tick_time: Duration,
     /// Who may touch the nodes that this client makes; everybody by default, whatever its credentials. Anything else needs a
-    /// [prefix](ZkConfig::prefix) of its own: the first client there makes the directories, and nobody else could enter them.
+    /// [prefix](ZkConfig::prefix) of its own, not below `lock`: the first client there makes the directories, and nobody else
+    /// could enter them.
     pub access: Access,
     /// Whether mutexes of this client are had by whoever claims them first, instead of in line: `false` by default.
     ///
@@ -83,28 +84,28 @@ impl ZkConfig {
         }
     }
 
-    /// The same with another prefix.
+    /// Returns it with another prefix.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// The same with another session timeout.
+    /// Returns it with another session timeout.
     #[must_use]
     pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// The same for servers with another `tickTime`.
+    /// Returns it for servers with another `tickTime`.
     #[must_use]
     pub fn with_tick_time(mut self, tick: Duration) -> Self {
         self.tick_time = tick;
         self
     }
 
-    /// The same as this user of the scheme `digest`. ZooKeeper knows no users: whoever shows the same name and password is
+    /// Returns it as this user of the scheme `digest`. ZooKeeper knows no users: whoever shows the same name and password is
     /// the same. The password is sent as it is. It takes the place of credentials that were given before.
     #[must_use]
     pub fn with_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
@@ -112,7 +113,7 @@ impl ZkConfig {
         self
     }
 
-    /// The same as this user by SASL with `DIGEST-MD5`, of whom the servers know. Needs the feature `sasl`. It takes the place
+    /// Returns it as this user by SASL with `DIGEST-MD5`, of whom the servers know. Needs the feature `sasl`. It takes the place
     /// of credentials that were given before.
     #[must_use]
     pub fn with_sasl_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
@@ -120,14 +121,14 @@ impl ZkConfig {
         self
     }
 
-    /// The same with TLS to every server, with these certificates. Needs the feature `tls`.
+    /// Returns it with TLS to every server, with these certificates. Needs the feature `tls`.
     #[must_use]
     pub fn with_tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// The same with this dialect at this path, which other libraries' clients share
+    /// Returns it with this dialect at this path, which other libraries' clients share
     /// ([`LockName::at_key`](lock_core::LockName::at_key)). Everywhere else it is [`Dialect::Curator`].
     #[must_use]
     pub fn with_dialect_at(mut self, path: impl AsRef<str>, dialect: Dialect) -> Self {
@@ -135,21 +136,21 @@ impl ZkConfig {
         self
     }
 
-    /// The same with nodes that these may touch.
+    /// Returns it with nodes that these may touch.
     #[must_use]
     pub fn with_access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// The same with mutexes [without a line](ZkConfig::unfair_mutex).
+    /// Returns it with mutexes [without a line](ZkConfig::unfair_mutex).
     #[must_use]
     pub fn with_unfair_mutex(mut self) -> Self {
         self.unfair_mutex = true;
         self
     }
 
-    /// The same with other options for its locks.
+    /// Returns it with other options for its locks.
     #[must_use]
     pub fn with_client(mut self, client: ClientOptions) -> Self {
         self.client = client;
@@ -183,8 +184,9 @@ impl ZkConfig {
             )));
         }
         access::check(&self.access, self.credentials.as_ref())?;
-        if self.access != Access::Everybody && self.prefix == EVERYBODYS {
-            let what = "nodes that are not for everybody need a prefix of their own: ZkConfig::with_prefix";
+        if self.access != Access::Everybody && parts().next() == Some(EVERYBODYS) {
+            let what =
+                "nodes that are not for everybody need a prefix of their own, not below 'lock': ZkConfig::with_prefix";
             return Err(invalid(what.to_owned()));
         }
         let Target { servers, chroot, tls } = Target::parse(&self.url)?;
@@ -210,7 +212,7 @@ impl ZkConfig {
         Ok(Plan { by, door, tick, patience: self.client.patience })
     }
 
-    /// What `zookeeper-async` cannot do.
+    /// Refuses whatever `zookeeper-async` cannot do.
     #[cfg(feature = "zookeeper-async")]
     fn check_for_krojew(&self, tls: bool) -> Result<(), Error> {
         let timeout = self.session_timeout;
@@ -268,6 +270,13 @@ mod tests {
         }
         for prefix in ["apps/locks", "mutex"] {
             assert!(config.clone().with_prefix(prefix).check(Crate::Kezhuw).is_ok(), "{prefix:?}");
+        }
+        let own = config.clone().with_digest("me", "secret").with_access(Access::Creator);
+        for prefix in ["lock", "lock/mine"] {
+            assert!(own.clone().with_prefix(prefix).check(Crate::Kezhuw).is_err(), "{prefix:?} makes the default one");
+        }
+        for prefix in ["mine", "locks", "apps/lock"] {
+            assert!(own.clone().with_prefix(prefix).check(Crate::Kezhuw).is_ok(), "{prefix:?}");
         }
         assert!(config.clone().with_session_timeout(Duration::from_millis(100)).check(Crate::Kezhuw).is_err());
         assert!(config.clone().with_tick_time(Duration::from_secs(60)).check(Crate::Kezhuw).is_err());

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | no session within the operation timeout | `Unavailable`; `Denied` if the last try to open one was refused so | definite: nothing was sent |
 //! | connection lost, no answer, an answer that cannot be read | `Indeterminate` | the request may have been carried out |
-//! | session expired or closed | `Unavailable` | definite: what the session had made goes with it |
+//! | a session is over, by the servers' word or by our clock | `Indeterminate`: a try, a wait that has asked for anything | its nodes may be there until the servers think so, too |
 //! | `NoAuth`, `InvalidACL`, `AuthFailed` | `Denied` | definite |
 //! | an argument that the client crate refuses | `InvalidArgument` | definite |
 //! | quota exceeded, throttled, a read-only server | `Unavailable` | definite: refused |

@@ -15,10 +15,11 @@ use crate::seats::Seat;
 use crate::session::Session;
 use crate::trouble::Trouble;
 
-/// How often who waits looks by himself: what was to wake him may have been lost, and is late by less than a second then.
-pub(crate) const LOOKS_EVERY: Duration = Duration::from_millis(750);
+/// Between two looks of a waiter of its own accord: the event that was to wake it may have been lost, and is late by less than a
+/// second then.
+pub(crate) const LOOKS_EVERY: Duration = Duration::from_millis(500);
 
-/// What a listing says of a seat.
+/// The place of a seat by a listing.
 pub(crate) enum Look {
     /// Nobody that matters is before it; the listing was asked for at this instant.
     First(BootInstant),
@@ -28,7 +29,7 @@ pub(crate) enum Look {
     Gone,
 }
 
-/// What a wait has brought.
+/// The outcome of a wait.
 pub(crate) struct News {
     /// When it came, if it came as news.
     pub(crate) came_at: Option<BootInstant>,

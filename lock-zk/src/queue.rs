@@ -14,6 +14,7 @@
 //! an earlier session is no node of ours: the servers are about to remove it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lock_core::backend::{Attempt, Grant, Kind};
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
@@ -40,7 +41,9 @@ impl Shared {
             tried => tried.map_err(|trouble| trouble.error(Phase::Acquire)),
         };
         match self.in_session(attempt, Phase::Acquire, answer).await {
-            Err(error) if error.kind() != ErrorKind::Indeterminate => Err(self.settled(attempt, error, until).await),
+            Err(error) if error.kind() != ErrorKind::Indeterminate => {
+                Err(self.settled(attempt, Phase::Acquire, error, until).await)
+            }
             tried => tried,
         }
     }
@@ -51,6 +54,8 @@ impl Shared {
             return self.try_permits(attempt, &seat, look).await;
         }
         match look {
+            // The end of a session takes its seats away here; its nodes stay until the servers think so, too.
+            Look::Gone if session.is_over() => Err(error::out_of_time(Phase::Acquire).into()),
             Look::First(sent_at) => {
                 let what = "the session was suspended when the lock was granted";
                 let suspended = || attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what);
@@ -60,9 +65,9 @@ impl Shared {
         }
     }
 
-    /// The error of a try that was refused, when nothing of it is left. If that does not become known until then, a node of it
-    /// may stand in line, and the outcome is not known.
-    async fn settled(&self, attempt: &Attempt, error: Error, until: Instant) -> Error {
+    /// The error of an attempt that was refused, when nothing of it is left. If that does not become known until then, a node of
+    /// it may stand in line, and the outcome is not known.
+    async fn settled(&self, attempt: &Attempt, phase: Phase, error: Error, until: Instant) -> Error {
         let Some(seat) = self.seats.of(attempt.id) else { return error };
         let cleared = async {
             tokio::select! {
@@ -75,8 +80,8 @@ impl Shared {
             self.seats.leave(&seat);
             return error;
         }
-        let what = "the try was refused, and what it had made could not be deleted";
-        attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what).with_source(error)
+        let what = "a request was refused, and what had been made could not be deleted";
+        attempt.error(ErrorKind::Indeterminate, phase, what).with_source(error)
     }
 
     /// The end of a try in vain.
@@ -88,32 +93,45 @@ impl Shared {
     /// Waits in line; `Ok(None)` at the deadline if somebody was before us until then.
     pub(crate) async fn wait_in_line(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let (refused, mut refusals) = watch::channel(false);
+        let asked = AtomicBool::new(false);
         let ran_out = async {
             SystemClock.sleep_until(deadline.instant()).await;
             // The first answer may be on its way; one operation timeout is what K7 allows for it.
             let answered = refusals.wait_for(|refused| *refused);
             tokio::time::timeout(attempt.op_timeout, answered).await.is_ok()
         };
-        tokio::select! {
+        let outcome = tokio::select! {
             biased;
-            granted = self.stand(attempt, &refused) => granted.map(Some),
-            was_refused = ran_out => if was_refused { Ok(None) } else { Err(self.unanswered(attempt)) },
-            () = self.sessions.silence(attempt.patience) => Err(self.unanswered(attempt)),
+            granted = self.stand(attempt, &asked, &refused) => granted.map(Some),
+            was_refused = ran_out => if was_refused { Ok(None) } else { Err(self.unanswered(attempt, &asked)) },
+            () = self.sessions.silence(attempt.patience) => Err(self.unanswered(attempt, &asked)),
+        };
+        match outcome {
+            Err(error) if error.kind() != ErrorKind::Indeterminate => {
+                Err(self.settled(attempt, Phase::Wait, error, Instant::now() + attempt.op_timeout).await)
+            }
+            waited => waited,
         }
     }
 
-    fn unanswered(&self, attempt: &Attempt) -> Error {
-        match self.seats.of(attempt.id) {
-            // A node was asked for, and may be there.
-            Some(_) => attempt.error(ErrorKind::Indeterminate, Phase::Wait, "the servers do not answer"),
-            None => self.no_session(Phase::Wait).with_name(&attempt.name),
+    fn unanswered(&self, attempt: &Attempt, asked: &AtomicBool) -> Error {
+        if asked.load(Ordering::Acquire) {
+            // A node was asked for, and may be there: also one of a session that is over by our clock only.
+            return attempt.error(ErrorKind::Indeterminate, Phase::Wait, "the servers do not answer");
         }
+        self.no_session(Phase::Wait).with_name(&attempt.name)
     }
 
-    /// Stands in line until granted, in as many sessions as that takes.
-    async fn stand(&self, attempt: &Attempt, refused: &watch::Sender<bool>) -> Result<Grant, Error> {
+    /// Stands in line until granted, in as many sessions as that takes. Notes when something may have been asked for.
+    async fn stand(
+        &self,
+        attempt: &Attempt,
+        asked: &AtomicBool,
+        refused: &watch::Sender<bool>,
+    ) -> Result<Grant, Error> {
         loop {
             let session = self.sessions.current().await;
+            asked.store(true, Ordering::Release);
             let outcome = tokio::select! {
                 biased;
                 outcome = self.stand_in(&session, attempt, refused) => outcome,

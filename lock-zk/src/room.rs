@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::backend::Shared;
 use crate::card::Card;
 use crate::client::{Change, Fate, Fault, Node};
+use crate::error;
 use crate::line::{LOOKS_EVERY, Look};
 use crate::queue::granted;
 use crate::seats::Seat;
@@ -73,6 +74,8 @@ impl Shared {
                 Look::Gone => 0,
             };
             match &look {
+                // The end of a session takes its seats away here; its nodes stay until the servers think so, too.
+                Look::Gone if seat.session.is_over() => return Err(error::out_of_time(Phase::Acquire).into()),
                 _ if left < asked => return self.refuse(seat).await,
                 Look::Behind(path) => {
                     let left = until.saturating_duration_since(Instant::now());

@@ -14,7 +14,7 @@ use crate::contender::Role;
 use crate::layout::Place;
 use crate::session::Session;
 
-/// What one attempt has at the servers, or may have: taken before its node is asked for.
+/// The nodes that one attempt has at the servers, or may have: taken before its node is asked for.
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub(crate) grant: GrantId,
@@ -83,7 +83,7 @@ impl Room {
 struct Presence {
     /// When the request was sent whose answer tells who waits that he is first now.
     handed_over: watch::Sender<Option<BootInstant>>,
-    /// Who waits right behind it, in this process.
+    /// The attempt that waits right behind it, in this process.
     next: Option<GrantId>,
 }
 
@@ -98,7 +98,10 @@ impl Seats {
             permits: Mutex::default(),
             is_changing: AtomicBool::new(false),
         });
-        if let Some(before) = self.room().seats.insert(grant, seat.clone()) {
+
+        // Bound first: the room must be left before it is entered again.
+        let before = self.room().seats.insert(grant, seat.clone());
+        if let Some(before) = before {
             self.forget_node(&before);
         }
         seat
@@ -249,6 +252,24 @@ mod tests {
     use crate::backend::ZkBackend;
     use crate::client::Crate;
     use crate::config::ZkConfig;
+
+    #[tokio::test]
+    async fn a_seat_in_another_session_takes_the_place_of_the_one_before() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let shared = ZkBackend::connect(&ZkConfig::new(server.url()), Crate::Kezhuw).await.unwrap().shared;
+        let shared = Arc::new(shared);
+        let (session, grant) = (shared.sessions.current().await, GrantId::random().unwrap());
+        let place = || Place::of(&shared.layout, &"again".into(), Kind::Mutex).unwrap();
+        let path = place().path("again");
+        let before = shared.seats.take(grant, &session, place());
+        shared.seats.has_node(&before, Created { path: path.clone(), czxid: 1 });
+        let (told, taken) = std::sync::mpsc::channel();
+        let again = (shared.clone(), session, place());
+        std::thread::spawn(move || told.send(again.0.seats.take(grant, &again.1, again.2)));
+        let taken = tokio::task::spawn_blocking(move || taken.recv_timeout(std::time::Duration::from_secs(5)));
+        assert!(taken.await.unwrap().is_ok_and(|seat| seat.node().is_none()), "a deadlock");
+        assert!(before.node().is_none() && shared.seats.leaving(&path, grant).is_none());
+    }
 
     #[tokio::test]
     async fn a_node_that_becomes_known_behind_the_end_of_its_session_is_not_noted() {

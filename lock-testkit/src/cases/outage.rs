@@ -13,7 +13,7 @@ use crate::context::{Cx, is_done_or_unknown, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::links::Links;
 use crate::proxy::{Direction, LinkFault, Toxic};
-use crate::time::{hand_over, ms, op_timeout, pass, poll_times, promptly, soon, stays_pending, ttl};
+use crate::time::{eventually, hand_over, ms, op_timeout, pass, poll_times, promptly, soon, stays_pending, ttl};
 
 /// What a busy machine may add to a bound.
 fn slack() -> Duration {
@@ -87,10 +87,11 @@ pub(super) async fn five_resets_cost_a_holder_nothing(cx: Arc<Cx>) -> Verdict {
 pub(super) async fn a_renewal_counts_from_its_sending_however_late_its_reply(cx: Arc<Cx>) -> Verdict {
     let (_, links, held) = holder(&cx).await?;
     let other = cx.contender().await?;
-    let delay = Toxic::Delay { by: ttl() * 2 / 5, jitter: Duration::ZERO };
-    let late = links.inject(&LinkFault::new(delay, Direction::ToClient));
-    // The servers have answered the first renewal, and hear of no other one; its answer is still on its way.
-    pass(ttl() / 3 + ttl() / 10).await;
+    // The first one may cost a server that has just started more than one request.
+    is_renewed(&held).await?;
+    // Within the time that a backend waits for an answer.
+    let late = links.inject(&LinkFault::new(Toxic::Delay { by: ttl() / 4, jitter: Duration::ZERO }, Direction::ToClient));
+    is_renewed(&held).await?;
     let silence = links.inject(&LinkFault::new(Toxic::Blackhole, Direction::ToServer));
     let next = other.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free after the lease of a silent holder")?;
     ensure!(!held.is_held(), "believed in for {:?} more beside the next holder", held.remaining());
@@ -98,6 +99,18 @@ pub(super) async fn a_renewal_counts_from_its_sending_however_late_its_reply(cx:
     silence.heal()?;
     late.heal()?;
     cx.residue_within(cx.freed_by(ttl())).await
+}
+
+/// Waits for a renewal, which the holder notices by its deadline.
+async fn is_renewed(held: &Held) -> Verdict {
+    let mut before = held.remaining();
+    eventually("a renewal is answered", ttl(), async || {
+        let remaining = held.remaining();
+        let has_grown = remaining > before;
+        before = remaining;
+        Ok(has_grown.then_some(()))
+    })
+    .await
 }
 
 pub(super) async fn a_renewal_that_fails_now_and_then_costs_nothing(cx: Arc<Cx>) -> Verdict {

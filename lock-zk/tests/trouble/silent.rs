@@ -87,6 +87,24 @@ fn a_wait_without_an_answer_ends_with_its_patience_and_nobody_knows_how() {
 }
 
 #[test]
+fn a_wait_that_outlasts_its_session_in_silence_ends_with_its_patience_and_nobody_knows_how() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (link, holder) = (link(&server), client(server.url(), LASTING).await);
+        let patience = ms(6000);
+        let locks = waiting_for(&link, ms(2000), ms(1000), patience).await;
+        let _held = holder.mutex("deaf").lock().await.unwrap();
+        let mutex = locks.mutex("deaf");
+        let waiting = tokio::spawn(async move { mutex.lock().await });
+        let truth = server.client().await.unwrap();
+        eventually("two in line", PROMPTLY, async || nodes(&truth, "deaf").await.len() == 2).await;
+        let _silent = silence(&link, Direction::Both);
+        is(&locks, SessionState::Lost).await;
+        fails(soon("the end of its patience", patience * 2, waiting).await.unwrap(), ErrorKind::Indeterminate);
+    });
+}
+
+#[test]
 fn a_session_that_was_given_up_goes_whoever_still_has_a_request_of_it() {
     about_time(async || {
         let Some(server) = server().await else { return };

@@ -179,8 +179,12 @@ impl Sketch {
     }
 
     pub(super) fn truth(&mut self, t: u64, holders: &[&str]) {
+        self.truth_of(Kind::Mutex, t, holders);
+    }
+
+    pub(super) fn truth_of(&mut self, kind: Kind, t: u64, holders: &[&str]) {
         let holders = holders.iter().map(|holder| (*holder).into()).collect();
-        let truth = Truth { res: "x".into(), kind: Kind::Mutex, after: (t - 1) * MS, holders };
+        let truth = Truth { res: "x".into(), kind, after: (t - 1) * MS, holders };
         self.add(t, "main", What::Truth(truth));
     }
 

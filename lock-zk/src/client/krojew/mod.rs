@@ -87,8 +87,19 @@ impl Krojew {
         tokio::spawn(sending);
         let wire = Wire::new(outbox, links, watches, directories, access, sign);
         wire.make_directory(&directory).await?;
-        wire.beat().await?;
+        first_beat(&wire).await?;
         Ok(Self { wire, timeout: greeted.timeout, news: Mutex::new(news), exchanges: Arc::default() })
+    }
+}
+
+/// Asks whose session it is. The crate takes requests before it is connected, and their answers are not believed: asked again
+/// then, until the time to connect is over.
+async fn first_beat(wire: &Arc<Wire>) -> Result<(), Fault> {
+    loop {
+        match wire.beat().await {
+            Err(fault) if fault.fate == Fate::Unknown => tokio::time::sleep(RETRY).await,
+            answered => return answered,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::sketch::{Sketch, mutex, rules, token};
 use super::{MS, NONE, named, tells_apart};
 use crate::checker::{Check, Rules};
-use crate::history::event::{Ask, Granted};
+use crate::history::event::{Ask, Granted, Kind};
 
 fn unrenewed() -> Rules {
     let mut rules = rules();
@@ -121,6 +121,17 @@ fn l3_excuses_a_renewal_that_was_sent_before_the_look_was_over() {
     sketch.renew(99, 102, &holder);
     sketch.release(200, &holder);
     assert_eq!(sketch.end(2_000).rejections(), NONE, "the look may have been the later one");
+}
+
+#[test]
+fn l3_excuses_a_hold_that_was_downgraded_between_two_looks() {
+    let mut sketch = Sketch::new();
+    let holder = sketch.take(10, Ask { kind: Kind::Write, ..mutex("a") }, named("g1", Granted { sent: Some(10 * MS), ..token(1) }));
+    sketch.change(99, 101, &holder, Kind::Read, 1);
+    sketch.truth_of(Kind::Write, 100, &[]);
+    sketch.renew(102, 103, &holder);
+    sketch.release(200, &holder);
+    assert_eq!(sketch.end(2_000).rejections(), NONE);
 }
 
 #[test]
