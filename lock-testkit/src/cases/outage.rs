@@ -90,7 +90,8 @@ pub(super) async fn a_renewal_counts_from_its_sending_however_late_its_reply(cx:
     // The first one may cost a server that has just started more than one request.
     is_renewed(&held).await?;
     // Within the time that a backend waits for an answer.
-    let late = links.inject(&LinkFault::new(Toxic::Delay { by: ttl() / 4, jitter: Duration::ZERO }, Direction::ToClient));
+    let late =
+        links.inject(&LinkFault::new(Toxic::Delay { by: ttl() / 4, jitter: Duration::ZERO }, Direction::ToClient));
     is_renewed(&held).await?;
     let silence = links.inject(&LinkFault::new(Toxic::Blackhole, Direction::ToServer));
     let next = other.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free after the lease of a silent holder")?;

@@ -126,7 +126,11 @@ fn l3_excuses_a_renewal_that_was_sent_before_the_look_was_over() {
 #[test]
 fn l3_excuses_a_hold_that_was_downgraded_between_two_looks() {
     let mut sketch = Sketch::new();
-    let holder = sketch.take(10, Ask { kind: Kind::Write, ..mutex("a") }, named("g1", Granted { sent: Some(10 * MS), ..token(1) }));
+    let holder = sketch.take(
+        10,
+        Ask { kind: Kind::Write, ..mutex("a") },
+        named("g1", Granted { sent: Some(10 * MS), ..token(1) }),
+    );
     sketch.change(99, 101, &holder, Kind::Read, 1);
     sketch.truth_of(Kind::Write, 100, &[]);
     sketch.renew(102, 103, &holder);
