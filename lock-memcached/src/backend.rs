@@ -48,10 +48,11 @@ impl MemcachedBackend {
     pub(crate) async fn connect(config: &MemcachedConfig) -> Result<Self, Error> {
         let (address, op_timeout) = (config.check()?, config.client.op_timeout);
         let link = Link::new(address, config.connections, op_timeout).await?;
-        let evicts = health::check(&link, config).await?;
         let keys = Keys::new(&config.prefix);
         let guard = Guard::new(config, keys.epoch.clone());
+        // First of all: its look at the server's clock has to go over a connection that was just opened.
         guard.begin(&link).await?;
+        let evicts = health::check(&link, config).await?;
         let off = config.restart_guard == RestartGuard::Off;
         let shared = Arc::new(Shared {
             link,

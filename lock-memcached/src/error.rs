@@ -1,4 +1,4 @@
-//! What may go wrong with a request, as the locks report it.
+//! Failures of requests, as the locks report them.
 //!
 //! | what happens | we say | outcome |
 //! |---|---|---|
@@ -55,7 +55,7 @@ impl Failure {
         Self::of_shared(&Arc::new(error), changes)
     }
 
-    /// The same, of one that several commands have in common.
+    /// Makes one of an error that several commands have in common.
     pub(crate) fn of_shared(error: &Arc<io::Error>, changes: bool) -> Self {
         let (kind, what) = match error.kind() {
             io::ErrorKind::InvalidData => (ErrorKind::Protocol, "the server's answer makes no sense"),

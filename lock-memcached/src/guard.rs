@@ -19,10 +19,10 @@ use crate::server_clock::{Look, ServerClock};
 /// How long a waiter pauses at most while nothing is granted.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// How long a server's clock takes to tick at most, with its steps of two and a busy machine.
+/// Longest time that a server's clock takes to tick, with its steps of two and a busy machine.
 const LONGEST_TICK: Duration = Duration::from_millis(2_500);
 
-/// How long to pause between two looks that are to show a tick.
+/// Pause between two looks that are to show a tick.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// The epoch, as this client uses it.
@@ -30,6 +30,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 pub(crate) struct Guard {
     mode: RestartGuard,
     longest: Duration,
+    op_timeout: Duration,
     key: Key,
     clock: Mutex<ServerClock>,
     /// The closed epoch that was seen last, and since when.
@@ -63,6 +64,7 @@ impl Guard {
         Self {
             mode: config.restart_guard,
             longest: config.longest_lease,
+            op_timeout: config.client.op_timeout,
             key,
             clock: Mutex::default(),
             watched: Mutex::default(),
@@ -116,9 +118,10 @@ impl Guard {
         judged.map_err(|failure| link.error(failure, phase))
     }
 
-    /// Looks at the epoch until the server's clock is known to run, for as long as a tick may take.
+    /// Looks at the epoch until the server's clock is known to run, for as long as a tick may take, and half the operation
+    /// timeout at most: the rest is for the request that asks for it.
     async fn until_it_ticks(&self, link: &Link) -> Result<(), Error> {
-        let until = SystemClock.now().plus(LONGEST_TICK);
+        let until = SystemClock.now().plus(LONGEST_TICK.min(self.op_timeout / 2));
         while SystemClock.now() < until
             && matches!(self.asked(link, Phase::Acquire).await?, Verdict::No(NotNow::ClockStands))
         {

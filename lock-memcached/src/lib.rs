@@ -62,7 +62,7 @@ pub use lock_core::{
 
 const NAME: &str = "memcached";
 
-/// What this backend promises with this guard, on a server that evicts nothing (`-M`). A client of a server that does says so
+/// Promises of this backend with this guard, on a server that evicts nothing (`-M`). A client of a server that does says so
 /// in its own `guarantees()`, and so `require` refuses it.
 #[must_use]
 pub fn guarantees(guard: RestartGuard) -> Guarantees {
@@ -80,7 +80,7 @@ pub fn guarantees(guard: RestartGuard) -> Guarantees {
     guarantees
 }
 
-/// The same on a server that evicts items when its memory is full: a lock that is evicted is free, and so is a limit.
+/// Promises on a server that evicts items when its memory is full: a lock that is evicted is free, and so is a limit.
 fn evicting(mut guarantees: Guarantees) -> Guarantees {
     const EVICTS: &str = "the server, which runs without -M, evicts an item";
     for support in [&mut guarantees.exclusion_across_restart, &mut guarantees.limit_check] {

@@ -1,4 +1,4 @@
-//! How often the waiters of one client ask, whatever they wait for and however many they are.
+//! Pace at which the waiters of one client ask, whatever they wait for and however many they are.
 //!
 //! A waiter looks at one key for a mutex, and at several for a lock of several keys. All waiters of a client together look at
 //! no more than [`LOOKS_PER_SECOND`] keys in a second: the more there are, the longer each of them pauses.

@@ -69,7 +69,7 @@ impl Due {
 }
 
 impl Shared {
-    /// Has items live on, and asks `beside` in the same pipeline. Each one's fate is known afterwards, after seven round
+    /// Has items live on, and asks `beside` in the same pipeline. Each one's fate is known afterwards, after eleven round
     /// trips at most, however many there are; the verdict says whether it can be relied on.
     pub(crate) async fn refresh(&self, dues: &mut [Due], beside: Vec<Command>) -> Result<Verdict, Failure> {
         let mut verdict = self.refresh_once(dues, beside).await;

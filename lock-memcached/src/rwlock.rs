@@ -159,8 +159,13 @@ impl<'a> Writer<'a> {
             match answers.remove(0) {
                 Answer::Done(seen) => entry.renewed(&piece.key, seen),
                 Answer::Failed(failure) => return Err(failure),
-                _ => {
+                Answer::Missing => {
                     entry.lost(&piece.key);
+                    return Ok(None);
+                }
+                // A renewal that was not answered may have changed it: the next claim looks whose it is.
+                Answer::Other | Answer::Item(_) => {
+                    entry.doubt(std::slice::from_ref(&piece), shared.gone_by(sent_at, attempt.ttl));
                     return Ok(None);
                 }
             }

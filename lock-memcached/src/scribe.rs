@@ -23,6 +23,9 @@ pub(crate) const AFTER: Duration = Duration::from_millis(5);
 /// How many descriptions are sent at once at most.
 const BATCH: usize = 128;
 
+/// How many grants wait to be described at most. One more is not described.
+const WAITING: usize = 1024;
+
 /// What is known of a holder, beside its number.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Card {
@@ -38,7 +41,7 @@ pub(crate) struct Card {
 
 /// The way to the task that describes grants. It ends with its runtime, and is started again on that of the next grant.
 #[derive(Debug, Default)]
-pub(crate) struct Scribe(Mutex<Option<mpsc::UnboundedSender<Task>>>);
+pub(crate) struct Scribe(Mutex<Option<mpsc::Sender<Task>>>);
 
 #[derive(Debug)]
 struct Task {
@@ -55,13 +58,13 @@ impl Scribe {
         let running = way.take().filter(|sender| !sender.is_closed());
         let sender = running.or_else(|| {
             let runtime = tokio::runtime::Handle::try_current().ok()?;
-            let (sender, tasks) = mpsc::unbounded_channel();
+            let (sender, tasks) = mpsc::channel(WAITING);
             runtime.spawn(write_all(Arc::downgrade(shared), tasks));
             Some(sender)
         });
         if let Some(sender) = &sender {
-            // If it has just ended, this one is not described: it is best effort.
-            let _ = sender.send(task);
+            // If it has just ended, or has too many before it, this one is not described: it is best effort.
+            let _ = sender.try_send(task);
         }
         *way = sender;
     }
@@ -94,7 +97,7 @@ impl Shared {
     }
 }
 
-async fn write_all(shared: Weak<Shared>, mut tasks: mpsc::UnboundedReceiver<Task>) {
+async fn write_all(shared: Weak<Shared>, mut tasks: mpsc::Receiver<Task>) {
     while let Some(first) = tasks.recv().await {
         SystemClock.sleep_until(SystemClock.now().plus(AFTER)).await;
         let mut held: Vec<_> = first.held().into_iter().collect();

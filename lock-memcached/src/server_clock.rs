@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 
-/// How far behind its measure the server's clock may be: it counts whole seconds, and makes steps of two. The measure itself
+/// Time by which the server's clock may be behind its measure: it counts whole seconds, and makes steps of two. The measure itself
 /// may be late by as much as whole seconds and a step take, two seconds. What is stored by a clock that is just not noticed
 /// to stand has [`crate::wire::MARGIN`] for the sum of both.
 const TOLERANCE: i64 = 2_500;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     impl Server {
-        /// What its clock says at a time at which it answers: at the instant at which it goes on it has not caught up yet.
+        /// Its clock's time when it answers: at the instant at which it goes on it has not caught up yet.
         fn says(&self, at: i64) -> i64 {
             let known = if at == self.went_on { self.stopped } else { at };
             (known - self.phase - self.drift).div_euclid(1000)

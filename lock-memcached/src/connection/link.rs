@@ -41,7 +41,7 @@ struct Pool {
     places: Places,
     /// Grows when the server is reached at another place.
     moves: u64,
-    /// How many connections there have been.
+    /// Connections that there have been.
     opened: u64,
 }
 
@@ -142,8 +142,9 @@ impl Link {
         };
         let number = locked(&self.pool).opens(self.most.saturating_sub(self.in_use()));
         let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for place in places {
-            match Pipe::open(place, number, until).await {
+        let many = places.len();
+        for (tried, place) in places.into_iter().enumerate() {
+            match Pipe::open(place, number, share(SystemClock.now(), until, many - tried)).await {
                 Ok(pipe) => return Ok((pipe, locked(&self.pool).reached(place, &self.address))),
                 Err(error) => last = error,
             }
@@ -206,7 +207,7 @@ impl InUse<'_> {
         self.run(vec![command]).await.pop().unwrap_or_else(|| Answer::Failed(Failure::senseless()))
     }
 
-    /// What the server counts, or with `" settings"` how it is set up.
+    /// Asks what the server counts, or with `" settings"` how it is set up.
     pub(crate) async fn stats(&mut self, of: &str) -> Result<std::collections::HashMap<String, String>, Failure> {
         match &mut self.pipe {
             Some(pipe) => pipe.stats(of, self.until).await,
@@ -226,8 +227,28 @@ impl Drop for InUse<'_> {
     }
 }
 
+/// By when one of so many places has to be reached, so that there is time for each of the others.
+fn share(now: BootInstant, until: BootInstant, places: usize) -> BootInstant {
+    let places = u32::try_from(places).unwrap_or(u32::MAX).max(1);
+    now.plus(until.since(now) / places)
+}
+
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_does_not_answer_leaves_time_for_the_others() {
+        let at = |ms| BootInstant::from_origin(Duration::from_millis(ms));
+        assert_eq!(share(at(1000), at(3000), 2), at(2000));
+        assert_eq!(share(at(2000), at(3000), 1), at(3000));
+        assert_eq!(share(at(1100), at(3000), 2), at(2050), "what one did not need is for the others");
+        assert_eq!(share(at(4000), at(3000), 2), at(4000), "the time is over");
     }
 }

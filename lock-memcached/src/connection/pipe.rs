@@ -45,7 +45,7 @@ struct Batch {
     first: u64,
 }
 
-/// How far a batch has got.
+/// The part of a batch that is done.
 #[derive(Default)]
 struct Progress {
     written: usize,
@@ -175,7 +175,7 @@ impl Pipe {
         tokio::try_join!(write, read).map(drop)
     }
 
-    /// What the server counts, or with `" settings"` how it is set up.
+    /// Asks what the server counts, or with `" settings"` how it is set up.
     pub(super) async fn stats(&mut self, of: &str, until: BootInstant) -> Result<HashMap<String, String>, Failure> {
         self.is_broken = true;
         let asked = async {

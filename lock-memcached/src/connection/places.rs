@@ -13,7 +13,7 @@ use lock_core::clock::BootInstant;
 use super::address::Address;
 use super::pipe::by;
 
-/// How long a name is believed that has led to nobody.
+/// Time for which a name is believed that has led to nobody.
 const BELIEVED: Duration = Duration::from_secs(1);
 
 /// Where the server is.

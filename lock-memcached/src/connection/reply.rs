@@ -36,7 +36,7 @@ impl Reply {
         Ok(Self::Answer { code, cas: told.cas, left: told.ttl, opaque: told.opaque, value })
     }
 
-    /// How many bytes follow the line, without their end.
+    /// Number of bytes that follow the line, without their end.
     pub(super) fn follows(&self) -> Option<usize> {
         match self {
             Self::Answer { value, .. } => *value,
@@ -52,7 +52,7 @@ impl Reply {
         }
     }
 
-    /// What it means to this command. `seen` makes a number one that was learned here and now.
+    /// Answers this command. `seen` makes a number one that was learned here and now.
     pub(super) fn means(self, command: &Command, value: Vec<u8>, seen: impl FnOnce(u64) -> Seen) -> Answer {
         let (code, cas, left) = match self {
             // `ma` says so of an item without any text, whoever stored that.

@@ -86,7 +86,7 @@ async fn a_claim_that_a_frozen_server_carries_out_late_is_undone() {
     let error = locks.mutex("held").try_lock().await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable), "{error}");
     server.cont().unwrap();
-    // Undone in the background, or never carried out; it ends by itself only after four seconds.
+    // Undone in the background, or never carried out; by itself it ends within six seconds.
     eventually("the lock is free", async || matches!(locks.mutex("held").try_lock().await, Ok(Some(_)))).await;
 }
 

@@ -11,7 +11,7 @@ use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::testing::about_time;
 
-use crate::support::{LEASE, config, eventually, pass, server};
+use crate::support::{LEASE, client, config, eventually, pass, server};
 
 const LEASES: u64 = 120;
 
@@ -92,6 +92,31 @@ async fn a_shorter_extension_over_a_new_connection_never_shortens_a_longer_one()
     }
     let still = held.iter().filter(|guard| guard.is_held()).count();
     assert!(still > 0, "nobody holds any more, {:?} after the first extension: nothing was tested", began.elapsed());
+}
+
+/// Its key is changed as a renewal changes it that was carried out and not answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_writer_finds_its_key_again_after_a_renewal_without_an_answer() {
+    const WRITER: &str = "lock:rwlock:a:w";
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    // Its first renewal is due after half of it.
+    let ttl = LEASE * 20;
+    let (holder, waiting) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+    let reader = holder.rwlock("a").with_ttl(ttl).read().await.unwrap();
+    let lock = waiting.rwlock("a").with_ttl(ttl);
+    let writing = tokio::spawn(async move { lock.write().await });
+    let key = async || server.client().gets(WRITER).await.unwrap();
+    eventually("it waits", async || key().await.is_some()).await;
+    assert!(server.client().command(&format!("ma {WRITER} D0")).await.unwrap().starts_with("HD"));
+    let (value, changed) = key().await.unwrap();
+    eventually("it renews its key", async || {
+        let (still, now) = key().await.expect("its key is gone");
+        assert_eq!(still, value, "its key is another one's");
+        now != changed
+    })
+    .await;
+    reader.release().await.unwrap();
+    writing.await.unwrap().unwrap().release().await.unwrap();
 }
 
 /// The CAS number of each lease's item, which a renewal changes.
