@@ -11,14 +11,14 @@ use futures_util::FutureExt;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Phase};
 
-/// How much longer than it should a request may take. A backend keeps the operation timeout by itself, so that only one
+/// The time that a request may take beyond its own. A backend keeps the operation timeout by itself, so that only one
 /// that hangs is cut.
 const SLACK: Duration = Duration::from_millis(500);
 
 /// Runs a request of the backend for at most one operation timeout and some slack.
 ///
 /// # Errors
-/// What the request reports, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) when the time is over.
+/// The request's own error, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) when the time is over.
 ///
 /// # Cancel safety
 /// As the request.

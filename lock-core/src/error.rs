@@ -177,7 +177,7 @@ impl Error {
         error
     }
 
-    /// The same words again, for another lock that the same event concerns.
+    /// Repeats the words, for another lock that the same event concerns.
     pub(crate) fn repeated(&self) -> Self {
         Self::new(self.0.kind, self.0.phase, self.0.what.clone())
     }

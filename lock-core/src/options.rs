@@ -97,7 +97,7 @@ pub(crate) fn check_ttl(ttl: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-/// How long a text of a user may be, in bytes: it goes to the server with requests and into every `inspect`.
+/// The longest text of a user, in bytes: it goes to the server with requests and into every `inspect`.
 pub(crate) const MAX_TEXT: usize = 1024;
 
 /// Refuses a text that is too long.
@@ -120,7 +120,7 @@ pub struct ClientOptions {
     pub op_timeout: Duration,
     /// How long a wait goes on without any answer from the server, however far its deadline is; 10 s by default.
     pub patience: Duration,
-    /// What `inspect` shows beside host and process; 1 KiB at most.
+    /// A text that `inspect` shows beside host and process; 1 KiB at most.
     pub label: Option<String>,
 }
 

@@ -9,7 +9,7 @@ use tokio::runtime::{Handle, Id};
 
 use crate::clock::{BootInstant, Clock, SystemClock};
 
-/// How long a sleeper trusts a timer before it looks at the clock again.
+/// The time for which a sleeper trusts a timer before it looks at the clock again.
 ///
 /// Timers do not advance while a machine is suspended, the clock does.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -18,10 +18,10 @@ use crate::wait;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How many jobs are tried again at once at most.
+/// The most jobs that are tried again at once.
 const WIDEST: usize = 1024;
 
-/// How many jobs that wait for themselves are tried in a second at most, about.
+/// The most jobs, about, that wait for themselves and are tried in a second.
 const EACH: Duration = Duration::from_millis(1);
 
 /// Jobs that wait for their next try.
@@ -31,13 +31,13 @@ pub(super) struct Backlog<J> {
     later: BTreeMap<(BootInstant, u64), Waiting<J>>,
     /// The number that was given out last.
     number: u64,
-    /// How many unanswered jobs may be tried at once, and how many are.
+    /// The number of unanswered jobs that may be tried at once, and of those that are.
     width: usize,
     trying: usize,
-    /// When the next of them may be tried, and the pause after that if it is in vain.
+    /// The instant at which the next of them may be tried, and the pause after that if it is in vain.
     not_before: BootInstant,
     pause: Duration,
-    /// When jobs whose time is over are looked for.
+    /// The instant at which jobs whose time is over are looked for.
     sweep_at: BootInstant,
 }
 
@@ -87,7 +87,7 @@ impl<J> Backlog<J> {
         self.later.insert((due, number), Waiting { job, until });
     }
 
-    /// What came of trying an unanswered job again.
+    /// Takes the result of trying an unanswered job again.
     pub(super) fn tried(&mut self, now: BootInstant, answered: bool) {
         self.trying = self.trying.saturating_sub(1);
         if answered {
@@ -132,7 +132,7 @@ impl<J> Backlog<J> {
         over
     }
 
-    /// When to come back.
+    /// The instant to come back at.
     pub(super) fn wake_at(&self) -> BootInstant {
         if self.len() == 0 {
             return BootInstant::FAR_FUTURE;

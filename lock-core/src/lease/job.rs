@@ -30,7 +30,7 @@ pub(super) enum Task {
     Shrink { semaphore: Arc<dyn SemaphoreBackend>, cell: Arc<Cell>, keep: u32 },
 }
 
-/// What one try of a job has come to.
+/// The result of one try of a job.
 #[derive(Debug)]
 pub(super) enum Progress {
     Done,

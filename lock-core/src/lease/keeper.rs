@@ -55,7 +55,7 @@ pub(crate) struct Keeper {
 #[derive(Debug)]
 struct Registry {
     cells: HashMap<GrantId, Arc<Cell>>,
-    /// When each of them is to be looked at.
+    /// The instant at which each of them is to be looked at.
     due: BTreeSet<(BootInstant, GrantId)>,
     /// When the task will look by itself; registering what that would be more than a slot too late for wakes it.
     looks_at: BootInstant,

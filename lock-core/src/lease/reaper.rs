@@ -54,9 +54,9 @@ struct Queue {
     /// Not tried yet.
     fresh: VecDeque<Job>,
     backlog: Backlog<Job>,
-    /// How many are being tried.
+    /// The number of jobs that are being tried.
     trying: usize,
-    /// How many there was no room for, and until when what the last of them left may stay.
+    /// The number of jobs that there was no room for, and until when what the last of them left may stay.
     discarded: usize,
     remains_until: Option<BootInstant>,
 }
@@ -113,7 +113,7 @@ impl Reaper {
         self.push(cell.attempt.clone(), Task::Shrink { semaphore, cell, keep }, BootInstant::FAR_FUTURE);
     }
 
-    /// How many jobs there was no room for and may have left something.
+    /// The number of jobs that there was no room for and that may have left something.
     pub(crate) fn discarded(&self) -> usize {
         let queue = locked(&self.0.queue);
         let remains = queue.remains_until.is_some_and(|until| self.0.clock.now() < until);
@@ -158,17 +158,17 @@ impl Jobs {
         None
     }
 
-    /// Until when a cancellation is tried. A place in a queue has no TTL of its own: it goes on for longer.
+    /// The end of trying a cancellation. A place in a queue has no TTL of its own: it goes on for longer.
     fn cancelled_by(&self, attempt: &Attempt) -> BootInstant {
         self.gone_by(attempt, self.clock.now().plus(attempt.ttl.max(QUEUED)))
     }
 
-    /// When nothing is left of what a lease that ends at this instant has at the server, whoever takes it back.
+    /// The instant at which nothing is left of what a lease that ends at this instant has at the server, whoever takes it back.
     fn gone_by(&self, attempt: &Attempt, lease_ends: BootInstant) -> BootInstant {
         lease_ends.plus(attempt.op_timeout).plus(self.backend.outlasts_lease())
     }
 
-    /// What is to be tried now, and when to look again.
+    /// Takes the jobs that are to be tried now, and tells when to look again.
     fn due(self: &Arc<Self>) -> (Vec<Trying>, BootInstant) {
         let now = self.clock.now();
         let over = locked(&self.queue).backlog.over(now);

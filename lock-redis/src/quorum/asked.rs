@@ -13,7 +13,7 @@ use tokio::task::unconstrained;
 
 use super::background::Background;
 
-/// How much longer than its request an answer is waited for. It matters only if the client's runtime, which times the
+/// The time for which an answer is waited for beyond its request's. It matters only if the client's runtime, which times the
 /// requests, stands still.
 const SLACK: Duration = Duration::from_millis(50);
 

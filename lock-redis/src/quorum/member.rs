@@ -41,7 +41,7 @@ pub(super) struct Said {
 pub(super) struct Debt {
     pub(super) id: GrantId,
     pub(super) since: BootInstant,
-    /// When the servers have forgotten it by themselves.
+    /// The instant at which the servers have forgotten it by themselves.
     pub(super) over_at: BootInstant,
     pub(super) give: Arc<Request>,
 }

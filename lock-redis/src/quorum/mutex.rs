@@ -33,9 +33,9 @@ const MOMENT: Duration = Duration::from_millis(100);
 
 /// The time after which a waiter asks without being told, where it should be told: a lost message costs that.
 const AGAIN: Duration = Duration::from_millis(900);
-/// The same while the servers cannot tell it.
+/// The time after which a waiter asks while the servers cannot tell it.
 const UNTOLD: Duration = Duration::from_millis(100);
-/// What a server's milliseconds are rounded by.
+/// The rounding of a server's milliseconds.
 const ROUNDING: Duration = Duration::from_millis(1);
 /// The longest pause while no majority answers, before jitter.
 const SILENT: Duration = Duration::from_millis(250);

@@ -200,7 +200,7 @@ impl Releases {
     }
 }
 
-/// When the attempt sent its first request: its note, in µs, as long as it is not 0.
+/// The instant at which the attempt sent its first request: its note, in µs, as long as it is not 0.
 pub(super) fn first_sent(attempt: &Attempt) -> BootInstant {
     BootInstant::from_origin(Duration::from_micros(attempt.note()))
 }

@@ -65,7 +65,7 @@ impl QuorumBackend {
         renewed.into_iter().map(|renewed| renewed.unwrap_or_else(missing)).collect()
     }
 
-    /// How long a renewal may wait for its answers: if none come within a third of the lease, it is tried again meanwhile.
+    /// The time for which a renewal may wait for its answers: if none come within a third of the lease, it is tried again meanwhile.
     fn patience(&self, renewal: &Renewal<'_>) -> Duration {
         self.op_timeout.min(renewal.attempt.ttl / 3)
     }

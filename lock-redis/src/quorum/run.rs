@@ -9,7 +9,7 @@ const TIMES: u32 = 20;
 /// The longest time of hand-overs in a row while other clients wait.
 const LASTING: Duration = Duration::from_millis(200);
 
-/// For how long a key that foreign clients use too is left free then: they ask again and again, and have to meet it.
+/// The time for which a key that foreign clients use too is left free then: they ask again and again, and have to meet it.
 pub(super) const REST: Duration = Duration::from_millis(50);
 
 /// A row of hand-overs.

@@ -1,11 +1,11 @@
-//! When the first waiter of a client asks the servers again: no I/O, no clock.
+//! News after which the first waiter of a client asks the servers again: no I/O, no clock.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 
-/// How long after the first server's word the lock is asked for without a majority's: the others may be down.
+/// The time after the first server's word at which the lock is asked for without a majority's: the others may be down.
 const GRACE: Duration = Duration::from_millis(3);
 
 /// News of a release, since the lock was asked for last.

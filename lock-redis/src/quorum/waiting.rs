@@ -47,7 +47,7 @@ struct State {
     held_by: Option<GrantId>,
     run: Run,
     told: Told,
-    /// When a majority of the servers answered last.
+    /// The instant of a majority's last answer.
     answered_at: BootInstant,
     /// Whether somebody held the lock, or may have, when the servers were asked last.
     may_be_held: bool,
@@ -64,7 +64,7 @@ pub(super) enum Ended {
     Unknown,
 }
 
-/// What a release does with the lock.
+/// The next place of a released lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handover {
     /// A waiter of this client asks as soon as the release is sent.
@@ -77,7 +77,7 @@ pub(super) struct Handover {
 
 /// The time after which a shared key that nobody releases any more begins a new run.
 const FORGOTTEN: Duration = Duration::from_secs(1);
-/// So many runs are kept before those that are over are looked for.
+/// The number of runs that are kept before those that are over are looked for.
 const RUNS: usize = 64;
 
 impl Queues {
