@@ -315,6 +315,15 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// The number of the place that serves this attempt at present, such as a hash of a shard's address. A clean-up that got
+    /// no answer is tried again one at a time for each place, until the place answers: one that is away does not hold up
+    /// what is to be done at the others. There are few of them; the core tells at most 1,024 apart.
+    ///
+    /// One place by default.
+    fn place(&self, _attempt: &Attempt) -> u64 {
+        0
+    }
+
     /// Drops whatever this client remembers of an attempt. The core calls it when it gives up on an attempt for good: its
     /// release or cancellation was not confirmed in time, or there is no runtime to do it on. Nothing else is asked of that
     /// attempt afterwards. Not called after [`Released`] or [`Cancelled::Settled`], of which the backend knows by itself.

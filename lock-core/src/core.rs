@@ -331,3 +331,15 @@ impl Drop for Undo<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_tell_the_three_ways_to_wait_apart() {
+        let limited = Deadline::after(BootInstant::from_origin(Duration::ZERO), Duration::from_secs(1));
+        let names = [Wait::Try, Wait::Until(limited), Wait::Until(Deadline::NEVER)].map(Wait::name);
+        assert_eq!(names, ["try", "limited", "unlimited"]);
+    }
+}

@@ -190,6 +190,25 @@ mod tests {
     }
 
     #[test]
+    fn an_id_is_written_as_its_digits() {
+        let id = GrantId::from_bytes([0x0f; 16]);
+        assert_eq!((id.to_string(), format!("{id:?}")), ("0f".repeat(16), "0f".repeat(16)));
+        assert_eq!(String::from(id), "0f".repeat(16));
+    }
+
+    #[test]
+    fn an_owner_says_who_it_is() {
+        let (named, other) = (Owner::with_label("nightly import"), Owner::new());
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        assert_eq!((named.host(), named.pid()), (&*host, std::process::id()));
+        assert_eq!((named.label(), other.label()), (Some("nightly import"), None));
+        assert_eq!(named.to_string(), format!("nightly import@{host}:{}", std::process::id()));
+        assert_eq!(other.to_string(), format!("owner@{host}:{}", std::process::id()));
+        assert_ne!(named.id(), other.id());
+        assert_ne!(Owner::default().id(), Owner::default().id());
+    }
+
+    #[test]
     fn an_owner_survives_serde() {
         let owner = Owner::with_label("nightly import");
         let json = serde_json::to_string(&owner).unwrap();

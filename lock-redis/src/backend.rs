@@ -310,6 +310,10 @@ impl Backend for RedisBackend {
         self.cancel_by(attempt, self.shared.until()).await
     }
 
+    fn place(&self, attempt: &Attempt) -> u64 {
+        self.shared.link.place(|| self.shared.keys(&attempt.name, attempt.kind).lock)
+    }
+
     fn forget(&self, attempt: &Attempt) {
         self.shared.waiters.forget(attempt.id);
     }

@@ -1,25 +1,26 @@
 //! The order and the pace in which clean-up is tried again: pure, without clock or I/O.
 //!
-//! A job whose request got no answer waits for the server. All such jobs share one pause: one of them is tried, and only an
-//! answer has the others follow, twice as many each time. So an outage costs the same whatever it leaves to be done. Those
-//! that were tried least come first, the latest of them before the others: a job of which the server could know is not kept
+//! A job whose request got no answer waits for the server. All such jobs of one [place](crate::backend::Backend::place)
+//! share one pause ([`Lane`]): one of them is tried, and only an answer has the others follow, twice as many each time. So
+//! an outage costs the same whatever it leaves to be done, and what is to be done elsewhere does not wait for it. Those that
+//! were tried least come first, the latest of them before the others: a job of which the server could know is not kept
 //! waiting by many that have been tried in vain.
 //!
 //! A job whose server answered that there is more to come waits for itself.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::lane::Lane;
 use crate::clock::BootInstant;
 use crate::wait;
 
 /// Pauses between two tries: the first one, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The most jobs that are tried again at once.
-const WIDEST: usize = 1024;
+/// The limit of lanes. A backend with more places has several of them share one.
+const MOST_LANES: u64 = 1024;
 
 /// The most jobs, about, that wait for themselves and are tried in a second.
 const EACH: Duration = Duration::from_millis(1);
@@ -27,55 +28,41 @@ const EACH: Duration = Duration::from_millis(1);
 /// Jobs that wait for their next try.
 #[derive(Debug)]
 pub(super) struct Backlog<J> {
-    unanswered: BTreeMap<(u32, Reverse<u64>), Waiting<J>>,
+    /// Those without an answer, by their place. An idle lane is forgotten.
+    lanes: BTreeMap<u64, Lane<J>>,
     later: BTreeMap<(BootInstant, u64), Waiting<J>>,
     /// The number that was given out last.
     number: u64,
-    /// The number of unanswered jobs that may be tried at once, and of those that are.
-    width: usize,
-    trying: usize,
-    /// The instant at which the next of them may be tried, and the pause after that if it is in vain.
-    not_before: BootInstant,
-    pause: Duration,
     /// The instant at which jobs whose time is over are looked for.
     sweep_at: BootInstant,
 }
 
 #[derive(Debug)]
-struct Waiting<J> {
-    job: J,
+pub(super) struct Waiting<J> {
+    pub(super) job: J,
     until: BootInstant,
 }
 
 impl<J> Default for Backlog<J> {
     fn default() -> Self {
-        let origin = BootInstant::from_origin(Duration::ZERO);
-        Self {
-            unanswered: BTreeMap::new(),
-            later: BTreeMap::new(),
-            number: 0,
-            width: 1,
-            trying: 0,
-            not_before: origin,
-            pause: FIRST_PAUSE,
-            sweep_at: origin,
-        }
+        let sweep_at = BootInstant::from_origin(Duration::ZERO);
+        Self { lanes: BTreeMap::new(), later: BTreeMap::new(), number: 0, sweep_at }
     }
 }
 
 impl<J> Backlog<J> {
     pub(super) fn len(&self) -> usize {
-        self.unanswered.len() + self.later.len()
+        self.lanes.values().map(Lane::len).sum::<usize>() + self.later.len()
     }
 
-    /// A job that was tried so often got no answer. It is given up after `until`.
-    pub(super) fn unanswered(&mut self, now: BootInstant, job: J, tries: u32, until: BootInstant) {
-        if tries <= 1 && self.unanswered.is_empty() && self.trying == 0 {
-            (self.width, self.pause) = (1, FIRST_PAUSE);
-            self.not_before = now.plus(jittered(FIRST_PAUSE));
-        }
+    /// A job that was tried so often got no answer from its place. It is given up after `until`.
+    pub(super) fn unanswered(&mut self, now: BootInstant, place: u64, job: J, tries: u32, until: BootInstant) {
         let number = self.next_number(now);
-        self.unanswered.insert((tries, Reverse(number)), Waiting { job, until });
+        let lane = self.lanes.entry(place % MOST_LANES).or_insert_with(|| Lane::new(now));
+        if tries <= 1 && lane.is_idle() {
+            *lane = Lane::new(now);
+        }
+        lane.wait(tries, number, Waiting { job, until });
     }
 
     /// A job was answered, and has to be tried again.
@@ -87,35 +74,27 @@ impl<J> Backlog<J> {
         self.later.insert((due, number), Waiting { job, until });
     }
 
-    /// Takes the result of trying an unanswered job again.
-    pub(super) fn tried(&mut self, now: BootInstant, answered: bool) {
-        self.trying = self.trying.saturating_sub(1);
-        if answered {
-            (self.width, self.pause, self.not_before) = ((self.width * 2).min(WIDEST), FIRST_PAUSE, now);
-            return;
-        }
-        self.width = 1;
-        if now >= self.not_before {
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-            self.not_before = now.plus(jittered(self.pause));
+    /// Takes the result of trying an unanswered job of this place again.
+    pub(super) fn tried(&mut self, now: BootInstant, place: u64, answered: bool) {
+        if let Some(lane) = self.lanes.get_mut(&(place % MOST_LANES)) {
+            lane.tried(now, answered);
         }
     }
 
-    /// The jobs to be tried now; whether each of them is an unanswered one, whose outcome is to be told to
+    /// The jobs to be tried now; for each unanswered one its place, to which the outcome is to be told by
     /// [`tried`](Backlog::tried).
-    pub(super) fn due(&mut self, now: BootInstant) -> Vec<(J, bool)> {
+    pub(super) fn due(&mut self, now: BootInstant) -> Vec<(J, Option<u64>)> {
         let mut due = Vec::new();
         while let Some(entry) = self.later.first_entry()
             && entry.key().0 <= now
         {
-            due.push((entry.remove().job, false));
+            due.push((entry.remove().job, None));
         }
-        while self.trying < self.width
-            && now >= self.not_before
-            && let Some((_, waiting)) = self.unanswered.pop_first()
-        {
-            self.trying += 1;
-            due.push((waiting.job, true));
+        self.lanes.retain(|_, lane| !lane.is_idle());
+        for (&place, lane) in &mut self.lanes {
+            while let Some(job) = lane.due(now) {
+                due.push((job, Some(place)));
+            }
         }
         due
     }
@@ -127,7 +106,7 @@ impl<J> Backlog<J> {
         }
         self.sweep_at = now.plus(LONGEST_PAUSE);
         let mut over = Vec::new();
-        sweep(&mut self.unanswered, now, &mut over);
+        self.lanes.values_mut().for_each(|lane| lane.over(now, &mut over));
         sweep(&mut self.later, now, &mut over);
         over
     }
@@ -138,9 +117,8 @@ impl<J> Backlog<J> {
             return BootInstant::FAR_FUTURE;
         }
         let later = self.later.first_key_value().map_or(BootInstant::FAR_FUTURE, |((due, _), _)| *due);
-        let tries = !self.unanswered.is_empty() && self.trying < self.width;
-        let unanswered = if tries { self.not_before } else { BootInstant::FAR_FUTURE };
-        later.min(unanswered).min(self.sweep_at)
+        let unanswered = self.lanes.values().map(Lane::wake_at).min();
+        later.min(unanswered.unwrap_or(BootInstant::FAR_FUTURE)).min(self.sweep_at)
     }
 
     /// The number of a job that comes now.
@@ -154,13 +132,13 @@ impl<J> Backlog<J> {
 }
 
 /// Moves those whose time is over.
-fn sweep<K: Ord + Copy, J>(jobs: &mut BTreeMap<K, Waiting<J>>, now: BootInstant, over: &mut Vec<J>) {
+pub(super) fn sweep<K: Ord + Copy, J>(jobs: &mut BTreeMap<K, Waiting<J>>, now: BootInstant, over: &mut Vec<J>) {
     let keys: Vec<K> = jobs.iter().filter(|(_, waiting)| now >= waiting.until).map(|(key, _)| *key).collect();
     over.extend(keys.iter().filter_map(|key| jobs.remove(key)).map(|waiting| waiting.job));
 }
 
 /// The pause and up to once more as much, so that clients that were cut off together do not come back together.
-fn jittered(pause: Duration) -> Duration {
+pub(super) fn jittered(pause: Duration) -> Duration {
     wait::pauses(pause, pause).next().unwrap_or(pause)
 }
 
@@ -175,7 +153,7 @@ mod tests {
     fn outage(jobs: u32) -> Backlog<u32> {
         let mut backlog = Backlog::default();
         for job in 0..jobs {
-            backlog.unanswered(at(0), job, 1, at(60_000));
+            backlog.unanswered(at(0), 7, job, 1, at(60_000));
         }
         backlog
     }
@@ -191,10 +169,10 @@ mod tests {
         let mut tries = 0;
         for ms in (0..60_000).step_by(10) {
             for (job, probe) in backlog.due(at(ms)) {
-                assert!(probe);
+                assert_eq!(probe, Some(7));
                 tries += 1;
-                backlog.tried(at(ms), false);
-                backlog.unanswered(at(ms), job, 2, at(60_000));
+                backlog.tried(at(ms), 7, false);
+                backlog.unanswered(at(ms), 7, job, 2, at(60_000));
             }
         }
         assert!((30..=70).contains(&tries), "{tries} tries in a minute");
@@ -212,22 +190,57 @@ mod tests {
                 break;
             }
             widths.push(due.len());
-            due.iter().for_each(|_| backlog.tried(at(1000 + round), true));
+            due.iter().for_each(|_| backlog.tried(at(1000 + round), 7, true));
         }
         assert_eq!(widths[..4], [1, 2, 8, 1024]);
         assert_eq!(backlog.len(), 0);
     }
 
     #[test]
+    fn a_place_without_answers_does_not_keep_the_others_waiting() {
+        let mut backlog = Backlog::default();
+        for job in 0..2_000 {
+            backlog.unanswered(at(0), job % 2, job, 1, at(60_000));
+        }
+        let mut tries = [0, 0];
+        for ms in 0..10_000 {
+            for (job, probe) in backlog.due(at(ms)) {
+                let place = job % 2;
+                assert_eq!(probe, Some(place));
+                tries[usize::from(place == 1)] += 1;
+                backlog.tried(at(ms), place, place == 0);
+                if place == 1 {
+                    backlog.unanswered(at(ms), place, job, 2, at(60_000));
+                }
+            }
+            if ms == 100 {
+                assert_eq!(tries[0], 1_000, "by the first answer all others follow");
+            }
+        }
+        assert!((5..=25).contains(&tries[1]), "{} tries of the other place in 10 s", tries[1]);
+        assert_eq!((backlog.len(), backlog.lanes.len()), (1_000, 1), "what ends is forgotten");
+    }
+
+    #[test]
+    fn more_places_than_lanes_share_them() {
+        let mut backlog = Backlog::default();
+        for place in 0..10_000 {
+            backlog.unanswered(at(0), place, place, 1, at(60_000));
+        }
+        let due = backlog.due(at(100));
+        assert_eq!((due.len(), backlog.len()), (1_024, 10_000 - 1_024), "one at a time in each");
+    }
+
+    #[test]
     fn the_least_tried_come_first_and_the_latest_of_them() {
         let mut backlog = Backlog::default();
         for (job, tries) in [(1, 7), (2, 1), (3, 1), (4, 2)] {
-            backlog.unanswered(at(0), job, tries, at(60_000));
+            backlog.unanswered(at(0), 7, job, tries, at(60_000));
         }
         let mut order = Vec::new();
         while let Some((job, _)) = backlog.due(at(60_000 - 1)).pop() {
             order.push(job);
-            backlog.tried(at(0), false);
+            backlog.tried(at(0), 7, false);
         }
         assert_eq!(order, [3, 2, 4, 1]);
     }
@@ -237,7 +250,7 @@ mod tests {
         let mut backlog = Backlog::default();
         backlog.again(at(0), 0, 1, at(60_000));
         assert!(backlog.wake_at() >= at(20) && backlog.wake_at() <= at(40), "{:?}", backlog.wake_at());
-        assert_eq!(backlog.due(at(40)), [(0, false)]);
+        assert_eq!(backlog.due(at(40)), [(0, None)]);
         for job in 0..10_000 {
             backlog.again(at(0), job, 20, at(60_000));
         }

@@ -10,6 +10,7 @@ mod handle;
 mod home;
 mod job;
 pub(crate) mod keeper;
+mod lane;
 mod lost;
 pub(crate) mod reaper;
 pub mod state;

@@ -2,7 +2,7 @@
 //! guards, releases whose answer never came, permits that were given back without an answer, and the undoing of
 //! acquisitions that were given up.
 //!
-//! Each job is tried at once; [`Backlog`] says when those that are not done by then are tried again. There are at most
+//! Each job is tried at once; [`Backlog`] says when those that are not done by then are tried again, place by place. There are at most
 //! [`MOST`] of them, beside those of which something would remain: one for each that the backend keeps anyway. What comes
 //! on top is left to the server's expiry, and `close` tells of it.
 
@@ -176,7 +176,7 @@ impl Jobs {
             self.is_over(job, now, false);
         }
         let mut queue = locked(&self.queue);
-        let mut due: Vec<_> = queue.fresh.drain(..).map(|job| (job, false)).collect();
+        let mut due: Vec<_> = queue.fresh.drain(..).map(|job| (job, None)).collect();
         due.append(&mut queue.backlog.due(now));
         queue.trying += due.len();
         let next = queue.backlog.wake_at();
@@ -188,11 +188,12 @@ impl Jobs {
     /// The job's time is over: it is given up, unless something of its attempt may remain. That is asked after each try.
     fn is_over(&self, job: Job, now: BootInstant, answered: bool) {
         if self.backend.may_remain(&job.attempt) {
-            let (tries, backlog) = (job.tries, &mut locked(&self.queue).backlog);
+            let (tries, place) = (job.tries, self.backend.place(&job.attempt));
+            let backlog = &mut locked(&self.queue).backlog;
             if answered {
                 backlog.again(now, job, tries, BootInstant::FAR_FUTURE);
             } else {
-                backlog.unanswered(now, job, tries, BootInstant::FAR_FUTURE);
+                backlog.unanswered(now, place, job, tries, BootInstant::FAR_FUTURE);
             }
             return;
         }
@@ -201,14 +202,16 @@ impl Jobs {
     }
 
     /// Goes on with a job that was tried.
-    fn settle(&self, mut job: Job, probe: bool, progress: &Progress) {
+    fn settle(&self, mut job: Job, probe: Option<u64>, progress: &Progress) {
         job.tries += 1;
         let now = self.clock.now();
         let answered = !matches!(progress, Progress::Unanswered);
+        // It may have moved since.
+        let place = self.backend.place(&job.attempt);
         let mut queue = locked(&self.queue);
         queue.trying -= 1;
-        if probe {
-            queue.backlog.tried(now, answered);
+        if let Some(place) = probe {
+            queue.backlog.tried(now, place, answered);
         }
         match progress {
             Progress::Done => {
@@ -228,7 +231,7 @@ impl Jobs {
         } else if answered {
             queue.backlog.again(now, job, tries, until);
         } else {
-            queue.backlog.unanswered(now, job, tries, until);
+            queue.backlog.unanswered(now, place, job, tries, until);
         }
     }
 }
@@ -237,8 +240,8 @@ impl Jobs {
 struct Trying {
     jobs: Arc<Jobs>,
     job: Option<Job>,
-    /// Whether it was tried before, in vain.
-    probe: bool,
+    /// The place from which it got no answer before, if it is tried again for that.
+    probe: Option<u64>,
 }
 
 impl Trying {
@@ -256,8 +259,8 @@ impl Drop for Trying {
         if let Some(job) = self.job.take() {
             let mut queue = locked(&self.jobs.queue);
             queue.trying -= 1;
-            if self.probe {
-                queue.backlog.tried(self.jobs.clock.now(), false);
+            if let Some(place) = self.probe {
+                queue.backlog.tried(self.jobs.clock.now(), place, false);
             }
             queue.fresh.push_back(job);
         }

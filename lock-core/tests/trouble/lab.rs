@@ -13,6 +13,7 @@ use lock_core::clock::{Clock, Deadline, VirtualClock};
 use lock_core::memory::{MemoryBackend, MemoryStore};
 use lock_core::{
     Client, ClientOptions, Error, ErrorKind, GrantId, Guarantees, Inspection, LockName, MemoryLocks, Owner, Phase,
+    Support,
 };
 
 /// What the line does with a request.
@@ -43,6 +44,9 @@ struct State {
     late: Duration,
     outlasts_lease: Duration,
     may_remain: bool,
+    /// The beginning of the names whose place is away.
+    away: Option<&'static str>,
+    has_no_tokens: bool,
     forgotten: Vec<GrantId>,
 }
 
@@ -77,6 +81,17 @@ impl Line {
     /// Whether what is left of an attempt may stay however much time has passed.
     pub(crate) fn lets_remain(&self, may_remain: bool) {
         self.state().may_remain = may_remain;
+    }
+
+    /// The place of the names that begin like this is away from now on; its requests are lost at once. Another one serves the
+    /// others.
+    pub(crate) fn is_away(&self, away: Option<&'static str>) {
+        self.state().away = away;
+    }
+
+    /// Promises no fencing tokens.
+    pub(crate) fn has_no_tokens(&self) {
+        self.state().has_no_tokens = true;
     }
 
     /// The attempts that the core has given up on.
@@ -155,6 +170,11 @@ impl Faulty {
         self.inner.backend()
     }
 
+    /// Whether the place of this attempt is away.
+    fn is_away(&self, attempt: &Attempt) -> bool {
+        self.line.state().away.is_some_and(|beginning| attempt.name.as_str().starts_with(beginning))
+    }
+
     async fn carry<T>(
         &self,
         what: &'static str,
@@ -164,7 +184,7 @@ impl Faulty {
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         *self.line.state().asked.entry(what).or_default() += 1;
-        let fault = self.line.state().fault;
+        let fault = if self.is_away(attempt) { Fault::Down } else { self.line.state().fault };
         match fault {
             Fault::None => {
                 let answer = request.await;
@@ -224,7 +244,11 @@ impl Backend for Faulty {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.inner().guarantees()
+        let mut guarantees = self.inner().guarantees();
+        if self.line.state().has_no_tokens {
+            guarantees.fencing = Support::No;
+        }
+        guarantees
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -263,6 +287,10 @@ impl Backend for Faulty {
 
     fn may_remain(&self, _attempt: &Attempt) -> bool {
         self.line.state().may_remain
+    }
+
+    fn place(&self, attempt: &Attempt) -> u64 {
+        u64::from(self.is_away(attempt))
     }
 
     fn forget(&self, attempt: &Attempt) {

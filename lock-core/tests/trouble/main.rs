@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod asking;
 mod bounds;
 mod close;
 mod fenced;

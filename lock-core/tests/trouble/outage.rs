@@ -43,6 +43,29 @@ async fn what_was_dropped_in_an_outage_is_free_soon_after_it() {
 }
 
 #[tokio::test]
+async fn a_place_that_stays_away_does_not_hold_up_the_others() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    // Alternately, so that neither comes first by its number.
+    let names: Vec<_> = (0..400).map(|i| locks.mutex(format!("{} {i}", ["far", "near"][i % 2]))).collect();
+    let guards = join_all(names.iter().map(|lock| lock.lock())).await;
+    lab.line.is_away(Some("far"));
+    lab.line.set(Fault::Down);
+    drop(guards);
+    lab.line.asked_times("release", 400).await;
+    lab.pass(Duration::from_secs(2)).await;
+    lab.line.set(Fault::None);
+    let before = lab.line.asked("release");
+    lab.pass(Duration::from_secs(3)).await;
+    assert_eq!(lab.store.used(), 200, "the near ones are free, the far ones cannot be");
+    let asked = lab.line.asked("release") - before;
+    assert!((202..=210).contains(&asked), "asked {asked} times: 200 near ones, and about one a second far away");
+    lab.line.is_away(None);
+    lab.pass(Duration::from_secs(3)).await;
+    eventually("all are free", || lab.store.used() == 0).await;
+}
+
+#[tokio::test]
 async fn there_is_a_most_that_is_left_to_be_done_and_the_close_tells_of_the_rest() {
     let lab = Lab::new();
     let locks = lab.connect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Client, Error, ErrorKind, LeaseOptions, Owner, ReentrantGuard, ReentrantMutex};
+use lock_core::{Client, Error, ErrorKind, GrantId, LeaseOptions, Owner, ReentrantGuard, ReentrantMutex};
 use tokio::task::JoinHandle;
 
 use crate::lab::{Fault, Faulty, Lab};
@@ -200,4 +200,73 @@ async fn a_nested_lock_that_lengthens_the_lease_keeps_its_deadline() {
     lab.line.set(Fault::None);
     lab.pass(Duration::from_secs(8)).await;
     assert!(outer.remaining() > Duration::from_secs(20), "not lengthened later: {:?}", outer.remaining());
+}
+
+#[tokio::test]
+async fn a_nested_lock_lengthens_the_lease_at_once_and_only_where_it_is_too_short() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let me = Owner::new();
+    let tree = |seconds| {
+        let lease = LeaseOptions::with_ttl(Duration::from_secs(seconds)).without_renewal();
+        locks.reentrant("tree").with_lease(lease)
+    };
+    let outer = tree(10).lock(&me).await.unwrap();
+    lab.pass(Duration::from_secs(6)).await;
+    let same = tree(10).lock(&me).await.unwrap();
+    let shorter = tree(9).lock(&me).await.unwrap();
+    assert_eq!(lab.line.asked("renew"), 0, "no level wants more than the lease was granted for");
+    let longer = tree(60).lock(&me).await.unwrap();
+    assert_eq!(lab.line.asked("renew"), 1);
+    assert!(outer.remaining() > Duration::from_secs(59), "{:?}", outer.remaining());
+    let again = tree(60).lock(&me).await.unwrap();
+    assert_eq!((again.depth(), lab.line.asked("renew")), (5, 1), "more than half of it is left");
+    drop((outer, same, shorter, longer, again));
+}
+
+#[tokio::test]
+async fn a_try_waits_for_the_try_of_another_task_of_its_owner() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    lab.line.set(Fault::KeepsAnswers);
+    let first = tree.trying();
+    lab.line.asked_times("try_enter", 1).await;
+    let second = tree.trying();
+    lab.settle().await;
+    lab.line.set(Fault::None);
+    lab.pass(SECOND / 10).await;
+    let (first, second) = (first.await.unwrap().unwrap().unwrap(), second.await.unwrap().unwrap().unwrap());
+    assert_eq!((first.depth(), second.depth(), lab.line.asked("try_enter")), (2, 2, 1));
+}
+
+#[tokio::test]
+async fn an_operator_sees_the_holder_and_frees_it() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let (tree, me) = (locks.reentrant("tree"), Owner::new());
+    let guard = tree.lock(&me).await.unwrap();
+    assert_eq!(tree.inspect().await.unwrap().holders[0].owner.as_ref(), Some(&me));
+    assert!(!tree.force_release(GrantId::random().unwrap(), "another one").await.unwrap());
+    assert!(tree.force_release(guard.grant_id(), "the test").await.unwrap());
+    assert!(tree.inspect().await.unwrap().is_free());
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::NotHeld);
+}
+
+#[tokio::test]
+async fn only_the_last_of_three_levels_gives_the_lock_back() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let (tree, me) = (locks.reentrant("tree").with_max_depth(3), Owner::new());
+    let mut levels = Vec::new();
+    for depth in 1..=3 {
+        levels.push(tree.lock(&me).await.unwrap());
+        assert_eq!(levels[0].depth(), depth);
+    }
+    assert_eq!(tree.lock(&me).await.unwrap_err().kind(), ErrorKind::InvalidArgument, "deeper than allowed");
+    for (left, level) in [2, 1, 0].into_iter().zip(levels) {
+        assert_eq!(lab.line.asked("release"), 0, "given back too early");
+        level.release().await.unwrap();
+        assert_eq!(lab.store.used(), usize::from(left > 0), "{left} levels are left");
+    }
+    assert_eq!((lab.line.asked("enter"), lab.line.asked("release")), (1, 1));
 }

@@ -1,6 +1,7 @@
 //! The command connections of one client, however its servers are arranged.
 
 use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,6 +88,18 @@ impl Links {
         match &self.masters {
             Masters::One { link, .. } => link.present().map(|live| live.server),
             Masters::Cluster(router) => router.master(key),
+        }
+    }
+
+    /// The number of the master of this key among those that there are; 0 while nobody is known to be.
+    pub(crate) fn place(&self, key: impl FnOnce() -> String) -> u64 {
+        match &self.masters {
+            Masters::One { .. } => 0,
+            Masters::Cluster(router) => router.master(&key()).map_or(0, |master| {
+                let mut hasher = DefaultHasher::new();
+                master.hash(&mut hasher);
+                hasher.finish()
+            }),
         }
     }
 
