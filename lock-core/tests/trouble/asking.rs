@@ -86,7 +86,11 @@ async fn permits_that_can_never_be_had_are_refused_before_the_server_is_asked() 
     let locks = lab.connect();
     for (permits, limit) in [(0, 2), (3, 2), (1, 0), (0, 0)] {
         let error = locks.semaphore("a", limit).try_acquire_many(permits).await.unwrap_err();
-        assert_eq!((error.kind(), error.phase()), (ErrorKind::InvalidArgument, Phase::Configure), "{permits} of {limit}");
+        assert_eq!(
+            (error.kind(), error.phase()),
+            (ErrorKind::InvalidArgument, Phase::Configure),
+            "{permits} of {limit}"
+        );
     }
     assert_eq!(lab.line.asked("try_acquire"), 0);
     for (permits, limit) in [(1, 1), (1, 2), (2, 2)] {
