@@ -98,33 +98,41 @@ impl Guard {
 
     /// Sees to it that there is an epoch, and measures the server's clock if it is open.
     ///
-    /// Over a connection that was just opened nobody meets an old clock: the thread that accepts it is the one that ticks.
+    /// Over a connection that was just opened nobody meets an old clock: the thread that accepts it is the one that ticks. So
+    /// each look goes over one of its own.
     pub(crate) async fn begin(&self, link: &Link) -> Result<(), Error> {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner).is_met_anew(true);
-        if let Verdict::No(why) = self.asked(link, Phase::Connect).await? {
+        if let Verdict::No(why) = self.met(link).await? {
             self.tend(link, why).await?;
             // It may just have been opened.
-            self.asked(link, Phase::Connect).await?;
+            self.met(link).await?;
         }
         self.clock.lock().unwrap_or_else(PoisonError::into_inner).is_met_anew(false);
         Ok(())
     }
 
+    /// Looks at the epoch alone, over a connection that is opened for it.
+    async fn met(&self, link: &Link) -> Result<Verdict, Error> {
+        let Some(look) = self.look() else { return Ok(Verdict::Counts(None)) };
+        let asked = SystemClock.now();
+        let answer = async { Ok(link.newly_opened().await?.run_one(look).await) };
+        let judged = answer.await.and_then(|answer| self.judge(Some(answer), asked));
+        judged.map_err(|failure| link.error(failure, Phase::Connect))
+    }
+
     /// Looks at the epoch alone.
-    async fn asked(&self, link: &Link, phase: Phase) -> Result<Verdict, Error> {
+    async fn asked(&self, link: &Link) -> Result<Verdict, Error> {
         let Some(look) = self.look() else { return Ok(Verdict::Counts(None)) };
         let asked = SystemClock.now();
         let judged = self.judge(Some(link.run_one(look).await), asked);
-        judged.map_err(|failure| link.error(failure, phase))
+        judged.map_err(|failure| link.error(failure, Phase::Acquire))
     }
 
     /// Looks at the epoch until the server's clock is known to run, for as long as a tick may take, and half the operation
     /// timeout at most: the rest is for the request that asks for it.
     async fn until_it_ticks(&self, link: &Link) -> Result<(), Error> {
         let until = SystemClock.now().plus(LONGEST_TICK.min(self.op_timeout / 2));
-        while SystemClock.now() < until
-            && matches!(self.asked(link, Phase::Acquire).await?, Verdict::No(NotNow::ClockStands))
-        {
+        while SystemClock.now() < until && matches!(self.asked(link).await?, Verdict::No(NotNow::ClockStands)) {
             SystemClock.sleep_until(SystemClock.now().plus(BETWEEN_LOOKS)).await;
         }
         Ok(())

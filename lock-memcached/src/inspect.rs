@@ -163,14 +163,15 @@ impl Shared {
     }
 }
 
-fn reason(answer: Answer) -> Option<LossReason> {
+/// By whom and why a grant was freed by force, out of what was left for its holder.
+pub(crate) fn reason(answer: Answer) -> Option<LossReason> {
     let (by, reason) = serde_json::from_slice(&answer.item().ok()??.value).ok()?;
     Some(LossReason::ForceReleased { by, reason })
 }
 
 /// One holder for each number, with as many permits as it has items; the earliest first. A writer that waits for the readers
 /// that are there is no holder yet.
-fn told(items: &[(bool, Item)], cards: &HashMap<Nonce, Card>) -> Inspection {
+pub(crate) fn told(items: &[(bool, Item)], cards: &HashMap<Nonce, Card>) -> Inspection {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut inspection = Inspection::default();
     let mut holders: Vec<(Option<Nonce>, Holder)> = Vec::new();

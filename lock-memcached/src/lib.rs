@@ -27,6 +27,8 @@ mod grants;
 mod guard;
 mod hand_over;
 mod health;
+#[cfg(test)]
+mod inputs;
 mod inspect;
 mod keys;
 mod line;

@@ -15,7 +15,7 @@ use lock_core::{Error, ErrorKind, Phase, wait};
 use crate::backend::{MemcachedBackend, Shared};
 use crate::claim::Outcome;
 use crate::connection::command::{Answer, Command, Item};
-use crate::connection::seen::Own;
+use crate::connection::seen::{self, Own};
 use crate::error::Failure;
 use crate::grants::Entry;
 use crate::keys::{self, Key};
@@ -187,7 +187,7 @@ impl Shared {
 
 /// The number that an item holds on which clients have agreed.
 pub(crate) fn stored_limit(item: Item) -> Result<(u32, Item), Failure> {
-    let number = std::str::from_utf8(&item.value).ok().and_then(|value| value.parse().ok());
+    let number = seen::number(&item.value).and_then(|number| u32::try_from(number).ok());
     let limit = number.filter(|limit| (1..=MOST).contains(limit));
     limit.map(|limit| (limit, item)).ok_or_else(|| Failure::protocol("the key of a limit holds something else"))
 }

@@ -54,6 +54,9 @@ mod tests {
             ("memcached://a/s3cret", "nothing follows"),
             ("memcached://a:s3cret", "port"),
             ("memcached://[s3cret", "]"),
+            ("memcached://[::1]s3cret", "follows the ]"),
+            ("memcached://a:0", "port"),
+            ("memcached://a:+7", "port"),
             ("memcached://", "host"),
         ] {
             let error = parse(url).unwrap_err().to_string();

@@ -1,7 +1,8 @@
 //! Inputs from outside, made up by chance: for tests that no parser is broken by them.
 //!
 //! [`bytes`] and [`texts`] make inputs of samples, by changes that tend to hurt, and hand them to a test that panics if a claim
-//! does not hold. Without being told otherwise they make a few thousand, the same ones every time.
+//! does not hold; [`dice`] leaves it to the test to make them. Without being told otherwise they make a few thousand, the same
+//! ones every time.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -9,6 +10,7 @@
 //! | `LOCK_FUZZ_INPUTS` | how many inputs each test tries |
 //! | `LOCK_FUZZ_SEED` | where the inputs begin: that of an input which failed, with one input, shows it again |
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
@@ -87,18 +89,11 @@ const PIECES: &[&[u8]] = &[
 /// # Panics
 /// As the test does, after saying by which input and how to see it again.
 pub fn bytes(what: &str, samples: &[&[u8]], mut test: impl FnMut(&[u8])) {
-    let plan = Plan::of_environment();
-    let (began, mut tried) = (Instant::now(), 0);
-    while plan.goes_on(tried, began.elapsed()) {
-        let seed = plan.seed.wrapping_add(tried);
-        let input = input(samples, &mut Dice::new(seed));
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(&input))) {
-            eprintln!("{what}: LOCK_FUZZ_SEED={seed} LOCK_FUZZ_INPUTS=1: {}", input.escape_ascii());
-            resume_unwind(panic);
-        }
-        tried += 1;
-    }
-    println!("{what}: {tried} inputs in {:.1?}", began.elapsed());
+    each(what, |dice| {
+        let input = input(samples, dice);
+        let tried = catch_unwind(AssertUnwindSafe(|| test(&input)));
+        tried.map_err(|panic| (panic, format!(": {}", input.escape_ascii())))
+    });
 }
 
 /// The same with texts.
@@ -108,6 +103,32 @@ pub fn bytes(what: &str, samples: &[&[u8]], mut test: impl FnMut(&[u8])) {
 pub fn texts(what: &str, samples: &[&str], mut test: impl FnMut(&str)) {
     let samples: Vec<_> = samples.iter().map(|sample| sample.as_bytes()).collect();
     bytes(what, &samples, |input| test(&String::from_utf8_lossy(input)));
+}
+
+/// Tries inputs that the test makes itself, by these dice.
+///
+/// # Panics
+/// As the test does, after saying how to see it again.
+pub fn dice(what: &str, mut test: impl FnMut(&mut Dice)) {
+    each(what, |dice| {
+        let tried = catch_unwind(AssertUnwindSafe(|| test(dice)));
+        tried.map_err(|panic| (panic, String::new()))
+    });
+}
+
+/// Lets every seed of the plan have its turn, until one fails; that one comes with its input.
+fn each(what: &str, mut turn: impl FnMut(&mut Dice) -> Result<(), (Box<dyn Any + Send>, String)>) {
+    let plan = Plan::of_environment();
+    let (began, mut tried) = (Instant::now(), 0);
+    while plan.goes_on(tried, began.elapsed()) {
+        let seed = plan.seed.wrapping_add(tried);
+        if let Err((panic, input)) = turn(&mut Dice::new(seed)) {
+            eprintln!("{what}: LOCK_FUZZ_SEED={seed} LOCK_FUZZ_INPUTS=1{input}");
+            resume_unwind(panic);
+        }
+        tried += 1;
+    }
+    println!("{what}: {tried} inputs in {:.1?}", began.elapsed());
 }
 
 /// How many inputs are tried, and which.

@@ -1,10 +1,10 @@
 //! What comes from outside cannot break anything: names of nodes, what they say, paths and URLs, at random and nearly right.
 //!
-//! 20,000 inputs each; more by `LOCK_ZK_INPUTS=10000000 cargo test --release -p lock-zk --lib inputs`.
+//! Some thousands each; more by `LOCK_FUZZ_INPUTS=10000000 cargo test --release -p lock-zk --lib inputs`.
 
 use lock_core::backend::Kind;
 use lock_core::{GrantId, LockName};
-use lock_testkit::Dice;
+use lock_testkit::{Dice, fuzz};
 use percent_encoding::percent_decode_str;
 
 use crate::card::Card;
@@ -16,15 +16,6 @@ use crate::url::Target;
 
 const DIALECTS: [Dialect; 4] = [Dialect::Curator, Dialect::CuratorAndKazoo, Dialect::Kazoo, Dialect::ZooKeeper];
 const ROLES: [Role; 4] = [Role::Lock, Role::Read, Role::Write, Role::Lease];
-
-/// Calls this with as many dice as there are inputs; a failure names the seed.
-fn for_each(mut check: impl FnMut(&mut Dice)) {
-    let inputs = std::env::var("LOCK_ZK_INPUTS").ok().and_then(|inputs| inputs.parse().ok()).unwrap_or(20_000);
-    for seed in 0..inputs {
-        let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&mut Dice::new(seed))));
-        assert!(judged.is_ok(), "seed {seed}");
-    }
-}
 
 /// Text of up to so many pieces, most of them such as parsers look for.
 fn text(dice: &mut Dice, pieces: &[&str], most: u64) -> String {
@@ -71,7 +62,7 @@ fn names_of_nodes_are_read_or_given_back() {
         "0000000001",
         "0f8fad5bd9cb469fa16570867728950e",
     ];
-    for_each(|dice| {
+    fuzz::dice("names of nodes", |dice| {
         let (dialect, role) = (dice.one_of(&DIALECTS), dice.one_of(&ROLES));
         let (id, number) = (grant(dice), dice.roll() as u32 as i32);
         let (name, is_right) = match dice.below(3) {
@@ -104,7 +95,7 @@ fn names_of_nodes_are_read_or_given_back() {
 
 #[test]
 fn a_line_is_the_same_in_whatever_order_it_is_listed() {
-    for_each(|dice| {
+    fuzz::dice("lines of nodes", |dice| {
         let kind = dice.one_of(&[Kind::Mutex, Kind::Read, Kind::Write]);
         let place = Place::of(&layout(), &"line".into(), kind).unwrap();
         let first = dice.roll() as u32 as i32;
@@ -137,7 +128,7 @@ fn a_line_is_the_same_in_whatever_order_it_is_listed() {
 
 #[test]
 fn names_of_locks_become_directories_and_back() {
-    for_each(|dice| {
+    fuzz::dice("names of locks as directories", |dice| {
         let name = text(dice, &["a", "A", "_", "-", ".", "..", "locks", "\u{7f}", "%2F", "ü"], 12);
         let Ok(name) = LockName::new(name) else { return };
         let directory = Place::of(&layout(), &name, Kind::Mutex).unwrap().directory;
@@ -149,7 +140,7 @@ fn names_of_locks_become_directories_and_back() {
 
 #[test]
 fn shared_paths_are_paths_or_refused() {
-    for_each(|dice| {
+    fuzz::dice("shared paths", |dice| {
         let path = text(dice, &["/", "/jobs", "a", ".", "..", "//", "\n", "ü"], 6);
         let Ok(name) = LockName::at_key(path) else { return };
         let name = canonical(name);
@@ -166,7 +157,7 @@ fn shared_paths_are_paths_or_refused() {
 fn whatever_a_node_says_is_read_or_not() {
     const CARD: &str = r#"{"owner":{"id":"0f8fad5bd9cb469fa16570867728950e","host":"a","pid":7,"label":null},
         "ttl_ms":10000,"session_ms":10000,"token":12,"permits":{"asked":1,"limit":3}}"#;
-    for_each(|dice| {
+    fuzz::dice("what nodes say", |dice| {
         let mut data = match dice.below(2) {
             0 => text(dice, &["{", "}", "\"owner\":", "[", "18446744073709551616", "1e999", "null", ","], 20)
                 .into_bytes(),
@@ -188,7 +179,7 @@ fn whatever_a_node_says_is_read_or_not() {
 
 #[test]
 fn urls_name_servers_or_are_refused() {
-    for_each(|dice| {
+    fuzz::dice("URLs of servers", |dice| {
         let pieces = ["zk://", "zks://", "a", ":2181", ",", "[::1]", "/", "/x", "@", ":0", ":65536", "..", "?", "#"];
         let begins = dice.one_of(&["zk://", "zookeepers://", ""]);
         let url = format!("{begins}{}", text(dice, &pieces, 8));

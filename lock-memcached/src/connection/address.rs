@@ -17,14 +17,18 @@ impl Address {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (host, port) = rest.split_once(']').ok_or("a ] is missing after the host")?;
-                (host, port.strip_prefix(':'))
+                let follows = || port.strip_prefix(':').ok_or("something else than a port follows the ]");
+                (host, if port.is_empty() { None } else { Some(follows()?) })
             }
             None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
         };
         if host.is_empty() {
             return Err("the host is missing");
         }
-        let port = port.map_or(Ok(PORT), |port| port.parse().map_err(|_| "the port is no number up to 65535"))?;
+        if host.contains(['[', ']']) {
+            return Err("brackets are around the host, or nowhere");
+        }
+        let port = port.map_or(Some(PORT), number).ok_or("the port is no number from 1 to 65535")?;
         Ok(Self { host: host.to_owned(), port })
     }
 
@@ -32,6 +36,11 @@ impl Address {
     pub(crate) fn pair(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
+}
+
+/// A port, written as numbers are.
+fn number(port: &str) -> Option<u16> {
+    port.parse().ok().filter(|_| !port.starts_with(['0', '+']))
 }
 
 impl fmt::Display for Address {

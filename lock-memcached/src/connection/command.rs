@@ -96,6 +96,7 @@ impl Command {
     /// The number that the item holds when the command was carried out, where that is told.
     pub(super) fn leaves(&self) -> Option<u64> {
         match self {
+            Self::Claim { value, .. } => Some(*value),
             Self::Renew { own, .. } => Some(own.value),
             Self::HandOver { to, .. } => Some(to.number()),
             Self::AddOne { own, .. } => Some(own.value.wrapping_add(1)),
@@ -109,7 +110,7 @@ impl Command {
     }
 
     /// In the server's words, with a mark that its reply has too.
-    pub(super) fn words(&self, mark: u64) -> Result<MetaCommand, Error> {
+    pub(crate) fn words(&self, mark: u64) -> Result<MetaCommand, Error> {
         let command = match self {
             Self::Claim { key, value, seconds } => {
                 let mut claim = arithmetic(NONE, false);

@@ -109,9 +109,22 @@ impl Link {
         SystemClock.now().plus(self.op_timeout)
     }
 
-    async fn connection(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
+    /// A connection that is opened for this, whatever others there are, for steps that end by the operation timeout.
+    pub(crate) async fn newly_opened(&self) -> Result<InUse<'_>, Failure> {
+        let until = self.deadline();
+        let right = self.right(until).await?;
+        let (pipe, moves) = self.open(until).await?;
+        Ok(InUse { link: self, pipe: Some(pipe), moves, until, _right: right })
+    }
+
+    /// The right to have one connection more in use.
+    async fn right(&self, until: BootInstant) -> Result<SemaphorePermit<'_>, Failure> {
         let right = by(until, async { self.free.acquire().await.map_err(io::Error::other) }).await;
-        let right = right.map_err(|_| Failure::crowded())?;
+        right.map_err(|_| Failure::crowded())
+    }
+
+    async fn connection(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
+        let right = self.right(until).await?;
         let (idle, moves) = locked(&self.pool).take(SystemClock.now(), self.runtime());
         let (pipe, moves) = match idle {
             Some(pipe) => (pipe, moves),

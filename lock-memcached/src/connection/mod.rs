@@ -5,5 +5,5 @@ pub(crate) mod command;
 pub(crate) mod link;
 mod pipe;
 mod places;
-mod reply;
+pub(crate) mod reply;
 pub(crate) mod seen;

@@ -13,7 +13,7 @@ const LONGEST_VALUE: usize = 64 << 20;
 
 /// A reply's line.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// An answer; a value of so many bytes follows it.
     Answer { code: ReturnCode, cas: Option<u64>, left: Option<i64>, opaque: Option<Vec<u8>>, value: Option<usize> },
     /// The server does not carry the command out.
@@ -25,7 +25,7 @@ impl Reply {
     ///
     /// # Errors
     /// If it makes no sense: nothing that follows on the connection can be told apart any more.
-    pub(super) fn parse(line: &[u8]) -> io::Result<Self> {
+    pub(crate) fn parse(line: &[u8]) -> io::Result<Self> {
         let response = match MetaResponse::parse_header(line) {
             Ok(response) => response,
             Err(refusal) => return Failure::refused(refusal).map(Self::Refusal),
@@ -37,7 +37,7 @@ impl Reply {
     }
 
     /// Number of bytes that follow the line, without their end.
-    pub(super) fn follows(&self) -> Option<usize> {
+    pub(crate) fn follows(&self) -> Option<usize> {
         match self {
             Self::Answer { value, .. } => *value,
             Self::Refusal(_) => None,
@@ -45,7 +45,7 @@ impl Reply {
     }
 
     /// Whether this is the reply to what was sent with this mark. A refusal has none.
-    pub(super) fn is_to(&self, mark: u64) -> bool {
+    pub(crate) fn is_to(&self, mark: u64) -> bool {
         match self {
             Self::Answer { opaque, .. } => opaque.as_deref() == Some(mark.to_string().as_bytes()),
             Self::Refusal(_) => true,
@@ -53,7 +53,7 @@ impl Reply {
     }
 
     /// Answers this command. `seen` makes a number one that was learned here and now.
-    pub(super) fn means(self, command: &Command, value: Vec<u8>, seen: impl FnOnce(u64) -> Seen) -> Answer {
+    pub(crate) fn means(self, command: &Command, value: Vec<u8>, seen: impl FnOnce(u64) -> Seen) -> Answer {
         let (code, cas, left) = match self {
             // `ma` says so of an item without any text, whoever stored that.
             Self::Refusal(failure) if failure.is_non_numeric() => return Answer::Other,

@@ -43,9 +43,12 @@ impl Own {
     }
 }
 
-/// The number that an item holds. One that became shorter has blanks after it.
+/// The number that an item holds, as the server writes it: digits, without a sign or zeros before them. One that became
+/// shorter has blanks after it.
 pub(crate) fn number(value: &[u8]) -> Option<u64> {
-    std::str::from_utf8(value).ok()?.trim_end_matches(' ').parse().ok()
+    let digits = std::str::from_utf8(value).ok()?.trim_end_matches(' ');
+    let is_written_so = digits == "0" || !digits.starts_with(['0', '+']);
+    is_written_so.then(|| digits.parse().ok()).flatten()
 }
 
 #[cfg(test)]

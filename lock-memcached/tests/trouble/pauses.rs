@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use lock_memcached::{ErrorKind, LeaseOptions, MemcachedLocks};
+use lock_memcached::{ErrorKind, LeaseOptions, MemcachedLocks, RestartGuard};
 use lock_testkit::ms;
 use lock_testkit::servers::memcached::MemcachedOptions;
 use tokio::task::JoinHandle;
 
-use crate::support::{LEASE, config, eventually, open, opened, pass, server};
+use crate::support::{LEASE, config, eventually, far, open, opened, pass, server};
 
 /// Shorter than the margin of 5 s by which items outlive their leases.
 const PAUSE: Duration = Duration::from_secs(4);
@@ -195,4 +195,13 @@ async fn a_client_that_connects_while_the_server_stands_is_granted_nothing_that_
     pass(ms(8000)).await;
     server.cont().unwrap();
     join_all(claims).await.into_iter().for_each(|claim| claim.unwrap());
+}
+
+/// The epoch is missing at the first look and put back; the second one may be the measure of the clock as well, and the server
+/// may have stood still since the first.
+#[tokio::test]
+async fn each_look_at_a_clock_of_which_nothing_is_known_goes_over_a_new_connection() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, _locks) = far(&server, RestartGuard::Quarantine).await;
+    assert_eq!(link.connections(), 2);
 }
