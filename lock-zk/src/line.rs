@@ -12,11 +12,11 @@ use crate::client::{Created, Fate, Fault, Node};
 use crate::contender::{Contender, waits_for};
 use crate::layout::Place;
 use crate::seats::Seat;
-use crate::session::Session;
+use crate::session::{Looking, Session};
 use crate::trouble::Trouble;
 
-/// Between two looks of a waiter of its own accord: the event that was to wake it may have been lost, and is late by less than a
-/// second then.
+/// Between two looks of a waiter of its own accord, unless too many wait: the event that was to wake it may have been lost, and
+/// is late by less than a second then.
 pub(crate) const LOOKS_EVERY: Duration = Duration::from_millis(500);
 
 /// The place of a seat by a listing.
@@ -149,12 +149,13 @@ impl Shared {
             let first_since = leaving.await;
             return Ok(News { came_at: Some(SystemClock.now()), first_since });
         }
-        let Some(_kept) = seat.session.room_to_watch(path).await else { return Ok(News::NONE) };
+        let looking = seat.session.looks.begin();
+        let Some(_kept) = seat.session.room_to_watch(path, &looking).await else { return Ok(News::NONE) };
         match seat.session.connection.watch(path).await {
             Ok(Some(change)) => tokio::select! {
                 biased;
                 () = change => Ok(News { came_at: Some(SystemClock.now()), first_since: None }),
-                gone = is_gone(seat, path) => gone.map(|()| News::NONE),
+                gone = is_gone(seat, path, &looking) => gone.map(|()| News::NONE),
             },
             Ok(None) => Ok(News::NONE),
             // The listing that follows is repeated until it is answered.
@@ -165,10 +166,10 @@ impl Shared {
 }
 
 /// Looks at one node now and then, until it is gone.
-async fn is_gone(seat: &Seat, path: &str) -> Result<(), Fault> {
+async fn is_gone(seat: &Seat, path: &str, looking: &Looking<'_>) -> Result<(), Fault> {
     let path = [path.to_owned()];
     loop {
-        tokio::time::sleep(LOOKS_EVERY).await;
+        tokio::time::sleep(looking.pause(LOOKS_EVERY)).await;
         match seat.session.connection.read_all(&path).await {
             Ok(nodes) if nodes.iter().any(Option::is_none) => return Ok(()),
             Err(fault) if fault.fate != Fate::Unknown => return Err(fault),

@@ -123,6 +123,9 @@ impl Shared {
     }
 
     /// Stands in line until granted, in as many sessions as that takes. Notes when something may have been asked for.
+    ///
+    /// A refusal is definite in the first of them only: the servers may have the node of a former one until they think that it is
+    /// over, too.
     async fn stand(
         &self,
         attempt: &Attempt,
@@ -131,7 +134,7 @@ impl Shared {
     ) -> Result<Grant, Error> {
         loop {
             let session = self.sessions.current().await;
-            asked.store(true, Ordering::Release);
+            let stood_before = asked.swap(true, Ordering::AcqRel);
             let outcome = tokio::select! {
                 biased;
                 outcome = self.stand_in(&session, attempt, refused) => outcome,
@@ -139,6 +142,11 @@ impl Shared {
             };
             match outcome {
                 Err(trouble) if trouble.is(Fate::Ended) => session.ended().await,
+                Err(trouble) if stood_before => {
+                    let what = "a session ended while it waited, and the next one was refused";
+                    let error = attempt.error(ErrorKind::Indeterminate, Phase::Wait, what);
+                    return Err(error.with_source(trouble.error(Phase::Wait)));
+                }
                 outcome => return outcome.map_err(|trouble| trouble.error(Phase::Wait)),
             }
         }
@@ -211,4 +219,40 @@ pub(crate) fn granted(
         attempt.error(ErrorKind::Protocol, Phase::Acquire, what)
     })?;
     Ok(Some(Grant::new(Some(token), sent_at, valid_for.min(attempt.ttl))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use lock_core::Owner;
+    use lock_testkit::servers::zookeeper::ZooKeeperServer;
+    use lock_testkit::testing::installed;
+
+    use super::*;
+    use crate::backend::ZkBackend;
+    use crate::client::Crate;
+    use crate::config::ZkConfig;
+
+    /// The session ends by our clock when the node was asked for; its answer comes all the same.
+    #[tokio::test]
+    async fn a_try_whose_session_ends_before_the_answer_does_not_know() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        for kind in [Kind::Mutex, Kind::Permits { permits: 1, limit: 1 }] {
+            let shared = ZkBackend::connect(&ZkConfig::new(server.url()), Crate::Kezhuw).await.unwrap().shared;
+            let attempt = || Attempt::new("late".into(), kind, Owner::new(), Duration::from_secs(10)).unwrap();
+            let (first, attempt) = (attempt(), attempt());
+            let session = shared.sessions.current().await;
+            // From here on the lock has its directories.
+            assert!(shared.try_in(&session, &first).await.unwrap().is_some());
+            shared.remove(&shared.seats.of(first.id).unwrap()).await.unwrap();
+            let mut trying = Box::pin(shared.try_in(&session, &attempt));
+            assert!((&mut trying).now_or_never().is_none());
+            session.give_up();
+            shared.seats.end(&session);
+            let error = trying.await.unwrap_err().error(Phase::Acquire);
+            assert_eq!(error.kind(), ErrorKind::Indeterminate, "{kind:?}: {error}");
+        }
+    }
 }

@@ -26,6 +26,7 @@ use crate::error;
 use crate::line::{LOOKS_EVERY, Look};
 use crate::queue::granted;
 use crate::seats::Seat;
+use crate::session::Looking;
 use crate::trouble::{FIRST_PAUSE, Trouble, patiently};
 
 /// For how long the first in line waits for clients of other libraries before it lets others go first: at first, and at most.
@@ -106,10 +107,10 @@ impl Shared {
         gives_way: &mut GivesWay,
     ) -> Result<Option<Grant>, Trouble> {
         let mut left = patiently(|| self.left(attempt, seat)).await?;
-        let mut woken_at = None;
+        let (mut woken_at, looking) = (None, seat.session.looks.begin());
         while left < asked(attempt) {
             refused.send_replace(true);
-            let kept = seat.session.room_to_watch(seat.place.leases()).await;
+            let kept = seat.session.room_to_watch(seat.place.leases(), &looking).await;
             if kept.is_none() {
                 left = patiently(|| self.left(attempt, seat)).await?;
                 continue;
@@ -129,7 +130,7 @@ impl Shared {
                     return self.refuse(seat).await;
                 }
                 // What was to wake us may have been lost.
-                has = self.has_room(attempt, seat) => has?,
+                has = self.has_room(attempt, seat, &looking) => has?,
             }
             left = patiently(|| self.left(attempt, seat)).await?;
         }
@@ -138,9 +139,9 @@ impl Shared {
     }
 
     /// Looks now and then until there is room.
-    async fn has_room(&self, attempt: &Attempt, seat: &Seat) -> Result<(), Trouble> {
+    async fn has_room(&self, attempt: &Attempt, seat: &Seat, looking: &Looking<'_>) -> Result<(), Trouble> {
         loop {
-            sleep(LOOKS_EVERY).await;
+            sleep(looking.pause(LOOKS_EVERY)).await;
             if patiently(|| self.left(attempt, seat)).await? >= asked(attempt) {
                 return Ok(());
             }

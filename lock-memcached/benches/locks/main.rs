@@ -9,6 +9,7 @@ mod crashes;
 mod handover;
 mod idle;
 mod processes;
+mod storm;
 mod uncontended;
 
 use std::time::Duration;
@@ -19,7 +20,7 @@ use lock_testkit::bench::{Outcome, Plan};
 use lock_testkit::servers::memcached::MemcachedServer;
 
 /// What can be asked for by name.
-const PARTS: [&str; 5] = ["uncontended", "handover", "processes", "idle", "crashes"];
+const PARTS: [&str; 6] = ["uncontended", "handover", "processes", "idle", "crashes", "storm"];
 
 /// The lease: short, so that a new server's quarantine and a dead holder's lock are over soon.
 const LEASE: Duration = Duration::from_secs(1);
@@ -78,6 +79,9 @@ fn main() -> Outcome {
         }
         if bench.plan.wants("crashes") {
             crashes::run(&bench).await?;
+        }
+        if bench.plan.wants("storm") {
+            storm::run(&bench).await?;
         }
         Ok(())
     })

@@ -1,9 +1,10 @@
 //! One session, shared by all locks of a client: until when it may be believed in, and what its link is doing.
 //!
 //! [`lease`] is the rule by which a session is believed in, [`manager`] the one task that keeps a session alive and
-//! replaces one that has ended.
+//! replaces one that has ended, [`looks`] how often its waiters look around.
 
 mod lease;
+mod looks;
 mod manager;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +16,16 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::client::Connection;
 use lease::SessionLease;
+use looks::Looks;
 
+pub(crate) use looks::Looking;
 pub(crate) use manager::{Plan, Refusal, Sessions};
 
 /// How many bytes of paths a session watches at once: beyond 128 KiB the client crate cannot restore the watches after a
 /// reconnection, and loses the session. About 1,500 locks with short names.
 const WATCHABLE: usize = 120 * 1024;
 
-/// How often who may not watch looks instead.
+/// How often who may not watch looks instead, unless too many wait.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
 /// What a client's session is doing.
@@ -47,6 +50,7 @@ pub(crate) struct Session {
     over: watch::Sender<bool>,
     /// Bytes of paths that may be watched yet.
     watchable: Semaphore,
+    pub(crate) looks: Looks,
     /// How much longer a path is at the servers than here.
     chroot: usize,
 }
@@ -60,6 +64,7 @@ impl Session {
             suspended: AtomicBool::new(false),
             over: watch::Sender::new(false),
             watchable: Semaphore::new(WATCHABLE),
+            looks: Looks::default(),
             chroot,
         })
     }
@@ -81,6 +86,12 @@ impl Session {
         self.lease().is_over(SystemClock.now())
     }
 
+    /// Has it be over by our clock.
+    #[cfg(test)]
+    pub(crate) fn give_up(&self) {
+        self.lease().give_up();
+    }
+
     /// Whether a server is reached at present.
     pub(crate) fn is_connected(&self) -> bool {
         !self.suspended.load(Ordering::Acquire)
@@ -93,10 +104,10 @@ impl Session {
 
     /// The room that a watch of this path takes, to be kept as long as the watch; `None` if there is none for a while, and then
     /// the caller looks again instead.
-    pub(crate) async fn room_to_watch(&self, path: &str) -> Option<SemaphorePermit<'_>> {
+    pub(crate) async fn room_to_watch(&self, path: &str, looking: &Looking<'_>) -> Option<SemaphorePermit<'_>> {
         let bytes = u32::try_from(path.len() + self.chroot).ok()?;
         // It is never closed.
-        tokio::time::timeout(LOOKS_EVERY, self.watchable.acquire_many(bytes)).await.ok()?.ok()
+        tokio::time::timeout(looking.pause(LOOKS_EVERY), self.watchable.acquire_many(bytes)).await.ok()?.ok()
     }
 
     /// Resolves when the session is over and its holders have been told.

@@ -1,9 +1,12 @@
 //! Tries that fail when their node is there already: nothing of them is left.
 
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
-use lock_zk::{Access, ErrorKind, ZkConfig};
+use lock_testkit::testing::about_time;
+use lock_zk::{Access, ClientOptions, ErrorKind, LeaseOptions, SessionState, ZkConfig};
 
-use crate::support::{LASTING, PROMPTLY, client, connected, eventually, fails, link, ms, nodes, over, server};
+use crate::support::{
+    LASTING, PROMPTLY, SESSION, client, connected, eventually, fails, link, ms, nodes, over, server, soon,
+};
 
 /// What a server says instead of doing it: no right, too much to do.
 const REFUSALS: [&str; 2] = ["-102", "-127"];
@@ -81,4 +84,47 @@ async fn a_try_that_may_not_read_the_permits_of_others_leaves_nothing() {
     }
     own.try_acquire().await.unwrap().unwrap().release().await.unwrap();
     held.release().await.unwrap();
+}
+
+#[test]
+fn a_wait_that_is_refused_in_its_second_session_does_not_know() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (link, holder) = (link(&server), client(server.url(), LASTING).await);
+        let config = ZkConfig::new(over([&link])).with_session_timeout(SESSION * 2).with_tick_time(ms(200));
+        let (locks, truth) = (connected(config).await, server.client().await.unwrap());
+        let _held = holder.mutex("twice").lock().await.unwrap();
+        let mutex = locks.mutex("twice");
+        let waiting = tokio::spawn(async move { mutex.lock().await });
+        eventually("two in line", PROMPTLY, async || nodes(&truth, "twice").await.len() == 2).await;
+        let silent = link.inject(LinkFault::new(Toxic::Hold, Direction::Both));
+        eventually("lost", PROMPTLY, async || locks.session_state() == SessionState::Lost).await;
+        let _refusals: Vec<_> =
+            (1..=4).map(|nth| link.inject(refused(nth, "/lock/mutex/twice", REFUSALS[0]))).collect();
+        silent.heal().unwrap();
+        let error = fails(soon("it is refused", PROMPTLY, waiting).await.unwrap(), ErrorKind::Indeterminate);
+        assert!(std::error::Error::source(&error).is_some(), "without its cause: {error:?}");
+    });
+}
+
+/// A node lives as long as its session. So nothing is given up before.
+#[test]
+fn a_lock_that_nobody_could_delete_for_longer_than_its_lease_and_a_session_is_freed_at_last() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (link, truth, second) = (link(&server), server.client().await.unwrap(), ms(1000));
+        let mut options = ClientOptions::default();
+        (options.op_timeout, options.lease) = (second, LeaseOptions::with_ttl(second));
+        let config = ZkConfig::new(over([&link])).with_session_timeout(second * 2).with_tick_time(ms(200));
+        let locks = connected(config.with_client(options)).await;
+        let held = locks.mutex("stays").lock().await.unwrap();
+        let refusals: Vec<_> =
+            (1..=100).map(|nth| link.inject(refused(nth, "/lock/mutex/stays", REFUSALS[0]))).collect();
+        drop(held);
+        tokio::time::sleep(second * 6).await;
+        assert_eq!(nodes(&truth, "stays").await.len(), 1, "its session is over: nothing was tested");
+        refusals.into_iter().for_each(|refusal| drop(refusal.heal()));
+        eventually("it is freed", PROMPTLY, async || nodes(&truth, "stays").await.is_empty()).await;
+        assert_eq!(locks.session_state(), SessionState::Connected);
+    });
 }

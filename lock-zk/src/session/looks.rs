@@ -1,0 +1,63 @@
+//! Looks of waiters of their own accord: how often, however many wait.
+//!
+//! A waiter looks now and then although it watches, because an event may be lost, and instead of watching when there is no room
+//! for one more watch. All waiters of a session together look [`LOOKS_PER_SECOND`] times in a second at most: the more there
+//! are, the longer each of them pauses.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lock_core::wait;
+
+/// So many looks there are in a second at most, when all waiters have settled down.
+const LOOKS_PER_SECOND: u32 = 2_000;
+
+/// The waiters of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Looks(AtomicU32);
+
+/// One waiter, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Looking<'a>(&'a Looks);
+
+impl Looks {
+    /// One waiter more.
+    pub(crate) fn begin(&self) -> Looking<'_> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Looking(self)
+    }
+}
+
+impl Looking<'_> {
+    /// The pause before the next look, of this length unless there are too many waiters for it. Then chance spreads them.
+    pub(crate) fn pause(&self, usual: Duration) -> Duration {
+        let least = Duration::from_secs(1) * self.0.0.load(Ordering::Relaxed) / LOOKS_PER_SECOND;
+        // The sequence is endless.
+        if least <= usual { usual } else { wait::pauses(least, least).next().unwrap_or(least) }
+    }
+}
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_wait_the_longer_each_one_pauses() {
+        let (looks, usual) = (Looks::default(), Duration::from_millis(500));
+        let few: Vec<_> = (0..1_000).map(|_| looks.begin()).collect();
+        assert_eq!(few[0].pause(usual), usual);
+        let many: Vec<_> = (0..9_000).map(|_| looks.begin()).collect();
+        let (least, most) = (Duration::from_secs(5), Duration::from_secs(10));
+        assert!(many.iter().all(|one| (least..=most).contains(&one.pause(usual))));
+        drop(many);
+        assert_eq!(few[0].pause(usual), usual);
+        drop(few);
+        assert_eq!(looks.0.into_inner(), 0);
+    }
+}
