@@ -1,22 +1,27 @@
 //! The error of an operation that too few servers have answered: it names each of them and its reason.
 
+use std::error::Error as _;
+
 use lock_core::{Error, ErrorKind, Phase};
 
 use super::NAME;
 use super::tally::majority;
 
-/// Of so many servers, too many have not answered, for these reasons.
+/// The error when too many of so many servers have not answered, for these reasons. Its text has each reason with its causes,
+/// so it has no source: the first reason would be told twice.
 pub(super) fn too_few(phase: Phase, servers: usize, reasons: Vec<Error>) -> Error {
     let mut what = format!("{} of {servers} servers gave no answer, {} have to", reasons.len(), majority(servers));
     for reason in &reasons {
         what.push_str("; ");
         what.push_str(&reason.to_string());
+        let mut cause = reason.source();
+        while let Some(present) = cause {
+            what.push_str(": ");
+            what.push_str(&present.to_string());
+            cause = present.source();
+        }
     }
-    let error = Error::new(kind(&reasons), phase, what).with_backend(NAME);
-    match reasons.into_iter().next() {
-        Some(first) => error.with_source(first),
-        None => error,
-    }
+    Error::new(kind(&reasons), phase, what).with_backend(NAME)
 }
 
 /// Unknown if anything is unknown; what is wrong with all of them, such as a password; otherwise they cannot be had.
@@ -50,5 +55,23 @@ mod tests {
         assert_eq!(kind(&[Protocol, Denied, Denied]), Unavailable);
         assert_eq!(kind(&[Denied, Indeterminate, Denied]), Indeterminate);
         assert_eq!(kind(&[]), Unavailable);
+    }
+
+    #[test]
+    fn every_cause_is_told_once() {
+        let reason = |server: &str, cause: &'static str| {
+            Error::unavailable(Phase::Acquire, "the connection failed")
+                .with_server(server)
+                .with_source(std::io::Error::other(cause))
+        };
+        let error = too_few(Phase::Acquire, 3, vec![reason("a:1", "reset"), reason("b:2", "refused")]);
+        let (mut told, mut cause) = (error.to_string(), error.source());
+        while let Some(present) = cause {
+            told.push_str(&present.to_string());
+            cause = present.source();
+        }
+        for once in ["a:1", "b:2", "reset", "refused"] {
+            assert_eq!(told.matches(once).count(), 1, "{once}: {told}");
+        }
     }
 }

@@ -1,14 +1,23 @@
 //! A quorum's client on several runtimes.
 
-use crate::servers::{Servers, hasty, ms, obtain};
+use lock_redis::{QuorumConfig, QuorumLocks};
+use lock_testkit::proxy::{Protocol, Proxy};
+use lock_testkit::servers::redis::RedisServer;
+
+use crate::servers::{Servers, eventually, hasty, ms, obtain};
 
 /// The requests that nobody waits for any more go on in the client's background task, on the client's runtime.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_that_ends_leaves_its_unanswered_requests_in_order() {
     let Some(servers) = Servers::start().await else { return };
-    let locks = lock_redis::QuorumLocks::connect_with(servers.config().with_client(hasty())).await.unwrap();
-    servers.hold_everywhere(&locks.mutex("warm")).await.release().await.unwrap();
+    let link = Proxy::to(servers.each[0].address(), Protocol::Resp).unwrap();
+    let through = format!("redis://{}", link.address());
+    let urls = std::iter::once(&*through).chain(servers.each[1..].iter().map(RedisServer::url));
+    let config = QuorumConfig::new(urls).counting_young_servers();
+    let locks = QuorumLocks::connect_with(config.with_client(hasty())).await.unwrap();
     for round in 0..3 {
+        servers.hold_everywhere(&locks.mutex("warm")).await.release().await.unwrap();
+        let before = link.connections();
         servers.stop(&[0]);
         let there = locks.clone();
         std::thread::spawn(move || {
@@ -21,8 +30,8 @@ async fn a_runtime_that_ends_leaves_its_unanswered_requests_in_order() {
         })
         .join()
         .unwrap();
-        // Its requests run out of time, in the background.
-        tokio::time::sleep(ms(700)).await;
+        // Its requests run out of time in the background, so the connection is made anew.
+        eventually("the connection is given up", ms(5000), async || (link.connections() > before).then_some(())).await;
         servers.cont(&[0]);
         obtain(&locks, "after").await.release().await.unwrap();
     }
