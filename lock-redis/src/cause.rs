@@ -8,7 +8,10 @@ use redis::RedisError;
 
 use crate::error;
 
-/// What the server or the system said, as the source of an error.
+/// The bytes of a server's words that are kept.
+const MOST: usize = 1024;
+
+/// What the server or the system said, as the source of an error: at most 1 KiB of it.
 #[derive(Clone)]
 pub(crate) struct Cause {
     text: String,
@@ -24,7 +27,7 @@ impl Cause {
 
 impl From<&RedisError> for Cause {
     fn from(error: &RedisError) -> Self {
-        Self { text: without_user(&error.to_string()), wrong_type: error::is_wrong_type(error) }
+        Self { text: shortened(without_user(&error.to_string()), MOST), wrong_type: error::is_wrong_type(error) }
     }
 }
 
@@ -41,6 +44,16 @@ impl fmt::Debug for Cause {
 }
 
 impl std::error::Error for Cause {}
+
+/// The beginning of a text that is longer than this, which ends in `…` then.
+pub(crate) fn shortened(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
 
 /// A name of a user has no blanks.
 fn without_user(text: &str) -> String {
@@ -79,5 +92,29 @@ mod tests {
         ] {
             assert_eq!(without_user(said), told);
         }
+    }
+
+    #[test]
+    fn a_refusal_from_outside_is_told_in_few_words_and_without_the_user() {
+        let samples = [
+            "-NOPERM User s3cret has no permissions to run the 'get' command\r\n",
+            "-ERR ACL failure in script: User s3cret has no permissions to access 1 of the keys\r\n",
+            "-ERR Error running script (call to f_ab): @user_script: 3: -OOM command not allowed\r\n",
+            "-MOVED 3999 127.0.0.1:6381\r\n",
+            "!21\r\nSYNTAX invalid syntax\r\n",
+        ];
+        let long = format!("-ERR {}\r\n", "long".repeat(400));
+        let samples: Vec<_> = samples.iter().chain([&&*long]).map(|sample| sample.as_bytes()).collect();
+        lock_testkit::fuzz::bytes("refusals", &samples, |bytes| {
+            let Ok(value) = redis::parse_redis_value(bytes) else { return };
+            let Err(said) = value.extract_error() else { return };
+            let whole = said.to_string();
+            let error = error::of_request(said, lock_core::Phase::Acquire, "here");
+            let told = std::error::Error::source(&error).unwrap().to_string();
+            assert!(error.what().len() < 200 && told.len() <= 1100, "{} bytes", told.len());
+            if whole.contains("User s3cret has no permissions") {
+                assert!(!told.contains("User s3cret has no permissions"), "{told}");
+            }
+        });
     }
 }

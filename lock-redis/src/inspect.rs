@@ -154,4 +154,51 @@ mod tests {
             assert_eq!(holder(foreign, 0), Holder::unknown());
         }
     }
+
+    #[test]
+    fn what_a_key_holds_is_read_as_ours_only_if_it_begins_with_a_grant_and_ends_with_a_token() {
+        let json = serde_json::to_string(&Owner::with_label("a:b")).unwrap();
+        let samples = [
+            format!("00112233445566778899aabbccddeeff:0123456789abcdef:{json}:1000000!"),
+            "0f8fad5bd9cb469fa16570867728950e".to_owned(),
+            "8f0ad9a1-6f4b-4c1d-9b1e-0123456789ab:47".to_owned(),
+        ];
+        let samples: Vec<_> = samples.iter().map(String::as_bytes).collect();
+        lock_testkit::fuzz::bytes("what a mutex's key holds", &samples, |held| {
+            let known = holder(held, 3_500_000);
+            let Some(grant) = known.grant else {
+                assert_eq!(known, Holder::unknown());
+                return;
+            };
+            let held = std::str::from_utf8(held).unwrap();
+            assert_eq!(held.split(':').next().unwrap().parse::<GrantId>().unwrap(), grant);
+            let token = held.strip_suffix('!').unwrap_or(held).rsplit(':').next().unwrap();
+            assert_eq!(token.parse().ok(), known.token);
+        });
+    }
+
+    #[test]
+    fn records_of_holders_and_waiters_are_read_or_left_out() {
+        const NONCE: &str = "00112233445566778899aabbccddeeff";
+        let json = serde_json::to_string(&Owner::with_label("a:b")).unwrap();
+        let records = [
+            format!("9000:1000000:0123456789abcdef:R:{json}"),
+            format!("9000:1000000:0123456789abcdef:P3/10:{json}"),
+            format!("2000P3/10{json}"),
+            "1.7e15".to_owned(),
+        ];
+        let records: Vec<_> = records.iter().map(String::as_str).collect();
+        lock_testkit::fuzz::texts("records of holders and waiters", &records, |record| {
+            if let Some(holder) = one_of_many(NONCE, record, 3_500_000) {
+                assert!(holder.expires_in.is_some_and(|left| !left.is_zero()) && holder.token.is_some());
+                assert_eq!(holder.grant.unwrap().to_string(), NONCE);
+            }
+            let cards = HashMap::from([(NONCE, record)]);
+            let waits = waiter(&format!("{NONCE}:0123456789abcdef"), record, &cards, 3_500_000).unwrap();
+            assert_eq!(waits.attempt.to_string(), NONCE);
+            if let Some(waiter) = waiter(record, "1", &cards, 0) {
+                assert_eq!(record.split(':').next().unwrap().parse::<GrantId>().unwrap(), waiter.attempt);
+            }
+        });
+    }
 }

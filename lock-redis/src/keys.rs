@@ -180,4 +180,26 @@ mod tests {
             assert_eq!(usize::from(slot(number.to_string().as_bytes())), its);
         }
     }
+
+    #[test]
+    fn the_keys_of_a_name_from_outside_share_a_slot_and_are_nobody_else_s() {
+        let samples = ["jobs", "app:{jobs}:lock", "a{}b", "odd}key", "lock:mutex:{a%7Bb%7D%25c}", "%25{%7D"];
+        lock_testkit::fuzz::texts("names of locks", &samples, |text| {
+            let dialects = Dialects::new();
+            let own = LockName::new(text).ok().map(|name| Keys::of("lock", &name, Kind::Mutex, &dialects));
+            let shared = LockName::at_key(text).ok().map(|name| Keys::of("lock", &name, Kind::Mutex, &dialects));
+            for keys in own.iter().chain(&shared) {
+                assert!(keys.all().iter().all(|key| slot(key.as_bytes()) == slot(keys.lock.as_bytes())), "{keys:?}");
+            }
+            if let Some(own) = own {
+                let name = own.lock.strip_prefix("lock:mutex:{").and_then(|rest| rest.strip_suffix('}')).unwrap();
+                assert!(!name.contains(['{', '}']), "{name}");
+                assert_eq!(percent_encoding::percent_decode_str(name).decode_utf8().unwrap(), text);
+                assert_eq!(Keys::of_mutex("lock", &own.lock), Some(own));
+            }
+            if let Some(shared) = shared {
+                assert_eq!((&*shared.lock, shared.shared), (text, true));
+            }
+        });
+    }
 }

@@ -5,8 +5,12 @@ use std::time::Duration;
 use lock_core::{Error, FencingToken, GrantId, Phase};
 use redis::Value;
 
+use crate::cause;
 use crate::error;
 use crate::queue::Granted;
+
+/// The bytes of a wrong field that an error shows.
+const SHOWN: usize = 200;
 
 /// The fields of a reply, in order.
 pub(crate) struct Fields {
@@ -99,7 +103,8 @@ impl Fields {
     }
 
     fn wrong(&self, wanted: &str, got: &Option<Value>) -> Error {
-        error::bad_reply(self.phase, &self.server, format!("a reply has {got:?} where {wanted} belongs"))
+        let got = cause::shortened(format!("{got:?}"), SHOWN);
+        error::bad_reply(self.phase, &self.server, format!("a reply has {got} where {wanted} belongs"))
     }
 }
 
@@ -116,5 +121,49 @@ mod tests {
         for wrong in [Value::Array(vec![text("abd"), text("abc")]), Value::Array(Vec::new()), text("abc"), Value::Nil] {
             assert!(answering(wrong.clone()).is_none(), "{wrong:?}");
         }
+    }
+
+    /// A server's answer, or none.
+    fn answer(bytes: &[u8]) -> Option<Value> {
+        redis::parse_redis_value(bytes).ok().filter(|value| !matches!(value, Value::ServerError(_)))
+    }
+
+    #[test]
+    fn a_reply_from_outside_is_read_to_its_end_or_refused_in_few_words() {
+        const NONCE: &str = "00112233445566778899aabbccddeeff";
+        let samples = [
+            format!("*4\r\n$3\r\nabc\r\n$32\r\n{NONCE}\r\n:17\r\n:2000\r\n"),
+            format!("*4\r\n+abc\r\n+{NONCE}\r\n$2\r\n17\r\n$4\r\n2000\r\n"),
+            "*3\r\n$3\r\nabc\r\n:-1\r\n*4\r\n$1\r\na\r\n$1\r\nb\r\n$-1\r\n:3\r\n".to_owned(),
+            "*2\r\n$3\r\nabc\r\n%1\r\n+a\r\n,1.5\r\n".to_owned(),
+            format!("*3\r\n+abc\r\n+{0}\r\n*2\r\n+a\r\n+{0}\r\n", "long".repeat(200)),
+        ];
+        let samples: Vec<_> = samples.iter().map(String::as_bytes).collect();
+        let read = |value: Value| Fields::answering("abc", value, Phase::Wait, "here");
+        lock_testkit::fuzz::bytes("replies", &samples, |bytes| {
+            let Some(value) = answer(bytes) else { return };
+            let Some(grants) = read(value.clone()) else { return };
+            assert!(matches!(&value, Value::Array(fields) if !fields.is_empty()));
+            match grants.grants() {
+                Ok(grants) => {
+                    let fields = |granted: &Granted| {
+                        let nonce = Value::BulkString(granted.nonce.to_string().into_bytes());
+                        let token = i64::try_from(u64::from(granted.token)).unwrap();
+                        let claim = i64::try_from(granted.claim.as_millis()).unwrap();
+                        [nonce, Value::Int(token), Value::Int(claim)]
+                    };
+                    let token = Value::SimpleString("abc".to_owned());
+                    let again = std::iter::once(token).chain(grants.iter().flat_map(fields)).collect();
+                    assert_eq!(read(Value::Array(again)).unwrap().grants().unwrap(), grants);
+                }
+                Err(error) => assert!(error.what().len() < 400, "{} bytes", error.what().len()),
+            }
+            let mut fields = read(value).unwrap();
+            while !fields.is_empty() {
+                if let Err(error) = fields.inner().and_then(|mut inner| inner.pairs()) {
+                    assert!(error.what().len() < 400, "{} bytes", error.what().len());
+                }
+            }
+        });
     }
 }

@@ -173,6 +173,8 @@ fn wrong(what: &'static str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
     use super::*;
 
     fn tcp(host: &str, port: u16) -> Address {
@@ -230,5 +232,46 @@ mod tests {
             let told = error.to_string();
             assert!(told.contains(what) && !told.contains("s3cret"), "{url}: {told}");
         }
+    }
+
+    /// A URL that says the same.
+    fn written(target: &Target) -> String {
+        let coded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let Login { user, password } = &target.login;
+        let (user, password) = (user.as_deref().map(coded), password.as_deref().map(coded));
+        if let Servers::One(Address::Unix(path)) = &target.servers {
+            let path = path.to_str().unwrap().split('/').map(coded).collect::<Vec<_>>().join("/");
+            let given =
+                |name: &str, value: Option<String>| value.map_or_else(String::new, |it| format!("&{name}={it}"));
+            return format!("unix://{path}?db={}{}{}", target.database, given("user", user), given("pass", password));
+        }
+        let (kind, hosts, master) = match &target.servers {
+            Servers::One(host) => ("", vec![host], None),
+            Servers::Sentinel { sentinels, master } => ("-sentinel", sentinels.iter().collect(), Some(coded(master))),
+            Servers::Cluster(nodes) => ("-cluster", nodes.iter().collect(), None),
+        };
+        let hosts = hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let (tls, master) = (if target.tls { "s" } else { "" }, master.map_or_else(String::new, |it| it + "/"));
+        let (user, password) = (user.unwrap_or_default(), password.unwrap_or_default());
+        format!("redis{tls}{kind}://{user}:{password}@{hosts}/{master}{}", target.database)
+    }
+
+    #[test]
+    fn a_url_from_outside_says_one_thing_or_is_refused_without_a_word_of_it() {
+        let samples = [
+            "redis://us3cret:p%3As3cret@[::1]:7000/2",
+            "rediss://s3cret@host.example:6380",
+            "unix:///run/s3cret.sock?db=3&user=s3cret&pass=s3cret",
+            "redis-sentinel://:s3cret@a,b:1,[::2]:3/s3cret%2Fmaster/4",
+            "valkeys-cluster://s3cret:s3cret@10.0.0.1:1,b",
+        ];
+        lock_testkit::fuzz::texts("URLs", &samples, |url| match Target::parse(url) {
+            Ok(target) => {
+                assert!(!format!("{:?}", target.login).contains("3cret"));
+                let again = written(&target);
+                assert_eq!(Target::parse(&again).as_ref().ok(), Some(&target), "{again}");
+            }
+            Err(error) => assert!(!format!("{error}{error:?}").contains("3cret"), "{error:?}"),
+        });
     }
 }

@@ -233,4 +233,28 @@ mod tests {
         }
         assert!(parse(format!("G{NONCE}:0:5").as_bytes()).is_err());
     }
+
+    #[test]
+    fn a_push_from_outside_is_one_of_ours_or_refused() {
+        let samples = [
+            format!("G{NONCE}:17:2000"),
+            format!("F{NONCE}:[\"ops\",\"it: hangs\"]"),
+            "P50:lock:mutex:{a}".to_owned(),
+            "E".to_owned(),
+        ];
+        let samples: Vec<_> = samples.iter().map(String::as_bytes).collect();
+        lock_testkit::fuzz::bytes("pushes", &samples, |payload| {
+            let Ok(Some(message)) = parse(payload) else { return };
+            let again = match &message {
+                Message::Granted(Granted { nonce, token, claim }) => format!("G{nonce}:{token}:{}", claim.as_millis()),
+                Message::Forced { nonce, reason: LossReason::ForceReleased { by, reason } } => {
+                    format!("F{nonce}:{}", serde_json::json!([by, reason]))
+                }
+                Message::Forced { nonce, .. } => format!("F{nonce}:"),
+                Message::AskAfter { lock, pause } => format!("P{}:{lock}", pause.as_millis()),
+                Message::Reconnected => unreachable!("no server says that"),
+            };
+            assert_eq!(parse(again.as_bytes()), Ok(Some(message)), "{again}");
+        });
+    }
 }

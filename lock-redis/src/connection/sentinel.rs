@@ -112,10 +112,16 @@ impl Sentinels {
         let mut answers = commands.connection.send_packed_commands(&both, 0, 2).await?.into_iter();
         *sentinel.present() = Some(commands);
         let (place, details) = (answers.next().unwrap_or(Value::Nil), answers.next().unwrap_or(Value::Nil));
+        Vote::read(place, details, &sentinel.address)
+    }
+}
+
+impl Vote {
+    /// Reads the answers to `SENTINEL GET-MASTER-ADDR-BY-NAME` and `SENTINEL MASTER`.
+    fn read(place: Value, details: Value, asked: &Address) -> RedisResult<Option<Self>> {
         let place: Option<(String, u16)> = FromRedisValue::from_redis_value(place.extract_error()?)?;
-        let Some((host, port)) = place else { return Ok(None) };
-        let master = Address::of(&host, port, &sentinel.address);
-        Ok(master.map(|master| Vote { epoch: epoch(details), master }))
+        let master = place.and_then(|(host, port)| Address::of(&host, port, asked));
+        Ok(master.map(|master| Self { epoch: epoch(details), master }))
     }
 }
 
@@ -219,5 +225,27 @@ mod tests {
     fn a_switch_of_another_master_is_none_of_ours() {
         assert!(concerns(b"mymaster 127.0.0.1 1 127.0.0.1 2", "mymaster"));
         assert!(!concerns(b"mymaster2 127.0.0.1 1 127.0.0.1 2", "mymaster"));
+    }
+
+    #[test]
+    fn a_vote_from_outside_names_a_master_or_nobody() {
+        let samples = [
+            &b"*2\r\n$9\r\n10.0.0.17\r\n$4\r\n6379\r\n*4\r\n+name\r\n+m\r\n+config-epoch\r\n+17\r\n"[..],
+            b"*2\r\n+::1\r\n:6379\r\n*4\r\n$12\r\nconfig-epoch\r\n:18446744073709551615\r\n+name\r\n+m\r\n",
+            b"*-1\r\n-ERR No such master with that name\r\n",
+            b"%1\r\n+a\r\n:1\r\n%1\r\n+config-epoch\r\n:1\r\n",
+        ];
+        let asked = Address::parse("sentinel", 1).unwrap();
+        lock_testkit::fuzz::bytes("votes of sentinels", &samples, |bytes| {
+            let mut parser = redis::Parser::new();
+            let mut rest = bytes;
+            let (Ok(place), Ok(details)) = (parser.parse_value(&mut rest), parser.parse_value(&mut rest)) else {
+                return;
+            };
+            let Ok(Some(vote)) = Vote::read(place, details, &asked) else { return };
+            let Address::Tcp { host, .. } = &vote.master else { panic!("{vote:?}") };
+            assert!(!host.is_empty());
+            assert_eq!(elected(std::slice::from_ref(&vote)).as_ref(), Some(&vote.master));
+        });
     }
 }

@@ -43,4 +43,14 @@ mod tests {
         assert_eq!(uptime(info), Some(Duration::from_secs(86_401)));
         assert_eq!(uptime("# Server\r\n"), None);
     }
+
+    #[test]
+    fn an_uptime_from_outside_stands_in_a_line_of_its_own() {
+        let samples = ["# Server\r\nredis_version:7.0.15\r\nuptime_in_seconds:86401\r\nuptime_in_days:1\r\n"];
+        lock_testkit::fuzz::texts("uptimes", &samples, |info| {
+            let Some(uptime) = uptime(info) else { return };
+            let line = format!("uptime_in_seconds:{}", uptime.as_secs());
+            assert!(super::uptime(&line) == Some(uptime) && info.contains("uptime_in_seconds:"), "{uptime:?}");
+        });
+    }
 }

@@ -323,4 +323,41 @@ mod tests {
         let named: std::collections::HashSet<_> = (0..40).map(|_| nodes.next()).collect();
         assert!(named.len() > 1);
     }
+
+    /// Every slot belongs to the claim of the highest epoch that has it, and to nobody without one.
+    fn judge(view: &View) {
+        let map = map(std::slice::from_ref(view));
+        let has = |claim: &&Claim, slot| claim.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot));
+        for slot in view.claims.iter().flat_map(|claim| &claim.slots).flat_map(|(first, last)| [*first, *last]).take(16)
+        {
+            let best = view.claims().filter(|claim| has(claim, slot)).max_by_key(|claim| claim.epoch).unwrap();
+            assert_eq!(map.owner(slot), Some(&best.master));
+            assert!(map.is_master(&best.master));
+        }
+        for slot in [0, SLOTS / 2, SLOTS - 1] {
+            assert_eq!(map.owner(slot).is_some(), view.claims().any(|claim| has(&claim, slot)));
+        }
+    }
+
+    #[test]
+    fn nodes_from_outside_serve_what_they_claim() {
+        let samples = [NODES, "aa 10.0.0.1:1@11 myself,master - 0 0 1 connected 0-16383\n"];
+        lock_testkit::fuzz::texts("CLUSTER NODES", &samples, |nodes| {
+            judge(&View::read(nodes, &slots(), &address("10.0.0.9:9")));
+        });
+    }
+
+    #[test]
+    fn slots_from_outside_name_addresses_or_nothing() {
+        let samples = [
+            &b"*1\r\n*3\r\n:0\r\n:5460\r\n*4\r\n$6\r\nhost-a\r\n:1\r\n$2\r\naa\r\n*0\r\n"[..],
+            b"*1\r\n*4\r\n:0\r\n:5460\r\n*3\r\n$-1\r\n:1\r\n$2\r\nbb\r\n*3\r\n$3\r\n::1\r\n:65536\r\n$2\r\ncc\r\n",
+        ];
+        lock_testkit::fuzz::bytes("CLUSTER SLOTS", &samples, |bytes| {
+            let Ok(slots) = redis::parse_redis_value(bytes) else { return };
+            let view = View::read(NODES, &slots, &address("10.0.0.9:9"));
+            assert_eq!(view.claims.len(), 2);
+            judge(&view);
+        });
+    }
 }
