@@ -13,6 +13,7 @@ mod ours;
 mod processes;
 mod quorum;
 mod shared;
+mod storm;
 mod uncontended;
 mod waiters;
 
@@ -32,12 +33,31 @@ struct Bench {
 }
 
 /// What can be asked for by name.
-const PARTS: [&str; 10] =
-    ["held", "uncontended", "handover", "processes", "idle", "shared", "churn", "cluster", "quorum", "waiters"];
+const PARTS: [&str; 11] = [
+    "held",
+    "uncontended",
+    "handover",
+    "processes",
+    "idle",
+    "shared",
+    "churn",
+    "cluster",
+    "quorum",
+    "waiters",
+    "storm",
+];
+
+/// The rounds with `--quick`.
+const QUICK: u32 = 2;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 impl Bench {
+    /// Whether the figures are only to show that it works.
+    fn is_quick(&self) -> bool {
+        self.rounds <= QUICK
+    }
+
     async fn locks(&self) -> Outcome<RedisLocks> {
         Ok(RedisLocks::connect_with(RedisConfig::new(&self.url).with_prefix("bench")).await?)
     }
@@ -50,13 +70,14 @@ fn main() -> Outcome {
     }
     let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     let quick = args.iter().any(|arg| arg == "--quick");
-    if let Some(unknown) = args.iter().find(|arg| *arg != "--quick" && !PARTS.contains(&&***arg)) {
+    let scene = |arg: &str| arg.strip_prefix("storm/").is_some_and(|scene| storm::SCENES.contains(&scene));
+    if let Some(unknown) = args.iter().find(|arg| *arg != "--quick" && !PARTS.contains(&&***arg) && !scene(arg)) {
         return Err(format!("there is no part {unknown:?}, but {}", PARTS.join(", ")).into());
     }
     let wanted = |part: &str| args.iter().all(|arg| arg.starts_with("--")) || args.iter().any(|arg| arg == part);
     runtime.block_on(async {
         let server = RedisServer::start().await?;
-        let (round, rounds) = if quick { (Duration::from_millis(200), 2) } else { (Duration::from_secs(1), 5) };
+        let (round, rounds) = if quick { (Duration::from_millis(200), QUICK) } else { (Duration::from_secs(1), 5) };
         let bench = Bench { url: server.url().to_owned(), round, rounds };
         if wanted("held") {
             held::run(&bench).await?;
@@ -88,6 +109,7 @@ fn main() -> Outcome {
         if wanted("waiters") {
             waiters::run(&bench).await?;
         }
+        storm::run(&bench, |scene| wanted("storm") || wanted(scene)).await?;
         Ok(())
     })
 }

@@ -10,11 +10,11 @@ use redis::cmd;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use crate::{Bench, Outcome, bare, waiters};
+use crate::{Bench, Outcome, bare, storm, waiters};
 
 pub(crate) const PROCESSES: usize = 8;
-const URL: &str = "LOCK_BENCH_CHILD_URL";
-const VARIANT: &str = "LOCK_BENCH_CHILD_VARIANT";
+pub(crate) const URL: &str = "LOCK_BENCH_CHILD_URL";
+pub(crate) const VARIANT: &str = "LOCK_BENCH_CHILD_VARIANT";
 
 /// The server's URL, if this process was started by [`run`].
 pub(crate) fn is_child() -> Option<String> {
@@ -143,6 +143,9 @@ async fn wait(child: &mut Child) -> Outcome {
 
 /// One process: says that it is ready, waits for the word, takes turns, and says when.
 pub(crate) async fn child(url: String) -> Outcome {
+    if let Some(outcome) = storm::child(&url).await {
+        return outcome;
+    }
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     let bench = Bench { url, round: Duration::ZERO, rounds: 1 };
     let mut turns: Vec<Turn> = Vec::new();
