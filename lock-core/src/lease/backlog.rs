@@ -246,6 +246,64 @@ mod tests {
     }
 
     #[test]
+    fn what_is_over_is_looked_for_once_a_second() {
+        let mut backlog = Backlog::default();
+        backlog.unanswered(at(0), 7, "first", 2, at(100));
+        backlog.again(at(500), "second", 9, at(600));
+        assert!(backlog.over(at(999)).is_empty());
+        assert_eq!(backlog.over(at(1_000)), ["first", "second"]);
+        backlog.again(at(1_100), "third", 9, at(1_100));
+        assert!(backlog.over(at(2_099)).is_empty(), "a second from when it was the only one");
+        assert_eq!(backlog.over(at(2_100)), ["third"]);
+    }
+
+    #[test]
+    fn it_comes_back_when_something_may_be_tried() {
+        let mut backlog = outage(2);
+        let first = backlog.wake_at();
+        assert!(first >= at(20) && first <= at(40), "{first:?}");
+        assert_eq!(backlog.due(first).len(), 1);
+        assert_eq!(backlog.wake_at(), at(1_000), "while one is tried the other waits: only the next sweep is due");
+        backlog.tried(first, 7, false);
+        let second = backlog.wake_at();
+        assert!(second >= first.plus(2 * FIRST_PAUSE) && second <= first.plus(4 * FIRST_PAUSE), "{second:?}");
+    }
+
+    #[test]
+    fn one_that_comes_later_does_not_hasten_the_others_and_a_new_outage_begins_anew() {
+        let mut backlog = outage(1);
+        let mut now = at(0);
+        for _ in 0..10 {
+            now = now.plus(3 * LONGEST_PAUSE);
+            for (job, _) in backlog.due(now) {
+                backlog.tried(now, 7, false);
+                backlog.unanswered(now, 7, job, 2, at(60_000));
+            }
+        }
+        backlog.unanswered(now, 7, 9, 1, at(60_000));
+        assert!(backlog.due(now.plus(LONGEST_PAUSE / 2)).is_empty(), "sooner than the place is asked again");
+        now = now.plus(3 * LONGEST_PAUSE);
+        assert_eq!(backlog.due(now), [(9, Some(7))]);
+        backlog.tried(now, 7, true);
+        assert_eq!(backlog.due(now), [(0, Some(7))]);
+        backlog.tried(now, 7, false);
+        backlog.unanswered(now, 7, 10, 1, at(60_000));
+        assert!(backlog.wake_at() <= now.plus(2 * FIRST_PAUSE), "the pause of the last outage");
+    }
+
+    #[test]
+    fn the_pause_of_what_was_answered_doubles() {
+        for (tries, pause) in [(1, 20), (2, 40), (3, 80), (4, 160), (20, 1_000)] {
+            let mut backlog = Backlog::default();
+            backlog.again(at(0), 0, 1, at(60_000));
+            backlog.due(at(60_000));
+            backlog.again(at(0), 1, tries, at(60_000));
+            let due = backlog.later.first_key_value().unwrap().0.0;
+            assert!(due >= at(pause) && due <= at(2 * pause), "{tries} tries: {due:?}");
+        }
+    }
+
+    #[test]
     fn what_was_answered_waits_for_itself_and_a_crowd_for_longer() {
         let mut backlog = Backlog::default();
         backlog.again(at(0), 0, 1, at(60_000));

@@ -127,3 +127,20 @@ impl Cell {
 fn spread(attempt: &Attempt, interval: Duration) -> Duration {
     interval - interval / 10 * u32::from(attempt.id.as_bytes()[0]) / 255
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Kind;
+    use crate::owner::{GrantId, Owner};
+
+    #[test]
+    fn leases_that_began_together_are_renewed_up_to_a_tenth_sooner() {
+        let interval = Duration::from_secs(10);
+        for (byte, spread_to) in [(0, 10_000), (51, 9_800), (102, 9_600), (255, 9_000)] {
+            let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), interval).unwrap();
+            attempt.id = GrantId::from_bytes([byte; 16]);
+            assert_eq!(spread(&attempt, interval), Duration::from_millis(spread_to), "{byte}");
+        }
+    }
+}

@@ -53,3 +53,17 @@ impl fmt::Display for LossReason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_says_why() {
+        let by_force = LossReason::ForceReleased { by: "ada".into(), reason: "stuck".into() };
+        assert_eq!(by_force.to_string(), "freed by ada: stuck");
+        assert_eq!(LossReason::Expired.to_string(), "the lease ended before a renewal was confirmed");
+        assert_eq!(LossReason::SessionExpired.to_string(), "the session ended");
+        assert_eq!(LossReason::Taken.to_string(), "the entry at the server is gone or another's");
+    }
+}

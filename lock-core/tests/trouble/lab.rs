@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::backend::{
-    Attempt, Backend, Cancelled, Grant, Kind, MutexBackend, Operator, ReentrantBackend, Released, Renewal, Renewed,
-    RwLockBackend, SemaphoreBackend,
+    Attempt, Backend, Cancelled, Doubts, Grant, Kind, MutexBackend, Notices, Operator, ReentrantBackend, Released,
+    Renewal, Renewed, RwLockBackend, SemaphoreBackend,
 };
 use lock_core::clock::{Clock, Deadline, VirtualClock};
 use lock_core::memory::{MemoryBackend, MemoryStore};
@@ -15,6 +15,7 @@ use lock_core::{
     Client, ClientOptions, Error, ErrorKind, GrantId, Guarantees, Inspection, LockName, MemoryLocks, Owner, Phase,
     Support,
 };
+use tokio::sync::watch;
 
 /// What the line does with a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,6 +48,8 @@ struct State {
     /// The beginning of the names whose place is away.
     away: Option<&'static str>,
     has_no_tokens: bool,
+    announces_losses: bool,
+    doubts: Option<watch::Sender<u64>>,
     forgotten: Vec<GrantId>,
 }
 
@@ -87,6 +90,16 @@ impl Line {
     /// others.
     pub(crate) fn is_away(&self, away: Option<&'static str>) {
         self.state().away = away;
+    }
+
+    /// The server may have forgotten grants.
+    pub(crate) fn raises_doubts(&self) {
+        self.state().doubts.as_ref().expect("a keeper listens").send_modify(|doubts| *doubts += 1);
+    }
+
+    /// Clients that are not in use yet hear of losses.
+    pub(crate) fn announces_losses(&self) {
+        self.state().announces_losses = true;
     }
 
     /// Promises no fencing tokens.
@@ -253,6 +266,16 @@ impl Backend for Faulty {
 
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::new(self.clock.clone())
+    }
+
+    fn doubts(&self) -> Option<Doubts> {
+        let (sender, doubts) = watch::channel(0);
+        self.line.state().doubts = Some(sender);
+        Some(doubts)
+    }
+
+    fn notices(&self) -> Option<Notices> {
+        if self.line.state().announces_losses { self.inner().notices() } else { None }
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {

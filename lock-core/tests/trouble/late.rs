@@ -30,6 +30,19 @@ async fn after_a_release_the_attempt_is_cancelled_until_no_copy_can_come_any_mor
 }
 
 #[tokio::test]
+async fn a_cancellation_that_is_answered_in_vain_comes_less_and_less_often() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    lab.line.keeps_copies(1_000);
+    guard.release().await.unwrap();
+    lab.line.asked_times("cancel", 1).await;
+    lab.pass(Duration::from_secs(10)).await;
+    let asked = lab.line.asked("cancel");
+    assert!((8..=25).contains(&asked), "asked {asked} times in 10 s");
+}
+
+#[tokio::test]
 async fn after_the_release_of_a_dropped_guard_the_attempt_is_cancelled_too() {
     let lab = Lab::new();
     let locks = lab.connect();

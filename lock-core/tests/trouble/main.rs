@@ -8,6 +8,7 @@ mod close;
 mod fenced;
 mod gone;
 mod lab;
+mod keeper;
 mod late;
 mod multi;
 mod outage;

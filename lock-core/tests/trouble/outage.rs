@@ -78,6 +78,46 @@ async fn there_is_a_most_that_is_left_to_be_done_and_the_close_tells_of_the_rest
     let error = closed.unwrap_err();
     assert!(error.to_string().contains(": 66000 releases or cancellations"), "{error}");
     assert_eq!(lab.line.forgotten().len(), 66_000 - 65_536);
+    // What they may have left ends with the leases, and so does the close's doubt.
+    lab.clock.advance(Duration::from_secs(62));
+    lab.pass(Duration::from_secs(2)).await;
+    locks.close().await.unwrap();
+    assert_eq!(lab.line.forgotten().len(), 66_000);
+}
+
+#[tokio::test]
+async fn what_may_remain_has_no_limit() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    lab.line.set(Fault::Down);
+    lab.line.lets_remain(true);
+    let lock = locks.mutex("a");
+    for _ in 0..65_600 {
+        assert!(lock.try_lock_for(WAIT).await.is_err());
+    }
+    assert!(lab.line.forgotten().is_empty());
+}
+
+#[tokio::test]
+async fn waits_that_were_in_line_when_the_outage_came_are_counted_by_the_close() {
+    let lab = Lab::new();
+    let (locks, other) = (lab.store.connect(), lab.store.connect());
+    let held = other.mutex("a").lock().await.unwrap();
+    let lock = locks.mutex("a");
+    let mut waits: Vec<_> = (0..100).map(|_| Box::pin(lock.lock())).collect();
+    for wait in &mut waits {
+        assert!(futures_util::poll!(wait).is_pending());
+    }
+    lab.store.set_reachable(false);
+    drop(waits);
+    let (closed, ()) = tokio::join!(locks.close(), lab.pass(Duration::from_millis(2_050)));
+    let error = closed.unwrap_err();
+    assert!(error.to_string().contains(": 100 releases or cancellations"), "{error}");
+    lab.store.set_reachable(true);
+    lab.pass(Duration::from_secs(3)).await;
+    locks.close().await.unwrap();
+    assert!(other.mutex("a").inspect().await.unwrap().waiters.is_empty());
+    drop(held);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use lock_core::ErrorKind;
+use lock_core::{ErrorKind, LeaseOptions};
 
 use crate::lab::{Fault, Lab};
 
@@ -29,6 +29,44 @@ async fn a_part_whose_return_was_not_confirmed_is_not_counted_and_is_returned_in
     assert_eq!((permit.permits(), held(&lab).await), (2, 2));
     assert!(permit.is_held());
     permit.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_part_of_a_permit_that_is_gone_is_returned_to_nobody() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let mut permit = locks.semaphore("a", 5).acquire_many(5).await.unwrap();
+    lab.line.set(Fault::LosesAnswers);
+    permit.split(2).await.unwrap_err();
+    lab.line.set(Fault::None);
+    // At the server only: the next try of the part finds it out.
+    lab.store.lose("a");
+    lab.line.asked_times("shrink", 2).await;
+    locks.close().await.unwrap();
+    assert_eq!(lab.line.asked("shrink"), 2);
+}
+
+#[tokio::test]
+async fn a_part_is_not_returned_any_more_when_the_lease_is_over() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let lease = LeaseOptions::with_ttl(Duration::from_secs(10)).without_renewal();
+    let mut permit = locks.semaphore("a", 5).with_lease(lease).acquire_many(5).await.unwrap();
+    lab.line.set(Fault::Down);
+    {
+        let mut splitting = pin!(permit.split(2));
+        assert!(futures_util::poll!(splitting.as_mut()).is_ready());
+    }
+    lab.line.set(Fault::LosesAnswers);
+    permit.split(2).await.unwrap_err();
+    lab.line.set(Fault::Down);
+    lab.pass(Duration::from_secs(9)).await;
+    let asked = lab.line.asked("shrink");
+    assert!((5..=40).contains(&asked), "asked {asked} times");
+    lab.pass(Duration::from_secs(2)).await;
+    let asked = lab.line.asked("shrink");
+    lab.pass(Duration::from_secs(30)).await;
+    assert_eq!(lab.line.asked("shrink"), asked, "the lease is over");
 }
 
 #[tokio::test]

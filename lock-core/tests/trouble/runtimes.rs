@@ -140,3 +140,28 @@ fn what_was_to_be_released_is_released_on_another_runtime() {
         eventually("the first one is released", || lab.store.used() == 1).await;
     });
 }
+
+#[test]
+fn what_was_being_released_when_its_runtime_ended_is_released_on_another_one() {
+    let (home, here) = (runtime(), runtime());
+    let lab = Lab::new();
+    let locks = home.block_on(async { lab.connect() });
+    home.block_on(async {
+        let guard = locks.mutex("a").lock().await.unwrap();
+        lab.line.set(Fault::Hangs);
+        drop(guard);
+        lab.line.asked_times("release", 1).await;
+    });
+    lab.line.set(Fault::None);
+    drop(home);
+    here.block_on(async {
+        let held = locks.mutex("b").lock().await.unwrap();
+        lab.pass(Duration::from_secs(3)).await;
+        eventually("the first one is released", || lab.store.used() == 1).await;
+        held.release().await.unwrap();
+        soon("nothing is under way", locks.close()).await.unwrap();
+        drop(locks);
+        let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        eventually("the tasks have ended", || alive() == 0).await;
+    });
+}

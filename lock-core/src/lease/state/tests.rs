@@ -96,6 +96,70 @@ fn after_a_release_nothing_is_signalled_or_renewed() {
 }
 
 #[test]
+fn a_release_at_the_deadline_finds_the_loss_and_a_second_one_nothing() {
+    let mut late = lease(LeaseOptions::with_ttl(TTL));
+    let told = late.step(at(2968), Event::Release);
+    assert_eq!((told.lost, told.discard), (Some(LossReason::Expired), true));
+    assert_eq!((late.is_released(), late.loss()), (false, Some(&LossReason::Expired)));
+    assert_eq!(late.step(at(2969), Event::Release), Actions::default());
+    assert_eq!(late.step(at(2969), Event::NotHeld(LossReason::Taken)), Actions::default(), "told already");
+
+    let mut in_time = lease(LeaseOptions::with_ttl(TTL));
+    assert_eq!(in_time.step(at(2967), Event::Release), Actions::default());
+    assert_eq!((in_time.is_released(), in_time.loss(), in_time.wake_at()), (true, None, None));
+    assert_eq!(in_time.step(at(9000), Event::Release), Actions::default());
+    let gone = in_time.step(at(9001), Event::NotHeld(LossReason::Taken));
+    assert_eq!((gone.lost, gone.discard), (Some(LossReason::Taken), false));
+}
+
+#[test]
+fn only_a_release_can_find_that_nothing_was_held() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    assert_eq!(lease.step(at(10), Event::NotHeld(LossReason::Taken)), Actions::default());
+    assert!(lease.is_held(at(11)) && lease.loss().is_none());
+}
+
+#[test]
+fn the_pause_after_an_unknown_answer_doubles_up_to_a_second_and_begins_anew() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    for pause in [50, 100, 200, 400, 800, 1000, 1000] {
+        assert_eq!(lease.step(at(500), answer(400, Answer::Unknown)).wake_at, Some(at(500 + pause)));
+    }
+    lease.step(at(600), answer(600, Answer::Renewed(TTL)));
+    assert_eq!(lease.step(at(700), answer(600, Answer::Held)).wake_at, Some(at(750)));
+}
+
+#[test]
+fn a_renewal_sent_at_the_instant_of_the_suspicion_dispels_it() {
+    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    lease.step(at(500), Event::Suspect);
+    assert_eq!(lease.step(at(500), Event::Tick).renew, Some(TTL));
+    assert_eq!(lease.step(at(510), answer(500, Answer::Renewed(TTL))).wake_at, Some(at(1500)));
+}
+
+#[test]
+fn another_wish_hastens_the_next_renewal_only_where_it_is_stronger() {
+    let wish = |ms| LeaseOptions::with_ttl(Duration::from_millis(ms));
+    let wake_at = |options, wish| lease(options).step(at(500), Event::Require(wish)).wake_at;
+    assert_eq!(wake_at(wish(3000), wish(3000)), Some(at(1000)));
+    assert_eq!(wake_at(wish(3000), wish(2400)), Some(at(800)), "its interval, from the last renewal");
+    assert_eq!(wake_at(wish(3000), wish(6000)), Some(at(500)), "a longer one is asked for at once");
+    assert_eq!(wake_at(wish(3000), wish(6000).without_renewal()), Some(at(500)), "and stays renewed");
+    assert_eq!(wake_at(wish(3000).without_renewal(), wish(3000)), Some(at(1000)), "renewed from now on");
+    assert_eq!(wake_at(wish(3000).without_renewal(), wish(6000).without_renewal()), Some(at(2968)), "until its end");
+}
+
+#[test]
+fn a_server_that_counts_in_coarser_units_keeps_all_of_it() {
+    let unrenewed = LeaseOptions::with_ttl(TTL).without_renewal();
+    let state = |ms| {
+        LeaseState::new(&Grant::new(None, at(0), Duration::from_millis(ms)), unrenewed, Duration::from_millis(2))
+    };
+    assert_eq!(state(2998).wake_at(), Some(at(2998 - 29 - 2).minus(Duration::from_micros(980))));
+    assert_eq!(state(2997).wake_at(), Some(at(999)), "a third of what it keeps");
+}
+
+#[test]
 fn the_longest_hold_stops_renewals() {
     let mut lease = lease(LeaseOptions::with_ttl(TTL).held_at_most(Duration::from_secs(4)));
     lease.step(at(1000), Event::Tick);
