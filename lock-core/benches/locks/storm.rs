@@ -28,7 +28,9 @@ enum Abandoned {
 pub(crate) async fn run(measured: Duration) -> Outcome {
     let seconds = measured.as_secs();
     println!("\n## {WAITS} waits abandoned in an outage: the {seconds} s after\n");
-    println!("| abandoned | CPU, % of a core | ÷ none | memory, MiB | `close()` after {seconds} s | bar |\n|---|---|---|---|---|---|");
+    println!(
+        "| abandoned | CPU, % of a core | ÷ none | memory, MiB | `close()` after {seconds} s | bar |\n|---|---|---|---|---|---|"
+    );
     let mut none = None;
     for abandoned in [Abandoned::None, Abandoned::Unsent, Abandoned::InLine] {
         let (load, memory, closed) = one(abandoned, measured).await?;

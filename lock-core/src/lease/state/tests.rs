@@ -152,9 +152,8 @@ fn another_wish_hastens_the_next_renewal_only_where_it_is_stronger() {
 #[test]
 fn a_server_that_counts_in_coarser_units_keeps_all_of_it() {
     let unrenewed = LeaseOptions::with_ttl(TTL).without_renewal();
-    let state = |ms| {
-        LeaseState::new(&Grant::new(None, at(0), Duration::from_millis(ms)), unrenewed, Duration::from_millis(2))
-    };
+    let state =
+        |ms| LeaseState::new(&Grant::new(None, at(0), Duration::from_millis(ms)), unrenewed, Duration::from_millis(2));
     assert_eq!(state(2998).wake_at(), Some(at(2998 - 29 - 2).minus(Duration::from_micros(980))));
     assert_eq!(state(2997).wake_at(), Some(at(999)), "a third of what it keeps");
 }
