@@ -1,12 +1,12 @@
 //! How a lock is kept at its key, which matters to the libraries that share it.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
 
 use lock_core::LockName;
 use lock_core::backend::Kind;
 
-use crate::script::{self, Script, Scripts};
+use crate::redisson;
+use crate::script::{self, Scripts};
 
 /// Which library's clients share the mutex at a key ([`LockName::at_key`]). Everybody there must speak the same: to others the
 /// key holds data of another type, and they are refused.
@@ -46,22 +46,8 @@ impl Form {
     pub(crate) fn scripts(self) -> &'static Scripts {
         match self {
             Self::Text => &script::MUTEX,
-            Self::Redisson => &REDISSON,
+            Self::Redisson => &redisson::REDISSON,
             Self::Holders => &script::HOLDERS,
         }
     }
 }
-
-macro_rules! script {
-    ($($file:literal)+) => { Script::new(concat!($(include_str!(concat!("scripts/", $file))),+)) };
-}
-
-static REDISSON: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "ask.lua" "queue.lua" "acquire.lua"),
-    release: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "give.lua" "queue.lua" "release.lua"),
-    cancel: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "queue.lua" "cancel.lua"),
-    renew: script!("mutex/renew_redisson.lua"),
-    poke: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "queue.lua" "poke.lua"),
-    force: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "queue.lua" "force.lua"),
-    inspect: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "inspect.lua"),
-});

@@ -34,6 +34,7 @@ pub mod network;
 mod poke;
 mod queue;
 pub mod quorum;
+mod redisson;
 mod reentrant;
 mod reply;
 mod rwlock;

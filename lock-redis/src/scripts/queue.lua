@@ -64,15 +64,26 @@ end
 
 -- A shared key is left free now and then; returns whether now is such a moment. Ours and foreign clients take turns while
 -- foreign ones are about: ours have as many in a row as foreign ones had before, for those may be the quicker ones when a
--- key becomes free, and then it is left free. A moment that nobody uses makes the next one come later. Where it is known
--- how many of theirs wait, ours have as many turns for each of theirs as there are more of ours.
+-- key becomes free, and then it is left free. A moment that nobody uses makes the next one come later.
+-- Where it is known how many of theirs wait, everybody has about one turn in each round: theirs as many in a row as they are,
+-- then ours as many for each of those as there are more of ours. Foreign clients do not queue among themselves. One that comes
+-- at the right moment is quicker than those that wait, at each single turn, but not in the middle of several.
 local function yields(ms, channels, client, nonce)
-  local run, since, most, yield, to = unpack(account())
+  local run, since, most, yield, to, who = unpack(account())
   if within(yield, ms, YIELD) then return true end
-  local theirs = waiting()
+  local theirs, ours = waiting(), redis.call('ZCARD', QUEUE)
+  local known = theirs and theirs > 0
   run, since = tonumber(run or 0), math.min(tonumber(since or ms), ms + YIELD)
-  most = tonumber(most or (theirs or 0) > 0 and 1 or RUN)
+  most = tonumber(most or known and 1 or RUN)
   if not freed then
+    -- Whoever of theirs had it last is not among those who wait, and wants it again.
+    if known and tonumber(yield or 0) == 0 and (who or '') ~= '' then
+      theirs = theirs + 1
+      if most < math.min(theirs, math.floor(STREAK * theirs / ours), STREAK) then
+        settle(0, text(ms), most, text(ms + YIELD), '', who)
+        return true
+      end
+    end
     -- It was free already: others had their moment. (To yield again then would ask for two free moments in a row, which
     -- a busy key may never have.)
     if tonumber(yield or 0) > 0 then most = math.min(most * 2, RUN) end
@@ -80,7 +91,8 @@ local function yields(ms, channels, client, nonce)
   else
     -- Who was not handed the key took it while it was free.
     if freed ~= to then run, since = 1, ms end
-    local share = theirs and theirs > 0 and most * math.max(math.floor(redis.call('ZCARD', QUEUE) / theirs), 1)
+    -- The one that has just given it back counts too.
+    local share = known and math.max(math.floor(most * (ours + 1) / theirs), 1)
     local over = ms - since >= SLICE and not share
     if run >= (share or theirs and RUN or most) or over then
       settle(0, text(ms + YIELD), most, text(ms + YIELD), '', '')

@@ -15,7 +15,10 @@ local server = redis
 local now, told = { string.match(KEYS[#KEYS], '^(%d+):(%d+)$') }, KEYS[#KEYS - 1]
 local function seen(call, command, channel, ...)
   if command == 'TIME' then return now end
-  if command == 'PUBLISH' then return call('RPUSH', told, channel .. ' ' .. ...) end
+  if command == 'PUBLISH' then
+    call('RPUSH', told, channel .. ' ' .. ...)
+    return call('PUBSUB', 'NUMSUB', channel)[2]
+  end
   return call(command, channel, ...)
 end
 local redis = {

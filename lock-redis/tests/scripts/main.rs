@@ -13,6 +13,7 @@ mod model;
 mod peek;
 mod sequence;
 mod short_ways;
+mod turns;
 
 #[path = "../../src/digest.rs"]
 mod digest;
@@ -20,3 +21,6 @@ mod digest;
 /// The same concatenations as the library's.
 #[path = "../../src/script.rs"]
 mod script;
+
+#[path = "../../src/redisson.rs"]
+mod redisson;

@@ -25,8 +25,9 @@ impl FromStr for Crowd {
     fn from_str(text: &str) -> Result<Self, String> {
         let counts = text.split_once('+').and_then(|(ours, theirs)| Some((ours.parse().ok()?, theirs.parse().ok()?)));
         match counts {
-            Some((ours @ 1..=3, theirs @ 1..=3)) => Ok(Self { ours, theirs }),
-            _ => Err("not 1 to 3 of ours + 1 to 3 of theirs, such as 3+1".to_owned()),
+            // None of ours shows what theirs do among themselves.
+            Some((ours @ 0..=3, theirs @ 1..=3)) => Ok(Self { ours, theirs }),
+            _ => Err("not up to 3 of ours + 1 to 3 of theirs, such as 3+1".to_owned()),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! `scripts/interop` fetches the libraries and runs it.
 
 mod crowd;
+mod late;
 mod member;
 mod plan;
 mod record;
@@ -19,6 +20,9 @@ use crate::crowd::Crowd;
 use crate::plan::Plan;
 use crate::scene::Scene;
 
+/// The seconds in which everybody has its special turn, and the others go on after a death.
+const LEAST_SECONDS: u64 = 45;
+
 #[derive(Parser, Debug)]
 #[command(name = "interop", about = "Processes of several libraries take turns with one key of a server")]
 struct Cli {
@@ -26,7 +30,7 @@ struct Cli {
     scene: Scene,
 
     /// For how long
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(45..=600))]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=600))]
     seconds: u64,
 
     /// Who is killed while it holds the lock
@@ -36,6 +40,11 @@ struct Cli {
     /// Instead, so many of ours beside so many of theirs, who are judged by their shares: OURS+THEIRS, such as 3+1
     #[arg(long, value_name = "COUNTS")]
     crowd: Option<Crowd>,
+
+    /// Instead, at curator-semaphore: so many times Curator's client is stopped beyond its session and goes on while ours
+    /// takes the only permit
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    late: Option<u32>,
 
     /// For how many ms a crowd's members hold the lock
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=5000))]
@@ -75,6 +84,14 @@ async fn start(cli: &Cli) -> Result<bool, Broken> {
     if let Some(plan) = &cli.member {
         member::run(&serde_json::from_str::<Plan>(plan)?).await?;
         return Ok(true);
+    }
+    if let Some(rounds) = cli.late {
+        let outcome = late::run(rounds).await?;
+        println!("{outcome}");
+        return Ok(outcome.is_clean());
+    }
+    if cli.crowd.is_none() && cli.seconds < LEAST_SECONDS {
+        return Err(Broken::new(format!("only a crowd's run may be shorter than {LEAST_SECONDS} s")));
     }
     let is_known = |name: &&String| cli.scene.members().iter().any(|(member, _)| member == name);
     if let Some(name) = [Some(&cli.kill), cli.broken.as_ref()].into_iter().flatten().find(|name| !is_known(name)) {

@@ -55,6 +55,8 @@ pub(crate) async fn run(cli: &Cli) -> Result<Verdict, Broken> {
     let cast = cli.crowd.map_or_else(|| scene.members().to_vec(), |crowd| crowd.cast(scene));
     if cli.crowd.is_some() {
         (plan.work_ms, plan.pause_ms, plan.ttl_ms) = (cli.hold, cli.think, millis(CROWDED_TTL));
+        // Shares of the turns: one at a time, also of a semaphore.
+        plan.limit = 1;
     }
     let mut members = Vec::new();
     for (place, (name, program)) in (1..).zip(&cast) {

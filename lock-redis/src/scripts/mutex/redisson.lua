@@ -22,7 +22,12 @@ end
 local function foreign() return not kept() and redis.call('HGETALL', LOCK)[1] end
 
 -- The number of Redisson's clients that wait: they listen.
-local function waiting() return heard end
+local function waiting()
+  if heard then return heard end
+  -- Without the right to ask, as if nobody waited.
+  local reply = redis.pcall('PUBSUB', 'NUMSUB', CHANNEL)
+  return reply.err and 0 or reply[2]
+end
 
 -- There are no short ways to be told of a queue.
 local FENCE_MARK, LOCK_MARK = '', ''
