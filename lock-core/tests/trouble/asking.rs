@@ -119,3 +119,18 @@ async fn a_client_that_is_gone_leaves_no_task() {
     drop(locks);
     eventually("all tasks have ended", || alive() == 0).await;
 }
+
+#[tokio::test]
+async fn the_lock_is_not_handed_over_to_a_wait_that_was_dropped() {
+    let lab = Lab::new();
+    let (locks, other) = (lab.connect(), lab.store.connect());
+    let held = other.mutex("a").lock().await.unwrap();
+    let lock = locks.mutex("a");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    lab.line.asked_times("lock", 1).await;
+    lab.line.set(Fault::Down);
+    waiting.abort();
+    lab.line.asked_times("cancel", 1).await;
+    held.release().await.unwrap();
+    assert!(other.mutex("a").try_lock().await.unwrap().is_some(), "handed over to nobody");
+}

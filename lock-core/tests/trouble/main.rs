@@ -16,4 +16,5 @@ mod permits;
 mod reentrant;
 mod runtimes;
 mod slow;
+mod spans;
 mod texts;

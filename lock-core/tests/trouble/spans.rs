@@ -1,0 +1,108 @@
+//! What is told through `tracing` of an acquisition and of what is left to the background.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::lab::{Fault, Lab};
+
+/// The spans of this thread, with what they were told.
+#[derive(Debug, Clone, Default)]
+struct Spans(Arc<Mutex<Vec<(&'static str, Values)>>>);
+
+#[derive(Debug, Clone, Default)]
+struct Values(HashMap<&'static str, String>);
+
+impl Spans {
+    /// The last value of this field in each span of this name.
+    fn values(&self, name: &str, field: &str) -> Vec<String> {
+        let spans = self.0.lock().unwrap();
+        let of_name = spans.iter().filter(|(of, _)| *of == name);
+        of_name.map(|(_, values)| values.0.get(field).cloned().unwrap_or_default()).collect()
+    }
+}
+
+impl Visit for Values {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name(), format!("{value:?}").replace('"', ""));
+    }
+}
+
+impl Subscriber for Spans {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("lock_core")
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut values = Values::default();
+        span.record(&mut values);
+        let mut spans = self.0.lock().unwrap();
+        spans.push((span.metadata().name(), values));
+        Id::from_u64(spans.len() as u64)
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        let place = usize::try_from(span.into_u64()).unwrap() - 1;
+        values.record(&mut self.0.lock().unwrap()[place].1);
+    }
+
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+    fn event(&self, _event: &Event<'_>) {}
+
+    fn enter(&self, _span: &Id) {}
+
+    fn exit(&self, _span: &Id) {}
+}
+
+#[tokio::test]
+async fn an_acquisition_tells_how_it_ended() {
+    let lab = Lab::new();
+    let (locks, other) = (lab.connect(), lab.store.connect());
+    let held = other.mutex("a").lock().await.unwrap();
+    let spans = Spans::default();
+    let _listening = tracing::subscriber::set_default(spans.clone());
+    assert!(locks.mutex("a").try_lock().await.unwrap().is_none());
+    let lock = locks.mutex("a");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    lab.line.asked_times("lock", 1).await;
+    lab.clock.advance(Duration::from_millis(700));
+    held.release().await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    assert_eq!(spans.values("lock.acquire", "wait"), ["try", "unlimited"]);
+    assert_eq!(spans.values("lock.acquire", "outcome"), ["refused", "granted"]);
+    assert_eq!(spans.values("lock.acquire", "waited"), ["", "700ms"]);
+    assert_eq!(spans.values("lock.acquire", "token")[1], guard.fencing_token().unwrap().as_u64().to_string());
+}
+
+#[tokio::test]
+async fn what_is_left_to_the_background_tells_what_became_of_it() {
+    let spans = Spans::default();
+    let _listening = tracing::subscriber::set_default(spans.clone());
+    let lab = Lab::new();
+    let locks = lab.connect();
+    drop(locks.mutex("released").lock().await.unwrap());
+    let mut permit = locks.semaphore("parts", 2).try_acquire_many(2).await.unwrap().unwrap();
+    lab.line.set(Fault::LosesAnswers);
+    locks.mutex("cancelled").try_lock().await.unwrap_err();
+    permit.split(1).await.unwrap_err();
+    lab.line.asked_times("cancel", 1).await;
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(2)).await;
+    locks.close().await.unwrap();
+    assert_eq!(spans.values("lock.reap", "job"), ["release", "cancel", "shrink"]);
+    assert_eq!(spans.values("lock.reap", "outcome"), ["done", "done", "done"]);
+    assert_eq!(spans.values("lock.reap", "tries")[1], "2");
+    let other = lab.connect();
+    let guard = other.mutex("given up").lock().await.unwrap();
+    lab.line.set(Fault::Down);
+    drop(guard);
+    lab.pass(Duration::from_secs(14)).await;
+    assert_eq!(lab.line.forgotten().len(), 1);
+    assert_eq!(spans.values("lock.reap", "outcome")[3], "given up");
+}
