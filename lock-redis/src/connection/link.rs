@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, Phase};
 use redis::RedisError;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::address::Address;
 use super::dial::{Commands, Dial};
@@ -21,6 +21,11 @@ use crate::error;
 /// How old a connection must be for "you can't write against a read only replica" to mean that the address has moved on
 /// to another server since, so that dialling again may find that one.
 const SETTLED: Duration = Duration::from_secs(1);
+
+/// The requests of callers that are on their way at once over one connection. Further ones wait for their turn in this client.
+/// What is urgent passes them (renewals, signs of life, the parts of a quorum): however many tasks ask for locks, a renewal has no
+/// more than these before it.
+const ON_THEIR_WAY: usize = 1024;
 
 /// The command connection to one server.
 #[derive(Debug)]
@@ -52,6 +57,7 @@ pub(super) struct Live {
     pub(super) commands: Commands,
     pulse: Arc<Mutex<Pulse>>,
     pub(super) loading: Arc<Loading>,
+    turns: Arc<Semaphore>,
 }
 
 impl Link {
@@ -255,7 +261,8 @@ impl Link {
         let generation = self.ledger.number();
         *self.last_error() = None;
         let pulse = Arc::new(Mutex::new(Pulse::new(sent_at, now, self.op_timeout())));
-        let live = Live { generation, server: server.clone(), since: now, commands, pulse, loading: Arc::default() };
+        let (loading, turns) = (Arc::default(), Arc::new(Semaphore::new(ON_THEIR_WAY)));
+        let live = Live { generation, server: server.clone(), since: now, commands, pulse, loading, turns };
         {
             let mut presence = self.presence.write().unwrap_or_else(PoisonError::into_inner);
             presence.newest = generation;
@@ -275,6 +282,20 @@ impl Link {
 }
 
 impl Live {
+    /// Waits for the turn of a request; `None` if it does not come in time.
+    pub(super) async fn turn(&self, until: BootInstant) -> Option<OwnedSemaphorePermit> {
+        // The usual case costs no timer.
+        if let Ok(turn) = self.turns.clone().try_acquire_owned() {
+            return Some(turn);
+        }
+        tokio::select! {
+            biased;
+            // It is never closed.
+            turn = self.turns.clone().acquire_owned() => turn.ok(),
+            () = SystemClock.sleep_until(until) => None,
+        }
+    }
+
     fn pulse(&self) -> std::sync::MutexGuard<'_, Pulse> {
         // Every critical section leaves it valid after each statement.
         self.pulse.lock().unwrap_or_else(PoisonError::into_inner)

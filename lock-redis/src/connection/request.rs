@@ -117,7 +117,7 @@ impl Link {
         Ok(Raw { value, generation: live.generation })
     }
 
-    /// Runs a script on this connection; `asking` where the server is about to take the keys over.
+    /// Runs a script on this connection when its turn has come; `asking` where the server is about to take the keys over.
     pub(super) async fn run_on(
         &self,
         mut live: Live,
@@ -126,6 +126,8 @@ impl Link {
         until: BootInstant,
     ) -> RedisResult<Reply> {
         let Request { script, keys, args } = request;
+        // Not sent, which is told like a request without an answer: its caller has noted that it may be.
+        let Some(_turn) = live.turn(until).await else { return Err(late()) };
         let mut sent_at = SystemClock.now();
         let by_digest = evaluation("EVALSHA", &script.digest, keys, args);
         let mut outcome = self.send(&mut live, &by_digest, asking, until).await;

@@ -34,3 +34,4 @@ mod rights;
 mod secrets;
 mod server;
 mod stalls;
+mod turns;
