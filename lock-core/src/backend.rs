@@ -316,8 +316,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The number of the place that serves this attempt at present, such as a hash of a shard's address. A clean-up that got
-    /// no answer is tried again one at a time for each place, until the place answers: one that is away does not hold up
-    /// what is to be done at the others. There are few of them; the core tells at most 1,024 apart.
+    /// no answer is tried again one at a time for each place, until the place answers, and each place has renewals of its own:
+    /// one that is away does not hold up what is to be done at the others. There are few of them; the core tells at most 1,024
+    /// apart for clean-ups.
     ///
     /// One place by default.
     fn place(&self, _attempt: &Attempt) -> u64 {

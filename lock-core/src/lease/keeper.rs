@@ -1,6 +1,6 @@
 //! The one task per client that renews leases in batches and tells holders of a loss.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ use crate::shutdown::Shutdown;
 use crate::sync::locked;
 use crate::trace::Operation;
 
-/// How many leases one call of [`Backend::renew`] carries at most.
+/// How many leases one call of [`Backend::renew`] carries at most: leases of one place, of about the same length.
 const BATCH: usize = 128;
 
 /// Wake-ups are rounded up to this, so that leases that are due one after the other share a batch.
@@ -265,15 +265,20 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
     let mut idle_since = None;
     while !keeper.is_closed() {
         let (due, next) = keeper.due(&mut idle_since);
-        let mut renewals = Vec::new();
+        let mut alike = BTreeMap::<_, Vec<_>>::new();
         for cell in due {
             if let Some(ttl) = keeper.settle(&cell, Event::Tick).renew {
-                renewals.push((cell, ttl));
+                // The answers of a batch come together: a short lease must not wait for those of a place that is silent, nor
+                // for as long as a long lease has.
+                let urgency = ttl.as_millis().checked_ilog2();
+                alike.entry((keeper.backend.place(&cell.attempt), urgency)).or_default().push((cell, ttl));
             }
         }
-        while !renewals.is_empty() {
-            let rest = renewals.split_off(renewals.len().min(BATCH));
-            batches.push(Box::pin(renew(keeper.clone(), std::mem::replace(&mut renewals, rest))));
+        for mut renewals in alike.into_values() {
+            while !renewals.is_empty() {
+                let rest = renewals.split_off(renewals.len().min(BATCH));
+                batches.push(Box::pin(renew(keeper.clone(), std::mem::replace(&mut renewals, rest))));
+            }
         }
         tokio::select! {
             Some((cells, sent_at, answers)) = batches.next() => take(&keeper, cells, sent_at, answers),

@@ -129,3 +129,15 @@ async fn what_was_dropped_with_its_client_is_released() {
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     eventually("and no task is left", || alive() == 0).await;
 }
+
+#[tokio::test]
+async fn a_short_lease_does_not_wait_for_the_answers_of_a_place_that_is_silent() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let (short, often) = (Duration::from_millis(1200), Duration::from_millis(400));
+    let near = locks.mutex("near").with_lease(LeaseOptions::with_ttl(short)).lock().await.unwrap();
+    let far = locks.mutex("far").with_lease(minute().renewed_every(often)).lock().await.unwrap();
+    lab.line.is_silent("far");
+    lab.pass(Duration::from_secs(5)).await;
+    assert!(near.is_held() && far.is_held());
+}

@@ -47,6 +47,8 @@ struct State {
     may_remain: bool,
     /// The beginning of the names whose place is away.
     away: Option<&'static str>,
+    /// What becomes of its requests.
+    far: Fault,
     has_no_tokens: bool,
     announces_losses: bool,
     doubts: Option<watch::Sender<u64>>,
@@ -89,7 +91,12 @@ impl Line {
     /// The place of the names that begin like this is away from now on; its requests are lost at once. Another one serves the
     /// others.
     pub(crate) fn is_away(&self, away: Option<&'static str>) {
-        self.state().away = away;
+        (self.state().away, self.state().far) = (away, Fault::Down);
+    }
+
+    /// The place of the names that begin like this says nothing from now on. Another one serves the others.
+    pub(crate) fn is_silent(&self, away: &'static str) {
+        (self.state().away, self.state().far) = (Some(away), Fault::Silent);
     }
 
     /// The server may have forgotten grants.
@@ -197,7 +204,8 @@ impl Faulty {
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         *self.line.state().asked.entry(what).or_default() += 1;
-        let fault = if self.is_away(attempt) { Fault::Down } else { self.line.state().fault };
+        let is_away = self.is_away(attempt);
+        let fault = if is_away { self.line.state().far } else { self.line.state().fault };
         match fault {
             Fault::None => {
                 let answer = request.await;
