@@ -99,8 +99,9 @@ fn a_wait_that_is_refused_in_its_second_session_does_not_know() {
         eventually("two in line", PROMPTLY, async || nodes(&truth, "twice").await.len() == 2).await;
         let silent = link.inject(LinkFault::new(Toxic::Hold, Direction::Both));
         eventually("lost", PROMPTLY, async || locks.session_state() == SessionState::Lost).await;
+        // What was held back is among the first ones.
         let _refusals: Vec<_> =
-            (1..=4).map(|nth| link.inject(refused(nth, "/lock/mutex/twice", REFUSALS[0]))).collect();
+            (1..=100).map(|nth| link.inject(refused(nth, "/lock/mutex/twice", REFUSALS[0]))).collect();
         silent.heal().unwrap();
         let error = fails(soon("it is refused", PROMPTLY, waiting).await.unwrap(), ErrorKind::Indeterminate);
         assert!(std::error::Error::source(&error).is_some(), "without its cause: {error:?}");
