@@ -35,6 +35,49 @@ impl Crowd {
         texts(self.lock.run(&self.scripts.acquire, &ALL, &args).await.unwrap())
     }
 
+    /// So many hold the lock, each for a client of its own.
+    async fn fill(&mut self, holders: usize) {
+        for number in 0..holders {
+            let asked = self.ask(number, &client(number), self.mode).await;
+            assert_eq!(asked[1], "1", "{asked:?}");
+        }
+    }
+
+    /// So many hold the lock, and of these every third one lives on when the others' leases have ended.
+    async fn a_third_lives_on(&mut self, holders: usize) {
+        self.fill(holders).await;
+        for number in (0..holders).step_by(3) {
+            self.renew(number).await;
+        }
+    }
+
+    /// Pokes for this client until it is not told to go on; how many runs that took.
+    async fn poke_to_the_end(&mut self, client: &str) -> usize {
+        let mut runs = 1;
+        while self.poke(client).await[2] == "-3" {
+            runs += 1;
+            assert!(runs < 20, "it comes to no end");
+        }
+        runs
+    }
+
+    async fn cancel(&mut self, number: usize, client: &str) {
+        let args = [&*nonce(number), client, CHANNELS, "", ""];
+        self.lock.run(&self.scripts.cancel, &ALL, &args).await.unwrap();
+    }
+
+    /// One holds, so many wait who die, and one more waits that lives and gives signs meanwhile, so that the server did not
+    /// stand still.
+    async fn all_but_one_die(&mut self, dead: usize) {
+        self.ask(0, &client(1), "").await;
+        self.gather(1..=dead, false).await;
+        self.ask(dead + 1, &client(2), "").await;
+        for _ in 0..4 {
+            self.lock.now += 1_000_000;
+            self.poke(&client(2)).await;
+        }
+    }
+
     /// Makes a grant last for another 90 s.
     async fn renew(&mut self, number: usize) {
         let args = [&*nonce(number), "90000", &self.lock.key(":x")];
@@ -112,22 +155,13 @@ async fn many_holders_are_counted_anew_a_part_at_a_time() {
     const READERS: usize = 3000;
     let Some(server) = server().await else { return };
     let mut crowd = Crowd::new(&server, &HOLDERS, "R");
-    for number in 0..READERS {
-        crowd.ask(number, &client(number), "R").await;
-    }
-    // A third lives on, and a writer waits.
-    for number in (0..READERS).step_by(3) {
-        crowd.renew(number).await;
-    }
+    crowd.a_third_lives_on(READERS).await;
+    // A writer waits.
     crowd.ask(READERS, &client(1), "W").await;
     crowd.lock.now += 61_000_000;
     crowd.ask(READERS, &client(1), "W").await;
     let before = crowd.calls_of("hgetall").await;
-    let mut runs = 1;
-    while crowd.poke(&client(1)).await[2] == "-3" {
-        runs += 1;
-        assert!(runs < 20, "it comes to no end");
-    }
+    let runs = crowd.poke_to_the_end(&client(1)).await;
     assert!(runs > 2, "it was counted in {runs} runs");
     assert_eq!(crowd.calls_of("hgetall").await, before, "all holders are looked at in one run");
     let data = crowd.lock.look().await.0;
@@ -151,9 +185,7 @@ async fn a_grant_in_place_of_one_that_has_ended_loses_no_permits() {
     const MODE: &str = "P2/10000";
     let Some(server) = server().await else { return };
     let mut crowd = Crowd::new(&server, &HOLDERS, MODE);
-    for number in 0..HOLDERS_OF_TWO {
-        crowd.ask(number, &client(number), MODE).await;
-    }
+    crowd.fill(HOLDERS_OF_TWO).await;
     for number in (0..HOLDERS_OF_TWO).filter(|number| number % 10 != 0) {
         crowd.renew(number).await;
     }
@@ -162,7 +194,7 @@ async fn a_grant_in_place_of_one_that_has_ended_loses_no_permits() {
     for number in (0..HOLDERS_OF_TWO).step_by(10) {
         assert_eq!(crowd.ask(number, &client(number), MODE).await[1], "1");
     }
-    while crowd.poke(&client(1)).await[2] == "-3" {}
+    crowd.poke_to_the_end(&client(1)).await;
     let held = crowd.lock.look().await.0.held;
     assert_eq!(held.keys().filter(|field| !field.starts_with('#')).count(), HOLDERS_OF_TWO);
     assert_eq!(held["#used"], (2 * HOLDERS_OF_TWO).to_string());
@@ -173,12 +205,7 @@ async fn a_try_at_a_semaphore_goes_on_until_all_that_have_ended_are_counted() {
     const HELD: usize = 3000;
     let Some(server) = server().await else { return };
     let mut crowd = Crowd::new(&server, &HOLDERS, "P1/3000");
-    for number in 0..HELD {
-        crowd.ask(number, &client(number), "P1/3000").await;
-    }
-    for number in (0..HELD).step_by(3) {
-        crowd.renew(number).await;
-    }
+    crowd.a_third_lives_on(HELD).await;
     crowd.lock.now += 61_000_000;
     let mut runs = 1;
     loop {
@@ -200,15 +227,8 @@ async fn a_try_at_a_free_lock_goes_on_until_all_dead_waiters_are_dropped() {
     const DEAD: usize = 2500;
     let Some(server) = server().await else { return };
     let mut crowd = Crowd::new(&server, &MUTEX, "");
-    crowd.ask(0, &client(1), "").await;
-    crowd.gather(1..=DEAD, false).await;
-    crowd.ask(DEAD + 1, &client(2), "").await;
-    for _ in 0..4 {
-        crowd.lock.now += 1_000_000;
-        crowd.poke(&client(2)).await;
-    }
-    let args = [&*nonce(DEAD + 1), &client(2), CHANNELS, "", ""];
-    crowd.lock.run(&MUTEX.cancel, &ALL, &args).await.unwrap();
+    crowd.all_but_one_die(DEAD).await;
+    crowd.cancel(DEAD + 1, &client(2)).await;
     assert_ne!(crowd.attempt(DEAD + 2, "").await[2], "-3", "it is held");
     crowd.lock.ends_in(0).await;
     for run in 1.. {
@@ -226,9 +246,7 @@ async fn without_memory_for_how_far_counting_has_come_nobody_is_told_to_go_on() 
     const READERS: usize = 1500;
     let Some(server) = server().await else { return };
     let mut crowd = Crowd::new(&server, &HOLDERS, "R");
-    for number in 0..READERS {
-        crowd.ask(number, &client(number), "R").await;
-    }
+    crowd.fill(READERS).await;
     for number in 0..READERS {
         crowd.renew(number).await;
     }
@@ -240,11 +258,7 @@ async fn without_memory_for_how_far_counting_has_come_nobody_is_told_to_go_on() 
     let asked = crowd.poke(&client(2)).await;
     crowd.lock.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
     assert_ne!(asked[2], "-3");
-    let mut runs = 0;
-    while crowd.poke(&client(2)).await[2] == "-3" {
-        runs += 1;
-        assert!(runs < 20, "it comes to no end");
-    }
+    crowd.poke_to_the_end(&client(2)).await;
     assert!(!crowd.lock.look().await.0.held.contains_key("#scan"));
 }
 
@@ -253,14 +267,7 @@ async fn dead_waiters_are_dropped_some_at_a_time() {
     const DEAD: usize = 2500;
     let Some(server) = server().await else { return };
     let mut crowd = Crowd::new(&server, &MUTEX, "");
-    crowd.ask(0, &client(1), "").await;
-    crowd.gather(1..=DEAD, false).await;
-    crowd.ask(DEAD + 1, &client(2), "").await;
-    for _ in 0..4 {
-        // The one that lives gives signs, so that the server did not stand still.
-        crowd.lock.now += 1_000_000;
-        crowd.poke(&client(2)).await;
-    }
+    crowd.all_but_one_die(DEAD).await;
     let mut replied = crowd.release(0, &client(3)).await[1].clone();
     for run in 1.. {
         let data = crowd.lock.look().await.0;
@@ -284,8 +291,7 @@ async fn clearing_up_after_clients_that_left_is_no_poke_s_whole_work() {
     crowd.ask(0, &client(0), "").await;
     crowd.gather(1..=GONE, true).await;
     for number in 2..=GONE {
-        let args = [&*nonce(number), &client(number), CHANNELS, "", ""];
-        crowd.lock.run(&MUTEX.cancel, &ALL, &args).await.unwrap();
+        crowd.cancel(number, &client(number)).await;
     }
     let signs = async |crowd: &mut Crowd| {
         crowd.lock.look().await.0.waiters.keys().filter(|field| field.starts_with('@')).count()
@@ -313,8 +319,7 @@ async fn clients_that_come_and_go_leave_no_more_signs_than_can_be_alive() {
     for number in 2..=3000 {
         crowd.lock.now += 10_000;
         crowd.ask(number, &client(number), "").await;
-        let args = [&*nonce(number), &client(number), CHANNELS, "", ""];
-        crowd.lock.run(&MUTEX.cancel, &ALL, &args).await.unwrap();
+        crowd.cancel(number, &client(number)).await;
     }
     let signs = crowd.lock.look().await.0.waiters.len();
     assert!(signs < 600, "{signs} for the 300 of the last 3 s");
