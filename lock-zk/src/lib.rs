@@ -31,6 +31,7 @@ mod layout;
 mod line;
 mod mutex;
 mod queue;
+mod reach;
 mod reentrant;
 mod renewal;
 mod room;

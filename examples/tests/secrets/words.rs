@@ -50,10 +50,9 @@ async fn who_cannot_connect_is_told_why() {
         ("memcached", unknown, &["resolved", unknown]),
         ("memcached", refused, &["refuse", refused]),
         ("memcached", &silent, &["answer", &silent]),
-        ("zk", unknown, &["session", unknown]),
-        // Its client crate tells no more of a connection that it could not make.
-        ("zk", refused, &["session", refused]),
-        ("zk", &silent, &["session", &silent]),
+        ("zk", unknown, &["resolved", unknown]),
+        ("zk", refused, &["refused", refused]),
+        ("zk", &silent, &["opened no session", &silent]),
     ];
     for (scheme, host, words) in table {
         let error = connect(&format!("{scheme}://{host}/")).await.expect_err("nobody is there");

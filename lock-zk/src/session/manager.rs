@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::{Session, SessionState};
 use crate::client::{Connection, Crate, Door, Fate, Fault, Link};
 use crate::error;
+use crate::reach;
 
 /// Pauses between two tries to open a session: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -78,7 +79,11 @@ impl From<Fault> for Refusal {
 impl Sessions {
     /// Opens the first session and starts the task that keeps it.
     pub(crate) async fn open(plan: Plan, told: Told) -> Result<Self, Error> {
-        let first = plan.connect().await.map_err(|fault| error::of_connect(fault, &plan.door.servers))?;
+        let servers = &plan.door.servers;
+        let first = match plan.connect().await {
+            Ok(first) => first,
+            Err(fault) => return Err(error::of_connect(reach::explained(fault, servers).await, servers)),
+        };
         plan.check_chroot(&first).await?;
         let (current, current_seen) = watch::channel(Some(first.clone()));
         let news =
