@@ -146,7 +146,7 @@ fn lines_of_replies_are_read_or_make_no_sense() {
         assert!(long.is_none_or(|long| long <= 64 << 20 && words.get(1) == Some(&long.to_string().as_bytes())));
         let own = Own { value: NUMBER.parse().unwrap(), seen: Seen::of_a_test(1) };
         let key: keys::Key = "a".into();
-        match reply.means(&Command::Release { key, own }, Vec::new(), |cas| Seen::of_a_test(cas)) {
+        match reply.means(&Command::Release { key, own }, Vec::new(), Seen::of_a_test) {
             Answer::Done(_) => assert!([&b"HD"[..], b"VA"].contains(&words[0])),
             Answer::Missing => assert!([&b"EN"[..], b"NF"].contains(&words[0])),
             Answer::Other => assert!(refused || [&b"EX"[..], b"NS"].contains(&words[0])),
@@ -160,7 +160,7 @@ fn lines_of_replies_are_read_or_make_no_sense() {
 fn what_a_reply_says_is_what_it_means() {
     fuzz::dice("replies that were put together", |dice| {
         let (cas, left, mark) = (dice.roll() >> dice.below(64), dice.below(100_000) as i64 - 1, dice.roll());
-        let mut words = vec![format!("c{cas}"), format!("t{left}"), format!("O{mark}")];
+        let mut words = [format!("c{cas}"), format!("t{left}"), format!("O{mark}")];
         for at in (1..words.len()).rev() {
             words.swap(at, usize::try_from(dice.below(at as u64 + 1)).unwrap());
         }
