@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_holds_is_read_as_ours_only_if_it_begins_with_a_grant_and_ends_with_a_token() {
+    fn what_a_key_from_outside_holds_is_ours_only_if_it_begins_with_a_grant_and_ends_with_a_token() {
         let json = serde_json::to_string(&Owner::with_label("a:b")).unwrap();
         let samples = [
             format!("00112233445566778899aabbccddeeff:0123456789abcdef:{json}:1000000!"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_holders_and_waiters_are_read_or_left_out() {
+    fn records_of_holders_and_waiters_from_outside_are_read_or_left_out() {
         const NONCE: &str = "00112233445566778899aabbccddeeff";
         let json = serde_json::to_string(&Owner::with_label("a:b")).unwrap();
         let records = [
