@@ -351,7 +351,8 @@ pub type Doubts = tokio::sync::watch::Receiver<u64>;
 /// Looking into a lock, and freeing a grant by force.
 #[async_trait]
 pub trait Operator: Send + Sync {
-    /// Holders and waiters of a lock of this kind.
+    /// Holders and waiters of a lock of this kind. More than [`Inspection::MOST`] of each need not be looked for, only counted;
+    /// the core lists no more.
     ///
     /// # Errors
     /// As [`Backend::release`]; [`ErrorKind::Protocol`] if the key holds foreign data.
@@ -467,4 +468,27 @@ pub trait SemaphoreBackend: Backend {
     /// # Cancel safety
     /// May be carried out although the future was dropped.
     async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error>;
+
+    /// The number of permits that are held at this instant, of a semaphore that has this many. A lease that has ended does not
+    /// count.
+    ///
+    /// The default adds up what [`Operator::inspect`] lists. A backend whose server can count, or whose inspection leaves
+    /// holders out, overrides it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the backend cannot tell; otherwise as [`Operator::inspect`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing that counts.
+    async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
+        let unsupported = |what: &'static str| Error::new(ErrorKind::Unsupported, Phase::Inspect, what);
+        let operator = self
+            .operator()
+            .ok_or_else(|| unsupported("this backend shows nothing to operators, nor counts permits"))?;
+        let seen = operator.inspect(name, Kind::Permits { permits: 1, limit }).await?;
+        if seen.more_holders > 0 {
+            return Err(unsupported("this backend lists a part of the holders, and does not count permits"));
+        }
+        Ok(seen.holders.iter().map(|holder| u64::from(holder.permits)).sum())
+    }
 }

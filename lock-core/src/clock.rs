@@ -96,6 +96,18 @@ impl SystemClock {
     }
 }
 
+impl SystemClock {
+    /// A sleep until this instant that may end up to 15 s too late if the machine is suspended meanwhile. It costs less than one
+    /// that looks at the clock every second, for those of whom there are thousands.
+    ///
+    /// # Cancel safety
+    /// Dropping the future has no effect.
+    #[must_use]
+    pub fn sleep_roughly_until(self, at: BootInstant) -> Sleep {
+        Box::pin(SystemSleep::roughly_until(at))
+    }
+}
+
 impl Clock for SystemClock {
     fn now(&self) -> BootInstant {
         Self::read()

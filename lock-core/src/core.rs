@@ -260,7 +260,8 @@ impl Core {
 
     pub(crate) async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         name.check().map_err(|error| self.named(error, name))?;
-        self.operate(self.operator()?.inspect(name, kind)).await.map_err(|error| self.named(error, name))
+        let seen = self.operate(self.operator()?.inspect(name, kind)).await.map_err(|error| self.named(error, name))?;
+        Ok(seen.bounded())
     }
 
     pub(crate) async fn force_release(
@@ -276,7 +277,7 @@ impl Core {
     }
 
     /// Bounds an operator's request.
-    async fn operate<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    pub(crate) async fn operate<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         bounded(&*self.keeper.clock, self.options.op_timeout, Phase::Inspect, request).await
     }
 

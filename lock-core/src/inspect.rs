@@ -7,13 +7,20 @@ use serde::Serialize;
 use crate::owner::{GrantId, Owner};
 
 /// The state of one lock, as the server sees it at one instant.
+///
+/// At most [`Inspection::MOST`] holders and as many waiters are listed, so that a look at a crowded lock does not hold up its
+/// server; the others are counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// Who holds it; empty if it is free.
+    /// Who holds it; empty if it is free. Which ones of too many are listed, is not said.
     pub holders: Vec<Holder>,
     /// Who waits, first in line first.
     pub waiters: Vec<Waiter>,
+    /// The number of holders that are not listed. One whose lease has ended may be among them for a moment.
+    pub more_holders: u64,
+    /// The number of waiters that are not listed.
+    pub more_waiters: u64,
 }
 
 /// One grant.
@@ -67,9 +74,60 @@ impl Waiter {
 }
 
 impl Inspection {
+    /// The number of holders that are listed at most, and of waiters.
+    pub const MOST: usize = 500;
+
+    /// The number of holders, listed or not.
+    #[must_use]
+    pub fn holder_count(&self) -> u64 {
+        self.more_holders.saturating_add(self.holders.len() as u64)
+    }
+
+    /// The number of waiters, listed or not.
+    #[must_use]
+    pub fn waiter_count(&self) -> u64 {
+        self.more_waiters.saturating_add(self.waiters.len() as u64)
+    }
+
+    /// The same with no more in its lists than [`MOST`](Self::MOST); the others are counted.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        self.more_holders += cut(&mut self.holders);
+        self.more_waiters += cut(&mut self.waiters);
+        self
+    }
+
     /// Whether nobody holds the lock.
     #[must_use]
     pub fn is_free(&self) -> bool {
-        self.holders.is_empty()
+        self.holder_count() == 0
+    }
+}
+
+/// Shortens a list to what is listed at most, and returns by how much.
+fn cut<T>(list: &mut Vec<T>) -> u64 {
+    let more = list.len().saturating_sub(Inspection::MOST);
+    list.truncate(Inspection::MOST);
+    more as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_listed_is_counted() {
+        let mut seen = Inspection::default();
+        assert!(seen.is_free());
+        seen.holders = vec![Holder::unknown(); Inspection::MOST + 5];
+        seen.waiters = vec![Waiter::new(GrantId::random().unwrap()); Inspection::MOST];
+        seen.more_waiters = 7;
+        let bounded = seen.clone().bounded();
+        assert_eq!((bounded.holders.len(), bounded.more_holders), (Inspection::MOST, 5));
+        assert_eq!((bounded.waiters.len(), bounded.more_waiters), (Inspection::MOST, 7));
+        for seen in [seen, bounded] {
+            assert_eq!((seen.holder_count(), seen.waiter_count()), (505, 507));
+            assert!(!seen.is_free());
+        }
     }
 }

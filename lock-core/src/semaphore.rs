@@ -135,7 +135,7 @@ impl Semaphore {
         self.get(permits, self.core.deadline(wait)).await
     }
 
-    /// How many permits nobody holds at this instant.
+    /// How many permits nobody holds at this instant. Cheap where the server counts them, however many are held.
     ///
     /// # Errors
     /// As [`inspect`](Semaphore::inspect).
@@ -143,8 +143,10 @@ impl Semaphore {
     /// # Cancel safety
     /// Reads only.
     pub async fn available(&self) -> Result<u32, Error> {
-        let held = self.inspect().await?.holders.iter().fold(0_u32, |sum, holder| sum.saturating_add(holder.permits));
-        Ok(self.limit.saturating_sub(held))
+        let named = |error| self.core.named(error, &self.name);
+        self.name.check().map_err(named)?;
+        let held = self.core.operate(self.backend.permits_held(&self.name, self.limit)).await.map_err(named)?;
+        Ok(self.limit.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX)))
     }
 
     /// As [`Mutex::inspect`](crate::Mutex::inspect).

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
+use tokio::time::Instant;
 
 use crate::clock::{BootInstant, Clock, SystemClock};
 
@@ -13,17 +14,24 @@ use crate::clock::{BootInstant, Clock, SystemClock};
 ///
 /// Timers do not advance while a machine is suspended, the clock does.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The same for a sleeper that may be late after a suspension. There may be thousands of them.
+const LOOK_SELDOM: Duration = Duration::from_secs(15);
 
 /// A sleep until an instant of the system's clock. It may begin on one runtime and go on upon another.
 pub(crate) struct SystemSleep {
     until: BootInstant,
+    look_again: Duration,
     /// The timer, and the runtime that drives it: one of a runtime that has ended must not be polled any more.
     timer: Option<(Id, Pin<Box<tokio::time::Sleep>>)>,
 }
 
 impl SystemSleep {
     pub(crate) const fn until(until: BootInstant) -> Self {
-        Self { until, timer: None }
+        Self { until, look_again: LOOK_AGAIN, timer: None }
+    }
+
+    pub(crate) const fn roughly_until(until: BootInstant) -> Self {
+        Self { until, look_again: LOOK_SELDOM, timer: None }
     }
 }
 
@@ -31,25 +39,25 @@ impl Future for SystemSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.until == BootInstant::FAR_FUTURE {
+        let Self { until, look_again, timer } = &mut *self;
+        if *until == BootInstant::FAR_FUTURE {
             return Poll::Pending;
         }
-        loop {
-            let left = self.until.since(SystemClock.now());
-            if left.is_zero() {
-                return Poll::Ready(());
+        let look = || Some(until.since(SystemClock.now()).min(*look_again)).filter(|left| !left.is_zero());
+        let Some(left) = look() else { return Poll::Ready(()) };
+        let here = Handle::try_current().ok().map(|runtime| runtime.id());
+        let timer = match timer {
+            Some((of, timer)) if here.is_none_or(|here| here == *of) => timer,
+            other => {
+                // Outside of a runtime this panics, as every timer does.
+                let timer = Box::pin(tokio::time::sleep(left));
+                &mut other.insert((Handle::current().id(), timer)).1
             }
-            let here = Handle::try_current().ok().map(|runtime| runtime.id());
-            let timer = match &mut self.timer {
-                Some((of, timer)) if here.is_none_or(|here| here == *of) => timer,
-                other => {
-                    // Outside of a runtime this panics, as every timer does.
-                    let timer = Box::pin(tokio::time::sleep(left.min(LOOK_AGAIN)));
-                    &mut other.insert((Handle::current().id(), timer)).1
-                }
-            };
+        };
+        loop {
             ready!(timer.as_mut().poll(cx));
-            self.timer = None;
+            let Some(left) = look() else { return Poll::Ready(()) };
+            timer.as_mut().reset(Instant::now() + left);
         }
     }
 }

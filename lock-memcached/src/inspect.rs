@@ -69,6 +69,17 @@ impl Shared {
         Ok(Inspection::default())
     }
 
+    /// The number of items that hold a part of a semaphore, each of which is a permit.
+    pub(crate) async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
+        let kind = Kind::Permits { permits: 1, limit };
+        let lock = self.keys.lock(name, kind)?;
+        let counted = async {
+            let items = self.items(&lock, kind).await;
+            items.map(|items| items.len() as u64).map_err(|failure| self.link.error(failure, Phase::Inspect))
+        };
+        self.in_time(counted).await
+    }
+
     /// Every item that holds a part of the lock, and whether that part is shared.
     async fn items(&self, lock: &Key, kind: Kind) -> Result<Vec<(bool, Item)>, Failure> {
         let keys = self.keys_of(lock, kind).await?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use lock_core::backend::{Attempt, Grant, Kind, SemaphoreBackend};
 use lock_core::clock::{Clock, Deadline, SystemClock};
-use lock_core::{Error, ErrorKind, Phase, wait};
+use lock_core::{Error, ErrorKind, LockName, Phase, wait};
 
 use crate::backend::{MemcachedBackend, Shared};
 use crate::claim::Outcome;
@@ -216,5 +216,9 @@ impl SemaphoreBackend for MemcachedBackend {
         shared.within(attempt, Phase::Release, shared.free(&entry, rest, Phase::Release)).await?;
         shared.wake(&entry.lock, attempt.kind);
         Ok(())
+    }
+
+    async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
+        self.shared.permits_held(name, limit).await
     }
 }

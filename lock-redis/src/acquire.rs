@@ -62,6 +62,14 @@ pub(crate) async fn in_turn(
                 waiting.is_over();
                 return Ok(Some(grant));
             }
+            // It has no place yet: there were too many dead ones to drop in one run.
+            Ok(Answer::Queued(Queued { ticket: 0, pause: Pause::None, .. })) => {
+                if deadline.has_passed(SystemClock.now()) {
+                    return Ok(None);
+                }
+                silent_since = SystemClock.now();
+                continue;
+            }
             Ok(Answer::Queued(queued)) => {
                 waiting.queued(queued);
                 shared.look_out(keys, queued.pause);
@@ -123,13 +131,18 @@ enum Turn {
 async fn turn(waiting: &Waiting, attempt: &Attempt, deadline: Deadline) -> Result<Turn, Error> {
     loop {
         let silence = waiting.silent_since().plus(attempt.patience);
+        // Thousands may wait without a deadline, and what they hear is told otherwise.
+        let end = match deadline {
+            Deadline::NEVER => SystemClock.sleep_roughly_until(silence),
+            _ => SystemClock.sleep_until(deadline.instant().min(silence)),
+        };
         tokio::select! {
             biased;
             news = waiting.news() => return Ok(match news {
                 News::Granted(grant) => Turn::Granted(grant),
                 News::AskAgain => Turn::AskAgain,
             }),
-            () = SystemClock.sleep_until(deadline.instant().min(silence)) => {}
+            () = end => {}
         }
         let now = SystemClock.now();
         let silent_for = now.since(waiting.silent_since());

@@ -14,10 +14,11 @@ use redis::Value;
 use tokio::sync::mpsc;
 
 use crate::config::RedisConfig;
+use crate::connection::call::Call;
 use crate::connection::ears::Ears;
 use crate::connection::links::Links;
 use crate::connection::push::{self, Message, Push};
-use crate::connection::request::{Call, Failed, Raw, Reply};
+use crate::connection::request::{Failed, Raw, Reply};
 use crate::dialect::{Dialects, Form};
 use crate::error::{self, Fate};
 use crate::give::{Dropped, Giving, SentBefore};
@@ -116,6 +117,14 @@ impl Drop for RedisBackend {
 }
 
 impl Shared {
+    /// The keys of a lock that somebody asks for.
+    ///
+    /// # Errors
+    /// If it is to be kept at a key that this client uses for something else.
+    pub(crate) fn checked_keys(&self, name: &LockName, kind: Kind) -> Result<Keys, Error> {
+        Keys::checked(&self.prefix, name, kind, &self.dialects)
+    }
+
     pub(crate) fn keys(&self, name: &LockName, kind: Kind) -> Keys {
         Keys::of(&self.prefix, name, kind, &self.dialects)
     }
@@ -376,8 +385,7 @@ impl RedisBackend {
 
 /// How a renewal script is called for the lease of this lock.
 pub(crate) fn renewal_of(keys: Keys, Renewal { attempt, ttl, .. }: &Renewal<'_>) -> Call {
-    let args = vec![attempt.id.to_string(), milliseconds(*ttl), keys.forced().into_owned()];
-    Call { keys: vec![keys.lock], args }
+    Call::of([&*keys.lock]).with([attempt.id]).with([milliseconds(*ttl).as_str(), &keys.forced()])
 }
 
 /// Whole milliseconds, as Redis wants them. What is rounded off a TTL is less than the granularity that every lease has

@@ -13,14 +13,14 @@ use crate::script;
 
 impl RedisBackend {
     pub(crate) async fn try_holders(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        let keys = self.shared.keys(&attempt.name, attempt.kind);
+        let keys = self.shared.checked_keys(&attempt.name, attempt.kind)?;
         let until = self.shared.until();
         let granted = acquire::once(&self.shared, &keys, attempt, until).await?;
         self.confirmed(attempt, granted, until).await
     }
 
     pub(crate) async fn wait_for_holders(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        let keys = Arc::new(self.shared.keys(&attempt.name, attempt.kind));
+        let keys = Arc::new(self.shared.checked_keys(&attempt.name, attempt.kind)?);
         let granted = acquire::in_turn(&self.shared, &keys, attempt, deadline, SystemClock.now(), None).await?;
         self.confirmed(attempt, granted, self.shared.until()).await
     }

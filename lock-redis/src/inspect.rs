@@ -1,6 +1,5 @@
 //! The operator's side: who holds, who waits, and freeing a grant by force.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +19,9 @@ const NO_KEY: i64 = -2;
 impl Operator for RedisBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         let shared = &self.shared;
-        let keys = shared.keys(name, kind);
-        let reply = shared.run_once(&keys.scripts().inspect, &keys, &[], Phase::Inspect).await?;
+        let keys = shared.checked_keys(name, kind)?;
+        let most = Inspection::MOST.to_string();
+        let reply = shared.run_once(&keys.scripts().inspect, &keys, &[most.as_bytes()], Phase::Inspect).await?;
         let mut fields = shared.fields(reply.value, &keys.lock, Phase::Inspect)?;
         let now = fields.number()?;
         let mut inspection = Inspection::default();
@@ -29,9 +29,11 @@ impl Operator for RedisBackend {
             Form::Text | Form::Redisson => the_one(fields.inner()?, now)?,
             Form::Holders => all(&fields.pairs()?, now),
         };
-        let (queue, cards) = (fields.pairs()?, fields.pairs()?);
-        let cards: HashMap<_, _> = cards.iter().map(|(field, value)| (&**field, &**value)).collect();
-        inspection.waiters = queue.iter().filter_map(|(member, ticket)| waiter(member, ticket, &cards, now)).collect();
+        inspection.more_holders = count(&mut fields)?;
+        let (queue, cards) = (fields.pairs()?, fields.texts()?);
+        let line = queue.iter().zip(&cards);
+        inspection.waiters = line.filter_map(|((member, ticket), card)| waiter(member, ticket, card, now)).collect();
+        inspection.more_waiters = count(&mut fields)?;
         Ok(inspection)
     }
 
@@ -44,7 +46,7 @@ impl Operator for RedisBackend {
         why: &str,
     ) -> Result<bool, Error> {
         let shared = &self.shared;
-        let keys = shared.keys(name, kind);
+        let keys = shared.checked_keys(name, kind)?;
         let nonce = grant.to_string();
         let why = serde_json::json!([by.to_string(), why]).to_string();
         let args = [nonce.as_bytes(), shared.channels.as_bytes(), keys.shared_arg(), why.as_bytes()];
@@ -117,12 +119,16 @@ fn ours(held: &[u8], now: i64) -> Option<Holder> {
     Some(holder)
 }
 
-fn waiter(member: &str, ticket: &str, cards: &HashMap<&str, &str>, now: i64) -> Option<Waiter> {
+fn count(fields: &mut Fields) -> Result<u64, Error> {
+    fields.number().map(|number| u64::try_from(number).unwrap_or_default())
+}
+
+fn waiter(member: &str, ticket: &str, card: &str, now: i64) -> Option<Waiter> {
     let (nonce, _client) = member.split_once(':')?;
     let mut waiter = Waiter::new(nonce.parse().ok()?);
     // `<claim ms><mode><owner JSON>`
-    if let Some((wish, _)) = cards.get(nonce).and_then(|card| card.split_once('{')) {
-        waiter.owner = serde_json::from_str(&cards[nonce][wish.len()..]).ok();
+    if let Some((wish, _)) = card.split_once('{') {
+        waiter.owner = serde_json::from_str(&card[wish.len()..]).ok();
         waiter.permits = permits(wish.trim_start_matches(|c: char| c.is_ascii_digit()));
     }
     waiter.waiting_for = since(ticket, now);
@@ -193,10 +199,9 @@ mod tests {
                 assert!(holder.expires_in.is_some_and(|left| !left.is_zero()) && holder.token.is_some());
                 assert_eq!(holder.grant.unwrap().to_string(), NONCE);
             }
-            let cards = HashMap::from([(NONCE, record)]);
-            let waits = waiter(&format!("{NONCE}:0123456789abcdef"), record, &cards, 3_500_000).unwrap();
+            let waits = waiter(&format!("{NONCE}:0123456789abcdef"), record, record, 3_500_000).unwrap();
             assert_eq!(waits.attempt.to_string(), NONCE);
-            if let Some(waiter) = waiter(record, "1", &cards, 0) {
+            if let Some(waiter) = waiter(record, "1", record, 0) {
                 assert_eq!(record.split(':').next().unwrap().parse::<GrantId>().unwrap(), waiter.attempt);
             }
         });

@@ -8,17 +8,21 @@
 //!
 //! In a name, `%`, `{` and `}` are written as `%25`, `%7B`, `%7D`, so that the braces around it are the key's hash tag and
 //! all keys of one lock share a slot. A key shared with foreign clients is used as it is; its side keys are
-//! `<prefix>:key:{<tag>}:<key>` with the same endings, where the tag is the part of the key that Redis hashes.
+//! `<prefix>:key:{<tag>}:<key>` with the same endings, where the tag is the part of the key that Redis hashes. A key that is
+//! one of those above cannot be shared.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use lock_core::LockName;
 use lock_core::backend::Kind;
+use lock_core::{Error, LockName, Phase};
 
 use crate::connection::cluster::slot::{SLOTS, slot};
 use crate::dialect::{Dialects, Form};
 use crate::script::Scripts;
+
+/// What stands between the prefix and the name in the keys of this client's own locks, and in the side keys of shared ones.
+const SPACES: [&str; 5] = ["mutex", "reentrant", "rwlock", "semaphore", "key"];
 
 /// The keys of one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +44,27 @@ impl Keys {
         }
         let lock = [prefix, ":", kind.space(), ":{", &escaped(name.as_str()), "}"].concat();
         Self { lock, side: None, shared: false, form }
+    }
+
+    /// The keys of a lock that somebody asks for.
+    ///
+    /// # Errors
+    /// If it is to be kept at a key that clients with this prefix use for something else.
+    pub(crate) fn checked(prefix: &str, name: &LockName, kind: Kind, dialects: &Dialects) -> Result<Self, Error> {
+        let own = |key: &str| {
+            let rest = key.strip_prefix(prefix)?.strip_prefix(':')?;
+            SPACES.iter().find(|space| rest.strip_prefix(*space).is_some_and(|rest| rest.starts_with(":{")))
+        };
+        if name.is_at_key()
+            && let Some(space) = own(name.as_str())
+        {
+            let what = format!(
+                "the key {:?} cannot be shared: this client keeps its own locks at keys that begin with {prefix}:{space}:{{",
+                name.as_str()
+            );
+            return Err(Error::invalid(Phase::Configure, what).with_name(name));
+        }
+        Ok(Self::of(prefix, name, kind, dialects))
     }
 
     /// The keys of the mutex that has this key; `None` if no name has it.
@@ -70,9 +95,9 @@ impl Keys {
         [Cow::Borrowed(&*self.lock), self.side(":f")]
     }
 
-    /// Lock, queue and waiters: what the usual sign of life needs.
-    pub(crate) fn to_peek(&self) -> [Cow<'_, str>; 3] {
-        [Cow::Borrowed(&*self.lock), self.side(":q"), self.side(":w")]
+    /// Lock and waiters: what the usual sign of life needs.
+    pub(crate) fn to_peek(&self) -> [Cow<'_, str>; 2] {
+        [Cow::Borrowed(&*self.lock), self.side(":w")]
     }
 
     /// The lock: what the short way back needs.
@@ -159,6 +184,25 @@ mod tests {
             .collect();
         let keys: std::collections::HashSet<_> = keys.iter().flat_map(Keys::all).collect();
         assert_eq!(keys.len(), names.len() * kinds.len() * 5);
+    }
+
+    #[test]
+    fn a_key_that_the_client_itself_uses_cannot_be_shared() {
+        let kinds = [Kind::Mutex, Kind::Reentrant, Kind::Write, Kind::Permits { permits: 1, limit: 1 }];
+        let at = |key: &str| Keys::checked("lock", &LockName::at_key(key).unwrap(), Kind::Mutex, &Dialects::new());
+        for name in [LockName::from("a"), LockName::at_key("jobs").unwrap(), LockName::at_key("odd}key").unwrap()] {
+            for kind in kinds {
+                let keys = Keys::checked("lock", &name, kind, &Dialects::new()).unwrap();
+                for key in keys.all().iter().filter(|key| key.starts_with("lock:")) {
+                    let error = at(key).unwrap_err();
+                    assert_eq!(error.kind(), lock_core::ErrorKind::InvalidArgument);
+                    assert!(error.to_string().contains(&**key), "{error}");
+                }
+            }
+        }
+        for key in ["lock", "lock:mutex", "lock:mutexes:{a}", "clock:mutex:{a}", "lock:client:7", "lock:jobs"] {
+            assert!(at(key).is_ok(), "{key}");
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl MutexBackend for RedisBackend {
 
 impl RedisBackend {
     async fn try_now(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        let keys = self.shared.keys(&attempt.name, Kind::Mutex);
+        let keys = self.shared.checked_keys(&attempt.name, Kind::Mutex)?;
         let until = self.shared.until();
         if keys.form != Form::Text {
             return acquire::once(&self.shared, &keys, attempt, until).await;
@@ -45,7 +45,7 @@ impl RedisBackend {
     }
 
     async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        let keys = Arc::new(self.shared.keys(&attempt.name, Kind::Mutex));
+        let keys = Arc::new(self.shared.checked_keys(&attempt.name, Kind::Mutex)?);
         let (mut silent_since, mut unknown) = (SystemClock.now(), None);
         if keys.form == Form::Text && !self.shared.waiters.is_busy(&keys.lock) {
             match take(&self.shared, &keys, attempt, self.shared.until()).await {

@@ -56,6 +56,20 @@ impl Fields {
         }
     }
 
+    /// A number, or a text of a number, a colon and another text.
+    pub(crate) fn number_and_text(&mut self) -> Result<(i64, String), Error> {
+        if let Some(Value::BulkString(bytes)) = self.rest.as_slice().first()
+            && let Ok(text) = std::str::from_utf8(bytes)
+            && let Some((number, text)) = text.split_once(':')
+            && let Ok(number) = number.parse()
+        {
+            let read = (number, text.to_owned());
+            self.rest.next();
+            return Ok(read);
+        }
+        Ok((self.number()?, String::new()))
+    }
+
     pub(crate) fn grant_id(&mut self) -> Result<GrantId, Error> {
         self.text()?.parse().map_err(|_| self.wrong("a nonce", &None))
     }
@@ -90,6 +104,16 @@ impl Fields {
             }
             other => Err(self.wrong("an array", &other)),
         }
+    }
+
+    /// A field that is a list of texts.
+    pub(crate) fn texts(&mut self) -> Result<Vec<String>, Error> {
+        let mut inner = self.inner()?;
+        let mut texts = Vec::new();
+        while !inner.is_empty() {
+            texts.push(inner.text()?);
+        }
+        Ok(texts)
     }
 
     /// A field that is a flat list of pairs.

@@ -66,6 +66,8 @@ pub(crate) static TAKE: LazyLock<Script> = LazyLock::new(|| script!("mutex/take.
 pub(crate) static DROP: LazyLock<Script> = LazyLock::new(|| script!("mutex/drop.lua"));
 /// The usual sign of life at many mutexes at once.
 pub(crate) static PEEK: LazyLock<Script> = LazyLock::new(|| script!("mutex/peek.lua"));
+/// The number of permits that are held.
+pub(crate) static USED: LazyLock<Script> = LazyLock::new(|| script!("base.lua" "holders/many.lua" "holders/used.lua"));
 /// Gives a grant another mode.
 pub(crate) static CHANGE: LazyLock<Script> =
     LazyLock::new(|| script!("base.lua" "holders/many.lua" "queue.lua" "holders/change.lua"));

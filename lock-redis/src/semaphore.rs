@@ -2,11 +2,12 @@
 
 use async_trait::async_trait;
 use lock_core::backend::{Attempt, Grant, Kind, SemaphoreBackend};
-use lock_core::clock::Deadline;
-use lock_core::{Error, Phase};
+use lock_core::clock::{Clock, Deadline, SystemClock};
+use lock_core::{Error, LockName, Phase};
 
 use crate::backend::RedisBackend;
 use crate::holders::permits;
+use crate::script;
 
 #[async_trait]
 impl SemaphoreBackend for RedisBackend {
@@ -25,5 +26,24 @@ impl SemaphoreBackend for RedisBackend {
             _ => keep,
         };
         self.change(attempt, &permits(keep, limit), Phase::Release).await
+    }
+
+    async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
+        let shared = &self.shared;
+        let keys = shared.checked_keys(name, Kind::Permits { permits: 1, limit })?;
+        let until = shared.until();
+        loop {
+            let outcome = shared.link.run(&script::USED, &keys.all(), &[], Phase::Inspect, until, |_| {}).await;
+            let reply = outcome.map_err(|failed| failed.error)?;
+            let mut fields = shared.fields(reply.value, &keys.lock, Phase::Inspect)?;
+            let (held, is_unfinished) = (fields.number()?, fields.number()? == 1);
+            if !is_unfinished {
+                return Ok(u64::try_from(held).unwrap_or_default());
+            }
+            if SystemClock.now() >= until {
+                let what = "many leases have ended, and there was no time to count them";
+                return Err(Error::unavailable(Phase::Inspect, what).with_server(shared.link.server()));
+            }
+        }
     }
 }

@@ -126,7 +126,7 @@ impl Cx {
             pass(ms(50)).await;
             return Ok(());
         }
-        let look = async || Ok((lock.inspect().await?.waiters.len() == waiters).then_some(()));
+        let look = async || Ok((lock.inspect().await?.waiter_count() == waiters as u64).then_some(()));
         eventually(&format!("{waiters} waiters are in line"), hand_over(), look).await
     }
 

@@ -24,7 +24,7 @@ impl Operator for ZkBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         let place = Place::of(&self.shared.layout, name, kind)?;
         self.in_time(async |session| {
-            let lock = Seen::of(&session, &place, kind).await?;
+            let lock = Seen::of(&session, &place, kind, Inspection::MOST).await?;
             Ok(lock.inspection())
         })
         .await
@@ -40,7 +40,7 @@ impl Operator for ZkBackend {
     ) -> Result<bool, Error> {
         let place = Place::of(&self.shared.layout, name, kind)?;
         self.in_time(async |session| {
-            let paths = Seen::of(&session, &place, kind).await?.paths_of(grant);
+            let paths = Seen::of(&session, &place, kind, usize::MAX).await?.paths_of(grant);
             if paths.is_empty() {
                 return Ok(false);
             }
@@ -59,6 +59,16 @@ impl ZkBackend {
             let what = "no answer within the operation timeout";
             Err(Error::indeterminate(Phase::Inspect, what).with_backend(crate::NAME))
         })
+    }
+
+    /// The number of a semaphore's permits that are held, by the names of their nodes.
+    pub(crate) async fn count(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
+        let place = Place::of(&self.shared.layout, name, Kind::Permits { permits: 1, limit })?;
+        self.in_time(async |session| {
+            let held = place.held(names(&session, place.leases()).await?)?;
+            Ok(held.iter().map(|contender| u64::from(contender.permits)).sum())
+        })
+        .await
     }
 
     /// Deletes a holder's nodes; whether they were there.
@@ -100,24 +110,29 @@ struct Seen<'a> {
     place: &'a Place,
     holders: Vec<Known>,
     waiters: Vec<Known>,
+    /// The numbers of those whose nodes were not read.
+    more_holders: usize,
+    more_waiters: usize,
 }
 
 impl<'a> Seen<'a> {
-    async fn of(session: &Session, place: &'a Place, kind: Kind) -> Result<Self, Error> {
+    /// Reads the nodes of so many holders and waiters at most.
+    async fn of(session: &Session, place: &'a Place, kind: Kind, most: usize) -> Result<Self, Error> {
         let line = place.line(names(session, &place.directory).await?)?;
-        let (mut holders, mut waiters) = (Vec::new(), Vec::new());
         let is_semaphore = matches!(kind, Kind::Permits { .. });
-        let first = line.iter().enumerate().map(|(index, _)| !is_semaphore && waits_for(&line, index).is_none());
-        for (holds, known) in first.collect::<Vec<_>>().into_iter().zip(known(session, &place.directory, line).await?) {
-            if let Some(known) = known {
-                if holds { &mut holders } else { &mut waiters }.push(known);
-            }
+        let holds: Vec<_> = (0..line.len()).map(|index| !is_semaphore && waits_for(&line, index).is_none()).collect();
+        let (mut holding, mut waiting) = (Vec::new(), Vec::new());
+        for (holds, contender) in holds.into_iter().zip(line) {
+            if holds { &mut holding } else { &mut waiting }.push(contender);
         }
         if is_semaphore {
-            let held = place.held(names(session, place.leases()).await?)?;
-            holders = known(session, place.leases(), held).await?.into_iter().flatten().collect();
+            holding = place.held(names(session, place.leases()).await?)?;
         }
-        Ok(Self { place, holders, waiters })
+        let (more_holders, more_waiters) = (cut(&mut holding, most), cut(&mut waiting, most));
+        let nodes = if is_semaphore { place.leases() } else { &*place.directory };
+        let holders = known(session, nodes, holding).await?.into_iter().flatten().collect();
+        let waiters = known(session, &place.directory, waiting).await?.into_iter().flatten().collect();
+        Ok(Self { place, holders, waiters, more_holders, more_waiters })
     }
 
     /// The nodes by which this grant holds.
@@ -128,6 +143,7 @@ impl<'a> Seen<'a> {
 
     fn inspection(&self) -> Inspection {
         let mut inspection = Inspection::default();
+        (inspection.more_holders, inspection.more_waiters) = (self.more_holders as u64, self.more_waiters as u64);
         for (contender, node) in &self.holders {
             let grants = &mut inspection.holders;
             match grants.iter_mut().find(|seen| contender.grant.is_some() && seen.grant == contender.grant) {
@@ -142,6 +158,13 @@ impl<'a> Seen<'a> {
         }
         inspection
     }
+}
+
+/// Shortens a list to so many, and returns by how much.
+fn cut<T>(list: &mut Vec<T>, most: usize) -> usize {
+    let more = list.len().saturating_sub(most);
+    list.truncate(most);
+    more
 }
 
 /// The names in a directory, as the leader knows them.

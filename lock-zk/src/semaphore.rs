@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use lock_core::backend::{Attempt, Grant, SemaphoreBackend};
 use lock_core::clock::{Deadline, SystemClock};
-use lock_core::{Error, ErrorKind, Phase, wait};
+use lock_core::{Error, ErrorKind, LockName, Phase, wait};
 
 use crate::backend::{Shared, ZkBackend};
 use crate::client::{Fate, Wanted};
@@ -35,6 +35,10 @@ impl SemaphoreBackend for ZkBackend {
             }
         };
         wait::within(&SystemClock, attempt, Phase::Release, shrunk).await
+    }
+
+    async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
+        self.count(name, limit).await
     }
 }
 

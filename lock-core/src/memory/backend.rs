@@ -271,4 +271,10 @@ impl SemaphoreBackend for MemoryBackend {
     async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
         self.change(attempt, Phase::Release, |lock| lock.shrink(attempt.id, keep)).await
     }
+
+    async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
+        self.reach_as_operator().await?;
+        let kind = Kind::Permits { permits: 1, limit };
+        Ok(self.store.with(&self.namespace, name, kind, |lock, _, _| lock.used()))
+    }
 }

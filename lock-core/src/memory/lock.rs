@@ -171,7 +171,7 @@ impl Lock {
 
     pub(super) fn inspect(&self, now: BootInstant) -> Inspection {
         let mut inspection = Inspection::default();
-        inspection.holders.extend(self.holders.iter().map(|held| Holder {
+        inspection.holders.extend(self.holders.iter().take(Inspection::MOST).map(|held| Holder {
             grant: Some(held.id),
             owner: Some(held.owner.clone()),
             token: Some(held.token.as_u64()),
@@ -180,13 +180,20 @@ impl Lock {
             held_for: Some(now.since(held.since)),
             expires_in: Some(held.expires.since(now)),
         }));
-        inspection.waiters.extend(self.queue.iter().map(|waiting| Waiter {
+        inspection.waiters.extend(self.queue.iter().take(Inspection::MOST).map(|waiting| Waiter {
             attempt: waiting.id,
             owner: Some(waiting.owner.clone()),
             permits: weight(waiting.kind),
             waiting_for: Some(now.since(waiting.since)),
         }));
+        inspection.more_holders = self.holders.len().saturating_sub(Inspection::MOST) as u64;
+        inspection.more_waiters = self.queue.len().saturating_sub(Inspection::MOST) as u64;
         inspection
+    }
+
+    /// The sum of what the holders hold.
+    pub(super) fn used(&self) -> u64 {
+        self.holders.iter().map(|held| u64::from(weight(held.kind))).sum()
     }
 
     /// Refuses requests that do not fit what is there: another kind at a shared key, another limit.
@@ -214,8 +221,7 @@ impl Lock {
             Kind::Read => self.holders.iter().all(|held| held.kind == Kind::Read),
             Kind::Reentrant => self.holders.iter().all(|held| same_owner(held, kind, owner)),
             Kind::Permits { permits, limit } => {
-                let used = self.holders.iter().fold(0_u32, |sum, held| sum.saturating_add(weight(held.kind)));
-                limit.checked_sub(used).is_some_and(|free| permits <= free)
+                u64::from(limit).checked_sub(self.used()).is_some_and(|free| u64::from(permits) <= free)
             }
             _ => self.holders.is_empty(),
         }

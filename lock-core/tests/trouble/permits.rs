@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use lock_core::{ErrorKind, LeaseOptions};
+use lock_core::{ErrorKind, Inspection, LeaseOptions};
 
 use crate::lab::{Fault, Lab};
 
@@ -116,4 +116,37 @@ async fn a_return_in_the_background_ends_with_its_grant() {
     assert_eq!(lab.line.asked("shrink"), tries, "a grant that has ended is still being shrunk");
     let (closed, ()) = tokio::join!(locks.close(), lab.pass(Duration::from_secs(3)));
     closed.unwrap();
+}
+
+#[tokio::test]
+async fn free_permits_are_counted_whatever_their_number_and_holders_are_listed_up_to_a_bound() {
+    const HELD: u32 = 1200;
+    let lab = Lab::new();
+    for held in [HELD, 3] {
+        let semaphore = lab.store.connect().semaphore(format!("{held}"), 5000);
+        let mut permits = Vec::new();
+        for _ in 0..held {
+            permits.push(semaphore.try_acquire().await.unwrap().unwrap());
+        }
+        assert_eq!(semaphore.available().await.unwrap(), 5000 - held);
+        let seen = semaphore.inspect().await.unwrap();
+        assert_eq!((seen.holders.len(), seen.holder_count()), ((held as usize).min(Inspection::MOST), u64::from(held)));
+    }
+    let (counts, locks) = (lab.store.connect().semaphore("a", 5), lab.connect());
+    let held = locks.semaphore("a", 5).acquire_many(3).await.unwrap();
+    assert_eq!((locks.semaphore("a", 5).available().await.unwrap(), counts.available().await.unwrap()), (2, 2));
+    assert_eq!(lab.line.asked("inspect"), 1, "the default counts what is listed");
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_default_does_not_count_by_a_list_that_is_not_complete() {
+    let lab = Lab::new();
+    let counts = lab.store.connect().semaphore("a", 5000);
+    let mut held = Vec::new();
+    for _ in 0..=Inspection::MOST {
+        held.push(counts.try_acquire().await.unwrap().unwrap());
+    }
+    let error = lab.connect().semaphore("a", 5000).available().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 }

@@ -22,7 +22,7 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
                 tokio::spawn(async move { mutex.lock().await })
             })
             .collect();
-        while holder.mutex("idle").inspect().await?.waiters.len() < waiters {
+        while holder.mutex("idle").inspect().await?.waiter_count() < waiters as u64 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let (before, start) = (bare::client_commands(&mut connection).await?, Instant::now());

@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use super::address::Address;
 use super::dial::{Commands, Opener};
+use super::pace::Pace;
 
 /// How many keys one pipeline looks at.
 const MOST: usize = 128;
@@ -22,8 +23,8 @@ const MOST: usize = 128;
 const WAITING: usize = 16_384;
 /// After how long without a look a connection is closed.
 const IDLE: Duration = Duration::from_secs(30);
-/// How long nobody looks after a failure.
-const PAUSE: Duration = Duration::from_secs(5);
+/// How long nobody looks after a refusal: the server does not know how to track, or this user may not have it track.
+const REFUSED: Duration = Duration::from_secs(5);
 
 /// What is done with a key that has changed; does not block.
 pub(crate) type Heard = Arc<dyn Fn(&str) + Send + Sync>;
@@ -75,7 +76,7 @@ impl fmt::Debug for Ears {
 /// The task of one master; it ends when nobody has looked for a while, or the client is gone.
 async fn listen(opener: Arc<Opener>, server: Address, mut looks: mpsc::Receiver<Look>, heard: Heard) {
     let mut present = None;
-    let mut deaf_until = Instant::now();
+    let (mut pace, mut deaf_until) = (Pace::default(), Instant::now());
     while let Ok(Some(first)) = timeout(IDLE, looks.recv()).await {
         let mut batch = vec![first];
         while batch.len() < MOST
@@ -88,31 +89,41 @@ async fn listen(opener: Arc<Opener>, server: Address, mut looks: mpsc::Receiver<
         }
         if let Err(error) = look(&opener, &server, &mut present, &batch, &heard).await {
             tracing::debug!(%server, %error, "changes of shared keys are not heard");
-            present = None;
-            deaf_until = Instant::now() + PAUSE;
+            if let Some(Ear { since, .. }) = present.take() {
+                pace.ended_after(since.elapsed());
+            }
+            let pause = if error.is_io_error() { pace.pause() } else { REFUSED };
+            deaf_until = Instant::now() + pause;
         }
     }
+}
+
+/// A connection that tells of changes, and since when there is one.
+struct Ear {
+    commands: Commands,
+    since: Instant,
 }
 
 async fn look(
     opener: &Opener,
     server: &Address,
-    present: &mut Option<Commands>,
+    present: &mut Option<Ear>,
     batch: &[Look],
     heard: &Heard,
 ) -> RedisResult<()> {
-    let commands = match present {
-        Some(commands) => commands,
+    let ear = match present {
+        Some(ear) => ear,
         None => {
             let told = heard.clone();
-            present.insert(opener.tracking_commands(server, move |push: PushInfo| tell(&push, &told)).await?)
+            let commands = opener.tracking_commands(server, move |push: PushInfo| tell(&push, &told)).await?;
+            present.insert(Ear { commands, since: Instant::now() })
         }
     };
     let mut pipeline = redis::pipe();
     for look in batch {
         pipeline.cmd("EXISTS").arg(&look.key);
     }
-    let found = commands.connection.send_packed_commands(&pipeline, 0, batch.len()).await?;
+    let found = ear.commands.connection.send_packed_commands(&pipeline, 0, batch.len()).await?;
     for (look, found) in batch.iter().zip(found) {
         // An error is of one key, which is on its way to another server: the pokes find it there.
         if matches!(found, Value::Int(found) if (found == 1) != look.is_held) {

@@ -10,13 +10,14 @@ use lock_core::{Error, Phase};
 use tokio::sync::watch;
 
 use super::address::Address;
+use super::call::Call;
 use super::cluster::Router;
 use super::dial::{Dial, Opener};
 use super::ears::{Ears, Heard};
 use super::link::Link;
 use super::place::Place;
 use super::push::Push;
-use super::request::{Call, Failed, Raw, Reply, Request};
+use super::request::{Failed, Raw, Reply, Request};
 use super::sentinel::{self, Sentinels};
 use super::witness::Witnesses;
 use crate::config::RedisConfig;

@@ -7,6 +7,7 @@
 //! [`cluster`]) and reaching them ([`dial`], [`tls`]) is done here.
 
 pub(crate) mod address;
+pub(crate) mod call;
 pub(crate) mod cluster;
 pub(crate) mod dial;
 pub(crate) mod ears;

@@ -7,6 +7,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, Phase};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
+use super::call::Call;
 use super::dial::Commands;
 use super::link::{Link, Live};
 use crate::error::{self, Fate};
@@ -35,21 +36,6 @@ pub(crate) struct Request<'a> {
     pub(crate) script: &'a Script,
     pub(crate) keys: &'a [Cow<'a, str>],
     pub(crate) args: &'a [&'a [u8]],
-}
-
-/// One of the runs that [`Link::run_each`] makes of a script.
-#[derive(Debug, Clone)]
-pub(crate) struct Call {
-    /// At least the lock's, which is the first.
-    pub(crate) keys: Vec<String>,
-    pub(crate) args: Vec<String>,
-}
-
-impl Call {
-    /// The key that says which server is asked.
-    pub(super) fn key(&self) -> &str {
-        self.keys.first().map_or("", String::as_str)
-    }
 }
 
 /// A request that failed.
@@ -292,13 +278,18 @@ fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: 
     eval
 }
 
-pub(super) fn evaluation_of(script: &Script, Call { keys, args }: &Call, text: Text) -> Cmd {
-    let keys: Vec<_> = keys.iter().map(|key| Cow::Borrowed(&**key)).collect();
-    let args: Vec<_> = args.iter().map(String::as_bytes).collect();
-    match text {
-        Text::Never => evaluation("EVALSHA", &script.digest, &keys, &args),
-        Text::Once => evaluation("EVAL", script.code, &keys, &args),
+pub(super) fn evaluation_of(script: &Script, call: &Call, text: Text) -> Cmd {
+    let (command, code) = match text {
+        Text::Never => ("EVALSHA", &*script.digest),
+        Text::Once => ("EVAL", script.code),
+    };
+    let (keys, args) = (call.keys(), call.args());
+    let mut eval = Cmd::with_capacity(3 + keys.len() + args.len(), command.len() + code.len() + 5 + call.len());
+    eval.arg(command).arg(code).arg(keys.len());
+    for part in keys.chain(args) {
+        eval.arg(part);
     }
+    eval
 }
 
 async fn send_one(commands: &mut Commands, command: &Cmd, asking: bool) -> RedisResult<Value> {

@@ -14,8 +14,9 @@ use redis::{RedisResult, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::address::Address;
+use super::call::Call;
 use super::dial::{Commands, Opener};
-use super::request::{self, Call, Text};
+use super::request::{self, Text};
 use crate::config::Replicas;
 use crate::error;
 use crate::script::Script;

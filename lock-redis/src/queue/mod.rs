@@ -11,6 +11,7 @@
 
 mod agenda;
 mod echo;
+mod holder;
 mod place;
 mod waiting;
 
@@ -25,6 +26,7 @@ use tokio::sync::Notify;
 
 use self::agenda::{Agenda, Entry};
 pub(crate) use self::echo::Echo;
+pub(crate) use self::holder::Holder;
 pub(crate) use self::place::News;
 use self::place::Place;
 pub(crate) use self::waiting::{Queued, Waiting};
@@ -32,10 +34,12 @@ use crate::keys::Keys;
 
 /// The time between two pokes of a client for a lock on which it waits: a lost push, a foreign release or a crashed holder
 /// costs at most this. Sooner when the holder's lease ends sooner, but at most twice a second.
-const POKE: Duration = Duration::from_millis(800);
+const POKE: Duration = Duration::from_millis(850);
 const SOONEST_POKE: Duration = Duration::from_millis(500);
-/// [`POKE`] with its jitter.
-const LONGEST_POKE: Duration = Duration::from_millis(880);
+/// [`POKE`] with its jitter, and until its [`ROUND`].
+const LONGEST_POKE: Duration = Duration::from_millis(935);
+/// Usual signs of life wait for the next round, so that many locks share a request.
+const ROUND: Duration = Duration::from_millis(40);
 /// [`POKE`] for a key that is shared with other libraries, whose releases tell nobody and whose waiters ask as often.
 const SHARED_POKE: Duration = Duration::from_millis(200);
 /// The pause before the next ones are asked for when a poke has found lost news.
@@ -87,12 +91,15 @@ struct Line {
     waiting: BTreeMap<(u64, GrantId), Arc<Place>>,
     /// When to ask for it; never while a poke is on its way.
     entry: Entry,
-    /// Whether a poke is on its way.
+    /// Whether a poke is due or on its way, and the number of the last one.
     asking: bool,
+    poke: u64,
     /// When to ask again, as was found out since that poke was sent.
     again_at: BootInstant,
     /// The number of answers in a row that had no news.
     quiet: u8,
+    /// Who holds the lock, as far as the last short poke has told.
+    holder: Option<Holder>,
     answered_at: BootInstant,
     /// Why the last poke failed, if it did.
     refused: Option<Arc<str>>,
@@ -108,6 +115,8 @@ pub(crate) struct Due {
     pub(crate) nonces: Vec<GrantId>,
     /// Whether nothing but a sign of life is expected: it has one waiter, and the last answer had no news.
     pub(crate) quiet: bool,
+    /// The holder whose lease lasts until the next poke at least, if that is known.
+    pub(crate) holder: Option<Holder>,
 }
 
 /// The answer to a poke.
@@ -121,6 +130,8 @@ pub(crate) struct Answer {
     pub(crate) last_token: Option<u64>,
     /// For each nonce that was asked for: whether it is in the queue.
     pub(crate) queued: Vec<bool>,
+    /// Who holds the lock, if that was told.
+    pub(crate) holder: Option<Holder>,
     /// The grants of this client: of a mutex the one grant, of other kinds those that were asked for.
     pub(crate) grants: Vec<Granted>,
 }
@@ -264,7 +275,7 @@ impl Waiters {
             && let Some(keys) = unfinished.remove(&lock)
         {
             *pokes += 1;
-            due.push(Due { number: *pokes, keys, nonces: Vec::new(), quiet: false });
+            due.push(Due { number: *pokes, keys, nonces: Vec::new(), quiet: false, holder: None });
         }
         while due.len() < most
             && let Some(keys) = agenda.due(now).cloned()
@@ -275,11 +286,19 @@ impl Waiters {
             (line.asking, line.again_at) = (true, BootInstant::FAR_FUTURE);
             let nonces = line.waiting.keys().take(ASKED).map(|(_, nonce)| *nonce).collect();
             *pokes += 1;
+            line.poke = *pokes;
             let quiet = line.waiting.len() == 1 && (1..MOST_QUIET).contains(&line.quiet);
-            due.push(Due { number: *pokes, keys, nonces, quiet });
+            let holder = line.holder.take().filter(|holder| quiet && holder.lasts_until(now.plus(LONGEST_POKE)));
+            due.push(Due { number: *pokes, keys, nonces, quiet, holder });
         }
         let next = if unfinished.is_empty() { agenda.next() } else { now };
         (due, next)
+    }
+
+    /// Whether the lock is still waited for that this poke is about.
+    pub(crate) fn is_wanted(&self, due: &Due) -> bool {
+        let lines = self.lock();
+        due.nonces.is_empty() || lines.lines.get(&due.keys.lock).is_some_and(|line| line.poke == due.number)
     }
 
     /// A poke failed. What will not pass by itself is for the waiters to hear; their own requests bring it.
@@ -328,7 +347,10 @@ impl Waiters {
         };
         let pause = interval(now, line.keys.shared, answer.pause);
         let pause = if lost && line.waiting.len() > due.nonces.len() { pause.min(SOON) } else { pause };
-        agenda.put_off(&mut line.entry, now.plus(pause).min(line.again_at));
+        let at = now.plus(pause);
+        let at = if sound && !line.keys.shared { next_round(at) } else { at };
+        agenda.put_off(&mut line.entry, at.min(line.again_at));
+        line.holder = answer.holder;
         if !answer.known {
             let forgotten = line.waiting.values().filter(|place| place.asked_at() <= answer.sent_at);
             forgotten.for_each(|place| place.is_forgotten());
@@ -365,8 +387,10 @@ impl Lines {
             waiting: BTreeMap::new(),
             entry: agenda.enter(BootInstant::FAR_FUTURE, keys.clone()),
             asking: false,
+            poke: 0,
             again_at: BootInstant::FAR_FUTURE,
             quiet: 0,
+            holder: None,
             answered_at: now,
             refused: None,
         });
@@ -412,6 +436,14 @@ fn interval(now: BootInstant, shared: bool, pause: Pause) -> Duration {
     let regular = if shared { SHARED_POKE } else { POKE } * (950 + jitter) / 1000;
     let end = if let Pause::Until(end) = pause { end + Duration::from_millis(2) } else { regular };
     end.clamp(SOONEST_POKE.min(regular), regular)
+}
+
+/// The first round at this instant or later.
+fn next_round(at: BootInstant) -> BootInstant {
+    let late = at.since_origin().as_nanos() % ROUND.as_nanos();
+    // Less than a round.
+    let left = if late == 0 { 0 } else { (ROUND.as_nanos() - late) as u64 };
+    at.plus(Duration::from_nanos(left))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -495,6 +527,7 @@ mod tests {
             pause: Pause::Until(CLAIM),
             last_token: Some(0),
             queued: vec![false, false],
+            holder: None,
             grants: vec![grant(first, 3)],
         };
         waiters.answered(&due[0], &answer);
@@ -523,6 +556,7 @@ mod tests {
             pause: Pause::Regular,
             last_token: Some(0),
             queued: Vec::new(),
+            holder: None,
             grants: Vec::new(),
         };
         waiters.answered(&due[0], &unknown);
@@ -552,6 +586,7 @@ mod tests {
                 pause: Pause::Until(CLAIM),
                 last_token: Some(0),
                 queued,
+                holder: None,
                 grants: Vec::new(),
             };
             waiters.answered(&due[0], &answer);
@@ -611,6 +646,7 @@ mod tests {
             pause: Pause::Regular,
             last_token: Some(1),
             queued: vec![true; ASKED],
+            holder: None,
             grants: vec![grant(GrantId::random().unwrap(), 1)],
         };
         waiters.answered(&due[0], &answer);
@@ -631,6 +667,7 @@ mod tests {
             pause: Pause::Regular,
             last_token: Some(500),
             queued: vec![true],
+            holder: None,
             grants: Vec::new(),
         };
         waiters.answered(&due[0], &answer);
@@ -677,7 +714,7 @@ mod tests {
     fn pokes_come_at_the_end_of_a_lease_but_at_most_twice_a_second() {
         let now = SystemClock.now();
         assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(1))), SOONEST_POKE);
-        assert!(interval(now, false, Pause::Until(Duration::from_secs(30))) <= Duration::from_millis(880));
+        assert!(interval(now, false, Pause::Until(Duration::from_secs(30))) <= LONGEST_POKE);
         assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(600))), Duration::from_millis(602));
     }
 
@@ -712,6 +749,7 @@ mod tests {
             pause: Pause::Foreign,
             last_token: Some(0),
             queued: vec![true],
+            holder: None,
             grants: Vec::new(),
         };
         waiters.answered(&due[0], &answer);

@@ -253,7 +253,7 @@ impl QuorumBackend {
             .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))?;
         let client = waited.map_or_else(String::new, |_| self.releases.client.to_string());
         let waited = waited.unwrap_or_default().as_micros().to_string();
-        let keys = self.releases.keys(&attempt.name);
+        let keys = self.releases.checked_keys(&attempt.name)?;
         Ok(Request {
             script: &scripts::TAKE,
             keys: vec![keys.lock.clone(), keys.waiters().into_owned()],

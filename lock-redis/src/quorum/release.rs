@@ -73,6 +73,14 @@ impl Give<'_> {
 }
 
 impl Releases {
+    /// The keys of a lock that somebody asks for.
+    ///
+    /// # Errors
+    /// If it is to be kept at a key that this client uses for something else.
+    pub(super) fn checked_keys(&self, name: &LockName) -> Result<Keys, Error> {
+        Keys::checked(&self.prefix, name, Kind::Mutex, &Dialects::new())
+    }
+
     pub(super) fn keys(&self, name: &LockName) -> Keys {
         Keys::of(&self.prefix, name, Kind::Mutex, &Dialects::new())
     }

@@ -17,7 +17,8 @@ use super::backend::QuorumBackend;
 use super::member::Member;
 use super::release::lost_by;
 use crate::backend::renewal_of;
-use crate::connection::request::{Call, Failed, Raw};
+use crate::connection::call::Call;
+use crate::connection::request::{Failed, Raw};
 use crate::script;
 
 /// One server's answer to one renewal.
@@ -113,7 +114,7 @@ impl Member {
     async fn extend(self: Arc<Self>, calls: Arc<[Call]>, until: BootInstant) -> Vec<Answer> {
         let values = self.link.run_each(&script::MUTEX.renew, &calls, Phase::Renew, until).await;
         let read = |(call, value): (&Call, Result<_, Failed>)| match value {
-            Ok(raw) => self.extended(&call.args[0], raw).unwrap_or_else(Answer::Failed),
+            Ok(raw) => self.extended(call.args().next().unwrap_or_default(), raw).unwrap_or_else(Answer::Failed),
             Err(Failed { wrong_type: true, .. }) => Answer::Gone(None),
             Err(Failed { error, .. }) => Answer::Failed(error),
         };

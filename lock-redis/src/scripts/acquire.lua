@@ -6,11 +6,16 @@
 --      shared with foreign clients  [9] claim time ms: how long a lock that is handed over is kept for this waiter until
 --      it has claimed it  [10] mode, as in many.lua; '' for a mutex
 -- Reply {nonce, 1, token, ms until the grant ends} or {nonce, 0, ms until a holder's lease ends or as in poke.lua, ticket, whether the
---      client was known to wait, last token}
+--      client was known to wait, last token}; the ticket is 0 if it has no place
 if wrong then
   -- Those who wait for something else may all be dead.
-  promote(now, ARGV[7], '', ARGV[8])
-  wrong = misfit(now, mode, redis.call('EXISTS', QUEUE) == 1)
+  local _, more = promote(now, ARGV[7], '', ARGV[8])
+  wrong = misfit(now, mode, false)
+  if not wrong and redis.call('EXISTS', QUEUE) == 1 then
+    wrong = misfit(now, mode, true)
+    -- Those who are left may be dead as well.
+    if wrong and more then return { nonce, 0, MORE, '0', 1, '0' } end
+  end
   if wrong then return wrong end
 end
 if passes(now, mode) then

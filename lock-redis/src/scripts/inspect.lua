@@ -1,8 +1,14 @@
--- Who holds the lock and who waits for it.
+-- Who holds the lock and who waits for it, as many of each as are listed.
 --
 -- KEYS as in base.lua
--- Reply {the lock's key, now µs, what holds it, {member, ticket, ...}, {field, value, ...}}; of a mutex the first is {value or '', ms until
---      it ends}, of the other kinds {field, value, ...} as in many.lua
-return {
-  LOCK, text(now_us()), holders(), redis.call('ZRANGE', QUEUE, 0, -1, 'WITHSCORES'), redis.call('HGETALL', WAITERS),
-}
+-- ARGV[1] how many are listed at most
+-- Reply {the lock's key, now µs, what holds it, number of other holders, {member, ticket, ...}, what queue.lua keeps of each of
+--      these, number of other waiters}; of a mutex what holds it is {value or '', ms until it ends}, of the other kinds
+--      {field, value, ...} as in many.lua, which may be more than are listed
+local most = tonumber(ARGV[1])
+local held, others = holders(most)
+local line, nonces, cards = redis.call('ZRANGE', QUEUE, 0, most - 1, 'WITHSCORES'), {}, {}
+for i = 1, #line, 2 do nonces[#nonces + 1] = string.sub(line[i], 1, 32) end
+if nonces[1] then cards = redis.call('HMGET', WAITERS, unpack(nonces)) end
+for i = 1, #nonces do cards[i] = cards[i] or '' end
+return { LOCK, text(now_us()), held, others, line, cards, math.max(redis.call('ZCARD', QUEUE) - #nonces, 0) }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use lock_testkit::servers::redis::RedisServer;
 
 use crate::lock::{ALL, CHANNELS, Lock, server, texts};
-use crate::script::{HOLDERS, MUTEX, Scripts};
+use crate::script::{HOLDERS, MUTEX, Scripts, USED};
 
 /// As `scripts/queue.lua` has them.
 const MOST_LET_IN: usize = 250;
@@ -336,4 +336,57 @@ async fn what_says_that_somebody_waits_lives_as_long_as_somebody_does() {
     crowd.poke(&client(1)).await;
     let left = crowd.lock.command(&["PTTL", &fence]).await.as_int().unwrap();
     assert!(left > 3_600_000, "it ends in {left} ms");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_are_counted_a_part_at_a_time_and_exactly() {
+    const PERMITS: usize = 3000;
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &HOLDERS, "P1/9000");
+    for number in 0..PERMITS {
+        crowd.ask(number, &client(number), "P1/9000").await;
+    }
+    let used = async |crowd: &mut Crowd| {
+        let [_, used, more] = texts(crowd.lock.run(&USED, &ALL, &[]).await.unwrap()).try_into().unwrap();
+        (used.parse::<usize>().unwrap(), more)
+    };
+    let looks = crowd.calls_of("hscan").await + crowd.calls_of("hgetall").await;
+    assert_eq!(used(&mut crowd).await, (PERMITS, "0".to_owned()));
+    assert_eq!(crowd.calls_of("hscan").await + crowd.calls_of("hgetall").await, looks, "the number is known");
+    for number in (0..PERMITS).step_by(3) {
+        crowd.renew(number).await;
+    }
+    crowd.lock.now += 61_000_000;
+    let mut runs = 1;
+    let held = loop {
+        let (held, more) = used(&mut crowd).await;
+        if more == "0" {
+            break held;
+        }
+        assert!(runs < 20, "it does not end");
+        runs += 1;
+    };
+    assert_eq!(held, PERMITS / 3);
+    assert!(runs >= PERMITS / 1000, "{runs} runs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inspection_lists_some_and_counts_the_others() {
+    const MANY: usize = 1500;
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &HOLDERS, "R");
+    for number in 0..MANY {
+        crowd.ask(number, &client(number), "R").await;
+    }
+    for number in MANY..2 * MANY {
+        crowd.ask(number, &client(1), "W").await;
+    }
+    let seen = crowd.lock.run(&HOLDERS.inspect, &ALL, &["500"]).await.unwrap().into_parts();
+    let [_, _, held, others, queue, cards, more] = seen.try_into().unwrap();
+    let listed = texts(held).chunks(2).filter(|pair| !pair[0].starts_with('#')).count();
+    assert!((500..700).contains(&listed), "{listed}");
+    assert_eq!(listed + usize::try_from(others.as_int().unwrap()).unwrap(), MANY);
+    let queue = texts(queue);
+    assert_eq!((queue.len(), texts(cards).len(), more.as_int()), (1000, 500, Some(1000)));
+    assert!(queue[0].starts_with(&nonce(MANY)), "the first in line come first");
 }

@@ -86,3 +86,34 @@ async fn a_waiter_whose_owner_came_in_meanwhile_enters_and_keeps_no_place_that_c
     let record = data.held.remove(C).unwrap();
     assert!(record.starts_with(&(lock.now / 1000 + 9000).to_string()) && data.queue.is_empty(), "{record} {data:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_more_dead_waiters_than_one_run_drops_a_newcomer_is_told_to_ask_again() {
+    let Some(server) = server().await else { return };
+    for waits in [false, true] {
+        let mut lock = Lock::new(server.client().unwrap(), format!("many{waits}"));
+        ask(&mut lock, &HOLDERS, A, true, "P5/5").await.unwrap();
+        for number in 0..1100 {
+            ask(&mut lock, &HOLDERS, &format!("{number:031x}f"), true, "P1/5").await.unwrap();
+        }
+        let refused = ask(&mut lock, &HOLDERS, C, waits, "P1/3").await.unwrap_err();
+        assert!(refused.starts_with("LOCKLIMIT 5"), "the holder has another limit: {refused}");
+        lock.ends_in(0).await;
+        // Who was alive is spared once, as the server may have stood still.
+        lock.now += 10_000_000;
+        let refused = ask(&mut lock, &HOLDERS, C, waits, "P1/3").await;
+        lock.now += 8_000_000;
+        let granted = match refused {
+            Err(refused) => {
+                assert!(refused.starts_with("LOCKLIMIT 5"), "{refused}");
+                let again = ask(&mut lock, &HOLDERS, C, waits, "P1/3").await.unwrap();
+                // Five of them had been let in.
+                assert_eq!(lock.look().await.0.queue.len(), 95, "one run drops 1,000: {again}");
+                assert!(!lock.look().await.0.held.contains_key(C));
+                ask(&mut lock, &HOLDERS, C, waits, "P1/3").await
+            }
+            granted => granted,
+        };
+        assert!(granted.is_ok() && lock.look().await.0.held.contains_key(C), "{granted:?}");
+    }
+}

@@ -28,7 +28,7 @@ impl Mode {
         }
     }
 
-    fn weight(self) -> u64 {
+    pub(crate) fn weight(self) -> u64 {
         if let Self::Permits { permits, .. } = self { permits } else { 1 }
     }
 }

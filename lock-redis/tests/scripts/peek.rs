@@ -5,6 +5,7 @@ use crate::script::{self, MUTEX};
 
 const A: &str = "0000000000000000000000000000000a";
 const B: &str = "0000000000000000000000000000000b";
+const D: &str = "d000000000000000000000000000000d";
 const C: &str = "0000000000000000000000000000000c";
 
 async fn ask(lock: &mut Lock, nonce: &str) {
@@ -12,12 +13,24 @@ async fn ask(lock: &mut Lock, nonce: &str) {
     lock.run(&MUTEX.acquire, &ALL, &args).await.unwrap();
 }
 
-/// What it says of the lock: ms, or -5.
-async fn peek(lock: &mut Lock, nonce: &str) -> i64 {
-    let args = [&nonce[16..], CHANNELS, "7", "", nonce];
-    let reply = texts(lock.run(&script::PEEK, &ALL[..3], &args).await.unwrap());
-    assert_eq!((&*reply[0], reply.len()), ("7", 2));
-    reply[1].parse().unwrap()
+/// What it says of the lock to a client that knows this holder.
+async fn peek_past(lock: &mut Lock, nonce: &str, holder: &str) -> String {
+    let args = [&nonce[16..], CHANNELS, "7", "", nonce, holder];
+    let reply = texts(lock.run(&script::PEEK, &[ALL[0], ALL[2]], &args).await.unwrap());
+    let [number, answer] = reply.try_into().unwrap();
+    assert_eq!(number, "7");
+    answer
+}
+
+/// What it says of the lock.
+async fn peek(lock: &mut Lock, nonce: &str) -> String {
+    peek_past(lock, nonce, "").await
+}
+
+/// The ms until queue and waiters are forgotten.
+async fn left(lock: &Lock) -> [i64; 2] {
+    let ttl = async |ending: &str| lock.command(&["PTTL", &lock.key(ending)]).await.as_int().unwrap();
+    [ttl(":q").await, ttl(":w").await]
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,7 +45,13 @@ async fn a_short_poke_leaves_what_a_long_one_leaves() {
     for pause in [1, 700_000, 1_400_000] {
         short.now += pause;
         long.now = short.now;
-        assert!((1..=60_000).contains(&peek(&mut short, B).await));
+        let answer = peek_past(&mut short, B, if pause == 1 { "" } else { &A[..16] }).await;
+        if pause == 1 {
+            let (ms, holder) = answer.split_once(':').unwrap();
+            assert!((1..=60_000).contains(&ms.parse().unwrap()) && holder == &A[..16], "{answer}");
+        } else {
+            assert_eq!(answer, "0");
+        }
         let poked = long.run(&MUTEX.poke, &ALL, &[&B[16..], CHANNELS, "", "7", "", B]).await.unwrap();
         assert_eq!(texts(poked)[1..2], ["1"]);
         assert_eq!(short.look().await.0, long.look().await.0);
@@ -51,7 +70,8 @@ async fn what_is_not_usual_is_left_as_it_is() {
     };
     let unchanged = async |mut lock: Lock, nonce: &str| {
         let before = lock.look().await.0;
-        assert_eq!(peek(&mut lock, nonce).await, -5);
+        assert_eq!(peek(&mut lock, nonce).await, "-5");
+        assert_eq!(peek_past(&mut lock, nonce, &C[..16]).await, "-5");
         assert_eq!(lock.look().await.0, before);
     };
     // Not in the queue, or in nobody's.
@@ -73,7 +93,48 @@ async fn what_is_not_usual_is_left_as_it_is() {
     let foreign = lock("foreign").await;
     foreign.command(&["DEL", &foreign.key(":w")]).await;
     foreign.command(&["SET", &foreign.key(":w"), "foreign"]).await;
-    let args = [&B[16..], CHANNELS, "7", "", B];
     let mut foreign = foreign;
-    assert_eq!(texts(foreign.run(&script::PEEK, &ALL[..3], &args).await.unwrap())[1], "-5");
+    assert_eq!(peek(&mut foreign, B).await, "-5");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_holder_than_the_known_one_is_told_with_its_end() {
+    let Some(server) = server().await else { return };
+    let mut lock = Lock::new(server.client().unwrap(), "another");
+    for nonce in [D, B, C] {
+        ask(&mut lock, nonce).await;
+    }
+    assert_eq!(peek_past(&mut lock, C, &D[..16]).await, "0");
+    lock.run(&MUTEX.release, &ALL, &[D, &D[16..], CHANNELS, "", ""]).await.unwrap();
+    let answer = peek_past(&mut lock, C, &D[..16]).await;
+    let (ms, holder) = answer.split_once(':').unwrap();
+    assert!((1..=2000).contains(&ms.parse().unwrap()) && holder == &B[..16], "a claim time: {answer}");
+    lock.command(&["SET", &lock.key(""), "foreign", "PX", "5000"]).await;
+    let ms: i64 = peek_past(&mut lock, C, &B[..16]).await.parse().unwrap();
+    assert!((1..=5000).contains(&ms), "{ms}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_pokes_alone_keep_the_queue() {
+    let Some(server) = server().await else { return };
+    let mut lock = Lock::new(server.client().unwrap(), "kept");
+    for nonce in [A, B] {
+        ask(&mut lock, nonce).await;
+    }
+    for ending in [":q", ":w"] {
+        lock.command(&["PEXPIRE", &lock.key(ending), "10000"]).await;
+    }
+    for _ in 0..9 {
+        lock.now += 900_000;
+        assert_ne!(peek(&mut lock, B).await, "-5");
+    }
+    assert!(left(&lock).await.iter().all(|ms| *ms > 20_000));
+    // A queue that was evicted is found too.
+    lock.command(&["DEL", &lock.key(":q")]).await;
+    let mut found = false;
+    for _ in 0..9 {
+        lock.now += 900_000;
+        found |= peek(&mut lock, B).await == "-5";
+    }
+    assert!(found);
 }

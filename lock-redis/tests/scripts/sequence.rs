@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lock_testkit::Dice;
 use lock_testkit::servers::resp::Value;
 
-use crate::lock::{ALL, CHANNELS, Data, Lock, Real, pairs, server, texts};
+use crate::lock::{ALL, CHANNELS, Data, Lock, Real, server, texts};
 use crate::model::{Asked, Holder, KEEP, Mode, Model, Request};
 use crate::script::{self, Scripts};
 
@@ -343,13 +343,36 @@ impl Sequence {
         if self.kind == Kind::Mutex {
             self.has_its_marks(&data);
         }
-        let inspected = self.lock.run(&self.scripts().inspect, &ALL, &[]).await.unwrap().into_parts();
-        let [lock, _, _, queue, waiters] = inspected.try_into().unwrap();
-        assert_eq!(
-            (lock.as_text(), texts(queue).len() / 2, pairs(&texts(waiters))),
-            (Some(self.lock.key("")), data.queue.len(), data.waiters.clone()),
-            "{self}"
-        );
+        for most in [2, 1000] {
+            let inspected =
+                self.lock.run(&self.scripts().inspect, &ALL, &[&most.to_string()]).await.unwrap().into_parts();
+            let [lock, _, held, others, queue, cards, more] = inspected.try_into().unwrap();
+            let listed = data.queue.len().min(most);
+            let card = |(member, _): &(String, u64)| data.waiters[&member[..32]].clone();
+            assert_eq!(
+                (lock.as_text(), texts(queue).len() / 2, texts(cards), more.as_int()),
+                (
+                    Some(self.lock.key("")),
+                    listed,
+                    data.queue.iter().take(most).map(card).collect(),
+                    Some((data.queue.len() - listed) as i64)
+                ),
+                "{self}"
+            );
+            if self.kind != Kind::Mutex {
+                let is_grant = |field: &&str| !field.starts_with('#');
+                let all = data.held.keys().map(String::as_str).filter(is_grant).count();
+                let fields = texts(held);
+                let listed = fields.iter().step_by(2).map(String::as_str).filter(is_grant).count();
+                assert_eq!(listed as i64 + others.as_int().unwrap(), all as i64, "{self}");
+            }
+        }
+        // Not always: it clears away what has ended.
+        if self.kind != Kind::Mutex && self.dice.once_in(4) {
+            let used = texts(self.lock.run(&script::USED, &ALL, &[]).await.unwrap());
+            let weights = self.model.holders.iter().map(|holder| holder.mode.weight()).sum::<u64>().to_string();
+            assert_eq!(used, [self.lock.key(""), weights, "0".to_owned()], "{self}");
+        }
         self.told(&data);
     }
 

@@ -143,3 +143,28 @@ async fn a_foreign_poller_and_two_clients_of_ours_have_their_shares() {
         assert!(shares.iter().all(|share| *share >= wanted / 6), "of {wanted} holds of {hold:?}: {shares:?}");
     }
 }
+
+/// The number of connections that are told of changes.
+async fn ears(server: &Server) -> usize {
+    let clients = server.say("CLIENT LIST").await.as_text().unwrap();
+    let flags = clients.lines().filter_map(|client| client.split(" flags=").nth(1));
+    flags.filter(|flags| flags.split(' ').next().unwrap().contains('t')).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_changes_of_a_shared_key_are_soon_heard_again() {
+    let Some(server) = Server::start().await else { return };
+    let locks = server.client().await;
+    let jobs = LockName::at_key("jobs").unwrap();
+    let put = "SET jobs foreign NX PX 30000";
+    assert!(server.say(put).await.is_ok());
+    let waiting = tokio::spawn(obtain(&locks, &jobs, PROMPTLY));
+    eventually("the key is tracked", PROMPTLY, async || (ears(&server).await == 1).then_some(())).await;
+    // Long enough for the connection to count as one that was of use.
+    sleep(ms(1200)).await;
+    server.restart().await;
+    assert!(server.say(put).await.is_ok());
+    eventually("it is tracked again", HAND_OVER + SLACK, async || (ears(&server).await == 1).then_some(())).await;
+    server.say("DEL jobs").await;
+    soon("granted", HAND_OVER + SLACK, waiting).await.unwrap().release().await.unwrap();
+}

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use lock_redis::{ErrorKind, Phase};
+use futures_util::future::try_join_all;
+use lock_redis::{ErrorKind, Inspection, LeaseOptions, Phase};
 
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, long, ms, refused, soon};
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, calls, long, ms, refused, soon};
 
 const KEY: &str = "lock:semaphore:{permits}";
 
@@ -81,4 +83,41 @@ async fn a_part_that_is_given_back_without_memory_lets_the_next_one_in() {
     held.release().await.unwrap();
     next.release().await.unwrap();
     server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn free_permits_are_counted_without_a_look_at_each_holder() {
+    const HELD: u32 = 1500;
+    let Some(server) = Server::start().await else { return };
+    let locks = server.client().await;
+    let semaphore = locks.semaphore("permits", 5000).with_lease(long());
+    let held = try_join_all((0..HELD).map(|_| semaphore.acquire())).await.unwrap();
+    let looks = async || calls(&server, "hgetall").await + calls(&server, "hscan").await;
+    let before = looks().await;
+    assert_eq!(semaphore.available().await.unwrap(), 5000 - HELD);
+    assert_eq!(looks().await, before);
+    let seen = semaphore.inspect().await.unwrap();
+    assert_eq!((seen.holders.len(), seen.holder_count()), (Inspection::MOST, u64::from(HELD)));
+    // One that is listed, or is not, can be freed by force.
+    let (first, last) = (held.first().unwrap(), held.last().unwrap());
+    for permit in [first, last] {
+        assert!(semaphore.force_release(permit.grant_id(), "the test asks").await.unwrap());
+    }
+    assert_eq!(semaphore.available().await.unwrap(), 5000 - HELD + 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_whose_leases_have_ended_are_free_however_many_there_are() {
+    const HELD: u32 = 1200;
+    const TTL: Duration = Duration::from_secs(3);
+    let Some(server) = Server::start().await else { return };
+    let locks = server.client().await;
+    let kept = locks.semaphore("permits", 5000).with_lease(long()).acquire_many(7).await.unwrap();
+    let short = locks.semaphore("permits", 5000).with_lease(LeaseOptions::with_ttl(TTL).without_renewal());
+    let held = try_join_all((0..HELD).map(|_| short.acquire())).await.unwrap();
+    assert_eq!(short.available().await.unwrap(), 5000 - HELD - 7);
+    tokio::time::sleep(TTL + ms(100)).await;
+    assert_eq!(short.available().await.unwrap(), 5000 - 7);
+    drop(held);
+    kept.release().await.unwrap();
 }

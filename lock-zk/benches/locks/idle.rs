@@ -21,7 +21,7 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
             tokio::spawn(async move { mutex.lock().await })
         })
         .collect();
-    while holder.mutex("idle").inspect().await?.waiters.len() < WAITERS {
+    while holder.mutex("idle").inspect().await?.waiter_count() < WAITERS as u64 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     println!("| {WAITERS} | {:.2} | as without waiters |", per_second(bench).await?);

@@ -25,10 +25,11 @@ use redis::{RedisError, ServerErrorKind};
 use tokio::sync::Notify;
 
 use super::address::Address;
+use super::call::Call;
 use super::dial::{Commands, Dial, Opener, nowhere};
 use super::former::Ledger;
 use super::link::{Link, Live};
-use super::request::{Call, Failed, Raw, Reply, Request};
+use super::request::{Failed, Raw, Reply, Request};
 use crate::cause::Cause;
 use crate::script::Script;
 use map::{Map, Nodes};
@@ -255,8 +256,8 @@ impl Router {
     }
 
     async fn run_alone(&self, script: &Script, call: &Call, phase: Phase, until: BootInstant) -> Result<Raw, Failed> {
-        let keys: Vec<_> = call.keys.iter().map(|key| (&**key).into()).collect();
-        let args: Vec<_> = call.args.iter().map(String::as_bytes).collect();
+        let keys: Vec<_> = call.keys().map(Into::into).collect();
+        let args: Vec<_> = call.args().map(str::as_bytes).collect();
         let reply = self.run(Request { script, keys: &keys, args: &args }, phase, until, |_| {}).await?;
         Ok(reply.value)
     }

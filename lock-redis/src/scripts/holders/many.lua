@@ -246,5 +246,19 @@ local freed
 local function foreign() end
 local function waiting() end
 
-local function holders() return redis.call('HGETALL', LOCK) end
+-- Fields and values of about so many grants, and the number of the others.
+local function holders(most)
+  local all = redis.call('HLEN', LOCK)
+  -- Beside the grants there are the numbers that are counted.
+  if all <= most + 6 then return redis.call('HGETALL', LOCK), 0 end
+  local some = redis.call('HSCAN', LOCK, '0', 'COUNT', most + 6)[2]
+  local grants = 0
+  for i = 1, #some, 2 do
+    if string.sub(some[i], 1, 1) ~= '#' then grants = grants + 1 end
+  end
+  for _, counted in ipairs(redis.call('HMGET', LOCK, '#next', '#group', '#used', '#token', '#scan', '#least')) do
+    if counted then all = all - 1 end
+  end
+  return some, all - grants
+end
 

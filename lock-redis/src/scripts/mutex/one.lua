@@ -58,5 +58,5 @@ local function held_by(now, client)
   return { string.sub(held, 1, 32), string.match(held, '(%d+)!?$') or '0', redis.call('PTTL', LOCK) }
 end
 
-local function holders() return { kept() or '', redis.call('PTTL', LOCK) } end
+local function holders() return { kept() or '', redis.call('PTTL', LOCK) }, 0 end
 

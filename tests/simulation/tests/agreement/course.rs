@@ -62,7 +62,7 @@ impl<'a> Course<'a> {
             25 => self.change().await,
             26 => self.force().await,
             27 | 28 => self.poke().await,
-            29 => self.all(&self.kind.scripts().inspect, &[]).await.map(drop),
+            29 => self.all(&self.kind.scripts().inspect, &["2"]).await.map(drop),
             30 => self.meddle().await,
             _ => {
                 self.pass();
@@ -146,8 +146,10 @@ impl<'a> Course<'a> {
     async fn poke(&mut self) -> Result<(), String> {
         let Some(Request { client, nonce, .. }) = self.a_request() else { return Ok(()) };
         if self.kind == Kind::Mutex && self.dice.random_ratio(1, 3) {
-            let keys = self.keys[..3].to_vec();
-            return self.run_with(&script::PEEK, &keys, &[&client, CHANNELS, "7", "", &nonce]).await.map(drop);
+            let keys = [self.keys[0].clone(), self.keys[2].clone()];
+            let holder = self.a_request().filter(|_| self.dice.random()).map_or_else(String::new, |other| other.nonce);
+            let args = [&client, CHANNELS, "7", "", &nonce, &holder[..holder.len().min(16)]];
+            return self.run_with(&script::PEEK, &keys, &args).await.map(drop);
         }
         let own = self.requests.iter().filter(|request| request.client == client);
         let nonces: Vec<_> = own.map(|request| request.nonce.clone()).collect();

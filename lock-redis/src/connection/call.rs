@@ -1,0 +1,75 @@
+//! One of the runs that a pipeline makes of a script.
+
+use std::fmt::{Display, Write};
+
+/// The keys and arguments of one run of a script, in one text: there are tens of thousands of them a second.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Call {
+    text: String,
+    /// Where each part ends.
+    ends: Vec<usize>,
+    /// The number of parts that are keys. They come first.
+    keys: usize,
+}
+
+impl Call {
+    /// A run with these keys. At least the lock's, which is the first.
+    pub(crate) fn of(keys: impl IntoIterator<Item = impl Display>) -> Self {
+        let mut call = Self::default();
+        keys.into_iter().for_each(|key| call.push(key));
+        call.keys = call.ends.len();
+        call
+    }
+
+    /// Adds an argument.
+    pub(crate) fn push(&mut self, part: impl Display) {
+        // A text takes whatever is written; what cannot be shown is left out.
+        let _ = write!(self.text, "{part}");
+        self.ends.push(self.text.len());
+    }
+
+    /// The same with these arguments behind the others.
+    pub(crate) fn with(mut self, args: impl IntoIterator<Item = impl Display>) -> Self {
+        args.into_iter().for_each(|arg| self.push(arg));
+        self
+    }
+
+    /// The key that says which server is asked.
+    pub(super) fn key(&self) -> &str {
+        self.keys().next().unwrap_or_default()
+    }
+
+    /// The keys.
+    pub(super) fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.parts(0..self.keys)
+    }
+
+    /// The arguments.
+    pub(crate) fn args(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.parts(self.keys..self.ends.len())
+    }
+
+    /// The number of bytes of all parts.
+    pub(super) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    fn parts(&self, these: std::ops::Range<usize>) -> impl ExactSizeIterator<Item = &str> {
+        let begin = move |i: usize| if i == 0 { 0 } else { self.ends[i - 1] };
+        these.map(move |i| &self.text[begin(i)..self.ends[i]])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_arguments_come_back_as_they_were_put_in() {
+        let call = Call::of(["lock", "", "ö"]).with(["a"]).with([17]).with([""]);
+        assert_eq!(call.keys().collect::<Vec<_>>(), ["lock", "", "ö"]);
+        assert_eq!(call.args().collect::<Vec<_>>(), ["a", "17", ""]);
+        assert_eq!((call.key(), call.len()), ("lock", 9));
+        assert_eq!(Call::default().key(), "");
+    }
+}

@@ -1,0 +1,59 @@
+//! The time for the answer to a poke.
+
+use std::time::Duration;
+
+/// The time for the answer to a poke at one server. A poke that gets none says that its connection is dead: so it has nearly as
+/// long as any other request, and with the usual operation timeout of 2 s a dead connection is noticed soon enough to cost no
+/// living waiter its turn, which it keeps for 3 s without a sign. Where the way is long, there must be time for an answer.
+#[derive(Debug)]
+pub(super) struct Limit {
+    now: Duration,
+    shortest: Duration,
+    longest: Duration,
+}
+
+impl Limit {
+    const SHORTEST: Duration = Duration::from_secs(1);
+
+    pub(super) fn new(op_timeout: Duration) -> Self {
+        let shortest = (op_timeout / 4 * 3).max(Self::SHORTEST).min(op_timeout);
+        Self { now: shortest, shortest, longest: op_timeout }
+    }
+
+    /// The time for the next answer.
+    pub(super) fn get(&self) -> Duration {
+        self.now
+    }
+
+    /// Takes note that an answer took so long.
+    pub(super) fn answered(&mut self, took: Duration) {
+        self.now = (2 * took).max(self.shortest).min(self.longest);
+    }
+
+    /// Takes note that there was none in time.
+    pub(super) fn failed(&mut self) {
+        self.now = (2 * self.now).min(self.longest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_poke_has_most_of_an_operation_timeout_and_all_of_it_where_answers_take_longer() {
+        let seconds = Duration::from_secs_f64;
+        let mut limit = Limit::new(seconds(2.0));
+        assert_eq!(limit.get(), seconds(1.5));
+        limit.failed();
+        assert_eq!(limit.get(), seconds(2.0));
+        limit.answered(seconds(0.9));
+        assert_eq!(limit.get(), seconds(1.8));
+        limit.answered(seconds(0.01));
+        assert_eq!(limit.get(), seconds(1.5));
+        assert_eq!(Limit::new(seconds(10.0)).get(), seconds(7.5));
+        let mut short = Limit::new(seconds(0.5));
+        short.answered(seconds(0.4));
+        assert_eq!(short.get(), seconds(0.5));
+    }
+}
