@@ -188,6 +188,25 @@ fn a_server_that_keeps_a_part_is_asked_again_in_time() {
 }
 
 #[test]
+fn less_than_was_asked_for_is_a_part() {
+    let (less, all) = (Duration::from_millis(2999), TTL);
+    assert_eq!(Answer::kept(less, all), Answer::Part { valid_for: less, asked: all });
+    assert_eq!(Answer::kept(all, all), Answer::Renewed(all));
+    assert_eq!(Answer::kept(all, less), Answer::Renewed(all));
+}
+
+#[test]
+fn a_claim_or_a_part_without_an_answer_is_asked_for_again_also_without_renewal() {
+    let unrenewed = LeaseOptions::with_ttl(TTL).without_renewal();
+    let part = Grant::new(None, at(0), Duration::from_millis(900));
+    for (grant, due) in [(part, 300), (Grant::new(None, at(0), TTL).to_be_claimed(), 20)] {
+        let mut lease = LeaseState::new(&grant, unrenewed, Duration::ZERO);
+        assert!(lease.step(at(due), Event::Tick).renew.is_some());
+        assert_eq!(lease.step(at(due + 10), answer(due, Answer::Unknown)).wake_at, Some(at(due + 60)));
+    }
+}
+
+#[test]
 fn an_extension_by_hand_is_kept_in_parts_too() {
     let mut lease = lease(LeaseOptions::with_ttl(TTL).without_renewal());
     let (asked, valid_for) = (Duration::from_secs(9), TTL);
