@@ -225,6 +225,7 @@ mod tests {
             ("redis-cluster://:s3cret@a/1", "no databases"),
             ("redis://:%ff@a", "UTF-8"),
             ("redis://[::1/", "]"),
+            ("redis://:s3cret@[[::1]/", "brackets"),
         ];
         for (url, what) in cases {
             let error = Target::parse(url).expect_err(url);

@@ -31,6 +31,9 @@ impl Address {
         if host.is_empty() {
             return Err("a host is missing");
         }
+        if host.contains(['[', ']']) {
+            return Err("a host has brackets around it, and none within");
+        }
         Ok(Self::Tcp { host: host.to_owned(), port })
     }
 
