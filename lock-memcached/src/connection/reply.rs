@@ -5,7 +5,7 @@ use std::io;
 use memcache::exp::{MetaResponse, ReturnCode, parse_meta_result};
 
 use super::command::{Answer, Command, Item};
-use super::seen::{Own, Seen};
+use super::seen::{self, Own, Seen};
 use crate::error::Failure;
 
 /// The longest value that is read: what other libraries keep under a shared key may be as long as the server takes it.
@@ -78,7 +78,7 @@ impl Reply {
 
 fn length(line: &[u8]) -> io::Result<usize> {
     let word = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).nth(1);
-    let length = word.and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
+    let length = word.and_then(seen::number).and_then(|length| usize::try_from(length).ok());
     length.filter(|length| *length <= LONGEST_VALUE).ok_or_else(senseless)
 }
 
