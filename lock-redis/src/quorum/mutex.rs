@@ -123,11 +123,10 @@ impl QuorumBackend {
         loop {
             place.rest(deadline.instant()).await;
             place.asks();
+            // Whoever is dropped during the round may be counted as well.
+            let was_registered = place.registers(true);
             let outcome = self.round(attempt, Some(since), self.until()).await;
             let now = SystemClock.now();
-            if !matches!(outcome, Ok(Round::Granted { .. })) {
-                place.registered();
-            }
             if let Ok(round) = &outcome {
                 answered = now;
                 place.answered(!matches!(round, Round::Split));
@@ -140,8 +139,8 @@ impl QuorumBackend {
             let pause = match outcome {
                 Ok(Round::Granted { grant, by, contested }) => {
                     place.granted(attempt.id);
-                    if contested {
-                        place.registered();
+                    if !contested {
+                        place.registers(was_registered);
                     }
                     // Those that have not answered yet may have refused it too.
                     if place.deregisters() {

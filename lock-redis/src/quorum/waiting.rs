@@ -257,9 +257,9 @@ impl Place {
         (state.answered_at, state.may_be_held) = (SystemClock.now(), may_be_held);
     }
 
-    /// Notes that servers may count this client among the waiters now.
-    pub(super) fn registered(&self) {
-        self.state().is_registered = true;
+    /// Notes whether servers may count this client among the waiters now; returns what was noted before.
+    pub(super) fn registers(&self, is_registered: bool) -> bool {
+        std::mem::replace(&mut self.state().is_registered, is_registered)
     }
 
     /// Whether this client has to be taken out of the waiters at the servers, as nobody else of it waits; it counts as done.
