@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, Phase};
 use redis::RedisError;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, TryAcquireError, watch};
 
 use super::address::Address;
 use super::dial::{Commands, Dial};
@@ -24,8 +24,13 @@ const SETTLED: Duration = Duration::from_secs(1);
 
 /// The requests of callers that are on their way at once over one connection. Further ones wait for their turn in this client.
 /// What is urgent passes them (renewals, signs of life, the parts of a quorum): however many tasks ask for locks, a renewal has no
-/// more than these before it.
+/// more than these before it, and those whose callers have gone away.
 const ON_THEIR_WAY: usize = 1024;
+
+/// Where a round trip takes longer, so many more are on their way for each time that it contains this, up to
+/// [`MOST_ON_THEIR_WAY`]: the way holds them, not the server.
+const FAR: Duration = Duration::from_millis(100);
+const MOST_ON_THEIR_WAY: usize = 32 * ON_THEIR_WAY;
 
 /// The command connection to one server.
 #[derive(Debug)]
@@ -46,6 +51,17 @@ struct Presence {
     last_end: Option<BootInstant>,
     /// The number of the last connection there was.
     newest: u64,
+}
+
+/// The turn of a request on a connection.
+#[derive(Debug)]
+pub(super) enum Turn {
+    /// It has come, and lasts until this is dropped.
+    Now(OwnedSemaphorePermit),
+    /// The connection was given up before.
+    Ended,
+    /// It has not come in time.
+    Never,
 }
 
 /// A connection that is in use.
@@ -261,7 +277,7 @@ impl Link {
         let generation = self.ledger.number();
         *self.last_error() = None;
         let pulse = Arc::new(Mutex::new(Pulse::new(sent_at, now, self.op_timeout())));
-        let (loading, turns) = (Arc::default(), Arc::new(Semaphore::new(ON_THEIR_WAY)));
+        let (loading, turns) = (Arc::default(), Arc::new(Semaphore::new(on_their_way(now.since(sent_at)))));
         let live = Live { generation, server: server.clone(), since: now, commands, pulse, loading, turns };
         {
             let mut presence = self.presence.write().unwrap_or_else(PoisonError::into_inner);
@@ -282,17 +298,19 @@ impl Link {
 }
 
 impl Live {
-    /// Waits for the turn of a request; `None` if it does not come in time.
-    pub(super) async fn turn(&self, until: BootInstant) -> Option<OwnedSemaphorePermit> {
+    /// Waits for the turn of a request that has time until `until`, for half of that at most: the other half is for the answer.
+    pub(super) async fn turn(&self, until: BootInstant) -> Turn {
         // The usual case costs no timer.
-        if let Ok(turn) = self.turns.clone().try_acquire_owned() {
-            return Some(turn);
+        match self.turns.clone().try_acquire_owned() {
+            Ok(turn) => return Turn::Now(turn),
+            Err(TryAcquireError::Closed) => return Turn::Ended,
+            Err(TryAcquireError::NoPermits) => {}
         }
+        let now = SystemClock.now();
         tokio::select! {
             biased;
-            // It is never closed.
-            turn = self.turns.clone().acquire_owned() => turn.ok(),
-            () = SystemClock.sleep_until(until) => None,
+            turn = self.turns.clone().acquire_owned() => turn.map_or(Turn::Ended, Turn::Now),
+            () = SystemClock.sleep_until(now.plus(until.since(now) / 2)) => Turn::Never,
         }
     }
 
@@ -304,10 +322,18 @@ impl Live {
 
 impl Presence {
     fn end(&mut self) {
-        if self.live.take().is_some() {
+        if let Some(live) = self.live.take() {
             self.last_end = Some(SystemClock.now());
+            // Those that wait for their turn go on with the next connection.
+            live.turns.close();
         }
     }
+}
+
+/// The requests that may be on their way at once where a round trip takes so long.
+fn on_their_way(round_trip: Duration) -> usize {
+    let times = usize::try_from(round_trip.as_millis() / FAR.as_millis()).unwrap_or(usize::MAX);
+    ON_THEIR_WAY.saturating_mul(times.max(1)).min(MOST_ON_THEIR_WAY)
 }
 
 /// Replaces every connection that breaks, until the link is closed.
@@ -361,6 +387,18 @@ async fn redial(link: &Link, pace: &mut Pace) -> Option<Former> {
                 tracing::debug!(server = link.server(), %error, "cannot connect");
                 *link.last_error() = Some(error);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_farther_the_server_the_more_requests_are_on_their_way() {
+        for (round_trip, most) in [(0, 1024), (20, 1024), (199, 1024), (200, 2048), (520, 5120), (60_000, 32_768)] {
+            assert_eq!(on_their_way(Duration::from_millis(round_trip)), most, "{round_trip} ms");
         }
     }
 }

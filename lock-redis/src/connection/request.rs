@@ -9,7 +9,7 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 
 use super::call::Call;
 use super::dial::Commands;
-use super::link::{Link, Live};
+use super::link::{Link, Live, Turn};
 use crate::error::{self, Fate};
 use crate::script::Script;
 
@@ -53,6 +53,12 @@ impl Failed {
         Self { fate: Fate::Refused, error, wrong_type: false }
     }
 
+    /// Nothing was sent: the turn of the request did not come in time.
+    pub(super) fn no_turn(phase: Phase, server: &str) -> Self {
+        let error = Error::unavailable(phase, "too many requests of this client wait for their turn");
+        Self::unsent(error.with_backend(crate::NAME).with_server(server))
+    }
+
     pub(super) fn of(error: RedisError, phase: Phase, server: &str) -> Self {
         let (fate, wrong_type) = (error::fate(&error), error::is_wrong_type(&error));
         Self { fate, error: error::of_request(error, phase, server), wrong_type }
@@ -82,10 +88,17 @@ impl Link {
         until: BootInstant,
         sent: impl FnOnce(u64),
     ) -> Result<Reply, Failed> {
-        let live = self.live(until).await.map_err(Failed::unsent)?;
-        sent(live.generation);
-        let outcome = self.run_on(live, Request { script, keys, args }, false, until).await;
-        outcome.map_err(|error| Failed::of(error, phase, self.server()))
+        loop {
+            let live = self.live(until).await.map_err(Failed::unsent)?;
+            let _turn = match live.turn(until).await {
+                Turn::Now(turn) => turn,
+                Turn::Ended => continue,
+                Turn::Never => return Err(Failed::no_turn(phase, self.server())),
+            };
+            sent(live.generation);
+            let outcome = self.run_on(live, Request { script, keys, args }, false, until).await;
+            return outcome.map_err(|error| Failed::of(error, phase, self.server()));
+        }
     }
 
     /// Runs a script on the present connection, and without one not at all. It travels with its text, as one command: so
@@ -103,7 +116,7 @@ impl Link {
         Ok(Raw { value, generation: live.generation })
     }
 
-    /// Runs a script on this connection when its turn has come; `asking` where the server is about to take the keys over.
+    /// Runs a script on this connection; `asking` where the server is about to take the keys over.
     pub(super) async fn run_on(
         &self,
         mut live: Live,
@@ -112,8 +125,6 @@ impl Link {
         until: BootInstant,
     ) -> RedisResult<Reply> {
         let Request { script, keys, args } = request;
-        // Not sent, which is told like a request without an answer: its caller has noted that it may be.
-        let Some(_turn) = live.turn(until).await else { return Err(late()) };
         let mut sent_at = SystemClock.now();
         let by_digest = evaluation("EVALSHA", &script.digest, keys, args);
         let mut outcome = self.send(&mut live, &by_digest, asking, until).await;

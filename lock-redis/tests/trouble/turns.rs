@@ -3,10 +3,10 @@
 use std::cell::Cell;
 
 use futures_util::future::join_all;
-use lock_redis::{ClientOptions, LeaseOptions, RedisConfig};
+use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, RedisConfig, RedisLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::server::{PROMPTLY, Server, configured, eventually, key, ms};
+use crate::server::{PROMPTLY, Server, configured, eventually, key, ms, obtain};
 
 /// Far more tries than may be on their way, and the most of them that may.
 const TRIES: usize = 4000;
@@ -53,4 +53,59 @@ async fn a_renewal_has_a_thousand_requests_before_it_at_most_however_many_tasks_
     }
     assert!(held.is_held());
     held.release().await.unwrap();
+}
+
+/// A server of a test's own, a link to it, and a client over that with this operation timeout.
+async fn behind_a_link(op_timeout: u64) -> Option<(Server, Proxy, RedisLocks)> {
+    let server = Server::start().await?;
+    let link = Proxy::to(server.address(), Protocol::Resp).unwrap();
+    let mut options = ClientOptions::default();
+    (options.op_timeout, options.patience) = (ms(op_timeout), ms(60_000));
+    let config = RedisConfig::new(format!("redis://{}", link.address())).with_client(options);
+    let locks = configured(config).await.unwrap();
+    // From then on the server knows the script.
+    obtain(&locks, "first", PROMPTLY).await.release().await.unwrap();
+    Some((server, link, locks))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_turn_does_not_come_was_not_sent_and_says_so() {
+    let Some((_server, link, locks)) = behind_a_link(4_000).await else { return };
+    let silent = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient));
+    let tries = (0..TRIES).map(|name| {
+        let mutex = locks.mutex(format!("try {name}"));
+        tokio::spawn(async move { mutex.try_lock().await.map(|granted| granted.is_some()) })
+    });
+    let (mut unsent, mut unknown) = (0, 0);
+    for tried in join_all(tries.collect::<Vec<_>>()).await {
+        let error = tried.unwrap().unwrap_err();
+        match error.kind() {
+            ErrorKind::Unavailable if error.to_string().contains("wait for their turn") => unsent += 1,
+            ErrorKind::Indeterminate => unknown += 1,
+            _ => panic!("{error}"),
+        }
+    }
+    assert!(unsent >= TRIES - 2 * MOST as usize, "{unsent} were not sent");
+    assert!(unknown >= MOST as usize, "{unknown} may have been carried out");
+    silent.heal().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_that_wait_for_their_turn_go_on_with_the_next_connection() {
+    let Some((server, link, locks)) = behind_a_link(30_000).await else { return };
+    let silent = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient));
+    let before = link.requests();
+    let tries = (0..TRIES).map(|name| {
+        let mutex = locks.mutex(format!("try {name}"));
+        tokio::spawn(async move { mutex.try_lock().await.map(|granted| granted.is_some()) })
+    });
+    let tries: Vec<_> = tries.collect();
+    eventually("some are on their way", PROMPTLY, async || (link.requests() - before >= MOST).then_some(())).await;
+    assert!(server.say("CLIENT KILL TYPE normal SKIPME yes").await.as_int() > Some(0));
+    silent.heal().unwrap();
+    for granted in join_all(tries).await {
+        assert!(granted.unwrap().unwrap(), "a free lock was not granted");
+    }
+    locks.close().await.unwrap();
+    server.has_nothing_left().await;
 }

@@ -28,7 +28,7 @@ use super::address::Address;
 use super::call::Call;
 use super::dial::{Commands, Dial, Opener, nowhere};
 use super::former::Ledger;
-use super::link::{Link, Live};
+use super::link::{Link, Live, Turn};
 use super::request::{Failed, Raw, Reply, Request};
 use crate::cause::Cause;
 use crate::script::Script;
@@ -167,10 +167,22 @@ impl Router {
         self.nodes.map().owner(slot(key.as_bytes())).cloned()
     }
 
-    /// Runs a script at the master of its keys.
+    /// Runs a script at the master of its keys when its turn has come.
     pub(crate) async fn run(
         &self,
         request: Request<'_>,
+        phase: Phase,
+        until: BootInstant,
+        sent: impl Fn(u64),
+    ) -> Result<Reply, Failed> {
+        self.run_in_turn(request, false, phase, until, sent).await
+    }
+
+    /// [`run`](Router::run), which passes those that wait for their turn if it is `urgent`.
+    async fn run_in_turn(
+        &self,
+        request: Request<'_>,
+        urgent: bool,
         phase: Phase,
         until: BootInstant,
         sent: impl Fn(u64),
@@ -179,6 +191,13 @@ impl Router {
         let (mut way, mut hops) = (Way::Owner, 0);
         loop {
             let (link, live) = self.reach(slot, &way, until).await.map_err(Failed::unsent)?;
+            // Until this request is answered.
+            let _turn = match if urgent { None } else { Some(live.turn(until).await) } {
+                None => None,
+                Some(Turn::Now(turn)) => Some(turn),
+                Some(Turn::Ended) => continue,
+                Some(Turn::Never) => return Err(Failed::no_turn(phase, link.server())),
+            };
             sent(live.generation);
             let node = live.server.clone();
             let asking = matches!(way, Way::Asking(_));
@@ -258,7 +277,8 @@ impl Router {
     async fn run_alone(&self, script: &Script, call: &Call, phase: Phase, until: BootInstant) -> Result<Raw, Failed> {
         let keys: Vec<_> = call.keys().map(Into::into).collect();
         let args: Vec<_> = call.args().map(str::as_bytes).collect();
-        let reply = self.run(Request { script, keys: &keys, args: &args }, phase, until, |_| {}).await?;
+        let request = Request { script, keys: &keys, args: &args };
+        let reply = self.run_in_turn(request, true, phase, until, |_| {}).await?;
         Ok(reply.value)
     }
 
