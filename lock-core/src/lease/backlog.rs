@@ -19,8 +19,8 @@ use crate::wait;
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The limit of lanes. A backend with more places has several of them share one.
-const MOST_LANES: u64 = 1024;
+/// The limit of lanes. While there are so many, a place that has none yet shares one of them.
+const MOST_LANES: usize = 1024;
 
 /// The most jobs, about, that wait for themselves and are tried in a second.
 const EACH: Duration = Duration::from_millis(1);
@@ -28,7 +28,7 @@ const EACH: Duration = Duration::from_millis(1);
 /// Jobs that wait for their next try.
 #[derive(Debug)]
 pub(super) struct Backlog<J> {
-    /// Those without an answer, by their place. An idle lane is forgotten.
+    /// Those without an answer, by the number of a place. An idle lane is forgotten.
     lanes: BTreeMap<u64, Lane<J>>,
     later: BTreeMap<(BootInstant, u64), Waiting<J>>,
     /// The number that was given out last.
@@ -58,11 +58,20 @@ impl<J> Backlog<J> {
     /// A job that was tried so often got no answer from its place. It is given up after `until`.
     pub(super) fn unanswered(&mut self, now: BootInstant, place: u64, job: J, tries: u32, until: BootInstant) {
         let number = self.next_number(now);
-        let lane = self.lanes.entry(place % MOST_LANES).or_insert_with(|| Lane::new(now));
+        let lane = self.lanes.entry(self.lane_of(place)).or_insert_with(|| Lane::new(now));
         if tries <= 1 && lane.is_idle() {
             *lane = Lane::new(now);
         }
         lane.wait(tries, number, Waiting { job, until });
+    }
+
+    /// The lane that a job of this place waits in: its own, or that of the next place if it has none and there are too many.
+    fn lane_of(&self, place: u64) -> u64 {
+        if self.lanes.len() < MOST_LANES || self.lanes.contains_key(&place) {
+            return place;
+        }
+        let next = self.lanes.range(place..).next().or_else(|| self.lanes.first_key_value());
+        next.map_or(place, |(&lane, _)| lane)
     }
 
     /// A job was answered, and has to be tried again.
@@ -74,14 +83,14 @@ impl<J> Backlog<J> {
         self.later.insert((due, number), Waiting { job, until });
     }
 
-    /// Takes the result of trying an unanswered job of this place again.
-    pub(super) fn tried(&mut self, now: BootInstant, place: u64, answered: bool) {
-        if let Some(lane) = self.lanes.get_mut(&(place % MOST_LANES)) {
+    /// Takes the result of trying an unanswered job of this lane again.
+    pub(super) fn tried(&mut self, now: BootInstant, lane: u64, answered: bool) {
+        if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.tried(now, answered);
         }
     }
 
-    /// The jobs to be tried now; for each unanswered one its place, to which the outcome is to be told by
+    /// The jobs to be tried now; for each unanswered one its lane, to which the outcome is to be told by
     /// [`tried`](Backlog::tried).
     pub(super) fn due(&mut self, now: BootInstant) -> Vec<(J, Option<u64>)> {
         let mut due = Vec::new();
@@ -91,9 +100,9 @@ impl<J> Backlog<J> {
             due.push((entry.remove().job, None));
         }
         self.lanes.retain(|_, lane| !lane.is_idle());
-        for (&place, lane) in &mut self.lanes {
+        for (&number, lane) in &mut self.lanes {
             while let Some(job) = lane.due(now) {
-                due.push((job, Some(place)));
+                due.push((job, Some(number)));
             }
         }
         due
@@ -222,13 +231,31 @@ mod tests {
     }
 
     #[test]
+    fn places_that_differ_by_the_number_of_lanes_do_not_share_one() {
+        let mut backlog = Backlog::default();
+        for place in [5, 5 + 1024] {
+            backlog.unanswered(at(0), place, place, 1, at(60_000));
+        }
+        assert_eq!(backlog.due(at(100)), [(5, Some(5)), (5 + 1024, Some(5 + 1024))]);
+    }
+
+    #[test]
     fn more_places_than_lanes_share_them() {
         let mut backlog = Backlog::default();
         for place in 0..10_000 {
             backlog.unanswered(at(0), place, place, 1, at(60_000));
         }
-        let due = backlog.due(at(100));
+        let mut due = backlog.due(at(100));
         assert_eq!((due.len(), backlog.len()), (1_024, 10_000 - 1_024), "one at a time in each");
+        let mut done = 0;
+        while !due.is_empty() {
+            for (_, lane) in due.drain(..) {
+                backlog.tried(at(100), lane.unwrap(), true);
+                done += 1;
+            }
+            due = backlog.due(at(100));
+        }
+        assert_eq!((done, backlog.len(), backlog.lanes.len()), (10_000, 0, 0), "each lane has heard of its answers");
     }
 
     #[test]
