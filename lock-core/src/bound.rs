@@ -1,13 +1,14 @@
 //! The bound on every request of a backend.
 
 use std::future::{Future, poll_fn};
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 
+use crate::backend::{Attempt, Backend};
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Phase};
 
@@ -67,4 +68,9 @@ pub(crate) async fn until<T>(
 pub(crate) async fn caught<T>(phase: Phase, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let outcome = AssertUnwindSafe(request).catch_unwind().await;
     outcome.unwrap_or_else(|_| Err(Error::indeterminate(phase, "the backend panicked")))
+}
+
+/// The place of this attempt, or the common one if the backend panics.
+pub(crate) fn place(backend: &dyn Backend, attempt: &Attempt) -> u64 {
+    catch_unwind(AssertUnwindSafe(|| backend.place(attempt))).unwrap_or_default()
 }

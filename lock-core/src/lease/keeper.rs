@@ -19,7 +19,7 @@ use super::reaper::Reaper;
 use super::state::{Actions, Answer, Event};
 use super::{Cell, LossReason};
 use crate::backend::{Backend, Doubts, Notices, Renewal, Renewed};
-use crate::bound::{bounded, caught};
+use crate::bound::{bounded, caught, place};
 use crate::clock::{BootInstant, Clock};
 use crate::error::Phase;
 use crate::meters::Meters;
@@ -271,7 +271,7 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
                 // The answers of a batch come together: a short lease must not wait for those of a place that is silent, nor
                 // for as long as a long lease has.
                 let urgency = ttl.as_millis().checked_ilog2();
-                alike.entry((keeper.backend.place(&cell.attempt), urgency)).or_default().push((cell, ttl));
+                alike.entry((place(&*keeper.backend, &cell.attempt), urgency)).or_default().push((cell, ttl));
             }
         }
         for mut renewals in alike.into_values() {

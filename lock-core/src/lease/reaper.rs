@@ -23,6 +23,7 @@ use super::backlog::Backlog;
 use super::home::Home;
 use super::job::{Job, Progress, Task};
 use crate::backend::{Attempt, Backend, SemaphoreBackend};
+use crate::bound::place;
 use crate::clock::{BootInstant, Clock};
 use crate::shutdown::Shutdown;
 use crate::sync::locked;
@@ -188,7 +189,7 @@ impl Jobs {
     /// The job's time is over: it is given up, unless something of its attempt may remain. That is asked after each try.
     fn is_over(&self, job: Job, now: BootInstant, answered: bool) {
         if self.backend.may_remain(&job.attempt) {
-            let (tries, place) = (job.tries, self.backend.place(&job.attempt));
+            let (tries, place) = (job.tries, place(&*self.backend, &job.attempt));
             let backlog = &mut locked(&self.queue).backlog;
             if answered {
                 backlog.again(now, job, tries, BootInstant::FAR_FUTURE);
@@ -207,7 +208,7 @@ impl Jobs {
         let now = self.clock.now();
         let answered = !matches!(progress, Progress::Unanswered);
         // It may have moved since.
-        let place = self.backend.place(&job.attempt);
+        let place = place(&*self.backend, &job.attempt);
         let mut queue = locked(&self.queue);
         queue.trying -= 1;
         if let Some(place) = probe {

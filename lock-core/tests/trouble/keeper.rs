@@ -131,13 +131,43 @@ async fn what_was_dropped_with_its_client_is_released() {
 }
 
 #[tokio::test]
-async fn a_short_lease_does_not_wait_for_the_answers_of_a_place_that_is_silent() {
+async fn a_lease_does_not_wait_for_the_answers_of_a_place_that_is_silent() {
     let lab = Lab::new();
     let locks = lab.connect();
-    let (short, often) = (Duration::from_millis(1200), Duration::from_millis(400));
-    let near = locks.mutex("near").with_lease(LeaseOptions::with_ttl(short)).lock().await.unwrap();
-    let far = locks.mutex("far").with_lease(minute().renewed_every(often)).lock().await.unwrap();
+    let lease = LeaseOptions::with_ttl(Duration::from_millis(1200));
+    let near = locks.mutex("near").with_lease(lease).lock().await.unwrap();
+    let _far = locks.mutex("far").with_lease(lease).lock().await.unwrap();
     lab.line.is_silent("far");
     lab.pass(Duration::from_secs(5)).await;
-    assert!(near.is_held() && far.is_held());
+    assert!(near.is_held());
+}
+
+#[tokio::test]
+async fn a_short_lease_does_not_wait_for_the_answers_for_long_ones_at_its_own_place() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let (ttl, often) = (Duration::from_millis(1200), Duration::from_millis(400));
+    let short = locks.mutex("short").with_lease(LeaseOptions::with_ttl(ttl)).lock().await.unwrap();
+    let long = locks.mutex("long").with_lease(minute().renewed_every(often)).lock().await.unwrap();
+    lab.line.has_one_place();
+    lab.line.is_silent("long");
+    lab.pass(Duration::from_secs(5)).await;
+    assert!(short.is_held() && long.is_held());
+}
+
+#[tokio::test]
+async fn a_backend_that_panics_when_it_is_asked_for_a_place_ends_nothing() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let (kept, dropped) = (locks.mutex("kept").lock().await.unwrap(), locks.mutex("dropped").lock().await.unwrap());
+    lab.line.panics_about_places();
+    lab.line.set(Fault::Down);
+    drop(dropped);
+    lab.line.asked_times("release", 1).await;
+    lab.pass(Duration::from_secs(2)).await;
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(2)).await;
+    assert_eq!(lab.store.used(), 1, "the release was not repeated");
+    lab.pass(Duration::from_secs(20)).await;
+    assert!(kept.is_held(), "it was not renewed");
 }

@@ -49,6 +49,8 @@ struct State {
     away: Option<&'static str>,
     /// What becomes of its requests.
     far: Fault,
+    has_one_place: bool,
+    panics_about_places: bool,
     has_no_tokens: bool,
     announces_losses: bool,
     doubts: Option<watch::Sender<u64>>,
@@ -97,6 +99,16 @@ impl Line {
     /// The place of the names that begin like this says nothing from now on. Another one serves the others.
     pub(crate) fn is_silent(&self, away: &'static str) {
         (self.state().away, self.state().far) = (Some(away), Fault::Silent);
+    }
+
+    /// All names have the same place, also those whose requests are lost.
+    pub(crate) fn has_one_place(&self) {
+        self.state().has_one_place = true;
+    }
+
+    /// Panics when it is asked for a place.
+    pub(crate) fn panics_about_places(&self) {
+        self.state().panics_about_places = true;
     }
 
     /// The server may have forgotten grants.
@@ -321,7 +333,12 @@ impl Backend for Faulty {
     }
 
     fn place(&self, attempt: &Attempt) -> u64 {
-        u64::from(self.is_away(attempt))
+        let (one, panics) = {
+            let state = self.line.state();
+            (state.has_one_place, state.panics_about_places)
+        };
+        assert!(!panics, "a mistake in the backend, planted by the test");
+        u64::from(!one && self.is_away(attempt))
     }
 
     fn forget(&self, attempt: &Attempt) {
