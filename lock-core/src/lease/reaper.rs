@@ -2,9 +2,10 @@
 //! guards, releases whose answer never came, permits that were given back without an answer, and the undoing of
 //! acquisitions that were given up.
 //!
-//! Each job is tried at once; [`Backlog`] says when those that are not done by then are tried again, place by place. There are at most
-//! [`MOST`] of them, beside those of which something would remain: one for each that the backend keeps anyway. What comes
-//! on top is left to the server's expiry, and `close` tells of it.
+//! Each job is tried at once; [`Backlog`] says when those that are not done by then are tried again, place by place. About
+//! [`MOST`] of them wait for that, whatever their places: one that comes on top has had its one try. As many are tried for the
+//! first time. What there is no room for is left to the server's expiry, and `close` tells of it. Neither limit is for jobs of
+//! which something would remain: there is one for each that the backend keeps anyway.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -28,7 +29,7 @@ use crate::clock::{BootInstant, Clock};
 use crate::shutdown::Shutdown;
 use crate::sync::locked;
 
-/// The limit of jobs.
+/// The limit of jobs that wait for their next try, and that of the others.
 const MOST: usize = 65_536;
 
 /// The shortest time for which a cancellation is tried.
@@ -123,10 +124,7 @@ impl Reaper {
 
     fn push(&self, attempt: Arc<Attempt>, task: Task, until: BootInstant) {
         let job = Job::new(&*self.0.backend, attempt, task, until, self.0.shutdown.track());
-        if let Some(job) = self.0.take_in(job) {
-            tracing::debug!(name = %job.attempt.name, grant = %job.attempt.id, "too many clean-ups: left to the server");
-            job.give_up(&*self.0.backend);
-        }
+        self.0.take_in(job);
         self.ensure_running();
     }
 }
@@ -139,24 +137,36 @@ impl Drop for Reaper {
 }
 
 impl Jobs {
-    /// The job itself if there is no room for it.
-    fn take_in(&self, job: Job) -> Option<Job> {
-        // Neither ends with a lease by itself.
-        let must_stay = matches!(job.task, Task::Shrink { .. }) || self.backend.may_remain(&job.attempt);
-        let now = self.clock.now();
+    /// Has a job tried, if there is room for it.
+    fn take_in(&self, job: Job) {
+        let must_stay = self.must_stay(&job);
         let mut queue = locked(&self.queue);
-        if queue.len() >= MOST && !must_stay {
-            if queue.remains_until.is_none_or(|until| now >= until) {
-                (queue.discarded, queue.remains_until) = (0, None);
-            }
-            queue.discarded += 1;
-            queue.remains_until = queue.remains_until.max(Some(job.until));
-            return Some(job);
+        if queue.fresh.len() + queue.trying >= MOST && !must_stay {
+            drop(queue);
+            return self.leave(job);
         }
         queue.fresh.push_back(job);
         drop(queue);
         self.wake.notify_one();
-        None
+    }
+
+    /// Whether there must be room for this job: what it undoes does not end with a lease by itself.
+    fn must_stay(&self, job: &Job) -> bool {
+        matches!(job.task, Task::Shrink { .. }) || self.backend.may_remain(&job.attempt)
+    }
+
+    /// Leaves a job that there is no room for to the server.
+    fn leave(&self, job: Job) {
+        let now = self.clock.now();
+        let mut queue = locked(&self.queue);
+        if queue.remains_until.is_none_or(|until| now >= until) {
+            (queue.discarded, queue.remains_until) = (0, None);
+        }
+        queue.discarded += 1;
+        queue.remains_until = queue.remains_until.max(Some(job.until));
+        drop(queue);
+        tracing::debug!(name = %job.attempt.name, grant = %job.attempt.id, "too many clean-ups: left to the server");
+        job.give_up(&*self.backend);
     }
 
     /// The end of trying a cancellation. A place in a queue has no TTL of its own: it goes on for longer.
@@ -211,8 +221,8 @@ impl Jobs {
         let place = place(&*self.backend, &job.attempt);
         let mut queue = locked(&self.queue);
         queue.trying -= 1;
-        if let Some(place) = probe {
-            queue.backlog.tried(now, place, answered);
+        if let Some(lane) = probe {
+            queue.backlog.tried(now, lane, answered);
         }
         match progress {
             Progress::Done => {
@@ -228,8 +238,16 @@ impl Jobs {
         let (tries, until) = (job.tries, job.until);
         if now >= until {
             drop(queue);
-            self.is_over(job, now, answered);
-        } else if answered {
+            return self.is_over(job, now, answered);
+        }
+        if tries == 1 && queue.backlog.len() >= MOST {
+            drop(queue);
+            if !self.must_stay(&job) {
+                return self.leave(job);
+            }
+            queue = locked(&self.queue);
+        }
+        if answered {
             queue.backlog.again(now, job, tries, until);
         } else {
             queue.backlog.unanswered(now, place, job, tries, until);
@@ -241,7 +259,7 @@ impl Jobs {
 struct Trying {
     jobs: Arc<Jobs>,
     job: Option<Job>,
-    /// The place from which it got no answer before, if it is tried again for that.
+    /// The lane that it waited in, if it got no answer before and is tried again for that.
     probe: Option<u64>,
 }
 
@@ -260,8 +278,8 @@ impl Drop for Trying {
         if let Some(job) = self.job.take() {
             let mut queue = locked(&self.jobs.queue);
             queue.trying -= 1;
-            if let Some(place) = self.probe {
-                queue.backlog.tried(self.jobs.clock.now(), place, false);
+            if let Some(lane) = self.probe {
+                queue.backlog.tried(self.jobs.clock.now(), lane, false);
             }
             queue.fresh.push_back(job);
         }

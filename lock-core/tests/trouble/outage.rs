@@ -86,6 +86,30 @@ async fn there_is_a_most_that_is_left_to_be_done_and_the_close_tells_of_the_rest
 }
 
 #[tokio::test]
+async fn what_is_released_elsewhere_is_tried_once_however_much_a_dead_place_has_left() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let [done, failed] = [locks.mutex("done").lock().await.unwrap(), locks.mutex("failed").lock().await.unwrap()];
+    let failed_grant = failed.grant_id();
+    lab.line.is_away(Some("far"));
+    let lock = locks.mutex("far");
+    for i in 0..65_536 {
+        assert!(lock.try_lock_for(WAIT).await.is_err());
+        if i % 1_000 == 0 {
+            lab.settle().await;
+        }
+    }
+    lab.settle().await;
+    drop(done);
+    lab.settle().await;
+    assert_eq!((lab.line.asked("release"), lab.store.used()), (1, 1), "refused without a try");
+    lab.line.set(Fault::Down);
+    drop(failed);
+    lab.settle().await;
+    assert_eq!((lab.line.asked("release"), lab.line.forgotten()), (2, vec![failed_grant]), "there is no room to wait");
+}
+
+#[tokio::test]
 async fn what_may_remain_has_no_limit() {
     let lab = Lab::new();
     let locks = lab.connect();
@@ -95,7 +119,10 @@ async fn what_may_remain_has_no_limit() {
     for _ in 0..65_600 {
         assert!(lock.try_lock_for(WAIT).await.is_err());
     }
-    assert!(lab.line.forgotten().is_empty());
+    assert!(lab.line.forgotten().is_empty(), "not taken in");
+    lab.line.asked_times("cancel", 65_600).await;
+    lab.settle().await;
+    assert!(lab.line.forgotten().is_empty(), "given up after one try");
 }
 
 #[tokio::test]
