@@ -317,8 +317,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// The number of the place that serves this attempt at present, such as a hash of a shard's address. A clean-up that got
     /// no answer is tried again one at a time for each place, until the place answers, and each place has renewals of its own:
-    /// one that is away does not hold up what is to be done at the others. There are few of them; the core tells at most 1,024
-    /// apart for clean-ups.
+    /// one that is away does not hold up what is to be done at the others. There are few of them: clean-ups wait for at most 1,024
+    /// places at a time, and those of a further one wait with those of another. At most about 65,536 of one client wait, for
+    /// all places together; when a place has left as many, those of any other have one try.
     ///
     /// One place by default.
     fn place(&self, _attempt: &Attempt) -> u64 {
@@ -469,8 +470,9 @@ pub trait SemaphoreBackend: Backend {
     /// May be carried out although the future was dropped.
     async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error>;
 
-    /// The number of permits that are held at this instant, of a semaphore that has this many. A lease that has ended does not
-    /// count.
+    /// The number of permits that are held at this instant, of a semaphore that has this many. Those of a lease that has ended
+    /// count until the server has let go of them: at once where it ends a grant with its lease, later elsewhere (memcached
+    /// keeps an item 5 s longer, ZooKeeper a node until it is deleted or its session ends).
     ///
     /// The default adds up what [`Operator::inspect`] lists. A backend whose server can count, or whose inspection leaves
     /// holders out, overrides it.
