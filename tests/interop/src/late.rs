@@ -80,11 +80,11 @@ async fn round(ours: &Semaphore, link: &Proxy, curator: &mut Curator, truth: &Zo
     taking.applied(PATIENCE).await.map_err(|unproven| Broken::new(unproven.to_string()))?;
     curator.signal(Signal::CONT)?;
     curator.says("holds").await?;
+    let before = changes(truth, PERMITS).await?;
     taking.heal().map_err(|unproven| Broken::new(unproven.to_string()))?;
     // It has made its permit and given it back again, or believes that it has it.
     until("ours has counted once more", async || {
-        let (places, permits) = (count(truth, PLACES).await?, count(truth, PERMITS).await?);
-        Ok(waiting.is_finished() || (places == 1 && permits == 1))
+        Ok(waiting.is_finished() || changes(truth, PERMITS).await?.wrapping_sub(before) >= 2)
     })
     .await?;
     let waited = !waiting.is_finished();
@@ -155,6 +155,12 @@ fn held(containing: &str) -> LinkFault {
 
 async fn count(truth: &ZooKeeperClient, directory: &str) -> Result<usize, Broken> {
     Ok(truth.children(directory).await?.unwrap_or_default().len())
+}
+
+/// How often something was made or deleted in a directory.
+async fn changes(truth: &ZooKeeperClient, directory: &str) -> Result<i32, Broken> {
+    let node = truth.exists(directory).await?;
+    Ok(node.ok_or_else(|| Broken::new(format!("{directory} is gone")))?.cversion)
 }
 
 async fn within<F: Future>(what: &str, future: F) -> Result<F::Output, Broken> {
