@@ -1,5 +1,6 @@
 //! The operator's side: who holds, who waits, and freeing a grant by force.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -81,10 +82,16 @@ impl ZkBackend {
         why: &str,
     ) -> Result<bool, Fault> {
         let (connection, prefix) = (&session.connection, &self.shared.layout.prefix);
-        let node = connection.read_all(&paths[..paths.len().min(1)]).await?.pop().flatten();
-        let ttl = node.as_ref().and_then(Card::read).map(|card| card.ttl());
+        let nodes = connection.read_all(paths).await?;
+        let ttl = nodes.iter().flatten().find_map(Card::read).map(|card| card.ttl());
+        // Part of its permits may have been given back meanwhile.
+        let there = paths.iter().zip(&nodes).filter(|(_, node)| node.is_some());
+        let paths: Vec<_> = there.map(|(path, _)| path.clone()).collect();
+        if paths.is_empty() {
+            return Ok(false);
+        }
         forced::leave_reason(&**connection, prefix, grant, by.to_string(), why.to_owned()).await?;
-        let was_there = delete_all(&**connection, paths).await?;
+        let was_there = delete_all(&**connection, &paths).await?;
         if let Some(seat) = self.shared.seats.of(grant) {
             // The holder is a client of ours: its neighbours in line wait for it without asking the servers.
             self.shared.seats.vacate(&seat);
@@ -105,18 +112,24 @@ impl ZkBackend {
 /// Somebody who holds or waits, and what his node says, if it may be read.
 type Known = (Contender, Option<Node>);
 
+/// A grant: its nodes, and what one of them says, if it may be read.
+struct Held {
+    nodes: Vec<Contender>,
+    said: Option<Node>,
+}
+
 /// A lock as the leader knows it.
 struct Seen<'a> {
     place: &'a Place,
-    holders: Vec<Known>,
+    holders: Vec<Held>,
     waiters: Vec<Known>,
-    /// The numbers of those whose nodes were not read.
+    /// The numbers of those of whom no node was read.
     more_holders: usize,
     more_waiters: usize,
 }
 
 impl<'a> Seen<'a> {
-    /// Reads the nodes of so many holders and waiters at most.
+    /// Reads one node of each of so many holders and waiters at most.
     async fn of(session: &Session, place: &'a Place, kind: Kind, most: usize) -> Result<Self, Error> {
         let line = place.line(names(session, &place.directory).await?)?;
         let is_semaphore = matches!(kind, Kind::Permits { .. });
@@ -128,29 +141,24 @@ impl<'a> Seen<'a> {
         if is_semaphore {
             holding = place.held(names(session, place.leases()).await?)?;
         }
-        let (more_holders, more_waiters) = (cut(&mut holding, most), cut(&mut waiting, most));
-        let nodes = if is_semaphore { place.leases() } else { &*place.directory };
-        let holders = known(session, nodes, holding).await?.into_iter().flatten().collect();
+        let mut grants = by_grant(holding);
+        let (more_holders, more_waiters) = (cut(&mut grants, most), cut(&mut waiting, most));
+        let directory = if is_semaphore { place.leases() } else { &*place.directory };
+        let holders = held(session, directory, grants).await?;
         let waiters = known(session, &place.directory, waiting).await?.into_iter().flatten().collect();
         Ok(Self { place, holders, waiters, more_holders, more_waiters })
     }
 
     /// The nodes by which this grant holds.
     fn paths_of(&self, grant: GrantId) -> Vec<String> {
-        let of_grant = self.holders.iter().filter(|(contender, _)| contender.is_of(grant));
-        of_grant.map(|(contender, _)| self.place.lease(&contender.name)).collect()
+        let nodes = self.holders.iter().flat_map(|held| &held.nodes);
+        nodes.filter(|node| node.is_of(grant)).map(|node| self.place.lease(&node.name)).collect()
     }
 
     fn inspection(&self) -> Inspection {
         let mut inspection = Inspection::default();
         (inspection.more_holders, inspection.more_waiters) = (self.more_holders as u64, self.more_waiters as u64);
-        for (contender, node) in &self.holders {
-            let grants = &mut inspection.holders;
-            match grants.iter_mut().find(|seen| contender.grant.is_some() && seen.grant == contender.grant) {
-                Some(seen) => seen.permits = seen.permits.saturating_add(contender.permits),
-                None => grants.push(holder(contender, node.as_ref())),
-            }
-        }
+        inspection.holders = self.holders.iter().filter_map(holder).collect();
         for (contender, node) in &self.waiters {
             if let Some(attempt) = contender.grant {
                 inspection.waiters.push(waiter(attempt, node.as_ref()));
@@ -158,6 +166,20 @@ impl<'a> Seen<'a> {
         }
         inspection
     }
+}
+
+/// These nodes, those of one grant together.
+fn by_grant(nodes: Vec<Contender>) -> Vec<Vec<Contender>> {
+    let (mut grants, mut places) = (Vec::<Vec<_>>::new(), HashMap::new());
+    for node in nodes {
+        // Whoever made one without a grant holds by that one only.
+        let place = node.grant.map_or(grants.len(), |grant| *places.entry(grant).or_insert(grants.len()));
+        match grants.get_mut(place) {
+            Some(of_grant) => of_grant.push(node),
+            None => grants.push(vec![node]),
+        }
+    }
+    grants
 }
 
 /// Shortens a list to so many, and returns by how much.
@@ -189,6 +211,23 @@ async fn known(session: &Session, directory: &str, all: Vec<Contender>) -> Resul
     Ok(all.into_iter().zip(nodes).map(|(contender, node)| Some((contender, node?))).collect())
 }
 
+/// Those of these grants that are there, with what one node of each says.
+async fn held(session: &Session, directory: &str, grants: Vec<Vec<Contender>>) -> Result<Vec<Held>, Error> {
+    let firsts = grants.iter().filter_map(|nodes| nodes.first().cloned()).collect();
+    let mut all = Vec::new();
+    for (nodes, first) in grants.into_iter().zip(known(session, directory, firsts).await?) {
+        if let Some((_, said)) = first {
+            all.push(Held { nodes, said });
+        } else if nodes.len() > 1 {
+            // Part of its permits has been given back meanwhile.
+            let left = known(session, directory, nodes).await?.into_iter().flatten();
+            let (nodes, mut said): (Vec<_>, Vec<_>) = left.unzip();
+            all.push(Held { nodes, said: said.pop().flatten() });
+        }
+    }
+    Ok(all)
+}
+
 /// What each of these nodes says; of one that may not be read, that it is there.
 async fn one_by_one(session: &Session, paths: &[String]) -> Result<Vec<Option<Option<Node>>>, Error> {
     let reads: Vec<_> = paths.iter().map(|path| session.connection.read_all(std::slice::from_ref(path))).collect();
@@ -200,17 +239,19 @@ async fn one_by_one(session: &Session, paths: &[String]) -> Result<Vec<Option<Op
     join_all(reads).await.into_iter().map(read).collect()
 }
 
-fn holder(contender: &Contender, node: Option<&Node>) -> Holder {
+/// The holder that is shown; `None` if none of its nodes is there any more.
+fn holder(held: &Held) -> Option<Holder> {
+    let (first, node) = (held.nodes.first()?, held.said.as_ref());
     let card = node.and_then(Card::read);
     let mut holder = Holder::unknown();
-    holder.grant = contender.grant;
+    holder.grant = first.grant;
     holder.token = node.and_then(|node| Card::token(card.as_ref(), node));
-    holder.permits = contender.permits;
-    holder.shared = matches!(contender.role, Role::Read | Role::Lease);
+    holder.permits = held.nodes.iter().fold(0, |permits, node| permits.saturating_add(node.permits));
+    holder.shared = matches!(first.role, Role::Read | Role::Lease);
     holder.held_for = node.and_then(since);
     holder.expires_in = card.as_ref().map(Card::session_timeout);
     holder.owner = card.map(|card| card.owner);
-    holder
+    Some(holder)
 }
 
 fn waiter(attempt: GrantId, node: Option<&Node>) -> Waiter {
@@ -239,4 +280,28 @@ fn of_deletion(mut fault: Fault) -> Error {
         fault.fate = Fate::Unknown;
     }
     of_request(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_testkit::servers::zookeeper::ZooKeeperServer;
+    use lock_testkit::testing::installed;
+
+    use crate::{ZkConfig, ZkLocks};
+
+    #[tokio::test]
+    async fn a_grant_of_more_nodes_than_are_listed_is_one_holder_with_all_its_permits() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let locks = ZkLocks::connect_with(ZkConfig::new(server.url())).await.unwrap();
+        let many = locks.semaphore("many", 1_000);
+        let held = many.acquire_many(600).await.unwrap();
+        let other = many.acquire().await.unwrap();
+        let seen = many.inspect().await.unwrap();
+        let mut permits: Vec<_> = seen.holders.iter().map(|holder| (holder.permits, holder.grant)).collect();
+        permits.sort_unstable_by_key(|(permits, _)| *permits);
+        assert_eq!(permits, [(1, Some(other.grant_id())), (600, Some(held.grant_id()))]);
+        assert_eq!((seen.more_holders, seen.holder_count()), (0, 2));
+        assert!(many.force_release(held.grant_id(), "all of its nodes go").await.unwrap());
+        assert_eq!(many.available().await.unwrap(), 999);
+    }
 }
