@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use lock_core::backend::{Attempt, Grant, Kind};
-use lock_core::clock::{Clock, SystemClock};
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{ErrorKind, Phase};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -106,36 +106,43 @@ impl Shared {
         refused: &watch::Sender<bool>,
         gives_way: &mut GivesWay,
     ) -> Result<Option<Grant>, Trouble> {
-        let mut left = patiently(|| self.left(attempt, seat)).await?;
-        let (mut woken_at, looking) = (None, seat.session.looks.begin());
-        while left < asked(attempt) {
-            refused.send_replace(true);
-            let kept = seat.session.room_to_watch(seat.place.leases(), &looking).await;
-            if kept.is_none() {
-                left = patiently(|| self.left(attempt, seat)).await?;
-                continue;
+        let needs_several = seat.place.is_shared() && asked(attempt) > 1;
+        let woken_at = tokio::select! {
+            biased;
+            woken_at = self.until_room(attempt, seat, refused) => woken_at?,
+            stands = self.stands_in_the_way(attempt, seat, gives_way.after), if needs_several => {
+                stands?;
+                gives_way.gave();
+                return self.refuse(seat).await;
             }
-            let (seen, change) = patiently(|| self.watched_left(attempt, seat)).await?;
-            left = seen;
+        };
+        let granted = self.take(attempt, seat).await?;
+        Ok(granted.map(|granted| woken_at.map_or(granted, |at| granted.woken_at(at))))
+    }
+
+    /// Waits until there is room; when news of it came, if they did.
+    async fn until_room(
+        &self,
+        attempt: &Attempt,
+        seat: &Seat,
+        refused: &watch::Sender<bool>,
+    ) -> Result<Option<BootInstant>, Trouble> {
+        let (mut woken_at, looking) = (None, seat.session.looks.begin());
+        while patiently(|| self.left(attempt, seat)).await? < asked(attempt) {
+            refused.send_replace(true);
+            let Some(_kept) = seat.session.room_to_watch(seat.place.leases(), &looking).await else { continue };
+            let (left, change) = patiently(|| self.watched_left(attempt, seat)).await?;
             if left >= asked(attempt) {
                 break;
             }
-            let needs_several = seat.place.is_shared() && asked(attempt) > 1;
             tokio::select! {
                 biased;
                 () = change => woken_at = Some(SystemClock.now()),
-                stands = self.stands_in_the_way(attempt, seat, gives_way.after), if needs_several => {
-                    stands?;
-                    gives_way.gave();
-                    return self.refuse(seat).await;
-                }
                 // What was to wake us may have been lost.
                 has = self.has_room(attempt, seat, &looking) => has?,
             }
-            left = patiently(|| self.left(attempt, seat)).await?;
         }
-        let granted = self.take(attempt, seat).await?;
-        Ok(granted.map(|granted| woken_at.map_or(granted, |at| granted.woken_at(at))))
+        Ok(woken_at)
     }
 
     /// Looks now and then until there is room.
@@ -317,5 +324,57 @@ fn limit(attempt: &Attempt) -> u32 {
     match attempt.kind {
         Kind::Permits { limit, .. } => limit,
         _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::clock::Deadline;
+    use lock_core::{LockName, Owner};
+    use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperServer};
+    use lock_testkit::testing::{PROMPTLY, eventually, installed};
+
+    use super::*;
+    use crate::backend::ZkBackend;
+    use crate::client::Crate;
+    use crate::config::ZkConfig;
+
+    const UUID: &str = "_c_0f8fad5b-d9cb-469f-a165-70867728950e";
+
+    /// Curator's client has one of two permits and wants the other one, while ours waits for both and may watch nothing.
+    #[tokio::test]
+    async fn who_waits_for_several_without_a_watch_gives_way_too() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let shared = ZkBackend::connect(&ZkConfig::new(server.url()), Crate::Kezhuw).await.unwrap().shared;
+        let foreign = server.client().await.unwrap();
+        let make = async |stem: &str| {
+            let made = foreign.create(&format!("/api/{stem}"), b"10.0.0.1", NodeKind::EphemeralSequential).await;
+            made.unwrap().unwrap()
+        };
+        foreign.create_all("/api/leases").await.unwrap();
+        foreign.create_all("/api/locks").await.unwrap();
+        make(&format!("leases/{UUID}-lease-")).await;
+        let session = shared.sessions.current().await;
+        let looking = session.looks.begin();
+        let all = "x".repeat(crate::session::WATCHABLE);
+        let _taken = session.room_to_watch(&all, &looking).await.unwrap();
+        let (name, kind) = (LockName::at_key("/api").unwrap(), Kind::Permits { permits: 2, limit: 2 });
+        let attempt = Attempt::new(name, kind, Owner::new(), Duration::from_secs(10)).unwrap();
+        let waiting = shared.wait_in_line(&attempt, Deadline::NEVER);
+        let line = async || foreign.children("/api/locks").await.unwrap().unwrap_or_default();
+        let theirs_is_first = async {
+            eventually("ours is first in line", PROMPTLY, async || line().await.len() == 1).await;
+            let place = make(&format!("locks/{UUID}-lock-")).await;
+            eventually("theirs is first in line", PROMPTLY, async || {
+                let mut line = line().await;
+                line.sort_by_key(|name| name[name.len() - 10..].to_owned());
+                line.first().is_some_and(|first| place.ends_with(first.as_str()))
+            })
+            .await;
+        };
+        tokio::select! {
+            granted = waiting => panic!("ours has both permits: {granted:?}"),
+            () = theirs_is_first => {}
+        }
     }
 }

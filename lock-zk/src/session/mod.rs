@@ -23,7 +23,7 @@ pub(crate) use manager::{Plan, Refusal, Sessions};
 
 /// How many bytes of paths a session watches at once: beyond 128 KiB the client crate cannot restore the watches after a
 /// reconnection, and loses the session. About 1,500 locks with short names.
-const WATCHABLE: usize = 120 * 1024;
+pub(crate) const WATCHABLE: usize = 120 * 1024;
 
 /// How often who may not watch looks instead, unless too many wait.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
