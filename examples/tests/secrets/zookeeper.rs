@@ -1,5 +1,7 @@
 //! ZooKeeper, with a digest, and with SASL over TLS.
 
+use std::time::Duration;
+
 use lock_core::{Error, Locks};
 use lock_testkit::servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 use lock_testkit::servers::{Certificates, ClientCertificates};
@@ -13,6 +15,11 @@ fn zookeeper(url: &str) -> ZkConfig {
     let mut config = ZkConfig::new(url);
     config.client = hasty();
     config
+}
+
+/// For connecting where nobody is, which takes as long as a session lasts.
+pub(crate) fn impatient(config: ZkConfig) -> ZkConfig {
+    config.with_session_timeout(Duration::from_secs(1)).with_tick_time(Duration::from_millis(200))
 }
 
 /// A server of a busy machine may be slow to open a session, which is not what this is about.
@@ -34,13 +41,13 @@ async fn tries(server: ZooKeeperServer, right: ZkConfig, wrong: ZkConfig) {
     }
     drop(server);
     use_all(&erased).await;
-    failed(ZkLocks::connect_with(right).await);
+    failed(ZkLocks::connect_with(impatient(right)).await);
 }
 
 pub(crate) async fn with_a_digest() {
     let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
     for url in [format!("zk://{USER}:{PASSWORD}@127.0.0.1:1/"), format!("http://{USER}:{PASSWORD}@a/%zz")] {
-        failed(ZkLocks::connect_with(zookeeper(&url)).await);
+        failed(ZkLocks::connect_with(impatient(zookeeper(&url))).await);
     }
     let config = zookeeper(server.url());
     let wrong = config.clone().with_digest(USER, format!("{PASSWORD}-wrong"));
