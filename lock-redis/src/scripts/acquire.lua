@@ -11,6 +11,8 @@ if wrong then
   -- Those who wait for something else may all be dead.
   local _, more = promote(now, ARGV[7], '', ARGV[8])
   wrong = misfit(now, mode, false)
+  -- The grants that are counted may all have ended.
+  if wrong and unfinished() then return { nonce, 0, MORE, '0', 1, '0' } end
   if not wrong and redis.call('EXISTS', QUEUE) == 1 then
     wrong = misfit(now, mode, true)
     -- Those who are left may be dead as well.

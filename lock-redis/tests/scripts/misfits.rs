@@ -88,6 +88,33 @@ async fn a_waiter_whose_owner_came_in_meanwhile_enters_and_keeps_no_place_that_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn beside_more_ended_leases_than_one_run_counts_a_newcomer_is_told_to_ask_again() {
+    let Some(server) = server().await else { return };
+    let requests = [(true, "P1/1500"), (false, "P1/1500"), (true, "R"), (false, "R")];
+    for (waits, mode) in requests {
+        let mut lock = Lock::new(server.client().unwrap(), format!("ended{waits}{mode}"));
+        for number in 0..1600 {
+            ask(&mut lock, &HOLDERS, &format!("{number:031x}f"), false, "P1/5000").await.unwrap();
+        }
+        // Beside leases that last it is definite.
+        let refused = ask(&mut lock, &HOLDERS, C, waits, mode).await.unwrap_err();
+        assert!(refused.starts_with("LOCKLIMIT 5000") || refused.starts_with("LOCKKIND"), "{refused}");
+        lock.now += 10_000_000;
+        let mut asked = 0;
+        while !lock.look().await.0.held.contains_key(C) {
+            asked += 1;
+            assert!(asked < 10, "still not granted");
+            // Nobody holds anything: never refused.
+            ask(&mut lock, &HOLDERS, C, waits, mode).await.unwrap();
+        }
+        assert!(asked > 1, "one run counts 500");
+        // The leases of those who hold it bind a newcomer again.
+        let refused = ask(&mut lock, &HOLDERS, A, waits, "P1/5000").await.unwrap_err();
+        assert!(refused.starts_with("LOCKLIMIT 1500") || refused.starts_with("LOCKKIND"), "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn behind_more_dead_waiters_than_one_run_drops_a_newcomer_is_told_to_ask_again() {
     let Some(server) = server().await else { return };
     for waits in [false, true] {
