@@ -28,8 +28,8 @@ for i = 1, (#ARGV - 4) / 2 do
     -- As queue.lua has it: the server did not stand still, and its clock was not set back.
     usual = known[1] and known[2] and known[3] and math.abs(ms - known[2]) <= 1500
     -- Both last for 30 s from a sign, and are made to last again every 8 s. The queue's key is not declared, which would cost
-    -- time too.
-    if usual and known[2] - period < 0 then
+    -- time too. After a stall the last sign may lie ahead (queue.lua), and would hide that the 8 s are over.
+    if usual and (known[2] - period < 0 or known[2] - ms > 0) then
       usual = call('PEXPIRE', sub(waiters, 1, -2) .. 'q', 30000) == 1
       call('PEXPIRE', waiters, 30000)
     end
