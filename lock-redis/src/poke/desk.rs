@@ -25,7 +25,8 @@ pub(super) struct Desk<S, K, P> {
 /// The pokes for one server.
 #[derive(Debug)]
 struct Server<K, P> {
-    due: HashMap<K, VecDeque<P>>,
+    /// By kind, the one whose turn it is first; no kind is without any.
+    due: VecDeque<(K, VecDeque<P>)>,
     on_their_way: usize,
     limit: Limit,
 }
@@ -58,22 +59,30 @@ impl<S: Clone + Eq + Hash, K: Copy + Eq + Hash, P> Desk<S, K, P> {
     /// Puts a poke behind those that are due at the same server.
     pub(super) fn add(&mut self, server: S, kind: K, poke: P) {
         let limit = || Limit::new(self.op_timeout);
-        let new = || Server { due: HashMap::new(), on_their_way: 0, limit: limit() };
-        self.servers.entry(server).or_insert_with(new).due.entry(kind).or_default().push_back(poke);
+        let new = || Server { due: VecDeque::new(), on_their_way: 0, limit: limit() };
+        let due = &mut self.servers.entry(server).or_insert_with(new).due;
+        // There are a few kinds at most.
+        match due.iter_mut().find(|(other, _)| *other == kind) {
+            Some((_, pokes)) => pokes.push_back(poke),
+            None => due.push_back((kind, VecDeque::from([poke]))),
+        }
     }
 
-    /// The pipelines that can be sent now, each of `size(kind)` pokes at most.
+    /// The pipelines that can be sent now, each of `size(kind)` pokes at most, one of each kind in turn: many pokes of one kind
+    /// do not hold up the others.
     pub(super) fn take(&mut self, size: impl Fn(K) -> usize) -> Vec<Batch<S, K, P>> {
         let mut batches = Vec::new();
         for (name, server) in &mut self.servers {
-            for (kind, due) in &mut server.due {
-                while server.on_their_way < MOST_PIPELINES && !due.is_empty() {
-                    let pokes = due.drain(..size(*kind).min(due.len())).collect();
-                    server.on_their_way += 1;
-                    batches.push(Batch { server: name.clone(), kind: *kind, pokes, limit: server.limit.get() });
+            while server.on_their_way < MOST_PIPELINES
+                && let Some((kind, mut due)) = server.due.pop_front()
+            {
+                let pokes = due.drain(..size(kind).min(due.len())).collect();
+                server.on_their_way += 1;
+                batches.push(Batch { server: name.clone(), kind, pokes, limit: server.limit.get() });
+                if !due.is_empty() {
+                    server.due.push_back((kind, due));
                 }
             }
-            server.due.retain(|_, due| !due.is_empty());
         }
         batches
     }
@@ -81,7 +90,8 @@ impl<S: Clone + Eq + Hash, K: Copy + Eq + Hash, P> Desk<S, K, P> {
     /// Takes note of the end of a pipeline, and drops the pokes for this server that are not wanted any more.
     pub(super) fn ended(&mut self, server: &S, outcome: Outcome, is_wanted: impl Fn(&P) -> bool) {
         if let Some(server) = self.servers.get_mut(server) {
-            server.due.values_mut().for_each(|due| due.retain(&is_wanted));
+            server.due.iter_mut().for_each(|(_, due)| due.retain(&is_wanted));
+            server.due.retain(|(_, due)| !due.is_empty());
             server.on_their_way = server.on_their_way.saturating_sub(1);
             match outcome {
                 Outcome::Answered(took) => server.limit.answered(took),
@@ -125,6 +135,22 @@ mod tests {
         next.sort();
         // The next of the dead one's that are still wanted, in their order, and the time for an answer is each server's own.
         assert_eq!(next, [("dead", vec![33, 34], 2 * SECOND), ("healthy", vec![2], 3 * SECOND / 2)]);
+    }
+
+    #[test]
+    fn kinds_take_turns() {
+        let mut desk = Desk::new(SECOND);
+        (0..10 * MOST_PIPELINES).for_each(|poke| desk.add("one", 'a', poke));
+        (0..10).for_each(|poke| desk.add("one", 'b', poke));
+        let kinds = |desk: &mut Desk<_, _, _>| desk.take(|_| 1).iter().map(|batch| batch.kind).collect::<String>();
+        assert_eq!(kinds(&mut desk), "ab".repeat(MOST_PIPELINES / 2));
+        // As each comes back one more is sent: whose turn it is is remembered.
+        let mut later = String::new();
+        for _ in 0..6 {
+            desk.ended(&"one", Outcome::Answered(Duration::ZERO), |_| true);
+            later += &kinds(&mut desk);
+        }
+        assert_eq!(later, "ababaa");
     }
 
     #[test]
