@@ -27,7 +27,7 @@ struct Seen {
 impl Operator for QuorumBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         only_mutex(kind)?;
-        let (keys, until) = (vec![self.releases.keys(name).lock], self.until());
+        let (keys, until) = (vec![self.releases.checked_keys(name)?.lock], self.until());
         let request = Arc::new(Request { script: &scripts::LOOK, keys, args: Vec::new(), phase: Phase::Inspect });
         let look = |member: &Arc<Member>| member.clone().look(request.clone(), until);
         let mut asked = Asked::all(&self.background, self.members.iter().map(look));
@@ -62,7 +62,7 @@ impl Operator for QuorumBackend {
     ) -> Result<bool, Error> {
         only_mutex(kind)?;
         let why = serde_json::json!([by.to_string(), why]).to_string();
-        let answers = self.releases.send(&self.releases.force(name, grant, &why));
+        let answers = self.releases.send(&self.releases.force(name, grant, &why)?);
         Ok(self.releases.confirmed(answers, Phase::Inspect).await?.released == Released::Done)
     }
 }

@@ -61,6 +61,7 @@ enum Round {
 impl MutexBackend for QuorumBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         self.check_ttl(attempt.ttl)?;
+        self.releases.checked_keys(&attempt.name)?;
         let until = self.until();
         let mut may_be_held = false;
         for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
@@ -80,7 +81,7 @@ impl MutexBackend for QuorumBackend {
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         self.check_ttl(attempt.ttl)?;
-        let place = self.queues.enter(&self.releases.keys(&attempt.name).lock);
+        let place = self.queues.enter(&self.releases.checked_keys(&attempt.name)?.lock);
         match place.first(attempt, deadline).await {
             Ok(_first) => self.ask_until(attempt, &place, deadline).await,
             Err(Ended::Held) => Ok(None),

@@ -102,10 +102,13 @@ impl Releases {
     }
 
     /// The release of a grant of anybody, by force.
-    pub(super) fn force(&self, name: &LockName, id: GrantId, why: &str) -> Debt {
-        let request =
-            self.request(&self.keys(name), Phase::Inspect, Give { why, ..Give::of(id, Tells::Next(Duration::ZERO)) });
-        self.owed(id, SystemClock.now(), Duration::ZERO, request)
+    ///
+    /// # Errors
+    /// As of `checked_keys`.
+    pub(super) fn force(&self, name: &LockName, id: GrantId, why: &str) -> Result<Debt, Error> {
+        let keys = self.checked_keys(name)?;
+        let request = self.request(&keys, Phase::Inspect, Give { why, ..Give::of(id, Tells::Next(Duration::ZERO)) });
+        Ok(self.owed(id, SystemClock.now(), Duration::ZERO, request))
     }
 
     /// Takes this client out of the waiters of a lock on every server but these, in the background; servers that have reserved

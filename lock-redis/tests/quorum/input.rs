@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use lock_redis::{ErrorKind, Guarantee, LeaseOptions, Phase, QuorumConfig, QuorumLocks, Support};
+use lock_redis::{Error, ErrorKind, Guarantee, LeaseOptions, LockName, Phase, QuorumConfig, QuorumLocks, Support};
 
-use crate::servers::{ALL, PROMPTLY, Servers, eventually, ms, renewed};
+use crate::servers::{ALL, PROMPTLY, Servers, eventually, key, long, ms, renewed};
 
 async fn refused(config: QuorumConfig, what: &str) {
     let error = QuorumLocks::connect_with(config).await.unwrap_err();
@@ -54,6 +54,33 @@ async fn four_servers_need_three() {
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
     assert!(error.to_string().contains("2 of 4 servers gave no answer, 3 have to"), "{error}");
     servers.have_nothing_left(&[2, 3, 4]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_our_own_cannot_be_shared_and_is_refused_at_once() {
+    let Some(servers) = Servers::start().await else { return };
+    let (holder, locks) = (servers.client().await, servers.client().await);
+    let held = servers.hold_everywhere(&holder.mutex("own").with_lease(long())).await;
+    // A task of the same client waits for the lock that is kept there.
+    let waits = {
+        let mutex = locks.mutex("own");
+        tokio::spawn(async move { mutex.lock().await?.release().await })
+    };
+    let waiters = format!("{}:w", key("own"));
+    let waiting = async || (servers.run(0, &["ZCARD", &waiters]).await.as_int() == Some(1)).then_some(());
+    eventually("it waits", PROMPTLY, waiting).await;
+    let own = locks.mutex(LockName::at_key(key("own")).unwrap());
+    let refused = |what: &str, error: Option<Error>| {
+        let error = error.unwrap_or_else(|| panic!("{what} is not refused"));
+        assert_eq!((error.kind(), error.phase()), (ErrorKind::InvalidArgument, Phase::Configure), "{what}: {error}");
+    };
+    refused("lock", tokio::time::timeout(PROMPTLY, own.lock()).await.expect("lock waits").err());
+    refused("try_lock", own.try_lock().await.err());
+    refused("inspect", own.inspect().await.err());
+    refused("force_release", own.force_release(held.grant_id(), "the test asks").await.err());
+    held.release().await.unwrap();
+    waits.await.unwrap().unwrap();
+    servers.have_nothing_left(ALL).await;
 }
 
 /// The rights in the `ACL SETUSER` line of the README's part on quorums, without user and password.
