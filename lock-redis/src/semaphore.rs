@@ -9,6 +9,11 @@ use crate::backend::RedisBackend;
 use crate::holders::permits;
 use crate::script;
 
+/// What `scripts/holders/used.lua` says of a count that is not at its end.
+const UNFINISHED: i64 = 1;
+/// The same of one at its end that counts leases which have ended since they were looked at.
+const HAS_ENDED: i64 = 2;
+
 #[async_trait]
 impl SemaphoreBackend for RedisBackend {
     async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
@@ -32,13 +37,17 @@ impl SemaphoreBackend for RedisBackend {
         let shared = &self.shared;
         let keys = shared.checked_keys(name, Kind::Permits { permits: 1, limit })?;
         let until = shared.until();
+        let mut counts_again = true;
         loop {
             let outcome = shared.link.run(&script::USED, &keys.all(), &[], Phase::Inspect, until, |_| {}).await;
             let reply = outcome.map_err(|failed| failed.error)?;
             let mut fields = shared.fields(reply.value, &keys.lock, Phase::Inspect)?;
-            let (held, is_unfinished) = (fields.number()?, fields.number()? == 1);
-            if !is_unfinished {
-                return Ok(u64::try_from(held).unwrap_or_default());
+            match (fields.number()?, fields.number()?) {
+                (_, UNFINISHED) => {}
+                // The count may have begun long before this call, but the next one does not. Leases that end meanwhile are
+                // counted, or one that is busy enough would be counted for ever.
+                (_, HAS_ENDED) if counts_again => counts_again = false,
+                (held, _) => return Ok(u64::try_from(held).unwrap_or_default()),
             }
             if SystemClock.now() >= until {
                 let what = "many leases have ended, and there was no time to count them";

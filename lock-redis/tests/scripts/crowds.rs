@@ -371,6 +371,37 @@ async fn permits_are_counted_a_part_at_a_time_and_exactly() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_count_of_permits_that_began_long_ago_says_so() {
+    const PERMITS: usize = 3000;
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &HOLDERS, "P1/9000");
+    for number in 0..PERMITS {
+        crowd.ask(number, &client(number), "P1/9000").await;
+    }
+    for number in 1..PERMITS {
+        crowd.renew(number).await;
+    }
+    let used = async |crowd: &mut Crowd| {
+        let [_, used, more] = texts(crowd.lock.run(&USED, &ALL, &[]).await.unwrap()).try_into().unwrap();
+        (used.parse::<usize>().unwrap(), more)
+    };
+    // One of them ends, and half of the others are looked at.
+    crowd.lock.now += 61_000_000;
+    for _ in 0..3 {
+        assert_eq!(used(&mut crowd).await.1, "1");
+    }
+    // All end.
+    crowd.lock.now += 600_000_000;
+    let mut said = Vec::new();
+    while said.last() != Some(&(0, "0".to_owned())) {
+        assert!(said.len() < 20, "it does not end: {said:?}");
+        said.push(used(&mut crowd).await);
+    }
+    assert_eq!(said.iter().filter(|(_, more)| more == "2").count(), 1, "{said:?}");
+    assert!(said.iter().all(|(held, more)| more != "0" || *held == 0), "nobody holds any: {said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_inspection_lists_some_and_counts_the_others() {
     const MANY: usize = 1500;
     let Some(server) = server().await else { return };
