@@ -9,7 +9,7 @@
 //! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN`, `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS`, `max number of clients reached` | `Unavailable` | definite: refused before the first write |
 //! | `MOVED`, `ASK`, `CROSSSLOT` of a server that was not said to be of a cluster | `Unsupported` | definite |
 //! | `WRONGTYPE` | `Protocol` | nothing was written: the key holds foreign data |
-//! | `LOCKLIMIT`, `LOCKKIND` (our scripts) | `LimitMismatch`, `Protocol` | refused before the first write |
+//! | `LOCKLIMIT`, `LOCKKIND` (our scripts) | `LimitMismatch`, `Protocol` | definite: nothing of this attempt was written |
 //! | a URL that is none, a database that the server does not have | `InvalidArgument` | definite |
 //! | anything else | `Protocol` | counts as unknown |
 

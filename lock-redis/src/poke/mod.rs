@@ -85,8 +85,7 @@ impl Shared {
             match read {
                 Ok(read) => answers.extend(some.into_iter().zip(read).map(|(due, answer)| (due, Ok(answer)))),
                 Err(error) => {
-                    let again = |due| (due, Err(Error::new(error.kind(), Phase::Wait, error.to_string())));
-                    answers.extend(some.into_iter().map(again));
+                    answers.extend(some.into_iter().map(|due| (due, Err(copied(&error)))));
                 }
             }
         }
@@ -107,6 +106,22 @@ impl Shared {
         let queued = fields.text()?.bytes().map(|digit| digit == b'1').collect();
         let last_token = u64::try_from(fields.number()?).ok();
         Ok(Answer { sent_at, known, pause, queued, last_token, holder: None, grants: fields.grants()? })
+    }
+}
+
+/// The error of a request for several locks, told to each of them.
+fn copied(error: &Error) -> Error {
+    use std::error::Error as _;
+    // What the client crate said, which cannot be copied, as a text.
+    let source = error.source().map(ToString::to_string);
+    let copy = Error::new(error.kind(), error.phase(), error.what().to_owned()).with_backend(crate::NAME);
+    let copy = match error.server() {
+        Some(server) => copy.with_server(server),
+        None => copy,
+    };
+    match source {
+        Some(source) => copy.with_source(source),
+        None => copy,
     }
 }
 
