@@ -30,27 +30,34 @@ fn hasty() -> ClientOptions {
     options
 }
 
-/// Uses every kind, as an application and as an operator; what comes back is told, whatever it is.
+/// Uses every kind, as an application and as an operator; what comes back is told, whatever it is. At once, since each of them
+/// may take its whole time where nobody answers.
 pub(crate) async fn use_all(locks: &Locks) {
     shown(locks);
     let mutex = locks.mutex("secrets");
     shown(&mutex);
-    let guard = failed(mutex.try_lock_for(Duration::from_millis(200)).await).flatten();
-    shown(&guard);
-    shown(&failed(mutex.inspect().await));
-    failed(mutex.try_lock().await.map(drop));
-    if let Some(guard) = guard {
-        failed(guard.extend(Duration::from_secs(3)).await);
-        failed(guard.release().await);
-    }
-    if let Some(rwlock) = locks.rwlock("secrets") {
+    let exclusive = async {
+        let guard = failed(mutex.try_lock_for(Duration::from_millis(200)).await).flatten();
+        shown(&guard);
+        let (seen, tried) = tokio::join!(mutex.inspect(), mutex.try_lock());
+        shown(&failed(seen));
+        failed(tried.map(drop));
+        if let Some(guard) = guard {
+            failed(guard.extend(Duration::from_secs(3)).await);
+            failed(guard.release().await);
+        }
+    };
+    let shared = async {
+        let Some(rwlock) = locks.rwlock("secrets") else { return };
         shown(&rwlock);
         shown(&failed(rwlock.try_read().await));
-    }
-    if let Some(semaphore) = locks.semaphore("secrets", 2) {
+    };
+    let counted = async {
+        let Some(semaphore) = locks.semaphore("secrets", 2) else { return };
         shown(&semaphore);
         shown(&failed(semaphore.try_acquire_many_for(1, Duration::from_millis(100)).await));
-    }
+    };
+    tokio::join!(exclusive, shared, counted);
 }
 
 #[tokio::test(flavor = "multi_thread")]
