@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// What a signal to a process may take until it has an effect that can be seen. Where there is no `/proc`, the effect
-/// is not seen, and all of it is waited.
-const FREEZING: Duration = Duration::from_secs(1);
+/// The time that a signal to a process may take until its effect can be seen: one that waits for a disk stops afterwards.
+const FREEZING: Duration = Duration::from_secs(10);
+
+/// The time that is waited where there is no `/proc`, so that no effect can be seen.
+const UNSEEN: Duration = Duration::from_secs(1);
 
 /// The keeper of a server: a shell that starts and kills it when told to on its standard input. The end of that input,
 /// which comes when the suite closes the pipe and also when the suite is killed, ends the server and removes its
@@ -163,7 +165,8 @@ impl Keeper {
 pub(crate) fn freeze(pid: Pid) -> io::Result<()> {
     kill_process(pid, Signal::STOP)?;
     let began = Instant::now();
-    while is_running(pid) && began.elapsed() < FREEZING {
+    let longest = if Path::new("/proc/self/stat").exists() { FREEZING } else { UNSEEN };
+    while is_running(pid) && began.elapsed() < longest {
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
