@@ -13,9 +13,9 @@ use crate::owner::{GrantId, Owner};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// Who holds it; empty if it is free. Which ones of too many are listed, is not said.
+    /// The holders; empty if it is free. If there are too many, any of them may be missing.
     pub holders: Vec<Holder>,
-    /// Who waits, first in line first.
+    /// The waiters, first in line first.
     pub waiters: Vec<Waiter>,
     /// The number of holders that are not listed. One whose lease has ended may be among them for a moment.
     pub more_holders: u64,
@@ -89,7 +89,7 @@ impl Inspection {
         self.more_waiters.saturating_add(self.waiters.len() as u64)
     }
 
-    /// The same with no more in its lists than [`MOST`](Self::MOST); the others are counted.
+    /// Shortens the lists to [`MOST`](Self::MOST), and counts the others.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         self.more_holders += cut(&mut self.holders);

@@ -113,8 +113,8 @@ impl Mutex {
         self.acquire(self.core.deadline(wait)).await
     }
 
-    /// Who holds the lock, who waits, since when, with which grant. Lists at most [`Inspection::MOST`] of each, and counts the
-    /// others.
+    /// Shows the holders and the waiters: since when, with which grant. Lists at most [`Inspection::MOST`] of each, and counts
+    /// the others.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot tell; otherwise as

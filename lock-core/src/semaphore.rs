@@ -135,7 +135,7 @@ impl Semaphore {
         self.get(permits, self.core.deadline(wait)).await
     }
 
-    /// How many permits nobody holds at this instant. Cheap where the server counts them, however many are held.
+    /// Returns the number of permits that nobody holds at this instant. Cheap where the server counts them, however many are held.
     ///
     /// # Errors
     /// As [`inspect`](Semaphore::inspect).

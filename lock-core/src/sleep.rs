@@ -14,7 +14,7 @@ use crate::clock::{BootInstant, Clock, SystemClock};
 ///
 /// Timers do not advance while a machine is suspended, the clock does.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// The same for a sleeper that may be late after a suspension. There may be thousands of them.
+/// The longest sleep of one that may be late after a suspension. There may be thousands of them.
 const LOOK_SELDOM: Duration = Duration::from_secs(15);
 
 /// A sleep until an instant of the system's clock. It may begin on one runtime and go on upon another.

@@ -1,4 +1,4 @@
-//! What is told through `tracing`: a span for each acquisition, release, batch of renewals and clean-up.
+//! The spans that `tracing` is told of: one for each acquisition, release, batch of renewals and clean-up.
 //!
 //! All are at level `DEBUG`. Their values are made only if somebody listens: without a subscriber a span costs a branch.
 

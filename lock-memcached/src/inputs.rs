@@ -1,4 +1,4 @@
-//! What comes from outside cannot break anything, nor be taken for ours: URLs, names, lines of replies, what keys hold.
+//! Inputs from outside break nothing, and are not taken for ours: URLs, names, lines of replies, values of keys.
 //!
 //! Some thousands each; more by `LOCK_FUZZ_INPUTS=10000000 cargo test --release -p lock-memcached --lib inputs`.
 

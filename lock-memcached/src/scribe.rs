@@ -23,7 +23,7 @@ pub(crate) const AFTER: Duration = Duration::from_millis(5);
 /// How many descriptions are sent at once at most.
 const BATCH: usize = 128;
 
-/// How many grants wait to be described at most. One more is not described.
+/// The most grants that wait to be described. One more is not described.
 const WAITING: usize = 1024;
 
 /// What is known of a holder, beside its number.

@@ -1,4 +1,4 @@
-//! What the server or the system said, without the user's name.
+//! The words of the server or the system, without the user's name.
 //!
 //! Servers name the user in some refusals (`User a has no permissions to …`); it may be a misplaced password.
 
@@ -11,7 +11,7 @@ use crate::error;
 /// The bytes of a server's words that are kept.
 const MOST: usize = 1024;
 
-/// What the server or the system said, as the source of an error: at most 1 KiB of it.
+/// The words of the server or the system, as the source of an error: at most 1 KiB of them.
 #[derive(Clone)]
 pub(crate) struct Cause {
     text: String,

@@ -21,7 +21,7 @@ use crate::connection::cluster::slot::{SLOTS, slot};
 use crate::dialect::{Dialects, Form};
 use crate::script::Scripts;
 
-/// What stands between the prefix and the name in the keys of this client's own locks, and in the side keys of shared ones.
+/// The part between the prefix and the name in the keys of this client's own locks, and in the side keys of shared ones.
 const SPACES: [&str; 5] = ["mutex", "reentrant", "rwlock", "semaphore", "key"];
 
 /// The keys of one lock.

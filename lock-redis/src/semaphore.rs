@@ -9,9 +9,9 @@ use crate::backend::RedisBackend;
 use crate::holders::permits;
 use crate::script;
 
-/// What `scripts/holders/used.lua` says of a count that is not at its end.
+/// The answer of `scripts/holders/used.lua` for a count that is not at its end.
 const UNFINISHED: i64 = 1;
-/// The same of one at its end that counts leases which have ended since they were looked at.
+/// Its answer for one at its end that counts leases which have ended since they were looked at.
 const HAS_ENDED: i64 = 2;
 
 #[async_trait]

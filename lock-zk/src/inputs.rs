@@ -1,4 +1,4 @@
-//! What comes from outside cannot break anything: names of nodes, what they say, paths and URLs, at random and nearly right.
+//! Inputs from outside break nothing: names of nodes and their data, paths and URLs, at random and nearly right.
 //!
 //! Some thousands each; more by `LOCK_FUZZ_INPUTS=10000000 cargo test --release -p lock-zk --lib inputs`.
 

@@ -38,7 +38,7 @@ pub(crate) fn failed<T>(outcome: Result<T, Error>) -> Option<T> {
     None
 }
 
-/// What an error says, and then what each of its causes says.
+/// The text of an error, and then those of its causes.
 pub(crate) fn chain(error: &Error) -> Vec<String> {
     let mut said = vec![error.to_string()];
     let mut cause = error.source();
@@ -50,7 +50,7 @@ pub(crate) fn chain(error: &Error) -> Vec<String> {
     said
 }
 
-/// Whoever prints the whole chain reads each cause once.
+/// Asserts that the whole chain tells each cause once.
 pub(crate) fn says_nothing_twice(chain: &[String]) {
     for (place, said) in chain.iter().enumerate() {
         let others = chain.iter().enumerate().filter(|(other, _)| *other != place);

@@ -6,7 +6,7 @@ mod storm;
 
 use std::time::Duration;
 
-/// What can be asked for by name.
+/// The parts that can be asked for by name.
 const PARTS: [&str; 1] = ["storm"];
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;

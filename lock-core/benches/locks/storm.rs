@@ -15,7 +15,7 @@ const NAMES: usize = 200;
 /// For the first try of each clean-up.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// What becomes of the waits.
+/// The state in which the waits are abandoned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Abandoned {
     None,

@@ -28,7 +28,7 @@ use crate::shutdown::Shutdown;
 use crate::sync::locked;
 use crate::trace::Operation;
 
-/// How many leases one call of [`Backend::renew`] carries at most: leases of one place, of about the same length.
+/// The most leases that one call of [`Backend::renew`] carries: leases of one place, of about the same length.
 const BATCH: usize = 128;
 
 /// Wake-ups are rounded up to this, so that leases that are due one after the other share a batch.

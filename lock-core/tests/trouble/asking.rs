@@ -1,4 +1,4 @@
-//! What is asked of a server for one acquisition, and what is not.
+//! The requests of one acquisition, and those that it does without.
 
 use std::pin::pin;
 use std::task::Poll;

@@ -47,7 +47,7 @@ struct State {
     may_remain: bool,
     /// The beginning of the names whose place is away.
     away: Option<&'static str>,
-    /// What becomes of its requests.
+    /// The fault that its requests meet.
     far: Fault,
     has_one_place: bool,
     panics_about_places: bool,

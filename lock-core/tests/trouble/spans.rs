@@ -1,4 +1,4 @@
-//! What is told through `tracing` of an acquisition and of what is left to the background.
+//! The spans of an acquisition, and of clean-up in the background.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -19,7 +19,7 @@ use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
 use lock_testkit::bench::{Outcome, Plan};
 use lock_testkit::servers::memcached::MemcachedServer;
 
-/// What can be asked for by name.
+/// The parts that can be asked for by name.
 const PARTS: [&str; 6] = ["uncontended", "handover", "processes", "idle", "crashes", "storm"];
 
 /// The lease: short, so that a new server's quarantine and a dead holder's lock are over soon.

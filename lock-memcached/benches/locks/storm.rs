@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lock_memcached::{LeaseOptions, MemcachedLocks, MutexGuard};
-use lock_testkit::bench::{Outcome, Series, cpu_seconds};
+use lock_testkit::bench::{Outcome, Series, cpu_seconds, granted, release_all};
 use tokio::task::JoinHandle;
 
 use crate::Bench;
@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(1_800);
 const LOOKS: f64 = 2_000.0;
 /// So many are released while the others go on being waited for.
 const ALONE: usize = 10;
-/// Whoever has nothing by then has been left out.
+/// The time after which a waiter that was granted nothing has been left out.
 const LOST: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
@@ -114,9 +114,9 @@ async fn waits(bench: &Bench, names: usize) -> Outcome {
 
     let few = names / 2 - ALONE.min(names / 2)..names / 2;
     let (mut alone, mut longest, mut lost) = (Series::new()?, Duration::ZERO, 0);
-    let released = release(held.drain(few.clone()));
+    let released = release_all(held.drain(few.clone()));
     let waited: Vec<_> = waiting.drain(few).collect();
-    for (released, granted) in released.await?.into_iter().zip(granted(waited).await?) {
+    for (released, granted) in released.await?.into_iter().zip(granted(waited, LOST).await?) {
         let Some(granted) = granted else {
             lost += 1;
             continue;
@@ -126,8 +126,8 @@ async fn waits(bench: &Bench, names: usize) -> Outcome {
         alone.record(took);
     }
     let began = Instant::now();
-    release(held.into_iter()).await?;
-    let granted = granted(waiting).await?;
+    release_all(held.into_iter()).await?;
+    let granted = granted(waiting, LOST).await?;
     lost += granted.iter().filter(|granted| granted.is_none()).count();
     let all = granted.into_iter().flatten().max().map_or(Duration::ZERO, |last| last.saturating_duration_since(began));
     println!(
@@ -148,30 +148,6 @@ async fn hold(locks: &MemcachedLocks, space: &str, many: usize, lease: LeaseOpti
         held.push(locks.mutex(format!("{space}/{name}")).with_lease(lease).lock().await?);
     }
     Ok(held)
-}
-
-/// Releases these, and says of each when that was asked for.
-async fn release(held: impl Iterator<Item = MutexGuard>) -> Outcome<Vec<Instant>> {
-    let released = held.map(|guard| async {
-        let began = Instant::now();
-        guard.release().await.map(|()| began)
-    });
-    Ok(join_all(released).await.into_iter().collect::<Result<_, _>>()?)
-}
-
-/// When each of these was granted; nothing of one that was left out.
-async fn granted(waiting: Vec<JoinHandle<Outcome<Instant>>>) -> Outcome<Vec<Option<Instant>>> {
-    let (mut granted, end) = (Vec::new(), Instant::now() + LOST);
-    for mut wait in waiting {
-        match tokio::time::timeout_at(end.into(), &mut wait).await {
-            Ok(outcome) => granted.push(Some(outcome??)),
-            Err(_) => {
-                wait.abort();
-                granted.push(None);
-            }
-        }
-    }
-    Ok(granted)
 }
 
 /// Sockets of this process.

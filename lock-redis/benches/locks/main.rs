@@ -32,7 +32,7 @@ struct Bench {
     rounds: u32,
 }
 
-/// What can be asked for by name.
+/// The parts that can be asked for by name.
 const PARTS: [&str; 11] = [
     "held",
     "uncontended",

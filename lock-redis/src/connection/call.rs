@@ -6,7 +6,7 @@ use std::fmt::{Display, Write};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Call {
     text: String,
-    /// Where each part ends.
+    /// The end of each part.
     ends: Vec<usize>,
     /// The number of parts that are keys. They come first.
     keys: usize,
@@ -28,7 +28,7 @@ impl Call {
         self.ends.push(self.text.len());
     }
 
-    /// The same with these arguments behind the others.
+    /// Adds these arguments behind the others.
     pub(crate) fn with(mut self, args: impl IntoIterator<Item = impl Display>) -> Self {
         args.into_iter().for_each(|arg| self.push(arg));
         self

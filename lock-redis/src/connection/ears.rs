@@ -23,7 +23,7 @@ const MOST: usize = 128;
 const WAITING: usize = 16_384;
 /// After how long without a look a connection is closed.
 const IDLE: Duration = Duration::from_secs(30);
-/// How long nobody looks after a refusal: the server does not know how to track, or this user may not have it track.
+/// The time in which nobody looks after a refusal: the server does not know how to track, or this user may not have it track.
 const REFUSED: Duration = Duration::from_secs(5);
 
 /// What is done with a key that has changed; does not block.

@@ -23,11 +23,11 @@ use crate::error;
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The requests of callers that are on their way at once over one connection. Further ones wait for their turn in this client.
-/// What is urgent passes them (renewals, signs of life, the parts of a quorum): however many tasks ask for locks, a renewal has no
+/// Urgent ones pass them (renewals, signs of life, the parts of a quorum): however many tasks ask for locks, a renewal has no
 /// more than these before it, and those whose callers have gone away.
 const ON_THEIR_WAY: usize = 1024;
 
-/// Where a round trip takes longer, so many more are on their way for each time that it contains this, up to
+/// The round trip for which [`ON_THEIR_WAY`] is meant. One that is longer has as many more for each time that it contains this, up to
 /// [`MOST_ON_THEIR_WAY`]: the way holds them, not the server.
 const FAR: Duration = Duration::from_millis(100);
 const MOST_ON_THEIR_WAY: usize = 32 * ON_THEIR_WAY;

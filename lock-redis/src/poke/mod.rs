@@ -29,7 +29,7 @@ const PIPELINE: usize = 128;
 const PEEKS: usize = 64;
 /// The answer of `scripts/mutex/peek.lua` for a lock that is for a long poke.
 const NOT_QUIET: i64 = -5;
-/// The same for a lock whose holder is the one that was asked about.
+/// Its answer for a lock whose holder is the one that was asked about.
 const SAME: i64 = 0;
 
 impl Shared {
@@ -150,7 +150,7 @@ fn peeked(fields: &mut Fields, due: &Due, sent_at: BootInstant) -> Result<Option
 /// The answer to a poke; nothing if a short one has left it to a long one.
 type Answered = (Due, Result<Option<Answer>, Error>);
 
-/// What pokes of one pipeline have in common.
+/// The properties that pokes of one pipeline share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Kind {
     form: Form,

@@ -9,7 +9,7 @@ use super::Pause;
 /// The length of the part of the holder's nonce by which it is known again.
 const BEGINNING: usize = 16;
 
-/// Who holds a lock, and until when at least.
+/// The holder of a lock, and the instant until which it holds at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder {
     nonce: [u8; BEGINNING],

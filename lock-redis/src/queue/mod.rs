@@ -98,7 +98,7 @@ struct Line {
     again_at: BootInstant,
     /// The number of answers in a row that had no news.
     quiet: u8,
-    /// Who holds the lock, as far as the last short poke has told.
+    /// The holder of the lock, as far as the last short poke has told.
     holder: Option<Holder>,
     answered_at: BootInstant,
     /// Why the last poke failed, if it did.
@@ -130,7 +130,7 @@ pub(crate) struct Answer {
     pub(crate) last_token: Option<u64>,
     /// For each nonce that was asked for: whether it is in the queue.
     pub(crate) queued: Vec<bool>,
-    /// Who holds the lock, if that was told.
+    /// The holder of the lock, if that was told.
     pub(crate) holder: Option<Holder>,
     /// The grants of this client: of a mutex the one grant, of other kinds those that were asked for.
     pub(crate) grants: Vec<Granted>,

@@ -13,7 +13,7 @@ async fn ask(lock: &mut Lock, nonce: &str) {
     lock.run(&MUTEX.acquire, &ALL, &args).await.unwrap();
 }
 
-/// What it says of the lock to a client that knows this holder.
+/// Its answer about the lock to a client that knows this holder.
 async fn peek_past(lock: &mut Lock, nonce: &str, holder: &str) -> String {
     let args = [&nonce[16..], CHANNELS, "7", "", nonce, holder];
     let reply = texts(lock.run(&script::PEEK, &[ALL[0], ALL[2]], &args).await.unwrap());
@@ -22,7 +22,7 @@ async fn peek_past(lock: &mut Lock, nonce: &str, holder: &str) -> String {
     answer
 }
 
-/// What it says of the lock.
+/// Its answer about the lock.
 async fn peek(lock: &mut Lock, nonce: &str) -> String {
     peek_past(lock, nonce, "").await
 }

@@ -51,7 +51,7 @@ impl Shared {
         self.lock.run(&REDISSON.acquire, &ALL, &args).await.unwrap();
     }
 
-    /// When the client of this waiter is to ask again.
+    /// The pause after which the client of this waiter asks again.
     async fn poke(&mut self, nonce: &str) -> String {
         let args = [&nonce[16..], CHANNELS, "1", "7", "", nonce];
         texts(self.lock.run(&REDISSON.poke, &ALL, &args).await.unwrap())[2].clone()

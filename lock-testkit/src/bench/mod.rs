@@ -1,9 +1,10 @@
 //! What benchmarks of backends have in common (feature `bench`): which parts are to be run, series of latencies, tasks and
-//! processes that take turns, and what a process has used.
+//! processes that take turns, crowds that are granted, and what a process has used.
 //!
 //! A benchmark measures every figure beside its baseline, in turn with it, in the same run on the same server.
 
 mod cycle;
+mod grants;
 mod hands;
 mod plan;
 mod process;
@@ -11,6 +12,7 @@ mod series;
 mod usage;
 
 pub use cycle::{Cycle, for_a_while};
+pub use grants::{granted, release_all};
 pub use hands::{Baton, Hands};
 pub use plan::Plan;
 pub use process::Process;

@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use lock_testkit::bench::{granted, release_all};
 use lock_testkit::faults::StoreFault;
-use lock_zk::{LeaseOptions, MutexGuard, ZkLocks};
+use lock_zk::{LeaseOptions, ZkLocks};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -28,7 +29,7 @@ const CRATES: [&str; 2] = ["zookeeper-client", ASYNC];
 const CRATES: [&str; 1] = ["zookeeper-client"];
 /// So many are released while the others go on being waited for.
 const ALONE: usize = 10;
-/// Whoever has nothing by then has been left out.
+/// The time after which a waiter that was granted nothing has been left out.
 const LEFT_OUT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
@@ -104,9 +105,9 @@ async fn waits(bench: &Bench, by: &str, names: usize) -> Outcome {
 
     let few = names / 2 - ALONE..names / 2;
     let (mut alone, mut lost) = (Vec::new(), 0);
-    let released = release(held.drain(few.clone()));
+    let released = release_all(held.drain(few.clone()));
     let waited: Vec<_> = waiting.drain(few).collect();
-    for (released, granted) in released.await?.into_iter().zip(granted(waited).await?) {
+    for (released, granted) in released.await?.into_iter().zip(granted(waited, LEFT_OUT).await?) {
         match granted {
             Some(granted) => alone.push(granted.saturating_duration_since(released)),
             None => lost += 1,
@@ -114,8 +115,8 @@ async fn waits(bench: &Bench, by: &str, names: usize) -> Outcome {
     }
     let longest = alone.iter().max().copied().unwrap_or_default();
     let began = Instant::now();
-    release(held.into_iter()).await?;
-    let granted = granted(waiting).await?;
+    release_all(held.into_iter()).await?;
+    let granted = granted(waiting, LEFT_OUT).await?;
     lost += granted.iter().filter(|granted| granted.is_none()).count();
     let all = granted.into_iter().flatten().max().map_or(Duration::ZERO, |last| last.saturating_duration_since(began));
     println!(
@@ -136,30 +137,6 @@ async fn per_second(bench: &Bench) -> Outcome<f64> {
     let (before, began) = (bench.requests().await?, Instant::now());
     tokio::time::sleep(bench.round * bench.rounds).await;
     Ok((bench.requests().await? - before) as f64 / began.elapsed().as_secs_f64())
-}
-
-/// Releases these, and says of each when that was asked for.
-async fn release(held: impl Iterator<Item = MutexGuard>) -> Outcome<Vec<Instant>> {
-    let released = held.map(|guard| async {
-        let began = Instant::now();
-        guard.release().await.map(|()| began)
-    });
-    Ok(join_all(released).await.into_iter().collect::<Result<_, _>>()?)
-}
-
-/// When each of these was granted; nothing of one that was left out.
-async fn granted(waiting: Vec<JoinHandle<Outcome<Instant>>>) -> Outcome<Vec<Option<Instant>>> {
-    let (mut granted, end) = (Vec::new(), Instant::now() + LEFT_OUT);
-    for mut wait in waiting {
-        match tokio::time::timeout_at(end.into(), &mut wait).await {
-            Ok(outcome) => granted.push(Some(outcome??)),
-            Err(_) => {
-                wait.abort();
-                granted.push(None);
-            }
-        }
-    }
-    Ok(granted)
 }
 
 async fn lost(bench: &Bench, holders: usize) -> Outcome<Duration> {

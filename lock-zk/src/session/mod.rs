@@ -25,7 +25,7 @@ pub(crate) use manager::{Plan, Refusal, Sessions};
 /// reconnection, and loses the session. About 1,500 locks with short names.
 pub(crate) const WATCHABLE: usize = 120 * 1024;
 
-/// How often who may not watch looks instead, unless too many wait.
+/// The pause between looks of a waiter that may not watch, unless too many wait.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
 /// What a client's session is doing.

@@ -16,7 +16,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
 const PATH: &str = "/late";
-/// Where their nodes are, and what a request for a permit contains.
+/// The directories of their nodes, and the data of a request for a permit.
 const PLACES: &str = "/late/locks";
 const PERMITS: &str = "/late/leases";
 const PERMIT: &str = "-lease-";
@@ -27,7 +27,7 @@ const OUR_SESSION: Duration = Duration::from_secs(20);
 /// For each step. Curator's client looks for its server after up to a second.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How the rounds went.
+/// The outcome of the rounds.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     rounds: u32,
@@ -157,7 +157,7 @@ async fn count(truth: &ZooKeeperClient, directory: &str) -> Result<usize, Broken
     Ok(truth.children(directory).await?.unwrap_or_default().len())
 }
 
-/// How often something was made or deleted in a directory.
+/// The number of nodes that were made or deleted in a directory.
 async fn changes(truth: &ZooKeeperClient, directory: &str) -> Result<i32, Broken> {
     let node = truth.exists(directory).await?;
     Ok(node.ok_or_else(|| Broken::new(format!("{directory} is gone")))?.cversion)

@@ -4,6 +4,7 @@
 //! which the server did not run.
 
 mod crowds;
+mod far;
 mod leavers;
 mod names;
 mod outage;

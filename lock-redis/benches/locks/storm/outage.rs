@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lock_redis::{ClientOptions, RedisConfig, RedisLocks};
-use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use lock_redis::ClientOptions;
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use tokio::time::sleep;
 
+use super::far::Far;
 use super::table::{Bar, Table};
-use super::truth::{server, whole};
+use super::truth::whole;
 use crate::{Bench, Outcome};
 
 const ROUND_TRIP: Duration = Duration::from_millis(20);
@@ -34,12 +35,7 @@ pub(super) async fn run(bench: &Bench) -> Outcome {
     let tasks = if bench.is_quick() { 1_000 } else { 10_000 };
     let title = format!("{tasks} tasks of one client, round trip 20 ms, holds of 1 s, the server away for 5 s");
     let table = Table::begin(&title, "before");
-    let server = server().await?;
-    let link = Proxy::to(server.address(), Protocol::Resp)?;
-    let delay = Toxic::Delay { by: ROUND_TRIP / 2, jitter: Duration::ZERO };
-    let _slow = link.inject(LinkFault::new(delay, Direction::Both));
-    let url = format!("redis://{}", link.address());
-    let locks = RedisLocks::connect_with(RedisConfig::new(url).with_prefix("bench")).await?;
+    let Far { server, link, locks, .. } = &Far::at(ROUND_TRIP).await?;
     let patience = ClientOptions::default().patience;
     let seen = Arc::new(Seen::default());
     let running: Vec<_> =

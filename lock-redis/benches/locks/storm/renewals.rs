@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lock_redis::{LeaseOptions, RedisConfig, RedisLocks};
-use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use lock_redis::LeaseOptions;
 use tokio::time::sleep;
 
+use super::far::Far;
 use super::table::{Bar, Table};
-use super::truth::server;
 use crate::{Bench, Outcome};
 
 const ROUND_TRIP: Duration = Duration::from_millis(20);
@@ -33,12 +32,7 @@ pub(super) async fn run(bench: &Bench) -> Outcome {
 }
 
 async fn hold(tasks: usize, time: Duration) -> Outcome<Seen> {
-    let server = server().await?;
-    let link = Proxy::to(server.address(), Protocol::Resp)?;
-    let delay = Toxic::Delay { by: ROUND_TRIP / 2, jitter: Duration::ZERO };
-    let _slow = link.inject(LinkFault::new(delay, Direction::Both));
-    let url = format!("redis://{}", link.address());
-    let locks = RedisLocks::connect_with(RedisConfig::new(url).with_prefix("bench")).await?;
+    let Far { locks, .. } = &Far::at(ROUND_TRIP).await?;
     let mut held = Vec::new();
     for lease in 0..LEASES {
         held.push(locks.mutex(format!("lease {lease}")).with_lease(LeaseOptions::with_ttl(TTL)).lock().await?);

@@ -15,7 +15,7 @@ use crate::client::Door;
 /// For how long a server may be silent before its connection is given up, at least, where the session allows it.
 const STARVED: Duration = Duration::from_secs(1);
 
-/// How often the address of the only server is given. The crate tries each address once without a pause, then again with pauses
+/// The number of times that the address of the only server is given. The crate tries each address once without a pause, then again with pauses
 /// that grow by 50 ms, and doubles its pause after the last one without a limit: 16 tries at once, and 16 more that are over after
 /// 7.5 s, with 1.1 s between two of them at most. Of several servers each is given once: to try a silent one twice in a row would cost its timeout twice.
 const TRIES: usize = 16;
