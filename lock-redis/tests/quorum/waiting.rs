@@ -56,6 +56,29 @@ async fn fifty_waiters_of_one_client_cost_the_servers_as_much_as_one() {
     servers.have_nothing_left(ALL).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_that_is_dropped_during_its_first_round_is_taken_out_at_the_servers() {
+    let Some(servers) = Servers::start().await else { return };
+    let (holder, waiter) = (servers.client().await, servers.client().await);
+    let held = servers.hold_everywhere(&holder.mutex("dropped").with_lease(long())).await;
+    // Without a majority of answers the round goes on.
+    servers.stop(&[2, 3, 4]);
+    let mutex = waiter.mutex("dropped");
+    let wait = tokio::spawn(async move { mutex.lock().await.map(drop) });
+    for server in [0, 1] {
+        let counted = async || (servers.waiting(server, "dropped").await == Some(1)).then_some(());
+        eventually("the client is counted", PROMPTLY, counted).await;
+    }
+    wait.abort();
+    for server in [0, 1] {
+        // By itself a server forgets it after 3 s.
+        let forgotten = async || (servers.waiting(server, "dropped").await == Some(0)).then_some(());
+        eventually("the client is taken out", ms(1500), forgotten).await;
+    }
+    servers.cont(&[2, 3, 4]);
+    held.release().await.unwrap();
+}
+
 /// Whatever comes in between: the lock is reserved for the waiter in the step that frees it.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_overtakes_a_client_that_waits() {

@@ -1,13 +1,21 @@
 //! Behind sentinels.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use lock_redis::{ErrorKind, Guarantee, LossReason, MutexGuard, RedisConfig, RedisLocks};
+use lock_redis::{ClientOptions, ErrorKind, Guarantee, LossReason, MutexGuard, RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::{RedisServer, SentinelDeployment};
+use tokio::task::JoinSet;
 
 use crate::load::{Load, Look, TASKS};
-use crate::support::{FAILOVER, PROMPTLY, about_time, connect, eventually, installed, ms, obtain, say, soon, with_ttl};
+use crate::support::{
+    FAILOVER, PROMPTLY, about_time, configured, connect, eventually, installed, ms, obtain, say, soon, with_ttl,
+};
 
 const HOLDERS: usize = 20;
 const TTL: Duration = Duration::from_secs(15);
@@ -137,6 +145,41 @@ fn failovers_under_load_let_no_call_hang_and_no_reply_go_astray() {
         deployment.until_another_master(old).await.unwrap();
         load.nobody_is_stuck().await;
         load.end().await;
+    });
+}
+
+/// More tries than may be on their way to one server, which stands still: the others are not tied to it.
+#[test]
+fn those_that_wait_for_their_turn_go_to_the_new_master() {
+    const TRIES: usize = 3000;
+    const ON_THEIR_WAY: usize = 1024;
+    about_time(async || {
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let mut options = ClientOptions::default();
+        (options.op_timeout, options.patience) = (FAILOVER, FAILOVER * 2);
+        let locks = configured(RedisConfig::new(deployment.url()).with_client(options)).await.unwrap();
+        obtain(&locks, "first", PROMPTLY).await.release().await.unwrap();
+        let old = deployment.master().await.unwrap();
+        old.stop().unwrap();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let mut tries = JoinSet::new();
+        for name in 0..TRIES {
+            let (mutex, begun) = (locks.mutex(format!("try/{name}")), begun.clone());
+            tries.spawn(async move {
+                let mut tried = pin!(mutex.try_lock());
+                let early = poll_fn(|context| Poll::Ready(tried.as_mut().poll(context))).await;
+                assert!(early.is_pending(), "answered by a server that stands still");
+                begun.fetch_add(1, Ordering::Relaxed);
+                tried.await.unwrap().is_some()
+            });
+        }
+        eventually("all have begun", PROMPTLY, async || (begun.load(Ordering::Relaxed) == TRIES).then_some(())).await;
+        deployment.fail_over().await.unwrap();
+        for _ in ON_THEIR_WAY..TRIES {
+            let granted = soon("those that were not sent are granted", PROMPTLY, tries.join_next()).await;
+            assert!(granted.unwrap().unwrap(), "a free lock was not granted");
+        }
+        old.cont().unwrap();
     });
 }
 

@@ -91,7 +91,7 @@ async fn a_request_whose_turn_does_not_come_was_not_sent_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_that_wait_for_their_turn_go_on_with_the_next_connection() {
+async fn a_connection_that_breaks_with_thousands_in_line_costs_none_of_them() {
     let Some((server, link, locks)) = behind_a_link(30_000).await else { return };
     let silent = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient));
     let before = link.requests();
