@@ -94,9 +94,7 @@ impl SystemClock {
         let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
         BootInstant(Duration::new(seconds, nanos))
     }
-}
 
-impl SystemClock {
     /// A sleep until this instant that may end up to 15 s too late if the machine is suspended meanwhile. It costs less than one
     /// that looks at the clock every second, for those of whom there are thousands.
     ///

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 use crate::lab::{Fault, Lab};
 
@@ -19,6 +20,18 @@ struct Spans(Arc<Mutex<Vec<(&'static str, Values)>>>);
 struct Values(HashMap<&'static str, String>);
 
 impl Spans {
+    /// Listens on this thread until the guard is dropped.
+    ///
+    /// While there is only one subscriber, `tracing` keeps for all threads what the first thread that comes to a span is told;
+    /// on a thread of another test that is that nobody listens. With a second one it asks both, whichever thread it is.
+    fn listen() -> (Self, DefaultGuard) {
+        static SECOND: OnceLock<Dispatch> = OnceLock::new();
+        SECOND.get_or_init(|| Dispatch::new(Self::default()));
+        let spans = Self::default();
+        let listening = tracing::subscriber::set_default(spans.clone());
+        (spans, listening)
+    }
+
     /// The last value of this field in each span of this name.
     fn values(&self, name: &str, field: &str) -> Vec<String> {
         let spans = self.0.lock().unwrap();
@@ -65,8 +78,7 @@ async fn an_acquisition_tells_how_it_ended() {
     let lab = Lab::new();
     let (locks, other) = (lab.connect(), lab.store.connect());
     let held = other.mutex("a").lock().await.unwrap();
-    let spans = Spans::default();
-    let _listening = tracing::subscriber::set_default(spans.clone());
+    let (spans, _listening) = Spans::listen();
     assert!(locks.mutex("a").try_lock().await.unwrap().is_none());
     let lock = locks.mutex("a");
     let waiting = tokio::spawn(async move { lock.lock().await });
@@ -82,8 +94,7 @@ async fn an_acquisition_tells_how_it_ended() {
 
 #[tokio::test]
 async fn what_is_left_to_the_background_tells_what_became_of_it() {
-    let spans = Spans::default();
-    let _listening = tracing::subscriber::set_default(spans.clone());
+    let (spans, _listening) = Spans::listen();
     let lab = Lab::new();
     let locks = lab.connect();
     drop(locks.mutex("released").lock().await.unwrap());

@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all};
+use futures_util::stream::FuturesUnordered;
 use futures_util::task::noop_waker_ref;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use tokio::task::unconstrained;
@@ -79,6 +81,19 @@ impl<T: Send + 'static> Asked<T> {
             biased;
             answer = self.next() => answer,
             () = SystemClock.sleep_until(until.plus(SLACK)) => None,
+        }
+    }
+
+    /// Has the answers that are still to come looked at in the background.
+    pub(super) fn look_at_the_rest(mut self, look: impl Fn(T) + Send + 'static) {
+        self.answered.drain(..).for_each(|(_, answer)| look(answer));
+        let mut rest: FuturesUnordered<_> = std::mem::take(&mut self.pending).into_iter().collect();
+        if !rest.is_empty() {
+            self.background.finish(Box::pin(async move {
+                while let Some((_, answer)) = rest.next().await {
+                    look(answer);
+                }
+            }));
         }
     }
 

@@ -48,6 +48,8 @@ enum Round {
         by: Vec<usize>,
         /// Whether one has refused it.
         contested: bool,
+        /// The answers of the others.
+        rest: Asked<Result<Said, Failed>>,
     },
     /// Somebody else has it, for so long at least if it is neither released nor renewed.
     Held(Option<Duration>),
@@ -121,7 +123,9 @@ impl QuorumBackend {
                 return Ok(None);
             }
         }
+        let mut rounds = 0_u64;
         loop {
+            rounds += 1;
             place.rest(deadline.instant()).await;
             place.asks();
             // Whoever is dropped during the round may be counted as well.
@@ -138,14 +142,22 @@ impl QuorumBackend {
             // Both are endless.
             let split = |splits: &mut dyn Iterator<Item = Duration>| splits.next().unwrap_or(wait::LONGEST_PAUSE);
             let pause = match outcome {
-                Ok(Round::Granted { grant, by, contested }) => {
+                Ok(Round::Granted { grant, by, contested, rest }) => {
                     place.granted(attempt.id);
                     if !contested {
                         place.registers(was_registered);
                     }
-                    // Those that have not answered yet may have refused it too.
+                    // Whoever refuses it from now on counts this client as a waiter.
+                    let (queues, lock) = (self.queues.clone(), place.lock().to_owned());
+                    rest.look_at_the_rest(move |answer| {
+                        if answer.is_ok_and(|said| !said.yes) {
+                            queues.is_registered(&lock);
+                        }
+                    });
+                    // Those that have not answered yet may have refused it too. Those that have granted it have taken the client
+                    // out, but in the first round, in which it may not have waited for a whole microsecond.
                     if place.deregisters() {
-                        self.releases.stop_waiting(place.lock(), &by);
+                        self.releases.stop_waiting(place.lock(), if rounds > 1 { &by } else { &[] });
                     }
                     return Ok(Some(grant));
                 }
@@ -228,8 +240,9 @@ impl QuorumBackend {
         let verdict = votes.verdict(until).await;
         if verdict == Verdict::Granted {
             // Every server that granted it began its TTL after this instant.
-            let (by, contested) = (votes.granted, !votes.refused.is_empty());
-            return Ok(Round::Granted { grant: Grant::new(None, sent_at, attempt.ttl), by, contested });
+            let Votes { asked: rest, granted: by, refused, .. } = votes;
+            let grant = Grant::new(None, sent_at, attempt.ttl);
+            return Ok(Round::Granted { grant, by, contested: !refused.is_empty(), rest });
         }
         let Votes { granted, refused, ends_in, mut reasons, .. } = votes;
         reasons.extend(self.undo(attempt, round, granted, &refused, until).await);

@@ -156,6 +156,18 @@ impl Queues {
         }
     }
 
+    /// Takes note that a server counts this client among the waiters for this lock. If nobody of it waits any more, it is taken
+    /// out.
+    pub(super) fn is_registered(&self, lock: &str) {
+        let queues = locked(&self.queues);
+        if let Some(queue) = queues.get(lock) {
+            locked(&queue.state).is_registered = true;
+            return;
+        }
+        drop(queues);
+        (self.stop_waiting)(lock);
+    }
+
     /// Whether anybody is there to be told. The map stays locked: a queue that ends takes all its news into account.
     fn tell(&self, lock: &str, news: impl FnOnce(&mut Told)) -> bool {
         let queues = locked(&self.queues);
@@ -399,6 +411,18 @@ mod tests {
         drop(second);
         assert_eq!(passed.load(Ordering::Relaxed), 3, "the last one left without asking");
         assert!(locked(&queues.queues).is_empty());
+    }
+
+    #[test]
+    fn a_registration_that_is_heard_of_late_ends_with_the_last_waiter() {
+        let (queues, passed) = queues();
+        let place = queues.enter("a");
+        queues.is_registered("a");
+        assert_eq!(passed.load(Ordering::Relaxed), 0, "somebody waits");
+        drop(place);
+        assert_eq!(passed.load(Ordering::Relaxed), 1);
+        queues.is_registered("a");
+        assert_eq!(passed.load(Ordering::Relaxed), 2, "nobody waits");
     }
 
     #[tokio::test]

@@ -79,6 +79,26 @@ async fn a_waiter_that_is_dropped_during_its_first_round_is_taken_out_at_the_ser
     held.release().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_a_waiter_after_the_others_have_granted_forgets_it() {
+    let Some(servers) = Servers::start().await else { return };
+    let client = servers.client().await;
+    // Another one holds the lock at the last server only, which answers late.
+    let late = ALL[ALL.len() - 1];
+    let foreign = format!("{:032x}:1:1:", 7);
+    assert!(!matches!(servers.run(late, &["SET", &key("late"), &foreign, "PX", "20000"]).await, Value::Error(_)));
+    servers.stop(&[late]);
+    let guard = client.mutex("late").with_lease(long()).lock().await.unwrap();
+    servers.cont(&[late]);
+    let stats = async || servers.run(late, &["INFO", "commandstats"]).await.as_text().unwrap_or_default();
+    let refused = async || stats().await.contains("cmdstat_zadd").then_some(());
+    eventually("the last server has refused the waiter", PROMPTLY, refused).await;
+    // By itself the server forgets it after 3 s.
+    let forgotten = async || (servers.waiting(late, "late").await == Some(0)).then_some(());
+    eventually("the client is taken out", ms(1500), forgotten).await;
+    guard.release().await.unwrap();
+}
+
 /// Whatever comes in between: the lock is reserved for the waiter in the step that frees it.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_overtakes_a_client_that_waits() {
