@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Backend, Cancelled, Grant, MutexBackend, Released, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{Attempt, Backend, Cancelled, Grant, MutexBackend, Released, Renewal, Renewed};
 use lock_core::{Client, ClientOptions, Error, FencingToken, GrantId, Guarantees, Locks, LossReason, Support};
 
 /// The server: entries with an owner and an end. Clones are the same shelf.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
 use crate::core::Core;
+use crate::driver::{Backend, MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
 use crate::error::Error;
 use crate::guarantees::{Guarantee, Guarantees};
 use crate::mutex::Mutex;

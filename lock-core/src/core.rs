@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use crate::backend::{Attempt, Backend, Cancelled, Grant, Kind, Operator};
-use crate::bound::{self, bounded};
 use crate::clock::{BootInstant, Deadline};
+use crate::driver::bound::{self, bounded};
+use crate::driver::{Attempt, Backend, Cancelled, Grant, Kind, Operator};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::guarantees::{Guarantee, Support};
 use crate::inspect::Inspection;

@@ -43,18 +43,17 @@
 //! `CLOCK_MONOTONIC` elsewhere. See [`clock`] for virtual machines.
 //!
 //! # Writing a backend
-//! See [`backend`]: a backend answers five questions, everything else is here.
+//! See [`driver`]: a backend answers five questions, everything else is here.
 
 #![forbid(unsafe_code)]
 
 #[cfg(not(unix))]
 compile_error!("lock-core needs a Unix: it takes the clock and the host's name from there");
 
-pub mod backend;
-mod bound;
 mod client;
 pub mod clock;
 mod core;
+pub mod driver;
 mod error;
 pub mod fence;
 mod fenced;
@@ -77,7 +76,6 @@ mod sleep;
 mod sync;
 mod token;
 mod trace;
-pub mod wait;
 
 pub use client::Client;
 pub use error::{Error, ErrorKind, Phase, Retry};

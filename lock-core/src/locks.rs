@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::backend::{MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
 use crate::client::Client;
 use crate::core::Core;
+use crate::driver::{MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
 use crate::error::Error;
 use crate::guarantees::{Guarantee, Guarantees};
 use crate::mutex::Mutex;

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Attempt, Grant, Kind, MutexBackend};
 use crate::core::{Core, Wait, Wish};
+use crate::driver::{Attempt, Grant, Kind, MutexBackend};
 use crate::error::Error;
 use crate::fenced::Fenced;
 use crate::inspect::Inspection;

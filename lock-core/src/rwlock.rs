@@ -6,9 +6,9 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use crate::backend::{Attempt, Grant, Kind, RwLockBackend};
-use crate::bound::bounded;
 use crate::core::{Core, Wait, Wish};
+use crate::driver::bound::bounded;
+use crate::driver::{Attempt, Grant, Kind, RwLockBackend};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::fenced::Fenced;
 use crate::inspect::Inspection;

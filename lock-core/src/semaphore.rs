@@ -5,9 +5,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Attempt, Grant, Kind, SemaphoreBackend};
-use crate::bound::bounded;
 use crate::core::{Core, Wait, Wish};
+use crate::driver::bound::bounded;
+use crate::driver::{Attempt, Grant, Kind, SemaphoreBackend};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::inspect::Inspection;
 use crate::lease::Lease;
@@ -221,7 +221,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// How many permits this holds: what was granted, less what was [given back](Permit::split).
+    /// How many permits this holds: what was granted, less what was [given back](Permit::release_some).
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.permits
@@ -249,7 +249,7 @@ impl Permit {
     ///
     /// # Cancel safety
     /// A dropped call is finished in the background; this guard counts the smaller number.
-    pub async fn split(&mut self, permits: u32) -> Result<(), Error> {
+    pub async fn release_some(&mut self, permits: u32) -> Result<(), Error> {
         let had = self.permits;
         let keep = had.saturating_sub(permits);
         if permits == 0 || keep == 0 {
@@ -288,7 +288,7 @@ impl Permit {
     }
 }
 
-/// Hands to the reaper what a [`Permit::split`] has not been told of, by an answer that never came or because its future
+/// Hands to the reaper what a [`Permit::release_some`] has not been told of, by an answer that never came or because its future
 /// was dropped.
 struct Unconfirmed<'a> {
     permit: &'a Permit,

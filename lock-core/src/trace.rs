@@ -5,7 +5,7 @@
 use tracing::field::{Empty, display};
 use tracing::{Span, Value, debug_span};
 
-use crate::backend::{Attempt, Renewed};
+use crate::driver::{Attempt, Renewed};
 use crate::error::Error;
 
 /// A span that ends with an outcome: `cancelled` if it is dropped before it has one.

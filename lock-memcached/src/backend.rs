@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Backend, Cancelled, Kind, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{Clock, SystemClock};
-use lock_core::{Error, ErrorKind, Guarantees, Phase, wait};
+use lock_core::driver::{Attempt, Backend, Cancelled, Kind, Operator, Released, Renewal, Renewed};
+use lock_core::{Error, ErrorKind, Guarantees, Phase, driver::wait};
 
 use crate::config::{MemcachedConfig, RestartGuard};
 use crate::connection::link::Link;

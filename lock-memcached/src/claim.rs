@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::backend::{Attempt, Grant};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::Shared;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::backend::Attempt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::Attempt;
 use lock_core::{GrantId, Owner};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 

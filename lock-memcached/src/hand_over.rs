@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lock_core::Phase;
-use lock_core::backend::{Attempt, Grant};
 use lock_core::clock::{Clock, SystemClock};
+use lock_core::driver::{Attempt, Grant};
 
 use crate::backend::Shared;
 use crate::carried::carried;

@@ -5,7 +5,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use lock_core::backend::Kind;
+use lock_core::driver::Kind;
 use lock_core::{FencingToken, GrantId, LockName};
 use lock_testkit::{Dice, fuzz};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use lock_core::backend::{Kind, Operator};
 use lock_core::clock::{Clock, SystemClock};
+use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, LossReason, Owner, Phase, Waiter};
 
 use crate::backend::{MemcachedBackend, Shared};

@@ -19,7 +19,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use lock_core::backend::Kind;
+use lock_core::driver::Kind;
 use lock_core::{Error, ErrorKind, LockName, Phase};
 use sha2::{Digest, Sha256};
 

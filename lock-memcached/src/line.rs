@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use lock_core::backend::Grant;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::Grant;
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, oneshot};
 
 use crate::grants::Entry;
@@ -181,7 +181,7 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use lock_core::Owner;
-    use lock_core::backend::{Attempt, Kind};
+    use lock_core::driver::{Attempt, Kind};
 
     use super::*;
     use crate::connection::seen::Seen;

@@ -3,8 +3,8 @@
 
 use async_trait::async_trait;
 use lock_core::Error;
-use lock_core::backend::{Attempt, Grant, ReentrantBackend};
 use lock_core::clock::Deadline;
+use lock_core::driver::{Attempt, Grant, ReentrantBackend};
 
 use crate::backend::MemcachedBackend;
 

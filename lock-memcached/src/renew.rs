@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::backend::{Attempt, Kind, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{Attempt, Kind, Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 
 use crate::backend::Shared;

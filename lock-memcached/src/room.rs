@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use lock_core::backend::Attempt;
+use lock_core::driver::Attempt;
 use lock_core::{Error, Phase};
 
 use crate::backend::Shared;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Grant, RwLockBackend};
 use lock_core::clock::{Clock, Deadline, SystemClock};
+use lock_core::driver::{Attempt, Grant, RwLockBackend};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::{MemcachedBackend, Shared};

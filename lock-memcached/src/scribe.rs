@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::backend::{Attempt, Grant};
 use lock_core::clock::{Clock, SystemClock};
+use lock_core::driver::{Attempt, Grant};
 use lock_core::{GrantId, Owner};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Grant, Kind, SemaphoreBackend};
 use lock_core::clock::{Clock, Deadline, SystemClock};
-use lock_core::{Error, ErrorKind, LockName, Phase, wait};
+use lock_core::driver::{Attempt, Grant, Kind, SemaphoreBackend};
+use lock_core::{Error, ErrorKind, LockName, Phase, driver::wait};
 
 use crate::backend::{MemcachedBackend, Shared};
 use crate::claim::Outcome;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use lock_core::backend::Attempt;
+use lock_core::driver::Attempt;
 use lock_core::{Error, Phase};
 
 use crate::backend::Shared;

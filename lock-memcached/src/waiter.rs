@@ -9,9 +9,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::backend::{Attempt, Grant};
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
-use lock_core::{Error, ErrorKind, Phase, wait};
+use lock_core::driver::{Attempt, Grant};
+use lock_core::{Error, ErrorKind, Phase, driver::wait};
 use tokio::sync::oneshot;
 
 use crate::backend::Shared;

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::backend::{Attempt, Grant};
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::{Shared, milliseconds};

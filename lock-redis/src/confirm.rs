@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::backend::{Attempt, Cancelled, Grant, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{Attempt, Cancelled, Grant, Renewal, Renewed};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::RedisBackend;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use lock_core::LockName;
-use lock_core::backend::Kind;
+use lock_core::driver::Kind;
 
 use crate::redisson;
 use crate::script::{self, Scripts};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::backend::{Attempt, Released};
 use lock_core::clock::BootInstant;
+use lock_core::driver::{Attempt, Released};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::Shared;

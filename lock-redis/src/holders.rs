@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use lock_core::backend::{Attempt, Grant, Kind, Released};
 use lock_core::clock::{Clock, Deadline, SystemClock};
+use lock_core::driver::{Attempt, Grant, Kind, Released};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire;

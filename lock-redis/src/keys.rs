@@ -14,7 +14,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use lock_core::backend::Kind;
+use lock_core::driver::Kind;
 use lock_core::{Error, LockName, Phase};
 
 use crate::connection::cluster::slot::{SLOTS, slot};

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Grant, Kind, MutexBackend};
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use lock_core::driver::{Attempt, Grant, Kind, MutexBackend};
 use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
 use crate::acquire;

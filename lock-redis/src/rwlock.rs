@@ -1,8 +1,8 @@
 //! The read-write lock: fair by arrival, readers in front are admitted together.
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Grant, RwLockBackend};
 use lock_core::clock::Deadline;
+use lock_core::driver::{Attempt, Grant, RwLockBackend};
 use lock_core::{Error, Phase};
 
 use crate::backend::RedisBackend;

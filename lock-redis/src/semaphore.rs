@@ -1,8 +1,8 @@
 //! The semaphore: all or nothing, first come, first served.
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Grant, Kind, SemaphoreBackend};
 use lock_core::clock::{Clock, Deadline, SystemClock};
+use lock_core::driver::{Attempt, Grant, Kind, SemaphoreBackend};
 use lock_core::{Error, LockName, Phase};
 
 use crate::backend::RedisBackend;

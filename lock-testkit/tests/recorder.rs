@@ -90,7 +90,7 @@ async fn work(locks: &RecordedLocks) -> Result<(), Broken> {
     reader.release().await?;
     take(Wish::new("x", Kind::Read, TTL)).await?.release().await?;
     let mut permits = take(Wish::new("x", Kind::Sem, TTL).with_permits(2, 3)).await?;
-    permits.split(1).await?;
+    permits.release_some(1).await?;
     permits.release().await?;
     let owner = Owner::new();
     let outer = take(Wish::new("x", Kind::Reentrant, TTL).with_owner(&owner)).await?;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use lock_core::backend::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{Clock, SystemClock};
-use lock_core::{Error, ErrorKind, Guarantees, LockName, LossReason, Phase, wait};
+use lock_core::driver::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
+use lock_core::{Error, ErrorKind, Guarantees, LockName, LossReason, Phase, driver::wait};
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Connection, Crate, Fate, Fault};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::Owner;
-use lock_core::backend::{Attempt, Kind};
+use lock_core::driver::{Attempt, Kind};
 use serde::{Deserialize, Serialize};
 
 use crate::client::Node;

@@ -2,7 +2,7 @@
 //!
 //! Some thousands each; more by `LOCK_FUZZ_INPUTS=10000000 cargo test --release -p lock-zk --lib inputs`.
 
-use lock_core::backend::Kind;
+use lock_core::driver::Kind;
 use lock_core::{GrantId, LockName};
 use lock_testkit::{Dice, fuzz};
 use percent_encoding::percent_decode_str;

@@ -12,7 +12,7 @@
 //! The uuid is the grant's id. In a name, every byte that is not an ASCII letter or digit, `-` or `_` is written as `%` and
 //! two hexadecimal digits. A path shared with clients of other libraries is used as it is.
 
-use lock_core::backend::Kind;
+use lock_core::driver::Kind;
 use lock_core::{Error, ErrorKind, GrantId, LockName, Phase};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::backend::Attempt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::Attempt;
 
 use crate::backend::Shared;
 use crate::card::Card;

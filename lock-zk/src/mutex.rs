@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use lock_core::Error;
-use lock_core::backend::{Attempt, Grant, MutexBackend};
 use lock_core::clock::Deadline;
+use lock_core::driver::{Attempt, Grant, MutexBackend};
 
 use crate::backend::ZkBackend;
 

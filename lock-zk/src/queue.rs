@@ -16,8 +16,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lock_core::backend::{Attempt, Grant, Kind};
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use lock_core::driver::{Attempt, Grant, Kind};
 use lock_core::{Error, ErrorKind, FencingToken, Phase};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};

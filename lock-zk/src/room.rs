@@ -13,8 +13,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use lock_core::backend::{Attempt, Grant, Kind};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{Attempt, Grant, Kind};
 use lock_core::{ErrorKind, Phase};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Grant, RwLockBackend};
 use lock_core::clock::{Deadline, SystemClock};
-use lock_core::{Error, ErrorKind, Phase, wait};
+use lock_core::driver::{Attempt, Grant, RwLockBackend};
+use lock_core::{Error, ErrorKind, Phase, driver::wait};
 
 use crate::backend::{Shared, ZkBackend};
 use crate::card::Card;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lock_core::backend::Notices;
 use lock_core::clock::BootInstant;
+use lock_core::driver::Notices;
 use lock_core::{GrantId, LossReason};
 use tokio::sync::{mpsc, watch};
 
@@ -244,7 +244,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::backend::Kind;
+    use lock_core::driver::Kind;
     use lock_testkit::servers::zookeeper::ZooKeeperServer;
     use lock_testkit::testing::installed;
 

@@ -1,9 +1,9 @@
 //! The semaphore, in the layout of Curator's `InterProcessSemaphoreV2`: all or nothing, first come, first served.
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Grant, SemaphoreBackend};
 use lock_core::clock::{Deadline, SystemClock};
-use lock_core::{Error, ErrorKind, LockName, Phase, wait};
+use lock_core::driver::{Attempt, Grant, SemaphoreBackend};
+use lock_core::{Error, ErrorKind, LockName, Phase, driver::wait};
 
 use crate::backend::{Shared, ZkBackend};
 use crate::client::{Fate, Wanted};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Error, Phase, wait};
+use lock_core::{Error, Phase, driver::wait};
 
 use crate::client::{Fate, Fault};
 use crate::error;

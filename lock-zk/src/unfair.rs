@@ -8,8 +8,8 @@
 //!
 //! Whoever is refused waits for the node that is in the way, as everybody else does, and all of them claim again.
 
-use lock_core::backend::{Attempt, Kind};
 use lock_core::clock::{Clock, SystemClock};
+use lock_core::driver::{Attempt, Kind};
 
 use crate::backend::Shared;
 use crate::client::Fate;

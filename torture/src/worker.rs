@@ -128,7 +128,7 @@ impl Hand {
                 Ok(reader) => guard = reader,
                 Err(_) => return,
             },
-            Kind::Sem if wish.permits > 1 && self.dice.once_in(3) => drop(guard.split(1).await),
+            Kind::Sem if wish.permits > 1 && self.dice.once_in(3) => drop(guard.release_some(1).await),
             Kind::Reentrant if self.dice.once_in(3) => {
                 if let Ok(Some(inner)) = self.locks.acquire(wish).await {
                     self.stay(|| inner.check()).await;

@@ -1,6 +1,6 @@
 //! The order and the pace in which clean-up is tried again: pure, without clock or I/O.
 //!
-//! A job whose request got no answer waits for the server. All such jobs of one [place](crate::backend::Backend::place)
+//! A job whose request got no answer waits for the server. All such jobs of one [place](crate::driver::Backend::place)
 //! share one pause ([`Lane`]): one of them is tried, and only an answer has the others follow, twice as many each time. So
 //! an outage costs the same whatever it leaves to be done, and what is to be done elsewhere does not wait for it. Those that
 //! were tried least come first, the latest of them before the others: a job of which the server could know is not kept
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::lane::Lane;
 use crate::clock::BootInstant;
-use crate::wait;
+use crate::driver::wait;
 
 /// Pauses between two tries: the first one, and the longest.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);

@@ -10,8 +10,8 @@ use tokio::sync::futures::Notified;
 
 use super::LossReason;
 use super::state::{Actions, Event, LeaseState};
-use crate::backend::{Attempt, Grant};
 use crate::clock::{BootInstant, Clock};
+use crate::driver::{Attempt, Grant};
 use crate::options::LeaseOptions;
 use crate::sync::locked;
 use crate::token::FencingToken;
@@ -131,7 +131,7 @@ fn spread(attempt: &Attempt, interval: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Kind;
+    use crate::driver::Kind;
     use crate::owner::{GrantId, Owner};
 
     #[test]

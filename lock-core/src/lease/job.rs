@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tracing::Instrument;
 
 use super::Cell;
-use crate::backend::{Attempt, Backend, Cancelled, SemaphoreBackend};
-use crate::bound::{bounded, caught};
 use crate::clock::{BootInstant, Clock};
+use crate::driver::bound::{bounded, caught};
+use crate::driver::{Attempt, Backend, Cancelled, SemaphoreBackend};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::shutdown::UnderWay;
 use crate::trace::Operation;

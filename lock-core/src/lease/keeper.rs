@@ -18,9 +18,9 @@ use super::home::Home;
 use super::reaper::Reaper;
 use super::state::{Actions, Answer, Event};
 use super::{Cell, LossReason};
-use crate::backend::{Backend, Doubts, Notices, Renewal, Renewed};
-use crate::bound::{bounded, caught, place};
 use crate::clock::{BootInstant, Clock};
+use crate::driver::bound::{bounded, caught, place};
+use crate::driver::{Backend, Doubts, Notices, Renewal, Renewed};
 use crate::error::Phase;
 use crate::meters::Meters;
 use crate::owner::GrantId;
@@ -352,8 +352,8 @@ fn take(keeper: &Arc<Keeper>, cells: Vec<(Arc<Cell>, Duration)>, sent_at: BootIn
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{Attempt, Grant, Kind};
     use crate::clock::VirtualClock;
+    use crate::driver::{Attempt, Grant, Kind};
     use crate::memory::MemoryStore;
     use crate::options::LeaseOptions;
     use crate::owner::Owner;

@@ -23,9 +23,9 @@ use super::background::{self, Background, Carried};
 use super::backlog::Backlog;
 use super::home::Home;
 use super::job::{Job, Progress, Task};
-use crate::backend::{Attempt, Backend, SemaphoreBackend};
-use crate::bound::place;
 use crate::clock::{BootInstant, Clock};
+use crate::driver::bound::place;
+use crate::driver::{Attempt, Backend, SemaphoreBackend};
 use crate::shutdown::Shutdown;
 use crate::sync::locked;
 

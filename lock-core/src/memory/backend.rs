@@ -8,18 +8,18 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{mpsc, oneshot};
 
 use super::store::MemoryStore;
-use crate::backend::{
+use crate::clock::{Clock, Deadline};
+use crate::driver::wait;
+use crate::driver::{
     Attempt, Backend, Cancelled, Grant, Kind, MutexBackend, Notices, Operator, ReentrantBackend, Released, Renewal,
     Renewed, RwLockBackend, SemaphoreBackend,
 };
-use crate::clock::{Clock, Deadline};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::guarantees::{Guarantees, Support};
 use crate::inspect::Inspection;
 use crate::lease::LossReason;
 use crate::name::LockName;
 use crate::owner::{GrantId, Owner};
-use crate::wait;
 
 /// The note of an attempt that has reached the store: any other one left nothing there.
 const REACHED: u64 = 1;

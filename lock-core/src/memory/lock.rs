@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::backend::{Attempt, Grant, Kind};
 use crate::clock::BootInstant;
+use crate::driver::{Attempt, Grant, Kind};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::inspect::{Holder, Inspection, Waiter};
 use crate::owner::{GrantId, Owner};

@@ -49,7 +49,7 @@ async fn every_request_ends() {
     assert_eq!((error.kind(), error.phase()), (ErrorKind::Indeterminate, Phase::Release), "{error}");
     let error = cut(&lab, BOUND, async move { written.downgrade().await.map_err(Error::from) }).await;
     assert_eq!((error.kind(), error.phase()), (ErrorKind::Indeterminate, Phase::Downgrade), "{error}");
-    let error = cut(&lab, BOUND, async move { permit.split(1).await }).await;
+    let error = cut(&lab, BOUND, async move { permit.release_some(1).await }).await;
     assert_eq!((error.kind(), error.phase()), (ErrorKind::Indeterminate, Phase::Release), "{error}");
 
     let (seen, freed) = (locks.mutex("a"), locks.mutex("a"));

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::backend::{
+use lock_core::clock::{Clock, Deadline, VirtualClock};
+use lock_core::driver::{
     Attempt, Backend, Cancelled, Doubts, Grant, Kind, MutexBackend, Notices, Operator, ReentrantBackend, Released,
     Renewal, Renewed, RwLockBackend, SemaphoreBackend,
 };
-use lock_core::clock::{Clock, Deadline, VirtualClock};
 use lock_core::memory::{MemoryBackend, MemoryStore};
 use lock_core::{
     Client, ClientOptions, Error, ErrorKind, GrantId, Guarantees, Inspection, LockName, MemoryLocks, Owner, Phase,

@@ -19,10 +19,10 @@ async fn a_part_whose_return_was_not_confirmed_is_not_counted_and_is_returned_in
     let locks = lab.connect();
     let mut permit = locks.semaphore("a", 5).acquire_many(5).await.unwrap();
     lab.line.set(Fault::LosesAnswers);
-    assert_eq!(permit.split(2).await.unwrap_err().kind(), ErrorKind::Indeterminate);
+    assert_eq!(permit.release_some(2).await.unwrap_err().kind(), ErrorKind::Indeterminate);
     assert_eq!((permit.permits(), held(&lab).await), (3, 3));
     // Meanwhile more is given back: the repetition of the first part does not undo that.
-    assert_eq!(permit.split(1).await.unwrap_err().kind(), ErrorKind::Indeterminate);
+    assert_eq!(permit.release_some(1).await.unwrap_err().kind(), ErrorKind::Indeterminate);
     lab.line.set(Fault::None);
     lab.pass(Duration::from_secs(5)).await;
     locks.close().await.unwrap();
@@ -37,7 +37,7 @@ async fn a_part_of_a_permit_that_is_gone_is_returned_to_nobody() {
     let locks = lab.connect();
     let mut permit = locks.semaphore("a", 5).acquire_many(5).await.unwrap();
     lab.line.set(Fault::LosesAnswers);
-    permit.split(2).await.unwrap_err();
+    permit.release_some(2).await.unwrap_err();
     lab.line.set(Fault::None);
     // At the server only: the next try of the part finds it out.
     lab.store.lose("a");
@@ -54,11 +54,11 @@ async fn a_part_is_not_returned_any_more_when_the_lease_is_over() {
     let mut permit = locks.semaphore("a", 5).with_lease(lease).acquire_many(5).await.unwrap();
     lab.line.set(Fault::Down);
     {
-        let mut splitting = pin!(permit.split(2));
-        assert!(futures_util::poll!(splitting.as_mut()).is_ready());
+        let mut releasing = pin!(permit.release_some(2));
+        assert!(futures_util::poll!(releasing.as_mut()).is_ready());
     }
     lab.line.set(Fault::LosesAnswers);
-    permit.split(2).await.unwrap_err();
+    permit.release_some(2).await.unwrap_err();
     lab.line.set(Fault::Down);
     lab.pass(Duration::from_secs(9)).await;
     let asked = lab.line.asked("shrink");
@@ -75,12 +75,12 @@ async fn a_part_that_certainly_was_not_returned_is_still_counted() {
     let locks = lab.connect();
     let mut permit = locks.semaphore("a", 5).acquire_many(5).await.unwrap();
     lab.line.set(Fault::Down);
-    assert_eq!(permit.split(2).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(permit.release_some(2).await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(permit.permits(), 5);
     lab.line.set(Fault::None);
     lab.pass(Duration::from_secs(5)).await;
     assert_eq!(held(&lab).await, 5, "given back although the caller was told that it was not");
-    permit.split(2).await.unwrap();
+    permit.release_some(2).await.unwrap();
     assert_eq!((permit.permits(), held(&lab).await), (3, 3));
 }
 
@@ -91,8 +91,8 @@ async fn a_dropped_return_is_finished_in_the_background() {
     let mut permit = locks.semaphore("a", 5).acquire_many(5).await.unwrap();
     lab.line.set(Fault::Silent);
     {
-        let mut splitting = pin!(permit.split(2));
-        assert!(futures_util::poll!(splitting.as_mut()).is_pending());
+        let mut releasing = pin!(permit.release_some(2));
+        assert!(futures_util::poll!(releasing.as_mut()).is_pending());
     }
     assert_eq!((permit.permits(), held(&lab).await), (3, 5));
     lab.line.set(Fault::None);
@@ -107,7 +107,7 @@ async fn a_return_in_the_background_ends_with_its_grant() {
     let locks = lab.connect();
     let mut permit = locks.semaphore("a", 5).acquire_many(5).await.unwrap();
     lab.line.set(Fault::LosesAnswers);
-    permit.split(2).await.unwrap_err();
+    permit.release_some(2).await.unwrap_err();
     permit.release().await.unwrap_err();
     assert_eq!(lab.store.used(), 0);
     lab.line.set(Fault::None);

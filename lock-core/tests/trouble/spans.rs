@@ -101,7 +101,7 @@ async fn what_is_left_to_the_background_tells_what_became_of_it() {
     let mut permit = locks.semaphore("parts", 2).try_acquire_many(2).await.unwrap().unwrap();
     lab.line.set(Fault::LosesAnswers);
     locks.mutex("cancelled").try_lock().await.unwrap_err();
-    permit.split(1).await.unwrap_err();
+    permit.release_some(1).await.unwrap_err();
     lab.line.asked_times("cancel", 1).await;
     lab.line.set(Fault::None);
     lab.pass(Duration::from_secs(2)).await;

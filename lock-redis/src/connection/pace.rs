@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::wait;
+use lock_core::driver::wait;
 
 /// The first pause between two attempts, and the longest before jitter, which at most doubles it: a server that is back
 /// is found within a second.

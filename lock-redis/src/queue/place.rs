@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use lock_core::GrantId;
-use lock_core::backend::Grant;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::Grant;
 use tokio::sync::Notify;
 
 use super::{Granted, locked};

@@ -5,7 +5,7 @@ use super::*;
 fn waiters() -> (Arc<Waiters>, Arc<Keys>, GrantId) {
     (
         Arc::default(),
-        Arc::new(Keys::of("t", &"a".into(), lock_core::backend::Kind::Mutex, &Default::default())),
+        Arc::new(Keys::of("t", &"a".into(), lock_core::driver::Kind::Mutex, &Default::default())),
         GrantId::random().unwrap(),
     )
 }
@@ -143,7 +143,7 @@ fn where_a_poke_found_lost_news_those_it_could_not_ask_for_are_asked_for_soon() 
 #[test]
 fn what_is_due_is_told_in_its_order_and_not_more_than_asked_for() {
     let (waiters, ..) = waiters();
-    let keys = |name: &str| Arc::new(Keys::of("t", &name.into(), lock_core::backend::Kind::Mutex, &Default::default()));
+    let keys = |name: &str| Arc::new(Keys::of("t", &name.into(), lock_core::driver::Kind::Mutex, &Default::default()));
     let keys: Vec<_> = ["a", "b", "c"].map(keys).into();
     let places: Vec<_> = keys.iter().map(|keys| waiters.enter(GrantId::random().unwrap(), keys)).collect();
     places.iter().for_each(|place| place.queued(queued(SystemClock.now(), 1, 0)));

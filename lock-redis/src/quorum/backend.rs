@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lock_core::backend::{Attempt, Backend, Cancelled, Doubts, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{Attempt, Backend, Cancelled, Doubts, Operator, Released, Renewal, Renewed};
 use lock_core::{Error, GrantId, Guarantees, Phase};
 
 use tokio::sync::Notify;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::backend::{Kind, Operator, Released};
+use lock_core::driver::{Kind, Operator, Released};
 use lock_core::{Error, ErrorKind, GrantId, Holder, Inspection, LockName, Owner, Phase};
 
 use super::NAME;

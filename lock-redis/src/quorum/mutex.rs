@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Grant, MutexBackend};
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
-use lock_core::{Error, ErrorKind, Phase, wait};
+use lock_core::driver::{Attempt, Grant, MutexBackend};
+use lock_core::{Error, ErrorKind, Phase, driver::wait};
 
 use super::NAME;
 use super::asked::Asked;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::backend::{Renewal, Renewed};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 
 use super::asked::Asked;

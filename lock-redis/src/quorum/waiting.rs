@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::GrantId;
-use lock_core::backend::Attempt;
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use lock_core::driver::Attempt;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::run::{REST, Run};
@@ -339,7 +339,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use lock_core::Owner;
-    use lock_core::backend::Kind;
+    use lock_core::driver::Kind;
 
     use super::*;
 

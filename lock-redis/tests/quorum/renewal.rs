@@ -1,6 +1,6 @@
 //! Renewals and extensions that some servers do not confirm (C-M22).
 
-use lock_core::backend::{Attempt, Backend, Kind, MutexBackend, Renewal, Renewed};
+use lock_core::driver::{Attempt, Backend, Kind, MutexBackend, Renewal, Renewed};
 use lock_redis::{ErrorKind, LossReason, Owner, QuorumConfig, QuorumLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 

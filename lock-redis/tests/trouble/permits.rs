@@ -73,9 +73,9 @@ async fn a_part_that_is_given_back_without_memory_lets_the_next_one_in() {
     let waiting = tokio::spawn(async move { permits.acquire_many(2).await.unwrap() });
     server.until_in_line(KEY, 1).await;
     server.say("CONFIG SET maxmemory 1").await;
-    held.split(1).await.unwrap();
+    held.release_some(1).await.unwrap();
     assert!(held.is_held() && held.permits() == 2 && !waiting.is_finished());
-    held.split(1).await.unwrap();
+    held.release_some(1).await.unwrap();
     let next = soon("let in", HAND_OVER + SLACK, waiting).await.unwrap();
     assert_eq!((held.permits(), next.permits()), (1, 2));
     server.say("CONFIG SET maxmemory 0").await;

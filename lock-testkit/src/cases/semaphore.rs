@@ -148,13 +148,13 @@ pub(super) async fn a_part_that_is_given_back_is_exactly_that_part(cx: Arc<Cx>) 
     let mut first = a.acquire_many(3).await?;
     let mut waiting = pin!(b.acquire_many(3));
     stays_pending("three of two free permits", ms(100), waiting.as_mut()).await?;
-    expect_kind("giving all back by parts", ErrorKind::InvalidArgument, first.split(3).await)?;
-    first.split(1).await?;
+    expect_kind("giving all back by parts", ErrorKind::InvalidArgument, first.release_some(3).await)?;
+    first.release_some(1).await?;
     ensure!(first.permits() == 2, "{} permits after giving one of three back", first.permits());
     let second = soon("the waiter enters with three", hand_over(), waiting).await??;
     ensure!(second.permits() == 3, "granted {} permits, not 3", second.permits());
     free(&a, 0).await?;
-    first.split(1).await?;
+    first.release_some(1).await?;
     free(&b, 1).await?;
     first.release().await?;
     second.release().await?;

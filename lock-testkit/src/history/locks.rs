@@ -275,17 +275,17 @@ impl RecordedGuard {
     /// Gives some permits back and keeps the rest.
     ///
     /// # Errors
-    /// As [`Permit::split`]; [`ErrorKind::Unsupported`] of another kind.
+    /// As [`Permit::release_some`]; [`ErrorKind::Unsupported`] of another kind.
     ///
     /// # Cancel safety
-    /// As [`Permit::split`].
-    pub async fn split(&mut self, permits: u32) -> Result<(), Error> {
+    /// As [`Permit::release_some`].
+    pub async fn release_some(&mut self, permits: u32) -> Result<(), Error> {
         let Some(Guard::Permit(permit)) = &self.guard else {
             return Err(Error::new(ErrorKind::Unsupported, Phase::Release, "only permits can be split"));
         };
         self.begin_change(Change { kind: Kind::Sem, permits: permit.permits().saturating_sub(permits) });
         let outcome = match &mut self.guard {
-            Some(Guard::Permit(permit)) => permit.split(permits).await,
+            Some(Guard::Permit(permit)) => permit.release_some(permits).await,
             _ => Ok(()),
         };
         self.end_change(&outcome.as_ref().copied());

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use lock_core::backend::{Attempt, Backend, Cancelled, Grant, MutexBackend, Operator, Released, Renewal, Renewed};
 use lock_core::clock::{BootInstant, Deadline};
-use lock_core::{Client, ClientOptions, Error, ErrorKind, Guarantees, Locks, LossReason, Phase, wait};
+use lock_core::driver::{Attempt, Backend, Cancelled, Grant, MutexBackend, Operator, Released, Renewal, Renewed};
+use lock_core::{Client, ClientOptions, Error, ErrorKind, Guarantees, Locks, LossReason, Phase, driver::wait};
 
 use crate::harness::Broken;
 use crate::time::op_timeout;

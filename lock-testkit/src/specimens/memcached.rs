@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::backend::Attempt;
+use lock_core::driver::Attempt;
 use lock_core::{Error, LockName, Locks};
 
 use super::{Rejection, backend};

@@ -5,8 +5,8 @@
 //! same server in nothing but its flaw; the reference passes every case that rejects one of them. `docs/specimens.md` tells
 //! the story of each.
 //!
-//! [`MutexBackend`]: lock_core::backend::MutexBackend
-//! [`RwLockBackend`]: lock_core::backend::RwLockBackend
+//! [`MutexBackend`]: lock_core::driver::MutexBackend
+//! [`RwLockBackend`]: lock_core::driver::RwLockBackend
 
 mod backend;
 pub mod memcached;

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use lock_core::backend::Attempt;
+use lock_core::driver::Attempt;
 use lock_core::{Error, GrantId, LockName, Locks};
 
 use super::{Rejection, backend};

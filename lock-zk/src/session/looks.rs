@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_core::wait;
+use lock_core::driver::wait;
 
 /// So many looks there are in a second at most, when all waiters have settled down.
 const LOOKS_PER_SECOND: u32 = 2_000;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, Phase, wait};
+use lock_core::{Error, Phase, driver::wait};
 use tokio::sync::watch;
 
 use super::{Session, SessionState};

@@ -110,7 +110,7 @@ async fn a_split_whose_answer_is_lost_is_renewed_on() {
         let name = format!("split-{limit}");
         let mut held = a.semaphore(&*name, limit).with_lease(watched()).acquire_many(permits).await.unwrap();
         let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, begins));
-        held.split(1).await.unwrap();
+        held.release_some(1).await.unwrap();
         lost.heal().unwrap();
         renewed(&held, 3).await;
         assert_eq!(a.semaphore(&*name, limit).available().await.unwrap(), limit - (permits - 1));

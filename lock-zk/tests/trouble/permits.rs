@@ -34,7 +34,7 @@ async fn each_permit_is_a_node_as_curator_counts_them() {
     assert_eq!(leases.len(), 3, "{leases:?}");
     assert!(leases.iter().all(|lease| lease.starts_with("_c_") && lease.contains("-lease-")), "{leases:?}");
     assert!(children(&truth, "/api/locks").await.is_empty(), "still in line after the grant");
-    three.split(1).await.unwrap();
+    three.release_some(1).await.unwrap();
     assert_eq!(children(&truth, "/api/leases").await.len(), 2);
     let error = fails(api.try_acquire_many(1001).await, ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("1000"), "{error}");
@@ -104,7 +104,7 @@ async fn a_great_many_permits_are_one_node_that_can_be_split() {
     let mut held = many.acquire_many(4_000).await.unwrap();
     assert_eq!(children(&truth, "/lock/semaphore/many/leases").await.len(), 1);
     assert!(many.try_acquire_many(1_001).await.unwrap().is_none());
-    held.split(1_500).await.unwrap();
+    held.release_some(1_500).await.unwrap();
     assert_eq!((held.permits(), many.available().await.unwrap()), (2_500, 2_500));
     held.release().await.unwrap();
     assert_eq!(many.available().await.unwrap(), 5_000);
@@ -117,7 +117,7 @@ async fn permits_of_a_long_name_fit_into_a_request() {
     let long = a.semaphore("\u{fc}".repeat(500), 1_000);
     let mut held = soon("the grant", PROMPTLY, long.acquire_many(1_000)).await.unwrap();
     assert!(long.try_acquire().await.unwrap().is_none());
-    held.split(300).await.unwrap();
+    held.release_some(300).await.unwrap();
     assert_eq!((held.permits(), long.available().await.unwrap()), (700, 300));
     held.release().await.unwrap();
     assert_eq!(long.available().await.unwrap(), 1_000);

@@ -17,8 +17,8 @@ use std::time::Duration;
 pub use event::{Actions, Answer, Event};
 
 use super::LossReason;
-use crate::backend::Grant;
 use crate::clock::BootInstant;
+use crate::driver::Grant;
 use crate::options::LeaseOptions;
 
 /// How soon a renewal is tried again after an unknown answer, at first.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{Clock, SystemClock};
-use lock_core::{Error, ErrorKind, Phase, wait};
+use lock_core::{Error, ErrorKind, Phase, driver::wait};
 use redis::RedisResult;
 
 use super::Router;

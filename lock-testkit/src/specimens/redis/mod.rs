@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::backend::Attempt;
+use lock_core::driver::Attempt;
 use lock_core::{Error, LockName, Locks};
 
 use self::leader::Way;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Kind, Operator};
+use lock_core::driver::{Attempt, Kind, Operator};
 use lock_core::{GrantId, Guarantees, LockName, Support};
 
 use super::Recipe;

@@ -1,7 +1,7 @@
 //! What the nodes in line tell an operator.
 
 use async_trait::async_trait;
-use lock_core::backend::{Kind, Operator};
+use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 
 use super::line::{Line, grant, is_shared};

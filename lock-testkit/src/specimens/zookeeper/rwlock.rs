@@ -1,8 +1,8 @@
 //! The read-write lock: readers and writers in one line.
 
 use async_trait::async_trait;
-use lock_core::backend::{Attempt, Grant, RwLockBackend};
 use lock_core::clock::Deadline;
+use lock_core::driver::{Attempt, Grant, RwLockBackend};
 use lock_core::{Error, ErrorKind, Phase};
 
 use super::line::Line;

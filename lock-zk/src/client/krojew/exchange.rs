@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::wait;
+use lock_core::driver::wait;
 use tokio::sync::{Mutex, oneshot};
 use zookeeper_async::CreateMode;
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use crate::backend::{Attempt, Backend};
 use crate::clock::{BootInstant, Clock};
+use crate::driver::{Attempt, Backend};
 use crate::error::{Error, Phase};
 
 /// The time that a request may take beyond its own. A backend keeps the operation timeout by itself, so that only one

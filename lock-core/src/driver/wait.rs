@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 
-use crate::backend::{Attempt, Grant};
 use crate::clock::{Clock, Deadline};
+use crate::driver::{Attempt, Grant};
 use crate::error::{Error, ErrorKind, Phase};
 
 /// The first pause between two tries.

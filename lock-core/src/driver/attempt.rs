@@ -1,0 +1,199 @@
+//! A request of one lock, and what a backend answers to it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::BootInstant;
+use crate::error::{Error, ErrorKind, Phase};
+use crate::lease::LossReason;
+use crate::name::LockName;
+use crate::options::ClientOptions;
+use crate::owner::{GrantId, Owner};
+use crate::token::FencingToken;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Exclusive.
+    Mutex,
+    /// Exclusive between owners.
+    Reentrant,
+    /// Shared among readers.
+    Read,
+    /// Exclusive, on the same lock as [`Kind::Read`].
+    Write,
+    /// `permits` of `limit`, all or nothing.
+    Permits {
+        /// How many are asked for; at least one, at most `limit`.
+        permits: u32,
+        /// How many there are in all, as this client believes.
+        limit: u32,
+    },
+}
+
+impl Kind {
+    /// A short name that is the same for all requests to one lock: names of different spaces never collide.
+    #[must_use]
+    pub const fn space(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::Reentrant => "reentrant",
+            Self::Read | Self::Write => "rwlock",
+            Self::Permits { .. } => "semaphore",
+        }
+    }
+
+    /// The kind's own name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::Reentrant => "reentrant",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Permits { .. } => "permits",
+        }
+    }
+}
+
+/// One call's wish for one lock, with an identity of its own.
+#[derive(Debug)]
+pub struct Attempt {
+    /// The nonce: unique, random, and the grant's id once granted.
+    pub id: GrantId,
+    /// The lock.
+    pub name: LockName,
+    /// What is asked for.
+    pub kind: Kind,
+    /// Who asks.
+    pub owner: Owner,
+    /// How long the grant is to live at the server without renewal.
+    pub ttl: Duration,
+    /// How long one request may take.
+    pub op_timeout: Duration,
+    /// How long a wait may go on without any answer from the server.
+    pub patience: Duration,
+    note: AtomicU64,
+}
+
+impl Attempt {
+    /// A fresh attempt, with the default time limits of [`ClientOptions`].
+    ///
+    /// # Errors
+    /// If the system has no randomness to give.
+    pub fn new(name: LockName, kind: Kind, owner: Owner, ttl: Duration) -> Result<Self, Error> {
+        let ClientOptions { op_timeout, patience, .. } = ClientOptions::default();
+        Ok(Self { id: GrantId::random()?, name, kind, owner, ttl, op_timeout, patience, note: AtomicU64::new(0) })
+    }
+
+    /// A number that the backend keeps with the attempt, such as the connection over which it was sent first; 0 at first.
+    #[must_use]
+    pub fn note(&self) -> u64 {
+        self.note.load(Ordering::Acquire)
+    }
+
+    /// Sets [`note`](Attempt::note).
+    pub fn set_note(&self, note: u64) {
+        self.note.store(note, Ordering::Release);
+    }
+
+    /// An error about this attempt.
+    #[must_use]
+    pub fn error(&self, kind: ErrorKind, phase: Phase, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+        Error::new(kind, phase, what).with_name(&self.name)
+    }
+}
+
+/// What a backend reports when an attempt has the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Grant {
+    /// The fencing token, where the configuration has them.
+    pub token: Option<FencingToken>,
+    /// When the request whose answer proves the grant was **sent**.
+    pub sent_at: BootInstant,
+    /// How long from `sent_at` the server keeps the grant at least.
+    pub valid_for: Duration,
+    /// The grant was handed over for a short claim time: renew at once to get the full TTL.
+    pub claim: bool,
+    /// When the waiter was woken, if it was by a push; for the metric `lock_wake_to_grant_seconds` only.
+    pub woken_at: Option<BootInstant>,
+}
+
+impl Grant {
+    /// A grant that the server keeps for `valid_for` from `sent_at`.
+    #[must_use]
+    pub const fn new(token: Option<FencingToken>, sent_at: BootInstant, valid_for: Duration) -> Self {
+        Self { token, sent_at, valid_for, claim: false, woken_at: None }
+    }
+
+    /// The same grant, to be claimed by a renewal at once.
+    #[must_use]
+    pub const fn to_be_claimed(mut self) -> Self {
+        self.claim = true;
+        self
+    }
+
+    /// The same grant, of which the waiter was told by a push at this instant.
+    #[must_use]
+    pub const fn woken_at(mut self, instant: BootInstant) -> Self {
+        self.woken_at = Some(instant);
+        self
+    }
+}
+
+/// One lease in a batch of renewals.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Renewal<'a> {
+    /// The grant's attempt.
+    pub attempt: &'a Attempt,
+    /// How long the grant is to live from now.
+    pub ttl: Duration,
+}
+
+impl<'a> Renewal<'a> {
+    /// A renewal of this grant.
+    #[must_use]
+    pub const fn new(attempt: &'a Attempt, ttl: Duration) -> Self {
+        Self { attempt, ttl }
+    }
+}
+
+/// The answer to one renewal.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Renewed {
+    /// The server keeps the grant for this long from the instant at which the renewal was sent. If that is less than was
+    /// asked for, the core asks again in time for the rest; so does it after a [`Grant`] that is valid for less than its
+    /// attempt's TTL.
+    For(Duration),
+    /// The grant is still there, its end was not moved. The core asks again soon.
+    Held,
+    /// The grant is gone.
+    Lost(LossReason),
+    /// No answer, or one that says nothing about the grant. Never extends a lease.
+    Unknown(Error),
+}
+
+/// The answer to a release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Released {
+    /// The grant was there and is gone now.
+    Done,
+    /// The grant was not there; nothing was changed.
+    NotHeld(Option<LossReason>),
+}
+
+/// The answer to a cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cancelled {
+    /// Nothing of the attempt is left, and nothing of it can appear any more.
+    Settled,
+    /// Nothing of the attempt was seen, but an earlier request of it may still be on its way (another connection):
+    /// ask again.
+    AskAgain,
+}

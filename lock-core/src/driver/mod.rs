@@ -1,0 +1,34 @@
+//! For authors of backends: the traits that a backend implements.
+//!
+//! A backend answers only five questions: may this attempt have the lock now, tell me when it may, is this grant still
+//! its holder's (renew), give it back (release), and undo what an abandoned attempt left (cancel). Deadlines, renewal,
+//! loss, guards, names, errors and drop are written once, in this crate.
+//!
+//! Start with [`Backend`] and [`MutexBackend`]; each further kind is one more trait. A kind whose trait is not
+//! implemented does not compile for the user, rather than fail at run time. `docs/writing-a-backend.md` walks from an
+//! empty crate to a green suite.
+//!
+//! # What the core guarantees to a backend
+//! - Each [`Attempt`] has a random [`GrantId`]; that id is the nonce to store at the server, to compare on renewal and
+//!   release, and by which a repeated request is recognised.
+//! - When the future of `try_lock` or `lock` is dropped, or its outcome is unknown, [`Backend::cancel`] is called until
+//!   it says [`Cancelled::Settled`], or until nothing of the attempt can be left ([`Backend::outlasts_lease`]).
+//! - When `lock` returns `Ok(None)` at its deadline, `cancel` is called before the caller is told.
+//! - Every request is bounded: one that has not ended half a second after its [`Attempt::op_timeout`] is dropped, and its
+//!   outcome unknown; a wait with a deadline half a second and one such timeout after that. A backend keeps the operation
+//!   timeout by itself; the bound is for the one that hangs.
+//! - A clean-up that is given up is told to the backend ([`Backend::forget`]), which may ask for more time before
+//!   ([`Backend::may_remain`]).
+//! - Texts of users (labels, reasons) have at most 1 KiB.
+//! - When a grant has ended and [`Backend::is_settled`] says that a late copy of one of its requests may still be on its
+//!   way, `cancel` is called in the same manner.
+
+mod attempt;
+mod backend;
+pub(crate) mod bound;
+pub mod wait;
+
+pub use attempt::{Attempt, Cancelled, Grant, Kind, Released, Renewal, Renewed};
+pub use backend::{
+    Backend, Doubts, MutexBackend, Notices, Operator, ReentrantBackend, RwLockBackend, SemaphoreBackend,
+};
