@@ -154,8 +154,8 @@ impl Scene {
 
     /// How much longer than its TTL what a dead holder has may live.
     pub(crate) fn kept(self) -> Duration {
-        // A margin of 2 s for a clock of whole seconds that errs early, and one for the rounding.
-        if self == Self::Memcached { Duration::from_secs(3) } else { Duration::ZERO }
+        // The margin of lock-memcached for a clock of whole seconds that errs early, or stood still, and 1 s for the rounding.
+        if self == Self::Memcached { Duration::from_secs(6) } else { Duration::ZERO }
     }
 
     /// Until every interpreter runs and is connected, and locks are granted.
