@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind as Usage;
 use clap::{CommandFactory, Parser};
-use examples::desk::{self, Caller, Desk, Plan, Reply, Say, Wire};
+use examples::fenced_counter::{self, Caller, FencedCounter, Plan, Reply, Say, Wire};
 use lock_core::memory::MemoryStore;
 use lock_core::{ErrorKind, Locks};
 use lock_redis::RedisLocks;
@@ -60,12 +60,12 @@ struct Cli {
     ttl: u64,
 
     /// For the children of --processes: who I am
-    #[arg(long, hide = true, requires = "desk")]
+    #[arg(long, hide = true, requires = "resource")]
     child: Option<u32>,
 
     /// For the children of --processes: where the counter is
     #[arg(long, hide = true)]
-    desk: Option<SocketAddr>,
+    resource: Option<SocketAddr>,
 }
 
 fn main() -> ExitCode {
@@ -75,8 +75,8 @@ fn main() -> ExitCode {
                     Give a URL, such as redis://127.0.0.1:6379";
         Cli::command().error(Usage::MissingRequiredArgument, what).exit();
     }
-    let clean = match (cli.child, cli.desk) {
-        (Some(worker), Some(desk)) => child(&cli, worker, desk).map(|()| true),
+    let clean = match (cli.child, cli.resource) {
+        (Some(worker), Some(resource)) => child(&cli, worker, resource).map(|()| true),
         _ => run(&cli),
     };
     match clean {
@@ -113,7 +113,7 @@ async fn run(cli: &Cli) -> Result<bool, Box<dyn Error + Send + Sync>> {
 
     // Everybody has had the lock once before the first of them dies. A stall lasts long enough for a waiter to notice.
     let all = count as usize;
-    let desk = Desk::new(Plan {
+    let resource = FencedCounter::new(Plan {
         kill: all + 2,
         stall: 2 * all + 1,
         stall_for: place.outlives(cli.ttl()) + Duration::from_secs(1),
@@ -122,22 +122,22 @@ async fn run(cli: &Cli) -> Result<bool, Box<dyn Error + Send + Sync>> {
     if cli.processes.is_some() {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        tokio::spawn(desk.clone().serve(listener));
+        tokio::spawn(resource.clone().serve(listener));
         for worker in 1..=count {
-            workers.spawn(process(worker, cli, address, desk.enlist(worker))?);
+            workers.spawn(process(worker, cli, address, resource.enlist(worker))?);
         }
     } else {
         for worker in 1..=count {
-            let (place, desk, killed) = (place.clone(), desk.clone(), desk.enlist(worker));
+            let (place, resource, killed) = (place.clone(), resource.clone(), resource.enlist(worker));
             let (rounds, ttl) = (cli.rounds, cli.ttl());
-            workers.spawn_blocking(move || thread(worker, &place, desk, killed, rounds, ttl));
+            workers.spawn_blocking(move || thread(worker, &place, resource, killed, rounds, ttl));
         }
     }
     while let Some(outcome) = workers.join_next().await {
         outcome??;
     }
 
-    let verdict = desk.verdict();
+    let verdict = resource.verdict();
     println!(
         "\n{} grants, longest wait {} ms, overlaps = {}, lost updates = {} (late accesses refused: {})",
         verdict.grants,
@@ -150,15 +150,15 @@ async fn run(cli: &Cli) -> Result<bool, Box<dyn Error + Send + Sync>> {
 }
 
 /// What every worker does.
-async fn work(worker: u32, locks: Locks, mut desk: Caller, rounds: u32, ttl: Duration) -> Outcome {
+async fn work(worker: u32, locks: Locks, mut resource: Caller, rounds: u32, ttl: Duration) -> Outcome {
     let counter = locks.mutex(LOCK).with_ttl(ttl).fenced()?;
     for _ in 0..rounds {
         let asked = Instant::now();
         let guard = counter.lock().await?;
-        let (token, waited, at) = (guard.fencing_token(), asked.elapsed(), desk::now());
+        let (token, waited, at) = (guard.fencing_token(), asked.elapsed(), fenced_counter::now());
 
-        let order = desk.say(Say::Granted { worker, token, waited, at }).await?;
-        let Reply::Value(value) = desk.say(Say::Read { token }).await? else { continue };
+        let order = resource.say(Say::Granted { worker, token, waited, at }).await?;
+        let Reply::Value(value) = resource.say(Say::Read { token }).await? else { continue };
         let careless = if let Reply::Stall(time) = order {
             // The whole runtime stands still, renewals included. Then it writes without looking first: a program can
             // always be stopped between the look and the write, and only the fence helps against that.
@@ -168,14 +168,14 @@ async fn work(worker: u32, locks: Locks, mut desk: Caller, rounds: u32, ttl: Dur
             tokio::time::sleep(WORK).await;
             false
         };
-        let held_at = (!careless).then(desk::now);
+        let held_at = (!careless).then(fenced_counter::now);
         if careless || guard.is_held() {
-            desk.say(Say::Write { token, value: value + 1, held_at }).await?;
+            resource.say(Say::Write { token, value: value + 1, held_at }).await?;
         }
         match guard.release().await {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::NotHeld => {
-                desk.say(Say::Lost { token, reason: error.to_string() }).await?;
+                resource.say(Say::Lost { token, reason: error.to_string() }).await?;
             }
             Err(error) => return Err(error.into()),
         }
@@ -189,7 +189,7 @@ async fn work(worker: u32, locks: Locks, mut desk: Caller, rounds: u32, ttl: Dur
 fn thread(
     worker: u32,
     place: &Place,
-    desk: Arc<Desk>,
+    resource: Arc<FencedCounter>,
     killed: oneshot::Receiver<()>,
     rounds: u32,
     ttl: Duration,
@@ -200,7 +200,7 @@ fn thread(
         tokio::select! {
             biased;
             Ok(()) = killed => Ok(()),
-            outcome = work(worker, locks, Caller::Here(desk), rounds, ttl) => outcome,
+            outcome = work(worker, locks, Caller::Here(resource), rounds, ttl) => outcome,
         }
     })
 }
@@ -209,13 +209,13 @@ fn thread(
 fn process(
     worker: u32,
     cli: &Cli,
-    desk: SocketAddr,
+    resource: SocketAddr,
     killed: oneshot::Receiver<()>,
 ) -> std::io::Result<impl Future<Output = Outcome> + use<>> {
     let mut child = tokio::process::Command::new(std::env::current_exe()?)
         .args(&cli.url)
         .args(["--rounds", &cli.rounds.to_string(), "--ttl", &cli.ttl.to_string()])
-        .args(["--child", &worker.to_string(), "--desk", &desk.to_string()])
+        .args(["--child", &worker.to_string(), "--resource", &resource.to_string()])
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .spawn()?;
@@ -236,9 +236,9 @@ fn process(
 
 /// The other side of [`process`]. One thread, so that a stall stops everything, as it does for a suspended machine.
 #[tokio::main(flavor = "current_thread")]
-async fn child(cli: &Cli, worker: u32, desk: SocketAddr) -> Outcome {
-    let desk = Caller::There(Wire::new(TcpStream::connect(desk).await?));
-    work(worker, Place::of(cli).connect().await?, desk, cli.rounds, cli.ttl()).await
+async fn child(cli: &Cli, worker: u32, resource: SocketAddr) -> Outcome {
+    let resource = Caller::There(Wire::new(TcpStream::connect(resource).await?));
+    work(worker, Place::of(cli).connect().await?, resource, cli.rounds, cli.ttl()).await
 }
 
 impl Cli {

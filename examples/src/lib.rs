@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod desk;
+pub mod fenced_counter;
 pub mod sample_backend;
 
 /// The workspace's README: its code is compiled, and run where it needs no server.

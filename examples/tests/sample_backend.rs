@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use examples::sample_backend::{Shelf, connect, erase};
 use lock_core::{ClientOptions, Error, LockName, Locks};
-use lock_testkit::{Admin, Broken, GroundTruth, Harness, Missing};
+use lock_testkit::{Admin, GroundTruth, Harness, HarnessError, Missing};
 
 /// One shelf for each namespace.
 #[derive(Default)]
@@ -45,19 +45,19 @@ impl Harness for Shelves {
 
 #[async_trait]
 impl GroundTruth for Shelves {
-    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, HarnessError> {
         Ok(self.of(namespace).keys())
     }
 }
 
 #[async_trait]
 impl Admin for Shelves {
-    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError> {
         self.of(namespace).delete(&format!("lock:mutex:{name}"));
         Ok(())
     }
 
-    async fn put_garbage(&self, _: &str, _: &LockName) -> Result<bool, Broken> {
+    async fn put_garbage(&self, _: &str, _: &LockName) -> Result<bool, HarnessError> {
         Ok(false) // the shelf takes nothing but entries
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lock_core::driver::Kind;
 use lock_core::{FencingToken, GrantId, LockName};
-use lock_testkit::{Dice, fuzz};
+use lock_testkit::{SeededRng, fuzz};
 
 use crate::config::MemcachedConfig;
 use crate::connection::address::Address;
@@ -24,8 +24,8 @@ use crate::url;
 
 const NUMBER: &str = "1234567890123456789";
 
-fn nonce(dice: &mut Dice) -> Nonce {
-    Nonce::of(format!("{:016x}{:016x}", dice.roll(), dice.roll()).parse::<GrantId>().unwrap())
+fn nonce(rng: &mut SeededRng) -> Nonce {
+    Nonce::of(format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64()).parse::<GrantId>().unwrap())
 }
 
 fn item(value: &[u8]) -> Item {
@@ -158,13 +158,13 @@ fn lines_of_replies_are_read_or_make_no_sense() {
 
 #[test]
 fn what_a_reply_says_is_what_it_means() {
-    fuzz::dice("replies that were put together", |dice| {
-        let (cas, left, mark) = (dice.roll() >> dice.below(64), dice.below(100_000) as i64 - 1, dice.roll());
+    fuzz::with_rng("replies that were put together", |rng| {
+        let (cas, left, mark) = (rng.next_u64() >> rng.below(64), rng.below(100_000) as i64 - 1, rng.next_u64());
         let mut words = [format!("c{cas}"), format!("t{left}"), format!("O{mark}")];
         for at in (1..words.len()).rev() {
-            words.swap(at, usize::try_from(dice.below(at as u64 + 1)).unwrap());
+            words.swap(at, usize::try_from(rng.below(at as u64 + 1)).unwrap());
         }
-        let long = dice.below(300);
+        let long = rng.below(300);
         let reply = Reply::parse(format!("VA {long} {}", words.join(" ")).as_bytes()).unwrap();
         assert!(reply.is_to(mark) && !reply.is_to(mark ^ 1) && reply.follows() == usize::try_from(long).ok());
         let answer = reply.means(&Command::Read { key: "a".into() }, b"x".to_vec(), Seen::of_a_test);
@@ -203,8 +203,8 @@ fn an_item_is_never_taken_for_one_that_it_is_not() {
 
 #[test]
 fn numbers_of_grants_are_read_again_and_are_nobody_else_s() {
-    fuzz::dice("numbers of grants", |dice| {
-        let (one, other) = (nonce(dice), nonce(dice));
+    fuzz::with_rng("numbers of grants", |rng| {
+        let (one, other) = (nonce(rng), nonce(rng));
         assert_eq!(Nonce::read(one.number().to_string().as_bytes()), Some(one));
         let held = format!("{} ", other.number());
         assert_eq!(seen::number(held.as_bytes()) == Some(one.number()), one == other);

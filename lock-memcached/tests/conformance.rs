@@ -10,7 +10,10 @@ use lock_core::{ClientOptions, Error, GrantId, LockName, Locks};
 use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::memcached::{Memcached, MemcachedServer};
-use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harm, Harness, Linked, Missing, Spare, Spares, ms};
+use lock_testkit::{
+    Admin, DisposableServer, DisposableServers, Foreign, GroundTruth, Harness, HarnessError, Linked, Missing,
+    ServerFault, ms,
+};
 
 fn main() -> ExitCode {
     lock_testkit::main::<Memcache>()
@@ -38,7 +41,7 @@ impl Memcache {
 
     /// Every case has a prefix of its own, none of which is to be in quarantine: that ends early on a server that has
     /// been up for long, as one is that was there before (`LOCK_TESTKIT_MEMCACHED_URL`, as in `scripts/test`).
-    async fn until_long_up(&self) -> Result<(), Broken> {
+    async fn until_long_up(&self) -> Result<(), HarnessError> {
         let enough = longest_lease() + Duration::from_secs(5);
         loop {
             let uptime = self.client().stats("").await?.get("uptime").and_then(|uptime| uptime.parse().ok());
@@ -91,7 +94,7 @@ impl Harness for Memcache {
         Some(self)
     }
 
-    fn spares(&self) -> Option<&dyn Spares> {
+    fn disposable_servers(&self) -> Option<&dyn DisposableServers> {
         Some(self)
     }
 
@@ -136,18 +139,18 @@ impl Linked for Memcache {
 }
 
 #[async_trait]
-impl Spares for Memcache {
-    fn harms(&self) -> &'static [Harm] {
-        &[Harm::Restart, Harm::Flush]
+impl DisposableServers for Memcache {
+    fn faults(&self) -> &'static [ServerFault] {
+        &[ServerFault::Restart, ServerFault::Flush]
     }
 
-    async fn start(&self, _: Harm) -> Result<Box<dyn Spare>, Missing> {
+    async fn start(&self, _: ServerFault) -> Result<Box<dyn DisposableServer>, Missing> {
         Ok(Box::new(MemcachedServer::start_own().await?))
     }
 
     /// With leases no longer than the cases': nobody is granted a lock for that long when the server has forgotten them.
-    async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
-        connect(spare.url(), namespace, ms(2000)).await
+    async fn connect_to(&self, server: &dyn DisposableServer, namespace: &str) -> Result<Locks, Error> {
+        connect(server.url(), namespace, ms(2000)).await
     }
 }
 
@@ -155,7 +158,7 @@ impl Spares for Memcache {
 impl GroundTruth for Memcache {
     /// Every item, but for the epoch, the limits of semaphores, which outlive their permits, the room for readers, and what
     /// only tells of holders.
-    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, HarnessError> {
         let prefix = format!("{namespace}:");
         let kept = |key: &str| {
             let rest = key.strip_prefix(&prefix).unwrap_or_default();
@@ -171,7 +174,7 @@ impl GroundTruth for Memcache {
 
 #[async_trait]
 impl Admin for Memcache {
-    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError> {
         let stems = ["mutex", "reentrant", "rwlock", "semaphore"].map(|kind| format!("{namespace}:{kind}:{name}"));
         for stem in stems {
             for ending in ["", ":w", ":0", ":1", ":2"] {
@@ -182,7 +185,7 @@ impl Admin for Memcache {
     }
 
     /// Whatever a key has, it is held by somebody.
-    async fn put_garbage(&self, _: &str, _: &LockName) -> Result<bool, Broken> {
+    async fn put_garbage(&self, _: &str, _: &LockName) -> Result<bool, HarnessError> {
         Ok(false)
     }
 }
@@ -190,7 +193,7 @@ impl Admin for Memcache {
 /// As pymemcache's users do it: `add`, and `gets` with a `cas` that ends the item at once.
 #[async_trait]
 impl Foreign for Memcache {
-    async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, Broken> {
+    async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, HarnessError> {
         let token = GrantId::random()?.to_string();
         let taken = self.client().add(key, &token, ttl.as_secs() + 1).await?;
         if taken {
@@ -199,7 +202,7 @@ impl Foreign for Memcache {
         Ok(taken)
     }
 
-    async fn release(&self, key: &str) -> Result<bool, Broken> {
+    async fn release(&self, key: &str) -> Result<bool, HarnessError> {
         let token = self.foreign.lock().unwrap_or_else(PoisonError::into_inner).remove(key).unwrap_or_default();
         match self.client().gets(key).await? {
             Some((value, unique)) if value == token.as_bytes() => self.client().cas(key, "", -1, unique).await,

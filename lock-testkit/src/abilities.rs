@@ -3,7 +3,7 @@
 use lock_core::{Error, Guarantee, Guarantees, Locks, Support};
 
 use crate::adapters::Form;
-use crate::harness::{Harm, Harness, Spares};
+use crate::harness::{DisposableServers, Harness, ServerFault};
 
 /// What a backend under test can do: what it declares as its guarantees, which kinds it has, and what its harness
 /// offers.
@@ -20,7 +20,7 @@ pub(crate) struct Abilities {
     linked: bool,
     refusals: bool,
     sessions: bool,
-    harms: &'static [Harm],
+    faults: &'static [ServerFault],
 }
 
 /// What a case needs beside a mutex.
@@ -51,7 +51,7 @@ pub(crate) enum Need {
     /// A harness that can end sessions behind their clients' backs.
     Sessions,
     /// A harness that can start servers to which this can be done.
-    Spare(Harm),
+    DisposableServer(ServerFault),
 }
 
 impl Abilities {
@@ -70,7 +70,7 @@ impl Abilities {
             linked: harness.linked().is_some(),
             refusals: harness.linked().is_some_and(|linked| !linked.refusals().is_empty()),
             sessions: harness.sessions().is_some(),
-            harms: harness.spares().map(Spares::harms).unwrap_or_default(),
+            faults: harness.disposable_servers().map(DisposableServers::faults).unwrap_or_default(),
         })
     }
 
@@ -108,7 +108,7 @@ impl Abilities {
             Need::Foreign => (self.foreign, "the harness has no client of another library (`Harness::foreign`)".to_owned()),
             Need::Links => (self.linked, "the harness cannot lead a client's connections through a proxy (`Harness::linked`): nothing is known of lost replies, repeated requests and cancellations".to_owned()),
             Need::Refusals => (self.refusals, "the harness does not say how its servers refuse requests (`Linked::refusals`)".to_owned()),
-            Need::Spare(harm) => (self.harms.contains(&harm), format!("the harness has no servers for a {harm:?} (`Harness::spares`)")),
+            Need::DisposableServer(fault) => (self.faults.contains(&fault), format!("the harness has no servers for a {fault:?} (`Harness::disposable_servers`)")),
             Need::Sessions => (self.sessions, "the harness knows no sessions that it could end (`Harness::sessions`)".to_owned()),
         };
         (!there).then_some(reason)

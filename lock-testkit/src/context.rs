@@ -23,7 +23,7 @@ pub(crate) struct Cx {
     /// Fresh for this run: nothing else uses it.
     pub(crate) namespace: String,
     drain: OnceCell<std::sync::Mutex<Option<Permit>>>,
-    /// The case's runtime, which outlives its islands.
+    /// The case's runtime, which outlives its isolated clients.
     home: Handle,
 }
 
@@ -98,7 +98,7 @@ impl Cx {
         }
         let drain = async || -> Result<_, Failure> {
             let (harness, namespace, limit) = (self.harness.clone(), self.namespace.clone(), self.form.limit());
-            // At home, even if an island asks first: its client would go away with it.
+            // In the case's own runtime, even if an isolated client asks first: its client would go away with it.
             let drained = self.home.spawn(async move {
                 let others = harness.connect(&namespace).await?.semaphore(LOCK, limit).or_fail("no semaphore")?;
                 let permit = others.try_acquire_many(limit - 1).await?;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 
 use crate::faults::Unproven;
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 
 /// Why a case rejects a backend: one sentence, and where in the suite it was decided.
 pub struct Failure {
@@ -82,10 +82,10 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-impl From<Broken> for Failure {
+impl From<HarnessError> for Failure {
     #[track_caller]
-    fn from(broken: Broken) -> Self {
-        Self::new(format!("the harness could not do its part: {broken}"))
+    fn from(error: HarnessError) -> Self {
+        Self::new(format!("the harness could not do its part: {error}"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Inputs from outside, made up by chance: for tests that no parser is broken by them.
 //!
 //! [`bytes`] and [`texts`] make inputs of samples, by changes that tend to hurt, and hand them to a test that panics if a claim
-//! does not hold; [`dice`] leaves it to the test to make them. Without being told otherwise they make a few thousand, the same
+//! does not hold; [`with_rng`] leaves it to the test to make them. Without being told otherwise they make a few thousand, the same
 //! ones every time.
 //!
 //! | variable | meaning |
@@ -14,7 +14,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-use crate::dice::Dice;
+use crate::rng::SeededRng;
 
 /// Without being told otherwise: so many inputs for each test,
 const INPUTS: u64 = 20_000;
@@ -89,8 +89,8 @@ const PIECES: &[&[u8]] = &[
 /// # Panics
 /// As the test does, after saying by which input and how to see it again.
 pub fn bytes(what: &str, samples: &[&[u8]], mut test: impl FnMut(&[u8])) {
-    each(what, |dice| {
-        let input = input(samples, dice);
+    each(what, |rng| {
+        let input = input(samples, rng);
         let tried = catch_unwind(AssertUnwindSafe(|| test(&input)));
         tried.map_err(|panic| (panic, format!(": {}", input.escape_ascii())))
     });
@@ -105,24 +105,24 @@ pub fn texts(what: &str, samples: &[&str], mut test: impl FnMut(&str)) {
     bytes(what, &samples, |input| test(&String::from_utf8_lossy(input)));
 }
 
-/// Tries inputs that the test makes itself, by these dice.
+/// Tries inputs that the test makes itself, from this generator.
 ///
 /// # Panics
 /// As the test does, after saying how to see it again.
-pub fn dice(what: &str, mut test: impl FnMut(&mut Dice)) {
-    each(what, |dice| {
-        let tried = catch_unwind(AssertUnwindSafe(|| test(dice)));
+pub fn with_rng(what: &str, mut test: impl FnMut(&mut SeededRng)) {
+    each(what, |rng| {
+        let tried = catch_unwind(AssertUnwindSafe(|| test(rng)));
         tried.map_err(|panic| (panic, String::new()))
     });
 }
 
 /// Lets every seed of the plan have its turn, until one fails; that one comes with its input.
-fn each(what: &str, mut turn: impl FnMut(&mut Dice) -> Result<(), (Box<dyn Any + Send>, String)>) {
+fn each(what: &str, mut turn: impl FnMut(&mut SeededRng) -> Result<(), (Box<dyn Any + Send>, String)>) {
     let plan = Plan::of_environment();
     let (began, mut tried) = (Instant::now(), 0);
-    while plan.goes_on(tried, began.elapsed()) {
+    while plan.all_go_on(tried, began.elapsed()) {
         let seed = plan.seed.wrapping_add(tried);
-        if let Err((panic, input)) = turn(&mut Dice::new(seed)) {
+        if let Err((panic, input)) = turn(&mut SeededRng::new(seed)) {
             eprintln!("{what}: LOCK_FUZZ_SEED={seed} LOCK_FUZZ_INPUTS=1{input}");
             resume_unwind(panic);
         }
@@ -147,25 +147,25 @@ impl Plan {
         Self { seed: number("LOCK_FUZZ_SEED").unwrap_or_default(), inputs, time }
     }
 
-    fn goes_on(&self, tried: u64, elapsed: Duration) -> bool {
+    fn all_go_on(&self, tried: u64, elapsed: Duration) -> bool {
         self.inputs.is_none_or(|inputs| tried < inputs) && self.time.is_none_or(|time| elapsed < time)
     }
 }
 
-fn input(samples: &[&[u8]], dice: &mut Dice) -> Vec<u8> {
-    let sample = |dice: &mut Dice| if samples.is_empty() { &[][..] } else { dice.one_of(samples) };
-    let mut input = if dice.once_in(50) { Vec::new() } else { sample(dice).to_vec() };
-    for _ in 0..=dice.below(CHANGES) {
+fn input(samples: &[&[u8]], rng: &mut SeededRng) -> Vec<u8> {
+    let sample = |rng: &mut SeededRng| if samples.is_empty() { &[][..] } else { rng.one_of(samples) };
+    let mut input = if rng.once_in(50) { Vec::new() } else { sample(rng).to_vec() };
+    for _ in 0..=rng.below(CHANGES) {
         let (from, to) = {
-            let (one, other) = (place(dice, input.len()), place(dice, input.len()));
+            let (one, other) = (place(rng, input.len()), place(rng, input.len()));
             (one.min(other), one.max(other))
         };
-        match dice.below(8) {
+        match rng.below(8) {
             0 if !input.is_empty() => {
                 let at = from.min(input.len() - 1);
-                input[at] ^= 1 << dice.below(8);
+                input[at] ^= 1 << rng.below(8);
             }
-            1 => input.insert(from, dice.roll().to_le_bytes()[0]),
+            1 => input.insert(from, rng.next_u64().to_le_bytes()[0]),
             2 => drop(input.splice(from..to, [])),
             3 => input.truncate(from),
             4 => {
@@ -173,13 +173,13 @@ fn input(samples: &[&[u8]], dice: &mut Dice) -> Vec<u8> {
                 drop(input.splice(to..to, again));
             }
             5 => {
-                let other = sample(dice);
-                let rest = place(dice, other.len());
+                let other = sample(rng);
+                let rest = place(rng, other.len());
                 input.truncate(from);
                 input.extend_from_slice(&other[rest..]);
             }
-            6 => drop(input.splice(from..to, dice.one_of(PIECES).iter().copied())),
-            _ => drop(input.splice(from..from, dice.one_of(PIECES).iter().copied())),
+            6 => drop(input.splice(from..to, rng.one_of(PIECES).iter().copied())),
+            _ => drop(input.splice(from..from, rng.one_of(PIECES).iter().copied())),
         }
         input.truncate(MOST);
     }
@@ -187,8 +187,8 @@ fn input(samples: &[&[u8]], dice: &mut Dice) -> Vec<u8> {
 }
 
 /// A place in something of this length, its end included.
-fn place(dice: &mut Dice, length: usize) -> usize {
-    usize::try_from(dice.below(length as u64 + 1)).unwrap_or(0)
+fn place(rng: &mut SeededRng, length: usize) -> usize {
+    usize::try_from(rng.below(length as u64 + 1)).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn inputs_repeat_by_their_seed_and_leave_no_kind_of_change_out() {
-        let of = |seed| input(&[b"GET a\r\n", b"SET b 1\r\n"], &mut Dice::new(seed));
+        let of = |seed| input(&[b"GET a\r\n", b"SET b 1\r\n"], &mut SeededRng::new(seed));
         assert_eq!(of(7), of(7));
         let inputs: std::collections::HashSet<_> = (0..2_000).map(of).collect();
         assert!(inputs.len() > 1_500 && inputs.iter().any(|input| std::str::from_utf8(input).is_err()));

@@ -97,7 +97,7 @@ pub trait Harness: Send + Sync + 'static {
     }
 
     /// Servers that a case can have for itself, to hurt them; for cases about failovers and about a server's clock.
-    fn spares(&self) -> Option<&dyn Spares> {
+    fn disposable_servers(&self) -> Option<&dyn DisposableServers> {
         None
     }
 
@@ -117,7 +117,7 @@ pub trait GroundTruth: Send + Sync {
     ///
     /// # Errors
     /// What the server or the connection reports.
-    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken>;
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, HarnessError>;
 }
 
 /// An operator with a command line.
@@ -127,14 +127,14 @@ pub trait Admin: Send + Sync {
     ///
     /// # Errors
     /// What the server or the connection reports.
-    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken>;
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError>;
 
     /// Puts something that no backend would write at the place where the mutex of this name has its entry (a value of
     /// the wrong type); [`delete_entry`](Admin::delete_entry) removes it again. `false` if there is no such thing here.
     ///
     /// # Errors
     /// What the server or the connection reports.
-    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, Broken>;
+    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, HarnessError>;
 }
 
 /// A client of another library, which uses a raw key in that library's own way.
@@ -144,13 +144,13 @@ pub trait Foreign: Send + Sync {
     ///
     /// # Errors
     /// What the server or the connection reports.
-    async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, Broken>;
+    async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, HarnessError>;
 
     /// Gives the key back, if this client still has it; whether it had.
     ///
     /// # Errors
     /// What the server or the connection reports.
-    async fn release(&self, key: &str) -> Result<bool, Broken>;
+    async fn release(&self, key: &str) -> Result<bool, HarnessError>;
 }
 
 /// Servers that are reached over TCP at addresses that a client is told, so that a [`Proxy`](crate::proxy::Proxy) can
@@ -184,39 +184,39 @@ pub trait Sessions: Send + Sync {
     ///
     /// # Errors
     /// What the server or the connection reports.
-    async fn present(&self, namespace: &str) -> Result<Vec<String>, Broken>;
+    async fn present(&self, namespace: &str) -> Result<Vec<String>, HarnessError>;
 
     /// Ends one of them, as if it had expired, and says by what that was seen: what it had at the servers is gone then. A
     /// case without this proof has shown nothing, and fails as unknown.
     ///
     /// # Errors
     /// What the server or the connection reports.
-    async fn end(&self, session: &str) -> Result<Proof, Broken>;
+    async fn end(&self, session: &str) -> Result<Proof, HarnessError>;
 }
 
 /// Where a case gets servers of its own.
 #[async_trait]
-pub trait Spares: Send + Sync {
+pub trait DisposableServers: Send + Sync {
     /// What can be done to them.
-    fn harms(&self) -> &'static [Harm];
+    fn faults(&self) -> &'static [ServerFault];
 
     /// Starts servers to which this can be done; [`servers`](crate::servers) has some.
     ///
     /// # Errors
     /// [`Missing`], naming what to install, or what went wrong. The case is unknown then.
-    async fn start(&self, harm: Harm) -> Result<Box<dyn Spare>, Missing>;
+    async fn start(&self, fault: ServerFault) -> Result<Box<dyn DisposableServer>, Missing>;
 
     /// A new, independent client of them, as [`Harness::connect`] makes it of the other ones.
     ///
     /// # Errors
     /// What the backend reports.
-    async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error>;
+    async fn connect_to(&self, server: &dyn DisposableServer, namespace: &str) -> Result<Locks, Error>;
 }
 
 /// What can be done to servers that a case has for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Harm {
+pub enum ServerFault {
     /// The server that leads dies, and another one takes over.
     FailOver,
     /// Their wall clock is stepped.
@@ -231,42 +231,42 @@ pub enum Harm {
 ///
 /// What is done to them has to be proven: a case without proof has shown nothing, and fails as unknown.
 #[async_trait]
-pub trait Spare: Send + Sync {
+pub trait DisposableServer: Send + Sync {
     /// Where clients connect to.
     fn url(&self) -> &str;
 
     /// Kills the server that leads (SIGKILL), of several the one that has the lock of this name, waits until another one
-    /// does, starts the dead one again, and waits until all of them serve ([`Harm::FailOver`]).
+    /// does, starts the dead one again, and waits until all of them serve ([`ServerFault::FailOver`]).
     ///
     /// # Errors
     /// If that does not come about.
-    async fn fail_over(&self, name: &LockName) -> Result<Proof, Broken> {
-        Err(Broken::new(format!("nobody could take over the lock {name} here")))
+    async fn fail_over(&self, name: &LockName) -> Result<Proof, HarnessError> {
+        Err(HarnessError::new(format!("nobody could take over the lock {name} here")))
     }
 
     /// Puts the servers' wall clock this many milliseconds ahead of the machine's, or behind it, and waits until they go by
-    /// it ([`Harm::ClockStep`]).
+    /// it ([`ServerFault::ClockStep`]).
     ///
     /// # Errors
     /// If they do not.
-    async fn step_clock(&self, ahead_ms: i64) -> Result<Proof, Broken> {
-        Err(Broken::new(format!("no clock here can be put {ahead_ms} ms ahead")))
+    async fn step_clock(&self, ahead_ms: i64) -> Result<Proof, HarnessError> {
+        Err(HarnessError::new(format!("no clock here can be put {ahead_ms} ms ahead")))
     }
 
-    /// Kills the servers (SIGKILL), starts them again with this, and waits until they serve ([`Harm::Restart`]).
+    /// Kills the servers (SIGKILL), starts them again with this, and waits until they serve ([`ServerFault::Restart`]).
     ///
     /// # Errors
     /// If they do not.
-    async fn restart(&self, data: Data) -> Result<Proof, Broken> {
-        Err(Broken::new(format!("nothing here can be started again with its data {data:?}")))
+    async fn restart(&self, data: Data) -> Result<Proof, HarnessError> {
+        Err(HarnessError::new(format!("nothing here can be started again with its data {data:?}")))
     }
 
-    /// Makes the servers forget everything that they store, while they run ([`Harm::Flush`]).
+    /// Makes the servers forget everything that they store, while they run ([`ServerFault::Flush`]).
     ///
     /// # Errors
     /// If they do not.
-    async fn flush(&self) -> Result<Proof, Broken> {
-        Err(Broken::new("nothing here forgets while it runs"))
+    async fn flush(&self) -> Result<Proof, HarnessError> {
+        Err(HarnessError::new("nothing here forgets while it runs"))
     }
 }
 
@@ -300,18 +300,18 @@ impl fmt::Display for Missing {
 impl std::error::Error for Missing {}
 
 /// A server that could be started or found, but not be made ready.
-impl From<Broken> for Missing {
-    fn from(broken: Broken) -> Self {
-        Self { reason: broken.0, is_broken: true }
+impl From<HarnessError> for Missing {
+    fn from(error: HarnessError) -> Self {
+        Self { reason: error.0, is_broken: true }
     }
 }
 
 /// Whatever keeps a harness from doing its part; any error becomes one through `?`. A case that meets it fails: missing
 /// ground truth is no green.
 #[derive(Debug)]
-pub struct Broken(String);
+pub struct HarnessError(String);
 
-impl Broken {
+impl HarnessError {
     /// The harness could not do its part, for this reason.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
@@ -319,13 +319,13 @@ impl Broken {
     }
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for HarnessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl<E: std::error::Error> From<E> for Broken {
+impl<E: std::error::Error> From<E> for HarnessError {
     fn from(error: E) -> Self {
         Self::new(error.to_string())
     }

@@ -43,7 +43,7 @@
 //!
 //! # Tests beside it
 //! A backend's own tests start servers, wait with a deadline, and judge what is about time as the suite does ([`testing`]),
-//! and throw its [`Dice`].
+//! and draw from its [`SeededRng`].
 //!
 //! [`fuzz`] makes up inputs for their parsers.
 //!
@@ -62,22 +62,21 @@ pub mod bench;
 mod cases;
 pub mod checker;
 mod child;
+mod contenders;
 mod context;
-mod crowd;
-mod dice;
 mod failure;
 pub mod faults;
 pub mod fuzz;
 mod harness;
 pub mod history;
 mod ignored;
-mod island;
+mod isolated_client;
 mod links;
 mod meter;
 mod panics;
-mod premise;
 pub mod proxy;
 pub mod report;
+mod rng;
 mod run;
 pub mod servers;
 pub mod specimens;
@@ -85,9 +84,13 @@ mod stalls;
 pub mod testing;
 mod time;
 mod trace;
+mod void_runs;
 
-pub use dice::Dice;
 pub use failure::Failure;
-pub use harness::{Admin, Broken, Foreign, GroundTruth, Harm, Harness, Linked, Missing, Sessions, Spare, Spares};
+pub use harness::{
+    Admin, DisposableServer, DisposableServers, Foreign, GroundTruth, Harness, HarnessError, Linked, Missing,
+    ServerFault, Sessions,
+};
+pub use rng::SeededRng;
 pub use run::{Outcome, REQUIRE_VARIABLE, main, run_case};
 pub use time::{SCALE_VARIABLE, ms};

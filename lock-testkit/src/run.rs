@@ -18,8 +18,8 @@ use crate::failure::{Failure, Verdict};
 use crate::harness::{Harness, Missing};
 use crate::ignored::Ignored;
 use crate::panics::{Run, Watch};
-use crate::premise;
 use crate::time::ms;
+use crate::void_runs;
 
 /// The variable that, set to `1`, makes a missing server fail the run instead of ignoring its trials.
 pub const REQUIRE_VARIABLE: &str = "LOCK_TESTKIT_REQUIRE";
@@ -183,7 +183,7 @@ fn run(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: Form)
     if let Some(reason) = not_applying(harness, &abilities, case, form) {
         return Outcome::Ignored(reason);
     }
-    let judged = premise::judge(case.id, Failure::is_timeless, || run_once(harness, abilities, case, form));
+    let judged = void_runs::judge(case.id, Failure::is_timeless, || run_once(harness, abilities, case, form));
     let Err(judged) = judged else { return Outcome::Passed };
     let says_nothing = judged.failure.says_nothing();
     let why = match judged.remark() {

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use lock_core::{Error, ErrorKind, Lease};
 
 use crate::harness::Missing;
-use crate::premise;
 use crate::run::{REQUIRE_VARIABLE, runtime};
 use crate::time;
+use crate::void_runs;
 
 /// By when something that needs no waiting has happened even on a busy machine.
 pub const PROMPTLY: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ pub fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
 /// As the test does.
 pub fn about_time(mut test: impl AsyncFnMut()) {
     let thread = std::thread::current();
-    let judged = premise::judge(thread.name().unwrap_or("a test"), |_| false, || run_once(&mut test));
+    let judged = void_runs::judge(thread.name().unwrap_or("a test"), |_| false, || run_once(&mut test));
     if let Err(judged) = judged {
         if let Some(remark) = judged.remark() {
             eprintln!("{remark}");
@@ -119,7 +119,7 @@ pub fn eventually<A: Answer>(
     what: &str,
     within: Duration,
     mut ask: impl AsyncFnMut() -> A,
-) -> impl Future<Output = A::Found> {
+) -> impl Future<Output = A::Value> {
     let answered = time::eventually(what, within, async move || Ok(ask().await.found()));
     async move { answered.await.unwrap_or_else(|failure| panic!("{failure}")) }
 }
@@ -140,14 +140,14 @@ pub fn connected<T>(mut connect: impl AsyncFnMut() -> Result<T, Error>) -> impl 
 /// An answer to the question whether something has come about.
 pub trait Answer {
     /// What was found.
-    type Found;
+    type Value;
 
     /// What was found, if it was.
-    fn found(self) -> Option<Self::Found>;
+    fn found(self) -> Option<Self::Value>;
 }
 
 impl Answer for bool {
-    type Found = ();
+    type Value = ();
 
     fn found(self) -> Option<()> {
         self.then_some(())
@@ -155,7 +155,7 @@ impl Answer for bool {
 }
 
 impl<T> Answer for Option<T> {
-    type Found = T;
+    type Value = T;
 
     fn found(self) -> Option<T> {
         self
@@ -167,7 +167,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::harness::Broken;
+    use crate::harness::HarnessError;
     use crate::stalls;
     use crate::time::ms;
 
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn only_what_is_not_installed_is_skipped() {
         assert_eq!(installed(Ok::<_, Missing>(1)), Some(1));
-        let broken = || installed::<()>(Err(Broken::new("it is there and does not answer").into()));
+        let broken = || installed::<()>(Err(HarnessError::new("it is there and does not answer").into()));
         assert!(std::panic::catch_unwind(broken).is_err());
     }
 }

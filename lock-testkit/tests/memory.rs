@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use lock_core::memory::{MemoryConfig, MemoryStore};
 use lock_core::{Error, LockName, Locks};
-use lock_testkit::{Admin, Broken, GroundTruth, Harness, Missing};
+use lock_testkit::{Admin, GroundTruth, Harness, HarnessError, Missing};
 
 /// One store for every case, so that ground truth can tell the cases apart.
 struct Memory {
@@ -51,19 +51,19 @@ impl Harness for Memory {
 
 #[async_trait]
 impl GroundTruth for Memory {
-    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, HarnessError> {
         Ok((0..self.store(namespace).used()).map(|_| "a lock with a holder or a waiter".to_owned()).collect())
     }
 }
 
 #[async_trait]
 impl Admin for Memory {
-    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError> {
         self.store(namespace).lose(name);
         Ok(())
     }
 
-    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, Broken> {
+    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, HarnessError> {
         Ok(false) // the store is typed: nothing else than a lock fits
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lock_core::Owner;
 use lock_core::memory::MemoryStore;
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::checker::{Check, Rules, Verdict, check};
 use lock_testkit::history::event::{Ask, Call, Kind, Run, Step};
 use lock_testkit::history::{GroupWish, History, ReadError, RecordedLocks, Recorder, What, Wish};
@@ -75,10 +75,10 @@ async fn a_run_of_every_kind_is_written_down_and_judged() {
     assert!(judgement.summary.contended > 0 && main.is_complete());
 }
 
-async fn work(locks: &RecordedLocks) -> Result<(), Broken> {
+async fn work(locks: &RecordedLocks) -> Result<(), HarnessError> {
     let take = async |wish: Wish| {
         let granted = locks.acquire(&wish.with_wait(Duration::MAX)).await?;
-        granted.ok_or_else(|| Broken::new("a wait without limit ended"))
+        granted.ok_or_else(|| HarnessError::new("a wait without limit ended"))
     };
     let mutex = take(Wish::new("x", Kind::Mutex, TTL)).await?;
     // Long enough for the others to ask for it, too.
@@ -98,7 +98,7 @@ async fn work(locks: &RecordedLocks) -> Result<(), Broken> {
     inner.release().await?;
     outer.release().await?;
     let wish = GroupWish::new(["y", "x"], TTL).with_wait(Duration::MAX);
-    let both = locks.acquire_all(&wish).await?.ok_or_else(|| Broken::new("a wait without limit ended"))?;
+    let both = locks.acquire_all(&wish).await?.ok_or_else(|| HarnessError::new("a wait without limit ended"))?;
     assert!(both.check());
     Ok(both.release().await?)
 }

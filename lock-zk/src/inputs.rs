@@ -4,7 +4,7 @@
 
 use lock_core::driver::Kind;
 use lock_core::{GrantId, LockName};
-use lock_testkit::{Dice, fuzz};
+use lock_testkit::{SeededRng, fuzz};
 use percent_encoding::percent_decode_str;
 
 use crate::card::Card;
@@ -18,27 +18,27 @@ const DIALECTS: [Dialect; 4] = [Dialect::Curator, Dialect::CuratorAndKazoo, Dial
 const ROLES: [Role; 4] = [Role::Lock, Role::Read, Role::Write, Role::Lease];
 
 /// Text of up to so many pieces, most of them such as parsers look for.
-fn text(dice: &mut Dice, pieces: &[&str], most: u64) -> String {
+fn text(rng: &mut SeededRng, pieces: &[&str], most: u64) -> String {
     const ODD: [&str; 12] = ["", "-", "0", "9", "/", "%", "é", "\u{1f512}", "\0", " ", "x", "2147483648"];
-    let length = dice.below(most + 1);
-    (0..length).map(|_| if dice.once_in(4) { dice.one_of(&ODD) } else { dice.one_of(pieces) }).collect()
+    let length = rng.below(most + 1);
+    (0..length).map(|_| if rng.once_in(4) { rng.one_of(&ODD) } else { rng.one_of(pieces) }).collect()
 }
 
-fn grant(dice: &mut Dice) -> GrantId {
-    format!("{:016x}{:016x}", dice.roll(), dice.roll()).parse().unwrap()
+fn grant(rng: &mut SeededRng) -> GrantId {
+    format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64()).parse().unwrap()
 }
 
 /// A text in which one character may be another one, gone or doubled.
-fn bent(dice: &mut Dice, text: &str) -> String {
+fn bent(rng: &mut SeededRng, text: &str) -> String {
     let mut characters: Vec<_> = text.chars().collect();
     if characters.is_empty() {
         return String::new();
     }
-    let at = usize::try_from(dice.below(characters.len() as u64)).unwrap();
-    match dice.below(4) {
+    let at = usize::try_from(rng.below(characters.len() as u64)).unwrap();
+    match rng.below(4) {
         0 => drop(characters.remove(at)),
         1 => characters.insert(at, characters[at]),
-        2 => characters[at] = dice.one_of(&['-', '_', '0', 'g', 'é', '\0']),
+        2 => characters[at] = rng.one_of(&['-', '_', '0', 'g', 'é', '\0']),
         _ => {}
     }
     characters.into_iter().collect()
@@ -62,16 +62,16 @@ fn names_of_nodes_are_read_or_given_back() {
         "0000000001",
         "0f8fad5bd9cb469fa16570867728950e",
     ];
-    fuzz::dice("names of nodes", |dice| {
-        let (dialect, role) = (dice.one_of(&DIALECTS), dice.one_of(&ROLES));
-        let (id, number) = (grant(dice), dice.roll() as u32 as i32);
-        let (name, is_right) = match dice.below(3) {
-            0 => (text(dice, &PIECES, 6), false),
+    fuzz::with_rng("names of nodes", |rng| {
+        let (dialect, role) = (rng.one_of(&DIALECTS), rng.one_of(&ROLES));
+        let (id, number) = (grant(rng), rng.next_u64() as u32 as i32);
+        let (name, is_right) = match rng.below(3) {
+            0 => (text(rng, &PIECES, 6), false),
             right if dialect.has(role) => {
                 let name = format!("{}{number:010}", dialect.stem(id, role));
-                if right == 1 { (name, true) } else { (bent(dice, &name), false) }
+                if right == 1 { (name, true) } else { (bent(rng, &name), false) }
             }
-            _ => (text(dice, &PIECES, 6), false),
+            _ => (text(rng, &PIECES, 6), false),
         };
         match dialect.read(role, name.clone()) {
             Ok(contender) => {
@@ -95,24 +95,24 @@ fn names_of_nodes_are_read_or_given_back() {
 
 #[test]
 fn a_line_is_the_same_in_whatever_order_it_is_listed() {
-    fuzz::dice("lines of nodes", |dice| {
-        let kind = dice.one_of(&[Kind::Mutex, Kind::Read, Kind::Write]);
+    fuzz::with_rng("lines of nodes", |rng| {
+        let kind = rng.one_of(&[Kind::Mutex, Kind::Read, Kind::Write]);
         let place = Place::of(&layout(), &"line".into(), kind).unwrap();
-        let first = dice.roll() as u32 as i32;
+        let first = rng.next_u64() as u32 as i32;
         let stems = if kind == Kind::Mutex { &["-lock-"][..] } else { &["-__READ__", "-__WRIT__"] };
-        let mut numbers: Vec<_> = (0..dice.below(12)).map(|_| dice.below(1 << 30) as i32).collect();
+        let mut numbers: Vec<_> = (0..rng.below(12)).map(|_| rng.below(1 << 30) as i32).collect();
         numbers.sort_unstable();
         numbers.dedup();
         let right: Vec<_> = numbers
             .iter()
             .map(|number| {
-                let (id, stem) = (grant(dice), dice.one_of(stems));
+                let (id, stem) = (grant(rng), rng.one_of(stems));
                 format!("_c_{id}{stem}{:010}", first.wrapping_add(*number))
             })
             .collect();
         let mut listed = right.clone();
         for at in (1..listed.len()).rev() {
-            listed.swap(at, usize::try_from(dice.below(at as u64 + 1)).unwrap());
+            listed.swap(at, usize::try_from(rng.below(at as u64 + 1)).unwrap());
         }
         let line = place.line(listed).unwrap();
         assert_eq!(line.iter().map(|contender| &contender.name).collect::<Vec<_>>(), right.iter().collect::<Vec<_>>());
@@ -128,8 +128,8 @@ fn a_line_is_the_same_in_whatever_order_it_is_listed() {
 
 #[test]
 fn names_of_locks_become_directories_and_back() {
-    fuzz::dice("names of locks as directories", |dice| {
-        let name = text(dice, &["a", "A", "_", "-", ".", "..", "locks", "\u{7f}", "%2F", "ü"], 12);
+    fuzz::with_rng("names of locks as directories", |rng| {
+        let name = text(rng, &["a", "A", "_", "-", ".", "..", "locks", "\u{7f}", "%2F", "ü"], 12);
         let Ok(name) = LockName::new(name) else { return };
         let directory = Place::of(&layout(), &name, Kind::Mutex).unwrap().directory;
         let escaped = directory.strip_prefix("/lock/mutex/").unwrap();
@@ -140,8 +140,8 @@ fn names_of_locks_become_directories_and_back() {
 
 #[test]
 fn shared_paths_are_paths_or_refused() {
-    fuzz::dice("shared paths", |dice| {
-        let path = text(dice, &["/", "/jobs", "a", ".", "..", "//", "\n", "ü"], 6);
+    fuzz::with_rng("shared paths", |rng| {
+        let path = text(rng, &["/", "/jobs", "a", ".", "..", "//", "\n", "ü"], 6);
         let Ok(name) = LockName::at_key(path) else { return };
         let name = canonical(name);
         assert_eq!(canonical(name.clone()), name);
@@ -157,17 +157,19 @@ fn shared_paths_are_paths_or_refused() {
 fn whatever_a_node_says_is_read_or_not() {
     const CARD: &str = r#"{"owner":{"id":"0f8fad5bd9cb469fa16570867728950e","host":"a","pid":7,"label":null},
         "ttl_ms":10000,"session_ms":10000,"token":12,"permits":{"asked":1,"limit":3}}"#;
-    fuzz::dice("what nodes say", |dice| {
-        let mut data = match dice.below(2) {
-            0 => text(dice, &["{", "}", "\"owner\":", "[", "18446744073709551616", "1e999", "null", ","], 20)
-                .into_bytes(),
-            _ => bent(dice, CARD).into_bytes(),
+    fuzz::with_rng("what nodes say", |rng| {
+        let mut data = match rng.below(2) {
+            0 => {
+                text(rng, &["{", "}", "\"owner\":", "[", "18446744073709551616", "1e999", "null", ","], 20).into_bytes()
+            }
+            _ => bent(rng, CARD).into_bytes(),
         };
-        if dice.once_in(4) && !data.is_empty() {
-            let at = usize::try_from(dice.below(data.len() as u64)).unwrap();
-            data[at] = dice.roll() as u8;
+        if rng.once_in(4) && !data.is_empty() {
+            let at = usize::try_from(rng.below(data.len() as u64)).unwrap();
+            data[at] = rng.next_u64() as u8;
         }
-        let node = Node { data, czxid: dice.roll() as i64, made_at: dice.roll() as i64, session: dice.roll() as i64 };
+        let node =
+            Node { data, czxid: rng.next_u64() as i64, made_at: rng.next_u64() as i64, session: rng.next_u64() as i64 };
         let card = Card::read(&node);
         let _ = Card::token(card.as_ref(), &node);
         if let Some(card) = card {
@@ -179,10 +181,10 @@ fn whatever_a_node_says_is_read_or_not() {
 
 #[test]
 fn urls_name_servers_or_are_refused() {
-    fuzz::dice("URLs of servers", |dice| {
+    fuzz::with_rng("URLs of servers", |rng| {
         let pieces = ["zk://", "zks://", "a", ":2181", ",", "[::1]", "/", "/x", "@", ":0", ":65536", "..", "?", "#"];
-        let begins = dice.one_of(&["zk://", "zookeepers://", ""]);
-        let url = format!("{begins}{}", text(dice, &pieces, 8));
+        let begins = rng.one_of(&["zk://", "zookeepers://", ""]);
+        let url = format!("{begins}{}", text(rng, &pieces, 8));
         if let Ok(target) = Target::parse(&url) {
             for server in target.servers.split(',') {
                 let (host, port) = server.rsplit_once(':').unwrap();

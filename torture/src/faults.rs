@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::history::event::Theft;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -12,7 +12,7 @@ const STOPPING: Duration = Duration::from_secs(1);
 
 /// Something that is wrong for a while. Whatever began is healed, also when the run ends in between.
 #[async_trait]
-pub(crate) trait Trouble: Send {
+pub(crate) trait Fault: Send {
     /// What it is called, on the command line and in the history.
     fn name(&self) -> &'static str;
 
@@ -27,10 +27,10 @@ pub(crate) trait Trouble: Send {
     }
 
     /// Begins, and says by what it was seen that it did; nothing if it was not seen.
-    async fn begin(&mut self) -> Result<Option<String>, Broken>;
+    async fn begin(&mut self) -> Result<Option<String>, HarnessError>;
 
     /// Ends it.
-    async fn heal(&mut self) -> Result<(), Broken>;
+    async fn heal(&mut self) -> Result<(), HarnessError>;
 }
 
 /// A worker stands still (SIGSTOP).
@@ -40,7 +40,7 @@ pub(crate) struct FrozenWorker {
 }
 
 #[async_trait]
-impl Trouble for FrozenWorker {
+impl Fault for FrozenWorker {
     fn name(&self) -> &'static str {
         FREEZE_WORKER
     }
@@ -49,7 +49,7 @@ impl Trouble for FrozenWorker {
         &self.name
     }
 
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+    async fn begin(&mut self) -> Result<Option<String>, HarnessError> {
         kill_process(self.pid, Signal::STOP)?;
         let began = Instant::now();
         while state(self.pid) != Some('T') {
@@ -61,7 +61,7 @@ impl Trouble for FrozenWorker {
         Ok(Some(format!("process {} is in state T", self.pid.as_raw_nonzero())))
     }
 
-    async fn heal(&mut self) -> Result<(), Broken> {
+    async fn heal(&mut self) -> Result<(), HarnessError> {
         Ok(kill_process(self.pid, Signal::CONT)?)
     }
 }

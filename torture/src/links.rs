@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::faults::{Injected, Proof};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::faults::Trouble;
+use crate::faults::Fault;
 
 /// By when traffic has met a fault: workers ask all the time.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -24,7 +24,7 @@ pub(crate) struct Links {
 
 impl Links {
     /// Ways to the servers that this URL names; this is their port if it does not say another.
-    pub(crate) fn to(url: &str, port: u16, protocol: Protocol) -> Result<Self, Broken> {
+    pub(crate) fn to(url: &str, port: u16, protocol: Protocol) -> Result<Self, HarnessError> {
         let servers = servers_in(url);
         let with_port =
             |server: &str| if server.contains(':') { server.to_owned() } else { format!("{server}:{port}") };
@@ -40,7 +40,7 @@ impl Links {
     }
 
     /// What can go wrong on them, by this chance.
-    pub(crate) fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>> {
+    pub(crate) fn faults(&self, seed: u64) -> Vec<Box<dyn Fault>> {
         let (by, jitter) = (Duration::from_millis(20), Duration::from_millis(200));
         let faults = [
             ("slow-link", LinkFault::new(Toxic::Delay { by, jitter }, Direction::Both)),
@@ -50,10 +50,15 @@ impl Links {
             ("cut-reply", LinkFault::new(Toxic::CutAfter { bytes: 3 }, Direction::ToClient).on_request(1, "")),
             ("reset-links", LinkFault::new(Toxic::Reset, Direction::Both)),
         ];
-        let trouble = |(name, fault): (_, LinkFault)| -> Box<dyn Trouble> {
-            Box::new(Troubled { links: self.proxies.clone(), name, fault: fault.with_seed(seed), injected: Vec::new() })
+        let boxed = |(name, fault): (_, LinkFault)| -> Box<dyn Fault> {
+            Box::new(FaultyLinks {
+                links: self.proxies.clone(),
+                name,
+                fault: fault.with_seed(seed),
+                injected: Vec::new(),
+            })
         };
-        faults.into_iter().map(trouble).collect()
+        faults.into_iter().map(boxed).collect()
     }
 }
 
@@ -64,14 +69,14 @@ fn servers_in(url: &str) -> &str {
 }
 
 /// Links on which something goes wrong.
-struct Troubled {
+struct FaultyLinks {
     links: Arc<[Proxy]>,
     name: &'static str,
     fault: LinkFault,
     injected: Vec<Injected<'static>>,
 }
 
-impl Troubled {
+impl FaultyLinks {
     /// What of the workers' traffic was hit, on whichever link.
     fn proof(&self) -> Option<String> {
         let proofs: Vec<_> = self.injected.iter().map(Injected::proof).filter(Proof::is_given).collect();
@@ -82,12 +87,12 @@ impl Troubled {
 }
 
 #[async_trait]
-impl Trouble for Troubled {
+impl Fault for FaultyLinks {
     fn name(&self) -> &'static str {
         self.name
     }
 
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+    async fn begin(&mut self) -> Result<Option<String>, HarnessError> {
         self.injected = self.links.iter().map(|link| link.inject(self.fault.clone())).collect();
         let hit = async {
             while self.proof().is_none() {
@@ -99,7 +104,7 @@ impl Trouble for Troubled {
         Ok(self.proof())
     }
 
-    async fn heal(&mut self) -> Result<(), Broken> {
+    async fn heal(&mut self) -> Result<(), HarnessError> {
         self.injected.clear();
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! Torture: processes that use every kind of lock of a backend while they, and its servers, are frozen, killed and
 //! restarted; everything is written down and judged. See `README.md`.
 
-mod arena;
 mod faults;
 mod links;
 mod memcached;
 mod memory;
+mod nemesis;
 mod plan;
 mod progress;
 mod redis;
@@ -13,7 +13,7 @@ mod resource;
 mod run;
 mod servers;
 mod stalls;
-mod storm;
+mod system;
 mod theft;
 mod worker;
 mod zookeeper;
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::checker::Verdict;
 
 use crate::plan::Plan;
@@ -87,15 +87,15 @@ fn main() -> ExitCode {
         Ok(Verdict::Ok) => ExitCode::SUCCESS,
         Ok(Verdict::Illegal) => ExitCode::from(1),
         Ok(Verdict::Unknown) => ExitCode::from(2),
-        Err(broken) => {
-            eprintln!("torture: {broken}");
+        Err(error) => {
+            eprintln!("torture: {error}");
             ExitCode::from(3)
         }
     }
 }
 
 #[tokio::main]
-async fn start(cli: Cli) -> Result<Verdict, Broken> {
+async fn start(cli: Cli) -> Result<Verdict, HarnessError> {
     if let Some(plan) = &cli.worker {
         let plan: Plan = serde_json::from_str(plan)?;
         let locks = if plan.url.starts_with("memcached:") {

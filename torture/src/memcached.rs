@@ -6,14 +6,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{ClientOptions, Error, LeaseOptions, Locks};
 use lock_memcached::{MemcachedConfig, MemcachedLocks};
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::memcached::MemcachedServer;
 
-use crate::arena::Arena;
-use crate::faults::Trouble;
+use crate::faults::Fault;
 use crate::links::Links;
 use crate::servers::{Frozen, Restarted};
+use crate::system::SystemUnderTest;
 
 /// For how long ground truth waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -39,7 +39,7 @@ pub(crate) async fn connect(url: &str, namespace: &str, ttl: Duration) -> Result
 }
 
 impl Memcached {
-    pub(crate) async fn start(url: Option<&str>, ttl: Duration) -> Result<Self, Broken> {
+    pub(crate) async fn start(url: Option<&str>, ttl: Duration) -> Result<Self, HarnessError> {
         let server = match url {
             Some(url) => MemcachedServer::existing(url)?,
             None => MemcachedServer::start_own().await?,
@@ -56,7 +56,7 @@ impl Memcached {
 }
 
 #[async_trait]
-impl Arena for Memcached {
+impl SystemUnderTest for Memcached {
     fn name(&self) -> &'static str {
         "memcached"
     }
@@ -81,14 +81,14 @@ impl Arena for Memcached {
         true
     }
 
-    fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>> {
-        let (server, mut troubles) = (&self.server, self.links.troubles(seed));
+    fn faults(&self, seed: u64) -> Vec<Box<dyn Fault>> {
+        let (server, mut faults) = (&self.server, self.links.faults(seed));
         if server.pid().is_some() {
-            troubles.push(Box::new(Frozen(server.clone())));
-            troubles.push(Box::new(Restarted(server.clone())));
-            troubles.push(Box::new(Flushed(server.clone())));
+            faults.push(Box::new(Frozen(server.clone())));
+            faults.push(Box::new(Restarted(server.clone())));
+            faults.push(Box::new(Flushed(server.clone())));
         }
-        troubles
+        faults
     }
 
     /// The item has the grant's number; whose that is is told beside it, a moment later.
@@ -101,7 +101,7 @@ impl Arena for Memcached {
 
     /// Every item but the epoch, the limits of semaphores, which outlive their permits, the room for readers, and what only
     /// tells of holders.
-    async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, Broken>> {
+    async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, HarnessError>> {
         let is_kept = |rest: &str| {
             matches!(rest, "epoch" | "readers")
                 || rest.ends_with(":limit")
@@ -119,17 +119,17 @@ impl Arena for Memcached {
 struct Flushed(Arc<MemcachedServer>);
 
 #[async_trait]
-impl Trouble for Flushed {
+impl Fault for Flushed {
     fn name(&self) -> &'static str {
         "flush-server"
     }
 
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+    async fn begin(&mut self) -> Result<Option<String>, HarnessError> {
         let reply = self.0.client().command("flush_all").await?;
         Ok((reply == "OK").then(|| "flush_all was answered with OK".to_owned()))
     }
 
-    async fn heal(&mut self) -> Result<(), Broken> {
+    async fn heal(&mut self) -> Result<(), HarnessError> {
         Ok(())
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::memory::{MemoryConfig, MemoryStore};
 use lock_core::{Error, Locks};
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use tokio::sync::OnceCell;
 
-use crate::arena::Arena;
-use crate::faults::Trouble;
+use crate::faults::Fault;
+use crate::system::SystemUnderTest;
 
 /// One store.
 pub(crate) struct Memory {
@@ -25,7 +25,7 @@ impl Memory {
 }
 
 #[async_trait]
-impl Arena for Memory {
+impl SystemUnderTest for Memory {
     fn name(&self) -> &'static str {
         "memory"
     }
@@ -44,7 +44,7 @@ impl Arena for Memory {
         false
     }
 
-    fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>> {
+    fn faults(&self, seed: u64) -> Vec<Box<dyn Fault>> {
         vec![Box::new(Unreachable(self.store.clone())), Box::new(Slow(self.store.clone(), seed))]
     }
 
@@ -54,7 +54,7 @@ impl Arena for Memory {
         Some(seen.holders.first().and_then(|holder| holder.grant).map(|grant| grant.to_string()))
     }
 
-    async fn residue(&self, _namespace: &str) -> Option<Result<Vec<String>, Broken>> {
+    async fn residue(&self, _namespace: &str) -> Option<Result<Vec<String>, HarnessError>> {
         let used = self.store.used();
         Some(Ok(if used == 0 { Vec::new() } else { vec![format!("{used} locks in use")] }))
     }
@@ -64,18 +64,18 @@ impl Arena for Memory {
 struct Unreachable(MemoryStore);
 
 #[async_trait]
-impl Trouble for Unreachable {
+impl Fault for Unreachable {
     fn name(&self) -> &'static str {
         "unreachable"
     }
 
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+    async fn begin(&mut self) -> Result<Option<String>, HarnessError> {
         self.0.set_reachable(false);
         let refused = self.0.connect().mutex("proof").try_lock().await;
         Ok(refused.err().map(|error| error.to_string()))
     }
 
-    async fn heal(&mut self) -> Result<(), Broken> {
+    async fn heal(&mut self) -> Result<(), HarnessError> {
         self.0.set_reachable(true);
         Ok(())
     }
@@ -85,12 +85,12 @@ impl Trouble for Unreachable {
 struct Slow(MemoryStore, u64);
 
 #[async_trait]
-impl Trouble for Slow {
+impl Fault for Slow {
     fn name(&self) -> &'static str {
         "slow"
     }
 
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+    async fn begin(&mut self) -> Result<Option<String>, HarnessError> {
         self.0.set_delay(Duration::from_millis(50), Duration::from_millis(300), self.1);
         let began = std::time::Instant::now();
         drop(self.0.connect().mutex("proof").try_lock().await?);
@@ -98,7 +98,7 @@ impl Trouble for Slow {
         Ok((took >= Duration::from_millis(50)).then(|| format!("a request took {took:.0?}")))
     }
 
-    async fn heal(&mut self) -> Result<(), Broken> {
+    async fn heal(&mut self) -> Result<(), HarnessError> {
         self.0.set_delay(Duration::ZERO, Duration::ZERO, 1);
         Ok(())
     }

@@ -6,15 +6,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{Error, Locks};
 use lock_redis::{RedisConfig, RedisLocks};
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::servers::resp::{Resp, Value};
 
-use crate::arena::Arena;
-use crate::faults::Trouble;
+use crate::faults::Fault;
 use crate::links::Links;
 use crate::servers::{Frozen, Restarted};
+use crate::system::SystemUnderTest;
 
 /// For how long ground truth waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -32,7 +32,7 @@ pub(crate) async fn connect(url: &str, namespace: &str) -> Result<Locks, Error> 
 }
 
 impl Redis {
-    pub(crate) async fn start(url: Option<&str>) -> Result<Self, Broken> {
+    pub(crate) async fn start(url: Option<&str>) -> Result<Self, HarnessError> {
         let server = match url {
             Some(url) => RedisServer::existing(url),
             None => RedisServer::start_with(&RedisOptions::new().persistent()).await?,
@@ -43,7 +43,7 @@ impl Redis {
 }
 
 #[async_trait]
-impl Arena for Redis {
+impl SystemUnderTest for Redis {
     fn name(&self) -> &'static str {
         "redis"
     }
@@ -60,14 +60,14 @@ impl Arena for Redis {
         true
     }
 
-    fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>> {
-        let (server, mut troubles) = (&self.server, self.links.troubles(seed));
+    fn faults(&self, seed: u64) -> Vec<Box<dyn Fault>> {
+        let (server, mut faults) = (&self.server, self.links.faults(seed));
         if server.pid().is_some() {
-            troubles.push(Box::new(Frozen(server.clone())));
-            troubles.push(Box::new(Restarted(server.clone())));
-            troubles.push(Box::new(Flushed(server.clone())));
+            faults.push(Box::new(Frozen(server.clone())));
+            faults.push(Box::new(Restarted(server.clone())));
+            faults.push(Box::new(Flushed(server.clone())));
         }
-        troubles
+        faults
     }
 
     /// The grant is what the key's text begins with.
@@ -79,7 +79,7 @@ impl Arena for Redis {
     }
 
     /// Every key but the last tokens and the reasons of forced releases, which are kept on purpose.
-    async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, Broken>> {
+    async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, HarnessError>> {
         let keys = self.eyes.command(&["KEYS", &format!("{namespace}:*")]).await;
         let is_kept = |key: &String| key.ends_with(":f") || key.ends_with(":x");
         Some(keys.map(|keys| keys.into_parts().iter().filter_map(Value::as_text).filter(|key| !is_kept(key)).collect()))
@@ -90,17 +90,17 @@ impl Arena for Redis {
 struct Flushed(Arc<RedisServer>);
 
 #[async_trait]
-impl Trouble for Flushed {
+impl Fault for Flushed {
     fn name(&self) -> &'static str {
         "flush-scripts"
     }
 
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+    async fn begin(&mut self) -> Result<Option<String>, HarnessError> {
         let flushed = self.0.client()?.command(&["SCRIPT", "FLUSH"]).await?;
         Ok(flushed.is_ok().then(|| "SCRIPT FLUSH was answered with OK".to_owned()))
     }
 
-    async fn heal(&mut self) -> Result<(), Broken> {
+    async fn heal(&mut self) -> Result<(), HarnessError> {
         Ok(())
     }
 }

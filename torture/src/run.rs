@@ -10,16 +10,16 @@ use lock_testkit::checker::{Rules, Verdict, picture};
 use lock_testkit::history::event::{Kind, Residue, Run, Truth};
 use lock_testkit::history::{History, Recorder, What, now};
 use lock_testkit::report::page;
-use lock_testkit::{Broken, Dice};
+use lock_testkit::{HarnessError, SeededRng};
 use rustix::process::Pid;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
 use crate::Cli;
-use crate::arena::{Arena, Body, Worker};
+use crate::nemesis::Nemesis;
 use crate::plan::Plan;
 use crate::progress::Progress;
-use crate::storm::Storm;
+use crate::system::{Body, SystemUnderTest, Worker};
 use crate::worker::{COUNTERS, NAMES};
 use crate::{resource, stalls, worker};
 
@@ -29,23 +29,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs, judges and draws.
-pub(crate) async fn run<A: Arena>(cli: &Cli, arena: A) -> Result<Verdict, Broken> {
-    let arena = Arc::new(arena);
+pub(crate) async fn run<A: SystemUnderTest>(cli: &Cli, system: A) -> Result<Verdict, HarnessError> {
+    let system = Arc::new(system);
     let seed = match cli.seed {
         Some(seed) => seed,
         None => u64::from_le_bytes(GrantId::random()?.as_bytes()[..8].try_into()?) >> 16,
     };
-    let stage = Stage::set(cli, &*arena, seed).await?;
+    let stage = Stage::set(cli, &*system, seed).await?;
     println!("{}", stage.how_to_replay(cli));
     let progress = Progress::begin(stage.length, stage.history.clone(), stage.rules.clone());
     let mut workers = Vec::new();
     for _ in 0..cli.workers {
-        workers.push(stage.start(&arena, workers.len() as u64)?);
+        workers.push(stage.start(&system, workers.len() as u64)?);
     }
-    let eyes = tokio::spawn(look(arena.clone(), stage.namespace.clone(), stage.recorder.clone()));
-    let storm = Storm {
-        names: Storm::choose(&*arena, &cli.faults)?,
-        dice: Dice::new(seed),
+    let eyes = tokio::spawn(look(system.clone(), stage.namespace.clone(), stage.recorder.clone()));
+    let nemesis = Nemesis {
+        names: Nemesis::choose(&*system, &cli.faults)?,
+        rng: SeededRng::new(seed),
         ttl: stage.ttl,
         recorder: stage.recorder.clone(),
         until: stage.until,
@@ -53,13 +53,13 @@ pub(crate) async fn run<A: Arena>(cli: &Cli, arena: A) -> Result<Verdict, Broken
     let mut next = u64::from(cli.workers);
     let replace = || {
         next += 1;
-        stage.start(&arena, next - 1)
+        stage.start(&system, next - 1)
     };
-    storm.rage(&*arena, &mut workers, &progress, replace).await?;
+    nemesis.run(&*system, &mut workers, &progress, replace).await?;
     let ended = stage.end_all(workers).await;
     eyes.abort();
     if ended.is_ok() {
-        stage.look_for_residue(&*arena).await?;
+        stage.look_for_residue(&*system).await?;
         stage.recorder.record(What::End);
     }
     drop(progress);
@@ -86,20 +86,20 @@ struct Stage {
 }
 
 impl Stage {
-    async fn set(cli: &Cli, arena: &dyn Arena, seed: u64) -> Result<Self, Broken> {
+    async fn set(cli: &Cli, system: &dyn SystemUnderTest, seed: u64) -> Result<Self, HarnessError> {
         std::fs::create_dir_all(&cli.out)?;
-        let name = format!("{}-{seed}", arena.name());
+        let name = format!("{}-{seed}", system.name());
         let history = std::path::absolute(cli.out.join(format!("{name}.jsonl")))?;
         let _ = std::fs::remove_file(&history);
         let recorder = Recorder::append(&history, "main")?;
         let (length, ttl) = (Duration::from_secs_f64(cli.minutes * 60.0), Duration::from_millis(cli.ttl_ms));
         let namespace = format!("torture-{}", GrantId::random()?);
-        let locks = arena.connect(&namespace).await?;
+        let locks = system.connect(&namespace).await?;
         // A new server may grant nothing at first.
         locks.mutex("first").lock().await?.release().await?;
         let guarantees = locks.guarantees();
-        let rules = rules(arena, &guarantees, length, cli.faults == "none");
-        let run = Run { backend: arena.name().into(), seed: Some(seed), rules: rules.clone() };
+        let rules = rules(system, &guarantees, length, cli.faults == "none");
+        let run = Run { backend: system.name().into(), seed: Some(seed), rules: rules.clone() };
         recorder.record(What::Run(Box::new(run)));
         stalls::watch(recorder.clone());
         Ok(Self {
@@ -113,7 +113,7 @@ impl Stage {
             resources: resource::serve(Recorder::append(&history, "resource")?).await?,
             history,
             recorder,
-            url: arena.url(),
+            url: system.url(),
         })
     }
 
@@ -125,20 +125,20 @@ impl Stage {
         )
     }
 
-    fn start<A: Arena>(&self, arena: &Arc<A>, number: u64) -> Result<Worker, Broken> {
+    fn start<A: SystemUnderTest>(&self, system: &Arc<A>, number: u64) -> Result<Worker, HarnessError> {
         let plan = Plan {
             url: self.url.clone(),
             namespace: self.namespace.clone(),
             name: format!("w{number}"),
-            seed: Dice::new(self.seed.wrapping_add(number)).roll(),
+            seed: SeededRng::new(self.seed.wrapping_add(number)).next_u64(),
             ttl: self.ttl,
             until: self.until,
             history: self.history.clone(),
             resources: self.resources,
         };
-        if !arena.has_processes() {
-            let (arena, task) = (arena.clone(), plan.clone());
-            let body = tokio::spawn(async move { worker::work(&task, arena.connect(&task.namespace).await?).await });
+        if !system.has_processes() {
+            let (system, task) = (system.clone(), plan.clone());
+            let body = tokio::spawn(async move { worker::work(&task, system.connect(&task.namespace).await?).await });
             return Ok(Worker { plan, body: Body::Task(body), pid: None });
         }
         let mut command = Command::new(std::env::current_exe()?);
@@ -148,14 +148,14 @@ impl Stage {
         Ok(Worker { plan, body: Body::Process(child), pid })
     }
 
-    async fn end_all(&self, workers: Vec<Worker>) -> Result<(), Broken> {
+    async fn end_all(&self, workers: Vec<Worker>) -> Result<(), HarnessError> {
         for worker in workers {
             self.end(worker).await?;
         }
         Ok(())
     }
 
-    async fn end(&self, worker: Worker) -> Result<(), Broken> {
+    async fn end(&self, worker: Worker) -> Result<(), HarnessError> {
         let left = Duration::from_nanos(self.until.saturating_sub(now())) + self.ttl * 10 + PATIENCE;
         let name = &worker.plan.name;
         let ended = match worker.body {
@@ -166,16 +166,16 @@ impl Stage {
         };
         match ended {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Broken::new(format!("{name} did not work to its end; what it said is above"))),
-            Err(_) => Err(Broken::new(format!("{name} did not end"))),
+            Ok(false) => Err(HarnessError::new(format!("{name} did not work to its end; what it said is above"))),
+            Err(_) => Err(HarnessError::new(format!("{name} did not end"))),
         }
     }
 
     /// What the dead left ends with their leases and their places in queues.
-    async fn look_for_residue(&self, arena: &dyn Arena) -> Result<(), Broken> {
+    async fn look_for_residue(&self, system: &dyn SystemUnderTest) -> Result<(), HarnessError> {
         let due = now() + u64::try_from((self.ttl * 2 + Duration::from_secs(5)).as_nanos())?;
         loop {
-            let Some(entries) = arena.residue(&self.namespace).await else { return Ok(()) };
+            let Some(entries) = system.residue(&self.namespace).await else { return Ok(()) };
             let entries = entries?;
             if entries.is_empty() || now() >= due {
                 let entries = entries.into_iter().map(Into::into).collect();
@@ -186,7 +186,7 @@ impl Stage {
         }
     }
 
-    fn judge(&self) -> Result<Verdict, Broken> {
+    fn judge(&self) -> Result<Verdict, HarnessError> {
         let picture = picture(&History::read([&self.history])?, None);
         std::fs::write(&self.picture, page(&picture)?)?;
         println!("{}", picture.judgement);
@@ -196,13 +196,13 @@ impl Stage {
 }
 
 /// What the backend promises, with bounds that hold on a machine that is shared.
-fn rules(arena: &dyn Arena, guarantees: &Guarantees, length: Duration, calm: bool) -> Rules {
+fn rules(system: &dyn SystemUnderTest, guarantees: &Guarantees, length: Duration, calm: bool) -> Rules {
     let mut rules = Rules::default();
     rules.fencing = guarantees.fencing != Support::No;
     rules.fifo = guarantees.fifo == Support::Yes;
     rules.enqueue = 500_000_000;
-    rules.recovery = u64::try_from(arena.recovery().as_nanos()).unwrap_or(u64::MAX);
-    rules.tries_meet = arena.tries_meet();
+    rules.recovery = u64::try_from(system.recovery().as_nanos()).unwrap_or(u64::MAX);
+    rules.tries_meet = system.tries_meet();
     // Six faults a minute are the plan; fewer are enough where faults take their time.
     let seconds = usize::try_from(length.as_secs()).unwrap_or(usize::MAX);
     rules.least.faults = if calm { 0 } else { (seconds / 30).max(1) };
@@ -214,11 +214,11 @@ fn rules(arena: &dyn Arena, guarantees: &Guarantees, length: Duration, calm: boo
 }
 
 /// Writes down what the server says of the mutex before the counters, and of the other ones in turn.
-async fn look<A: Arena>(arena: Arc<A>, namespace: String, recorder: Recorder) {
+async fn look<A: SystemUnderTest>(system: Arc<A>, namespace: String, recorder: Recorder) {
     for other in NAMES.into_iter().cycle() {
         for mutex in [COUNTERS, other] {
             let after = now();
-            let holder = arena.holder(&namespace, mutex).await;
+            let holder = system.holder(&namespace, mutex).await;
             stalls::note_answer(&recorder, after, now());
             if let Some(holder) = holder {
                 let holders = holder.into_iter().map(Into::into).collect();

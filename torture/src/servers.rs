@@ -3,23 +3,23 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::servers::memcached::MemcachedServer;
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
 
-use crate::faults::Trouble;
+use crate::faults::Fault;
 
 /// The process of a server that this run has started.
 #[async_trait]
 pub(crate) trait Process: Send + Sync + 'static {
     fn pid(&self) -> Option<u32>;
     fn is_running(&self) -> bool;
-    fn stop(&self) -> Result<(), Broken>;
-    fn cont(&self) -> Result<(), Broken>;
-    fn kill(&self) -> Result<(), Broken>;
+    fn stop(&self) -> Result<(), HarnessError>;
+    fn cont(&self) -> Result<(), HarnessError>;
+    fn kill(&self) -> Result<(), HarnessError>;
     /// Starts it again, with what it had written, and waits until it answers.
-    async fn restart(&self) -> Result<(), Broken>;
+    async fn restart(&self) -> Result<(), HarnessError>;
 }
 
 macro_rules! processes {
@@ -34,19 +34,19 @@ macro_rules! processes {
                 $server::is_running(self)
             }
 
-            fn stop(&self) -> Result<(), Broken> {
+            fn stop(&self) -> Result<(), HarnessError> {
                 $server::stop(self)
             }
 
-            fn cont(&self) -> Result<(), Broken> {
+            fn cont(&self) -> Result<(), HarnessError> {
                 $server::cont(self)
             }
 
-            fn kill(&self) -> Result<(), Broken> {
+            fn kill(&self) -> Result<(), HarnessError> {
                 $server::kill(self)
             }
 
-            async fn restart(&self) -> Result<(), Broken> {
+            async fn restart(&self) -> Result<(), HarnessError> {
                 $server::restart(self).await
             }
         })+
@@ -59,17 +59,17 @@ processes! { RedisServer ZooKeeperServer MemcachedServer }
 pub(crate) struct Frozen<S>(pub(crate) Arc<S>);
 
 #[async_trait]
-impl<S: Process> Trouble for Frozen<S> {
+impl<S: Process> Fault for Frozen<S> {
     fn name(&self) -> &'static str {
         "freeze-server"
     }
 
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+    async fn begin(&mut self) -> Result<Option<String>, HarnessError> {
         self.0.stop()?;
         Ok((!self.0.is_running()).then(|| format!("process {} stands still", self.0.pid().unwrap_or_default())))
     }
 
-    async fn heal(&mut self) -> Result<(), Broken> {
+    async fn heal(&mut self) -> Result<(), HarnessError> {
         self.0.cont()
     }
 }
@@ -78,18 +78,18 @@ impl<S: Process> Trouble for Frozen<S> {
 pub(crate) struct Restarted<S>(pub(crate) Arc<S>);
 
 #[async_trait]
-impl<S: Process> Trouble for Restarted<S> {
+impl<S: Process> Fault for Restarted<S> {
     fn name(&self) -> &'static str {
         "restart-server"
     }
 
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+    async fn begin(&mut self) -> Result<Option<String>, HarnessError> {
         let before = self.0.pid().unwrap_or_default();
         self.0.kill()?;
         Ok((!self.0.is_running()).then(|| format!("process {before} was killed")))
     }
 
-    async fn heal(&mut self) -> Result<(), Broken> {
+    async fn heal(&mut self) -> Result<(), HarnessError> {
         self.0.restart().await
     }
 }

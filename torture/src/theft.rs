@@ -5,12 +5,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::history::event::Theft;
 use lock_testkit::history::now;
 use lock_testkit::servers::zookeeper::{Session, ZooKeeperClient, ZooKeeperServer};
 
-use crate::faults::Trouble;
+use crate::faults::Fault;
 use crate::worker::COUNTERS;
 use crate::zookeeper::{first_in_line, grant};
 
@@ -38,7 +38,7 @@ impl Stolen {
     }
 
     /// The session that has the mutex, as soon as there is one.
-    async fn victim(&self) -> Result<Option<Session>, Broken> {
+    async fn victim(&self) -> Result<Option<Session>, HarnessError> {
         let Some(namespace) = self.namespace.get() else { return Ok(None) };
         let (eyes, began, mut victim) = (self.server.client().await?, Instant::now(), None);
         while victim.is_none() && began.elapsed() < PATIENCE {
@@ -53,7 +53,7 @@ impl Stolen {
 
 impl Loot {
     /// Takes the session over, looks at what it has, which nobody can change meanwhile, and closes it.
-    async fn take(&mut self, url: &str) -> Result<(), Broken> {
+    async fn take(&mut self, url: &str) -> Result<(), HarnessError> {
         let taken = ZooKeeperClient::take_over(url, &self.session).await?;
         let nodes = taken.ephemerals().await?;
         self.grants.extend(nodes.iter().filter_map(|path| grant(path.rsplit('/').next()?)));
@@ -62,7 +62,7 @@ impl Loot {
 }
 
 #[async_trait]
-impl Trouble for Stolen {
+impl Fault for Stolen {
     fn name(&self) -> &'static str {
         "steal-session"
     }
@@ -73,7 +73,7 @@ impl Trouble for Stolen {
         Some(Theft { session: format!("{:#x}", session.id()).into(), grants, after: *after })
     }
 
-    async fn begin(&mut self) -> Result<Option<String>, Broken> {
+    async fn begin(&mut self) -> Result<Option<String>, HarnessError> {
         let Some(session) = self.victim().await? else { return Ok(None) };
         let (proof, began) = (format!("the server has closed the session {:#x}", session.id()), Instant::now());
         let loot = self.loot.insert(Loot { session, after: now(), grants: BTreeSet::new() });
@@ -87,7 +87,7 @@ impl Trouble for Stolen {
         Ok(None)
     }
 
-    async fn heal(&mut self) -> Result<(), Broken> {
+    async fn heal(&mut self) -> Result<(), HarnessError> {
         Ok(())
     }
 }

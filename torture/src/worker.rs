@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::{Locks, Owner};
 use lock_testkit::history::event::Kind;
 use lock_testkit::history::{GroupWish, RecordedGroup, RecordedGuard, RecordedLocks, Recorder, Wish};
-use lock_testkit::{Broken, Dice};
+use lock_testkit::{HarnessError, SeededRng};
 use tokio::time::{sleep, timeout};
 
 use crate::plan::Plan;
@@ -21,14 +21,14 @@ pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 const PERMITS: u32 = 3;
 
 /// Works until the plan's end, and closes the client.
-pub(crate) async fn work(plan: &Plan, locks: Locks) -> Result<(), Broken> {
+pub(crate) async fn work(plan: &Plan, locks: Locks) -> Result<(), HarnessError> {
     let recorder = Recorder::append(&plan.history, plan.name.as_str())?;
     stalls::watch(recorder.clone());
     let recorded = RecordedLocks::new(locks.clone(), recorder.clone());
     let mut tasks = Vec::new();
     for task in 0..TASKS {
-        let dice = Dice::new(plan.seed.wrapping_add(task));
-        let hand = Hand { plan: plan.clone(), locks: recorded.clone(), dice };
+        let rng = SeededRng::new(plan.seed.wrapping_add(task));
+        let hand = Hand { plan: plan.clone(), locks: recorded.clone(), rng };
         tasks.push(tokio::spawn(hand.toil(task)));
     }
     for task in tasks {
@@ -36,35 +36,35 @@ pub(crate) async fn work(plan: &Plan, locks: Locks) -> Result<(), Broken> {
     }
     // What was not confirmed in time ends with its lease; that nothing is left is looked at afterwards.
     let _ = locks.close().await;
-    if recorder.is_complete() { Ok(()) } else { Err(Broken::new("not everything could be written down")) }
+    if recorder.is_complete() { Ok(()) } else { Err(HarnessError::new("not everything could be written down")) }
 }
 
 /// One task.
 struct Hand {
     plan: Plan,
     locks: RecordedLocks,
-    dice: Dice,
+    rng: SeededRng,
 }
 
 impl Hand {
     /// The first task of each worker counts; the others use locks for their own sake.
-    async fn toil(mut self, task: u64) -> Result<(), Broken> {
+    async fn toil(mut self, task: u64) -> Result<(), HarnessError> {
         let mut counters = Client::connect(self.plan.resources).await?;
         while !self.plan.is_over() {
             if task == 0 {
                 self.count(&mut counters).await?;
-            } else if self.dice.once_in(5) {
+            } else if self.rng.once_in(5) {
                 self.take_several().await;
             } else {
                 self.take_any().await;
             }
-            sleep(self.dice.up_to(Duration::from_millis(20))).await;
+            sleep(self.rng.up_to(Duration::from_millis(20))).await;
         }
         Ok(())
     }
 
     /// Reads all counters, thinks, and writes one more into each: whatever becomes of the lock meanwhile.
-    async fn count(&mut self, counters: &mut Client) -> Result<(), Broken> {
+    async fn count(&mut self, counters: &mut Client) -> Result<(), HarnessError> {
         let wish = Wish::new(COUNTERS, Kind::Mutex, self.plan.ttl).with_wait(self.plan.ttl * 5);
         let Ok(Some(guard)) = self.locks.acquire(&wish).await else { return Ok(()) };
         let usage = |target, write| Usage { id: guard.id().to_string(), target, token: guard.token(), write };
@@ -72,8 +72,8 @@ impl Hand {
         for target in Target::ALL {
             values.push((target, counters.ask(&usage(target, None)).await?));
         }
-        let most = if self.dice.once_in(30) { self.plan.ttl * 2 } else { Duration::from_millis(30) };
-        sleep(self.dice.up_to(most)).await;
+        let most = if self.rng.once_in(30) { self.plan.ttl * 2 } else { Duration::from_millis(30) };
+        sleep(self.rng.up_to(most)).await;
         for (target, value) in values {
             if let Some(value) = value {
                 counters.ask(&usage(target, Some(value + 1))).await?;
@@ -84,12 +84,12 @@ impl Hand {
     }
 
     async fn take_any(&mut self) {
-        let kind = self.dice.one_of(&[Kind::Mutex, Kind::Mutex, Kind::Reentrant, Kind::Read, Kind::Write, Kind::Sem]);
-        let (name, wait) = (self.dice.one_of(&NAMES), self.wait());
+        let kind = self.rng.one_of(&[Kind::Mutex, Kind::Mutex, Kind::Reentrant, Kind::Read, Kind::Write, Kind::Sem]);
+        let (name, wait) = (self.rng.one_of(&NAMES), self.wait());
         let owner = Owner::new();
         let mut wish = Wish::new(name, kind, self.plan.ttl).with_wait(wait).with_owner(&owner);
         if kind == Kind::Sem {
-            let permits = 1 + u32::try_from(self.dice.below(u64::from(PERMITS))).unwrap_or_default();
+            let permits = 1 + u32::try_from(self.rng.below(u64::from(PERMITS))).unwrap_or_default();
             wish = wish.with_permits(permits, PERMITS);
         }
         let Ok(Ok(Some(guard))) = timeout(self.patience(), self.locks.acquire(&wish)).await else { return };
@@ -99,11 +99,11 @@ impl Hand {
     /// Takes two or three mutexes at once: the same ones that are taken alone, named in any order.
     async fn take_several(&mut self) {
         let mut names = NAMES.to_vec();
-        names.rotate_left(usize::try_from(self.dice.below(3)).unwrap_or_default());
-        if self.dice.once_in(2) {
+        names.rotate_left(usize::try_from(self.rng.below(3)).unwrap_or_default());
+        if self.rng.once_in(2) {
             names.reverse();
         }
-        names.truncate(self.dice.one_of(&[2, 2, 3]));
+        names.truncate(self.rng.one_of(&[2, 2, 3]));
         let wish = GroupWish::new(names, self.plan.ttl).with_wait(self.wait());
         let Ok(Ok(Some(group))) = timeout(self.patience(), self.locks.acquire_all(&wish)).await else { return };
         self.stay(|| group.check()).await;
@@ -112,24 +112,24 @@ impl Hand {
 
     fn wait(&mut self) -> Duration {
         let ttl = self.plan.ttl;
-        self.dice.one_of(&[Duration::ZERO, ttl / 10, ttl, ttl * 5, Duration::MAX])
+        self.rng.one_of(&[Duration::ZERO, ttl / 10, ttl, ttl * 5, Duration::MAX])
     }
 
     /// Now and then nobody waits for the answer any more.
     fn patience(&mut self) -> Duration {
-        if self.dice.once_in(20) { self.dice.up_to(Duration::from_millis(20)) } else { Duration::MAX }
+        if self.rng.once_in(20) { self.rng.up_to(Duration::from_millis(20)) } else { Duration::MAX }
     }
 
     /// Holds for a while and asks now and then, whatever the kind; and does what only this kind can.
     async fn hold(&mut self, mut guard: RecordedGuard, wish: &Wish) {
         self.stay(|| guard.check()).await;
         match guard.kind() {
-            Kind::Write if self.dice.once_in(3) => match guard.downgrade().await {
+            Kind::Write if self.rng.once_in(3) => match guard.downgrade().await {
                 Ok(reader) => guard = reader,
                 Err(_) => return,
             },
-            Kind::Sem if wish.permits > 1 && self.dice.once_in(3) => drop(guard.release_some(1).await),
-            Kind::Reentrant if self.dice.once_in(3) => {
+            Kind::Sem if wish.permits > 1 && self.rng.once_in(3) => drop(guard.release_some(1).await),
+            Kind::Reentrant if self.rng.once_in(3) => {
                 if let Ok(Some(inner)) = self.locks.acquire(wish).await {
                     self.stay(|| inner.check()).await;
                     self.give_back(inner).await;
@@ -142,9 +142,9 @@ impl Hand {
     }
 
     async fn stay(&mut self, is_held: impl Fn() -> bool) {
-        let most = if self.dice.once_in(40) { self.plan.ttl * 2 } else { Duration::from_millis(20) };
+        let most = if self.rng.once_in(40) { self.plan.ttl * 2 } else { Duration::from_millis(20) };
         for _ in 0..2 {
-            sleep(self.dice.up_to(most / 2)).await;
+            sleep(self.rng.up_to(most / 2)).await;
             if !is_held() {
                 // To be told of it, which is to happen soon.
                 sleep(Duration::from_millis(200)).await;
@@ -154,7 +154,7 @@ impl Hand {
     }
 
     async fn give_back(&mut self, guard: RecordedGuard) {
-        if self.dice.once_in(6) {
+        if self.rng.once_in(6) {
             drop(guard);
         } else {
             // What became of it is in the history.
@@ -163,7 +163,7 @@ impl Hand {
     }
 
     async fn give_all_back(&mut self, group: RecordedGroup) {
-        if self.dice.once_in(6) {
+        if self.rng.once_in(6) {
             drop(group);
         } else {
             drop(group.release().await);

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{Error, Locks};
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
 use lock_zk::{ZkConfig, ZkLocks};
 
-use crate::arena::Arena;
-use crate::faults::Trouble;
+use crate::faults::Fault;
 use crate::links::Links;
 use crate::servers::{Frozen, Restarted};
+use crate::system::SystemUnderTest;
 use crate::theft::Stolen;
 
 /// For how long ground truth waits for an answer.
@@ -39,7 +39,7 @@ pub(crate) async fn connect(url: &str, namespace: &str) -> Result<Locks, Error> 
 }
 
 impl ZooKeeper {
-    pub(crate) async fn start(url: Option<&str>) -> Result<Self, Broken> {
+    pub(crate) async fn start(url: Option<&str>) -> Result<Self, HarnessError> {
         let server = match url {
             Some(url) => ZooKeeperServer::existing(url),
             None => ZooKeeperServer::start_own().await?,
@@ -50,7 +50,7 @@ impl ZooKeeper {
 }
 
 #[async_trait]
-impl Arena for ZooKeeper {
+impl SystemUnderTest for ZooKeeper {
     fn name(&self) -> &'static str {
         "zookeeper"
     }
@@ -77,14 +77,14 @@ impl Arena for ZooKeeper {
         true
     }
 
-    fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>> {
-        let (server, mut troubles) = (&self.server, self.links.troubles(seed));
+    fn faults(&self, seed: u64) -> Vec<Box<dyn Fault>> {
+        let (server, mut faults) = (&self.server, self.links.faults(seed));
         if server.pid().is_some() {
-            troubles.push(Box::new(Frozen(server.clone())));
-            troubles.push(Box::new(Restarted(server.clone())));
-            troubles.push(Box::new(Stolen::of(server.clone(), self.namespace.clone())));
+            faults.push(Box::new(Frozen(server.clone())));
+            faults.push(Box::new(Restarted(server.clone())));
+            faults.push(Box::new(Stolen::of(server.clone(), self.namespace.clone())));
         }
-        troubles
+        faults
     }
 
     /// The first in line.
@@ -94,7 +94,7 @@ impl Arena for ZooKeeper {
     }
 
     /// Every node with a number; the reasons of forced releases, and directories, are kept on purpose.
-    async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, Broken>> {
+    async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, HarnessError>> {
         let nodes = self.eyes.descendants(&format!("/{namespace}")).await;
         Some(nodes.map(|nodes| nodes.into_iter().filter(|path| number(path).is_some()).collect()))
     }
@@ -110,7 +110,7 @@ pub(crate) async fn first_in_line(
     eyes: &ZooKeeperClient,
     namespace: &str,
     mutex: &str,
-) -> Result<Option<String>, Broken> {
+) -> Result<Option<String>, HarnessError> {
     let line = eyes.children(&format!("/{namespace}/mutex/{mutex}")).await?.unwrap_or_default();
     Ok(line.into_iter().min_by_key(|name| number(name)))
 }

@@ -42,7 +42,7 @@ impl Bench {
 
     /// A number that the server counts.
     async fn figure(&self, name: &str) -> Outcome<u64> {
-        let stats = self.server.client().stats("").await.map_err(|broken| broken.to_string())?;
+        let stats = self.server.client().stats("").await.map_err(|error| error.to_string())?;
         Ok(stats.get(name).ok_or("no such figure")?.parse()?)
     }
 }

@@ -50,7 +50,7 @@ async fn outage(bench: &Bench, leases: usize) -> Outcome {
     let others = sockets();
     let locks = bench.unguarded().await?;
     let held = hold(&locks, "lease", leases, LeaseOptions::with_ttl(LEASE)).await?;
-    bench.server.stop().map_err(|broken| broken.to_string())?;
+    bench.server.stop().map_err(|error| error.to_string())?;
     let stopped = Instant::now();
     let most = tokio::spawn(async move {
         let mut most = 0;
@@ -76,7 +76,7 @@ async fn outage(bench: &Bench, leases: usize) -> Outcome {
         (late, all) = (late.max(after_its_end), all.max(after_the_stop));
     }
     let most = most.await?;
-    bench.server.cont().map_err(|broken| broken.to_string())?;
+    bench.server.cont().map_err(|error| error.to_string())?;
     println!(
         "| {leases} | {others} | {most} | {:.1} | {:.1} | ≤ {SOCKETS} sockets of the client: {} |",
         late.as_secs_f64() * 1e3,

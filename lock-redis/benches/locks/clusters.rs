@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lock_redis::{RedisConfig, RedisLocks};
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::bench::{Series, for_a_while};
 use lock_testkit::servers::redis::{ClusterDeployment, RedisServer};
 use tokio::task::JoinHandle;
@@ -37,8 +37,8 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
     failovers(bench, &cluster).await
 }
 
-fn words(broken: Broken) -> String {
-    broken.to_string()
+fn words(error: HarnessError) -> String {
+    error.to_string()
 }
 
 /// Names whose locks are on one node.

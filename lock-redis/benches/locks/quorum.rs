@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use lock_redis::{QuorumConfig, QuorumLocks};
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::bench::{Series, for_a_while};
 use lock_testkit::servers::redis::RedisServer;
 
@@ -131,6 +131,6 @@ impl Quorum {
 }
 
 /// The testkit's own failure is a message.
-fn whole<T>(outcome: Result<T, Broken>) -> Outcome<T> {
-    outcome.map_err(|broken| broken.to_string().into())
+fn whole<T>(outcome: Result<T, HarnessError>) -> Outcome<T> {
+    outcome.map_err(|error| error.to_string().into())
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_redis::{LeaseOptions, QuorumConfig, QuorumLocks};
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::bench::{Hands, Series, for_a_while, jain};
 use lock_testkit::servers::redis::RedisServer;
 
@@ -118,6 +118,6 @@ fn met(is_met: bool) -> &'static str {
 }
 
 /// The testkit's own failure is a message.
-fn whole<T>(outcome: Result<T, Broken>) -> Outcome<T> {
-    outcome.map_err(|broken| broken.to_string().into())
+fn whole<T>(outcome: Result<T, HarnessError>) -> Outcome<T> {
+    outcome.map_err(|error| error.to_string().into())
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use async_trait::async_trait;
 use lock_testkit::servers::redis::ClusterDeployment;
-use lock_testkit::{Harm, Missing, Spare};
+use lock_testkit::{DisposableServer, Missing, ServerFault};
 
 use harness::{Arrangement, Redis};
 
@@ -17,9 +17,9 @@ fn main() -> ExitCode {
 
 #[async_trait]
 impl Arrangement for ClusterDeployment {
-    const HARMS: &'static [Harm] = &[Harm::FailOver];
+    const FAULTS: &'static [ServerFault] = &[ServerFault::FailOver];
 
-    async fn spare(_: Harm) -> Result<Box<dyn Spare>, Missing> {
+    async fn disposable_server(_: ServerFault) -> Result<Box<dyn DisposableServer>, Missing> {
         Ok(Box::new(ClusterDeployment::start_own().await?))
     }
 }

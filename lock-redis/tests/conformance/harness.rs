@@ -8,22 +8,25 @@ use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::Deployment;
 use lock_testkit::servers::resp::{Resp, Value};
-use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harm, Harness, Linked, Missing, Spare, Spares};
+use lock_testkit::{
+    Admin, DisposableServer, DisposableServers, Foreign, GroundTruth, Harness, HarnessError, Linked, Missing,
+    ServerFault,
+};
 
 use crate::foreign::ForeignClient;
 
 /// An arrangement of servers, and what can be done to such servers if a case has them for itself.
 #[async_trait]
 pub(crate) trait Arrangement: Deployment {
-    const HARMS: &'static [Harm] = &[];
+    const FAULTS: &'static [ServerFault] = &[];
 
     /// A client of the servers at this URL, or at these URLs with blanks between them.
     async fn connect(url: &str, namespace: &str) -> Result<Locks, Error> {
         Ok(RedisLocks::connect_with(RedisConfig::new(url).with_prefix(namespace)).await?.into())
     }
 
-    async fn spare(harm: Harm) -> Result<Box<dyn Spare>, Missing> {
-        Err(Missing::new(format!("no servers for a {harm:?}")))
+    async fn disposable_server(fault: ServerFault) -> Result<Box<dyn DisposableServer>, Missing> {
+        Err(Missing::new(format!("no servers for a {fault:?}")))
     }
 }
 
@@ -40,7 +43,7 @@ impl<D: Deployment> Redis<D> {
     }
 
     /// The servers that have the locks: one, the masters of a cluster, or all that are independent of each other.
-    async fn masters(&self) -> Result<Vec<Resp>, Broken> {
+    async fn masters(&self) -> Result<Vec<Resp>, HarnessError> {
         let rest = self.url.split_once("://").map_or("", |(_, rest)| rest);
         let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
         let hosts = hosts.split(',').map(Resp::new);
@@ -56,11 +59,11 @@ impl<D: Deployment> Redis<D> {
                 return Ok(vec![Resp::new(format!("{host}:{port}"))]);
             }
         }
-        Err(Broken::new("no sentinel knows the master"))
+        Err(HarnessError::new("no sentinel knows the master"))
     }
 
     /// What the servers that have this command's key say to it: one, or all that are independent of each other.
-    async fn command<P: AsRef<[u8]> + Sync>(&self, parts: &[P]) -> Result<Vec<Value>, Broken> {
+    async fn command<P: AsRef<[u8]> + Sync>(&self, parts: &[P]) -> Result<Vec<Value>, HarnessError> {
         let mut replies = Vec::new();
         for master in self.masters().await? {
             match master.command(parts).await {
@@ -68,7 +71,7 @@ impl<D: Deployment> Redis<D> {
                 outcome => replies.push(outcome?),
             }
         }
-        if replies.is_empty() { Err(Broken::new("there is no master")) } else { Ok(replies) }
+        if replies.is_empty() { Err(HarnessError::new("there is no master")) } else { Ok(replies) }
     }
 }
 
@@ -77,7 +80,7 @@ fn most(replies: &[Value], such: impl Fn(&Value) -> bool) -> bool {
     replies.iter().filter(|reply| such(reply)).count() > replies.len() / 2
 }
 
-async fn masters_among(nodes: impl Iterator<Item = Resp>) -> Result<Vec<Resp>, Broken> {
+async fn masters_among(nodes: impl Iterator<Item = Resp>) -> Result<Vec<Resp>, HarnessError> {
     let mut masters = Vec::new();
     for node in nodes {
         let role = node.command(&["ROLE"]).await?.into_parts();
@@ -128,23 +131,23 @@ impl<D: Arrangement> Harness for Redis<D> {
         self.url.starts_with("redis://").then_some(self)
     }
 
-    fn spares(&self) -> Option<&dyn Spares> {
+    fn disposable_servers(&self) -> Option<&dyn DisposableServers> {
         Some(self)
     }
 }
 
 #[async_trait]
-impl<D: Arrangement> Spares for Redis<D> {
-    fn harms(&self) -> &'static [Harm] {
-        D::HARMS
+impl<D: Arrangement> DisposableServers for Redis<D> {
+    fn faults(&self) -> &'static [ServerFault] {
+        D::FAULTS
     }
 
-    async fn start(&self, harm: Harm) -> Result<Box<dyn Spare>, Missing> {
-        D::spare(harm).await
+    async fn start(&self, fault: ServerFault) -> Result<Box<dyn DisposableServer>, Missing> {
+        D::disposable_server(fault).await
     }
 
-    async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
-        D::connect(spare.url(), namespace).await
+    async fn connect_to(&self, server: &dyn DisposableServer, namespace: &str) -> Result<Locks, Error> {
+        D::connect(server.url(), namespace).await
     }
 }
 
@@ -185,7 +188,7 @@ impl<D: Deployment> GroundTruth for Redis<D> {
     /// Every key, but for the last tokens (`:f`), which are kept for two hours, and the reasons of forced releases
     /// (`:x`), which end with the lease that they ended. A client's one channel is its own as long as it lives; that it
     /// ends with the client is checked in `trouble/`.
-    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, HarnessError> {
         let mut keys = Vec::new();
         for master in self.masters().await? {
             keys.extend(master.command(&["KEYS", &format!("{namespace}:*")]).await?.into_parts());
@@ -197,13 +200,13 @@ impl<D: Deployment> GroundTruth for Redis<D> {
 
 #[async_trait]
 impl<D: Deployment> Admin for Redis<D> {
-    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError> {
         let keys = keys(namespace, name);
         let del: Vec<_> = ["DEL"].into_iter().chain(keys.iter().map(String::as_str)).collect();
         self.command(&del).await.map(drop)
     }
 
-    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, Broken> {
+    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, HarnessError> {
         for key in keys(namespace, name) {
             self.command(&["RPUSH", &key, "garbage"]).await?;
         }
@@ -218,7 +221,7 @@ fn keys(namespace: &str, name: &LockName) -> [String; 4] {
 
 #[async_trait]
 impl<D: Deployment> Foreign for Redis<D> {
-    async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, Broken> {
+    async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, HarnessError> {
         let replies = self.command(&self.foreign.take(key, ttl)?).await?;
         let taken = most(&replies, Value::is_ok);
         if !taken && replies.iter().any(Value::is_ok) {
@@ -227,7 +230,7 @@ impl<D: Deployment> Foreign for Redis<D> {
         Ok(taken)
     }
 
-    async fn release(&self, key: &str) -> Result<bool, Broken> {
+    async fn release(&self, key: &str) -> Result<bool, HarnessError> {
         Ok(most(&self.command(&self.foreign.give_back(key)).await?, |reply| reply.as_int() == Some(1)))
     }
 }

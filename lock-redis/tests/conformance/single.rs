@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use async_trait::async_trait;
 use lock_testkit::servers::ClockedRedis;
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
-use lock_testkit::{Harm, Missing, Spare};
+use lock_testkit::{DisposableServer, Missing, ServerFault};
 
 use harness::{Arrangement, Redis};
 
@@ -18,11 +18,11 @@ fn main() -> ExitCode {
 
 #[async_trait]
 impl Arrangement for RedisServer {
-    const HARMS: &'static [Harm] = &[Harm::ClockStep, Harm::Restart, Harm::Flush];
+    const FAULTS: &'static [ServerFault] = &[ServerFault::ClockStep, ServerFault::Restart, ServerFault::Flush];
 
-    async fn spare(harm: Harm) -> Result<Box<dyn Spare>, Missing> {
-        Ok(match harm {
-            Harm::ClockStep => Box::new(ClockedRedis::start().await?),
+    async fn disposable_server(fault: ServerFault) -> Result<Box<dyn DisposableServer>, Missing> {
+        Ok(match fault {
+            ServerFault::ClockStep => Box::new(ClockedRedis::start().await?),
             _ => Box::new(RedisServer::start_with(&RedisOptions::new().persistent()).await?),
         })
     }

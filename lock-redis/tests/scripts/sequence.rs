@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lock_testkit::Dice;
+use lock_testkit::SeededRng;
 use lock_testkit::servers::resp::Value;
 
 use crate::lock::{ALL, CHANNELS, Data, Lock, Real, server, texts};
@@ -23,7 +23,7 @@ pub(crate) struct Sequence {
     pub(crate) model: Model,
     kind: Kind,
     limit: u64,
-    pub(crate) dice: Dice,
+    pub(crate) rng: SeededRng,
     /// Everything that was ever asked for, and the last ticket that it was told.
     pub(crate) requests: Vec<(Request, Option<u64>)>,
     real: Real,
@@ -46,12 +46,12 @@ impl Sequence {
     }
 
     fn new(mut lock: Lock, kind: Kind, seed: u64) -> Self {
-        let mut dice = Dice::new(seed);
+        let mut rng = SeededRng::new(seed);
         lock.rename(format!("{kind:?}{seed}"));
         let model = Model::at(lock.now);
-        let limit = 1 + dice.below(5);
+        let limit = 1 + rng.below(5);
         let (real, told, heard) = (Real::start(), BTreeSet::new(), BTreeSet::new());
-        Self { lock, model, kind, limit, dice, requests: Vec::new(), real, told, heard, done: Vec::new() }
+        Self { lock, model, kind, limit, rng, requests: Vec::new(), real, told, heard, done: Vec::new() }
     }
 
     fn scripts(&self) -> &'static Scripts {
@@ -60,11 +60,11 @@ impl Sequence {
 
     /// One random step, and the comparison.
     pub(crate) async fn step(&mut self) {
-        if self.dice.once_in(2) {
-            self.lock.now += 1 + self.dice.below(300);
+        if self.rng.once_in(2) {
+            self.lock.now += 1 + self.rng.below(300);
             self.model.set_time(self.lock.now);
         }
-        match self.dice.below(20) {
+        match self.rng.below(20) {
             0..=3 => self.ask_anew(false).await,
             4..=8 => self.ask_anew(true).await,
             9 => self.ask_again().await,
@@ -82,17 +82,17 @@ impl Sequence {
     fn a_mode(&mut self) -> Mode {
         match self.kind {
             Kind::Mutex => Mode::Mutex,
-            Kind::Reentrant => Mode::Owner(self.dice.below(3) as u8),
-            Kind::ReadWrite => self.dice.one_of(&[Mode::Read, Mode::Read, Mode::Write]),
-            Kind::Semaphore => Mode::Permits { permits: 1 + self.dice.below(self.limit), limit: self.limit },
+            Kind::Reentrant => Mode::Owner(self.rng.below(3) as u8),
+            Kind::ReadWrite => self.rng.one_of(&[Mode::Read, Mode::Read, Mode::Write]),
+            Kind::Semaphore => Mode::Permits { permits: 1 + self.rng.below(self.limit), limit: self.limit },
         }
     }
 
     async fn ask_anew(&mut self, waits: bool) {
-        let nonce = format!("{:016x}{:016x}", self.dice.roll(), self.dice.roll());
-        let client = self.dice.one_of(&CLIENTS).to_owned();
+        let nonce = format!("{:016x}{:016x}", self.rng.next_u64(), self.rng.next_u64());
+        let client = self.rng.one_of(&CLIENTS).to_owned();
         // Longer than what is safe: a lock's key ends by the server's own time, however late the next step comes.
-        let (mode, ttl) = (self.a_mode(), self.dice.one_of(&[9000, 12_000, 20_000, 60_000]));
+        let (mode, ttl) = (self.a_mode(), self.rng.one_of(&[9000, 12_000, 20_000, 60_000]));
         let request = Request { nonce, client, mode, ttl, claim: 9000 };
         self.requests.push((request, None));
         self.ask(self.requests.len() - 1, waits).await;
@@ -101,8 +101,8 @@ impl Sequence {
     /// A copy of an earlier request, or a waiter that enters again, perhaps at its old place.
     async fn ask_again(&mut self) {
         if !self.requests.is_empty() {
-            let number = self.dice.below(self.requests.len() as u64) as usize;
-            let waits = self.dice.once_in(2);
+            let number = self.rng.below(self.requests.len() as u64) as usize;
+            let waits = self.rng.once_in(2);
             self.ask(number, waits).await;
         }
     }
@@ -110,7 +110,7 @@ impl Sequence {
     async fn ask(&mut self, number: usize, waits: bool) {
         let (request, ticket) = self.requests[number].clone();
         self.note(format!("ask {request:?}, waits: {waits}, ticket: {ticket:?}"));
-        if self.kind == Kind::Mutex && self.dice.once_in(2) && self.took(&request).await {
+        if self.kind == Kind::Mutex && self.rng.once_in(2) && self.took(&request).await {
             return;
         }
         let Request { nonce, client, mode, ttl, claim } = &request;
@@ -169,21 +169,21 @@ impl Sequence {
 
     fn a_request(&mut self) -> Option<Request> {
         // Rather one that holds.
-        if !self.model.holders.is_empty() && !self.dice.once_in(4) {
-            let nonce = self.dice.one_of(&self.model.holders).nonce;
+        if !self.model.holders.is_empty() && !self.rng.once_in(4) {
+            let nonce = self.rng.one_of(&self.model.holders).nonce;
             return self
                 .requests
                 .iter()
                 .find(|(request, _)| request.nonce == nonce)
                 .map(|(request, _)| request.clone());
         }
-        if self.requests.is_empty() { None } else { Some(self.dice.one_of(&self.requests).0) }
+        if self.requests.is_empty() { None } else { Some(self.rng.one_of(&self.requests).0) }
     }
 
     async fn release(&mut self) {
         let Some(Request { nonce, client, .. }) = self.a_request() else { return };
         self.note(format!("release {nonce}"));
-        if self.kind == Kind::Mutex && self.dice.once_in(2) {
+        if self.kind == Kind::Mutex && self.rng.once_in(2) {
             let reply = self.lock.run(&script::DROP, &[""], &[&nonce]).await.unwrap().as_text().unwrap();
             if reply == format!("{nonce}+") {
                 assert!(self.model.queue().is_empty() && self.model.release(&nonce), "{self}");
@@ -209,7 +209,7 @@ impl Sequence {
     async fn change(&mut self) {
         let Some(Request { nonce, client, mode, .. }) = self.a_request() else { return };
         let to = match mode {
-            Mode::Permits { limit, .. } => Mode::Permits { permits: 1 + self.dice.below(limit), limit },
+            Mode::Permits { limit, .. } => Mode::Permits { permits: 1 + self.rng.below(limit), limit },
             Mode::Write => Mode::Read,
             other => other,
         };
@@ -243,7 +243,7 @@ impl Sequence {
 
     async fn renew(&mut self) {
         let Some(Request { nonce, .. }) = self.a_request() else { return };
-        let ttl = self.dice.one_of(&[100, 1000, 3000, 20_000]);
+        let ttl = self.rng.one_of(&[100, 1000, 3000, 20_000]);
         self.note(format!("renew {nonce} for {ttl}"));
         let held = self.model.extend(&nonce, ttl).is_some();
         let args = [&*nonce, &ttl.to_string(), &self.lock.key(":x")];
@@ -266,7 +266,7 @@ impl Sequence {
     }
 
     async fn poke(&mut self) {
-        let client = self.dice.one_of(&CLIENTS);
+        let client = self.rng.one_of(&CLIENTS);
         self.note(format!("poke of {client}"));
         let own = self.requests.iter().map(|(request, _)| request).filter(|request| request.client == client);
         let nonces: Vec<_> = own.map(|request| request.nonce.clone()).collect();
@@ -292,19 +292,19 @@ impl Sequence {
 
     /// Time passes; often to the very end of a lease, now and then back.
     async fn pass(&mut self) {
-        let (now, back) = (self.model.now, self.dice.once_in(5));
+        let (now, back) = (self.model.now, self.rng.once_in(5));
         if back {
             // What has ended is to be cleared away before: an end that lies ahead again is not over.
             self.poke().await;
             self.compare().await;
         }
         let ends: Vec<_> = self.model.holders.iter().map(|holder| holder.end * 1000).collect();
-        let next = match self.dice.below(8) {
-            _ if back => now - self.dice.one_of(&[500_000, 1_400_000, 4_000_000]),
-            0..=3 if !ends.is_empty() => self.dice.one_of(&ends) - self.dice.one_of(&[1, 0, 1000]),
+        let next = match self.rng.below(8) {
+            _ if back => now - self.rng.one_of(&[500_000, 1_400_000, 4_000_000]),
+            0..=3 if !ends.is_empty() => self.rng.one_of(&ends) - self.rng.one_of(&[1, 0, 1000]),
             4 => now + 4_000_000,
-            5 if self.dice.once_in(4) => now + KEEP * 1000,
-            _ => now + self.dice.below(1_600_000),
+            5 if self.rng.once_in(4) => now + KEEP * 1000,
+            _ => now + self.rng.below(1_600_000),
         };
         let left = self.model.last_end().map_or(0, |end| end.saturating_sub(next / 1000));
         // A mutex' key is what holds it, and it is not to end while the test looks.
@@ -321,7 +321,7 @@ impl Sequence {
         self.real = Real::start();
         if left > 0 {
             self.lock.ends_in(left.max(SAFE)).await;
-        } else if self.kind == Kind::Mutex || self.dice.once_in(2) {
+        } else if self.kind == Kind::Mutex || self.rng.once_in(2) {
             self.lock.ends_in(0).await;
         }
     }
@@ -368,7 +368,7 @@ impl Sequence {
             }
         }
         // Not always: it clears away what has ended.
-        if self.kind != Kind::Mutex && self.dice.once_in(4) {
+        if self.kind != Kind::Mutex && self.rng.once_in(4) {
             let used = texts(self.lock.run(&script::USED, &ALL, &[]).await.unwrap());
             let weights = self.model.holders.iter().map(|holder| holder.mode.weight()).sum::<u64>().to_string();
             assert_eq!(used, [self.lock.key(""), weights, "0".to_owned()], "{self}");
@@ -467,7 +467,7 @@ async fn agree(kind: Kind) {
             let mut lock = Lock::new(resp, "");
             for seed in seeds(connection) {
                 let mut sequence = Sequence::new(lock, kind, seed);
-                let steps = 1 + sequence.dice.below(50);
+                let steps = 1 + sequence.rng.below(50);
                 for _ in 0..steps {
                     sequence.step().await;
                 }

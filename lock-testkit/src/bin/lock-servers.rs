@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use lock_testkit::servers::memcached::MemcachedServer;
 use lock_testkit::servers::redis::{ClusterDeployment, IndependentServers, RedisServer, SentinelDeployment};
 use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
-use lock_testkit::{Broken, Missing};
+use lock_testkit::{HarnessError, Missing};
 
 const USAGE: &str = "usage: lock-servers single | sentinel | cluster | quorum (Redis)
                     | zookeeper | zookeeper-ensemble | memcached
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let [kind] = words.as_slice() else { return complain(USAGE) };
     match run(kind) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(broken) => complain(&broken.to_string()),
+        Err(error) => complain(&error.to_string()),
     }
 }
 
@@ -35,7 +35,7 @@ fn complain(what: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run(kind: &str) -> Result<(), Broken> {
+fn run(kind: &str) -> Result<(), HarnessError> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         match kind {
@@ -46,13 +46,13 @@ fn run(kind: &str) -> Result<(), Broken> {
             "zookeeper" => keep(ZooKeeperServer::start_own().await, |server| server.url().to_owned()),
             "zookeeper-ensemble" => keep(ZooKeeperEnsemble::start_own().await, |ensemble| ensemble.url().to_owned()),
             "memcached" => keep(MemcachedServer::start_own().await, |server| server.url().to_owned()),
-            _ => Err(Broken::new(USAGE)),
+            _ => Err(HarnessError::new(USAGE)),
         }
     })
 }
 
 /// Keeps what was started until nothing more is said on the standard input.
-fn keep<T>(started: Result<T, Missing>, url: impl Fn(&T) -> String) -> Result<(), Broken> {
+fn keep<T>(started: Result<T, Missing>, url: impl Fn(&T) -> String) -> Result<(), HarnessError> {
     let started = started?;
     println!("{}", url(&started));
     io::copy(&mut io::stdin(), &mut io::sink())?;

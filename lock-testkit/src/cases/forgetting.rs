@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use lock_core::{ErrorKind, Guarantee};
 
 use crate::adapters::{Exclusive, Held};
+use crate::contenders::{Contenders, GatedCounter, is_of_the_trouble};
 use crate::context::{Cx, release};
-use crate::crowd::{Crowd, Room, is_of_the_trouble};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::faults::Data;
-use crate::harness::{Harm, Spare};
+use crate::harness::{DisposableServer, ServerFault};
 use crate::time::{hand_over, ms, pass, promptly, soon, ttl};
 
-use super::servers::{client, contender, is_proven, spare};
+use super::servers::{client, contender, disposable_server, is_proven};
 
 /// How often it happens while all kinds are contended for.
 const TIMES: usize = 2;
@@ -30,14 +30,14 @@ enum Forgetting {
 }
 
 impl Forgetting {
-    fn harm(self) -> Harm {
+    fn fault(self) -> ServerFault {
         match self {
-            Self::Nothing | Self::ByRestart => Harm::Restart,
-            Self::AtOnce => Harm::Flush,
+            Self::Nothing | Self::ByRestart => ServerFault::Restart,
+            Self::AtOnce => ServerFault::Flush,
         }
     }
 
-    async fn happen(self, servers: &dyn Spare) -> Verdict {
+    async fn happen(self, servers: &dyn DisposableServer) -> Verdict {
         is_proven(match self {
             Self::Nothing => servers.restart(Data::Kept).await,
             Self::ByRestart => servers.restart(Data::Gone).await,
@@ -46,31 +46,40 @@ impl Forgetting {
     }
 
     /// It happens while all kinds of lock are contended for.
-    async fn among_a_crowd(self, cx: &Cx, servers: &dyn Spare) -> Result<Vec<Arc<Room>>, Failure> {
-        let crowd = Crowd::gather(cx, async || client(cx, servers).await).await?;
-        crowd.goes_on(3).await?;
+    async fn among_contenders(
+        self,
+        cx: &Cx,
+        servers: &dyn DisposableServer,
+    ) -> Result<Vec<Arc<GatedCounter>>, Failure> {
+        let contenders = Contenders::start(cx, async || client(cx, servers).await).await?;
+        contenders.all_go_on(3).await?;
         let bystander = cx.form.handle(&client(cx, servers).await?, "a bystander's")?.with_ttl(ttl());
         for _ in 0..TIMES {
-            // What is to be forgotten has to be there, even if nobody in the crowd holds a lock just then.
+            // What is to be forgotten has to be there, even if no contender holds a lock just then.
             let held = if self == Self::AtOnce { Some(bystander.lock().await?) } else { None };
             self.happen(servers).await?;
             drop(held);
-            crowd.goes_on(3).await?;
+            contenders.all_go_on(3).await?;
         }
-        let rooms = crowd.disperse().await?;
-        for room in &rooms {
-            let lost = room.lost_updates();
-            ensure!(lost == 0, "{}: {lost} updates behind the gate are lost", room.name());
+        let counters = contenders.stop().await?;
+        for counter in &counters {
+            let lost = counter.lost_updates();
+            ensure!(lost == 0, "{}: {lost} updates behind the gate are lost", counter.name());
         }
-        Ok(rooms)
+        Ok(counters)
     }
 
     /// It happens to a holder, who is told; whoever is next has nothing to fear from it.
     async fn is_no_secret(self, cx: &Cx) -> Verdict {
-        let servers = spare(cx, self.harm()).await?;
-        for room in self.among_a_crowd(cx, &*servers).await? {
+        let servers = disposable_server(cx, self.fault()).await?;
+        for counter in self.among_contenders(cx, &*servers).await? {
             let excludes = cx.abilities.always_promises(Guarantee::ExclusionAcrossRestart);
-            ensure!(!excludes || room.overlaps() == 0, "{}: two inside, {} times", room.name(), room.overlaps());
+            ensure!(
+                !excludes || counter.overlaps() == 0,
+                "{}: two inside, {} times",
+                counter.name(),
+                counter.overlaps()
+            );
         }
         let (a, b) = (contender(cx, &*servers).await?, contender(cx, &*servers).await?);
         let held = first_grant(&a).await?;
@@ -88,12 +97,12 @@ impl Forgetting {
 }
 
 pub(super) async fn a_restart_lets_nobody_in_beside_a_holder_and_everybody_goes_on(cx: Arc<Cx>) -> Verdict {
-    let servers = spare(&cx, Harm::Restart).await?;
-    for room in Forgetting::Nothing.among_a_crowd(&cx, &*servers).await? {
+    let servers = disposable_server(&cx, ServerFault::Restart).await?;
+    for counter in Forgetting::Nothing.among_contenders(&cx, &*servers).await? {
         let excludes = cx.abilities.promises(Guarantee::ExclusionAcrossRestart);
-        ensure!(!excludes || room.overlaps() == 0, "{}: two inside, {} times", room.name(), room.overlaps());
+        ensure!(!excludes || counter.overlaps() == 0, "{}: two inside, {} times", counter.name(), counter.overlaps());
         let grow = cx.abilities.promises(Guarantee::FencingAcrossRestart);
-        ensure!(!grow || room.stale() == 0, "{}: {} tokens went back", room.name(), room.stale());
+        ensure!(!grow || counter.stale() == 0, "{}: {} tokens went back", counter.name(), counter.stale());
     }
     let (a, b) = (contender(&cx, &*servers).await?, contender(&cx, &*servers).await?);
     let held = first_grant(&a).await?;

@@ -9,7 +9,7 @@ use lock_core::{ErrorKind, Holder, LeaseOptions, LossReason};
 
 use crate::context::{Cx, release};
 use crate::failure::{OrFail, Verdict, ensure, expect_kind};
-use crate::island::on_island;
+use crate::isolated_client::in_isolation;
 use crate::time::{eventually, hand_over, ms, pass, promptly, soon, stays_pending, ttl};
 
 /// A lease that is to end soon, but not before a busy machine has told of its grant.
@@ -99,8 +99,8 @@ pub(super) async fn at_the_end_of_a_lease_the_belief_ends_first(cx: Arc<Cx>) -> 
 }
 
 pub(super) async fn the_end_is_seen_without_any_background_task(cx: Arc<Cx>) -> Verdict {
-    // The island's only thread does nothing but look: no timer, no keeper, no network.
-    on_island(move || async move {
+    // Its only thread does nothing but look: no timer, no keeper, no network.
+    in_isolation(move || async move {
         let lease = ms(600);
         let held = cx.contender().await?.with_lease(LeaseOptions::with_ttl(lease)).lock().await?;
         let (began, left) = (Instant::now(), held.remaining());

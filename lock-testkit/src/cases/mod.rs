@@ -36,7 +36,7 @@ use crate::abilities::Need;
 use crate::adapters::{ALL, FENCED, Form, ONCE, SIMPLE};
 use crate::context::Cx;
 use crate::failure::Verdict;
-use crate::harness::Harm;
+use crate::harness::ServerFault;
 
 /// One claim, and how to try it.
 #[derive(Clone, Copy)]
@@ -203,16 +203,16 @@ cases! {
     "C-F07" session::a_former_holder_s_late_release_does_not_touch_what_a_new_session_has SIMPLE [Need::Sessions];
     "C-F08" session::a_waiter_whose_session_ends_is_granted_in_its_turn_and_with_a_place SIMPLE [Need::Sessions];
     "C-F09" servers::a_failover_costs_no_holder_its_lock_and_no_waiter_its_place ONCE
-        [Need::Spare(Harm::FailOver), Need::Always(Guarantee::ExclusionAcrossFailover)];
+        [Need::DisposableServer(ServerFault::FailOver), Need::Always(Guarantee::ExclusionAcrossFailover)];
     "C-F10" process::waiters_that_are_killed_delay_the_next_one_by_a_bound ALL [Need::Processes];
     "C-F11" outage::a_link_that_is_cut_fifty_times_works_in_the_end ONCE [Need::Links];
     "C-F12" waiting::a_waiter_follows_the_deletion_of_the_entry SIMPLE [Need::Admin];
-    "C-F13" forgetting::a_restart_lets_nobody_in_beside_a_holder_and_everybody_goes_on ONCE [Need::Spare(Harm::Restart)];
-    "C-F13b" forgetting::a_restart_without_its_data_is_no_secret ONCE [Need::Spare(Harm::Restart)];
-    "C-F15" servers::a_server_s_clock_that_is_put_back_costs_nobody_a_lock ONCE [Need::Spare(Harm::ClockStep)];
-    "C-F15b" servers::a_server_s_clock_that_is_put_forward_is_no_secret ONCE [Need::Spare(Harm::ClockStep)];
-    "C-F17" servers::failovers_let_no_call_hang_and_everybody_goes_on ONCE [Need::Spare(Harm::FailOver)];
-    "C-F18" forgetting::what_servers_forget_while_they_run_is_no_secret ONCE [Need::Spare(Harm::Flush)];
+    "C-F13" forgetting::a_restart_lets_nobody_in_beside_a_holder_and_everybody_goes_on ONCE [Need::DisposableServer(ServerFault::Restart)];
+    "C-F13b" forgetting::a_restart_without_its_data_is_no_secret ONCE [Need::DisposableServer(ServerFault::Restart)];
+    "C-F15" servers::a_server_s_clock_that_is_put_back_costs_nobody_a_lock ONCE [Need::DisposableServer(ServerFault::ClockStep)];
+    "C-F15b" servers::a_server_s_clock_that_is_put_forward_is_no_secret ONCE [Need::DisposableServer(ServerFault::ClockStep)];
+    "C-F17" servers::failovers_let_no_call_hang_and_everybody_goes_on ONCE [Need::DisposableServer(ServerFault::FailOver)];
+    "C-F18" forgetting::what_servers_forget_while_they_run_is_no_secret ONCE [Need::DisposableServer(ServerFault::Flush)];
     "C-F19" replies::replies_that_are_cut_in_the_middle_reach_nobody_else SIMPLE [Need::Links];
     "C-F20" refusals::what_servers_refuse_is_told_and_costs_nobody_a_lock ONCE [Need::Refusals];
     "C-F21" refusals::servers_that_take_no_connections_are_not_stormed ONCE [Need::Links];

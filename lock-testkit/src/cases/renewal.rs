@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::adapters::Exclusive;
 use crate::context::{Cx, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
-use crate::island::on_island;
+use crate::isolated_client::in_isolation;
 use crate::panics::Run;
 use crate::time::{hand_over, ms, pass, promptly, soon, ttl};
 
@@ -76,7 +76,7 @@ pub(super) async fn the_lock_of_a_client_that_is_gone_ends_with_its_lease(cx: Ar
     let next = cx.contender().await?;
     {
         let cx = cx.clone();
-        on_island(move || async move {
+        in_isolation(move || async move {
             std::mem::forget(cx.contender().await?.lock().await?);
             Ok(())
         })

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::context::{Cx, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
-use crate::island::on_island;
+use crate::isolated_client::in_isolation;
 use crate::panics::Run;
 use crate::time::{hand_over, ms, pass, promptly, soon, ttl};
 
@@ -71,7 +71,7 @@ async fn orphaned<T>(
     let (give, given) = oneshot::channel();
     let (end, ended) = oneshot::channel::<()>();
     let connecting = cx.clone();
-    let home = on_island(move || async move {
+    let home = in_isolation(move || async move {
         let connected = give.send(connecting.client().await?);
         ensure!(connected.is_ok(), "nobody waits for the client");
         // An error means that the case has failed meanwhile.

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::adapters::Exclusive;
 use crate::context::{Cx, LOCK};
 use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
-use crate::island::on_island;
+use crate::isolated_client::in_isolation;
 use crate::time::{hand_over, ms, pass, promptly, soon, stays_pending, ttl};
 
 async fn lock(cx: &Cx) -> Result<RwLock, Failure> {
@@ -208,8 +208,8 @@ pub(super) async fn a_dead_reader_among_live_ones_delays_a_writer_by_its_ttl(cx:
     let (live, writer) = (lock(&cx).await?, lock(&cx).await?);
     {
         let cx = cx.clone();
-        on_island(move || async move {
-            // Neither released nor renewed: its process is gone with the island.
+        in_isolation(move || async move {
+            // Neither released nor renewed: its process is gone with the isolated client.
             std::mem::forget(lock(&cx).await?.read().await?);
             Ok(())
         })

@@ -11,7 +11,7 @@ use lock_core::{ErrorKind, GrantId, LeaseOptions, Permit, Semaphore};
 use crate::adapters::Exclusive;
 use crate::context::{Cx, LOCK};
 use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
-use crate::island::on_island;
+use crate::isolated_client::in_isolation;
 use crate::time::{eventually, hand_over, ms, pass, poll_times, promptly, soon, stays_pending, ttl};
 
 async fn semaphore(cx: &Cx, limit: u32) -> Result<Semaphore, Failure> {
@@ -126,7 +126,7 @@ pub(super) async fn permits_of_dead_holders_come_back(cx: Arc<Cx>) -> Verdict {
     let next = semaphore(&cx, 3).await?;
     {
         let cx = cx.clone();
-        on_island(move || async move {
+        in_isolation(move || async move {
             let semaphore = semaphore(&cx, 3).await?;
             for _ in 0..3 {
                 std::mem::forget(semaphore.acquire().await?);

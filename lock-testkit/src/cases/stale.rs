@@ -1,6 +1,6 @@
 //! C-M11, C-M24, C-M25, C-D04, C-D07: the late holder, and what stops it.
 //!
-//! The holder lives on an island whose only thread is blocked past the end of its lease: neither the holder nor its
+//! The holder is an isolated client whose only thread is blocked past the end of its lease: neither the holder nor its
 //! keeper can do anything until it comes back, as after SIGSTOP or a long garbage collection.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::adapters::Held;
 use crate::context::{Cx, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
-use crate::island::on_island;
+use crate::isolated_client::in_isolation;
 use crate::time::{hand_over, ms, op_timeout, pass, promptly, soon, ttl};
 
 /// What a holder found when it came back after its lease.
@@ -24,10 +24,10 @@ struct Back {
     release_took: Duration,
 }
 
-/// A holder on an island that holds, says so, is paused for this long, and then looks at its lock and releases it.
-/// Stays on its island for a moment afterwards, for whatever its client still does in the background.
+/// An isolated client that holds, says so, is paused for this long, and then looks at its lock and releases it.
+/// Stays alive for a moment afterwards, for whatever its client still does in the background.
 async fn paused_holder(cx: Arc<Cx>, pause: Duration, holds: oneshot::Sender<()>) -> Result<Back, Failure> {
-    on_island(move || async move {
+    in_isolation(move || async move {
         let held = cx.contender().await?.lock().await?;
         // The case that waits for this word fails by itself if it is gone.
         let _ = holds.send(());
@@ -86,9 +86,9 @@ pub(super) async fn a_release_at_the_edge_of_expiry_does_not_free_the_next_holde
 pub(super) async fn a_renewal_after_the_end_does_not_take_the_lock_back(cx: Arc<Cx>) -> Verdict {
     let (b, c) = cx.two().await?;
     let (holds, held) = oneshot::channel();
-    let island = {
+    let holder = {
         let cx = cx.clone();
-        on_island(move || async move {
+        in_isolation(move || async move {
             let held = cx.contender().await?.lock().await?;
             let _ = holds.send(());
             std::thread::sleep(cx.freed_by(ttl()) + ms(500));
@@ -99,10 +99,10 @@ pub(super) async fn a_renewal_after_the_end_does_not_take_the_lock_back(cx: Arc<
             Ok((extended, reason, held.is_held()))
         })
     };
-    let island = tokio::spawn(island);
+    let holder = tokio::spawn(holder);
     soon("the first holder holds", promptly(), held).await??;
     let next = b.try_lock_for(cx.freed_by(ttl())).await?.or_fail("the lock outlives its TTL and its paused holder")?;
-    let (extended, reason, believes) = soon("the first holder comes back", promptly(), island).await???;
+    let (extended, reason, believes) = soon("the first holder comes back", promptly(), holder).await???;
     expect_kind("extending a lease that is over", ErrorKind::Lost, extended)?;
     ensure!(matches!(reason, LossReason::Expired | LossReason::Taken), "lost because {reason:?}");
     ensure!(!believes, "the first holder believes in its lock again");

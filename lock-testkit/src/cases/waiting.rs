@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::mutex::waits_and_releases;
 use crate::context::{Cx, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
-use crate::island::on_island;
+use crate::isolated_client::in_isolation;
 use crate::time::{eventually, hand_over, ms, op_timeout, pass, promptly, soon, stays_pending, ttl};
 
 pub(super) async fn a_wait_without_limit_ends_with_the_release(cx: Arc<Cx>) -> Verdict {
@@ -185,7 +185,7 @@ pub(super) async fn a_release_wakes_one_waiter_and_not_the_herd(cx: Arc<Cx>) -> 
 }
 
 pub(super) async fn a_wait_leaves_the_only_thread_to_other_tasks(cx: Arc<Cx>) -> Verdict {
-    on_island(move || async move {
+    in_isolation(move || async move {
         let (a, b) = cx.two().await?;
         let held = a.lock().await?;
         let waiter = waits_and_releases(&b);

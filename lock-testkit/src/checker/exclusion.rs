@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::belief::{Piece, pieces};
-use super::found::Found;
+use super::finding::Finding;
 use super::ledger::{Ledger, Lock, Mark};
 use super::verdict::{Check, Findings};
 use crate::history::event::{Kind, Truth};
@@ -29,7 +29,7 @@ fn shown_together(lock: &Lock<'_>, findings: &mut Findings) {
     let several = |truth: &Truth| truth.kind == Kind::Mutex && truth.holders.iter().collect::<BTreeSet<_>>().len() > 1;
     for (mark, truth) in lock.truths.iter().filter(|(_, truth)| several(truth)) {
         let what = format!("the server has {} holders: {}", truth.holders.len(), truth.holders.join(", "));
-        findings.add(Found::new(Check::ME, what).of(lock.res).shown_by([*mark]));
+        findings.add(Finding::new(Check::ME, what).of(lock.res).shown_by([*mark]));
     }
 }
 
@@ -93,9 +93,9 @@ fn overlap(ledger: &Ledger<'_>, lock: &Lock<'_>, one: &Piece, other: &Piece) -> 
     let check = if lock.kind.space() == "rwlock" { Check::RW } else { Check::ME };
     let [a, b] = [one, other].map(|piece| &ledger.claims[piece.claim]);
     let until = one.to.min(other.to);
-    let time = super::found::time(until.t.saturating_sub(other.from.t));
+    let time = super::finding::time(until.t.saturating_sub(other.from.t));
     let what = format!("{} ({:?}) and {} ({:?}) held it together for {time}", a.id, one.kind, b.id, other.kind);
-    Found::new(check, what).of(lock.res).shown_by([one.from, other.from, one.to, other.to])
+    Finding::new(check, what).of(lock.res).shown_by([one.from, other.from, one.to, other.to])
 }
 
 fn permits(ledger: &Ledger<'_>, lock: &Lock<'_>, held: &[Piece], findings: &mut Findings) {
@@ -138,5 +138,5 @@ fn excess(
     }
     let what = format!("{sum} permits of {limit} were held by {} at once", witness.len() / 2);
     let marks: Vec<Mark> = witness;
-    Found::new(Check::SEM, what).of(lock.res).shown_by(marks)
+    Finding::new(Check::SEM, what).of(lock.res).shown_by(marks)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::found::Found;
+use super::finding::Finding;
 use super::ledger::{Claim, Ledger, Lock, Mark};
 use super::verdict::{Check, Findings};
 use crate::history::event::Kind;
@@ -46,7 +46,7 @@ fn order(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
         let Some((mark, other, whose)) = before else { continue };
         if other > token || (exclusive && other == token) {
             let what = format!("{} got token {token} after {} had got {other}", claim.id, whose.id);
-            findings.add(Found::new(Check::F1, what).of(lock.res).shown_by([mark, claim.asked, granted]));
+            findings.add(Finding::new(Check::F1, what).of(lock.res).shown_by([mark, claim.asked, granted]));
         }
     }
 }
@@ -64,7 +64,7 @@ fn distinct(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
         }
         if let Some((other, whose)) = seen.insert(token, (mark, claim.id)) {
             let what = format!("{} and {whose} got the same token {token}", claim.id);
-            findings.add(Found::new(Check::F1, what).of(lock.res).shown_by([other, mark]));
+            findings.add(Finding::new(Check::F1, what).of(lock.res).shown_by([other, mark]));
         }
     }
 }

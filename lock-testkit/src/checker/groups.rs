@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::found::Found;
+use super::finding::Finding;
 use super::ledger::{Claim, Ledger, Lock, Mark, Outcome};
 use super::verdict::{Check, Findings};
 use crate::history::event::Text;
@@ -24,7 +24,7 @@ fn halved<'c>(group: &Text, claims: impl Iterator<Item = &'c Claim<'c>> + Clone,
     });
     if let (Some((mark, _)), Some((other, claim))) = (granted, refused) {
         let what = format!("only some locks of {group} were granted");
-        findings.add(Found::new(Check::MULTI, what).of(&claim.ask.res).shown_by([mark, other]));
+        findings.add(Finding::new(Check::MULTI, what).of(&claim.ask.res).shown_by([mark, other]));
     }
 }
 
@@ -39,10 +39,10 @@ fn kept(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
         let is_explained = suspects.all.until(first.t).is_some_and(|(until, _)| until >= after);
         let group = suspects.grouped.until(first.t).filter(|(until, _)| *until >= first.t);
         if let (false, Some((until, claim))) = (is_explained, group) {
-            let time = super::found::time(after.saturating_sub(until));
+            let time = super::finding::time(after.saturating_sub(until));
             let what = format!("{} was not granted with the others, but the server had it {time} later", claim.id);
             let marks = [Some(claim.asked), claim.answer.mark(), Some(first), Some(last)];
-            findings.add(Found::new(Check::MULTI, what).of(lock.res).shown_by(marks.into_iter().flatten()));
+            findings.add(Finding::new(Check::MULTI, what).of(lock.res).shown_by(marks.into_iter().flatten()));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What is left at the server when everybody has gone.
 
-use super::found::Found;
+use super::finding::Finding;
 use super::ledger::Ledger;
 use super::verdict::{Check, Findings};
 
@@ -8,7 +8,7 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     for (mark, entries) in &ledger.residues {
         if let [first, ..] = entries {
             let what = format!("{} entries were left at the server, such as {first:?}", entries.len());
-            findings.add(Found::new(Check::LEAK, what).shown_by([*mark]));
+            findings.add(Finding::new(Check::LEAK, what).shown_by([*mark]));
         }
     }
 }

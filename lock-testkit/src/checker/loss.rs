@@ -1,7 +1,7 @@
 //! L1-L3, E1 and R2: how long holders believe, how they learn that they have lost, and why.
 
 use super::belief::{belief, first_denial};
-use super::found::{Found, time};
+use super::finding::{Finding, time};
 use super::ledger::{Claim, Ledger, Lock, Mark, Outcome};
 use super::verdict::{Check, Findings};
 use crate::history::event::Kind;
@@ -27,7 +27,7 @@ fn own_word(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let over = |(asked, deadline): &(Mark, Option<u64>)| deadline.is_some_and(|deadline| deadline < asked.t);
     if let Some((asked, _)) = assertions(claim).find(over) {
         let what = format!("{} said that it holds, and that its lease was over", claim.id);
-        findings.add(Found::new(Check::L1, what).of(lock.res).shown_by([asked]));
+        findings.add(Finding::new(Check::L1, what).of(lock.res).shown_by([asked]));
     }
 }
 
@@ -57,7 +57,7 @@ fn deadline(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &
         let until = held.unwrap_or(asked.t).max(asked.t);
         if until > end {
             let what = format!("{} believed for {} longer than its lease lasts", claim.id, time(until - end));
-            findings.add(Found::new(Check::L1, what).of(lock.res).shown_by([from, asked]));
+            findings.add(Finding::new(Check::L1, what).of(lock.res).shown_by([from, asked]));
         }
     }
 }
@@ -76,7 +76,7 @@ fn revived(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let renewed = claim.renewals.iter().filter(|(asked, _)| asked.t >= gone.t).find_map(|(_, outcome)| outcome.ok());
     if let Some((renewed, _)) = renewed {
         let what = format!("{} was renewed after it was gone", claim.id);
-        findings.add(Found::new(Check::L3, what).of(lock.res).shown_by([granted, *gone, renewed]));
+        findings.add(Finding::new(Check::L3, what).of(lock.res).shown_by([granted, *gone, renewed]));
     }
 }
 
@@ -99,7 +99,7 @@ fn final_loss(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let Some(denied) = first_denial(claim) else { return };
     if let Some((again, _)) = assertions(claim).find(|(mark, _)| mark.t > denied.t) {
         let what = format!("{} held again after it had been lost", claim.id);
-        findings.add(Found::new(Check::L1, what).of(lock.res).shown_by([denied, again]));
+        findings.add(Finding::new(Check::L1, what).of(lock.res).shown_by([denied, again]));
     }
 }
 
@@ -117,7 +117,7 @@ fn news(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut 
             }
             None => format!("{} was never told of its loss", claim.id),
         };
-        findings.add(Found::new(Check::L2, what).of(lock.res).shown_by([Some(denied), told].into_iter().flatten()));
+        findings.add(Finding::new(Check::L2, what).of(lock.res).shown_by([Some(denied), told].into_iter().flatten()));
     }
 }
 
@@ -139,7 +139,7 @@ fn truth(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut
     let gone = looks.filter(|(_, truth)| truth.after >= granted.t).find(|(_, truth)| !truth.holders.contains(name));
     if let Some((look, _)) = gone {
         let what = format!("{} believed in its lock {} after it was gone", claim.id, time(until.t - look.t));
-        findings.add(Found::new(Check::L3, what).of(lock.res).shown_by([granted, *look, until]));
+        findings.add(Finding::new(Check::L3, what).of(lock.res).shown_by([granted, *look, until]));
     }
 }
 
@@ -150,12 +150,12 @@ fn robbed(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mu
         let stood_still = ledger.windows.stood_still(claim.proc, theft.after, theft.due);
         if until.t > theft.due {
             let what = format!("{} believed in its lock {} after it was taken", claim.id, time(until.t - theft.done.t));
-            findings.add(Found::new(Check::L3, what).of(lock.res).shown_by([granted, theft.done, until]));
+            findings.add(Finding::new(Check::L3, what).of(lock.res).shown_by([granted, theft.done, until]));
         } else if claim.changes.is_empty() && !stood_still && !is_told_by(ledger, claim, theft.due) {
             let what = format!("{} was not told within its lease that the lock was taken from it", claim.id);
             let told = claim.lost.map(|(mark, _)| mark);
             let marks = [Some(granted), Some(theft.done), told].into_iter().flatten();
-            findings.add(Found::new(Check::L3, what).of(lock.res).shown_by(marks));
+            findings.add(Finding::new(Check::L3, what).of(lock.res).shown_by(marks));
         }
     }
 }
@@ -193,10 +193,10 @@ fn cause(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, releases: &[Re
     };
     if let Some((asked, _, whose)) = recent.clone().find(hit) {
         let what = format!("{} lost the lock when {} gave it back", claim.id, ledger.claims[*whose].id);
-        findings.add(Found::new(Check::R2, what).of(lock.res).shown_by([from, *asked, noticed]));
+        findings.add(Finding::new(Check::R2, what).of(lock.res).shown_by([from, *asked, noticed]));
     } else {
         let what = format!("{} lost the lock without a cause", claim.id);
-        findings.add(Found::new(Check::E1, what).of(lock.res).shown_by([from, until, noticed]));
+        findings.add(Finding::new(Check::E1, what).of(lock.res).shown_by([from, until, noticed]));
     }
 }
 

@@ -25,7 +25,7 @@
 mod belief;
 mod exclusion;
 mod fencing;
-mod found;
+mod finding;
 mod groups;
 mod leaks;
 mod ledger;

@@ -1,6 +1,6 @@
 //! P5: nobody is overtaken by somebody who surely came later.
 
-use super::found::Found;
+use super::finding::Finding;
 use super::ledger::{Claim, Ledger, Lock, Mark};
 use super::verdict::{Check, Findings};
 use crate::history::event::Kind;
@@ -13,7 +13,7 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
         for (claim, granted, count, other) in overtaken(ledger, lock) {
             let what = format!("{} was overtaken by {count} who came later", claim.id);
             let marks = [claim.asked, granted].into_iter().chain(other);
-            findings.add(Found::new(Check::P5, what).of(lock.res).shown_by(marks));
+            findings.add(Finding::new(Check::P5, what).of(lock.res).shown_by(marks));
         }
     }
 }

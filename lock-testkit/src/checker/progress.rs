@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::found::{Found, time};
+use super::finding::{Finding, time};
 use super::ledger::{Claim, Ledger, Lock, Mark, Outcome};
 use super::presence::{Presence, weight};
 use super::verdict::{Check, Findings};
@@ -25,7 +25,7 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     for (mark, woken) in &ledger.woken {
         if woken.count > ledger.rules.herd {
             let what = format!("one release woke up {} waiters", woken.count);
-            findings.add(Found::new(Check::P6, what).of(&woken.res).shown_by([*mark]));
+            findings.add(Finding::new(Check::P6, what).of(&woken.res).shown_by([*mark]));
         }
     }
 }
@@ -130,7 +130,7 @@ fn idle(ledger: &Ledger<'_>, lock: &Lock<'_>, gap: Gap, findings: &mut Findings)
     if gap.length() > ledger.rules.hand_over && !ledger.windows.touch_anybody(gap.from.t, gap.to.t) {
         let what = format!("it was free for {} while somebody waited", time(gap.length()));
         let marks = [gap.from, gap.to].into_iter().filter(|mark| mark.event != usize::MAX);
-        findings.add(Found::new(Check::P1, what).of(lock.res).shown_by(marks));
+        findings.add(Finding::new(Check::P1, what).of(lock.res).shown_by(marks));
     }
 }
 
@@ -146,7 +146,7 @@ fn forgotten(ledger: &Ledger<'_>, findings: &mut Findings) {
             let bounds = ledger.together(claim).map(|part| lease.saturating_add(queues[part.lock].turns_before(part)));
             if waited > bounds.fold(0, u64::saturating_add) {
                 let what = format!("{} waited for {} although nothing was wrong", claim.id, time(waited));
-                findings.add(Found::new(Check::P2, what).of(lock.res).shown_by([claim.asked, *until]));
+                findings.add(Finding::new(Check::P2, what).of(lock.res).shown_by([claim.asked, *until]));
             }
         }
     }
@@ -202,7 +202,7 @@ fn late(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut 
     // A process that stands still is late whatever it calls; a server that does is what the slack is for.
     if mark.t > due && !ledger.windows.stood_still(claim.proc, claim.asked.t, mark.t) {
         let what = format!("{} came back {} too late", claim.id, time(mark.t - due));
-        findings.add(Found::new(Check::P3, what).of(lock.res).shown_by([claim.asked, mark]));
+        findings.add(Finding::new(Check::P3, what).of(lock.res).shown_by([claim.asked, mark]));
     }
 }
 
@@ -216,7 +216,7 @@ fn refusals(ledger: &Ledger<'_>, findings: &mut Findings) {
             .any(|part| obstacles[part.lock].as_ref().is_none_or(|obstacles| obstacles.meet(ledger, part, refused.t)));
         if !is_obstructed && !ledger.windows.touch(claim.proc, claim.asked.t, refused.t) {
             let what = format!("{} was refused although nobody was in the way", claim.id);
-            findings.add(Found::new(Check::P4, what).of(&claim.ask.res).shown_by([claim.asked, refused]));
+            findings.add(Finding::new(Check::P4, what).of(&claim.ask.res).shown_by([claim.asked, refused]));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::found::{Found, time};
+use super::finding::{Finding, time};
 use super::ledger::{Claim, Ledger, Lock, Mark};
 use super::verdict::{Check, Findings};
 use crate::history::event::{Kind, Text};
@@ -57,7 +57,7 @@ fn nests(
     }
     if had.token != has.token {
         let what = format!("{} is a level within {}, but its token is another one", inner.id, outer.id);
-        findings.add(Found::new(Check::RE, what).of(lock.res).shown_by([outer_mark, mark]));
+        findings.add(Finding::new(Check::RE, what).of(lock.res).shown_by([outer_mark, mark]));
     }
     if let (Some(before), Some(after)) = (had.sample.deadline, has.sample.deadline)
         // A deadline is stamped a little before it is asked for, so it may look a little earlier than it is.
@@ -65,6 +65,6 @@ fn nests(
         && !ledger.windows.touch(inner.proc, outer_mark.t, mark.t)
     {
         let what = format!("{} made the lease of {} shorter by {}", inner.id, outer.id, time(before - after));
-        findings.add(Found::new(Check::RE, what).of(lock.res).shown_by([outer_mark, mark]));
+        findings.add(Finding::new(Check::RE, what).of(lock.res).shown_by([outer_mark, mark]));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::found::Found;
+use super::finding::Finding;
 use super::ledger::{Claim, Ledger, Lock, Mark, Outcome};
 use super::verdict::{Check, Findings};
 use crate::history::event::Text;
@@ -22,7 +22,7 @@ fn once(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let done: Vec<_> = claim.releases.iter().filter_map(|release| release.outcome.ok()).collect();
     if let [(first, _), (second, _), ..] = done.as_slice() {
         let what = format!("{} was given back {} times", claim.id, done.len());
-        findings.add(Found::new(Check::R1, what).of(lock.res).shown_by([*first, *second]));
+        findings.add(Finding::new(Check::R1, what).of(lock.res).shown_by([*first, *second]));
     }
 }
 
@@ -54,7 +54,7 @@ fn honest(lock: &Lock<'_>, claim: &Claim<'_>, seen: &Seen<'_>, findings: &mut Fi
         let is_local = matches!(release.outcome, Outcome::Fail(..)) && super::belief::first_denial(claim).is_some();
         if mark.t < *after && !is_local {
             let what = format!("{} {said}, but the server still has it", claim.id);
-            findings.add(Found::new(Check::R3, what).of(lock.res).shown_by([release.asked, mark, *look]));
+            findings.add(Finding::new(Check::R3, what).of(lock.res).shown_by([release.asked, mark, *look]));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::belief::belief;
-use super::found::Found;
+use super::finding::Finding;
 use super::ledger::{Ledger, Use};
 use super::verdict::{Check, Findings};
 use crate::history::event::Text;
@@ -27,7 +27,7 @@ fn rejection(target: &Text, uses: &[&Use<'_>], findings: &mut Findings) {
     let (mut newest, mut newest_exclusive) = (None::<(u64, &Use<'_>)>, None::<(u64, &Use<'_>)>);
     for usage in uses.iter().filter(|usage| usage.access.accepted) {
         let Some(token) = usage.access.token else {
-            let found = Found::new(Check::F2, "admitted without a token").of(target);
+            let found = Finding::new(Check::F2, "admitted without a token").of(target);
             findings.add(found.shown_by([usage.at]));
             continue;
         };
@@ -36,7 +36,7 @@ fn rejection(target: &Text, uses: &[&Use<'_>], findings: &mut Findings) {
             && other > token
         {
             let what = format!("{} was admitted with token {token} after {other}", usage.access.id);
-            findings.add(Found::new(Check::F2, what).of(target).shown_by([whose.at, usage.at]));
+            findings.add(Finding::new(Check::F2, what).of(target).shown_by([whose.at, usage.at]));
         }
         newest = Some(newest.filter(|(other, _)| *other > token).unwrap_or((token, usage)));
         if !usage.access.shared {
@@ -73,7 +73,7 @@ fn false_rejection(ledger: &Ledger<'_>, findings: &mut Findings) {
         let is_newest = before == 0 || issued[before - 1].1 <= token;
         if is_newest && from.t <= usage.at.t && usage.at.t <= to.t {
             let what = format!("{} was refused although it held and its token {token} was the newest", claim.id);
-            findings.add(Found::new(Check::F3, what).of(&usage.access.target).shown_by([from, usage.at, to]));
+            findings.add(Finding::new(Check::F3, what).of(&usage.access.target).shown_by([from, usage.at, to]));
         }
     }
 }
@@ -90,7 +90,7 @@ fn lost_updates(ledger: &Ledger<'_>, target: &Text, uses: &[&Use<'_>], findings:
             && written <= value
         {
             let what = format!("{} wrote {written} over the {value} of {}", usage.access.id, whose.access.id);
-            findings.add(Found::new(Check::F4, what).of(target).shown_by([whose.at, usage.at]));
+            findings.add(Finding::new(Check::F4, what).of(target).shown_by([whose.at, usage.at]));
         }
         last = Some((written, usage));
     }
@@ -114,7 +114,7 @@ fn same_everywhere(ledger: &Ledger<'_>, findings: &mut Findings) {
         if first.access.token != usage.access.token || granted.is_some_and(|token| Some(token) != usage.access.token) {
             let what = format!("{} showed another token than the one of its grant", usage.access.id);
             let grant = ledger.claims[place].granted().map_or(first.at, |(mark, _)| mark);
-            findings.add(Found::new(Check::F5, what).of(&usage.access.target).shown_by([grant, usage.at]));
+            findings.add(Finding::new(Check::F5, what).of(&usage.access.target).shown_by([grant, usage.at]));
         }
     }
 }

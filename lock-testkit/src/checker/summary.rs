@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::belief::pieces;
-use super::found::time;
+use super::finding::time;
 use super::ledger::Ledger;
 use super::presence::{Presence, weight};
 use super::resource::lost;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Fault;
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 use crate::servers::until::until;
 
 /// What a fault did, from its injection on.
@@ -94,7 +94,7 @@ impl<'a> Injected<'a> {
     /// # Errors
     /// [`Unproven`] if that is not so within this time.
     pub async fn applied(&self, within: Duration) -> Result<Proof, Unproven> {
-        let proven = || std::future::ready(self.proven().map_err(|unproven| Broken::new(unproven.to_string())));
+        let proven = || std::future::ready(self.proven().map_err(|unproven| HarnessError::new(unproven.to_string())));
         until("the fault is applied", within, proven).await.map_err(|_| Unproven(self.fault.clone()))
     }
 

@@ -7,7 +7,7 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, Fault, Injected, Proof};
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 use crate::servers::memcached::MemcachedServer;
 use crate::servers::own::Own;
 use crate::servers::process::{self, Process};
@@ -69,10 +69,10 @@ impl ProcessFault {
     ///
     /// # Errors
     /// If the server does not run, or is not ours.
-    pub fn inject<'a>(self, server: impl Into<ServerProcess<'a>>) -> Result<Injected<'a>, Broken> {
+    pub fn inject<'a>(self, server: impl Into<ServerProcess<'a>>) -> Result<Injected<'a>, HarnessError> {
         let ServerProcess { own, data } = server.into();
         let process = own.process()?;
-        let pid = process.pid().ok_or_else(|| Broken::new("the server does not run"))?;
+        let pid = process.pid().ok_or_else(|| HarnessError::new("the server does not run"))?;
         let proof = match self {
             Self::Freeze => {
                 process.freeze()?;

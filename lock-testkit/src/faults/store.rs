@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, Fault, Injected, Proof};
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 use crate::servers::memcached::{Memcached, MemcachedServer};
 use crate::servers::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
 use crate::servers::resp::Resp;
@@ -55,7 +55,7 @@ impl StoreFault {
     ///
     /// # Errors
     /// If such a thing cannot happen to this store, or a server refuses.
-    pub async fn inject<'a>(self, store: impl Into<Store<'a>>) -> Result<Injected<'static>, Broken> {
+    pub async fn inject<'a>(self, store: impl Into<Store<'a>>) -> Result<Injected<'static>, HarnessError> {
         let proof = match (&self, store.into()) {
             (Self::ForgetScripts, Store::Redis(server)) => forget_scripts(&server.client()?).await?,
             (Self::Flush, Store::Redis(server)) => flush(&server.client()?).await?,
@@ -71,7 +71,7 @@ impl StoreFault {
                 moved(old, deployment.fail_over(0).await?.address())
             }
             (Self::StealSession { session }, Store::ZooKeeper(server)) => steal(server, *session).await?,
-            (fault, store) => return Err(Broken::new(format!("{fault:?} cannot happen to {store:?}"))),
+            (fault, store) => return Err(HarnessError::new(format!("{fault:?} cannot happen to {store:?}"))),
         };
         Ok(Injected::new(Fault::Store(self), Done(proof.unwrap_or_default())))
     }
@@ -88,7 +88,7 @@ impl Effect for Done {
     fn heal(&mut self) {}
 }
 
-async fn forget_scripts(redis: &Resp) -> Result<Option<Proof>, Broken> {
+async fn forget_scripts(redis: &Resp) -> Result<Option<Proof>, HarnessError> {
     let digest = redis.command(&["SCRIPT", "LOAD", "return 'it is known'"]).await?.to_string();
     redis.command(&["SCRIPT", "FLUSH"]).await?;
     let known = redis.command(&["SCRIPT", "EXISTS", &digest]).await?.into_parts();
@@ -96,19 +96,19 @@ async fn forget_scripts(redis: &Resp) -> Result<Option<Proof>, Broken> {
     Ok(is_forgotten.then(|| Proof::of("a script that was known is known no more")))
 }
 
-async fn flush(redis: &Resp) -> Result<Option<Proof>, Broken> {
+async fn flush(redis: &Resp) -> Result<Option<Proof>, HarnessError> {
     let keys = redis.command(&["DBSIZE"]).await?.as_int().unwrap_or_default();
     redis.command(&["FLUSHALL"]).await?;
     Ok((keys > 0).then(|| Proof::of(format!("{keys} keys were forgotten"))))
 }
 
 /// Fills the memory with keys of its own.
-async fn evict(redis: &Resp, keys: &[String]) -> Result<Option<Proof>, Broken> {
+async fn evict(redis: &Resp, keys: &[String]) -> Result<Option<Proof>, HarnessError> {
     /// Enough for any server that is meant to run out of memory.
     const MOST: usize = 20_000;
     let garbage = "x".repeat(20_000);
     if present(redis, keys).await? != keys.len() {
-        return Err(Broken::new(format!("not all of {keys:?} are there to be evicted")));
+        return Err(HarnessError::new(format!("not all of {keys:?} are there to be evicted")));
     }
     for number in 0..MOST {
         redis.command(&["SET", &format!("garbage:{number}"), &garbage]).await?;
@@ -119,27 +119,27 @@ async fn evict(redis: &Resp, keys: &[String]) -> Result<Option<Proof>, Broken> {
     Ok(None)
 }
 
-async fn present(redis: &Resp, keys: &[String]) -> Result<usize, Broken> {
+async fn present(redis: &Resp, keys: &[String]) -> Result<usize, HarnessError> {
     let question: Vec<_> = ["EXISTS"].into_iter().chain(keys.iter().map(String::as_str)).collect();
     Ok(usize::try_from(redis.command(&question).await?.as_int().unwrap_or_default())?)
 }
 
-async fn flush_items(memcached: &Memcached) -> Result<Option<Proof>, Broken> {
+async fn flush_items(memcached: &Memcached) -> Result<Option<Proof>, HarnessError> {
     let items = memcached.items().await?.len();
     memcached.flush_all().await?;
     Ok((items > 0).then(|| Proof::of(format!("{items} items were forgotten"))))
 }
 
 /// Fills the memory with items as small as a lock's: each size has a part of it for itself.
-async fn evict_items(memcached: &Memcached, keys: &[String]) -> Result<Option<Proof>, Broken> {
+async fn evict_items(memcached: &Memcached, keys: &[String]) -> Result<Option<Proof>, HarnessError> {
     /// Batches of a thousand: enough for a server with 2 MB.
     const MOST: usize = 300;
     // Listed and not read: what is read counts as used.
-    let present = async || -> Result<usize, Broken> {
+    let present = async || -> Result<usize, HarnessError> {
         Ok(memcached.items().await?.iter().filter(|item| keys.contains(&item.key)).count())
     };
     if present().await? != keys.len() {
-        return Err(Broken::new(format!("not all of {keys:?} are there to be evicted")));
+        return Err(HarnessError::new(format!("not all of {keys:?} are there to be evicted")));
     }
     for batch in 0..MOST {
         let set = |i| format!("set garbage:{batch:03}:{i:03} 0 0 19 noreply\r\n1000000000000000001\r\n");
@@ -156,7 +156,7 @@ fn moved(old: &str, new: &str) -> Option<Proof> {
     (old != new).then(|| Proof::of(format!("{new} has taken over from {old}")))
 }
 
-async fn steal(server: &ZooKeeperServer, session: i64) -> Result<Option<Proof>, Broken> {
+async fn steal(server: &ZooKeeperServer, session: i64) -> Result<Option<Proof>, HarnessError> {
     let ended = server.expire(session).await;
     if is_over(&ended) {
         return ended.map(|()| None); // there was no such session
@@ -164,14 +164,14 @@ async fn steal(server: &ZooKeeperServer, session: i64) -> Result<Option<Proof>, 
     // Its client takes it back at once, so that a thief may have to try again. Who is gone cannot be taken over any more.
     let gone = || async {
         let again = server.expire(session).await;
-        if is_over(&again) { Ok(()) } else { again.and(Err(Broken::new("its client has it still"))) }
+        if is_over(&again) { Ok(()) } else { again.and(Err(HarnessError::new("its client has it still"))) }
     };
     until("the session is over", promptly(), gone).await?;
     Ok(Some(Proof::of(format!("the session {session:#x} is over"))))
 }
 
 /// Whether there is no session of this id.
-fn is_over(refused: &Result<(), Broken>) -> bool {
+fn is_over(refused: &Result<(), HarnessError>) -> bool {
     refused.as_ref().is_err_and(|refusal| refusal.to_string().contains("SessionExpired"))
 }
 

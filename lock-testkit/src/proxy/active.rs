@@ -9,8 +9,8 @@ use tokio::sync::watch;
 
 use super::fault::{Direction, LinkFault, Toxic, Trigger};
 use super::frames::Frame;
-use crate::dice::Dice;
 use crate::faults::Proof;
+use crate::rng::SeededRng;
 
 #[derive(Debug)]
 pub(super) struct Active {
@@ -18,7 +18,7 @@ pub(super) struct Active {
     healed: watch::Sender<bool>,
     /// Connections on which a toxic that lasts was triggered, or which a cut has ended.
     struck: Mutex<HashSet<u64>>,
-    dice: Mutex<Dice>,
+    rng: Mutex<SeededRng>,
     /// What was counted towards the trigger.
     counted: AtomicU64,
     frames: AtomicU64,
@@ -29,7 +29,7 @@ pub(super) struct Active {
 impl Active {
     pub(super) fn new(fault: LinkFault) -> Self {
         Self {
-            dice: Mutex::new(Dice::new(fault.seed)),
+            rng: Mutex::new(SeededRng::new(fault.seed)),
             fault,
             healed: watch::Sender::new(false),
             struck: Mutex::default(),
@@ -100,8 +100,8 @@ impl Active {
         self.struck.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn roll(&self, most: Duration) -> Duration {
-        self.dice.lock().unwrap_or_else(PoisonError::into_inner).up_to(most)
+    pub(super) fn random_up_to(&self, most: Duration) -> Duration {
+        self.rng.lock().unwrap_or_else(PoisonError::into_inner).up_to(most)
     }
 
     pub(super) fn heal(&self) {

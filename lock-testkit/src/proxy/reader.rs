@@ -238,7 +238,7 @@ impl Active {
     /// By how much this fault delays the next frame.
     fn delay(&self) -> Duration {
         match *self.toxic() {
-            Toxic::Delay { by, jitter } => by + self.roll(jitter),
+            Toxic::Delay { by, jitter } => by + self.random_up_to(jitter),
             _ => Duration::ZERO,
         }
     }

@@ -7,7 +7,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 
 /// A certificate authority that nobody else trusts, with a certificate for a server on the loopback interface
 /// (`127.0.0.1`, `localhost`) and one for a client. Everything is in PEM.
@@ -39,7 +39,7 @@ impl Certificates {
     ///
     /// # Errors
     /// If no key can be made.
-    pub fn new() -> Result<Self, Broken> {
+    pub fn new() -> Result<Self, HarnessError> {
         let key = KeyPair::generate()?;
         let params = authority()?;
         let certificate = params.self_signed(&key)?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::process::Process;
-use crate::harness::{Broken, Missing};
+use crate::harness::{HarnessError, Missing};
 
 /// How many lines are the last words of a server.
 const LAST: usize = 4;
@@ -53,16 +53,16 @@ impl Own {
     }
 
     /// Asks until there is an answer; an error if the server ends, or takes too long, with what it said last.
-    pub(crate) async fn until<T, F>(&self, what: &str, within: Duration, ask: impl Fn() -> F) -> Result<T, Broken>
+    pub(crate) async fn until<T, F>(&self, what: &str, within: Duration, ask: impl Fn() -> F) -> Result<T, HarnessError>
     where
-        F: Future<Output = Result<T, Broken>>,
+        F: Future<Output = Result<T, HarnessError>>,
     {
         let began = Instant::now();
         loop {
             match ask().await {
                 Ok(answer) => return Ok(answer),
                 Err(error) if !self.is_running() || began.elapsed() >= within => {
-                    return Err(Broken::new(format!("{what}: {error}{}", self.last_words())));
+                    return Err(HarnessError::new(format!("{what}: {error}{}", self.last_words())));
                 }
                 Err(_) => tokio::time::sleep(ASK_EVERY).await,
             }
@@ -73,14 +73,14 @@ impl Own {
     ///
     /// # Errors
     /// If it is not ours.
-    pub(crate) fn process(&self) -> Result<&Process, Broken> {
-        self.0.as_ref().ok_or_else(|| Broken::new("an existing deployment is not ours to stop"))
+    pub(crate) fn process(&self) -> Result<&Process, HarnessError> {
+        self.0.as_ref().ok_or_else(|| HarnessError::new("an existing deployment is not ours to stop"))
     }
 }
 
 /// The process could not be made, or not be started.
 pub(crate) fn not_started(error: &io::Error) -> Missing {
-    Broken::new(format!("the server could not be started: {error}")).into()
+    HarnessError::new(format!("the server could not be started: {error}")).into()
 }
 
 /// What can be seen of a server's process, and be done to it: the same for every kind of server that has an `own`.
@@ -110,7 +110,7 @@ macro_rules! with_own_process {
             ///
             /// # Errors
             /// If it does not run, or is not ours.
-            pub fn stop(&self) -> Result<(), $crate::Broken> {
+            pub fn stop(&self) -> Result<(), $crate::HarnessError> {
                 Ok(self.own.process()?.freeze()?)
             }
 
@@ -118,7 +118,7 @@ macro_rules! with_own_process {
             ///
             /// # Errors
             /// If it does not run, or is not ours.
-            pub fn cont(&self) -> Result<(), $crate::Broken> {
+            pub fn cont(&self) -> Result<(), $crate::HarnessError> {
                 Ok(self.own.process()?.thaw()?)
             }
 
@@ -126,7 +126,7 @@ macro_rules! with_own_process {
             ///
             /// # Errors
             /// If it is not ours.
-            pub fn kill(&self) -> Result<(), $crate::Broken> {
+            pub fn kill(&self) -> Result<(), $crate::HarnessError> {
                 Ok(self.own.process()?.kill()?)
             }
         }

@@ -72,11 +72,11 @@ mod tests {
         assert_eq!(on_free_ports(|| start(3)).await.unwrap(), 3);
         assert!(on_free_ports(|| start(0)).await.is_err());
         assert_eq!(tried.load(Ordering::Relaxed), 3 + TRIES);
-        let broken = on_free_ports(|| async {
+        let outcome = on_free_ports(|| async {
             tried.fetch_add(1, Ordering::Relaxed);
             Err::<(), _>(Missing::new("broken"))
         });
-        assert!(broken.await.is_err() && tried.load(Ordering::Relaxed) == 4 + TRIES);
+        assert!(outcome.await.is_err() && tried.load(Ordering::Relaxed) == 4 + TRIES);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::url::{Credentials, ServerUrl};
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 
 /// How long one command may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -118,13 +118,13 @@ impl Resp {
     ///
     /// # Errors
     /// If the URL has another form.
-    pub fn from_url(url: &str) -> Result<Self, Broken> {
+    pub fn from_url(url: &str) -> Result<Self, HarnessError> {
         let url = ServerUrl::parse(url, 6379)?;
         match (url.scheme.as_str(), <[String; 1]>::try_from(url.addresses)) {
             ("redis", Ok([address])) => {
                 Ok(Self::of(Server { address, credentials: url.credentials, database: url.path }))
             }
-            _ => Err(Broken::new("the testkit's own client needs a URL like redis://host:port/")),
+            _ => Err(HarnessError::new("the testkit's own client needs a URL like redis://host:port/")),
         }
     }
 
@@ -145,14 +145,14 @@ impl Resp {
     ///
     /// # Cancel safety
     /// The command may be carried out although the future was dropped.
-    pub async fn command<P: AsRef<[u8]>>(&self, parts: &[P]) -> Result<Value, Broken> {
+    pub async fn command<P: AsRef<[u8]>>(&self, parts: &[P]) -> Result<Value, HarnessError> {
         match self.raw(parts).await? {
-            Value::Error(text) => Err(Broken::new(text)),
+            Value::Error(text) => Err(HarnessError::new(text)),
             value => Ok(value),
         }
     }
 
-    async fn raw<P: AsRef<[u8]>>(&self, parts: &[P]) -> Result<Value, Broken> {
+    async fn raw<P: AsRef<[u8]>>(&self, parts: &[P]) -> Result<Value, HarnessError> {
         let mut slot = self.stream.lock().await;
         let exchange = async {
             // Out of its slot while in use, so that a dropped future leaves no half-read stream behind.
@@ -167,7 +167,7 @@ impl Resp {
         };
         match tokio::time::timeout(PATIENCE, exchange).await {
             Ok(outcome) => Ok(outcome?),
-            Err(_) => Err(Broken::new(format!("{} gave no answer within {PATIENCE:?}", self.server.address))),
+            Err(_) => Err(HarnessError::new(format!("{} gave no answer within {PATIENCE:?}", self.server.address))),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! URLs of servers and of deployments of several servers.
 
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 
 /// `scheme://[user[:password]@]host[:port][,host[:port]...][/path]`, without percent-escapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,9 +23,10 @@ pub(crate) struct Credentials {
 
 impl ServerUrl {
     /// Reads a URL; servers without a port get this one.
-    pub(crate) fn parse(url: &str, default_port: u16) -> Result<Self, Broken> {
+    pub(crate) fn parse(url: &str, default_port: u16) -> Result<Self, HarnessError> {
         // Not named: it may hold a password.
-        let wrong = || Broken::new("a server's URL should read scheme://[user:password@]host:port[,host:port]/[path]");
+        let wrong =
+            || HarnessError::new("a server's URL should read scheme://[user:password@]host:port[,host:port]/[path]");
         let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (credentials, hosts) = match authority.rsplit_once('@') {
@@ -94,7 +95,7 @@ mod tests {
                     || url.credentials.as_ref().is_some_and(|credentials| credentials.user.contains("hunter2"));
                 assert!(secret.is_none() || elsewhere || !format!("{url:?}").contains("hunter2"), "{url:?}");
             }
-            Err(broken) => assert!(!broken.to_string().contains("hunter2")),
+            Err(error) => assert!(!error.to_string().contains("hunter2")),
         });
     }
 

@@ -9,28 +9,28 @@ use lock_core::clock::{BootInstant, Deadline};
 use lock_core::driver::{Attempt, Backend, Cancelled, Grant, MutexBackend, Operator, Released, Renewal, Renewed};
 use lock_core::{Client, ClientOptions, Error, ErrorKind, Guarantees, Locks, LossReason, Phase, driver::wait};
 
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 use crate::time::op_timeout;
 
 /// The steps in which recipes differ, at whichever server.
 #[async_trait]
 pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
     /// One try; whether it has the lock. If not, nothing of it is left.
-    async fn take(&self, attempt: &Attempt) -> Result<bool, Broken>;
+    async fn take(&self, attempt: &Attempt) -> Result<bool, HarnessError>;
 
     /// One look of somebody who waits, of whom a place in line may stay until the next.
-    async fn look(&self, attempt: &Attempt) -> Result<Look, Broken> {
+    async fn look(&self, attempt: &Attempt) -> Result<Look, HarnessError> {
         Ok(if self.take(attempt).await? { Look::Granted } else { Look::NotYet(None) })
     }
 
     /// The release; whether there was something to release.
-    async fn give_back(&self, attempt: &Attempt) -> Result<bool, Broken>;
+    async fn give_back(&self, attempt: &Attempt) -> Result<bool, HarnessError>;
 
     /// The renewal; whether the lock is still there.
-    async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, Broken>;
+    async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, HarnessError>;
 
     /// What is done about an acquisition that was given up.
-    async fn abandon(&self, attempt: &Attempt) -> Result<(), Broken>;
+    async fn abandon(&self, attempt: &Attempt) -> Result<(), HarnessError>;
 
     /// Whether its lease counts from the answer instead of from the request.
     fn counts_from_the_reply(&self) -> bool {
@@ -86,7 +86,7 @@ impl<S: Steps> Backend for SpecimenBackend<S> {
             answers.push(match in_time(self.0.extend(renewal.attempt, renewal.ttl)).await {
                 Ok(true) => Renewed::For(renewal.ttl),
                 Ok(false) => Renewed::Lost(LossReason::Taken),
-                Err(broken) => Renewed::Unknown(unknown(renewal.attempt, Phase::Renew, &broken)),
+                Err(error) => Renewed::Unknown(unknown(renewal.attempt, Phase::Renew, &error)),
             });
         }
         answers
@@ -96,14 +96,14 @@ impl<S: Steps> Backend for SpecimenBackend<S> {
         match in_time(self.0.give_back(attempt)).await {
             Ok(true) => Ok(Released::Done),
             Ok(false) => Ok(Released::NotHeld(None)),
-            Err(broken) => Err(unknown(attempt, Phase::Release, &broken)),
+            Err(error) => Err(unknown(attempt, Phase::Release, &error)),
         }
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
         match in_time(self.0.abandon(attempt)).await {
             Ok(()) => Ok(Cancelled::Settled),
-            Err(broken) => Err(unknown(attempt, Phase::Cancel, &broken)),
+            Err(error) => Err(unknown(attempt, Phase::Cancel, &error)),
         }
     }
 
@@ -129,7 +129,7 @@ impl<S: Steps> SpecimenBackend<S> {
         let sent_at = self.clock().now();
         match in_time(self.0.take(attempt)).await {
             Ok(is_granted) => Ok(is_granted.then(|| self.grant(attempt, sent_at))),
-            Err(broken) => Err(unknown(attempt, Phase::Acquire, &broken)),
+            Err(error) => Err(unknown(attempt, Phase::Acquire, &error)),
         }
     }
 
@@ -151,10 +151,10 @@ impl<S: Steps> SpecimenBackend<S> {
                     silent_since = None;
                     change
                 }
-                Err(broken) => {
+                Err(error) => {
                     let silence = now.since(*silent_since.get_or_insert(sent_at));
                     if is_over || silence >= attempt.patience {
-                        return Err(unknown(attempt, Phase::Acquire, &broken));
+                        return Err(unknown(attempt, Phase::Acquire, &error));
                     }
                     None
                 }
@@ -175,15 +175,15 @@ impl<S: Steps> SpecimenBackend<S> {
 }
 
 /// What the servers say to one step, if they do so within one operation timeout.
-async fn in_time<T>(step: impl Future<Output = Result<T, Broken>>) -> Result<T, Broken> {
-    let late = |_| Err(Broken::new("no answer within one operation timeout"));
+async fn in_time<T>(step: impl Future<Output = Result<T, HarnessError>>) -> Result<T, HarnessError> {
+    let late = |_| Err(HarnessError::new("no answer within one operation timeout"));
     tokio::time::timeout(op_timeout(), step).await.unwrap_or_else(late)
 }
 
-fn unknown(attempt: &Attempt, phase: Phase, broken: &Broken) -> Error {
-    attempt.error(ErrorKind::Indeterminate, phase, broken.to_string())
+fn unknown(attempt: &Attempt, phase: Phase, error: &HarnessError) -> Error {
+    attempt.error(ErrorKind::Indeterminate, phase, error.to_string())
 }
 
-pub(super) fn unavailable(broken: &Broken) -> Error {
-    Error::unavailable(Phase::Connect, broken.to_string())
+pub(super) fn unavailable(error: &HarnessError) -> Error {
+    Error::unavailable(Phase::Connect, error.to_string())
 }

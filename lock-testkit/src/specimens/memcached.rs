@@ -15,7 +15,7 @@ use lock_core::driver::Attempt;
 use lock_core::{Error, LockName, Locks};
 
 use super::{Rejection, backend};
-use crate::harness::{Admin, Broken, GroundTruth, Harness, Missing};
+use crate::harness::{Admin, GroundTruth, Harness, HarnessError, Missing};
 use crate::servers::memcached::{Memcached, MemcachedServer};
 
 /// How a specimen takes and gives back its lock.
@@ -61,7 +61,7 @@ impl Specimen {
         Self { recipe, url: url.into() }
     }
 
-    fn items(&self) -> Result<Memcached, Broken> {
+    fn items(&self) -> Result<Memcached, HarnessError> {
         Ok(MemcachedServer::existing(self.url.as_str())?.client())
     }
 }
@@ -77,7 +77,7 @@ impl Harness for Specimen {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        let items = self.items().map_err(|broken| backend::unavailable(&broken))?;
+        let items = self.items().map_err(|error| backend::unavailable(&error))?;
         backend::mutexes(OnMemcached { recipe: self.recipe, items, namespace: namespace.to_owned() })
     }
 
@@ -97,7 +97,7 @@ impl Harness for Specimen {
 
 #[async_trait]
 impl GroundTruth for Specimen {
-    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, HarnessError> {
         let prefix = key(namespace, "");
         let items = self.items()?.items().await?;
         Ok(items.into_iter().map(|item| item.key).filter(|key| key.starts_with(&prefix)).collect())
@@ -106,11 +106,11 @@ impl GroundTruth for Specimen {
 
 #[async_trait]
 impl Admin for Specimen {
-    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError> {
         self.items()?.delete(&key(namespace, name.as_str())).await.map(drop)
     }
 
-    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, Broken> {
+    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, HarnessError> {
         Ok(false) // whatever an item has, it is somebody's
     }
 }
@@ -139,7 +139,7 @@ struct OnMemcached {
 
 #[async_trait]
 impl backend::Steps for OnMemcached {
-    async fn take(&self, attempt: &Attempt) -> Result<bool, Broken> {
+    async fn take(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
         let (key, nonce) = (self.key(attempt), attempt.id.to_string());
         match self.recipe {
             Recipe::Incr => self.count_up(&key).await,
@@ -154,7 +154,7 @@ impl backend::Steps for OnMemcached {
         }
     }
 
-    async fn give_back(&self, attempt: &Attempt) -> Result<bool, Broken> {
+    async fn give_back(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
         match self.recipe {
             Recipe::Incr => self.count_down(&self.key(attempt)).await.map(|()| true),
             // Whoever's it is by now: the flaw.
@@ -163,7 +163,7 @@ impl backend::Steps for OnMemcached {
         }
     }
 
-    async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, Broken> {
+    async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, HarnessError> {
         match self.recipe {
             Recipe::Incr => Ok(self.items.get(&self.key(attempt)).await?.is_some()),
             // Whoever's it is by now: the flaw.
@@ -172,7 +172,7 @@ impl backend::Steps for OnMemcached {
         }
     }
 
-    async fn abandon(&self, attempt: &Attempt) -> Result<(), Broken> {
+    async fn abandon(&self, attempt: &Attempt) -> Result<(), HarnessError> {
         match self.recipe {
             Recipe::Incr => Ok(()), // a count does not tell whose it is
             _ => self.replace(attempt, "", ENDED).await.map(drop),
@@ -189,7 +189,7 @@ impl OnMemcached {
     }
 
     /// Replaces the item if it has this attempt's nonce; whether it had.
-    async fn replace(&self, attempt: &Attempt, value: &str, seconds: i64) -> Result<bool, Broken> {
+    async fn replace(&self, attempt: &Attempt, value: &str, seconds: i64) -> Result<bool, HarnessError> {
         let key = self.key(attempt);
         match self.items.gets(&key).await? {
             Some((present, unique)) if present == attempt.id.to_string().as_bytes() => {
@@ -199,7 +199,7 @@ impl OnMemcached {
         }
     }
 
-    async fn count_up(&self, key: &str) -> Result<bool, Broken> {
+    async fn count_up(&self, key: &str) -> Result<bool, HarnessError> {
         // Without an end, since nobody could renew it for the holder alone: the flaw.
         self.items.add(key, "0", 0).await?;
         if self.is(&format!("incr {key} 1"), "1").await? {
@@ -209,12 +209,12 @@ impl OnMemcached {
         Ok(false)
     }
 
-    async fn count_down(&self, key: &str) -> Result<(), Broken> {
+    async fn count_down(&self, key: &str) -> Result<(), HarnessError> {
         self.items.command(&format!("decr {key} 1")).await.map(drop)
     }
 
     /// Whether the command is answered so.
-    async fn is(&self, command: &str, answer: &str) -> Result<bool, Broken> {
+    async fn is(&self, command: &str, answer: &str) -> Result<bool, HarnessError> {
         Ok(self.items.command(command).await? == answer)
     }
 }

@@ -19,7 +19,7 @@ use lock_core::driver::Attempt;
 use lock_core::{Error, GrantId, LockName, Locks};
 
 use super::{Rejection, backend};
-use crate::harness::{Admin, Broken, GroundTruth, Harness, Missing};
+use crate::harness::{Admin, GroundTruth, Harness, HarnessError, Missing};
 use crate::time::ms;
 
 /// How a specimen keeps its lock.
@@ -108,19 +108,19 @@ impl Harness for Specimen {
 
 #[async_trait]
 impl GroundTruth for Specimen {
-    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, HarnessError> {
         Ok(self.shelf(namespace).entries().keys().cloned().collect())
     }
 }
 
 #[async_trait]
 impl Admin for Specimen {
-    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError> {
         self.shelf(namespace).entries().remove(name.as_str());
         Ok(())
     }
 
-    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, Broken> {
+    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, HarnessError> {
         Ok(false) // a shelf takes nothing but entries
     }
 }
@@ -149,7 +149,7 @@ struct OnShelf {
 
 #[async_trait]
 impl backend::Steps for OnShelf {
-    async fn take(&self, attempt: &Attempt) -> Result<bool, Broken> {
+    async fn take(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
         let ends = Instant::now() + attempt.ttl;
         let holder = self.shelf.entries().entry(attempt.name.to_string()).or_insert((attempt.id, ends)).0;
         match self.recipe {
@@ -161,13 +161,13 @@ impl backend::Steps for OnShelf {
         Ok(holder == attempt.id)
     }
 
-    async fn give_back(&self, attempt: &Attempt) -> Result<bool, Broken> {
+    async fn give_back(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
         let mut entries = self.shelf.entries();
         let is_mine = entries.get(attempt.name.as_str()).is_some_and(|(holder, _)| *holder == attempt.id);
         Ok(is_mine && entries.remove(attempt.name.as_str()).is_some())
     }
 
-    async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, Broken> {
+    async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, HarnessError> {
         let mut entries = self.shelf.entries();
         let until = Instant::now() + ttl;
         if self.recipe == Recipe::WritesAnew {
@@ -179,7 +179,7 @@ impl backend::Steps for OnShelf {
         Ok(true)
     }
 
-    async fn abandon(&self, attempt: &Attempt) -> Result<(), Broken> {
+    async fn abandon(&self, attempt: &Attempt) -> Result<(), HarnessError> {
         self.give_back(attempt).await.map(drop)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::servers::zookeeper::{Mode, NodeKind, Session, ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperOptions};
 use lock_testkit::servers::{Certificates, ClientCertificates};
 use lock_testkit::testing::{about_time, eventually};
@@ -161,6 +161,6 @@ async fn nothing_is_left_of_an_ensemble() {
 }
 
 /// Whether a session is over. A connection that was closed is opened anew by the next request.
-fn refused<T>(outcome: Result<T, Broken>) -> bool {
+fn refused<T>(outcome: Result<T, HarnessError>) -> bool {
     outcome.is_err_and(|refusal| refusal.to_string().contains("SessionExpired"))
 }

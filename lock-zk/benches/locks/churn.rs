@@ -12,8 +12,8 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
     println!("| cycles | client MiB | ephemeral nodes | watches | empty directories, until the server removes them |");
     println!("|---|---|---|---|---|");
     let locks = bench.locks().await?;
-    let broken = |broken: lock_testkit::Broken| broken.to_string();
-    let truth = bench.server.client().await.map_err(broken)?;
+    let text = |error: lock_testkit::HarnessError| error.to_string();
+    let truth = bench.server.client().await.map_err(text)?;
     for (cycles, sum) in [(NAMES, NAMES), (9 * NAMES, 10 * NAMES)] {
         let mut running = Vec::new();
         for task in 0..TASKS {
@@ -28,9 +28,9 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
         for run in running {
             run.await??;
         }
-        let nodes = bench.server.figure("zk_ephemerals_count").await.map_err(broken)?;
-        let watches = bench.server.figure("zk_watch_count").await.map_err(broken)?;
-        let directories = truth.children("/bench/mutex").await.map_err(broken)?.unwrap_or_default().len();
+        let nodes = bench.server.figure("zk_ephemerals_count").await.map_err(text)?;
+        let watches = bench.server.figure("zk_watch_count").await.map_err(text)?;
+        let directories = truth.children("/bench/mutex").await.map_err(text)?.unwrap_or_default().len();
         println!("| {sum} | {:.1} | {nodes} | {watches} | {directories} |", resident_mib()?);
     }
     Ok(())

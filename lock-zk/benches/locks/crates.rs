@@ -52,19 +52,19 @@ async fn hung(bench: &Bench) -> Outcome {
             let ensemble = ZooKeeperEnsemble::start_with(&ZooKeeperOptions::new().for_benchmarks()).await?;
             let locks = by.connect(ensemble.url(), SESSION).await?;
             let _held = locks.mutex("held").lock().await?;
-            let truth = ensemble.client().await.map_err(|broken| broken.to_string())?;
+            let truth = ensemble.client().await.map_err(|error| error.to_string())?;
             let below = format!("/{}", by.name());
-            let session = truth.sessions_below(&below).await.map_err(|broken| broken.to_string())?;
-            truth.close().await.map_err(|broken| broken.to_string())?;
+            let session = truth.sessions_below(&below).await.map_err(|error| error.to_string())?;
+            truth.close().await.map_err(|error| error.to_string())?;
             let mut hung = None;
             for server in ensemble.servers() {
-                let connected = server.connected_sessions().await.map_err(|broken| broken.to_string())?;
+                let connected = server.connected_sessions().await.map_err(|error| error.to_string())?;
                 if session.iter().any(|session| connected.contains(session)) {
                     hung = Some(server);
                 }
             }
             let hung = hung.ok_or("the session is at no server")?;
-            hung.stop().map_err(|broken| broken.to_string())?;
+            hung.stop().map_err(|error| error.to_string())?;
             let began = Instant::now();
             let mut kept = true;
             while began.elapsed() < SESSION * 5 {
@@ -75,7 +75,7 @@ async fn hung(bench: &Bench) -> Outcome {
             }
             kept &= locks.mutex("held").try_lock().await?.is_none();
             println!("| {run} | {} | {kept} | {:.1} |", by.name(), began.elapsed().as_secs_f64());
-            hung.cont().map_err(|broken| broken.to_string())?;
+            hung.cont().map_err(|error| error.to_string())?;
         }
     }
     Ok(())

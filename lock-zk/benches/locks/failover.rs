@@ -45,10 +45,10 @@ async fn leader(bench: &Bench) -> Outcome {
         let before = line().await?;
         let turns = tokio::spawn(turns(b.clone(), SESSION * 2));
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let leader = ensemble.leader().await.map_err(|broken| broken.to_string())?;
+        let leader = ensemble.leader().await.map_err(|error| error.to_string())?;
         let killed = Instant::now();
-        leader.kill().map_err(|broken| broken.to_string())?;
-        ensemble.until_another_leader(leader).await.map_err(|broken| broken.to_string())?;
+        leader.kill().map_err(|error| error.to_string())?;
+        ensemble.until_another_leader(leader).await.map_err(|error| error.to_string())?;
         let election = killed.elapsed();
         let gap = turns.await??;
         let lost = held.iter().filter(|guard| !guard.is_held()).count();

@@ -42,7 +42,7 @@ impl Bench {
     /// Every request that the server has received, pings included.
     async fn requests(&self) -> Outcome<u64> {
         let requests = self.server.figure("zk_packets_received").await;
-        Ok(u64::try_from(requests.map_err(|broken| broken.to_string())?)?)
+        Ok(u64::try_from(requests.map_err(|error| error.to_string())?)?)
     }
 }
 

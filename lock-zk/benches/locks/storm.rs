@@ -82,7 +82,7 @@ async fn waits(bench: &Bench, by: &str, names: usize) -> Outcome {
         }
     }
     let taken = began.elapsed();
-    let nodes = async || bench.server.figure("zk_ephemerals_count").await.map_err(|broken| broken.to_string());
+    let nodes = async || bench.server.figure("zk_ephemerals_count").await.map_err(|error| error.to_string());
     let (before, idle, began) = (nodes().await?, per_second(bench).await?, Instant::now());
     let mut waiting: Vec<JoinHandle<Outcome<Instant>>> = Vec::new();
     for number in 0..names {
@@ -101,7 +101,7 @@ async fn waits(bench: &Bench, by: &str, names: usize) -> Outcome {
     // Whoever came first looks soon.
     tokio::time::sleep(Duration::from_secs_f64(2.0 + names as f64 / LOOKS * 2.0)).await;
     let busy = per_second(bench).await?;
-    let watches = bench.server.figure("zk_watch_count").await.map_err(|broken| broken.to_string())?;
+    let watches = bench.server.figure("zk_watch_count").await.map_err(|error| error.to_string())?;
 
     let few = names / 2 - ALONE..names / 2;
     let (mut alone, mut lost) = (Vec::new(), 0);
@@ -149,8 +149,8 @@ async fn lost(bench: &Bench, holders: usize) -> Outcome<Duration> {
             held.push(guard?);
         }
     }
-    let truth = bench.server.client().await.map_err(|broken| broken.to_string())?;
-    let sessions = truth.sessions_below("/bench").await.map_err(|broken| broken.to_string())?;
+    let truth = bench.server.client().await.map_err(|error| error.to_string())?;
+    let sessions = truth.sessions_below("/bench").await.map_err(|error| error.to_string())?;
     let told: Vec<_> = held
         .into_iter()
         .map(|guard| {
@@ -162,7 +162,7 @@ async fn lost(bench: &Bench, holders: usize) -> Outcome<Duration> {
         .collect();
     for session in sessions {
         let stolen = StoreFault::StealSession { session }.inject(&bench.server).await;
-        stolen.map_err(|broken| broken.to_string())?.heal().map_err(|unproven| unproven.to_string())?;
+        stolen.map_err(|error| error.to_string())?.heal().map_err(|unproven| unproven.to_string())?;
     }
     spread(told).await
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use async_trait::async_trait;
 use lock_testkit::servers::zookeeper::ZooKeeperEnsemble;
-use lock_testkit::{Harm, Missing, Spare};
+use lock_testkit::{DisposableServer, Missing, ServerFault};
 
 use harness::{Servers, ZooKeeper};
 
@@ -16,9 +16,9 @@ fn main() -> ExitCode {
 
 #[async_trait]
 impl Servers for ZooKeeperEnsemble {
-    const HARMS: &'static [Harm] = &[Harm::FailOver];
+    const FAULTS: &'static [ServerFault] = &[ServerFault::FailOver];
 
-    async fn spare(_: Harm) -> Result<Box<dyn Spare>, Missing> {
+    async fn disposable_server(_: ServerFault) -> Result<Box<dyn DisposableServer>, Missing> {
         Ok(Box::new(Self::start_own().await?))
     }
 }

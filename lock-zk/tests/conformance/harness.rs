@@ -11,7 +11,10 @@ use lock_testkit::faults::{Proof, StoreFault};
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::Deployment;
 use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
-use lock_testkit::{Admin, Broken, Foreign, GroundTruth, Harm, Harness, Linked, Missing, Sessions, Spare, Spares, ms};
+use lock_testkit::{
+    Admin, DisposableServer, DisposableServers, Foreign, GroundTruth, Harness, HarnessError, Linked, Missing,
+    ServerFault, Sessions, ms,
+};
 use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
 
 /// What an operator's mistake leaves in a lock's directory.
@@ -24,11 +27,11 @@ const FOREIGN_UUID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 #[async_trait]
 pub(crate) trait Servers: Deployment {
     /// What can be done to such servers if a case has them for itself.
-    const HARMS: &'static [Harm] = &[];
+    const FAULTS: &'static [ServerFault] = &[];
 
     /// Servers to which this can be done.
-    async fn spare(harm: Harm) -> Result<Box<dyn Spare>, Missing> {
-        Err(Missing::new(format!("no servers for a {harm:?}")))
+    async fn disposable_server(fault: ServerFault) -> Result<Box<dyn DisposableServer>, Missing> {
+        Err(Missing::new(format!("no servers for a {fault:?}")))
     }
 }
 
@@ -118,7 +121,7 @@ impl<D: Servers, C: Client> Harness for ZooKeeper<D, C> {
         Some(self)
     }
 
-    fn spares(&self) -> Option<&dyn Spares> {
+    fn disposable_servers(&self) -> Option<&dyn DisposableServers> {
         Some(self)
     }
 
@@ -142,17 +145,17 @@ async fn connect<C: Client>(url: &str, namespace: &str) -> Result<Locks, Error> 
 }
 
 #[async_trait]
-impl<D: Servers, C: Client> Spares for ZooKeeper<D, C> {
-    fn harms(&self) -> &'static [Harm] {
-        D::HARMS
+impl<D: Servers, C: Client> DisposableServers for ZooKeeper<D, C> {
+    fn faults(&self) -> &'static [ServerFault] {
+        D::FAULTS
     }
 
-    async fn start(&self, harm: Harm) -> Result<Box<dyn Spare>, Missing> {
-        D::spare(harm).await
+    async fn start(&self, fault: ServerFault) -> Result<Box<dyn DisposableServer>, Missing> {
+        D::disposable_server(fault).await
     }
 
-    async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
-        connect::<C>(spare.url(), namespace).await
+    async fn connect_to(&self, server: &dyn DisposableServer, namespace: &str) -> Result<Locks, Error> {
+        connect::<C>(server.url(), namespace).await
     }
 }
 
@@ -194,7 +197,7 @@ fn hosts_in(url: &str) -> &str {
 #[async_trait]
 impl<D: Servers, C: Client> GroundTruth for ZooKeeper<D, C> {
     /// Every node but the directories, which are containers: the server removes them some time after their last child.
-    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, HarnessError> {
         let client = ZooKeeperClient::connect(&self.url).await?;
         let nodes = client.descendants(&format!("/{namespace}")).await?;
         client.close().await?;
@@ -204,14 +207,14 @@ impl<D: Servers, C: Client> GroundTruth for ZooKeeper<D, C> {
 
 #[async_trait]
 impl<D: Servers, C: Client> Sessions for ZooKeeper<D, C> {
-    async fn present(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+    async fn present(&self, namespace: &str) -> Result<Vec<String>, HarnessError> {
         let client = ZooKeeperClient::connect(&self.url).await?;
         let sessions = client.sessions_below(&format!("/{namespace}")).await?;
         client.close().await?;
         Ok(sessions.iter().map(ToString::to_string).collect())
     }
 
-    async fn end(&self, session: &str) -> Result<Proof, Broken> {
+    async fn end(&self, session: &str) -> Result<Proof, HarnessError> {
         let fault = StoreFault::StealSession { session: session.parse()? };
         Ok(fault.inject(&ZooKeeperServer::existing(self.url.as_str())).await?.proof())
     }
@@ -228,7 +231,7 @@ fn is_directory(path: &str) -> bool {
 
 #[async_trait]
 impl<D: Servers, C: Client> Admin for ZooKeeper<D, C> {
-    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError> {
         let client = ZooKeeperClient::connect(&self.url).await?;
         for directory in directories(namespace, name) {
             let mut nodes = client.children(&directory).await?.unwrap_or_default();
@@ -241,7 +244,7 @@ impl<D: Servers, C: Client> Admin for ZooKeeper<D, C> {
         client.close().await
     }
 
-    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, Broken> {
+    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, HarnessError> {
         let client = ZooKeeperClient::connect(&self.url).await?;
         for directory in directories(namespace, name) {
             client.create_all(&directory).await?;
@@ -255,12 +258,12 @@ impl<D: Servers, C: Client> Admin for ZooKeeper<D, C> {
 /// As Curator's `InterProcessMutex` lays it out. Each holder has a session of its own.
 #[async_trait]
 impl<D: Servers, C: Client> Foreign for ZooKeeper<D, C> {
-    async fn try_hold(&self, key: &str, _ttl: Duration) -> Result<bool, Broken> {
+    async fn try_hold(&self, key: &str, _ttl: Duration) -> Result<bool, HarnessError> {
         let client = ZooKeeperClient::connect(&self.url).await?;
         client.create(&format!("/{key}"), b"", NodeKind::Container).await?;
         let stem = format!("/{key}/_c_{FOREIGN_UUID}-lock-");
         let mine = client.create(&stem, b"10.0.0.1", NodeKind::EphemeralSequential).await?;
-        let mine = mine.ok_or_else(|| Broken::new("a sequential node was there already"))?;
+        let mine = mine.ok_or_else(|| HarnessError::new("a sequential node was there already"))?;
         let line = client.children(&format!("/{key}")).await?.unwrap_or_default();
         let first = line.iter().min_by_key(|name| number(name).to_owned());
         if !first.is_some_and(|first| mine.ends_with(first.as_str())) {
@@ -271,7 +274,7 @@ impl<D: Servers, C: Client> Foreign for ZooKeeper<D, C> {
         Ok(true)
     }
 
-    async fn release(&self, key: &str) -> Result<bool, Broken> {
+    async fn release(&self, key: &str) -> Result<bool, HarnessError> {
         let client = self.foreign.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let Some(client) = client else { return Ok(false) };
         let line = client.children(&format!("/{key}")).await?.unwrap_or_default();

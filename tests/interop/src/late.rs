@@ -6,7 +6,7 @@ use std::future::Future;
 use std::process::Stdio;
 use std::time::Duration;
 
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
 use lock_zk::{Dialect, LockName, Semaphore, ZkConfig, ZkLocks};
@@ -50,7 +50,7 @@ impl fmt::Display for Outcome {
 }
 
 /// Plays so many rounds.
-pub(crate) async fn run(rounds: u32) -> Result<Outcome, Broken> {
+pub(crate) async fn run(rounds: u32) -> Result<Outcome, HarnessError> {
     let server = ZooKeeperServer::start_own().await?;
     let truth = server.client().await?;
     let (our_link, their_link) = (link(&server)?, link(&server)?);
@@ -73,15 +73,20 @@ pub(crate) async fn run(rounds: u32) -> Result<Outcome, Broken> {
 }
 
 /// Lets Curator's client go on while ours takes the permit; whether ours waited until it was given back.
-async fn round(ours: &Semaphore, link: &Proxy, curator: &mut Curator, truth: &ZooKeeperClient) -> Result<bool, Broken> {
+async fn round(
+    ours: &Semaphore,
+    link: &Proxy,
+    curator: &mut Curator,
+    truth: &ZooKeeperClient,
+) -> Result<bool, HarnessError> {
     let taking = link.inject(held(PERMIT));
     let waiter = ours.clone();
     let waiting = tokio::spawn(async move { waiter.acquire().await });
-    taking.applied(PATIENCE).await.map_err(|unproven| Broken::new(unproven.to_string()))?;
+    taking.applied(PATIENCE).await.map_err(|unproven| HarnessError::new(unproven.to_string()))?;
     curator.signal(Signal::CONT)?;
     curator.says("holds").await?;
     let before = changes(truth, PERMITS).await?;
-    taking.heal().map_err(|unproven| Broken::new(unproven.to_string()))?;
+    taking.heal().map_err(|unproven| HarnessError::new(unproven.to_string()))?;
     // It has made its permit and given it back again, or believes that it has it.
     until("ours has counted once more", async || {
         Ok(waiting.is_finished() || changes(truth, PERMITS).await?.wrapping_sub(before) >= 2)
@@ -101,13 +106,13 @@ struct Curator {
 }
 
 impl Curator {
-    async fn start(link: &Proxy) -> Result<Self, Broken> {
+    async fn start(link: &Proxy) -> Result<Self, HarnessError> {
         let mut command = Command::new("java");
         command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "CuratorPermit"]);
         command.args([&link.address(), PATH, &THEIR_SESSION.as_millis().to_string()]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let (Some(orders), Some(lines)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Broken::new("Curator's client has no pipes"));
+            return Err(HarnessError::new("Curator's client has no pipes"));
         };
         let mut curator = Self { child, orders, lines: BufReader::new(lines).lines() };
         curator.says("ready").await?;
@@ -115,36 +120,40 @@ impl Curator {
     }
 
     /// It stands first in line, has asked for its permit, and has no session any more.
-    async fn is_stopped_before_its_permit(&mut self, link: &Proxy, truth: &ZooKeeperClient) -> Result<(), Broken> {
+    async fn is_stopped_before_its_permit(
+        &mut self,
+        link: &Proxy,
+        truth: &ZooKeeperClient,
+    ) -> Result<(), HarnessError> {
         let making = link.inject(held(PERMIT));
         self.orders.write_all(b"acquire\n").await?;
-        making.applied(PATIENCE).await.map_err(|unproven| Broken::new(unproven.to_string()))?;
+        making.applied(PATIENCE).await.map_err(|unproven| HarnessError::new(unproven.to_string()))?;
         self.signal(Signal::STOP)?;
         until("its session is over", async || Ok(count(truth, PLACES).await? == 0)).await?;
-        making.heal().map_err(|unproven| Broken::new(unproven.to_string()))?;
+        making.heal().map_err(|unproven| HarnessError::new(unproven.to_string()))?;
         Ok(())
     }
 
-    async fn is_told(&mut self, order: &str, answer: &str) -> Result<(), Broken> {
+    async fn is_told(&mut self, order: &str, answer: &str) -> Result<(), HarnessError> {
         self.orders.write_all(format!("{order}\n").as_bytes()).await?;
         self.says(answer).await
     }
 
-    async fn says(&mut self, expected: &str) -> Result<(), Broken> {
+    async fn says(&mut self, expected: &str) -> Result<(), HarnessError> {
         let said = within(expected, self.lines.next_line()).await??;
         match said {
             Some(said) if said == expected => Ok(()),
-            said => Err(Broken::new(format!("Curator's client said {said:?}, not {expected:?}"))),
+            said => Err(HarnessError::new(format!("Curator's client said {said:?}, not {expected:?}"))),
         }
     }
 
-    fn signal(&self, signal: Signal) -> Result<(), Broken> {
+    fn signal(&self, signal: Signal) -> Result<(), HarnessError> {
         let id = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        Ok(kill_process(id.ok_or_else(|| Broken::new("Curator's client has ended"))?, signal)?)
+        Ok(kill_process(id.ok_or_else(|| HarnessError::new("Curator's client has ended"))?, signal)?)
     }
 }
 
-fn link(server: &ZooKeeperServer) -> Result<Proxy, Broken> {
+fn link(server: &ZooKeeperServer) -> Result<Proxy, HarnessError> {
     Ok(Proxy::to(server.address(), Protocol::ZooKeeper)?)
 }
 
@@ -153,21 +162,21 @@ fn held(containing: &str) -> LinkFault {
     LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, containing)
 }
 
-async fn count(truth: &ZooKeeperClient, directory: &str) -> Result<usize, Broken> {
+async fn count(truth: &ZooKeeperClient, directory: &str) -> Result<usize, HarnessError> {
     Ok(truth.children(directory).await?.unwrap_or_default().len())
 }
 
 /// The number of nodes that were made or deleted in a directory.
-async fn changes(truth: &ZooKeeperClient, directory: &str) -> Result<i32, Broken> {
+async fn changes(truth: &ZooKeeperClient, directory: &str) -> Result<i32, HarnessError> {
     let node = truth.exists(directory).await?;
-    Ok(node.ok_or_else(|| Broken::new(format!("{directory} is gone")))?.cversion)
+    Ok(node.ok_or_else(|| HarnessError::new(format!("{directory} is gone")))?.cversion)
 }
 
-async fn within<F: Future>(what: &str, future: F) -> Result<F::Output, Broken> {
-    timeout(PATIENCE, future).await.map_err(|_| Broken::new(format!("not within {PATIENCE:?}: {what}")))
+async fn within<F: Future>(what: &str, future: F) -> Result<F::Output, HarnessError> {
+    timeout(PATIENCE, future).await.map_err(|_| HarnessError::new(format!("not within {PATIENCE:?}: {what}")))
 }
 
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool, Broken>) -> Result<(), Broken> {
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool, HarnessError>) -> Result<(), HarnessError> {
     within(what, async {
         while !is_so().await? {
             sleep(Duration::from_millis(3)).await;

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 
 use crate::crowd::Crowd;
 use crate::plan::Plan;
@@ -71,8 +71,8 @@ fn main() -> ExitCode {
     match start(&Cli::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(broken) => {
-            eprintln!("interop: {broken}");
+        Err(error) => {
+            eprintln!("interop: {error}");
             ExitCode::FAILURE
         }
     }
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
 
 /// Whether everything went as it must.
 #[tokio::main]
-async fn start(cli: &Cli) -> Result<bool, Broken> {
+async fn start(cli: &Cli) -> Result<bool, HarnessError> {
     if let Some(plan) = &cli.member {
         member::run(&serde_json::from_str::<Plan>(plan)?).await?;
         return Ok(true);
@@ -91,11 +91,11 @@ async fn start(cli: &Cli) -> Result<bool, Broken> {
         return Ok(outcome.is_clean());
     }
     if cli.crowd.is_none() && cli.seconds < LEAST_SECONDS {
-        return Err(Broken::new(format!("only a crowd's run may be shorter than {LEAST_SECONDS} s")));
+        return Err(HarnessError::new(format!("only a crowd's run may be shorter than {LEAST_SECONDS} s")));
     }
     let is_known = |name: &&String| cli.scene.members().iter().any(|(member, _)| member == name);
     if let Some(name) = [Some(&cli.kill), cli.broken.as_ref()].into_iter().flatten().find(|name| !is_known(name)) {
-        return Err(Broken::new(format!("{name} takes no part in {:?}", cli.scene)));
+        return Err(HarnessError::new(format!("{name} takes no part in {:?}", cli.scene)));
     }
     let verdict = run::run(cli).await?;
     println!("{verdict}");

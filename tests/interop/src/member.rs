@@ -8,7 +8,7 @@ use lock_redis::{
     ClientOptions, Error, Lease, LeaseOptions, LockName, Locks, Mutex, MutexGuard, Permit, ReadGuard, RedisConfig,
     RedisLocks, RwLock, Semaphore,
 };
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_zk::{Dialect, WriteGuard, ZkConfig, ZkLocks};
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::time::sleep;
@@ -18,7 +18,7 @@ use crate::record::Event;
 use crate::scene::Scene;
 
 /// Takes turns until the plan's end.
-pub(crate) async fn run(plan: &Plan) -> Result<(), Broken> {
+pub(crate) async fn run(plan: &Plan) -> Result<(), HarnessError> {
     let locks = connect(plan).await?;
     let lock = Lock::of(plan, &locks)?;
     say(&Event::Ready {
@@ -89,9 +89,9 @@ enum Held {
 }
 
 impl Lock {
-    fn of(plan: &Plan, locks: &Locks) -> Result<Self, Broken> {
+    fn of(plan: &Plan, locks: &Locks) -> Result<Self, HarnessError> {
         let (name, ttl) = (LockName::at_key(plan.key.as_str())?, Duration::from_millis(plan.ttl_ms));
-        let none = || Broken::new("our backend has no such kind");
+        let none = || HarnessError::new("our backend has no such kind");
         Ok(match plan.scene {
             Scene::Redis
             | Scene::RedisPy
@@ -144,7 +144,7 @@ impl Held {
 }
 
 /// Two steps with a pause between them: only the lock keeps others from counting the same number. Readers only look.
-async fn count(counter: &Path, work: Duration, shared: bool) -> Result<(), Broken> {
+async fn count(counter: &Path, work: Duration, shared: bool) -> Result<(), HarnessError> {
     let value: u64 = std::fs::read_to_string(counter)?.parse().unwrap_or(0);
     sleep(work).await;
     if !shared {
@@ -153,7 +153,7 @@ async fn count(counter: &Path, work: Duration, shared: bool) -> Result<(), Broke
     Ok(())
 }
 
-fn say(event: &Event) -> Result<(), Broken> {
+fn say(event: &Event) -> Result<(), HarnessError> {
     println!("{}", serde_json::to_string(event)?);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Instant;
@@ -60,7 +60,7 @@ impl Record {
     ///
     /// # Errors
     /// If it is no such log, or ends before a release although its member was not killed.
-    pub(crate) fn read(name: &str, log: &str, killed: bool) -> Result<Self, Broken> {
+    pub(crate) fn read(name: &str, log: &str, killed: bool) -> Result<Self, HarnessError> {
         let mut record = Self {
             name: name.to_owned(),
             library: String::new(),
@@ -72,18 +72,22 @@ impl Record {
         };
         let (mut asked, mut held) = (None, None);
         for line in log.lines() {
-            match serde_json::from_str(line).map_err(|error| Broken::new(format!("{name} said {line:?}: {error}")))? {
+            match serde_json::from_str(line)
+                .map_err(|error| HarnessError::new(format!("{name} said {line:?}: {error}")))?
+            {
                 Event::Ready { library, version } => (record.library, record.version) = (library, version),
                 Event::Asks { at } => asked = Some(at),
                 Event::Holds { at, shared } => {
-                    let asked =
-                        asked.take().ok_or_else(|| Broken::new(format!("{name} holds what it did not ask for")))?;
+                    let asked = asked
+                        .take()
+                        .ok_or_else(|| HarnessError::new(format!("{name} holds what it did not ask for")))?;
                     record.waits.push(at.since(asked));
                     held = Some((at, shared));
                 }
                 Event::Releases { at } => {
-                    let (from, shared) =
-                        held.take().ok_or_else(|| Broken::new(format!("{name} releases what it does not hold")))?;
+                    let (from, shared) = held
+                        .take()
+                        .ok_or_else(|| HarnessError::new(format!("{name} releases what it does not hold")))?;
                     record.tenures.push(Tenure { from, to: at, shared });
                     record.counted += u64::from(!shared);
                 }
@@ -96,8 +100,8 @@ impl Record {
                 Ok(record)
             }
             (None, false) => Ok(record),
-            (Some(_), false) => Err(Broken::new(format!("{name} ended while it held the lock"))),
-            (None, true) => Err(Broken::new(format!("{name} was killed while it did not hold the lock"))),
+            (Some(_), false) => Err(HarnessError::new(format!("{name} ended while it held the lock"))),
+            (None, true) => Err(HarnessError::new(format!("{name} was killed while it did not hold the lock"))),
         }
     }
 }

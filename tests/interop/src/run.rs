@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use rustix::process::Signal;
 use tokio::process::Child;
 
@@ -30,7 +30,7 @@ const NEVER: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs everybody, and judges what they did.
-pub(crate) async fn run(cli: &Cli) -> Result<Verdict, Broken> {
+pub(crate) async fn run(cli: &Cli) -> Result<Verdict, HarnessError> {
     let scene = cli.scene;
     let server = scene.server().await?;
     std::fs::create_dir_all(&cli.logs)?;
@@ -94,25 +94,26 @@ struct Member {
 }
 
 impl Member {
-    fn start(name: &'static str, program: Program, plan: &Plan, logs: &Path) -> Result<Self, Broken> {
+    fn start(name: &'static str, program: Program, plan: &Plan, logs: &Path) -> Result<Self, HarnessError> {
         let log = logs.join(format!("{name}.log"));
         let mut command = program.command()?;
         command.arg(serde_json::to_string(plan)?).stdin(Stdio::null()).stdout(File::create(&log)?).kill_on_drop(true);
-        let child = command.spawn().map_err(|error| Broken::new(format!("{name} could not be started: {error}")))?;
+        let child =
+            command.spawn().map_err(|error| HarnessError::new(format!("{name} could not be started: {error}")))?;
         Ok(Self { name, child, log, dies: plan.special.dies })
     }
 
     /// Waits for its end, and reads its log.
-    async fn end(mut self, plan: &Plan) -> Result<Record, Broken> {
+    async fn end(mut self, plan: &Plan) -> Result<Record, HarnessError> {
         let left = plan.until.after(PATIENCE).since(Instant::now());
         let Ok(status) = tokio::time::timeout(left, self.child.wait()).await else {
-            return Err(Broken::new(format!("{} did not end within {PATIENCE:?} of the run's end", self.name)));
+            return Err(HarnessError::new(format!("{} did not end within {PATIENCE:?} of the run's end", self.name)));
         };
         let status: ExitStatus = status?;
         let killed = status.signal() == Some(Signal::KILL.as_raw());
         let as_planned = if self.dies { killed } else { status.success() };
         if !as_planned {
-            return Err(Broken::new(format!("{} ended with {status}; see {}", self.name, self.log.display())));
+            return Err(HarnessError::new(format!("{} ended with {status}; see {}", self.name, self.log.display())));
         }
         Record::read(self.name, &std::fs::read_to_string(&self.log)?, killed)
     }

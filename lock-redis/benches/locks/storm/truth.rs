@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::servers::resp::{Resp, Value};
 
@@ -89,6 +89,6 @@ pub(super) async fn server() -> Outcome<RedisServer> {
 }
 
 /// The testkit's own failure is a message.
-pub(super) fn whole<T>(outcome: Result<T, Broken>) -> Outcome<T> {
-    outcome.map_err(|broken| broken.to_string().into())
+pub(super) fn whole<T>(outcome: Result<T, HarnessError>) -> Outcome<T> {
+    outcome.map_err(|error| error.to_string().into())
 }

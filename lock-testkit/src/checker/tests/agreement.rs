@@ -3,8 +3,8 @@
 use super::search::{Hold, Window, is_legal};
 use super::sketch::{Sketch, of_kind, rules};
 use crate::checker::Check;
-use crate::dice::Dice;
 use crate::history::event::{Ask, Granted, Kind, Sample};
+use crate::rng::SeededRng;
 
 /// How many histories. `LOCK_TESTKIT_HISTORIES` asks for another number.
 const HISTORIES: u64 = 100_000;
@@ -16,7 +16,7 @@ fn the_sweep_agrees_with_the_search() {
     let asked = std::env::var("LOCK_TESTKIT_HISTORIES").ok().and_then(|text| text.parse().ok());
     let (mut legal, mut illegal) = (0, 0);
     for seed in 0..asked.unwrap_or(HISTORIES) {
-        let (sketch, holds, limit) = random(&mut Dice::new(seed));
+        let (sketch, holds, limit) = random(&mut SeededRng::new(seed));
         let expected = is_legal(&holds, limit);
         let judgement = sketch.judge();
         let accused = [Check::ME, Check::RW, Check::SEM].iter().any(|check| judgement.is_rejected_by(*check));
@@ -26,29 +26,29 @@ fn the_sweep_agrees_with_the_search() {
     assert!(legal > 1_000 && illegal > 1_000, "{legal} legal, {illegal} illegal: too few of a kind");
 }
 
-fn random(dice: &mut Dice) -> (Sketch, Vec<Hold>, u32) {
+fn random(rng: &mut SeededRng) -> (Sketch, Vec<Hold>, u32) {
     let mut rules = rules();
     // A lease lasts as long as it says.
     (rules.clock_rate, rules.granularity) = (0, 0);
     let mut sketch = Sketch::by(rules);
-    let family = dice.one_of(&[&[Kind::Mutex][..], &[Kind::Reentrant], &[Kind::Read, Kind::Write], &[Kind::Sem]]);
-    let limit = if family == [Kind::Sem] { 2 + u32::try_from(dice.below(2)).unwrap() } else { 1 };
+    let family = rng.one_of(&[&[Kind::Mutex][..], &[Kind::Reentrant], &[Kind::Read, Kind::Write], &[Kind::Sem]]);
+    let limit = if family == [Kind::Sem] { 2 + u32::try_from(rng.below(2)).unwrap() } else { 1 };
     let mut holds = Vec::new();
-    for _ in 0..2 + dice.below(3) {
-        let owner = dice.below(3);
-        let mut ask = of_kind(dice.one_of(family), ["a", "b", "c"][usize::try_from(owner).unwrap()]);
-        (ask.limit, ask.ttl) = (limit, (1 + dice.below(LATEST / 3)) * MS);
+    for _ in 0..2 + rng.below(3) {
+        let owner = rng.below(3);
+        let mut ask = of_kind(rng.one_of(family), ["a", "b", "c"][usize::try_from(owner).unwrap()]);
+        (ask.limit, ask.ttl) = (limit, (1 + rng.below(LATEST / 3)) * MS);
         if ask.kind == Kind::Sem {
-            ask.permits = 1 + u32::try_from(dice.below(u64::from(limit))).unwrap();
+            ask.permits = 1 + u32::try_from(rng.below(u64::from(limit))).unwrap();
         }
-        holds.extend(hold(dice, &mut sketch, ask, usize::try_from(owner).unwrap()));
+        holds.extend(hold(rng, &mut sketch, ask, usize::try_from(owner).unwrap()));
     }
     (sketch, holds, limit)
 }
 
 /// One acquisition with one of the fates that it can have, and what that means for the search.
-fn hold(dice: &mut Dice, sketch: &mut Sketch, ask: Ask, owner: usize) -> Vec<Hold> {
-    let [asked, granted, changed, done, released, answered] = times(dice);
+fn hold(rng: &mut SeededRng, sketch: &mut Sketch, ask: Ask, owner: usize) -> Vec<Hold> {
+    let [asked, granted, changed, done, released, answered] = times(rng);
     let (kind, permits, lease) = (ask.kind, ask.permits, ask.ttl / MS);
     let surely = |from, to| Window { from, to, surely: true };
     let perhaps = |from| Window { from, to: u64::MAX, surely: false };
@@ -56,7 +56,7 @@ fn hold(dice: &mut Dice, sketch: &mut Sketch, ask: Ask, owner: usize) -> Vec<Hol
     let id = sketch.ask(asked, ask);
     let sample = Sample { held: Some(true), deadline: None };
     let begin = surely(asked, granted);
-    let fate = dice.below(8);
+    let fate = rng.below(8);
     match fate {
         0 => {
             sketch.refuse(granted, &id);
@@ -93,13 +93,13 @@ fn hold(dice: &mut Dice, sketch: &mut Sketch, ask: Ask, owner: usize) -> Vec<Hol
             hold(begin, surely(released, answered.max(released)))
         }
     };
-    if dice.below(4) == 0 {
-        let [after, done] = times(dice);
+    if rng.below(4) == 0 {
+        let [after, done] = times(rng);
         sketch.steal(after, done, &[&id]);
         return robbed(&hold, after, done + lease);
     }
     // No clock is so coarse that a grant and a change of it fall on one instant.
-    if fate > 5 && changed > granted && (kind == Kind::Write || permits > 1) && dice.below(2) == 0 {
+    if fate > 5 && changed > granted && (kind == Kind::Write || permits > 1) && rng.below(2) == 0 {
         let (kind, permits) = if kind == Kind::Write { (Kind::Read, 1) } else { (Kind::Sem, permits - 1) };
         sketch.change(changed, done, &id, kind, permits);
         hold.change = Some((surely(changed, done), kind, permits));
@@ -120,8 +120,8 @@ fn robbed(hold: &Hold, after: u64, due: u64) -> Vec<Hold> {
 }
 
 /// So many times, in order.
-fn times<const N: usize>(dice: &mut Dice) -> [u64; N] {
-    let mut times = [0; N].map(|_: u64| 1 + dice.below(LATEST));
+fn times<const N: usize>(rng: &mut SeededRng) -> [u64; N] {
+    let mut times = [0; N].map(|_: u64| 1 + rng.below(LATEST));
     times.sort_unstable();
     times
 }

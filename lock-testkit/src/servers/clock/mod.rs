@@ -42,13 +42,13 @@ impl WallClock {
     /// # Errors
     /// [`Missing`] if the library cannot be compiled here.
     pub fn new() -> Result<Self, Missing> {
-        let broken = |error: io::Error| Missing::new(format!("no clock of a server's own: {error}"));
-        let directory = fresh_directory("clock").map_err(broken)?;
+        let missing = |error: io::Error| Missing::new(format!("no clock of a server's own: {error}"));
+        let directory = fresh_directory("clock").map_err(missing)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(directory.join("offset"));
-        let clock = Self(Arc::new(Shared { file: file.map_err(broken)?, directory }));
-        clock.set(0).map_err(broken)?;
-        clock.stand_at(Duration::ZERO).map_err(broken)?;
-        compile(&clock.0.directory).map_err(broken)?;
+        let clock = Self(Arc::new(Shared { file: file.map_err(missing)?, directory }));
+        clock.set(0).map_err(missing)?;
+        clock.stand_at(Duration::ZERO).map_err(missing)?;
+        compile(&clock.0.directory).map_err(missing)?;
         Ok(clock)
     }
 

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use super::items::Item;
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 
 /// How long one command may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ impl Memcached {
     ///
     /// # Errors
     /// If there is no reply, or the server refuses the command.
-    pub async fn command(&self, command: &str) -> Result<String, Broken> {
+    pub async fn command(&self, command: &str) -> Result<String, HarnessError> {
         self.within(async {
             let mut connection = Connection::open(&self.address, command).await?;
             connection.line().await
@@ -44,7 +44,7 @@ impl Memcached {
     ///
     /// # Errors
     /// As [`command`](Memcached::command).
-    pub async fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Broken> {
+    pub async fn get(&self, key: &str) -> Result<Option<Vec<u8>>, HarnessError> {
         Ok(self.gets(key).await?.map(|(value, _)| value))
     }
 
@@ -52,7 +52,7 @@ impl Memcached {
     ///
     /// # Errors
     /// As [`command`](Memcached::command).
-    pub async fn gets(&self, key: &str) -> Result<Option<(Vec<u8>, u64)>, Broken> {
+    pub async fn gets(&self, key: &str) -> Result<Option<(Vec<u8>, u64)>, HarnessError> {
         self.within(async {
             let mut connection = Connection::open(&self.address, &format!("gets {key}")).await?;
             let line = connection.line().await?;
@@ -62,7 +62,7 @@ impl Memcached {
             let mut words = line.split(' ').skip(3);
             let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok());
             let (Some(bytes), Some(unique)) = (number(words.next()), number(words.next())) else {
-                return Err(Broken::new(format!("gets {key}: {line:?}")));
+                return Err(HarnessError::new(format!("gets {key}: {line:?}")));
             };
             Ok(Some((connection.block(usize::try_from(bytes)?).await?, unique)))
         })
@@ -73,7 +73,7 @@ impl Memcached {
     ///
     /// # Errors
     /// As [`command`](Memcached::command).
-    pub async fn add(&self, key: &str, value: &str, seconds: u64) -> Result<bool, Broken> {
+    pub async fn add(&self, key: &str, value: &str, seconds: u64) -> Result<bool, HarnessError> {
         let reply = self.command(&format!("add {key} 0 {seconds} {}\r\n{value}", value.len())).await?;
         Ok(reply == "STORED")
     }
@@ -83,7 +83,7 @@ impl Memcached {
     ///
     /// # Errors
     /// As [`command`](Memcached::command).
-    pub async fn cas(&self, key: &str, value: &str, seconds: i64, unique: u64) -> Result<bool, Broken> {
+    pub async fn cas(&self, key: &str, value: &str, seconds: i64, unique: u64) -> Result<bool, HarnessError> {
         let reply = self.command(&format!("cas {key} 0 {seconds} {} {unique}\r\n{value}", value.len())).await?;
         Ok(reply == "STORED")
     }
@@ -92,7 +92,7 @@ impl Memcached {
     ///
     /// # Errors
     /// As [`command`](Memcached::command).
-    pub async fn delete(&self, key: &str) -> Result<bool, Broken> {
+    pub async fn delete(&self, key: &str) -> Result<bool, HarnessError> {
         Ok(self.command(&format!("delete {key}")).await? == "DELETED")
     }
 
@@ -100,7 +100,7 @@ impl Memcached {
     ///
     /// # Errors
     /// As [`command`](Memcached::command).
-    pub async fn flush_all(&self) -> Result<(), Broken> {
+    pub async fn flush_all(&self) -> Result<(), HarnessError> {
         self.command("flush_all").await.map(drop)
     }
 
@@ -108,7 +108,7 @@ impl Memcached {
     ///
     /// # Errors
     /// As [`command`](Memcached::command).
-    pub async fn stats(&self, of: &str) -> Result<HashMap<String, String>, Broken> {
+    pub async fn stats(&self, of: &str) -> Result<HashMap<String, String>, HarnessError> {
         let lines = self.lines(format!("stats {of}").trim_end()).await?;
         let pair = |line: String| line.strip_prefix("STAT ")?.split_once(' ').map(|(n, v)| (n.into(), v.into()));
         Ok(lines.into_iter().filter_map(pair).collect())
@@ -118,7 +118,7 @@ impl Memcached {
     ///
     /// # Errors
     /// As [`command`](Memcached::command).
-    pub async fn items(&self) -> Result<Vec<Item>, Broken> {
+    pub async fn items(&self) -> Result<Vec<Item>, HarnessError> {
         loop {
             let lines = self.lines("lru_crawler metadump all").await?;
             // One dump at a time: somebody else's is under way.
@@ -132,7 +132,7 @@ impl Memcached {
     }
 
     /// The lines of a reply up to its end.
-    async fn lines(&self, command: &str) -> Result<Vec<String>, Broken> {
+    async fn lines(&self, command: &str) -> Result<Vec<String>, HarnessError> {
         self.within(async {
             let mut connection = Connection::open(&self.address, command).await?;
             let mut lines = Vec::new();
@@ -151,8 +151,8 @@ impl Memcached {
         .await
     }
 
-    async fn within<T>(&self, work: impl Future<Output = Result<T, Broken>>) -> Result<T, Broken> {
-        let late = |_| Broken::new(format!("{}: no answer within {PATIENCE:?}", self.address));
+    async fn within<T>(&self, work: impl Future<Output = Result<T, HarnessError>>) -> Result<T, HarnessError> {
+        let late = |_| HarnessError::new(format!("{}: no answer within {PATIENCE:?}", self.address));
         tokio::time::timeout(PATIENCE, work).await.map_err(late)?
     }
 }
@@ -167,19 +167,19 @@ impl Connection {
         Ok(Self(BufReader::new(stream)))
     }
 
-    async fn line(&mut self) -> Result<String, Broken> {
+    async fn line(&mut self) -> Result<String, HarnessError> {
         let mut line = String::new();
         if self.0.read_line(&mut line).await? == 0 {
-            return Err(Broken::new("the server closed the connection"));
+            return Err(HarnessError::new("the server closed the connection"));
         }
         let line = line.trim_end();
         if line == "ERROR" || line.starts_with("CLIENT_ERROR") || line.starts_with("SERVER_ERROR") {
-            return Err(Broken::new(line));
+            return Err(HarnessError::new(line));
         }
         Ok(line.to_owned())
     }
 
-    async fn block(&mut self, bytes: usize) -> Result<Vec<u8>, Broken> {
+    async fn block(&mut self, bytes: usize) -> Result<Vec<u8>, HarnessError> {
         let mut block = vec![0; bytes];
         self.0.read_exact(&mut block).await?;
         Ok(block)

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::client::Memcached;
 use super::options::MemcachedOptions;
 use super::program;
-use crate::harness::{Broken, Missing};
+use crate::harness::{HarnessError, Missing};
 use crate::servers::own::{Own, not_started, with_own_process};
 use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::process::Process;
@@ -67,7 +67,7 @@ impl MemcachedServer {
     ///
     /// # Errors
     /// If the URL is of another form than `memcached://host:port/`.
-    pub fn existing(url: impl Into<String>) -> Result<Self, Broken> {
+    pub fn existing(url: impl Into<String>) -> Result<Self, HarnessError> {
         let url = url.into();
         let address = ServerUrl::parse(&url, 11211)?.addresses.remove(0);
         Ok(Self { url, address, own: Own::not() })
@@ -107,7 +107,7 @@ impl MemcachedServer {
     ///
     /// # Errors
     /// If it is not ours, or does not start.
-    pub async fn restart(&self) -> Result<(), Broken> {
+    pub async fn restart(&self) -> Result<(), HarnessError> {
         Ok(self.launch().await?)
     }
 
@@ -124,7 +124,7 @@ impl MemcachedServer {
     ///
     /// # Errors
     /// If it ends, or takes too long, with what it said last.
-    pub async fn until_ready(&self) -> Result<(), Broken> {
+    pub async fn until_ready(&self) -> Result<(), HarnessError> {
         let client = self.client();
         let answers = || client.command("version");
         self.own.until(&format!("no answer from {}", self.url), promptly(), answers).await.map(drop)

@@ -6,7 +6,7 @@ use super::members::{Member, Members, works_for};
 use super::migration::Migration;
 use super::options::RedisOptions;
 use super::server::RedisServer;
-use crate::harness::{Broken, Missing};
+use crate::harness::{HarnessError, Missing};
 use crate::servers::ports::BUS;
 use crate::servers::until::until;
 use crate::servers::url::{Credentials, ServerUrl, authority};
@@ -79,12 +79,12 @@ impl ClusterDeployment {
     ///
     /// # Errors
     /// If the URL has another form, or there is no complete cluster.
-    pub async fn existing(url: impl Into<String>) -> Result<Self, Broken> {
+    pub async fn existing(url: impl Into<String>) -> Result<Self, HarnessError> {
         let url = url.into();
         let ServerUrl { scheme, credentials, addresses, .. } = ServerUrl::parse(&url, 6379)?;
-        let [first, ..] = addresses.as_slice() else { return Err(Broken::new("the URL names no node")) };
+        let [first, ..] = addresses.as_slice() else { return Err(HarnessError::new("the URL names no node")) };
         if scheme != "redis-cluster" {
-            return Err(Broken::new("the URL of a cluster should read redis-cluster://host:port,host:port"));
+            return Err(HarnessError::new("the URL of a cluster should read redis-cluster://host:port,host:port"));
         }
         let node =
             |address: &str| RedisServer::existing(format!("redis://{}{address}/", authority(credentials.as_ref())));
@@ -112,16 +112,16 @@ impl ClusterDeployment {
     ///
     /// # Errors
     /// If no node answers.
-    pub async fn slot_of(&self, key: &str) -> Result<u16, Broken> {
+    pub async fn slot_of(&self, key: &str) -> Result<u16, HarnessError> {
         let slot = self.any()?.client()?.command(&["CLUSTER", "KEYSLOT", key]).await?.as_int();
-        slot.and_then(|slot| u16::try_from(slot).ok()).ok_or_else(|| Broken::new("no slot"))
+        slot.and_then(|slot| u16::try_from(slot).ok()).ok_or_else(|| HarnessError::new("no slot"))
     }
 
     /// The master that owns this slot, as the first node that runs knows it.
     ///
     /// # Errors
     /// If nobody owns it.
-    pub async fn master_of(&self, slot: u16) -> Result<&RedisServer, Broken> {
+    pub async fn master_of(&self, slot: u16) -> Result<&RedisServer, HarnessError> {
         self.node(Members::known_to(self.any()?).await?.owner_of(slot)?)
     }
 
@@ -129,10 +129,10 @@ impl ClusterDeployment {
     ///
     /// # Errors
     /// If nobody owns it, or the owner has no replica.
-    pub async fn replica_of(&self, slot: u16) -> Result<&RedisServer, Broken> {
+    pub async fn replica_of(&self, slot: u16) -> Result<&RedisServer, HarnessError> {
         let members = Members::known_to(self.any()?).await?;
         let follower = members.followers_of(members.owner_of(slot)?).next();
-        self.node(follower.ok_or_else(|| Broken::new(format!("the owner of the slot {slot} has no replica")))?)
+        self.node(follower.ok_or_else(|| HarnessError::new(format!("the owner of the slot {slot} has no replica")))?)
     }
 
     /// Hands a slot's master's part over to its replica as an operator does (`CLUSTER FAILOVER`), and waits until every
@@ -140,7 +140,7 @@ impl ClusterDeployment {
     ///
     /// # Errors
     /// If there is no replica, it refuses, or it takes too long.
-    pub async fn fail_over(&self, slot: u16) -> Result<&RedisServer, Broken> {
+    pub async fn fail_over(&self, slot: u16) -> Result<&RedisServer, HarnessError> {
         let old = self.master_of(slot).await?;
         self.replica_of(slot).await?.client()?.command(&["CLUSTER", "FAILOVER"]).await?;
         self.until_another_master(slot, old).await
@@ -151,7 +151,7 @@ impl ClusterDeployment {
     ///
     /// # Errors
     /// If a node refuses.
-    pub async fn migrate(&self, slot: u16, to: &RedisServer) -> Result<Migration<'_>, Broken> {
+    pub async fn migrate(&self, slot: u16, to: &RedisServer) -> Result<Migration<'_>, HarnessError> {
         let from = self.master_of(slot).await?;
         Migration::begin(self, slot, from, self.node(Members::known_to(from).await?.at(to.address())?)?).await
     }
@@ -161,7 +161,7 @@ impl ClusterDeployment {
     ///
     /// # Errors
     /// If it takes too long, with what was missing in the end.
-    pub async fn until_another_master(&self, slot: u16, old: &RedisServer) -> Result<&RedisServer, Broken> {
+    pub async fn until_another_master(&self, slot: u16, old: &RedisServer) -> Result<&RedisServer, HarnessError> {
         until("another master", ms(PATIENCE), || self.another_master(slot, old)).await
     }
 
@@ -170,29 +170,29 @@ impl ClusterDeployment {
     ///
     /// # Errors
     /// If it takes too long, with what was missing in the end.
-    pub async fn until_ready(&self) -> Result<(), Broken> {
+    pub async fn until_ready(&self) -> Result<(), HarnessError> {
         until("a complete cluster", ms(PATIENCE), || self.ready()).await
     }
 
-    async fn another_master(&self, slot: u16, old: &RedisServer) -> Result<&RedisServer, Broken> {
+    async fn another_master(&self, slot: u16, old: &RedisServer) -> Result<&RedisServer, HarnessError> {
         let master = self.master_of(slot).await?;
         for node in self.running() {
             let known = Members::known_to(node).await?.owner_of(slot)?.address.clone();
             if known != master.address() || known == old.address() {
-                return Err(Broken::new(format!("to {}, {known} owns the slot {slot}", node.address())));
+                return Err(HarnessError::new(format!("to {}, {known} owns the slot {slot}", node.address())));
             }
             works_for(node).await?;
         }
         Ok(master)
     }
 
-    async fn ready(&self) -> Result<(), Broken> {
+    async fn ready(&self) -> Result<(), HarnessError> {
         let members = Members::known_to(self.any()?).await?;
         members.complete(self.nodes.len())?;
         for node in &self.nodes {
             let known = Members::known_to(node).await?;
             if known != members {
-                return Err(Broken::new(format!("{} knows {known:?} instead of {members:?}", node.address())));
+                return Err(HarnessError::new(format!("{} knows {known:?} instead of {members:?}", node.address())));
             }
             works_for(node).await?;
         }
@@ -205,7 +205,7 @@ impl ClusterDeployment {
     }
 
     /// Makes a cluster of nodes that know nothing of each other.
-    async fn form(&self) -> Result<(), Broken> {
+    async fn form(&self) -> Result<(), HarnessError> {
         let (masters, replicas) = self.nodes.split_at(usize::from(MASTERS));
         for (node, epoch) in self.nodes.iter().zip(1..) {
             node.client()?.command(&["CLUSTER", "SET-CONFIG-EPOCH", &i32::to_string(&epoch)]).await?;
@@ -228,18 +228,18 @@ impl ClusterDeployment {
         self.nodes.iter().filter(|node| node.is_running())
     }
 
-    fn any(&self) -> Result<&RedisServer, Broken> {
-        self.running().next().ok_or_else(|| Broken::new("no node runs"))
+    fn any(&self) -> Result<&RedisServer, HarnessError> {
+        self.running().next().ok_or_else(|| HarnessError::new("no node runs"))
     }
 
-    fn node(&self, member: &Member) -> Result<&RedisServer, Broken> {
+    fn node(&self, member: &Member) -> Result<&RedisServer, HarnessError> {
         let node = self.nodes.iter().find(|node| node.address() == member.address);
-        node.ok_or_else(|| Broken::new(format!("{} is not a node that we know", member.address)))
+        node.ok_or_else(|| HarnessError::new(format!("{} is not a node that we know", member.address)))
     }
 }
 
 /// Gives a master its share of the slots.
-async fn own_share(master: &RedisServer, number: u16) -> Result<(), Broken> {
+async fn own_share(master: &RedisServer, number: u16) -> Result<(), HarnessError> {
     // One by one: ranges (ADDSLOTSRANGE) are not known before 7.
     let first = |number: u16| u32::from(SLOTS) * u32::from(number) / u32::from(MASTERS);
     let slots = (first(number)..first(number + 1)).map(|slot| slot.to_string());
@@ -247,14 +247,14 @@ async fn own_share(master: &RedisServer, number: u16) -> Result<(), Broken> {
     master.client()?.command(&command).await.map(drop)
 }
 
-async fn introduce(node: &RedisServer, other: &RedisServer) -> Result<(), Broken> {
+async fn introduce(node: &RedisServer, other: &RedisServer) -> Result<(), HarnessError> {
     let port = other.port().unwrap_or_default();
     let command = ["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), &(port + BUS).to_string()];
     node.client()?.command(&command).await.map(drop)
 }
 
 /// Makes the one a replica of the other, as soon as it has heard of it.
-async fn follow(replica: &RedisServer, master: &RedisServer) -> Result<(), Broken> {
+async fn follow(replica: &RedisServer, master: &RedisServer) -> Result<(), HarnessError> {
     let id = own_id(master).await?;
     until("an introduction", ms(PATIENCE), || async {
         replica.client()?.command(&["CLUSTER", "REPLICATE", &id]).await.map(drop)
@@ -263,6 +263,6 @@ async fn follow(replica: &RedisServer, master: &RedisServer) -> Result<(), Broke
 }
 
 /// By which name a node goes in its cluster.
-pub(super) async fn own_id(node: &RedisServer) -> Result<String, Broken> {
+pub(super) async fn own_id(node: &RedisServer) -> Result<String, HarnessError> {
     Ok(node.client()?.command(&["CLUSTER", "MYID"]).await?.to_string())
 }

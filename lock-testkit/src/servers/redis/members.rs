@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::server::RedisServer;
 use super::status::field;
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 
 /// The members of a cluster, as one of them knows them.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,10 +25,10 @@ pub(super) struct Member {
 
 impl Members {
     /// What this node knows.
-    pub(super) async fn known_to(node: &RedisServer) -> Result<Self, Broken> {
+    pub(super) async fn known_to(node: &RedisServer) -> Result<Self, HarnessError> {
         let told = node.client()?.command(&["CLUSTER", "NODES"]).await?.to_string();
         let members: Option<Vec<_>> = told.lines().map(Member::parse).collect();
-        let mut members = members.ok_or_else(|| Broken::new(format!("no list of cluster nodes: {told}")))?;
+        let mut members = members.ok_or_else(|| HarnessError::new(format!("no list of cluster nodes: {told}")))?;
         // Each node names itself first.
         members.sort_by(|one, other| one.id.cmp(&other.id));
         Ok(Self(members))
@@ -38,14 +38,14 @@ impl Members {
         &self.0
     }
 
-    pub(super) fn at(&self, address: &str) -> Result<&Member, Broken> {
+    pub(super) fn at(&self, address: &str) -> Result<&Member, HarnessError> {
         let member = self.0.iter().find(|member| member.address == address);
-        member.ok_or_else(|| Broken::new(format!("the node {address} is not known")))
+        member.ok_or_else(|| HarnessError::new(format!("the node {address} is not known")))
     }
 
-    pub(super) fn owner_of(&self, slot: u16) -> Result<&Member, Broken> {
+    pub(super) fn owner_of(&self, slot: u16) -> Result<&Member, HarnessError> {
         let owner = self.0.iter().find(|member| member.slots.iter().any(|slots| slots.contains(&slot)));
-        owner.ok_or_else(|| Broken::new(format!("nobody owns the slot {slot}")))
+        owner.ok_or_else(|| HarnessError::new(format!("nobody owns the slot {slot}")))
     }
 
     pub(super) fn followers_of<'a>(&'a self, master: &'a Member) -> impl Iterator<Item = &'a Member> {
@@ -53,11 +53,11 @@ impl Members {
     }
 
     /// An error unless there are so many members, and nothing is wrong with any of them.
-    pub(super) fn complete(&self, count: usize) -> Result<(), Broken> {
+    pub(super) fn complete(&self, count: usize) -> Result<(), HarnessError> {
         if self.0.len() == count && self.0.iter().all(|member| member.sound) {
             return Ok(());
         }
-        Err(Broken::new(format!("not {count} sound members: {:?}", self.0)))
+        Err(HarnessError::new(format!("not {count} sound members: {:?}", self.0)))
     }
 }
 
@@ -83,11 +83,11 @@ fn range(text: &str) -> Option<RangeInclusive<u16>> {
 }
 
 /// An error unless this node says that the cluster works.
-pub(super) async fn works_for(node: &RedisServer) -> Result<(), Broken> {
+pub(super) async fn works_for(node: &RedisServer) -> Result<(), HarnessError> {
     let info = node.client()?.command(&["CLUSTER", "INFO"]).await?.to_string();
     match field(&info, "cluster_state") {
         Some("ok") => Ok(()),
-        state => Err(Broken::new(format!("the cluster is {state:?} to {}", node.address()))),
+        state => Err(HarnessError::new(format!("the cluster is {state:?} to {}", node.address()))),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::cluster::{ClusterDeployment, own_id};
 use super::members::Members;
 use super::server::RedisServer;
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 use crate::servers::until::until;
 use crate::servers::url::Credentials;
 use crate::time::promptly;
@@ -29,7 +29,7 @@ impl<'a> Migration<'a> {
         slot: u16,
         from: &'a RedisServer,
         to: &'a RedisServer,
-    ) -> Result<Self, Broken> {
+    ) -> Result<Self, HarnessError> {
         let (from_id, to_id) = (own_id(from).await?, own_id(to).await?);
         let migration = Self { cluster, slot: slot.to_string(), from, to, to_id };
         // In this order: from the moment on at which the old owner sends clients away, the new one takes them.
@@ -42,7 +42,7 @@ impl<'a> Migration<'a> {
     ///
     /// # Errors
     /// If a master refuses.
-    pub async fn move_keys<K: AsRef<str>>(&self, keys: &[K]) -> Result<(), Broken> {
+    pub async fn move_keys<K: AsRef<str>>(&self, keys: &[K]) -> Result<(), HarnessError> {
         let (host, port) = self.to.address().rsplit_once(':').unwrap_or_default();
         let mut command = vec!["MIGRATE", host, port, "", "0", "5000"];
         if let Some(Credentials { user, password }) = self.cluster.credentials() {
@@ -57,7 +57,7 @@ impl<'a> Migration<'a> {
     ///
     /// # Errors
     /// If a master refuses, or it takes too long.
-    pub async fn finish(self) -> Result<(), Broken> {
+    pub async fn finish(self) -> Result<(), HarnessError> {
         loop {
             let left = self.from.client()?.command(&["CLUSTER", "GETKEYSINSLOT", &self.slot, BATCH]).await?;
             let left: Vec<_> = left.into_parts().iter().map(ToString::to_string).collect();
@@ -72,17 +72,21 @@ impl<'a> Migration<'a> {
         until("the end of a migration", promptly(), || self.known_to_all()).await
     }
 
-    async fn set_slot(&self, node: &RedisServer, state: &str, id: &str) -> Result<(), Broken> {
+    async fn set_slot(&self, node: &RedisServer, state: &str, id: &str) -> Result<(), HarnessError> {
         node.client()?.command(&["CLUSTER", "SETSLOT", &self.slot, state, id]).await.map(drop)
     }
 
-    async fn known_to_all(&self) -> Result<(), Broken> {
+    async fn known_to_all(&self) -> Result<(), HarnessError> {
         let slot = self.slot.parse()?;
         for node in self.cluster.running() {
             let known = Members::known_to(node).await?;
             let owner = known.owner_of(slot)?;
             if owner.id != self.to_id {
-                return Err(Broken::new(format!("to {}, {} owns the slot {slot}", node.address(), owner.address)));
+                return Err(HarnessError::new(format!(
+                    "to {}, {} owns the slot {slot}",
+                    node.address(),
+                    owner.address
+                )));
             }
         }
         Ok(())

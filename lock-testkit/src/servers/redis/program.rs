@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use crate::harness::{Broken, Missing};
+use crate::harness::{HarnessError, Missing};
 use crate::servers::path::on_path;
 
 /// The variable that names the program to start instead of the one on the `PATH`. It may be a script that ends with
@@ -41,7 +41,7 @@ impl Program {
 }
 
 fn major_version(program: &Path) -> Result<u32, Missing> {
-    let failed = |why: &dyn std::fmt::Display| Broken::new(format!("{} --version: {why}", program.display()));
+    let failed = |why: &dyn std::fmt::Display| HarnessError::new(format!("{} --version: {why}", program.display()));
     let output = Command::new(program).arg("--version").output().map_err(|error| failed(&error))?;
     let said = String::from_utf8_lossy(&output.stdout);
     Ok(parse_major(&said).ok_or_else(|| failed(&format!("{said:?} tells no version")))?)

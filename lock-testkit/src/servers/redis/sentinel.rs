@@ -4,7 +4,7 @@ use futures_util::future::try_join_all;
 
 use super::options::RedisOptions;
 use super::server::RedisServer;
-use crate::harness::{Broken, Missing};
+use crate::harness::{HarnessError, Missing};
 use crate::servers::resp::Value;
 use crate::servers::until::until;
 use crate::servers::url::{Credentials, ServerUrl, authority};
@@ -84,12 +84,12 @@ impl SentinelDeployment {
     ///
     /// # Errors
     /// If the URL has another form, or no sentinel there knows the master.
-    pub async fn existing(url: impl Into<String>) -> Result<Self, Broken> {
+    pub async fn existing(url: impl Into<String>) -> Result<Self, HarnessError> {
         let url = url.into();
         let ServerUrl { scheme, credentials, addresses, path } = ServerUrl::parse(&url, 26379)?;
         let master_name = path.split('/').next().unwrap_or_default().to_owned();
         if scheme != "redis-sentinel" || master_name.is_empty() {
-            return Err(Broken::new("the URL of sentinels should read redis-sentinel://host:port/master-name"));
+            return Err(HarnessError::new("the URL of sentinels should read redis-sentinel://host:port/master-name"));
         }
         let sentinels = addresses.iter().map(|address| RedisServer::existing(format!("redis://{address}/")));
         let mut deployment = Self { url, master_name, sentinels: sentinels.collect(), nodes: Vec::new() };
@@ -128,8 +128,8 @@ impl SentinelDeployment {
     ///
     /// # Errors
     /// If no sentinel knows one.
-    pub async fn master_address(&self) -> Result<String, Broken> {
-        let mut outcome = Err(Broken::new("no sentinel runs"));
+    pub async fn master_address(&self) -> Result<String, HarnessError> {
+        let mut outcome = Err(HarnessError::new("no sentinel runs"));
         for sentinel in self.running() {
             outcome = self.master_according_to(sentinel).await;
             if outcome.is_ok() {
@@ -143,10 +143,10 @@ impl SentinelDeployment {
     ///
     /// # Errors
     /// If no sentinel knows one, or it is none of the [`nodes`](SentinelDeployment::nodes).
-    pub async fn master(&self) -> Result<&RedisServer, Broken> {
+    pub async fn master(&self) -> Result<&RedisServer, HarnessError> {
         let address = self.master_address().await?;
         let node = self.nodes.iter().find(|node| node.address() == address);
-        node.ok_or_else(|| Broken::new(format!("the master {address} was none of the nodes before")))
+        node.ok_or_else(|| HarnessError::new(format!("the master {address} was none of the nodes before")))
     }
 
     /// Fails over as an operator does (`SENTINEL FAILOVER`), and waits for the new master. The old one is told after
@@ -154,9 +154,9 @@ impl SentinelDeployment {
     ///
     /// # Errors
     /// If no replica is fit, or there is no new master in time.
-    pub async fn fail_over(&self) -> Result<&RedisServer, Broken> {
+    pub async fn fail_over(&self) -> Result<&RedisServer, HarnessError> {
         let old = self.master().await?;
-        let sentinel = self.running().next().ok_or_else(|| Broken::new("no sentinel runs"))?;
+        let sentinel = self.running().next().ok_or_else(|| HarnessError::new("no sentinel runs"))?;
         sentinel.client()?.command(&["SENTINEL", "FAILOVER", &self.master_name]).await?;
         self.until_another_master(old).await
     }
@@ -165,7 +165,7 @@ impl SentinelDeployment {
     ///
     /// # Errors
     /// If it takes too long, with what was missing in the end.
-    pub async fn until_another_master(&self, old: &RedisServer) -> Result<&RedisServer, Broken> {
+    pub async fn until_another_master(&self, old: &RedisServer) -> Result<&RedisServer, HarnessError> {
         until("another master", ms(PATIENCE), || self.another_master(old)).await
     }
 
@@ -174,30 +174,30 @@ impl SentinelDeployment {
     ///
     /// # Errors
     /// If it takes too long, with what was missing in the end.
-    pub async fn until_ready(&self) -> Result<(), Broken> {
+    pub async fn until_ready(&self) -> Result<(), HarnessError> {
         until("a complete deployment", ms(PATIENCE), || self.ready()).await
     }
 
-    async fn another_master(&self, old: &RedisServer) -> Result<&RedisServer, Broken> {
+    async fn another_master(&self, old: &RedisServer) -> Result<&RedisServer, HarnessError> {
         let master = self.master().await?;
         for sentinel in self.running() {
             let known = self.master_according_to(sentinel).await?;
             if known != master.address() || known == old.address() {
-                return Err(Broken::new(format!("the sentinel {} knows {known}", sentinel.address())));
+                return Err(HarnessError::new(format!("the sentinel {} knows {known}", sentinel.address())));
             }
         }
         match master.role().await?.as_str() {
             "master" => Ok(master),
-            role => Err(Broken::new(format!("{} is a {role}", master.address()))),
+            role => Err(HarnessError::new(format!("{} is a {role}", master.address()))),
         }
     }
 
-    async fn ready(&self) -> Result<(), Broken> {
+    async fn ready(&self) -> Result<(), HarnessError> {
         let master = self.master().await?;
         for sentinel in &self.sentinels {
             let known = self.master_according_to(sentinel).await?;
             if known != master.address() {
-                return Err(Broken::new(format!("the sentinel {} knows {known}", sentinel.address())));
+                return Err(HarnessError::new(format!("the sentinel {} knows {known}", sentinel.address())));
             }
             self.ready_according_to(sentinel).await?;
         }
@@ -212,7 +212,7 @@ impl SentinelDeployment {
     }
 
     /// `host:port` of the master and its replicas, as the first sentinel that answers knows them.
-    async fn node_addresses(&self) -> Result<Vec<String>, Broken> {
+    async fn node_addresses(&self) -> Result<Vec<String>, HarnessError> {
         let mut addresses = vec![self.master_address().await?];
         for sentinel in self.running() {
             if self.master_according_to(sentinel).await.is_err() {
@@ -228,16 +228,16 @@ impl SentinelDeployment {
         Ok(addresses)
     }
 
-    async fn master_according_to(&self, sentinel: &RedisServer) -> Result<String, Broken> {
+    async fn master_according_to(&self, sentinel: &RedisServer) -> Result<String, HarnessError> {
         let command = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.master_name];
         match sentinel.client()?.command(&command).await?.into_parts().as_slice() {
             [host, port] => Ok(format!("{host}:{port}")),
-            _ => Err(Broken::new(format!("the sentinel {} knows no {}", sentinel.address(), self.master_name))),
+            _ => Err(HarnessError::new(format!("the sentinel {} knows no {}", sentinel.address(), self.master_name))),
         }
     }
 
     /// Whether this sentinel could lead a failover: it sees the other sentinels, and replicas that are fit.
-    async fn ready_according_to(&self, sentinel: &RedisServer) -> Result<(), Broken> {
+    async fn ready_according_to(&self, sentinel: &RedisServer) -> Result<(), HarnessError> {
         let client = sentinel.client()?;
         client.command(&["SENTINEL", "CKQUORUM", &self.master_name]).await?;
         let master = fields(client.command(&["SENTINEL", "MASTER", &self.master_name]).await?);
@@ -279,11 +279,11 @@ fn fields(reply: Value) -> Vec<(String, String)> {
     texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
 }
 
-fn expect(sentinel: &RedisServer, fields: &[(String, String)], name: &str, value: &str) -> Result<(), Broken> {
+fn expect(sentinel: &RedisServer, fields: &[(String, String)], name: &str, value: &str) -> Result<(), HarnessError> {
     let found = fields.iter().find(|(field, _)| field == name).map(|(_, found)| found.as_str());
     if found == Some(value) {
         return Ok(());
     }
     let of = fields.first().map(|(_, name)| name.as_str()).unwrap_or_default();
-    Err(Broken::new(format!("the sentinel {} says {name} of {of}: {found:?}", sentinel.address())))
+    Err(HarnessError::new(format!("the sentinel {} says {name} of {of}: {found:?}", sentinel.address())))
 }

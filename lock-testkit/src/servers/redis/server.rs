@@ -4,7 +4,7 @@ use std::io;
 
 use super::options::{Ports, RedisOptions};
 use super::program::Program;
-use crate::harness::{Broken, Missing};
+use crate::harness::{HarnessError, Missing};
 use crate::servers::own::{Own, not_started, with_own_process};
 use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::process::Process;
@@ -108,7 +108,7 @@ impl RedisServer {
     ///
     /// # Errors
     /// If an existing deployment's URL is of a form that this small client does not know.
-    pub fn client(&self) -> Result<Resp, Broken> {
+    pub fn client(&self) -> Result<Resp, HarnessError> {
         Resp::from_url(&self.plain_url)
     }
 
@@ -116,7 +116,7 @@ impl RedisServer {
     ///
     /// # Errors
     /// If it is not ours, or does not start.
-    pub async fn restart(&self) -> Result<(), Broken> {
+    pub async fn restart(&self) -> Result<(), HarnessError> {
         Ok(self.launch().await?)
     }
 
@@ -133,7 +133,7 @@ impl RedisServer {
     ///
     /// # Errors
     /// If it ends, or takes too long, with what it said last.
-    pub async fn until_ready(&self) -> Result<(), Broken> {
+    pub async fn until_ready(&self) -> Result<(), HarnessError> {
         let client = self.client()?;
         let answers = || client.command(&["PING"]);
         self.own.until(&format!("no answer from {}", self.url), promptly(), answers).await.map(drop)

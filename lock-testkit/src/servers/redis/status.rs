@@ -1,16 +1,16 @@
 //! What a server says of itself.
 
 use super::server::RedisServer;
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 
 impl RedisServer {
     /// The server's part in replication: `master` or `slave`.
-    pub(super) async fn role(&self) -> Result<String, Broken> {
+    pub(super) async fn role(&self) -> Result<String, HarnessError> {
         self.info("replication", "role").await
     }
 
     /// An error unless this is a replica of the server at `host:port`, and its link is up.
-    pub(super) async fn follows(&self, master: &str) -> Result<(), Broken> {
+    pub(super) async fn follows(&self, master: &str) -> Result<(), HarnessError> {
         let replication = self.client()?.command(&["INFO", "replication"]).await?.to_string();
         let says = |name| field(&replication, name).unwrap_or_default();
         let followed = format!("{}:{}", says("master_host"), says("master_port"));
@@ -18,7 +18,7 @@ impl RedisServer {
             "up" if followed == master => Ok(()),
             status => {
                 let link = format!("follows {followed} and its link is {status:?}");
-                Err(Broken::new(format!("the replica {} {link}, not {master} and up", self.address())))
+                Err(HarnessError::new(format!("the replica {} {link}, not {master} and up", self.address())))
             }
         }
     }
@@ -27,9 +27,9 @@ impl RedisServer {
     ///
     /// # Errors
     /// If the server does not answer, or knows no such field.
-    pub async fn info(&self, section: &str, name: &str) -> Result<String, Broken> {
+    pub async fn info(&self, section: &str, name: &str) -> Result<String, HarnessError> {
         let info = self.client()?.command(&["INFO", section]).await?.to_string();
-        let missing = || Broken::new(format!("{} says no {name} in its {section}", self.address()));
+        let missing = || HarnessError::new(format!("{} says no {name} in its {section}", self.address()));
         field(&info, name).map(str::to_owned).ok_or_else(missing)
     }
 }

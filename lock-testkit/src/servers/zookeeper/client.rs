@@ -9,7 +9,7 @@ use super::connection::{Answer, Connection, Operation};
 use super::jute::Writer;
 use super::session::Session;
 use super::watch::{Change, Changes};
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 use crate::servers::url::{Credentials, ServerUrl};
 
 /// How long one request may take, the opening of a connection included.
@@ -46,7 +46,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// If the URL has another form, or no server opens a session within five seconds.
-    pub async fn connect(url: &str) -> Result<Self, Broken> {
+    pub async fn connect(url: &str) -> Result<Self, HarnessError> {
         Self::connect_with(url, TIMEOUT).await
     }
 
@@ -54,7 +54,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// As [`connect`](ZooKeeperClient::connect).
-    pub async fn connect_with(url: &str, timeout: Duration) -> Result<Self, Broken> {
+    pub async fn connect_with(url: &str, timeout: Duration) -> Result<Self, HarnessError> {
         Self::open(url, &Session::none(), timeout).await
     }
 
@@ -64,11 +64,11 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// As [`connect`](ZooKeeperClient::connect), and `SessionExpired` if there is no such session.
-    pub async fn take_over(url: &str, session: &Session) -> Result<Self, Broken> {
+    pub async fn take_over(url: &str, session: &Session) -> Result<Self, HarnessError> {
         Self::open(url, session, TIMEOUT).await
     }
 
-    async fn open(url: &str, session: &Session, timeout: Duration) -> Result<Self, Broken> {
+    async fn open(url: &str, session: &Session, timeout: Duration) -> Result<Self, HarnessError> {
         let deployment = Deployment::parse(url)?;
         let (connection, session, timeout) = patiently(deployment.connect(session, timeout)).await?;
         Ok(Self { deployment, session, timeout, connection: Mutex::new(Some(connection)) })
@@ -90,7 +90,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// If no server confirms it; then the session ends after its timeout.
-    pub async fn close(self) -> Result<(), Broken> {
+    pub async fn close(self) -> Result<(), HarnessError> {
         self.request(Operation::CloseSession, |nothing| nothing).await?.map(drop)?;
         Ok(())
     }
@@ -100,7 +100,7 @@ impl ZooKeeperClient {
         &self,
         operation: Operation,
         body: impl FnOnce(Writer) -> Writer,
-    ) -> Result<Answer, Broken> {
+    ) -> Result<Answer, HarnessError> {
         Ok(self.exchange(operation, body).await?.0)
     }
 
@@ -110,7 +110,7 @@ impl ZooKeeperClient {
         operation: Operation,
         full: &str,
         body: impl FnOnce(Writer) -> Writer,
-    ) -> Result<(Answer, Change), Broken> {
+    ) -> Result<(Answer, Change), HarnessError> {
         let (answer, changes) = self.exchange(operation, body).await?;
         Ok((answer, Change::new(full, changes)))
     }
@@ -120,7 +120,7 @@ impl ZooKeeperClient {
         &self,
         operation: Operation,
         body: impl FnOnce(Writer) -> Writer,
-    ) -> Result<(Answer, Changes), Broken> {
+    ) -> Result<(Answer, Changes), HarnessError> {
         let mut slot = self.connection.lock().await;
         patiently(async {
             // Out of its slot while in use, so that a dropped future leaves no half-read stream behind.
@@ -150,18 +150,22 @@ impl ZooKeeperClient {
 }
 
 impl Deployment {
-    fn parse(url: &str) -> Result<Self, Broken> {
+    fn parse(url: &str) -> Result<Self, HarnessError> {
         let ServerUrl { scheme, credentials, addresses, path } = ServerUrl::parse(url, DEFAULT_PORT)?;
         if scheme != "zk" {
-            return Err(Broken::new("the testkit's own client needs a URL like zk://host:port/chroot"));
+            return Err(HarnessError::new("the testkit's own client needs a URL like zk://host:port/chroot"));
         }
         let chroot = if path.is_empty() { path } else { format!("/{path}") };
         Ok(Self { addresses, chroot, credentials })
     }
 
     /// A connection to the first server that takes the session.
-    async fn connect(&self, session: &Session, timeout: Duration) -> Result<(Connection, Session, Duration), Broken> {
-        let mut outcome = Err(Broken::new("there is no server"));
+    async fn connect(
+        &self,
+        session: &Session,
+        timeout: Duration,
+    ) -> Result<(Connection, Session, Duration), HarnessError> {
+        let mut outcome = Err(HarnessError::new("there is no server"));
         for address in &self.addresses {
             outcome = self.connect_to(address, session, timeout).await;
             if outcome.is_ok() {
@@ -176,7 +180,7 @@ impl Deployment {
         address: &str,
         session: &Session,
         timeout: Duration,
-    ) -> Result<(Connection, Session, Duration), Broken> {
+    ) -> Result<(Connection, Session, Duration), HarnessError> {
         let opened = Connection::open(address, session, timeout).await;
         let (mut connection, session, timeout) =
             opened.map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))?;
@@ -187,8 +191,8 @@ impl Deployment {
     }
 }
 
-async fn patiently<T>(work: impl Future<Output = Result<T, Broken>>) -> Result<T, Broken> {
-    let late = |_| Err(Broken::new(format!("no answer from ZooKeeper within {PATIENCE:?}")));
+async fn patiently<T>(work: impl Future<Output = Result<T, HarnessError>>) -> Result<T, HarnessError> {
+    let late = |_| Err(HarnessError::new(format!("no answer from ZooKeeper within {PATIENCE:?}")));
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(late)
 }
 

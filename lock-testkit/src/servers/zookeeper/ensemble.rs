@@ -12,7 +12,7 @@ use super::server::{PATIENCE, ZooKeeperServer};
 use super::session::Session;
 use super::status::Mode;
 use crate::faults::Injected;
-use crate::harness::{Broken, Missing};
+use crate::harness::{HarnessError, Missing};
 use crate::servers::own::not_started;
 use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::until::until;
@@ -96,11 +96,13 @@ impl ZooKeeperEnsemble {
     ///
     /// # Errors
     /// If the URL has another form than `zk://[user:password@]host:port[,host:port...][/chroot]`.
-    pub fn existing(url: impl Into<String>) -> Result<Self, Broken> {
+    pub fn existing(url: impl Into<String>) -> Result<Self, HarnessError> {
         let url = url.into();
         let ServerUrl { scheme, credentials, addresses, path } = ServerUrl::parse(&url, DEFAULT_PORT)?;
         if scheme != "zk" {
-            return Err(Broken::new("the URL of an ensemble should read zk://host:port,host:port,host:port/chroot"));
+            return Err(HarnessError::new(
+                "the URL of an ensemble should read zk://host:port,host:port,host:port/chroot",
+            ));
         }
         let authority = authority(credentials.as_ref());
         let servers =
@@ -124,7 +126,7 @@ impl ZooKeeperEnsemble {
     ///
     /// # Errors
     /// If no server does.
-    pub async fn client(&self) -> Result<ZooKeeperClient, Broken> {
+    pub async fn client(&self) -> Result<ZooKeeperClient, HarnessError> {
         ZooKeeperClient::connect(&self.plain_url).await
     }
 
@@ -132,7 +134,7 @@ impl ZooKeeperEnsemble {
     ///
     /// # Errors
     /// If there is no such session, or no server answers.
-    pub async fn expire(&self, session: i64) -> Result<(), Broken> {
+    pub async fn expire(&self, session: i64) -> Result<(), HarnessError> {
         ZooKeeperClient::take_over(&self.plain_url, &Session::of(session)).await?.close().await
     }
 
@@ -140,9 +142,9 @@ impl ZooKeeperEnsemble {
     ///
     /// # Errors
     /// If there is none.
-    pub async fn leader(&self) -> Result<&ZooKeeperServer, Broken> {
+    pub async fn leader(&self) -> Result<&ZooKeeperServer, HarnessError> {
         let leaders = self.all(Mode::Leader).await;
-        leaders.first().copied().ok_or_else(|| Broken::new("no server leads"))
+        leaders.first().copied().ok_or_else(|| HarnessError::new("no server leads"))
     }
 
     /// The servers that follow a leader at present.
@@ -154,7 +156,7 @@ impl ZooKeeperEnsemble {
     ///
     /// # Errors
     /// If it takes too long, with what was missing in the end.
-    pub async fn until_ready(&self) -> Result<(), Broken> {
+    pub async fn until_ready(&self) -> Result<(), HarnessError> {
         until("a complete ensemble", ms(PATIENCE), || self.complete()).await
     }
 
@@ -162,11 +164,11 @@ impl ZooKeeperEnsemble {
     ///
     /// # Errors
     /// If it takes too long.
-    pub async fn until_another_leader(&self, old: &ZooKeeperServer) -> Result<&ZooKeeperServer, Broken> {
+    pub async fn until_another_leader(&self, old: &ZooKeeperServer) -> Result<&ZooKeeperServer, HarnessError> {
         until("another leader", ms(PATIENCE), || async {
             let leaders = self.all(Mode::Leader).await;
             let other = leaders.into_iter().find(|leader| leader.address() != old.address());
-            other.ok_or_else(|| Broken::new("no other server leads"))
+            other.ok_or_else(|| HarnessError::new("no other server leads"))
         })
         .await
     }
@@ -184,7 +186,7 @@ impl ZooKeeperEnsemble {
     ///
     /// # Errors
     /// If the ensemble is not severable, or the server is none of it.
-    pub fn cut_off(&self, server: &ZooKeeperServer) -> Result<(), Broken> {
+    pub fn cut_off(&self, server: &ZooKeeperServer) -> Result<(), HarnessError> {
         self.links()?.cut(self.number(server)?);
         Ok(())
     }
@@ -195,7 +197,7 @@ impl ZooKeeperEnsemble {
     ///
     /// # Errors
     /// If the ensemble is not severable, or one of the servers is none of it.
-    pub fn hold(&self, from: &ZooKeeperServer, to: &ZooKeeperServer) -> Result<Vec<Injected<'static>>, Broken> {
+    pub fn hold(&self, from: &ZooKeeperServer, to: &ZooKeeperServer) -> Result<Vec<Injected<'static>>, HarnessError> {
         Ok(self.links()?.hold(self.number(from)?, self.number(to)?))
     }
 
@@ -203,21 +205,21 @@ impl ZooKeeperEnsemble {
     ///
     /// # Errors
     /// If the ensemble is not severable.
-    pub fn heal(&self) -> Result<(), Broken> {
+    pub fn heal(&self) -> Result<(), HarnessError> {
         self.links()?.heal();
         Ok(())
     }
 
-    fn number(&self, server: &ZooKeeperServer) -> Result<usize, Broken> {
+    fn number(&self, server: &ZooKeeperServer) -> Result<usize, HarnessError> {
         let number = self.servers.iter().position(|other| other.address() == server.address());
-        number.ok_or_else(|| Broken::new(format!("{} is no server of this ensemble", server.address())))
+        number.ok_or_else(|| HarnessError::new(format!("{} is no server of this ensemble", server.address())))
     }
 
-    fn links(&self) -> Result<&Links, Broken> {
-        self.links.as_ref().ok_or_else(|| Broken::new("the ensemble was not started with severable links"))
+    fn links(&self) -> Result<&Links, HarnessError> {
+        self.links.as_ref().ok_or_else(|| HarnessError::new("the ensemble was not started with severable links"))
     }
 
-    async fn complete(&self) -> Result<(), Broken> {
+    async fn complete(&self) -> Result<(), HarnessError> {
         for server in &self.servers {
             server.serves().await?;
         }

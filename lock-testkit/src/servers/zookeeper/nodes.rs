@@ -5,7 +5,7 @@ use super::connection::{Answer, Operation, Refusal};
 use super::jute::{Reader, Writer};
 use super::records::{Acl, NodeKind, Stat};
 use super::watch::Change;
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 
 const ANY_VERSION: i32 = -1;
 const WATCH: bool = true;
@@ -23,7 +23,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// `NoNode`, if there is no parent.
-    pub async fn create(&self, path: &str, data: &[u8], kind: NodeKind) -> Result<Option<String>, Broken> {
+    pub async fn create(&self, path: &str, data: &[u8], kind: NodeKind) -> Result<Option<String>, HarnessError> {
         self.create_at(&self.full(path), data, kind).await
     }
 
@@ -31,7 +31,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// As said above.
-    pub async fn create_all(&self, path: &str) -> Result<(), Broken> {
+    pub async fn create_all(&self, path: &str) -> Result<(), HarnessError> {
         let full = self.full(path);
         let ends = full.match_indices('/').skip(1).map(|(end, _)| end).chain([full.len()]);
         for end in ends.filter(|end| *end > 1) {
@@ -40,7 +40,7 @@ impl ZooKeeperClient {
         Ok(())
     }
 
-    async fn create_at(&self, full: &str, data: &[u8], kind: NodeKind) -> Result<Option<String>, Broken> {
+    async fn create_at(&self, full: &str, data: &[u8], kind: NodeKind) -> Result<Option<String>, HarnessError> {
         let operation = if kind == NodeKind::Container { Operation::CreateContainer } else { Operation::Create };
         let body = |writer: Writer| {
             let writer = writer.text(full).bytes(data);
@@ -55,7 +55,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// `NotEmpty`, if it has children.
-    pub async fn delete(&self, path: &str) -> Result<bool, Broken> {
+    pub async fn delete(&self, path: &str) -> Result<bool, HarnessError> {
         let body = |writer: Writer| writer.text(&self.full(path)).int(ANY_VERSION);
         Ok(self.ask(Operation::Delete, body).await?.is_some())
     }
@@ -64,7 +64,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// As said above.
-    pub async fn exists(&self, path: &str) -> Result<Option<Stat>, Broken> {
+    pub async fn exists(&self, path: &str) -> Result<Option<Stat>, HarnessError> {
         let stat = self.look(Operation::Exists, path).await?;
         Ok(stat.map(|stat| Stat::read(&mut Reader::new(&stat))).transpose()?)
     }
@@ -73,7 +73,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// As said above.
-    pub async fn data(&self, path: &str) -> Result<Option<Vec<u8>>, Broken> {
+    pub async fn data(&self, path: &str) -> Result<Option<Vec<u8>>, HarnessError> {
         let data = self.look(Operation::Data, path).await?;
         Ok(data.map(|data| Reader::new(&data).bytes()).transpose()?)
     }
@@ -82,7 +82,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// As said above.
-    pub async fn set_data(&self, path: &str, data: &[u8]) -> Result<bool, Broken> {
+    pub async fn set_data(&self, path: &str, data: &[u8]) -> Result<bool, HarnessError> {
         let body = |writer: Writer| writer.text(&self.full(path)).bytes(data).int(ANY_VERSION);
         Ok(self.ask(Operation::SetData, body).await?.is_some())
     }
@@ -91,7 +91,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// As said above.
-    pub async fn acl(&self, path: &str) -> Result<Option<Vec<Acl>>, Broken> {
+    pub async fn acl(&self, path: &str) -> Result<Option<Vec<Acl>>, HarnessError> {
         let acl = self.ask(Operation::Acl, |writer| writer.text(&self.full(path))).await?;
         Ok(acl.map(|acl| Reader::new(&acl).each(Acl::read)).transpose()?)
     }
@@ -100,7 +100,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// `InvalidACL`, if the server does not understand it.
-    pub async fn set_acl(&self, path: &str, acl: &[Acl]) -> Result<bool, Broken> {
+    pub async fn set_acl(&self, path: &str, acl: &[Acl]) -> Result<bool, HarnessError> {
         let body = |writer: Writer| {
             let writer = writer.text(&self.full(path));
             writer.each(acl, |writer, acl| acl.write(writer)).int(ANY_VERSION)
@@ -112,7 +112,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// As said above.
-    pub async fn children(&self, path: &str) -> Result<Option<Vec<String>>, Broken> {
+    pub async fn children(&self, path: &str) -> Result<Option<Vec<String>>, HarnessError> {
         let Some(names) = self.look(Operation::Children, path).await? else { return Ok(None) };
         let mut names = Reader::new(&names).each(Reader::text)?;
         names.sort_unstable();
@@ -120,7 +120,7 @@ impl ZooKeeperClient {
     }
 
     /// As [`children`](ZooKeeperClient::children), and what tells when there is one more of them, or one less.
-    pub(crate) async fn watch_children(&self, path: &str) -> Result<Option<(Vec<String>, Change)>, Broken> {
+    pub(crate) async fn watch_children(&self, path: &str) -> Result<Option<(Vec<String>, Change)>, HarnessError> {
         let (names, change) = self.look_and_watch(Operation::Children, path).await?;
         let Some(names) = names else { return Ok(None) };
         Ok(Some((Reader::new(&names).each(Reader::text)?, change)))
@@ -128,7 +128,7 @@ impl ZooKeeperClient {
 
     /// What tells when a node's data changes, or the node is deleted; `None` if there is no such node, and then there is no
     /// watch either.
-    pub(crate) async fn watch_data(&self, path: &str) -> Result<Option<Change>, Broken> {
+    pub(crate) async fn watch_data(&self, path: &str) -> Result<Option<Change>, HarnessError> {
         let (data, change) = self.look_and_watch(Operation::Data, path).await?;
         Ok(data.map(|_| change))
     }
@@ -137,7 +137,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// As said above.
-    pub async fn descendants(&self, path: &str) -> Result<Vec<String>, Broken> {
+    pub async fn descendants(&self, path: &str) -> Result<Vec<String>, HarnessError> {
         let (mut found, mut unseen) = (Vec::new(), vec![path.trim_end_matches('/').to_owned()]);
         while let Some(parent) = unseen.pop() {
             let names = self.children(if parent.is_empty() { "/" } else { &parent }).await?;
@@ -153,7 +153,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// As said above.
-    pub async fn sessions_below(&self, path: &str) -> Result<Vec<i64>, Broken> {
+    pub async fn sessions_below(&self, path: &str) -> Result<Vec<i64>, HarnessError> {
         let mut sessions = Vec::new();
         for node in self.descendants(path).await? {
             let owner = self.exists(&node).await?.map_or(NOBODY, |stat| stat.ephemeral_owner);
@@ -168,7 +168,7 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// As said above; `Unimplemented` by a server older than 3.6.
-    pub async fn ephemerals(&self) -> Result<Vec<String>, Broken> {
+    pub async fn ephemerals(&self) -> Result<Vec<String>, HarnessError> {
         let paths = self.request(Operation::Ephemerals, |writer| writer.text("/")).await??;
         Ok(Reader::new(&paths).each(Reader::text)?)
     }
@@ -178,28 +178,36 @@ impl ZooKeeperClient {
     ///
     /// # Errors
     /// As said above.
-    pub async fn sync(&self, path: &str) -> Result<(), Broken> {
+    pub async fn sync(&self, path: &str) -> Result<(), HarnessError> {
         self.ask(Operation::Sync, |writer| writer.text(&self.full(path))).await.map(drop)
     }
 
-    async fn look(&self, operation: Operation, path: &str) -> Result<Option<Vec<u8>>, Broken> {
+    async fn look(&self, operation: Operation, path: &str) -> Result<Option<Vec<u8>>, HarnessError> {
         self.ask(operation, |writer| writer.text(&self.full(path)).bool(NO_WATCH)).await
     }
 
-    async fn look_and_watch(&self, operation: Operation, path: &str) -> Result<(Option<Vec<u8>>, Change), Broken> {
+    async fn look_and_watch(
+        &self,
+        operation: Operation,
+        path: &str,
+    ) -> Result<(Option<Vec<u8>>, Change), HarnessError> {
         let full = self.full(path);
         let (answer, change) = self.watch(operation, &full, |writer| writer.text(&full).bool(WATCH)).await?;
         Ok((unless(Refusal::NO_NODE, answer)?, change))
     }
 
     /// The answer about a node; `None` if there is no such node.
-    async fn ask(&self, operation: Operation, body: impl FnOnce(Writer) -> Writer) -> Result<Option<Vec<u8>>, Broken> {
+    async fn ask(
+        &self,
+        operation: Operation,
+        body: impl FnOnce(Writer) -> Writer,
+    ) -> Result<Option<Vec<u8>>, HarnessError> {
         unless(Refusal::NO_NODE, self.request(operation, body).await?)
     }
 }
 
 /// `None` for this one refusal; an error for every other.
-fn unless(expected: Refusal, answer: Answer) -> Result<Option<Vec<u8>>, Broken> {
+fn unless(expected: Refusal, answer: Answer) -> Result<Option<Vec<u8>>, HarnessError> {
     match answer {
         Ok(body) => Ok(Some(body)),
         Err(refusal) if refusal == expected => Ok(None),

@@ -6,7 +6,7 @@ use super::client::{DEFAULT_PORT, ZooKeeperClient};
 use super::options::{Member, Ports, ZooKeeperOptions};
 use super::program::Program;
 use super::session::Session;
-use crate::harness::{Broken, Missing};
+use crate::harness::{HarnessError, Missing};
 use crate::servers::own::{Own, not_started, with_own_process};
 use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::process::Process;
@@ -112,7 +112,7 @@ impl ZooKeeperServer {
     ///
     /// # Errors
     /// If the server does not open a session.
-    pub async fn client(&self) -> Result<ZooKeeperClient, Broken> {
+    pub async fn client(&self) -> Result<ZooKeeperClient, HarnessError> {
         ZooKeeperClient::connect(&self.plain_url).await
     }
 
@@ -120,7 +120,7 @@ impl ZooKeeperServer {
     ///
     /// # Errors
     /// If there is no such session, or the server does not answer.
-    pub async fn expire(&self, session: i64) -> Result<(), Broken> {
+    pub async fn expire(&self, session: i64) -> Result<(), HarnessError> {
         ZooKeeperClient::take_over(&self.plain_url, &Session::of(session)).await?.close().await
     }
 
@@ -130,13 +130,13 @@ impl ZooKeeperServer {
     ///
     /// # Errors
     /// If it is not ours, or does not start.
-    pub async fn restart(&self) -> Result<(), Broken> {
+    pub async fn restart(&self) -> Result<(), HarnessError> {
         self.launch().await?;
         if self.member { Ok(()) } else { self.until_ready().await }
     }
 
     /// Starts the process, and waits until it answers.
-    pub(super) async fn launch(&self) -> Result<(), Broken> {
+    pub(super) async fn launch(&self) -> Result<(), HarnessError> {
         self.own.process()?.start()?;
         let silent = format!("{} does not answer", self.url);
         self.own.until(&silent, ms(PATIENCE), || self.answers()).await.map(drop)
@@ -146,7 +146,7 @@ impl ZooKeeperServer {
     ///
     /// # Errors
     /// If it ends, or takes too long, with what it said last.
-    pub async fn until_ready(&self) -> Result<(), Broken> {
+    pub async fn until_ready(&self) -> Result<(), HarnessError> {
         let useless = format!("{} does not serve", self.url);
         self.own.until(&useless, ms(PATIENCE), || self.serves()).await.map(drop)
     }

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::server::{ZooKeeperServer, address_in};
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 use crate::time::{ms, promptly};
 
 /// After this time, in milliseconds, a server is asked again: one that is about to start may take a question and never
@@ -30,12 +30,12 @@ impl ZooKeeperServer {
     ///
     /// # Errors
     /// If the server does not answer within 10 s, or an existing deployment does not allow the word.
-    pub async fn ask(&self, word: &str) -> Result<String, Broken> {
+    pub async fn ask(&self, word: &str) -> Result<String, HarnessError> {
         self.ask_within(word, promptly()).await
     }
 
-    async fn ask_within(&self, word: &str, time: Duration) -> Result<String, Broken> {
-        let failed = |why: String| Broken::new(format!("{} to {word}: {why}", self.address()));
+    async fn ask_within(&self, word: &str, time: Duration) -> Result<String, HarnessError> {
+        let failed = |why: String| HarnessError::new(format!("{} to {word}: {why}", self.address()));
         let answer = tokio::time::timeout(time, exchange(self.address(), word)).await;
         let answer = answer.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))?;
         if answer.contains("not in the whitelist") {
@@ -48,12 +48,12 @@ impl ZooKeeperServer {
     ///
     /// # Errors
     /// If it has none yet, because there is no quorum, and as [`ask`](ZooKeeperServer::ask).
-    pub async fn mode(&self) -> Result<Mode, Broken> {
+    pub async fn mode(&self) -> Result<Mode, HarnessError> {
         self.mode_in(&self.ask("srvr").await?)
     }
 
     /// As [`mode`](ZooKeeperServer::mode), for somebody who asks again. Clients under test are let in then.
-    pub(super) async fn serves(&self) -> Result<Mode, Broken> {
+    pub(super) async fn serves(&self) -> Result<Mode, HarnessError> {
         let mode = self.mode_in(&self.answers().await?)?;
         // The port with TLS is opened after the plain one.
         TcpStream::connect(address_in(self.url())).await?;
@@ -61,12 +61,12 @@ impl ZooKeeperServer {
     }
 
     /// Any answer, for somebody who asks again.
-    pub(super) async fn answers(&self) -> Result<String, Broken> {
+    pub(super) async fn answers(&self) -> Result<String, HarnessError> {
         self.ask_within("srvr", ms(SOON)).await
     }
 
-    fn mode_in(&self, srvr: &str) -> Result<Mode, Broken> {
-        mode(srvr).ok_or_else(|| Broken::new(format!("{} has no part: {srvr:?}", self.address())))
+    fn mode_in(&self, srvr: &str) -> Result<Mode, HarnessError> {
+        mode(srvr).ok_or_else(|| HarnessError::new(format!("{} has no part: {srvr:?}", self.address())))
     }
 
     /// A number out of `mntr`, such as `zk_watch_count`, `zk_ephemerals_count`, `zk_num_alive_connections` or
@@ -74,16 +74,16 @@ impl ZooKeeperServer {
     ///
     /// # Errors
     /// If the server knows no such number, and as [`ask`](ZooKeeperServer::ask).
-    pub async fn figure(&self, name: &str) -> Result<i64, Broken> {
+    pub async fn figure(&self, name: &str) -> Result<i64, HarnessError> {
         let said = self.ask("mntr").await?;
-        figure(&said, name).ok_or_else(|| Broken::new(format!("{} says no {name}", self.address())))
+        figure(&said, name).ok_or_else(|| HarnessError::new(format!("{} says no {name}", self.address())))
     }
 
     /// The ids of the sessions that have their connections to this server.
     ///
     /// # Errors
     /// As [`ask`](ZooKeeperServer::ask).
-    pub async fn connected_sessions(&self) -> Result<Vec<i64>, Broken> {
+    pub async fn connected_sessions(&self) -> Result<Vec<i64>, HarnessError> {
         Ok(sessions(&self.ask("cons").await?))
     }
 }

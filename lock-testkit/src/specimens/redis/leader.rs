@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lock_core::Error;
 
 use super::Recipe;
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 use crate::servers::redis::SentinelDeployment;
 use crate::servers::resp::Resp;
 use crate::specimens::backend::unavailable;
@@ -21,10 +21,10 @@ pub(super) enum Way {
 
 impl Way {
     pub(super) async fn to(url: &str, recipe: Recipe) -> Result<Self, Error> {
-        Self::find(url, recipe).await.map_err(|broken| unavailable(&broken))
+        Self::find(url, recipe).await.map_err(|error| unavailable(&error))
     }
 
-    async fn find(url: &str, recipe: Recipe) -> Result<Self, Broken> {
+    async fn find(url: &str, recipe: Recipe) -> Result<Self, HarnessError> {
         if url.starts_with("redis://") {
             return Ok(Self::Known(Arc::new(Resp::from_url(url)?)));
         }
@@ -37,7 +37,7 @@ impl Way {
     }
 
     /// The server that has the locks just now.
-    pub(super) async fn leader(&self) -> Result<Arc<Resp>, Broken> {
+    pub(super) async fn leader(&self) -> Result<Arc<Resp>, HarnessError> {
         Ok(match self {
             Self::Known(server) => server.clone(),
             Self::Asked(sentinels) => Arc::new(Resp::new(sentinels.master_address().await?)),

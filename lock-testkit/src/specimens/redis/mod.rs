@@ -49,7 +49,9 @@ use lock_core::{Error, LockName, Locks};
 
 use self::leader::Way;
 use super::{Rejection, backend};
-use crate::harness::{Admin, Broken, GroundTruth, Harm, Harness, Linked, Missing, Spare, Spares};
+use crate::harness::{
+    Admin, DisposableServer, DisposableServers, GroundTruth, Harness, HarnessError, Linked, Missing, ServerFault,
+};
 use crate::proxy::Protocol;
 use crate::servers::ClockedRedis;
 use crate::servers::redis::{RedisOptions, RedisServer, SentinelDeployment};
@@ -173,27 +175,29 @@ impl Harness for Specimen {
         Some(self)
     }
 
-    fn spares(&self) -> Option<&dyn Spares> {
+    fn disposable_servers(&self) -> Option<&dyn DisposableServers> {
         Some(self)
     }
 }
 
 #[async_trait]
-impl Spares for Specimen {
-    fn harms(&self) -> &'static [Harm] {
-        &[Harm::FailOver, Harm::ClockStep, Harm::Restart, Harm::Flush]
+impl DisposableServers for Specimen {
+    fn faults(&self) -> &'static [ServerFault] {
+        &[ServerFault::FailOver, ServerFault::ClockStep, ServerFault::Restart, ServerFault::Flush]
     }
 
-    async fn start(&self, harm: Harm) -> Result<Box<dyn Spare>, Missing> {
-        Ok(match harm {
-            Harm::FailOver => Box::new(SentinelDeployment::start_own().await?),
-            Harm::ClockStep => Box::new(ClockedRedis::start().await?),
-            Harm::Restart | Harm::Flush => Box::new(RedisServer::start_with(&RedisOptions::new().persistent()).await?),
+    async fn start(&self, fault: ServerFault) -> Result<Box<dyn DisposableServer>, Missing> {
+        Ok(match fault {
+            ServerFault::FailOver => Box::new(SentinelDeployment::start_own().await?),
+            ServerFault::ClockStep => Box::new(ClockedRedis::start().await?),
+            ServerFault::Restart | ServerFault::Flush => {
+                Box::new(RedisServer::start_with(&RedisOptions::new().persistent()).await?)
+            }
         })
     }
 
-    async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
-        self.client(Way::to(spare.url(), self.recipe).await?, namespace)
+    async fn connect_to(&self, server: &dyn DisposableServer, namespace: &str) -> Result<Locks, Error> {
+        self.client(Way::to(server.url(), self.recipe).await?, namespace)
     }
 }
 
@@ -225,7 +229,7 @@ impl Specimen {
 
 #[async_trait]
 impl GroundTruth for Specimen {
-    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, HarnessError> {
         let keys = Resp::from_url(&self.url)?.command(&["KEYS", &format!("{namespace}:*")]).await?;
         Ok(keys.into_parts().iter().map(ToString::to_string).collect())
     }
@@ -233,11 +237,11 @@ impl GroundTruth for Specimen {
 
 #[async_trait]
 impl Admin for Specimen {
-    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), Broken> {
+    async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError> {
         Resp::from_url(&self.url)?.command(&["DEL", &key(namespace, name)]).await.map(drop)
     }
 
-    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, Broken> {
+    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, HarnessError> {
         Ok(false) // to a lock of three commands every value is somebody's
     }
 }
@@ -251,26 +255,26 @@ struct OnRedis {
 }
 
 impl OnRedis {
-    async fn at<'a>(&'a self, attempt: &'a Attempt) -> Result<At<'a>, Broken> {
+    async fn at<'a>(&'a self, attempt: &'a Attempt) -> Result<At<'a>, HarnessError> {
         Ok(At { redis: self.way.leader().await?, key: key(&self.namespace, &attempt.name), attempt })
     }
 }
 
 #[async_trait]
 impl backend::Steps for OnRedis {
-    async fn take(&self, attempt: &Attempt) -> Result<bool, Broken> {
+    async fn take(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
         self.steps.take(&self.at(attempt).await?).await
     }
 
-    async fn give_back(&self, attempt: &Attempt) -> Result<bool, Broken> {
+    async fn give_back(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
         self.steps.give_back(&self.at(attempt).await?).await
     }
 
-    async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, Broken> {
+    async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, HarnessError> {
         self.steps.extend(&self.at(attempt).await?, ttl).await
     }
 
-    async fn abandon(&self, attempt: &Attempt) -> Result<(), Broken> {
+    async fn abandon(&self, attempt: &Attempt) -> Result<(), HarnessError> {
         self.steps.abandon(&self.at(attempt).await?).await
     }
 

@@ -11,7 +11,7 @@ use super::troubled::{
     Unrecognised,
 };
 use super::{At, Recipe};
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 use crate::servers::resp::Value;
 use crate::time::{ms, op_timeout, pass};
 
@@ -29,18 +29,18 @@ const COMPARE_AND_EXTEND: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then 
 #[async_trait]
 pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
     /// One try; whether it has the lock.
-    async fn take(&self, at: &At<'_>) -> Result<bool, Broken> {
+    async fn take(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         let ttl = milliseconds(at.attempt.ttl);
         is_one(at.redis.command(&["EVAL", SET_OR_RECOGNISE, "1", &at.key, &at.nonce(), &ttl]).await?)
     }
 
     /// The release; whether there was something to release.
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         is_one(at.redis.command(&["EVAL", COMPARE_AND_DELETE, "1", &at.key, &at.nonce()]).await?)
     }
 
     /// The renewal; whether the lock is still there.
-    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
+    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, HarnessError> {
         is_one(at.redis.command(&["EVAL", COMPARE_AND_EXTEND, "1", &at.key, &at.nonce(), &milliseconds(ttl)]).await?)
     }
 
@@ -50,7 +50,7 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
     }
 
     /// What is done about an acquisition that was given up.
-    async fn abandon(&self, at: &At<'_>) -> Result<(), Broken> {
+    async fn abandon(&self, at: &At<'_>) -> Result<(), HarnessError> {
         self.give_back(at).await.map(drop)
     }
 }
@@ -114,22 +114,22 @@ struct Incr;
 
 #[async_trait]
 impl Steps for Incr {
-    async fn take(&self, at: &At<'_>) -> Result<bool, Broken> {
+    async fn take(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         let count = at.redis.command(&["INCR", &at.key]).await?;
         // By everybody: the flaw.
         at.redis.command(&["PEXPIRE", &at.key, &milliseconds(at.attempt.ttl)]).await?;
         is_one(count)
     }
 
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         is_one(at.redis.command(&["DEL", &at.key]).await?)
     }
 
-    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
+    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, HarnessError> {
         is_one(at.redis.command(&["PEXPIRE", &at.key, &milliseconds(ttl)]).await?)
     }
 
-    async fn abandon(&self, _at: &At<'_>) -> Result<(), Broken> {
+    async fn abandon(&self, _at: &At<'_>) -> Result<(), HarnessError> {
         Ok(()) // a counter does not tell whose count it holds
     }
 }
@@ -139,7 +139,7 @@ struct SetnxThenExpire;
 
 #[async_trait]
 impl Steps for SetnxThenExpire {
-    async fn take(&self, at: &At<'_>) -> Result<bool, Broken> {
+    async fn take(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         let won = is_one(at.redis.command(&["SETNX", &at.key, &at.nonce()]).await?)?;
         if won {
             // A second request: the flaw. Whatever a busy machine does between the two, made visible as one await.
@@ -149,7 +149,7 @@ impl Steps for SetnxThenExpire {
         Ok(won)
     }
 
-    async fn abandon(&self, _at: &At<'_>) -> Result<(), Broken> {
+    async fn abandon(&self, _at: &At<'_>) -> Result<(), HarnessError> {
         Ok(()) // the recipe knows no step for it: the expiry is meant to do that
     }
 }
@@ -161,12 +161,12 @@ struct GetSetTimestamp {
 
 impl GetSetTimestamp {
     /// What this machine's wall clock says, in milliseconds.
-    fn now(&self) -> Result<u64, Broken> {
+    fn now(&self) -> Result<u64, HarnessError> {
         Ok(u64::try_from((SystemTime::now().duration_since(UNIX_EPOCH)? + self.ahead).as_millis())?)
     }
 
     /// The timestamp at which a lease that begins now ends; remembered with the attempt.
-    fn end(&self, at: &At<'_>, ttl: Duration) -> Result<String, Broken> {
+    fn end(&self, at: &At<'_>, ttl: Duration) -> Result<String, HarnessError> {
         let end = self.now()? + u64::try_from(ttl.as_millis())?;
         at.attempt.set_note(end);
         Ok(end.to_string())
@@ -175,7 +175,7 @@ impl GetSetTimestamp {
 
 #[async_trait]
 impl Steps for GetSetTimestamp {
-    async fn take(&self, at: &At<'_>) -> Result<bool, Broken> {
+    async fn take(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         let mine = self.end(at, at.attempt.ttl)?;
         if is_one(at.redis.command(&["SETNX", &at.key, &mine]).await?)? {
             return Ok(true);
@@ -189,19 +189,19 @@ impl Steps for GetSetTimestamp {
         Ok(before.as_text() == Some(theirs))
     }
 
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         if at.attempt.note() <= self.now()? {
             return Ok(false); // expired: it may be another's by now
         }
         is_one(at.redis.command(&["DEL", &at.key]).await?)
     }
 
-    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
+    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, HarnessError> {
         let end = self.end(at, ttl)?;
         Ok(at.redis.command(&["SET", &at.key, &end, "XX"]).await?.is_ok())
     }
 
-    async fn abandon(&self, _at: &At<'_>) -> Result<(), Broken> {
+    async fn abandon(&self, _at: &At<'_>) -> Result<(), HarnessError> {
         Ok(()) // a timestamp does not tell whose it is
     }
 }
@@ -211,11 +211,11 @@ struct PlainDelete;
 
 #[async_trait]
 impl Steps for PlainDelete {
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         is_one(at.redis.command(&["DEL", &at.key]).await?)
     }
 
-    async fn abandon(&self, at: &At<'_>) -> Result<(), Broken> {
+    async fn abandon(&self, at: &At<'_>) -> Result<(), HarnessError> {
         Reference.abandon(at).await
     }
 }
@@ -225,7 +225,7 @@ struct GetThenDelete;
 
 #[async_trait]
 impl Steps for GetThenDelete {
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         let present = at.redis.command(&["GET", &at.key]).await?;
         if present.as_text() != Some(at.nonce()) {
             return Ok(false);
@@ -235,7 +235,7 @@ impl Steps for GetThenDelete {
         is_one(at.redis.command(&["DEL", &at.key]).await?)
     }
 
-    async fn abandon(&self, at: &At<'_>) -> Result<(), Broken> {
+    async fn abandon(&self, at: &At<'_>) -> Result<(), HarnessError> {
         Reference.abandon(at).await
     }
 }
@@ -245,7 +245,7 @@ struct WatchWithoutLook;
 
 #[async_trait]
 impl Steps for WatchWithoutLook {
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         // A transaction needs a connection to itself.
         let redis = at.redis.another();
         redis.command(&["WATCH", &at.key]).await?;
@@ -255,7 +255,7 @@ impl Steps for WatchWithoutLook {
         Ok(redis.command(&["EXEC"]).await?.into_parts() == [Value::Int(1)])
     }
 
-    async fn abandon(&self, at: &At<'_>) -> Result<(), Broken> {
+    async fn abandon(&self, at: &At<'_>) -> Result<(), HarnessError> {
         Reference.abandon(at).await
     }
 }
@@ -265,7 +265,7 @@ struct OrphanedTask;
 
 #[async_trait]
 impl Steps for OrphanedTask {
-    async fn take(&self, at: &At<'_>) -> Result<bool, Broken> {
+    async fn take(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         let (redis, key, nonce) = (at.redis.another(), at.key.clone(), at.nonce());
         let ttl = milliseconds(at.attempt.ttl);
         // A task of its own, which nobody ends when nobody waits any more: the flaw.
@@ -284,10 +284,10 @@ impl Steps for OrphanedTask {
     }
 }
 
-pub(super) fn is_one(reply: Value) -> Result<bool, Broken> {
+pub(super) fn is_one(reply: Value) -> Result<bool, HarnessError> {
     match reply {
         Value::Int(count) => Ok(count == 1),
-        other => Err(Broken::new(format!("expected a number, got {other}"))),
+        other => Err(HarnessError::new(format!("expected a number, got {other}"))),
     }
 }
 

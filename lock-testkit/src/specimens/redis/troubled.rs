@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 
 use super::At;
 use super::recipes::{COMPARE_AND_DELETE, Reference, Steps, is_one, milliseconds};
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 use crate::time::ms;
 
 /// How long these wait for an answer to a renewal.
@@ -30,7 +30,7 @@ pub(super) struct CancelsNothing;
 
 #[async_trait]
 impl Steps for CancelsNothing {
-    async fn abandon(&self, _at: &At<'_>) -> Result<(), Broken> {
+    async fn abandon(&self, _at: &At<'_>) -> Result<(), HarnessError> {
         Ok(()) // what the server may have is left to itself: the flaw
     }
 }
@@ -40,7 +40,7 @@ pub(super) struct SilenceIsConsent;
 
 #[async_trait]
 impl Steps for SilenceIsConsent {
-    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
+    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, HarnessError> {
         let answer = tokio::time::timeout(patience(), Reference.extend(at, ttl)).await;
         // No answer, or an error, is taken for a renewal: the flaw.
         Ok(matches!(answer, Err(_) | Ok(Err(_) | Ok(true))))
@@ -52,7 +52,7 @@ pub(super) struct LostAtOnce;
 
 #[async_trait]
 impl Steps for LostAtOnce {
-    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
+    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, HarnessError> {
         let answer = tokio::time::timeout(patience(), Reference.extend(at, ttl)).await;
         // No answer, or an error, is taken for a loss: the flaw.
         Ok(matches!(answer, Ok(Ok(true))))
@@ -64,7 +64,7 @@ pub(super) struct Unrecognised;
 
 #[async_trait]
 impl Steps for Unrecognised {
-    async fn take(&self, at: &At<'_>) -> Result<bool, Broken> {
+    async fn take(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         let ttl = milliseconds(at.attempt.ttl);
         // A second try after a lost reply does not look whose nonce it meets: the flaw.
         Ok(at.redis.command(&["SET", &at.key, &at.nonce(), "NX", "PX", &ttl]).await?.is_ok())
@@ -82,7 +82,7 @@ pub(super) struct BlindRenewal;
 
 #[async_trait]
 impl Steps for BlindRenewal {
-    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
+    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, HarnessError> {
         // Whoever's it is by now: the flaw.
         Ok(at.redis.command(&["SET", &at.key, &at.nonce(), "PX", &milliseconds(ttl)]).await?.is_ok())
     }
@@ -95,10 +95,10 @@ pub(super) struct LoadedOnce {
 
 #[async_trait]
 impl Steps for LoadedOnce {
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, Broken> {
+    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         // A server that was started again does not know it: the flaw.
         let load = async || at.redis.command(&["SCRIPT", "LOAD", COMPARE_AND_DELETE]).await;
-        let digest = self.digest.get_or_try_init(async || Ok::<_, Broken>(load().await?.to_string())).await?;
+        let digest = self.digest.get_or_try_init(async || Ok::<_, HarnessError>(load().await?.to_string())).await?;
         is_one(at.redis.command(&["EVALSHA", digest, "1", &at.key, &at.nonce()]).await?)
     }
 }
@@ -108,7 +108,7 @@ pub(super) struct Impatient;
 
 #[async_trait]
 impl Steps for Impatient {
-    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, Broken> {
+    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, HarnessError> {
         loop {
             // Without a pause: the flaw.
             if let Ok(renewed) = Reference.extend(at, ttl).await {

@@ -10,7 +10,7 @@ use lock_core::{GrantId, Guarantees, LockName, Support};
 
 use super::Recipe;
 use super::session::Session;
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 use crate::servers::zookeeper::{Change, NodeKind};
 use crate::specimens::backend::{Look, Steps};
 
@@ -60,7 +60,7 @@ impl Line {
     }
 
     /// Everybody in line, in order.
-    pub(super) async fn everybody(&self, name: &LockName, kind: Kind) -> Result<Vec<String>, Broken> {
+    pub(super) async fn everybody(&self, name: &LockName, kind: Kind) -> Result<Vec<String>, HarnessError> {
         Ok(self.in_order(self.session.children(self.directory(name, kind)).await?))
     }
 
@@ -81,13 +81,13 @@ impl Line {
     }
 
     /// This attempt's node, if it is there.
-    async fn mine(&self, attempt: &Attempt) -> Result<Option<String>, Broken> {
+    async fn mine(&self, attempt: &Attempt) -> Result<Option<String>, HarnessError> {
         let line = self.everybody(&attempt.name, attempt.kind).await?;
         Ok(line.into_iter().find(|node| self.is_mine(attempt, node)))
     }
 
     /// Sees to it that this attempt stands in line, and looks who else does.
-    async fn stand(&self, attempt: &Attempt) -> Result<Standing, Broken> {
+    async fn stand(&self, attempt: &Attempt) -> Result<Standing, HarnessError> {
         loop {
             let directory = self.directory(&attempt.name, attempt.kind);
             let (nodes, change) = match self.recipe {
@@ -114,13 +114,13 @@ impl Line {
         }
     }
 
-    async fn stand_in_line(&self, attempt: &Attempt) -> Result<(), Broken> {
+    async fn stand_in_line(&self, attempt: &Attempt) -> Result<(), HarnessError> {
         let kind = match self.recipe {
             Recipe::Persistent => NodeKind::PersistentSequential, // nobody's when its maker is dead: the flaw
             _ => NodeKind::EphemeralSequential,
         };
         let made = self.session.create(self.own_path(attempt, &self.stem(attempt)), kind).await?;
-        let number = made.as_deref().and_then(number).ok_or_else(|| Broken::new("a node without a number"))?;
+        let number = made.as_deref().and_then(number).ok_or_else(|| HarnessError::new("a node without a number"))?;
         // Numbers begin with 0, which is what a note says before there is any.
         attempt.set_note(number + 1);
         Ok(())
@@ -145,7 +145,7 @@ impl Line {
     }
 
     /// Takes the one node that a lock has.
-    async fn take_the_node(&self, attempt: &Attempt) -> Result<bool, Broken> {
+    async fn take_the_node(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
         Ok(self.session.create(self.own_path(attempt, THE_NODE), NodeKind::Ephemeral).await?.is_some())
     }
 }
@@ -178,7 +178,7 @@ impl Steps for Line {
         Some(self)
     }
 
-    async fn take(&self, attempt: &Attempt) -> Result<bool, Broken> {
+    async fn take(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
         if self.recipe == Recipe::PlainDelete {
             return self.take_the_node(attempt).await;
         }
@@ -190,7 +190,7 @@ impl Steps for Line {
         Ok(is_let_in)
     }
 
-    async fn look(&self, attempt: &Attempt) -> Result<Look, Broken> {
+    async fn look(&self, attempt: &Attempt) -> Result<Look, HarnessError> {
         if self.recipe == Recipe::PlainDelete {
             return Ok(if self.take_the_node(attempt).await? { Look::Granted } else { Look::NotYet(None) });
         }
@@ -208,7 +208,7 @@ impl Steps for Line {
         }
     }
 
-    async fn give_back(&self, attempt: &Attempt) -> Result<bool, Broken> {
+    async fn give_back(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
         if self.recipe == Recipe::PlainDelete {
             // Whoever's it is by now: the flaw.
             return self.session.delete(self.own_path(attempt, THE_NODE)).await;
@@ -219,7 +219,7 @@ impl Steps for Line {
         }
     }
 
-    async fn extend(&self, attempt: &Attempt, _ttl: Duration) -> Result<bool, Broken> {
+    async fn extend(&self, attempt: &Attempt, _ttl: Duration) -> Result<bool, HarnessError> {
         match self.recipe {
             Recipe::Unasked => Ok(true), // the flaw
             Recipe::PlainDelete => {
@@ -231,7 +231,7 @@ impl Steps for Line {
         }
     }
 
-    async fn abandon(&self, attempt: &Attempt) -> Result<(), Broken> {
+    async fn abandon(&self, attempt: &Attempt) -> Result<(), HarnessError> {
         match self.recipe {
             Recipe::PlainDelete => Ok(()), // whose node it is, nobody can say; it ends with a session
             _ => self.give_back(attempt).await.map(drop),

@@ -34,7 +34,9 @@ use self::line::Line;
 use self::session::{Session, TIMEOUT};
 use super::{Rejection, backend};
 use crate::faults::{Proof, StoreFault};
-use crate::harness::{Broken, GroundTruth, Harm, Harness, Missing, Sessions, Spare, Spares};
+use crate::harness::{
+    DisposableServer, DisposableServers, GroundTruth, Harness, HarnessError, Missing, ServerFault, Sessions,
+};
 use crate::servers::zookeeper::{ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperServer};
 
 /// How a specimen takes and gives back its lock.
@@ -123,7 +125,7 @@ impl Harness for Specimen {
         Some(self)
     }
 
-    fn spares(&self) -> Option<&dyn Spares> {
+    fn disposable_servers(&self) -> Option<&dyn DisposableServers> {
         Some(self)
     }
 
@@ -135,7 +137,7 @@ impl Harness for Specimen {
 
 impl Specimen {
     async fn client(&self, url: &str, timeout: Duration, namespace: &str) -> Result<Locks, Error> {
-        let session = Session::open(url, timeout).await.map_err(|broken| backend::unavailable(&broken))?;
+        let session = Session::open(url, timeout).await.map_err(|error| backend::unavailable(&error))?;
         let machine = self.machines.fetch_add(1, Ordering::Relaxed);
         let client = backend::client(Line::new(self.recipe, machine, session, namespace))?;
         Ok(Locks::of(&client).offering_rwlock(&client))
@@ -143,25 +145,25 @@ impl Specimen {
 }
 
 #[async_trait]
-impl Spares for Specimen {
-    fn harms(&self) -> &'static [Harm] {
-        &[Harm::FailOver]
+impl DisposableServers for Specimen {
+    fn faults(&self) -> &'static [ServerFault] {
+        &[ServerFault::FailOver]
     }
 
-    async fn start(&self, _: Harm) -> Result<Box<dyn Spare>, Missing> {
+    async fn start(&self, _: ServerFault) -> Result<Box<dyn DisposableServer>, Missing> {
         Ok(Box::new(ZooKeeperEnsemble::start_own().await?))
     }
 
     /// With a session that outlasts any election.
-    async fn connect_to(&self, spare: &dyn Spare, namespace: &str) -> Result<Locks, Error> {
-        self.client(spare.url(), TIMEOUT * 5, namespace).await
+    async fn connect_to(&self, server: &dyn DisposableServer, namespace: &str) -> Result<Locks, Error> {
+        self.client(server.url(), TIMEOUT * 5, namespace).await
     }
 }
 
 #[async_trait]
 impl GroundTruth for Specimen {
     /// Every node below the directory of a lock.
-    async fn residue(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+    async fn residue(&self, namespace: &str) -> Result<Vec<String>, HarnessError> {
         let eyes = ZooKeeperClient::connect(&self.url).await?;
         let nodes = eyes.descendants(&format!("/{namespace}")).await?;
         eyes.close().await?;
@@ -171,14 +173,14 @@ impl GroundTruth for Specimen {
 
 #[async_trait]
 impl Sessions for Specimen {
-    async fn present(&self, namespace: &str) -> Result<Vec<String>, Broken> {
+    async fn present(&self, namespace: &str) -> Result<Vec<String>, HarnessError> {
         let eyes = ZooKeeperClient::connect(&self.url).await?;
         let sessions = eyes.sessions_below(&format!("/{namespace}")).await?;
         eyes.close().await?;
         Ok(sessions.iter().map(ToString::to_string).collect())
     }
 
-    async fn end(&self, session: &str) -> Result<Proof, Broken> {
+    async fn end(&self, session: &str) -> Result<Proof, HarnessError> {
         let fault = StoreFault::StealSession { session: session.parse()? };
         Ok(fault.inject(&ZooKeeperServer::existing(self.url.as_str())).await?.proof())
     }

@@ -5,12 +5,12 @@ use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 
 use super::line::{Line, grant, is_shared};
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 
 #[async_trait]
 impl Operator for Line {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
-        let line = self.everybody(name, kind).await.map_err(|broken| unanswered(name, &broken))?;
+        let line = self.everybody(name, kind).await.map_err(|error| unanswered(name, &error))?;
         let mut inspection = Inspection::default();
         for (place, node) in line.iter().enumerate() {
             let is_let_in = place == 0 || line[..=place].iter().all(|node| is_shared(node));
@@ -33,12 +33,12 @@ impl Operator for Line {
         _by: &Owner,
         _why: &str,
     ) -> Result<bool, Error> {
-        self.free(name, kind, freed).await.map_err(|broken| unanswered(name, &broken))
+        self.free(name, kind, freed).await.map_err(|error| unanswered(name, &error))
     }
 }
 
 impl Line {
-    async fn free(&self, name: &LockName, kind: Kind, freed: GrantId) -> Result<bool, Broken> {
+    async fn free(&self, name: &LockName, kind: Kind, freed: GrantId) -> Result<bool, HarnessError> {
         let line = self.everybody(name, kind).await?;
         match line.iter().find(|node| grant(node) == Some(freed)) {
             Some(node) => self.session.delete(self.path(name, kind, node)).await,
@@ -47,6 +47,6 @@ impl Line {
     }
 }
 
-fn unanswered(name: &LockName, broken: &Broken) -> Error {
-    Error::unavailable(Phase::Inspect, broken.to_string()).with_name(name)
+fn unanswered(name: &LockName, error: &HarnessError) -> Error {
+    Error::unavailable(Phase::Inspect, error.to_string()).with_name(name)
 }

@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::harness::Broken;
+use crate::harness::HarnessError;
 use crate::servers::zookeeper::{Change, NodeKind, ZooKeeperClient};
 use crate::time::{ms, pass};
 
@@ -34,7 +34,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) async fn open(url: &str, timeout: Duration) -> Result<Self, Broken> {
+    pub(super) async fn open(url: &str, timeout: Duration) -> Result<Self, HarnessError> {
         let client = ZooKeeperClient::connect_with(url, timeout).await?;
         Ok(Self { url: url.to_owned(), timeout, hasty: false, client: Arc::new(Mutex::new(Some(Arc::new(client)))) })
     }
@@ -46,13 +46,13 @@ impl Session {
     }
 
     /// Makes a node, and its parents if they are missing; its path, or `None` if there is one already.
-    pub(super) async fn create(&self, path: String, kind: NodeKind) -> Result<Option<String>, Broken> {
+    pub(super) async fn create(&self, path: String, kind: NodeKind) -> Result<Option<String>, HarnessError> {
         // Who cannot say whether it was done must not do it again.
         self.request(1, move |client| {
             let path = path.clone();
             async move {
                 match (client.create(&path, b"", kind).await, path.rsplit_once('/')) {
-                    (Err(broken), Some((directory, _))) if broken.to_string().contains("NoNode") => {
+                    (Err(error), Some((directory, _))) if error.to_string().contains("NoNode") => {
                         client.create_all(directory).await?;
                         client.create(&path, b"", kind).await
                     }
@@ -64,7 +64,7 @@ impl Session {
     }
 
     /// The names in a directory; none if there is no such directory.
-    pub(super) async fn children(&self, directory: String) -> Result<Vec<String>, Broken> {
+    pub(super) async fn children(&self, directory: String) -> Result<Vec<String>, HarnessError> {
         self.request(TRIES, move |client| {
             let directory = directory.clone();
             async move { Ok(client.children(&directory).await?.unwrap_or_default()) }
@@ -73,7 +73,10 @@ impl Session {
     }
 
     /// The same, and what tells when they change.
-    pub(super) async fn watch_children(&self, directory: String) -> Result<(Vec<String>, Option<Change>), Broken> {
+    pub(super) async fn watch_children(
+        &self,
+        directory: String,
+    ) -> Result<(Vec<String>, Option<Change>), HarnessError> {
         self.request(TRIES, move |client| {
             let directory = directory.clone();
             async move { Ok(client.watch_children(&directory).await?.unzip()) }
@@ -83,7 +86,7 @@ impl Session {
     }
 
     /// What tells when a node is gone; nothing if it is gone already.
-    pub(super) async fn watch(&self, path: String) -> Result<Option<Change>, Broken> {
+    pub(super) async fn watch(&self, path: String) -> Result<Option<Change>, HarnessError> {
         self.request(TRIES, move |client| {
             let path = path.clone();
             async move { client.watch_data(&path).await }
@@ -106,7 +109,7 @@ impl Session {
     }
 
     /// Deletes a node; whether there was one.
-    pub(super) async fn delete(&self, path: String) -> Result<bool, Broken> {
+    pub(super) async fn delete(&self, path: String) -> Result<bool, HarnessError> {
         self.request(TRIES, move |client| {
             let path = path.clone();
             async move { client.delete(&path).await }
@@ -118,15 +121,15 @@ impl Session {
         &self,
         tries: u32,
         ask: impl Fn(Arc<ZooKeeperClient>) -> F + Send + Sync + 'static,
-    ) -> Result<T, Broken>
+    ) -> Result<T, HarnessError>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Broken>> + Send + 'static,
+        F: Future<Output = Result<T, HarnessError>> + Send + 'static,
     {
         let (url, timeout, hasty) = (self.url.clone(), self.timeout, self.hasty);
         let mut slot = self.client.clone().lock_owned().await;
         let carried = tokio::spawn(async move {
-            let mut outcome = Err(Broken::new("there was no try"));
+            let mut outcome = Err(HarnessError::new("there was no try"));
             for _ in 0..tries {
                 let client = match &*slot {
                     Some(client) => client.clone(),
@@ -135,7 +138,7 @@ impl Session {
                 outcome = ask(client).await;
                 match &outcome {
                     Ok(_) => break,
-                    Err(broken) if broken.to_string().contains("SessionExpired") => *slot = None,
+                    Err(error) if error.to_string().contains("SessionExpired") => *slot = None,
                     Err(_) if hasty => give_up(&url, slot.take()).await,
                     Err(_) => {}
                 }
@@ -153,7 +156,7 @@ async fn give_up(url: &str, session: Option<Arc<ZooKeeperClient>>) {
         let ended = async { ZooKeeperClient::take_over(url, session.session()).await?.close().await };
         match ended.await {
             Ok(()) => return,
-            Err(broken) if broken.to_string().contains("SessionExpired") => return,
+            Err(error) if error.to_string().contains("SessionExpired") => return,
             Err(_) => pass(ms(50)).await,
         }
     }

@@ -15,11 +15,11 @@ impl Lab {
         }
         self.last_grant += 1;
         let kind = match self.scenario {
-            Scenario::ReadWrite if self.dice.below(3) > 0 => Kind::Read,
+            Scenario::ReadWrite if self.rng.below(3) > 0 => Kind::Read,
             _ => self.a_kind(),
         };
-        let permits = if kind == Kind::Sem { 1 + u32::try_from(self.dice.below(3)).unwrap_or(0) } else { 1 };
-        let wait = self.dice.one_of(&[None, Some(0), Some(60), Some(400), Some(400)]);
+        let permits = if kind == Kind::Sem { 1 + u32::try_from(self.rng.below(3)).unwrap_or(0) } else { 1 };
+        let wait = self.rng.one_of(&[None, Some(0), Some(60), Some(400), Some(400)]);
         let id: Text = format!("{}.{}", self.clients[client].name, self.last_grant).into();
         self.pen.asks(self.now, &id, self.ask(client, kind, permits, wait));
         self.clients[client].claim = Some(Claim {
@@ -131,7 +131,7 @@ impl Lab {
             sample: self.sample(client),
         };
         self.pen.granted(self.now, &id, granted);
-        let hold = self.dice.one_of(&[10, 10, 30, 30, 60, 60, 60, 60, 400, 1_500]);
+        let hold = self.rng.one_of(&[10, 10, 30, 30, 60, 60, 60, 60, 400, 1_500]);
         self.set(client, TTL / 3, Timer::Renew);
         self.set(client, deadline - self.now, Timer::Deadline);
         self.set(client, 5, Timer::Check);
@@ -169,7 +169,7 @@ impl Lab {
     /// No claim any more; the next one a little later.
     pub(super) fn rest(&mut self, client: usize) {
         self.clients[client].claim = None;
-        let pause = 1 + self.dice.below(60);
+        let pause = 1 + self.rng.below(60);
         self.plan(pause, Turn::Start(client));
     }
 

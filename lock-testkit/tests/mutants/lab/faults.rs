@@ -11,11 +11,11 @@ impl Lab {
             return;
         }
         let fault = self.now;
-        let client = usize::try_from(self.dice.below(CLIENTS as u64)).unwrap_or(0);
-        let length = self.dice.one_of(&[TTL / 4, TTL * 9 / 10, TTL * 11 / 10, TTL * 3 / 2]);
+        let client = usize::try_from(self.rng.below(CLIENTS as u64)).unwrap_or(0);
+        let length = self.rng.one_of(&[TTL / 4, TTL * 9 / 10, TTL * 11 / 10, TTL * 3 / 2]);
         let crashed = self.clients.iter().filter(|client| client.dead || client.doomed).count();
         let until = self.now + length;
-        let name = match self.dice.below(4) {
+        let name = match self.rng.below(4) {
             0 => {
                 self.clients[client].paused_until = until;
                 "sigstop"
@@ -26,7 +26,7 @@ impl Lab {
             }
             kind => {
                 self.clients[client].cut_until = until;
-                self.clients[client].cut_both = self.dice.below(2) == 0;
+                self.clients[client].cut_both = self.rng.below(2) == 0;
                 if kind == 3 && self.is(Flaw::WallClockDeadline) {
                     self.set_clock_back(client);
                 }
@@ -36,7 +36,7 @@ impl Lab {
         let target = self.clients[client].name.clone();
         self.pen.fault(self.now, &format!("f{fault}"), FaultPhase::Start, name, &target);
         self.plan(length, Turn::Healed(client, fault));
-        let next = 300 + self.dice.below(900);
+        let next = 300 + self.rng.below(900);
         self.plan(length.min(600) + next, Turn::Fault);
     }
 

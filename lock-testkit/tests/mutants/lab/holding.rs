@@ -131,7 +131,7 @@ impl Lab {
             self.set(client, 0, Timer::End);
             return;
         }
-        if claim.kind == Kind::Read && self.is(Flaw::UpgradeWaits) && self.dice.below(10) == 0 {
+        if claim.kind == Kind::Read && self.is(Flaw::UpgradeWaits) && self.rng.below(10) == 0 {
             self.last_grant += 1;
             let id: Text = format!("{}.{}", self.clients[client].name, self.last_grant).into();
             self.pen.asks(self.now, &id, self.ask(client, Kind::Write, 1, None));
@@ -140,7 +140,7 @@ impl Lab {
             return;
         }
         self.pen.releases(self.now, &claim.id, true);
-        if self.dice.below(4) == 0 {
+        if self.rng.below(4) == 0 {
             self.pen.release_is_unclear(self.now, &claim.id, "dropped");
             if !self.is(Flaw::DropKeeps) {
                 self.take_back(client, claim.grant);

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use lock_core::fence::FenceGate;
-use lock_testkit::Dice;
+use lock_testkit::SeededRng;
 use lock_testkit::checker::Rules;
 use lock_testkit::history::History;
 use lock_testkit::history::event::{FaultPhase, Kind, Text};
@@ -49,7 +49,7 @@ pub(crate) fn run(scenario: Scenario, flaw: Option<Flaw>, seed: u64) -> History 
 struct Lab {
     scenario: Scenario,
     flaw: Option<Flaw>,
-    dice: Dice,
+    rng: SeededRng,
     pen: Pen,
     now: u64,
     turns: BinaryHeap<Reverse<(u64, u64, usize)>>,
@@ -63,8 +63,8 @@ struct Lab {
 
 impl Lab {
     fn new(scenario: Scenario, flaw: Option<Flaw>, seed: u64) -> Self {
-        let mut dice = Dice::new(seed);
-        let clients = (0..CLIENTS).map(|place| Client::new(place, 1 + dice.below(3), 1 + dice.below(5_000))).collect();
+        let mut rng = SeededRng::new(seed);
+        let clients = (0..CLIENTS).map(|place| Client::new(place, 1 + rng.below(3), 1 + rng.below(5_000))).collect();
         let mut rules = Rules::default();
         rules.fifo = true;
         rules.fencing = scenario != Scenario::Semaphore;
@@ -74,7 +74,7 @@ impl Lab {
         let mut lab = Self {
             scenario,
             flaw,
-            dice,
+            rng,
             pen: Pen::new(seed, rules),
             now: 0,
             turns: BinaryHeap::new(),
@@ -86,7 +86,7 @@ impl Lab {
             last_grant: 0,
         };
         for client in 0..CLIENTS {
-            let begin = lab.dice.below(50);
+            let begin = lab.rng.below(50);
             lab.plan(begin, Turn::Start(client));
         }
         lab.plan(300, Turn::Fault);

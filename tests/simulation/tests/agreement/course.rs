@@ -17,7 +17,7 @@ const EPOCH: Duration = Duration::from_secs(1_763_703_842);
 /// A lock on which things are done at random.
 pub(crate) struct Course<'a> {
     pair: &'a mut Pair,
-    dice: StdRng,
+    rng: StdRng,
     kind: Kind,
     /// Those of every script, in their order: lock, queue, waiters, fence, forced; and where pushes are noted.
     keys: [String; 6],
@@ -30,17 +30,17 @@ pub(crate) struct Course<'a> {
 
 impl<'a> Course<'a> {
     pub(crate) fn new(pair: &'a mut Pair, seed: u64) -> Self {
-        let mut dice = StdRng::seed_from_u64(seed);
-        let kind = Kind::any(&mut dice);
+        let mut rng = StdRng::seed_from_u64(seed);
+        let kind = Kind::any(&mut rng);
         let keys = ["", ":q", ":w", ":f", ":x", ":noted"].map(|ending| format!("{{{seed}}}{ending}"));
-        let shared = if kind == Kind::Mutex && dice.random_ratio(1, 4) { "1" } else { "" };
+        let shared = if kind == Kind::Mutex && rng.random_ratio(1, 4) { "1" } else { "" };
         pair.now = EPOCH;
-        Self { pair, dice, kind, keys, shared, requests: Vec::new(), left: Vec::new() }
+        Self { pair, rng, kind, keys, shared, requests: Vec::new(), left: Vec::new() }
     }
 
     /// Runs it; where the two differ, if they do.
     pub(crate) async fn run(mut self) -> Result<(), String> {
-        for step in 0..self.dice.random_range(10..60) {
+        for step in 0..self.rng.random_range(10..60) {
             let outcome = self.step().await;
             outcome.map_err(|difference| format!("step {step} of {:?}: {difference}", self.kind))?;
             self.left = self.pair.look(&self.keys).await.map_err(|what| format!("after step {step}: {what}"))?;
@@ -50,10 +50,10 @@ impl<'a> Course<'a> {
     }
 
     async fn step(&mut self) -> Result<(), String> {
-        if self.dice.random_ratio(1, 2) {
-            self.pair.now += Duration::from_micros(self.dice.random_range(0..3000));
+        if self.rng.random_ratio(1, 2) {
+            self.pair.now += Duration::from_micros(self.rng.random_range(0..3000));
         }
-        match self.dice.random_range(0..40) {
+        match self.rng.random_range(0..40) {
             0..=13 => self.ask_anew().await,
             14..=16 => self.ask_again().await,
             17..=20 => self.release().await,
@@ -62,7 +62,7 @@ impl<'a> Course<'a> {
             25 => self.change().await,
             26 => self.force().await,
             27 | 28 => self.poke().await,
-            29 if self.kind != Kind::Mutex && self.dice.random() => self.all(&script::USED, &[]).await.map(drop),
+            29 if self.kind != Kind::Mutex && self.rng.random() => self.all(&script::USED, &[]).await.map(drop),
             29 => self.all(&self.kind.scripts().inspect, &["2"]).await.map(drop),
             30 => self.meddle().await,
             _ => {
@@ -73,7 +73,7 @@ impl<'a> Course<'a> {
     }
 
     async fn ask_anew(&mut self) -> Result<(), String> {
-        self.requests.push(Request::any(self.kind, &mut self.dice));
+        self.requests.push(Request::any(self.kind, &mut self.rng));
         self.ask(self.requests.len() - 1).await
     }
 
@@ -82,22 +82,22 @@ impl<'a> Course<'a> {
         if self.requests.is_empty() {
             return Ok(());
         }
-        let number = self.dice.random_range(0..self.requests.len());
+        let number = self.rng.random_range(0..self.requests.len());
         self.ask(number).await
     }
 
     async fn ask(&mut self, number: usize) -> Result<(), String> {
         let request = self.requests[number].clone();
-        if self.kind == Kind::Mutex && self.dice.random_ratio(1, 3) {
+        if self.kind == Kind::Mutex && self.rng.random_ratio(1, 3) {
             let me = format!("{}:{}:{{}}:", request.nonce, request.client);
             let keys = [self.keys[0].clone(), self.keys[3].clone()];
             return self.run_with(&script::TAKE, &keys, &[&me, &request.ttl.to_string()]).await.map(drop);
         }
-        let stays = if self.dice.random_ratio(2, 3) { "1" } else { "" };
+        let stays = if self.rng.random_ratio(2, 3) { "1" } else { "" };
         let (ttl, claim) = (request.ttl.to_string(), request.claim().to_string());
         let Request { nonce, client, mode, .. } = &request;
         // "0" says that it has asked before, and heard nothing.
-        let ticket = if self.dice.random_ratio(1, 4) { "0" } else { &*request.ticket };
+        let ticket = if self.rng.random_ratio(1, 4) { "0" } else { &*request.ticket };
         let args = [nonce, client, &*ttl, "{}", stays, ticket, CHANNELS, self.shared, &claim, mode];
         let reply = self.all(&self.kind.scripts().acquire, &args).await?.into_parts();
         if let Some(ticket) = reply.get(3).and_then(Value::as_text).filter(|_| stays == "1") {
@@ -108,7 +108,7 @@ impl<'a> Course<'a> {
 
     async fn release(&mut self) -> Result<(), String> {
         let Some(Request { nonce, client, .. }) = self.a_request() else { return Ok(()) };
-        if self.kind == Kind::Mutex && self.dice.random_ratio(1, 2) {
+        if self.kind == Kind::Mutex && self.rng.random_ratio(1, 2) {
             let keys = [self.keys[0].clone()];
             return self.run_with(&script::DROP, &keys, &[&nonce]).await.map(drop);
         }
@@ -124,7 +124,7 @@ impl<'a> Course<'a> {
 
     async fn renew(&mut self) -> Result<(), String> {
         let Some(Request { nonce, .. }) = self.a_request() else { return Ok(()) };
-        let ttl = *[1, 100, 3000, 20_000].choose(&mut self.dice).unwrap();
+        let ttl = *[1, 100, 3000, 20_000].choose(&mut self.rng).unwrap();
         let (keys, forced) = ([self.keys[0].clone()], self.keys[4].clone());
         let args = [&*nonce, &ttl.to_string(), &forced];
         self.run_with(&self.kind.scripts().renew, &keys, &args).await.map(drop)
@@ -135,7 +135,7 @@ impl<'a> Course<'a> {
         if self.kind == Kind::Mutex {
             return Ok(());
         }
-        let mode = self.kind.changed(&mode, &mut self.dice);
+        let mode = self.kind.changed(&mode, &mut self.rng);
         self.all(&script::CHANGE, &[&nonce, &client, CHANNELS, "", &mode]).await.map(drop)
     }
 
@@ -146,9 +146,9 @@ impl<'a> Course<'a> {
 
     async fn poke(&mut self) -> Result<(), String> {
         let Some(Request { client, nonce, .. }) = self.a_request() else { return Ok(()) };
-        if self.kind == Kind::Mutex && self.dice.random_ratio(1, 3) {
+        if self.kind == Kind::Mutex && self.rng.random_ratio(1, 3) {
             let keys = [self.keys[0].clone(), self.keys[2].clone()];
-            let holder = self.a_request().filter(|_| self.dice.random()).map_or_else(String::new, |other| other.nonce);
+            let holder = self.a_request().filter(|_| self.rng.random()).map_or_else(String::new, |other| other.nonce);
             let args = [&client, CHANNELS, "7", "", &nonce, &holder[..holder.len().min(16)]];
             return self.run_with(&script::PEEK, &keys, &args).await.map(drop);
         }
@@ -160,8 +160,8 @@ impl<'a> Course<'a> {
 
     /// Somebody else puts something in our place, or takes it away.
     async fn meddle(&mut self) -> Result<(), String> {
-        let key = self.keys[..5].choose(&mut self.dice).unwrap();
-        let command: &[&str] = match self.dice.random_range(0..4) {
+        let key = self.keys[..5].choose(&mut self.rng).unwrap();
+        let command: &[&str] = match self.rng.random_range(0..4) {
             0 => &["SET", key, "foreign", "NX", "PX", "700"],
             1 => &["RPUSH", key, "foreign"],
             2 => &["PEXPIRE", key, "50"],
@@ -174,18 +174,18 @@ impl<'a> Course<'a> {
     fn pass(&mut self) {
         let ends: Vec<_> = self.left.iter().filter_map(|left| u64::try_from(*left).ok()).collect();
         let now = self.pair.now;
-        self.pair.now = match (ends.choose(&mut self.dice), self.dice.random_range(0..10)) {
-            (_, 0) => now.saturating_sub(Duration::from_millis(self.dice.random_range(0..5000))).max(EPOCH),
+        self.pair.now = match (ends.choose(&mut self.rng), self.rng.random_range(0..10)) {
+            (_, 0) => now.saturating_sub(Duration::from_millis(self.rng.random_range(0..5000))).max(EPOCH),
             (Some(left), 1..=6) => {
-                let end = now.as_millis() as u64 + left + self.dice.random_range(0..3);
-                Duration::from_micros((end - 1) * 1000 + self.dice.random_range(0..1000))
+                let end = now.as_millis() as u64 + left + self.rng.random_range(0..3);
+                Duration::from_micros((end - 1) * 1000 + self.rng.random_range(0..1000))
             }
-            _ => now + Duration::from_micros(self.dice.random_range(0..4_000_000)),
+            _ => now + Duration::from_micros(self.rng.random_range(0..4_000_000)),
         };
     }
 
     fn a_request(&mut self) -> Option<Request> {
-        self.requests.choose(&mut self.dice).cloned()
+        self.requests.choose(&mut self.rng).cloned()
     }
 
     /// With all keys of the lock.

@@ -55,7 +55,7 @@ async fn start() -> Result<(RedisServer, WallClock), Missing> {
         .with_directive("hash-max-ziplist-entries", "100000")
         .with_directive("hash-max-ziplist-value", "100000");
     let server = RedisServer::start_with(&options).await?;
-    let missing = |error: lock_testkit::Broken| Missing::new(error.to_string());
+    let missing = |error: lock_testkit::HarnessError| Missing::new(error.to_string());
     let client = server.client().map_err(missing)?;
     client.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]).await.map_err(missing)?;
     Ok((server, clock))

@@ -16,9 +16,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn any(dice: &mut StdRng) -> Self {
-        let limit = dice.random_range(1..5);
-        *[Self::Mutex, Self::Mutex, Self::Reentrant, Self::ReadWrite, Self::Semaphore { limit }].choose(dice).unwrap()
+    pub(crate) fn any(rng: &mut StdRng) -> Self {
+        let limit = rng.random_range(1..5);
+        *[Self::Mutex, Self::Mutex, Self::Reentrant, Self::ReadWrite, Self::Semaphore { limit }].choose(rng).unwrap()
     }
 
     pub(crate) fn scripts(self) -> &'static Scripts {
@@ -26,22 +26,22 @@ impl Kind {
     }
 
     /// What a request wants, as the scripts write it.
-    pub(crate) fn mode(self, dice: &mut StdRng) -> String {
+    pub(crate) fn mode(self, rng: &mut StdRng) -> String {
         match self {
             Self::Mutex => String::new(),
-            Self::Reentrant => format!("O{:032x}", dice.random_range(0..3)),
-            Self::ReadWrite => (*["R", "R", "W"].choose(dice).unwrap()).to_owned(),
+            Self::Reentrant => format!("O{:032x}", rng.random_range(0..3)),
+            Self::ReadWrite => (*["R", "R", "W"].choose(rng).unwrap()).to_owned(),
             // Now and then one that is of another opinion.
-            Self::Semaphore { limit } if dice.random_ratio(1, 30) => format!("P1/{}", limit + 1),
-            Self::Semaphore { limit } => format!("P{}/{limit}", dice.random_range(1..=limit)),
+            Self::Semaphore { limit } if rng.random_ratio(1, 30) => format!("P1/{}", limit + 1),
+            Self::Semaphore { limit } => format!("P{}/{limit}", rng.random_range(1..=limit)),
         }
     }
 
     /// What a grant of this mode can become.
-    pub(crate) fn changed(self, mode: &str, dice: &mut StdRng) -> String {
+    pub(crate) fn changed(self, mode: &str, rng: &mut StdRng) -> String {
         match (self, mode) {
             (Self::ReadWrite, "W") => "R".to_owned(),
-            (Self::Semaphore { limit }, _) => format!("P{}/{limit}", dice.random_range(1..=limit)),
+            (Self::Semaphore { limit }, _) => format!("P{}/{limit}", rng.random_range(1..=limit)),
             _ => mode.to_owned(),
         }
     }
@@ -59,11 +59,11 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn any(kind: Kind, dice: &mut StdRng) -> Self {
-        let nonce = format!("{:032x}", dice.random::<u128>());
-        let client = format!("{:016x}", dice.random_range(0..4));
-        let ttl = *[1, 100, 1000, 2000, 5000, 20_000].choose(dice).unwrap();
-        Self { nonce, client, ttl, mode: kind.mode(dice), ticket: String::new() }
+    pub(crate) fn any(kind: Kind, rng: &mut StdRng) -> Self {
+        let nonce = format!("{:032x}", rng.random::<u128>());
+        let client = format!("{:016x}", rng.random_range(0..4));
+        let ttl = *[1, 100, 1000, 2000, 5000, 20_000].choose(rng).unwrap();
+        Self { nonce, client, ttl, mode: kind.mode(rng), ticket: String::new() }
     }
 
     /// How long what is handed over is kept for it.

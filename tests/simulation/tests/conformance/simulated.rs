@@ -27,12 +27,12 @@ impl Deployment for Simulated {
     const NAME: &'static str = "simulated redis";
 
     async fn start() -> Result<Self, Missing> {
-        let broken = |error: io::Error| Missing::new(error.to_string());
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(broken)?;
-        listener.set_nonblocking(true).map_err(broken)?;
-        let url = format!("redis://{}", listener.local_addr().map_err(broken)?);
+        let missing = |error: io::Error| Missing::new(error.to_string());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(missing)?;
+        listener.set_nonblocking(true).map_err(missing)?;
+        let url = format!("redis://{}", listener.local_addr().map_err(missing)?);
         let (alive, ended) = oneshot::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(missing)?;
         std::thread::spawn(move || runtime.block_on(LocalSet::new().run_until(serve(listener, ended))));
         Ok(Self { url, _alive: alive })
     }

@@ -29,13 +29,13 @@ pub(crate) struct Worker {
     name: String,
     record: Record,
     beliefs: Beliefs,
-    dice: StdRng,
+    rng: StdRng,
 }
 
 impl Worker {
     pub(crate) fn new(number: usize, seed: u64, record: &Record, beliefs: &Beliefs) -> Self {
         let (record, beliefs) = (record.clone(), beliefs.clone());
-        Self { number, name: format!("client {number}"), record, beliefs, dice: dice(number, seed) }
+        Self { number, name: format!("client {number}"), record, beliefs, rng: rng(number, seed) }
     }
 
     /// Everything that it does.
@@ -44,7 +44,7 @@ impl Worker {
         let mutex = locks.mutex("m");
         let unrenewed = mutex.clone().with_lease(LeaseOptions::with_ttl(TTL).without_renewal());
         for _ in 0..ROUNDS {
-            if self.dice.random_ratio(1, 8) {
+            if self.rng.random_ratio(1, 8) {
                 if let Some(guard) = self.acquire(&unrenewed).await {
                     self.outlive(guard).await;
                 }
@@ -58,7 +58,7 @@ impl Worker {
 
     async fn acquire(&mut self, mutex: &Mutex) -> Option<MutexGuard> {
         let began = now();
-        let outcome = match self.dice.random_range(0..6) {
+        let outcome = match self.rng.random_range(0..6) {
             0 => mutex.try_lock().await,
             1 | 2 => mutex.try_lock_for(self.up_to(3000)).await,
             // Dropped at whichever point it has come to.
@@ -93,7 +93,7 @@ impl Worker {
     async fn hold(&mut self, guard: MutexGuard) {
         self.beliefs.granted(&self.name, &guard);
         let began = now();
-        for _ in 0..self.dice.random_range(0..80) {
+        for _ in 0..self.rng.random_range(0..80) {
             sleep(self.up_to(40)).await;
             let taken = self.beliefs.taken_since(guard.fencing_token());
             if !guard.is_held() {
@@ -111,7 +111,7 @@ impl Worker {
 
     async fn give_back(&mut self, guard: MutexGuard, began: Duration) {
         let token = guard.fencing_token();
-        match self.dice.random_range(0..4) {
+        match self.rng.random_range(0..4) {
             0 => drop(guard),
             1 => {
                 // Dropped at whichever point it has come to.
@@ -137,12 +137,12 @@ impl Worker {
     }
 
     fn up_to(&mut self, ms: u64) -> Duration {
-        Duration::from_millis(self.dice.random_range(0..ms))
+        Duration::from_millis(self.rng.random_range(0..ms))
     }
 }
 
 /// The chance of one client in a run.
-pub(crate) fn dice(number: usize, seed: u64) -> StdRng {
+pub(crate) fn rng(number: usize, seed: u64) -> StdRng {
     StdRng::seed_from_u64(seed ^ (number as u64 + 1) << 48)
 }
 

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use tokio::time::sleep;
 
 use crate::beliefs::Beliefs;
-use crate::client::{TTL, close, connect, dice, now};
+use crate::client::{TTL, close, connect, now, rng};
 use crate::record::Record;
 
 /// Within this a lock whose acquisition or release was dropped is free for the next one. Less than the TTL: it is given
@@ -44,12 +44,12 @@ pub(crate) struct Dropper {
     number: usize,
     record: Record,
     beliefs: Beliefs,
-    dice: StdRng,
+    rng: StdRng,
 }
 
 impl Dropper {
     pub(crate) fn new(number: usize, seed: u64, record: &Record, beliefs: &Beliefs) -> Self {
-        Self { number, record: record.clone(), beliefs: beliefs.clone(), dice: dice(number, seed) }
+        Self { number, record: record.clone(), beliefs: beliefs.clone(), rng: rng(number, seed) }
     }
 
     /// Everything that it does.
@@ -80,7 +80,7 @@ impl Dropper {
             }
             Act::TakeHeld => {
                 let held = self.obtain(RIVAL, rival).await;
-                let pause = Duration::from_millis(self.dice.random_range(0..200));
+                let pause = Duration::from_millis(self.rng.random_range(0..200));
                 let (outcome, ()) = tokio::join!(dropped(when, mutex.lock()), async {
                     sleep(pause).await;
                     self.beliefs.ended(RIVAL);

@@ -44,8 +44,8 @@ pub(crate) struct Faults(Vec<Fault>);
 impl Faults {
     /// Those of a seed. One in eight has none.
     pub(crate) fn of(seed: u64) -> Self {
-        let mut dice = StdRng::seed_from_u64(seed);
-        Self((0..dice.random_range(0..8)).map(|_| Fault::any(&mut dice)).collect())
+        let mut rng = StdRng::seed_from_u64(seed);
+        Self((0..rng.random_range(0..8)).map(|_| Fault::any(&mut rng)).collect())
     }
 
     /// Whether one of them explains that this client was refused something, or waited long, between these times.
@@ -64,11 +64,11 @@ impl Faults {
 }
 
 impl Fault {
-    fn any(dice: &mut StdRng) -> Self {
-        let begins = Duration::from_millis(dice.random_range(100..9000));
-        let ends = begins + Duration::from_millis(dice.random_range(1..3000));
-        let client = dice.random_range(0..CLIENTS);
-        let kind = match dice.random_range(0..11) {
+    fn any(rng: &mut StdRng) -> Self {
+        let begins = Duration::from_millis(rng.random_range(100..9000));
+        let ends = begins + Duration::from_millis(rng.random_range(1..3000));
+        let client = rng.random_range(0..CLIENTS);
+        let kind = match rng.random_range(0..11) {
             0..=2 => Kind::Partition(client),
             3 => Kind::Mute(client),
             4 | 5 => Kind::Deaf(client),

@@ -2,34 +2,34 @@
 
 use std::time::Duration;
 
-use lock_testkit::history::event::{Death, Fault, FaultPhase, Text};
+use lock_testkit::history::event::{Death, Fault as FaultEvent, FaultPhase, Text};
 use lock_testkit::history::{Recorder, What, now};
-use lock_testkit::{Broken, Dice};
+use lock_testkit::{HarnessError, SeededRng};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::sleep;
 
-use crate::arena::{Arena, Body, Worker};
-use crate::faults::{FREEZE_WORKER, FrozenWorker, KILL_WORKER, Trouble};
+use crate::faults::{FREEZE_WORKER, Fault, FrozenWorker, KILL_WORKER};
 use crate::progress::Progress;
+use crate::system::{Body, SystemUnderTest, Worker};
 
 /// For how long nothing is wrong when everything has settled after a fault: waiters are judged then.
 const CALM: Duration = Duration::from_secs(3);
 
 /// Brings faults over a run.
-pub(crate) struct Storm {
+pub(crate) struct Nemesis {
     pub(crate) names: Vec<&'static str>,
-    pub(crate) dice: Dice,
+    pub(crate) rng: SeededRng,
     pub(crate) ttl: Duration,
     pub(crate) recorder: Recorder,
     /// Until when a fault may begin, on the history's clock.
     pub(crate) until: u64,
 }
 
-impl Storm {
-    /// Which faults there are for this arena, of those that are wanted.
-    pub(crate) fn choose(arena: &dyn Arena, wanted: &str) -> Result<Vec<&'static str>, Broken> {
-        let mut names: Vec<_> = arena.troubles(0).iter().map(|trouble| trouble.name()).collect();
-        if arena.has_processes() {
+impl Nemesis {
+    /// Which faults there are for this system, of those that are wanted.
+    pub(crate) fn choose(system: &dyn SystemUnderTest, wanted: &str) -> Result<Vec<&'static str>, HarnessError> {
+        let mut names: Vec<_> = system.faults(0).iter().map(|fault| fault.name()).collect();
+        if system.has_processes() {
             names.extend([FREEZE_WORKER, FREEZE_WORKER, KILL_WORKER]);
         }
         match wanted {
@@ -39,7 +39,7 @@ impl Storm {
         }
         if let Some(unknown) = wanted.split(',').find(|name| !names.contains(name)) {
             names.dedup();
-            return Err(Broken::new(format!(
+            return Err(HarnessError::new(format!(
                 "there is no fault {unknown}; there are: all, none, {}",
                 names.join(", ")
             )));
@@ -49,16 +49,16 @@ impl Storm {
     }
 
     /// Rages until its end. `replace` starts a worker for one that was killed.
-    pub(crate) async fn rage(
+    pub(crate) async fn run(
         mut self,
-        arena: &dyn Arena,
+        system: &dyn SystemUnderTest,
         workers: &mut Vec<Worker>,
         progress: &Progress,
-        mut replace: impl FnMut() -> Result<Worker, Broken>,
-    ) -> Result<(), Broken> {
+        mut replace: impl FnMut() -> Result<Worker, HarnessError>,
+    ) -> Result<(), HarnessError> {
         while !self.names.is_empty() {
             let Next { pause, name, victim, length, seed } = self.draw(workers.len());
-            sleep(arena.recovery() + self.ttl + CALM + pause).await;
+            sleep(system.recovery() + self.ttl + CALM + pause).await;
             if now() + nanos(length) >= self.until {
                 return Ok(());
             }
@@ -69,13 +69,13 @@ impl Storm {
                 workers.push(replace()?);
                 continue;
             }
-            let mut troubles = arena.troubles(seed);
+            let mut faults = system.faults(seed);
             if let Some((name, pid)) = process(&workers[victim]) {
-                troubles.push(Box::new(FrozenWorker { name, pid }));
+                faults.push(Box::new(FrozenWorker { name, pid }));
             }
-            if let Some(trouble) = troubles.iter_mut().find(|trouble| trouble.name() == name) {
-                progress.say(&format!("{name} {} for {length:.1?}", trouble.target()));
-                self.apply(&mut **trouble, length).await?;
+            if let Some(fault) = faults.iter_mut().find(|fault| fault.name() == name) {
+                progress.say(&format!("{name} {} for {length:.1?}", fault.target()));
+                self.apply(&mut **fault, length).await?;
             }
         }
         Ok(())
@@ -83,36 +83,36 @@ impl Storm {
 
     /// The next fault: nothing but the seed, the TTL and what there is to choose from decides.
     fn draw(&mut self, workers: usize) -> Next {
-        let (dice, ttl) = (&mut self.dice, self.ttl);
+        let (rng, ttl) = (&mut self.rng, self.ttl);
         Next {
-            pause: dice.up_to(ttl),
-            length: dice.one_of(&[ttl / 4, ttl * 9 / 10, ttl * 11 / 10, ttl * 3]),
-            name: dice.one_of(&self.names),
-            victim: usize::try_from(dice.below(workers as u64)).unwrap_or(0),
-            seed: dice.roll(),
+            pause: rng.up_to(ttl),
+            length: rng.one_of(&[ttl / 4, ttl * 9 / 10, ttl * 11 / 10, ttl * 3]),
+            name: rng.one_of(&self.names),
+            victim: usize::try_from(rng.below(workers as u64)).unwrap_or(0),
+            seed: rng.next_u64(),
         }
     }
 
-    async fn apply(&self, trouble: &mut dyn Trouble, length: Duration) -> Result<(), Broken> {
+    async fn apply(&self, fault: &mut dyn Fault, length: Duration) -> Result<(), HarnessError> {
         let id: Text = format!("fault-{}", now()).into();
-        let (name, target) = (Text::from(trouble.name()), Text::from(trouble.target()));
-        let fault = |phase, proof| {
-            What::Fault(Fault { id: id.clone(), phase, name: name.clone(), target: target.clone(), proof })
+        let (name, target) = (Text::from(fault.name()), Text::from(fault.target()));
+        let event = |phase, proof| {
+            What::Fault(FaultEvent { id: id.clone(), phase, name: name.clone(), target: target.clone(), proof })
         };
-        self.recorder.record(fault(FaultPhase::Start, None));
-        let proof = trouble.begin().await;
-        if let Some(theft) = trouble.theft() {
+        self.recorder.record(event(FaultPhase::Start, None));
+        let proof = fault.begin().await;
+        if let Some(theft) = fault.theft() {
             self.recorder.record(What::Theft(theft));
         }
         if proof.is_ok() {
             sleep(length).await;
         }
-        let healed = trouble.heal().await;
-        self.recorder.record(fault(FaultPhase::Heal, proof?.map(Text::from)));
+        let healed = fault.heal().await;
+        self.recorder.record(event(FaultPhase::Heal, proof?.map(Text::from)));
         healed
     }
 
-    async fn kill(&self, worker: Worker) -> Result<(), Broken> {
+    async fn kill(&self, worker: Worker) -> Result<(), HarnessError> {
         if let (Body::Process(mut child), Some(pid)) = (worker.body, worker.pid) {
             kill_process(pid, Signal::KILL)?;
             child.wait().await?;
@@ -153,9 +153,9 @@ mod tests {
             let recorder = Recorder::append(&history, "test").unwrap();
             std::fs::remove_file(history).unwrap();
             let names = vec!["one", "other", KILL_WORKER];
-            let mut storm =
-                Storm { names, dice: Dice::new(seed), ttl: Duration::from_secs(2), recorder, until: u64::MAX };
-            (0..50).map(|_| storm.draw(4)).collect::<Vec<_>>()
+            let mut nemesis =
+                Nemesis { names, rng: SeededRng::new(seed), ttl: Duration::from_secs(2), recorder, until: u64::MAX };
+            (0..50).map(|_| nemesis.draw(4)).collect::<Vec<_>>()
         };
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));

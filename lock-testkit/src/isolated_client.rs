@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use crate::failure::{Failure, OrFail};
 use crate::panics::Run;
 
-/// Runs this on an island of its own.
-pub(crate) async fn on_island<W, F, T>(work: W) -> Result<T, Failure>
+/// Runs this as an isolated client.
+pub(crate) async fn in_isolation<W, F, T>(work: W) -> Result<T, Failure>
 where
     W: FnOnce() -> F + Send + 'static,
     F: Future<Output = Result<T, Failure>>,
@@ -19,7 +19,7 @@ where
 {
     let (tell, told) = oneshot::channel();
     let run = Run::present();
-    std::thread::Builder::new().name("island".to_owned()).spawn(move || {
+    std::thread::Builder::new().name("isolated client".to_owned()).spawn(move || {
         let _working = Run::work(run);
         let outcome = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(work()),
@@ -28,5 +28,5 @@ where
         // Whoever waited may have given up; its case has failed already.
         let _ = tell.send(outcome);
     })?;
-    told.await.ok().or_fail("the island's thread panicked")?
+    told.await.ok().or_fail("the isolated client's thread panicked")?
 }

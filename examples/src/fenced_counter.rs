@@ -1,6 +1,6 @@
 //! The quickstart's resource, a counter behind a fence, and the record by which the run is judged.
 //!
-//! Workers in the same process call [`Desk::handle`]; workers in other processes say the same things as lines of JSON
+//! Workers in the same process call [`FencedCounter::handle`]; workers in other processes say the same things as lines of JSON
 //! over a socket. [`Caller`] hides the difference.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-/// What a worker says to the desk.
+/// What a worker says to the counter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Say {
     /// The lock is mine.
@@ -53,7 +53,7 @@ pub enum Say {
     },
 }
 
-/// What the desk answers.
+/// What the counter answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Reply {
     /// Go on.
@@ -85,7 +85,7 @@ pub struct Plan {
 
 /// The counter, its fence, and the record.
 #[derive(Debug)]
-pub struct Desk {
+pub struct FencedCounter {
     gate: FenceGate,
     plan: Plan,
     began: Instant,
@@ -136,7 +136,7 @@ impl Verdict {
     }
 }
 
-impl Desk {
+impl FencedCounter {
     /// A counter at zero.
     #[must_use]
     pub fn new(plan: Plan) -> Arc<Self> {
@@ -274,11 +274,11 @@ impl State {
     }
 }
 
-/// A worker's way to the desk.
+/// A worker's way to the counter.
 #[derive(Debug)]
 pub enum Caller {
     /// In the same process.
-    Here(Arc<Desk>),
+    Here(Arc<FencedCounter>),
     /// In another one.
     There(Wire<TcpStream>),
 }
@@ -287,16 +287,16 @@ impl Caller {
     /// Says something and waits for the answer.
     ///
     /// # Errors
-    /// If the desk is gone.
+    /// If the counter is gone.
     pub async fn say(&mut self, say: Say) -> io::Result<Reply> {
         match self {
-            Self::Here(desk) => match desk.handle(say) {
+            Self::Here(counter) => match counter.handle(say) {
                 Some(reply) => Ok(reply),
                 None => std::future::pending().await,
             },
             Self::There(wire) => {
                 wire.tell(&say).await?;
-                wire.hear().await?.ok_or_else(|| io::Error::other("the desk is gone"))
+                wire.hear().await?.ok_or_else(|| io::Error::other("the counter is gone"))
             }
         }
     }
@@ -347,22 +347,22 @@ mod tests {
 
     #[test]
     fn two_that_believe_at_one_instant_are_an_overlap() {
-        let desk = Desk::new(PLAN);
-        desk.handle(granted(1, 1, 10));
-        desk.handle(granted(2, 2, 15));
-        desk.handle(write(1, 1, 20));
-        assert_eq!(desk.verdict().overlaps, 1);
+        let counter = FencedCounter::new(PLAN);
+        counter.handle(granted(1, 1, 10));
+        counter.handle(granted(2, 2, 15));
+        counter.handle(write(1, 1, 20));
+        assert_eq!(counter.verdict().overlaps, 1);
     }
 
     #[test]
     fn a_lost_update_is_counted_and_a_refused_one_is_not_lost() {
-        let desk = Desk::new(PLAN);
-        desk.handle(granted(1, 1, 10));
-        desk.handle(write(1, 1, 20));
-        desk.handle(granted(2, 2, 30));
-        desk.handle(write(2, 1, 40));
-        assert!(matches!(desk.handle(write(1, 2, 20)), Some(Reply::Refused)));
-        let verdict = desk.verdict();
+        let counter = FencedCounter::new(PLAN);
+        counter.handle(granted(1, 1, 10));
+        counter.handle(write(1, 1, 20));
+        counter.handle(granted(2, 2, 30));
+        counter.handle(write(2, 1, 40));
+        assert!(matches!(counter.handle(write(1, 2, 20)), Some(Reply::Refused)));
+        let verdict = counter.verdict();
         assert_eq!((verdict.overlaps, verdict.lost_updates, verdict.refused), (0, 1, 1));
         assert!(!verdict.is_clean());
     }

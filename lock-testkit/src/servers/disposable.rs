@@ -10,16 +10,16 @@ use super::memcached::MemcachedServer;
 use super::redis::{ClusterDeployment, RedisOptions, RedisServer, SentinelDeployment};
 use super::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
 use crate::faults::{ClockFault, Data, Injected, ProcessFault, Proof, ServerProcess, StoreFault};
-use crate::harness::{Broken, Missing, Spare};
+use crate::harness::{DisposableServer, HarnessError, Missing};
 use crate::time::promptly;
 
 #[async_trait]
-impl Spare for SentinelDeployment {
+impl DisposableServer for SentinelDeployment {
     fn url(&self) -> &str {
         Self::url(self)
     }
 
-    async fn fail_over(&self, _name: &LockName) -> Result<Proof, Broken> {
+    async fn fail_over(&self, _name: &LockName) -> Result<Proof, HarnessError> {
         let old = self.master().await?;
         old.kill()?;
         let new = self.until_another_master(old).await?;
@@ -30,13 +30,13 @@ impl Spare for SentinelDeployment {
 }
 
 #[async_trait]
-impl Spare for ClusterDeployment {
+impl DisposableServer for ClusterDeployment {
     fn url(&self) -> &str {
         Self::url(self)
     }
 
     /// The lock's keys have to carry its name as their hash tag.
-    async fn fail_over(&self, name: &LockName) -> Result<Proof, Broken> {
+    async fn fail_over(&self, name: &LockName) -> Result<Proof, HarnessError> {
         let slot = self.slot_of(&format!("{{{name}}}")).await?;
         let old = self.master_of(slot).await?;
         old.kill()?;
@@ -48,12 +48,12 @@ impl Spare for ClusterDeployment {
 }
 
 #[async_trait]
-impl Spare for ZooKeeperEnsemble {
+impl DisposableServer for ZooKeeperEnsemble {
     fn url(&self) -> &str {
         Self::url(self)
     }
 
-    async fn fail_over(&self, _name: &LockName) -> Result<Proof, Broken> {
+    async fn fail_over(&self, _name: &LockName) -> Result<Proof, HarnessError> {
         let old = self.leader().await?;
         old.kill()?;
         let new = self.until_another_leader(old).await?;
@@ -68,35 +68,35 @@ fn taken_over(new: &str, old: &str) -> Proof {
 }
 
 /// Kills the server's process, and starts it again.
-fn kill_and_start(server: ServerProcess<'_>, data: Data) -> Result<Proof, Broken> {
+fn kill_and_start(server: ServerProcess<'_>, data: Data) -> Result<Proof, HarnessError> {
     // Without proof the case is unknown.
     Ok(ProcessFault::Kill { data }.inject(server)?.heal().unwrap_or_default())
 }
 
 #[async_trait]
-impl Spare for RedisServer {
+impl DisposableServer for RedisServer {
     fn url(&self) -> &str {
         Self::url(self)
     }
 
-    async fn restart(&self, data: Data) -> Result<Proof, Broken> {
+    async fn restart(&self, data: Data) -> Result<Proof, HarnessError> {
         let proof = kill_and_start(self.into(), data)?;
         self.until_ready().await?;
         Ok(proof)
     }
 
-    async fn flush(&self) -> Result<Proof, Broken> {
+    async fn flush(&self) -> Result<Proof, HarnessError> {
         Ok(StoreFault::Flush.inject(self).await?.proof())
     }
 }
 
 #[async_trait]
-impl Spare for ZooKeeperServer {
+impl DisposableServer for ZooKeeperServer {
     fn url(&self) -> &str {
         Self::url(self)
     }
 
-    async fn restart(&self, data: Data) -> Result<Proof, Broken> {
+    async fn restart(&self, data: Data) -> Result<Proof, HarnessError> {
         let proof = kill_and_start(self.into(), data)?;
         self.until_ready().await?;
         Ok(proof)
@@ -104,19 +104,19 @@ impl Spare for ZooKeeperServer {
 }
 
 #[async_trait]
-impl Spare for MemcachedServer {
+impl DisposableServer for MemcachedServer {
     fn url(&self) -> &str {
         Self::url(self)
     }
 
     /// It keeps nothing, whatever it is to find.
-    async fn restart(&self, data: Data) -> Result<Proof, Broken> {
+    async fn restart(&self, data: Data) -> Result<Proof, HarnessError> {
         let proof = kill_and_start(self.into(), data)?;
         self.until_ready().await?;
         Ok(proof)
     }
 
-    async fn flush(&self) -> Result<Proof, Broken> {
+    async fn flush(&self) -> Result<Proof, HarnessError> {
         Ok(StoreFault::Flush.inject(self).await?.proof())
     }
 }
@@ -142,12 +142,12 @@ impl ClockedRedis {
 }
 
 #[async_trait]
-impl Spare for ClockedRedis {
+impl DisposableServer for ClockedRedis {
     fn url(&self) -> &str {
         self.server.url()
     }
 
-    async fn step_clock(&self, ahead_ms: i64) -> Result<Proof, Broken> {
+    async fn step_clock(&self, ahead_ms: i64) -> Result<Proof, HarnessError> {
         let stepped = self.clock.inject(ClockFault::ahead_by_ms(ahead_ms))?;
         // Without proof the case is unknown.
         let proof = stepped.applied(promptly()).await.unwrap_or_default();

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{Error, Locks};
-use lock_testkit::Broken;
+use lock_testkit::HarnessError;
 use rustix::process::Pid;
 use tokio::process::Child;
 
-use crate::faults::Trouble;
+use crate::faults::Fault;
 use crate::plan::Plan;
 
 /// A backend with its servers.
 #[async_trait]
-pub(crate) trait Arena: Send + Sync + 'static {
+pub(crate) trait SystemUnderTest: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Where workers connect to.
@@ -36,13 +36,13 @@ pub(crate) trait Arena: Send + Sync + 'static {
     }
 
     /// What can be done to the servers, and to the workers' links; whatever is left to chance is drawn from this seed.
-    fn troubles(&self, seed: u64) -> Vec<Box<dyn Trouble>>;
+    fn faults(&self, seed: u64) -> Vec<Box<dyn Fault>>;
 
     /// The grant that the server has under this mutex, by its own words; nothing if it does not answer.
     async fn holder(&self, namespace: &str, mutex: &str) -> Option<Option<String>>;
 
     /// What the servers have under this namespace; `None` where only the clients know.
-    async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, Broken>>;
+    async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, HarnessError>>;
 }
 
 /// A worker at work.
@@ -56,5 +56,5 @@ pub(crate) struct Worker {
 /// As what it works.
 pub(crate) enum Body {
     Process(Child),
-    Task(tokio::task::JoinHandle<Result<(), Broken>>),
+    Task(tokio::task::JoinHandle<Result<(), HarnessError>>),
 }

@@ -19,9 +19,9 @@ const CLIENTS: usize = 3;
 const KINDS: [(Form, usize); 5] =
     [(Form::Mutex, 1), (Form::Write, 1), (Form::Single, 1), (Form::Single, 2), (Form::Reentrant, 1)];
 
-/// Clients that contend for every kind of lock that there is, until the crowd disperses.
-pub(crate) struct Crowd {
-    rooms: Vec<Arc<Room>>,
+/// Clients that contend for every kind of lock that there is, until they are stopped.
+pub(crate) struct Contenders {
+    counters: Vec<Arc<GatedCounter>>,
     contenders: Vec<Contender>,
     done: Arc<AtomicBool>,
 }
@@ -31,10 +31,10 @@ struct Contender {
     task: JoinHandle<Verdict>,
 }
 
-impl Crowd {
-    /// Gathers; `connect` makes a client.
-    pub(crate) async fn gather(cx: &Cx, connect: impl AsyncFn() -> Result<Locks, Failure>) -> Result<Self, Failure> {
-        let (mut rooms, mut contenders, done) = (Vec::new(), Vec::new(), Arc::<AtomicBool>::default());
+impl Contenders {
+    /// Starts them; `connect` makes a client.
+    pub(crate) async fn start(cx: &Cx, connect: impl AsyncFn() -> Result<Locks, Failure>) -> Result<Self, Failure> {
+        let (mut counters, mut contenders, done) = (Vec::new(), Vec::new(), Arc::<AtomicBool>::default());
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
             clients.push(connect().await?);
@@ -43,20 +43,20 @@ impl Crowd {
             if cx.abilities.lacking(form, &[]).is_some() {
                 continue;
             }
-            let room = Arc::new(Room::of(form, places));
+            let counter = Arc::new(GatedCounter::of(form, places));
             for locks in &clients {
-                let lock = room.lock(locks)?;
-                let (room, done, turns) = (room.clone(), done.clone(), Arc::default());
-                let task = tokio::spawn(contend(lock, room, done, Arc::clone(&turns)));
+                let lock = counter.lock(locks)?;
+                let (counter, done, turns) = (counter.clone(), done.clone(), Arc::default());
+                let task = tokio::spawn(contend(lock, counter, done, Arc::clone(&turns)));
                 contenders.push(Contender { turns, task });
             }
-            rooms.push(room);
+            counters.push(counter);
         }
-        Ok(Self { rooms, contenders, done })
+        Ok(Self { counters, contenders, done })
     }
 
     /// Waits until every single contender has had its turn so many times more.
-    pub(crate) async fn goes_on(&self, turns: usize) -> Verdict {
+    pub(crate) async fn all_go_on(&self, turns: usize) -> Verdict {
         let counted = || self.contenders.iter().map(|contender| contender.turns.load(Ordering::Relaxed));
         let before: Vec<_> = counted().collect();
         let all_went_on = async || Ok(counted().zip(&before).all(|(now, before)| now >= before + turns).then_some(()));
@@ -65,13 +65,13 @@ impl Crowd {
         outcome.map_err(|failure| failure.and(format_args!("turns since: {turns:?}")))
     }
 
-    /// Ends, and shows the rooms.
-    pub(crate) async fn disperse(self) -> Result<Vec<Arc<Room>>, Failure> {
+    /// Stops them, and returns the counters.
+    pub(crate) async fn stop(self) -> Result<Vec<Arc<GatedCounter>>, Failure> {
         self.done.store(true, Ordering::SeqCst);
         for contender in self.contenders {
             soon("every call comes back", longest_call() * 2, contender.task).await???;
         }
-        Ok(self.rooms)
+        Ok(self.counters)
     }
 }
 
@@ -81,11 +81,16 @@ fn longest_call() -> std::time::Duration {
     ttl() * 5 + op_timeout() * 5
 }
 
-async fn contend(lock: Exclusive, room: Arc<Room>, done: Arc<AtomicBool>, turns: Arc<AtomicUsize>) -> Verdict {
+async fn contend(
+    lock: Exclusive,
+    counter: Arc<GatedCounter>,
+    done: Arc<AtomicBool>,
+    turns: Arc<AtomicUsize>,
+) -> Verdict {
     while !done.load(Ordering::SeqCst) {
         match soon("a wait comes back", longest_call(), lock.try_lock_for(ttl() * 5)).await? {
             Ok(Some(held)) => {
-                room.turn(&held).await;
+                counter.turn(&held).await;
                 match soon("a release comes back", longest_call(), held.release()).await? {
                     Ok(()) => drop(turns.fetch_add(1, Ordering::Relaxed)),
                     Err(error) => is_of_the_trouble(&error)?,
@@ -107,7 +112,7 @@ pub(crate) fn is_of_the_trouble(error: &Error) -> Verdict {
 }
 
 /// What one lock protects: a counter behind a gate, which is read and written in two steps.
-pub(crate) struct Room {
+pub(crate) struct GatedCounter {
     form: Form,
     places: usize,
     /// From when to when somebody was inside and believed in his lock all the time.
@@ -120,7 +125,7 @@ pub(crate) struct Room {
     written: AtomicU64,
 }
 
-impl Room {
+impl GatedCounter {
     fn of(form: Form, places: usize) -> Self {
         Self {
             form,

@@ -1,4 +1,4 @@
-//! What a failure says: everything, unless the machine, or a processor of it, stood still meanwhile.
+//! Runs that say nothing: a failure counts, unless the machine, or a processor of it, stood still meanwhile.
 
 use std::fmt::Display;
 use std::time::Duration;

@@ -8,13 +8,13 @@ use crate::history::event::Text;
 
 /// A violation whose witness is not told yet.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct Finding {
     check: Check,
     res: Option<Text>,
     what: String,
 }
 
-impl Found {
+impl Finding {
     pub(super) fn new(check: Check, what: impl Into<String>) -> Self {
         Self { check, res: None, what: what.into() }
     }

@@ -1,23 +1,23 @@
-//! Chance that a seed repeats.
+//! Random numbers that a seed repeats.
 
 use std::time::Duration;
 
-/// Chance for tests: the same throws from the same seed, on every machine and in every version. Nothing to keep a secret
+/// Random numbers for tests: the same sequence from the same seed, on every machine and in every version. Nothing to keep a secret
 /// with.
 ///
 /// (SplitMix64: Steele, Lea, Flood 2014.)
 #[derive(Debug, Clone)]
-pub struct Dice(u64);
+pub struct SeededRng(u64);
 
-impl Dice {
-    /// The dice of this seed.
+impl SeededRng {
+    /// The generator of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Any number.
-    pub fn roll(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -30,7 +30,7 @@ impl Dice {
     /// # Panics
     /// If `end` is zero.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.roll() % end
+        self.next_u64() % end
     }
 
     /// `true` once in so many times.
@@ -62,19 +62,19 @@ mod tests {
 
     #[test]
     fn a_seed_repeats_what_it_gave_and_stays_within() {
-        let throw = |seed| {
-            let mut dice = Dice::new(seed);
-            (0..50).map(|_| dice.up_to(Duration::from_millis(10))).collect::<Vec<_>>()
+        let draw = |seed| {
+            let mut rng = SeededRng::new(seed);
+            (0..50).map(|_| rng.up_to(Duration::from_millis(10))).collect::<Vec<_>>()
         };
-        assert_eq!(throw(1), throw(1));
-        assert_ne!(throw(1), throw(2));
-        assert!(throw(3).iter().all(|delay| *delay <= Duration::from_millis(10)));
-        assert_eq!(Dice::new(4).up_to(Duration::ZERO), Duration::ZERO);
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        assert!(draw(3).iter().all(|delay| *delay <= Duration::from_millis(10)));
+        assert_eq!(SeededRng::new(4).up_to(Duration::ZERO), Duration::ZERO);
     }
 
     #[test]
     fn its_numbers_are_those_of_the_paper() {
-        let mut dice = Dice::new(1_234_567);
-        assert_eq!([dice.roll(), dice.roll()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
+        let mut rng = SeededRng::new(1_234_567);
+        assert_eq!([rng.next_u64(), rng.next_u64()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
     }
 }
