@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::core::Core;
+use crate::acquire::Core;
 use crate::driver::{Backend, MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
+use crate::driver::{Guarantee, Guarantees};
 use crate::error::Error;
-use crate::guarantees::{Guarantee, Guarantees};
-use crate::mutex::Mutex;
+use crate::locks::Mutex;
+use crate::locks::ReentrantMutex;
+use crate::locks::RwLock;
+use crate::locks::Semaphore;
 use crate::name::LockName;
 use crate::options::ClientOptions;
 use crate::owner::Owner;
-use crate::reentrant::ReentrantMutex;
-use crate::rwlock::RwLock;
-use crate::semaphore::Semaphore;
 
 /// A connected client of one backend: makes handles for the kinds that the backend implements.
 ///

@@ -50,27 +50,19 @@
 #[cfg(not(unix))]
 compile_error!("lock-core needs a Unix: it takes the clock and the host's name from there");
 
+mod acquire;
 mod client;
 pub mod clock;
-mod core;
 pub mod driver;
 mod error;
 pub mod fence;
-mod fenced;
-mod guarantees;
-mod inspect;
 mod lease;
 mod locks;
 pub mod memory;
-mod meters;
-pub mod multi;
-mod mutex;
+mod metrics;
 mod name;
 mod options;
 mod owner;
-mod reentrant;
-mod rwlock;
-mod semaphore;
 mod shutdown;
 mod sleep;
 mod sync;
@@ -78,23 +70,18 @@ mod token;
 mod trace;
 
 pub use client::Client;
+pub use driver::{Guarantee, Guarantees, Holder, Inspection, Support, Waiter};
 pub use error::{Error, ErrorKind, Phase, Retry};
-pub use fenced::{
-    Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex,
-    FencedRwLock, FencedWriteGuard,
-};
-pub use guarantees::{Guarantee, Guarantees, Support};
-pub use inspect::{Holder, Inspection, Waiter};
 pub use lease::{Lease, LossReason, Lost};
-pub use locks::Locks;
+pub use locks::{
+    DowngradeError, Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard, FencedReentrantGuard,
+    FencedReentrantMutex, FencedRwLock, FencedWriteGuard, Locks, Mutex, MutexGuard, Permit, ReadGuard, ReentrantGuard,
+    ReentrantMutex, RwLock, Semaphore, WriteGuard, multi,
+};
 pub use memory::MemoryLocks;
-pub use mutex::{Mutex, MutexGuard};
 pub use name::LockName;
 pub use options::{ClientOptions, LeaseOptions};
 pub use owner::{GrantId, Owner};
-pub use reentrant::{ReentrantGuard, ReentrantMutex};
-pub use rwlock::{DowngradeError, ReadGuard, RwLock, WriteGuard};
-pub use semaphore::{Permit, Semaphore};
 pub use token::{FencingToken, PermitToken};
 
 /// The pure state machine of a lease, for those who want to test against it.

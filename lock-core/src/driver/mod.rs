@@ -26,9 +26,13 @@
 mod attempt;
 mod backend;
 pub(crate) mod bound;
+mod guarantees;
+mod inspection;
 pub mod wait;
 
 pub use attempt::{Attempt, Cancelled, Grant, Kind, Released, Renewal, Renewed};
 pub use backend::{
     Backend, Doubts, MutexBackend, Notices, Operator, ReentrantBackend, RwLockBackend, SemaphoreBackend,
 };
+pub use guarantees::{Guarantee, Guarantees, Support};
+pub use inspection::{Holder, Inspection, Waiter};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
 
-use super::home::Home;
+use super::runtime::BackgroundRuntime;
 use crate::sync::locked;
 
 /// No task runs.
@@ -20,7 +20,7 @@ const PANICKED: u64 = u64::MAX;
 pub(super) trait Carried: Send + Sync + 'static {
     fn background(&self) -> &Background;
 
-    /// Other runtimes for the task, if neither home nor the present one carries it.
+    /// Other runtimes for the task, if neither the client's own nor the present one carries it.
     fn runtimes(&self) -> Vec<Handle>;
 
     /// Whether the task is to go on when its runtime ends.
@@ -33,7 +33,7 @@ pub(super) trait Carried: Send + Sync + 'static {
 /// Whether a background task runs, and where it is to run.
 #[derive(Debug)]
 pub(super) struct Background {
-    home: Home,
+    runtime: BackgroundRuntime,
     /// The number of the task that runs.
     running: AtomicU64,
     /// The number that was given out last; locked while a task is started.
@@ -41,8 +41,8 @@ pub(super) struct Background {
 }
 
 impl Background {
-    pub(super) fn at(home: Home) -> Self {
-        Self { home, running: AtomicU64::new(NONE), numbers: Mutex::new(NONE) }
+    pub(super) fn at(runtime: BackgroundRuntime) -> Self {
+        Self { runtime, running: AtomicU64::new(NONE), numbers: Mutex::new(NONE) }
     }
 
     /// Whether the task runs, or has ended by a panic.
@@ -60,7 +60,7 @@ impl Background {
     }
 }
 
-/// Starts the task unless it runs: at home, on the present runtime, or on another one.
+/// Starts the task unless it runs: on the client's own runtime, on the present runtime, or on another one.
 pub(super) fn start<T: Carried>(owner: &Arc<T>) {
     start_with(owner, locked(&owner.background().numbers));
 }
@@ -69,7 +69,7 @@ fn start_with<'a, T: Carried>(owner: &'a Arc<T>, mut numbers: MutexGuard<'a, u64
     let background = owner.background();
     loop {
         if !background.is_running() {
-            let spawned = background.home.spawn(
+            let spawned = background.runtime.spawn(
                 || owner.runtimes(),
                 || {
                     *numbers += 1;

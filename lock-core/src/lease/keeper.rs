@@ -14,15 +14,15 @@ use tokio::sync::Notify;
 use tracing::Instrument;
 
 use super::background::{self, Background, Carried};
-use super::home::Home;
 use super::reaper::Reaper;
+use super::runtime::BackgroundRuntime;
 use super::state::{Actions, Answer, Event};
-use super::{Cell, LossReason};
+use super::{LiveGrant, LossReason};
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{bounded, caught, place};
 use crate::driver::{Backend, Doubts, Notices, Renewal, Renewed};
 use crate::error::Phase;
-use crate::meters::Meters;
+use crate::metrics::Meters;
 use crate::owner::GrantId;
 use crate::shutdown::Shutdown;
 use crate::sync::locked;
@@ -54,7 +54,7 @@ pub(crate) struct Keeper {
 
 #[derive(Debug)]
 struct Registry {
-    cells: HashMap<GrantId, Arc<Cell>>,
+    leases: HashMap<GrantId, Arc<LiveGrant>>,
     /// The instant at which each of them is to be looked at.
     due: BTreeSet<(BootInstant, GrantId)>,
     /// When the task will look by itself; registering what that would be more than a slot too late for wakes it.
@@ -65,19 +65,19 @@ struct Registry {
 
 impl Keeper {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
-        let (clock, home) = (backend.clock(), Home::here());
+        let (clock, runtime) = (backend.clock(), BackgroundRuntime::current());
         let shutdown = Arc::<Shutdown>::default();
         Arc::new(Self {
-            reaper: Reaper::new(backend.clone(), clock.clone(), shutdown.clone(), home.clone()),
+            reaper: Reaper::new(backend.clone(), clock.clone(), shutdown.clone(), runtime.clone()),
             shutdown,
             meters: Meters::new(backend.name()),
             registry: Mutex::new(Registry {
-                cells: HashMap::new(),
+                leases: HashMap::new(),
                 due: BTreeSet::new(),
                 looks_at: BootInstant::FAR_FUTURE,
                 in_use: false,
             }),
-            background: Background::at(home),
+            background: Background::at(runtime),
             wake: Notify::new(),
             closed: AtomicBool::new(false),
             backend,
@@ -86,8 +86,8 @@ impl Keeper {
     }
 
     /// Keeps a lease from now on.
-    pub(crate) fn register(self: &Arc<Self>, cell: &Arc<Cell>) {
-        self.schedule(&mut locked(&self.registry), cell);
+    pub(crate) fn register(self: &Arc<Self>, live: &Arc<LiveGrant>) {
+        self.schedule(&mut locked(&self.registry), live);
         if !self.background.is_running() {
             self.start();
         }
@@ -101,8 +101,8 @@ impl Keeper {
     }
 
     /// The holder of this lease waits on the present runtime.
-    pub(super) fn is_watched_here(self: &Arc<Self>, cell: &Cell) {
-        cell.is_watched_here();
+    pub(super) fn is_watched_here(self: &Arc<Self>, live: &LiveGrant) {
+        live.is_watched_here();
         self.ensure_running();
     }
 
@@ -117,31 +117,31 @@ impl Keeper {
     }
 
     /// Takes an event for a lease and does what follows from it.
-    pub(crate) fn settle(&self, cell: &Arc<Cell>, event: Event) -> Actions {
-        let actions = cell.step(&*self.clock, event);
-        self.follow(cell, &actions);
+    pub(crate) fn settle(&self, live: &Arc<LiveGrant>, event: Event) -> Actions {
+        let actions = live.step(&*self.clock, event);
+        self.follow(live, &actions);
         actions
     }
 
     /// Takes note of a deadline that has passed. Unlike a tick it never makes a renewal due, which only the task can send.
-    pub(crate) fn look(&self, cell: &Arc<Cell>) {
-        let actions = cell.look(&*self.clock);
-        self.follow(cell, &actions);
+    pub(crate) fn look(&self, live: &Arc<LiveGrant>) {
+        let actions = live.look(&*self.clock);
+        self.follow(live, &actions);
     }
 
-    fn follow(&self, cell: &Arc<Cell>, actions: &Actions) {
+    fn follow(&self, live: &Arc<LiveGrant>, actions: &Actions) {
         if let Some(reason) = &actions.lost {
-            tracing::warn!(name = %cell.attempt.name, grant = %cell.attempt.id, %reason, "lock lost");
+            tracing::warn!(name = %live.attempt.name, grant = %live.attempt.id, %reason, "lock lost");
             // Counted first: whoever is told finds it counted.
             self.meters.lost(reason);
-            cell.tell_lost();
+            live.tell_lost();
             if actions.discard {
-                self.reaper.release(cell.attempt.clone(), cell.deadline());
+                self.reaper.release(live.attempt.clone(), live.deadline());
             } else {
-                self.reaper.ended(&cell.attempt);
+                self.reaper.ended(&live.attempt);
             }
         }
-        self.schedule(&mut locked(&self.registry), cell);
+        self.schedule(&mut locked(&self.registry), live);
     }
 
     /// One request for these renewals.
@@ -163,21 +163,21 @@ impl Keeper {
         self.wake.notify_one();
     }
 
-    fn schedule(&self, registry: &mut Registry, cell: &Arc<Cell>) {
-        let mut scheduled = locked(&cell.scheduled);
-        let wake_at = cell.wake_at();
+    fn schedule(&self, registry: &mut Registry, live: &Arc<LiveGrant>) {
+        let mut scheduled = locked(&live.scheduled);
+        let wake_at = live.wake_at();
         if *scheduled == wake_at {
             return;
         }
-        let id = cell.attempt.id;
+        let id = live.attempt.id;
         if let Some(before) = scheduled.take() {
             registry.due.remove(&(before, id));
         }
         if wake_at.is_none() {
-            registry.cells.remove(&id);
+            registry.leases.remove(&id);
         }
         if let Some(at) = wake_at {
-            registry.cells.insert(id, cell.clone());
+            registry.leases.insert(id, live.clone());
             registry.due.insert((at, id));
             registry.in_use = true;
             *scheduled = Some(at);
@@ -189,17 +189,17 @@ impl Keeper {
     }
 
     /// Every lease that is due, and when to look again.
-    fn due(&self, idle_since: &mut Option<BootInstant>) -> (Vec<Arc<Cell>>, BootInstant) {
+    fn due(&self, idle_since: &mut Option<BootInstant>) -> (Vec<Arc<LiveGrant>>, BootInstant) {
         let mut registry = locked(&self.registry);
         let now = self.clock.now();
-        let mut cells = Vec::new();
+        let mut leases = Vec::new();
         while let Some(&(at, id)) = registry.due.first()
             && at <= now
         {
             registry.due.pop_first();
-            if let Some(cell) = registry.cells.remove(&id) {
-                locked(&cell.scheduled).take();
-                cells.push(cell);
+            if let Some(live) = registry.leases.remove(&id) {
+                locked(&live.scheduled).take();
+                leases.push(live);
             }
         }
         if std::mem::take(&mut registry.in_use) {
@@ -207,24 +207,24 @@ impl Keeper {
         }
         let next = match registry.due.first() {
             Some((at, _)) => at.plus(SLOT.saturating_sub(Duration::from_nanos(1))),
-            None if !cells.is_empty() => now.plus(LINGER),
+            None if !leases.is_empty() => now.plus(LINGER),
             None if now.since(*idle_since.get_or_insert(now)) < LINGER => now.plus(LINGER),
             None => BootInstant::FAR_FUTURE,
         };
         registry.looks_at = next;
-        (cells, next)
+        (leases, next)
     }
 
     /// Has every lease verified.
     fn suspect_all(&self) {
-        let all: Vec<_> = locked(&self.registry).cells.values().cloned().collect();
-        for cell in all {
-            self.settle(&cell, Event::Suspect);
+        let all: Vec<_> = locked(&self.registry).leases.values().cloned().collect();
+        for live in all {
+            self.settle(&live, Event::Suspect);
         }
     }
 
-    fn find(&self, id: GrantId) -> Option<Arc<Cell>> {
-        locked(&self.registry).cells.get(&id).cloned()
+    fn find(&self, id: GrantId) -> Option<Arc<LiveGrant>> {
+        locked(&self.registry).leases.get(&id).cloned()
     }
 }
 
@@ -235,7 +235,7 @@ impl Carried for Keeper {
 
     fn runtimes(&self) -> Vec<Handle> {
         let mut runtimes: Vec<Handle> = Vec::new();
-        for runtime in locked(&self.registry).cells.values().filter_map(|cell| cell.runtime()) {
+        for runtime in locked(&self.registry).leases.values().filter_map(|live| live.runtime()) {
             if runtimes.iter().all(|known| known.id() != runtime.id()) {
                 runtimes.push(runtime);
             }
@@ -254,7 +254,7 @@ impl Carried for Keeper {
     }
 }
 
-type Batch = BoxFuture<'static, (Vec<(Arc<Cell>, Duration)>, BootInstant, Vec<Renewed>)>;
+type Batch = BoxFuture<'static, (Vec<(Arc<LiveGrant>, Duration)>, BootInstant, Vec<Renewed>)>;
 
 /// The task. It ends when the client and every guard are gone.
 async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
@@ -266,12 +266,12 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
     while !keeper.is_closed() {
         let (due, next) = keeper.due(&mut idle_since);
         let mut alike = BTreeMap::<_, Vec<_>>::new();
-        for cell in due {
-            if let Some(ttl) = keeper.settle(&cell, Event::Tick).renew {
+        for live in due {
+            if let Some(ttl) = keeper.settle(&live, Event::Tick).renew {
                 // The answers of a batch come together: a short lease must not wait for those of a place that is silent, nor
                 // for as long as a long lease has.
                 let urgency = ttl.as_millis().checked_ilog2();
-                alike.entry((place(&*keeper.backend, &cell.attempt), urgency)).or_default().push((cell, ttl));
+                alike.entry((place(&*keeper.backend, &live.attempt), urgency)).or_default().push((live, ttl));
             }
         }
         for mut renewals in alike.into_values() {
@@ -281,11 +281,11 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
             }
         }
         tokio::select! {
-            Some((cells, sent_at, answers)) = batches.next() => take(&keeper, cells, sent_at, answers),
+            Some((leases, sent_at, answers)) = batches.next() => take(&keeper, leases, sent_at, answers),
             notice = next_notice(&mut notices) => match notice {
                 Some((id, reason)) => {
-                    if let Some(cell) = keeper.find(id) {
-                        keeper.settle(&cell, Event::Notice(reason));
+                    if let Some(live) = keeper.find(id) {
+                        keeper.settle(&live, Event::Notice(reason));
                     }
                 }
                 None => notices = None,
@@ -318,34 +318,34 @@ async fn next_doubt(doubts: &mut Option<Doubts>) {
 /// needs to find a connection: that can only end a lease too early.
 async fn renew(
     keeper: Arc<Keeper>,
-    cells: Vec<(Arc<Cell>, Duration)>,
-) -> (Vec<(Arc<Cell>, Duration)>, BootInstant, Vec<Renewed>) {
+    leases: Vec<(Arc<LiveGrant>, Duration)>,
+) -> (Vec<(Arc<LiveGrant>, Duration)>, BootInstant, Vec<Renewed>) {
     let sent_at = keeper.clock.now();
-    let batch: Vec<_> = cells.iter().map(|(cell, ttl)| Renewal::new(&cell.attempt, *ttl)).collect();
+    let batch: Vec<_> = leases.iter().map(|(live, ttl)| Renewal::new(&live.attempt, *ttl)).collect();
     let answers = keeper.ask(&batch).await;
     drop(batch);
-    (cells, sent_at, answers)
+    (leases, sent_at, answers)
 }
 
-fn take(keeper: &Arc<Keeper>, cells: Vec<(Arc<Cell>, Duration)>, sent_at: BootInstant, answers: Vec<Renewed>) {
+fn take(keeper: &Arc<Keeper>, leases: Vec<(Arc<LiveGrant>, Duration)>, sent_at: BootInstant, answers: Vec<Renewed>) {
     let mut answers = answers.into_iter();
-    for (cell, asked) in cells {
+    for (live, asked) in leases {
         // A backend that gives fewer answers than questions has said nothing about the rest.
         let answer = match answers.next() {
             Some(Renewed::For(valid_for)) => {
-                keeper.meters.margin(cell.remaining(&*keeper.clock));
+                keeper.meters.margin(live.remaining(&*keeper.clock));
                 Answer::kept(valid_for, asked)
             }
             Some(Renewed::Held) => Answer::Held,
             Some(Renewed::Lost(reason)) => Answer::Lost(reason),
             Some(Renewed::Unknown(error)) => {
                 keeper.meters.renewal_failed();
-                tracing::debug!(name = %cell.attempt.name, %error, "renewal without an answer");
+                tracing::debug!(name = %live.attempt.name, %error, "renewal without an answer");
                 Answer::Unknown
             }
             None => Answer::Unknown,
         };
-        keeper.settle(&cell, Event::Answer { sent_at, answer });
+        keeper.settle(&live, Event::Answer { sent_at, answer });
     }
 }
 
@@ -369,9 +369,9 @@ mod tests {
         let cycle = || {
             let attempt = Attempt::new("loop".into(), Kind::Mutex, Owner::new(), lease.ttl).unwrap();
             let grant = Grant::new(None, clock.now(), lease.ttl);
-            let cell = Cell::new(Arc::new(attempt), &grant, lease, Duration::ZERO);
-            keeper.register(&cell);
-            keeper.settle(&cell, Event::Release);
+            let live = LiveGrant::new(Arc::new(attempt), &grant, lease, Duration::ZERO);
+            keeper.register(&live);
+            keeper.settle(&live, Event::Release);
         };
         let mut idle_since = None;
         for _ in 0..3 {

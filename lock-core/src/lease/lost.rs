@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 
 use super::keeper::Keeper;
-use super::{Cell, LossReason};
+use super::{LiveGrant, LossReason};
 use crate::clock::{BootInstant, Clock};
 
 /// Resolves once, with the reason, when a lock is lost. From [`Lease::lost`](super::Lease::lost).
@@ -17,33 +17,33 @@ use crate::clock::{BootInstant, Clock};
 pub struct Lost(Option<Pin<Box<dyn Future<Output = LossReason> + Send + Sync>>>);
 
 impl Lost {
-    pub(super) fn of(cell: Arc<Cell>, keeper: &Arc<Keeper>) -> Self {
-        Self(Some(Box::pin(watch(cell, Arc::downgrade(keeper), keeper.clock.clone()))))
+    pub(super) fn of(live: Arc<LiveGrant>, keeper: &Arc<Keeper>) -> Self {
+        Self(Some(Box::pin(watch(live, Arc::downgrade(keeper), keeper.clock.clone()))))
     }
 }
 
 /// Waits for the loss of one lease: until the keeper tells of it, or until the deadline passes on the clock here, whatever
 /// has become of the keeper.
-async fn watch(cell: Arc<Cell>, keeper: Weak<Keeper>, clock: Arc<dyn Clock>) -> LossReason {
+async fn watch(live: Arc<LiveGrant>, keeper: Weak<Keeper>, clock: Arc<dyn Clock>) -> LossReason {
     loop {
-        let noticed = cell.noticed();
-        if let Some(reason) = cell.loss() {
+        let noticed = live.noticed();
+        if let Some(reason) = live.loss() {
             return reason;
         }
-        let watched = keeper.upgrade().filter(|_| !cell.is_released());
+        let watched = keeper.upgrade().filter(|_| !live.is_released());
         let Some(kept) = watched else {
             // Given back; only a release that finds nothing to give back tells of a loss after that.
             noticed.await;
             continue;
         };
-        kept.is_watched_here(&cell);
+        kept.is_watched_here(&live);
         drop(kept);
         tokio::select! {
             biased;
             () = noticed => {}
-            () = passes(&*clock, cell.deadline()) => {
+            () = passes(&*clock, live.deadline()) => {
                 if let Some(keeper) = keeper.upgrade() {
-                    keeper.look(&cell);
+                    keeper.look(&live);
                 }
             }
         }

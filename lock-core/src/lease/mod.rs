@@ -4,24 +4,22 @@
 //! finishes releases and cancellations in the background, and [`Lease`] what a guard shows of all that.
 
 mod background;
-mod backlog;
-mod cell;
-mod handle;
-mod home;
-mod job;
+mod grant;
+mod guard;
+
 pub(crate) mod keeper;
-mod lane;
 mod lost;
 pub(crate) mod reaper;
+mod runtime;
 pub mod state;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use cell::Cell;
-pub use handle::Lease;
-pub(crate) use handle::drop_when;
+pub(crate) use grant::LiveGrant;
+pub use guard::Lease;
+pub(crate) use guard::drop_when;
 pub use lost::Lost;
 
 /// Why a lock was lost.

@@ -9,14 +9,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::store::MemoryStore;
 use crate::clock::{Clock, Deadline};
+use crate::driver::Inspection;
 use crate::driver::wait;
 use crate::driver::{
     Attempt, Backend, Cancelled, Grant, Kind, MutexBackend, Notices, Operator, ReentrantBackend, Released, Renewal,
     Renewed, RwLockBackend, SemaphoreBackend,
 };
+use crate::driver::{Guarantees, Support};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::guarantees::{Guarantees, Support};
-use crate::inspect::Inspection;
 use crate::lease::LossReason;
 use crate::name::LockName;
 use crate::owner::{GrantId, Owner};
@@ -108,7 +108,7 @@ impl MemoryBackend {
         &self,
         attempt: &Attempt,
         phase: Phase,
-        change: impl FnOnce(&mut super::lock::Lock) -> bool + Send,
+        change: impl FnOnce(&mut super::rules::Lock) -> bool + Send,
     ) -> Result<(), Error> {
         self.reach(attempt, phase).await?;
         if self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| change(lock)) {

@@ -27,7 +27,7 @@
 //! directly: the next holder owns it when it is woken. State lives as long as the store does.
 
 mod backend;
-mod lock;
+mod rules;
 mod store;
 
 pub use backend::MemoryBackend;

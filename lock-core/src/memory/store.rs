@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::backend::MemoryBackend;
-use super::lock::{Holding, Lock};
+use super::rules::{Holding, Lock};
 use super::{MemoryConfig, MemoryLocks};
 use crate::client::Client;
 use crate::clock::{BootInstant, Clock, SystemClock};

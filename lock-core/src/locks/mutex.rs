@@ -5,12 +5,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::{Core, Wait, Wish};
+use crate::acquire::{AcquireRequest, Core, Wait};
+use crate::driver::Inspection;
 use crate::driver::{Attempt, Grant, Kind, MutexBackend};
 use crate::error::Error;
-use crate::fenced::Fenced;
-use crate::inspect::Inspection;
 use crate::lease::Lease;
+use crate::locks::Fenced;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::GrantId;
@@ -86,7 +86,7 @@ impl Mutex {
     ///
     /// Neither poll it nor drop it, and it may stay in line before everybody else: the backend cannot tell. Spawn it, or drop it.
     pub async fn lock(&self) -> Result<MutexGuard, Error> {
-        self.core.acquire_patiently(self.wish(), |attempt, wait| self.ask(attempt, wait)).await.map(MutexGuard)
+        self.core.acquire_unbounded(self.request(), |attempt, wait| self.ask(attempt, wait)).await.map(MutexGuard)
     }
 
     /// Takes the lock if it is free; `Ok(None)` if somebody else holds it.
@@ -151,12 +151,12 @@ impl Mutex {
     }
 
     async fn acquire(&self, wait: Wait) -> Result<Option<MutexGuard>, Error> {
-        let lease = self.core.acquire(self.wish(), wait, |attempt, wait| self.ask(attempt, wait)).await?;
+        let lease = self.core.acquire(self.request(), wait, |attempt, wait| self.ask(attempt, wait)).await?;
         Ok(lease.map(MutexGuard))
     }
 
-    fn wish(&self) -> Wish<'_> {
-        Wish {
+    fn request(&self) -> AcquireRequest<'_> {
+        AcquireRequest {
             name: &self.name,
             kind: Kind::Mutex,
             owner: &self.core.owner,
@@ -188,7 +188,7 @@ impl MutexGuard {
     /// The token to present to the resource, where the configuration has them.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.0.cell.token
+        self.0.live.token
     }
 
     /// Gives the lock back and reports the outcome, within one operation timeout.

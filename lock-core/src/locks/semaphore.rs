@@ -5,11 +5,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::{Core, Wait, Wish};
+use crate::acquire::{AcquireRequest, Core, Wait};
+use crate::driver::Inspection;
 use crate::driver::bound::bounded;
 use crate::driver::{Attempt, Grant, Kind, SemaphoreBackend};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::inspect::Inspection;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
@@ -87,7 +87,7 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub async fn acquire_many(&self, permits: u32) -> Result<Permit, Error> {
-        let lease = self.core.acquire_patiently(self.wish(permits), |a, wait| self.ask(a, wait)).await?;
+        let lease = self.core.acquire_unbounded(self.request(permits), |a, wait| self.ask(a, wait)).await?;
         Ok(self.permit(lease, permits))
     }
 
@@ -172,7 +172,7 @@ impl Semaphore {
     }
 
     async fn get(&self, permits: u32, wait: Wait) -> Result<Option<Permit>, Error> {
-        let lease = self.core.acquire(self.wish(permits), wait, |a, wait| self.ask(a, wait)).await?;
+        let lease = self.core.acquire(self.request(permits), wait, |a, wait| self.ask(a, wait)).await?;
         Ok(lease.map(|lease| self.permit(lease, permits)))
     }
 
@@ -184,8 +184,8 @@ impl Semaphore {
         Kind::Permits { permits, limit: self.limit }
     }
 
-    fn wish(&self, permits: u32) -> Wish<'_> {
-        Wish {
+    fn request(&self, permits: u32) -> AcquireRequest<'_> {
+        AcquireRequest {
             name: &self.name,
             kind: self.kind(permits),
             owner: &self.core.owner,
@@ -230,7 +230,7 @@ impl Permit {
     /// Identifies the grant, where the configuration has tokens. It cannot fence: see [`PermitToken`].
     #[must_use]
     pub fn token(&self) -> Option<PermitToken> {
-        self.lease.cell.token.map(PermitToken::of)
+        self.lease.live.token.map(PermitToken::of)
     }
 
     /// Gives `permits` of these permits back and keeps the rest, which is at least one.
@@ -261,8 +261,8 @@ impl Permit {
         let mut unconfirmed = Unconfirmed { permit: self, keep, armed: true };
         let clock = &*unconfirmed.permit.lease.core.keeper.clock;
         let sent_at = clock.now();
-        let asked = self.backend.shrink(&self.cell.attempt, keep);
-        let outcome = bounded(clock, self.cell.attempt.op_timeout, Phase::Release, asked).await;
+        let asked = self.backend.shrink(&self.live.attempt, keep);
+        let outcome = bounded(clock, self.live.attempt.op_timeout, Phase::Release, asked).await;
         unconfirmed.armed = outcome.as_ref().is_err_and(|error| !error.is_definite());
         drop(unconfirmed);
         outcome.map_err(|error| {
@@ -299,8 +299,8 @@ struct Unconfirmed<'a> {
 impl Drop for Unconfirmed<'_> {
     fn drop(&mut self) {
         if self.armed {
-            let Lease { core, cell, .. } = &self.permit.lease;
-            core.keeper.reaper.shrink(self.permit.backend.clone(), cell.clone(), self.keep);
+            let Lease { core, live, .. } = &self.permit.lease;
+            core.keeper.reaper.shrink(self.permit.backend.clone(), live.clone(), self.keep);
         }
     }
 }

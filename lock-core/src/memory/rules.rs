@@ -8,8 +8,8 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::clock::BootInstant;
 use crate::driver::{Attempt, Grant, Kind};
+use crate::driver::{Holder, Inspection, Waiter};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::inspect::{Holder, Inspection, Waiter};
 use crate::owner::{GrantId, Owner};
 use crate::token::FencingToken;
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use crate::acquire::CANCEL_GRACE;
 use crate::clock::Deadline;
-use crate::core::CANCEL_GRACE;
 use crate::error::{Error, Phase};
 use crate::lease::{LossReason, Lost, drop_when};
-use crate::mutex::{Mutex, MutexGuard};
+use crate::locks::{Mutex, MutexGuard};
 use crate::name::LockName;
 use crate::token::FencingToken;
 

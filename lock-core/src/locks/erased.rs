@@ -3,16 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::acquire::Core;
 use crate::client::Client;
-use crate::core::Core;
+use crate::driver::{Guarantee, Guarantees};
 use crate::driver::{MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
 use crate::error::Error;
-use crate::guarantees::{Guarantee, Guarantees};
-use crate::mutex::Mutex;
+use crate::locks::Mutex;
+use crate::locks::ReentrantMutex;
+use crate::locks::RwLock;
+use crate::locks::Semaphore;
 use crate::name::LockName;
-use crate::reentrant::ReentrantMutex;
-use crate::rwlock::RwLock;
-use crate::semaphore::Semaphore;
 
 /// The locks of one connected client, whatever its backend: the mutex always, the other kinds if it has them.
 ///

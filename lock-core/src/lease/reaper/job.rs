@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tracing::Instrument;
 
-use super::Cell;
+use crate::lease::LiveGrant;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{bounded, caught};
 use crate::driver::{Attempt, Backend, Cancelled, SemaphoreBackend};
@@ -27,7 +27,7 @@ pub(super) struct Job {
 pub(super) enum Task {
     Release,
     Cancel,
-    Shrink { semaphore: Arc<dyn SemaphoreBackend>, cell: Arc<Cell>, keep: u32 },
+    Shrink { semaphore: Arc<dyn SemaphoreBackend>, live: Arc<LiveGrant>, keep: u32 },
 }
 
 /// The result of one try of a job.
@@ -79,7 +79,7 @@ impl Job {
                 Cancelled::Settled => Ok(Progress::Done),
                 Cancelled::AskAgain => Ok(Progress::Again),
             },
-            Task::Shrink { cell, .. } if !cell.is_held(clock) => Ok(Progress::Done),
+            Task::Shrink { live, .. } if !live.is_held(clock) => Ok(Progress::Done),
             Task::Shrink { semaphore, keep, .. } => match semaphore.shrink(&self.attempt, *keep).await {
                 Err(error) if error.kind() != ErrorKind::NotHeld => Err(error),
                 _ => Ok(Progress::Done),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, futures::Notified};
 
 use super::guard::ReentrantGuard;
+use crate::acquire::Core;
 use crate::clock::BootInstant;
-use crate::core::Core;
 use crate::error::{Error, Phase};
 use crate::lease::Lease;
 use crate::name::LockName;

@@ -12,9 +12,9 @@ use tracing::field::debug;
 
 use super::keeper::Keeper;
 use super::state::{Answer, Event};
-use super::{Cell, LossReason, Lost};
+use super::{LiveGrant, LossReason, Lost};
+use crate::acquire::Core;
 use crate::clock::BootInstant;
-use crate::core::Core;
 use crate::driver::bound::bounded;
 use crate::driver::{Attempt, Released, Renewal, Renewed};
 use crate::error::{Error, ErrorKind, Phase};
@@ -36,16 +36,16 @@ use crate::trace::Operation;
 /// [`Client::close`](crate::Client::close) before the program ends.
 pub struct Lease {
     pub(crate) core: Arc<Core>,
-    pub(crate) cell: Arc<Cell>,
+    pub(crate) live: Arc<LiveGrant>,
     since: BootInstant,
     /// Whether dropping this must give the lock back.
     armed: bool,
 }
 
 impl Lease {
-    pub(crate) fn new(core: Arc<Core>, cell: Arc<Cell>) -> Self {
+    pub(crate) fn new(core: Arc<Core>, live: Arc<LiveGrant>) -> Self {
         let since = core.keeper.clock.now();
-        Self { core, cell, since, armed: true }
+        Self { core, live, since, armed: true }
     }
 
     /// When the lock was granted to the caller.
@@ -55,7 +55,7 @@ impl Lease {
 
     /// Tells the span of an acquisition how it ended: with this lease.
     pub(crate) fn describe(&self, operation: &mut Operation, waited: Duration) {
-        if let Some(token) = self.cell.token {
+        if let Some(token) = self.live.token {
             operation.note("token", token.as_u64());
         }
         operation.note("waited", debug(waited));
@@ -65,27 +65,27 @@ impl Lease {
     /// The lock's name.
     #[must_use]
     pub fn name(&self) -> &LockName {
-        &self.cell.attempt.name
+        &self.live.attempt.name
     }
 
     /// The identity of this grant: what [`inspect`](crate::Mutex::inspect) shows and
     /// [`force_release`](crate::Mutex::force_release) takes.
     #[must_use]
     pub fn grant_id(&self) -> GrantId {
-        self.cell.attempt.id
+        self.live.attempt.id
     }
 
     /// Whether the lock is held at this instant, computed from the end of the lease and the clock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.core.keeper.ensure_running();
-        self.cell.is_held(&*self.core.keeper.clock)
+        self.live.is_held(&*self.core.keeper.clock)
     }
 
     /// How long the lock is held at least, if no renewal succeeds any more; zero when it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.cell.remaining(&*self.core.keeper.clock)
+        self.live.remaining(&*self.core.keeper.clock)
     }
 
     /// Resolves with the reason when the lock is lost; never after a normal release.
@@ -96,7 +96,7 @@ impl Lease {
     /// # Cancel safety
     /// Dropping it has no effect.
     pub fn lost(&self) -> Lost {
-        Lost::of(self.cell.clone(), &self.core.keeper)
+        Lost::of(self.live.clone(), &self.core.keeper)
     }
 
     /// Extends the lease now: at least `ttl` from this call, never less than what is left, and never beyond
@@ -116,8 +116,8 @@ impl Lease {
         self.check(Phase::Renew)?;
         let keeper = &self.core.keeper;
         let sent_at = keeper.clock.now();
-        let ask = ttl.max(self.cell.remaining(&*keeper.clock));
-        let mut answers = keeper.ask(&[Renewal::new(&self.cell.attempt, ask)]).await;
+        let ask = ttl.max(self.live.remaining(&*keeper.clock));
+        let mut answers = keeper.ask(&[Renewal::new(&self.live.attempt, ask)]).await;
         let (answer, outcome) = match answers.pop() {
             Some(Renewed::For(valid_for)) => (Answer::kept(valid_for, ask), Ok(())),
             Some(Renewed::Lost(reason)) => (Answer::Lost(reason.clone()), Err(Error::lost(Phase::Renew, reason))),
@@ -127,7 +127,7 @@ impl Lease {
                 Err(Error::new(ErrorKind::Unsupported, Phase::Renew, "this backend did not extend the lease")),
             ),
         };
-        keeper.settle(&self.cell, Event::Answer { sent_at, answer });
+        keeper.settle(&self.live, Event::Answer { sent_at, answer });
         outcome.map_err(|error| self.named(error))?;
         self.check(Phase::Renew)
     }
@@ -163,10 +163,10 @@ impl Lease {
             return Ok(());
         }
         // The deadline may have passed without anybody having said so yet.
-        self.core.keeper.look(&self.cell);
-        let error = match self.cell.loss() {
+        self.core.keeper.look(&self.live);
+        let error = match self.live.loss() {
             Some(reason) => Error::lost(phase, reason),
-            None if self.cell.is_doubtful() => Error::indeterminate(
+            None if self.live.is_doubtful() => Error::indeterminate(
                 phase,
                 "whether this is still the exclusive grant is unknown: a downgrade was not answered",
             ),
@@ -177,7 +177,7 @@ impl Lease {
 
     /// The server has said, to a request that was sent at `sent_at`, that the grant is gone.
     pub(crate) fn is_gone(&self, sent_at: BootInstant) {
-        self.core.keeper.settle(&self.cell, Event::Answer { sent_at, answer: Answer::Lost(LossReason::Taken) });
+        self.core.keeper.settle(&self.live, Event::Answer { sent_at, answer: Answer::Lost(LossReason::Taken) });
     }
 
     pub(crate) fn named(&self, error: Error) -> Error {
@@ -192,7 +192,7 @@ impl Lease {
         // Declared before the lease, so dropped after it: what the lease hands to the reaper is counted by then.
         let _under_way = core.keeper.shutdown.track();
         let mut lease = self;
-        let mut operation = Operation::release(core.keeper.backend.name(), &lease.cell.attempt);
+        let mut operation = Operation::release(core.keeper.backend.name(), &lease.live.attempt);
         let outcome = lease.give_back(&core.keeper).instrument(operation.span()).await;
         match &outcome {
             Ok(()) => operation.ends("released"),
@@ -203,24 +203,24 @@ impl Lease {
 
     async fn give_back(&mut self, keeper: &Keeper) -> Result<(), Error> {
         let Keeper { backend, clock, meters, reaper, .. } = keeper;
-        if self.core.keeper.settle(&self.cell, Event::Release).lost.is_some() || self.cell.loss().is_some() {
+        if self.core.keeper.settle(&self.live, Event::Release).lost.is_some() || self.live.loss().is_some() {
             self.armed = false;
-            return Err(self.not_held(self.cell.loss()));
+            return Err(self.not_held(self.live.loss()));
         }
-        let Attempt { op_timeout, .. } = *self.cell.attempt;
-        let released = backend.release(&self.cell.attempt);
+        let Attempt { op_timeout, .. } = *self.live.attempt;
+        let released = backend.release(&self.live.attempt);
         match bounded(&**clock, op_timeout, Phase::Release, released).await {
             Ok(answer) => {
                 self.armed = false;
                 match answer {
                     Released::Done => {
-                        reaper.ended(&self.cell.attempt);
+                        reaper.ended(&self.live.attempt);
                         meters.released(clock.now().since(self.since));
                         Ok(())
                     }
                     Released::NotHeld(reason) => {
                         let loss = reason.clone().unwrap_or(LossReason::Taken);
-                        keeper.settle(&self.cell, Event::NotHeld(loss));
+                        keeper.settle(&self.live, Event::NotHeld(loss));
                         Err(self.not_held(reason))
                     }
                 }
@@ -247,11 +247,11 @@ impl Drop for Lease {
             return;
         }
         let keeper = &self.core.keeper;
-        keeper.settle(&self.cell, Event::Release);
+        keeper.settle(&self.live, Event::Release);
         // A lost lease was handed to the reaper when the loss was noticed.
-        if self.cell.is_released() {
+        if self.live.is_released() {
             keeper.meters.released(keeper.clock.now().since(self.since));
-            keeper.reaper.release(self.cell.attempt.clone(), self.cell.deadline());
+            keeper.reaper.release(self.live.attempt.clone(), self.live.deadline());
         }
     }
 }
@@ -261,7 +261,7 @@ impl fmt::Debug for Lease {
         f.debug_struct("Lease")
             .field("name", self.name())
             .field("grant", &self.grant_id())
-            .field("token", &self.cell.token)
+            .field("token", &self.live.token)
             .field("remaining", &self.remaining())
             .finish()
     }

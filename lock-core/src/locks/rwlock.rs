@@ -6,13 +6,13 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use crate::core::{Core, Wait, Wish};
+use crate::acquire::{AcquireRequest, Core, Wait};
+use crate::driver::Inspection;
 use crate::driver::bound::bounded;
 use crate::driver::{Attempt, Grant, Kind, RwLockBackend};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::fenced::Fenced;
-use crate::inspect::Inspection;
-use crate::lease::{Cell, Lease};
+use crate::lease::{Lease, LiveGrant};
+use crate::locks::Fenced;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::{GrantId, Owner};
@@ -20,7 +20,7 @@ use crate::sync::locked;
 use crate::token::FencingToken;
 
 /// Which explicit owners use which read-write lock of a client, and by which grant once they have one.
-pub(crate) type Uses = HashMap<(LockName, GrantId), Arc<OnceLock<Weak<Cell>>>>;
+pub(crate) type Uses = HashMap<(LockName, GrantId), Arc<OnceLock<Weak<LiveGrant>>>>;
 
 /// A handle for one read-write lock: many readers or one writer.
 ///
@@ -98,7 +98,7 @@ impl RwLock {
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub async fn read(&self) -> Result<ReadGuard, Error> {
         let used = self.used()?;
-        let lease = self.core.acquire_patiently(self.wish(Kind::Read), |a, wait| self.ask(a, wait)).await?;
+        let lease = self.core.acquire_unbounded(self.request(Kind::Read), |a, wait| self.ask(a, wait)).await?;
         Ok(ReadGuard(Held::new(lease, used)))
     }
 
@@ -133,7 +133,7 @@ impl RwLock {
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         let used = self.used()?;
-        let lease = self.core.acquire_patiently(self.wish(Kind::Write), |a, wait| self.ask(a, wait)).await?;
+        let lease = self.core.acquire_unbounded(self.request(Kind::Write), |a, wait| self.ask(a, wait)).await?;
         Ok(WriteGuard { held: Held::new(lease, used), backend: self.backend.clone() })
     }
 
@@ -185,13 +185,13 @@ impl RwLock {
 
     async fn acquire(&self, kind: Kind, wait: Wait) -> Result<Option<Held>, Error> {
         let used = self.used()?;
-        let lease = self.core.acquire(self.wish(kind), wait, |a, wait| self.ask(a, wait)).await?;
+        let lease = self.core.acquire(self.request(kind), wait, |a, wait| self.ask(a, wait)).await?;
         Ok(lease.map(|lease| Held::new(lease, used)))
     }
 
-    fn wish(&self, kind: Kind) -> Wish<'_> {
+    fn request(&self, kind: Kind) -> AcquireRequest<'_> {
         let owner = self.owner.as_ref().unwrap_or(&self.core.owner);
-        Wish { name: &self.name, kind, owner, lease: &self.lease, patience: self.core.options.patience }
+        AcquireRequest { name: &self.name, kind, owner, lease: &self.lease, patience: self.core.options.patience }
     }
 
     async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {
@@ -212,16 +212,16 @@ impl RwLock {
             let what = "this owner already uses the lock: it would wait for itself (there is no upgrade; downgrade a write guard)";
             return Err(self.core.named(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &self.name));
         }
-        let grant = Arc::<OnceLock<Weak<Cell>>>::default();
+        let grant = Arc::<OnceLock<Weak<LiveGrant>>>::default();
         uses.insert(key.clone(), grant.clone());
         Ok(Some(Used { core: self.core.clone(), key, grant }))
     }
 
     /// A use lasts from the request until the guard's end, or until the guard's lock is lost.
-    fn is_in_use(&self, grant: &OnceLock<Weak<Cell>>) -> bool {
+    fn is_in_use(&self, grant: &OnceLock<Weak<LiveGrant>>) -> bool {
         match grant.get().map(Weak::upgrade) {
             None => true,
-            Some(cell) => cell.is_some_and(|cell| cell.is_held(&*self.core.keeper.clock)),
+            Some(live) => live.is_some_and(|live| live.is_held(&*self.core.keeper.clock)),
         }
     }
 }
@@ -237,7 +237,7 @@ impl fmt::Debug for RwLock {
 struct Used {
     core: Arc<Core>,
     key: (LockName, GrantId),
-    grant: Arc<OnceLock<Weak<Cell>>>,
+    grant: Arc<OnceLock<Weak<LiveGrant>>>,
 }
 
 impl Drop for Used {
@@ -260,7 +260,7 @@ impl Held {
     fn new(lease: Lease, used: Option<Used>) -> Self {
         if let Some(used) = &used {
             // Set once, by the request that made the use.
-            let _ = used.grant.set(Arc::downgrade(&lease.cell));
+            let _ = used.grant.set(Arc::downgrade(&lease.live));
         }
         Self { lease, _used: used }
     }
@@ -275,7 +275,7 @@ impl ReadGuard {
     /// The token to present to the resource's shared register, where the configuration has them.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.0.lease.cell.token
+        self.0.lease.live.token
     }
 
     /// As [`MutexGuard::release`](crate::MutexGuard::release).
@@ -309,7 +309,7 @@ impl WriteGuard {
     /// The token to present to the resource's exclusive register, where the configuration has them.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.held.lease.cell.token
+        self.held.lease.live.token
     }
 
     /// Turns the exclusive grant into a shared one, without a gap in which a waiting writer could enter. The token
@@ -324,22 +324,22 @@ impl WriteGuard {
     /// # Cancel safety
     /// Dropping the future drops the guard: the lock is released in the background.
     pub async fn downgrade(self) -> Result<ReadGuard, DowngradeError> {
-        let (cell, sent_at) = (self.held.lease.cell.clone(), self.held.lease.core.keeper.clock.now());
+        let (live, sent_at) = (self.held.lease.live.clone(), self.held.lease.core.keeper.clock.now());
         if let Err(error) = self.check(Phase::Downgrade)
-            && !cell.is_doubtful()
+            && !live.is_doubtful()
         {
             return Err(DowngradeError { guard: self, error });
         }
-        let asked = self.backend.downgrade(&cell.attempt);
+        let asked = self.backend.downgrade(&live.attempt);
         let clock = &*self.held.lease.core.keeper.clock;
-        match bounded(clock, cell.attempt.op_timeout, Phase::Downgrade, asked).await {
+        match bounded(clock, live.attempt.op_timeout, Phase::Downgrade, asked).await {
             Ok(()) => {
-                cell.set_doubtful(false);
+                live.set_doubtful(false);
                 Ok(ReadGuard(self.held))
             }
             Err(error) => {
                 if !error.is_definite() {
-                    cell.set_doubtful(true);
+                    live.set_doubtful(true);
                 } else if error.kind() == ErrorKind::NotHeld {
                     self.held.lease.is_gone(sent_at);
                 }

@@ -7,18 +7,18 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::clock::{BootInstant, Deadline};
+use crate::driver::Inspection;
 use crate::driver::bound::{self, bounded};
 use crate::driver::{Attempt, Backend, Cancelled, Grant, Kind, Operator};
+use crate::driver::{Guarantee, Support};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::guarantees::{Guarantee, Support};
-use crate::inspect::Inspection;
 use crate::lease::keeper::Keeper;
-use crate::lease::{Cell, Lease};
+use crate::lease::{Lease, LiveGrant};
+use crate::locks::Entries;
+use crate::locks::Uses;
 use crate::name::LockName;
 use crate::options::{ClientOptions, LeaseOptions, check_text};
 use crate::owner::{GrantId, Owner};
-use crate::reentrant::Entries;
-use crate::rwlock::Uses;
 use crate::shutdown::UnderWay;
 use crate::trace::Operation;
 
@@ -89,7 +89,7 @@ impl Core {
     /// From before the first request until the outcome is known, dropping this future hands the attempt to the reaper.
     pub(crate) async fn acquire<'a, F, T>(
         self: &'a Arc<Self>,
-        wish: Wish<'a>,
+        request: AcquireRequest<'a>,
         wait: Wait,
         ask: F,
     ) -> Result<Option<Lease>, Error>
@@ -97,10 +97,10 @@ impl Core {
         F: FnOnce(Arc<Attempt>, Wait) -> T,
         T: Future<Output = Answer>,
     {
-        let attempt = self.attempt(&wish).map_err(|error| self.named(error, wish.name))?;
+        let attempt = self.attempt(&request).map_err(|error| self.named(error, request.name))?;
         let mut operation = Operation::acquire(self.keeper.backend.name(), &attempt, wait.name());
         let began = self.keeper.clock.now();
-        let outcome = self.request(attempt, wish.lease, wait, ask).instrument(operation.span()).await;
+        let outcome = self.ask(attempt, request.lease, wait, ask).instrument(operation.span()).await;
         match &outcome {
             Ok(Some(lease)) => {
                 let waited = lease.since().since(began);
@@ -117,7 +117,7 @@ impl Core {
     }
 
     /// Asks the backend until it answers or the client is closed, and undoes what remains of a request in vain.
-    async fn request<F, T>(
+    async fn ask<F, T>(
         self: &Arc<Self>,
         attempt: Arc<Attempt>,
         lease: &LeaseOptions,
@@ -145,10 +145,10 @@ impl Core {
             () = self.keeper.shutdown.begun() => Err(closed()),
         };
         match answer {
-            Ok(Some(grant)) => self.admit(undo, lease, &grant).map(Some),
+            Ok(Some(grant)) => self.into_lease(undo, lease, &grant).map(Some),
             Ok(None) => {
                 match wait {
-                    Wait::Until(_) => self.leave(undo).await,
+                    Wait::Until(_) => self.cancel_expired_wait(undo).await,
                     Wait::Try => undo.disarm(),
                 }
                 Ok(None)
@@ -165,45 +165,49 @@ impl Core {
     }
 
     /// [`acquire`](Core::acquire) without a deadline.
-    pub(crate) async fn acquire_patiently<'a, F, T>(self: &'a Arc<Self>, wish: Wish<'a>, ask: F) -> Result<Lease, Error>
+    pub(crate) async fn acquire_unbounded<'a, F, T>(
+        self: &'a Arc<Self>,
+        request: AcquireRequest<'a>,
+        ask: F,
+    ) -> Result<Lease, Error>
     where
         F: FnOnce(Arc<Attempt>, Wait) -> T,
         T: Future<Output = Answer>,
     {
-        self.acquire(wish, Wait::Until(Deadline::NEVER), ask).await?.ok_or_else(|| {
+        self.acquire(request, Wait::Until(Deadline::NEVER), ask).await?.ok_or_else(|| {
             let what = "the backend ended a wait that has no deadline";
-            self.named(Error::new(ErrorKind::Protocol, Phase::Wait, what), wish.name)
+            self.named(Error::new(ErrorKind::Protocol, Phase::Wait, what), request.name)
         })
     }
 
-    fn attempt(&self, wish: &Wish<'_>) -> Result<Arc<Attempt>, Error> {
-        wish.name.check()?;
-        wish.lease.check()?;
-        wish.owner.check()?;
-        if let Kind::Permits { permits, limit } = wish.kind
+    fn attempt(&self, request: &AcquireRequest<'_>) -> Result<Arc<Attempt>, Error> {
+        request.name.check()?;
+        request.lease.check()?;
+        request.owner.check()?;
+        if let Kind::Permits { permits, limit } = request.kind
             && (permits == 0 || limit == 0 || permits > limit)
         {
             let what =
                 format!("{permits} of {limit} permits: both must be at least 1, and no more than all can be asked for");
             return Err(Error::invalid(Phase::Configure, what));
         }
-        let mut attempt = Attempt::new(wish.name.clone(), wish.kind, wish.owner.clone(), wish.lease.ttl)?;
+        let mut attempt = Attempt::new(request.name.clone(), request.kind, request.owner.clone(), request.lease.ttl)?;
         attempt.op_timeout = self.options.op_timeout;
-        attempt.patience = wish.patience;
+        attempt.patience = request.patience;
         Ok(Arc::new(attempt))
     }
 
     /// Turns a grant into a lease, unless it came so late that nothing is left of it.
-    fn admit(self: &Arc<Self>, undo: Undo<'_>, lease: &LeaseOptions, grant: &Grant) -> Result<Lease, Error> {
-        let cell = Cell::new(undo.attempt.clone(), grant, *lease, self.granularity);
-        if !cell.is_held(&*self.keeper.clock) {
+    fn into_lease(self: &Arc<Self>, undo: Undo<'_>, lease: &LeaseOptions, grant: &Grant) -> Result<Lease, Error> {
+        let live = LiveGrant::new(undo.attempt.clone(), grant, *lease, self.granularity);
+        if !live.is_held(&*self.keeper.clock) {
             // Dropping `undo` gives the grant back.
             let what = "the grant came so late that its lease was over; it is given back";
-            return Err(self.named(Error::new(ErrorKind::TimedOut, Phase::Acquire, what), &cell.attempt.name));
+            return Err(self.named(Error::new(ErrorKind::TimedOut, Phase::Acquire, what), &live.attempt.name));
         }
         undo.disarm();
-        self.keeper.register(&cell);
-        let lease = Lease::new(self.clone(), cell);
+        self.keeper.register(&live);
+        let lease = Lease::new(self.clone(), live);
         if let Some(woken_at) = grant.woken_at {
             self.keeper.meters.woken(lease.since().since(woken_at));
         }
@@ -211,7 +215,7 @@ impl Core {
     }
 
     /// After a wait that ran out: confirms that nothing is left, or leaves that to the reaper.
-    async fn leave(&self, undo: Undo<'_>) {
+    async fn cancel_expired_wait(&self, undo: Undo<'_>) {
         let clock = &self.keeper.clock;
         let grace = clock.sleep_until(clock.now().plus(CANCEL_GRACE));
         tokio::select! {
@@ -302,7 +306,7 @@ impl Drop for Core {
 
 /// What a handle asks the core for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish<'a> {
+pub(crate) struct AcquireRequest<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) kind: Kind,
     pub(crate) owner: &'a Owner,

@@ -7,6 +7,10 @@
 //! first time. What there is no room for is left to the server's expiry, and `close` tells of it. Neither limit is for jobs of
 //! which something would remain: there is one for each that the backend keeps anyway.
 
+mod backlog;
+mod job;
+mod lane;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +22,11 @@ use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::Cell;
+use self::backlog::Backlog;
+use self::job::{Job, Progress, Task};
+use super::LiveGrant;
 use super::background::{self, Background, Carried};
-use super::backlog::Backlog;
-use super::home::Home;
-use super::job::{Job, Progress, Task};
+use super::runtime::BackgroundRuntime;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::place;
 use crate::driver::{Attempt, Backend, SemaphoreBackend};
@@ -70,12 +74,17 @@ impl Queue {
 }
 
 impl Reaper {
-    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, shutdown: Arc<Shutdown>, home: Home) -> Self {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        shutdown: Arc<Shutdown>,
+        runtime: BackgroundRuntime,
+    ) -> Self {
         Self(Arc::new(Jobs {
             backend,
             clock,
             shutdown,
-            background: Background::at(home),
+            background: Background::at(runtime),
             queue: Mutex::default(),
             wake: Notify::new(),
             closed: AtomicBool::new(false),
@@ -111,8 +120,8 @@ impl Reaper {
     }
 
     /// Leaves the grant `keep` permits in the background, until that is confirmed or the grant has ended.
-    pub(crate) fn shrink(&self, semaphore: Arc<dyn SemaphoreBackend>, cell: Arc<Cell>, keep: u32) {
-        self.push(cell.attempt.clone(), Task::Shrink { semaphore, cell, keep }, BootInstant::FAR_FUTURE);
+    pub(crate) fn shrink(&self, semaphore: Arc<dyn SemaphoreBackend>, live: Arc<LiveGrant>, keep: u32) {
+        self.push(live.attempt.clone(), Task::Shrink { semaphore, live, keep }, BootInstant::FAR_FUTURE);
     }
 
     /// The number of jobs that there was no room for and that may have left something.

@@ -26,7 +26,7 @@ impl ReentrantGuard {
     /// The token to present to the resource, where the configuration has them; the same on every level.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.cell.token
+        self.live.token
     }
 
     /// How deep the owner is inside, through this client.

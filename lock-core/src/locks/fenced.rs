@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::Lease;
-use crate::mutex::{Mutex, MutexGuard};
+use crate::locks::{DowngradeError, ReadGuard, RwLock, WriteGuard};
+use crate::locks::{Mutex, MutexGuard};
+use crate::locks::{ReentrantGuard, ReentrantMutex};
 use crate::owner::Owner;
-use crate::reentrant::{ReentrantGuard, ReentrantMutex};
-use crate::rwlock::{DowngradeError, ReadGuard, RwLock, WriteGuard};
 use crate::token::FencingToken;
 
 /// A lock on a configuration whose grants all carry a fencing token: from [`Mutex::fenced`], [`RwLock::fenced`] and
@@ -98,7 +98,7 @@ pub struct FencedGuard<G> {
 
 impl<G: Deref<Target = Lease>> FencedGuard<G> {
     fn of(guard: G) -> Result<Self, Error> {
-        let token = guard.cell.token.ok_or_else(|| {
+        let token = guard.live.token.ok_or_else(|| {
             let what = "a grant came without the token that the backend promises; it is given back";
             guard.named(Error::new(ErrorKind::Protocol, Phase::Acquire, what))
         })?;

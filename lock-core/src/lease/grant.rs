@@ -18,7 +18,7 @@ use crate::token::FencingToken;
 
 /// State machine, identity and loss signal of one grant.
 #[derive(Debug)]
-pub(crate) struct Cell {
+pub(crate) struct LiveGrant {
     pub(crate) attempt: Arc<Attempt>,
     pub(crate) token: Option<FencingToken>,
     /// When the keeper looks at this lease next; only the keeper's registry reads and writes it, under its own lock.
@@ -31,7 +31,7 @@ pub(crate) struct Cell {
     runtime: Mutex<Option<Handle>>,
 }
 
-impl Cell {
+impl LiveGrant {
     pub(crate) fn new(
         attempt: Arc<Attempt>,
         grant: &Grant,

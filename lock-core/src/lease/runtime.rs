@@ -8,15 +8,15 @@ use tokio::task::JoinHandle;
 /// The runtime on which a client was made. Its background work lives there, so that a short-lived runtime that happens
 /// to take the first lock does not take the renewals of all others with it when it ends.
 #[derive(Debug, Clone)]
-pub(crate) struct Home(Option<Handle>);
+pub(crate) struct BackgroundRuntime(Option<Handle>);
 
-impl Home {
+impl BackgroundRuntime {
     /// The present runtime, if there is one.
-    pub(crate) fn here() -> Self {
+    pub(crate) fn current() -> Self {
         Self(Handle::try_current().ok())
     }
 
-    /// Spawns at home or, where there is none (any more), on the present runtime, or else on one of the others; `None` if
+    /// Spawns on this runtime or, where there is none (any more), on the present runtime, or else on one of the others; `None` if
     /// all have ended.
     pub(crate) fn spawn<F>(
         &self,
@@ -45,9 +45,9 @@ mod tests {
     }
 
     #[test]
-    fn work_runs_at_home_then_where_it_is_called_then_elsewhere() {
-        let (home, present, other) = (runtime(), runtime(), runtime());
-        let at = home.block_on(async { Home::here() });
+    fn work_runs_on_its_own_runtime_then_where_it_is_called_then_elsewhere() {
+        let (own, present, other) = (runtime(), runtime(), runtime());
+        let at = own.block_on(async { BackgroundRuntime::current() });
         let id = |runtime: &Runtime| runtime.handle().id();
         let ran_on = |driven: &Runtime| {
             let (tell, told) = std::sync::mpsc::channel();
@@ -60,8 +60,8 @@ mod tests {
             told.recv().unwrap()
         };
         let entered = present.enter();
-        assert_eq!(ran_on(&home), id(&home));
-        drop(home);
+        assert_eq!(ran_on(&own), id(&own));
+        drop(own);
         assert_eq!(ran_on(&present), id(&present));
         drop(entered);
         assert_eq!(ran_on(&other), id(&other));

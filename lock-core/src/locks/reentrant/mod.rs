@@ -17,14 +17,14 @@ use std::time::Duration;
 pub(crate) use self::entry::Entries;
 use self::entry::{Entry, Silence};
 pub use self::guard::ReentrantGuard;
+use crate::acquire::{AcquireRequest, Core, Wait};
 use crate::clock::{BootInstant, Deadline};
-use crate::core::{Core, Wait, Wish};
+use crate::driver::Inspection;
 use crate::driver::{Attempt, Grant, Kind, ReentrantBackend};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::fenced::Fenced;
-use crate::inspect::Inspection;
 use crate::lease::Lease;
 use crate::lease::state::Event;
+use crate::locks::Fenced;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::{GrantId, Owner};
@@ -71,7 +71,7 @@ impl ReentrantMutex {
 
     /// The same lock with other lease options, for grants taken through this handle.
     ///
-    /// All levels of an owner share one lease, for which the strongest wish of all of them counts until its end: the longest
+    /// All levels of an owner share one lease, for which the strongest request of all of them counts until its end: the longest
     /// TTL, the shortest interval, renewal if one of them wants it. The longest hold is that of the outermost level alone.
     #[must_use]
     pub fn with_lease(mut self, lease: LeaseOptions) -> Self {
@@ -195,7 +195,7 @@ impl ReentrantMutex {
     async fn join(&self, entry: &Arc<Entry>, wait: Wait) -> Result<Option<ReentrantGuard>, Error> {
         let guard = entry.join(self.max_depth)?;
         if let Some(guard) = &guard {
-            self.core.keeper.settle(&guard.cell, Event::Require(self.lease));
+            self.core.keeper.settle(&guard.live, Event::Require(self.lease));
             self.keep_at_least(guard, wait).await;
         }
         Ok(guard)
@@ -203,7 +203,7 @@ impl ReentrantMutex {
 
     /// A nested lock with a longer TTL lengthens the lease, if there is time for that; with a shorter one it changes nothing.
     async fn keep_at_least(&self, guard: &ReentrantGuard, wait: Wait) {
-        if guard.remaining() >= self.lease.ttl / 2 || self.lease.ttl <= guard.cell.attempt.ttl {
+        if guard.remaining() >= self.lease.ttl / 2 || self.lease.ttl <= guard.live.attempt.ttl {
             return;
         }
         let until = match wait {
@@ -291,8 +291,8 @@ impl ReentrantMutex {
     }
 
     async fn acquire(&self, owner: &Owner, wait: Wait, patience: Duration) -> Result<Option<Lease>, Error> {
-        let wish = Wish { name: &self.name, kind: Kind::Reentrant, owner, lease: &self.lease, patience };
-        self.core.acquire(wish, wait, |attempt, wait| self.ask(attempt, wait)).await
+        let request = AcquireRequest { name: &self.name, kind: Kind::Reentrant, owner, lease: &self.lease, patience };
+        self.core.acquire(request, wait, |attempt, wait| self.ask(attempt, wait)).await
     }
 
     async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {
