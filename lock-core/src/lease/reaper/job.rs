@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tracing::Instrument;
 
-use crate::lease::LiveGrant;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{bounded, caught};
 use crate::driver::{Attempt, Backend, Cancelled, SemaphoreBackend};
 use crate::error::{Error, ErrorKind, Phase};
+use crate::lease::LiveGrant;
 use crate::shutdown::UnderWay;
 use crate::trace::Operation;
 
