@@ -1,12 +1,11 @@
-//! What a backend can do, and what a case needs: why a case runs or is ignored.
+//! The abilities of a backend and the needs of a case: they decide whether the case runs or is ignored.
 
 use lock_core::{Error, Guarantee, Guarantees, Locks, Support};
 
 use crate::adapters::Form;
 use crate::harness::{DisposableServers, Harness, ServerFault};
 
-/// What a backend under test can do: what it declares as its guarantees, which kinds it has, and what its harness
-/// offers.
+/// The abilities of a backend under test: its declared guarantees, its kinds, and what its harness offers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Abilities {
     guarantees: Guarantees,
@@ -23,7 +22,7 @@ pub(crate) struct Abilities {
     faults: &'static [ServerFault],
 }
 
-/// What a case needs beside a mutex.
+/// A requirement of a case beside a mutex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     /// The reentrant lock.
@@ -85,7 +84,7 @@ impl Abilities {
         self.guarantees.of(guarantee) == Support::Yes
     }
 
-    /// Why a case with these needs cannot run in this form here; `None` if it can.
+    /// Returns why a case with these needs cannot run in this form here; `None` if it can.
     pub(crate) fn lacking(&self, form: Form, needs: &[Need]) -> Option<String> {
         form.need().into_iter().chain(needs.iter().copied()).find_map(|need| self.lacks(need))
     }

@@ -38,7 +38,7 @@ pub(crate) const FENCED: &[Form] = &[Form::Mutex, Form::Write, Form::Reentrant];
 pub(crate) const ONCE: &[Form] = &[Form::Mutex];
 
 impl Form {
-    /// What trials of this form are called.
+    /// The name of this form in trials.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Mutex => "mutex",
@@ -49,7 +49,7 @@ impl Form {
         }
     }
 
-    /// What the backend must have for it.
+    /// The ability that the backend must have for it.
     pub(crate) fn need(self) -> Option<Need> {
         match self {
             Self::Mutex => None,
@@ -59,7 +59,7 @@ impl Form {
         }
     }
 
-    /// How many permits the semaphore of this form has.
+    /// The number of permits of this form's semaphore.
     pub(crate) fn limit(self) -> u32 {
         if self == Self::Drained { 3 } else { 1 }
     }
@@ -96,12 +96,12 @@ impl Exclusive {
         }
     }
 
-    /// The same lock, whose leases last this long and are renewed.
+    /// Makes its leases last this long, with renewal.
     pub(crate) fn with_ttl(self, ttl: Duration) -> Self {
         self.with_lease(LeaseOptions::with_ttl(ttl))
     }
 
-    /// The same lock, whose leases last this long and are not renewed.
+    /// Makes its leases last this long, without renewal.
     pub(crate) fn unrenewed(self, ttl: Duration) -> Self {
         self.with_lease(LeaseOptions::with_ttl(ttl).without_renewal())
     }

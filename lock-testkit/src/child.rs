@@ -24,11 +24,11 @@ use crate::time::{promptly, soon, ttl};
 /// The variable in which the parent tells the child what to do.
 const ORDER_VARIABLE: &str = "LOCK_TESTKIT_HOLD";
 
-/// What the child prints when it asks for the lock, and when it holds it.
+/// The child's messages when it asks for the lock, and when it holds it.
 const WAITS: &str = "lock-testkit: waits";
 const HOLDS: &str = "lock-testkit: holds";
 
-/// What a child process is to do.
+/// The task of a child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     endpoint: String,
@@ -37,7 +37,7 @@ pub(crate) struct Order {
     ttl_ms: u64,
 }
 
-/// What the parent waits for before it goes on.
+/// The event for which the parent waits before it goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// That the child holds the lock.
@@ -46,7 +46,7 @@ pub(crate) enum Part {
     Waiter,
 }
 
-/// What the child sees when it looks.
+/// The child's view of its lock at one look.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Look {
     pub(crate) believes: bool,
@@ -136,7 +136,7 @@ impl Child {
         Ok(self.questions.write_all(b"look\n").await?)
     }
 
-    /// What it saw when it was [asked](Child::ask).
+    /// Returns its look when it was [asked](Child::ask).
     pub(crate) async fn look(&mut self) -> Result<Look, Failure> {
         let line = soon("the child looks", promptly(), self.answers.next_line()).await??;
         Ok(serde_json::from_str(&line.or_fail("the child has ended")?)?)

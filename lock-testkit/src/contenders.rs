@@ -75,8 +75,8 @@ impl Contenders {
     }
 }
 
-/// By when a call has come back, if none hangs: the wait that it asks for, and the operation timeouts of what goes wrong on
-/// the way.
+/// The time in which a call has come back, if none hangs: the wait that it asks for, and the operation timeouts of what
+/// goes wrong on the way.
 fn longest_call() -> std::time::Duration {
     ttl() * 5 + op_timeout() * 5
 }
@@ -103,7 +103,7 @@ async fn contend(
     Ok(())
 }
 
-/// What a server that fails may do to a call; an answer that belongs to another request is none of it.
+/// Expects an error that a server that fails may lead to; an answer that belongs to another request is none.
 pub(crate) fn is_of_the_trouble(error: &Error) -> Verdict {
     use ErrorKind::{Indeterminate, Lost, NotHeld, TimedOut, Unavailable};
     let expected = [Indeterminate, Lost, NotHeld, TimedOut, Unavailable].contains(&error.kind());
@@ -111,14 +111,14 @@ pub(crate) fn is_of_the_trouble(error: &Error) -> Verdict {
     Ok(())
 }
 
-/// What one lock protects: a counter behind a gate, which is read and written in two steps.
+/// A counter behind a gate, protected by one lock, which is read and written in two steps.
 pub(crate) struct GatedCounter {
     form: Form,
     places: usize,
-    /// From when to when somebody was inside and believed in his lock all the time.
+    /// The beginnings and ends of turns in which the holder believed in its lock all the time.
     turns: Mutex<Vec<(Instant, Instant)>>,
     gate: FenceGate,
-    /// How often a token came that was not above all earlier ones.
+    /// The number of tokens that were not above all earlier ones.
     stale: AtomicUsize,
     counter: AtomicU64,
     /// Writes that the gate has admitted.
@@ -164,12 +164,12 @@ impl GatedCounter {
         }
     }
 
-    /// How many came in although all places were taken by others who believed in their locks.
+    /// Returns how many came in although all places were taken by others who believed in their locks.
     pub(crate) fn overlaps(&self) -> usize {
         self.overlaps_among(|_| true)
     }
 
-    /// The same, of those only who have come in since then.
+    /// Returns the overlaps of those only who have come in since then.
     pub(crate) fn overlaps_since(&self, then: Instant) -> usize {
         self.overlaps_among(|began| began >= then)
     }
@@ -188,7 +188,7 @@ impl GatedCounter {
         overlaps
     }
 
-    /// How many holders that believed in their locks had a token of the past.
+    /// Returns how many holders that believed in their locks had a token of the past.
     pub(crate) fn stale(&self) -> usize {
         self.stale.load(Ordering::SeqCst)
     }

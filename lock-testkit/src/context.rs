@@ -1,4 +1,4 @@
-//! What a case gets: fresh names, independent clients, ground truth.
+//! The context of a case: fresh names, independent clients, ground truth.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -130,7 +130,8 @@ impl Cx {
         eventually(&format!("{waiters} waiters are in line"), hand_over(), look).await
     }
 
-    /// By when the entry of a dead holder is free for others, at the latest: one second after the servers drop it.
+    /// The time by which the entry of a dead holder is free for others, at the latest: one second after the servers drop
+    /// it.
     pub(crate) fn freed_by(&self, ttl: Duration) -> Duration {
         self.harness.kept_for(ttl) + ms(1000)
     }
@@ -156,7 +157,7 @@ impl Cx {
         self.nothing_is_left_within(hand_over()).await
     }
 
-    /// The same after this time at the latest.
+    /// Expects nothing to be left after this time at the latest.
     pub(crate) async fn nothing_is_left_within(&self, within: std::time::Duration) -> Verdict {
         self.refill().await?;
         self.residue_within(within).await

@@ -1,4 +1,4 @@
-//! Why a case rejects a backend.
+//! The rejection of a backend by a case.
 
 use std::fmt;
 use std::panic::Location;
@@ -6,7 +6,7 @@ use std::panic::Location;
 use crate::faults::Unproven;
 use crate::harness::HarnessError;
 
-/// Why a case rejects a backend: one sentence, and where in the suite it was decided.
+/// A case's reason for rejecting a backend: one sentence, and where in the suite it was decided.
 pub struct Failure {
     what: String,
     at: &'static Location<'static>,
@@ -16,7 +16,7 @@ pub struct Failure {
     is_timeless: bool,
 }
 
-/// What a case says of a backend.
+/// A case's judgement of a backend.
 pub(crate) type Verdict = Result<(), Failure>;
 
 impl Failure {
@@ -27,7 +27,7 @@ impl Failure {
         Self { what: what.into(), at: Location::caller(), says_nothing: false, is_timeless: false }
     }
 
-    /// What was to be tried did not happen: nothing is known of the backend.
+    /// A failure to try what was to be tried: nothing is known of the backend.
     #[track_caller]
     pub(crate) fn unknown(what: impl Into<String>) -> Self {
         Self { says_nothing: true, ..Self::new(what) }
@@ -38,7 +38,7 @@ impl Failure {
         self.says_nothing
     }
 
-    /// The same, which counts however the machine ran.
+    /// Makes it count however the machine ran.
     pub(crate) fn timeless(mut self) -> Self {
         self.is_timeless = true;
         self
@@ -49,7 +49,7 @@ impl Failure {
         self.is_timeless
     }
 
-    /// The same failure, with more said about it.
+    /// Adds something to its message.
     pub(crate) fn and(mut self, more: impl fmt::Display) -> Self {
         self.what.push_str(&format!("; {more}"));
         self
@@ -89,7 +89,7 @@ impl From<HarnessError> for Failure {
     }
 }
 
-/// What was tried under a fault that was not applied is not known.
+/// Nothing is known of what was tried under a fault that was not applied.
 impl From<Unproven> for Failure {
     #[track_caller]
     fn from(unproven: Unproven) -> Self {
@@ -122,7 +122,7 @@ impl<T> OrFail<T> for Option<T> {
     }
 }
 
-/// What an error must be like: of this kind.
+/// Expects an error of this kind.
 #[track_caller]
 pub(crate) fn expect_kind<T: fmt::Debug>(
     what: &str,

@@ -24,7 +24,7 @@ const TIME: Duration = Duration::from_secs(3);
 const CHANGES: u64 = 6;
 /// No input is longer than this.
 const MOST: usize = 8 << 10;
-/// What parsers are hurt by: lengths, ends of lines, escapes, quotes, texts that are not UTF-8.
+/// Pieces that parsers are hurt by: lengths, ends of lines, escapes, quotes, texts that are not UTF-8.
 const PIECES: &[&[u8]] = &[
     b"",
     b"\r\n",
@@ -96,7 +96,7 @@ pub fn bytes(what: &str, samples: &[&[u8]], mut test: impl FnMut(&[u8])) {
     });
 }
 
-/// The same with texts.
+/// Tries inputs that are texts.
 ///
 /// # Panics
 /// As [`bytes`].
@@ -131,7 +131,7 @@ fn each(what: &str, mut turn: impl FnMut(&mut SeededRng) -> Result<(), (Box<dyn 
     println!("{what}: {tried} inputs in {:.1?}", began.elapsed());
 }
 
-/// How many inputs are tried, and which.
+/// The number of inputs to try, and where to begin.
 struct Plan {
     seed: u64,
     inputs: Option<u64>,

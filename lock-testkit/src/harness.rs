@@ -1,4 +1,4 @@
-//! What a backend's author writes: a [`Harness`], and nothing else.
+//! The interface that a backend's author implements: a [`Harness`], and nothing else.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::proxy::Protocol;
 /// which stays. So a harness opens the connections that it needs for ground truth per call.
 #[async_trait]
 pub trait Harness: Send + Sync + 'static {
-    /// What the trials are called, such as `"redis"`.
+    /// The backend's name in trials, such as `"redis"`.
     fn name(&self) -> &'static str;
 
     /// Starts or finds the servers.
@@ -39,13 +39,13 @@ pub trait Harness: Send + Sync + 'static {
     /// What the backend reports.
     async fn connect(&self, namespace: &str) -> Result<Locks, Error>;
 
-    /// How another process reaches the same servers, for the cases that kill a holder; `None` if it cannot (a backend
-    /// that lives in one process).
+    /// The address at which another process reaches these servers, for the cases that kill a holder; `None` if it cannot
+    /// (a backend that lives in one process).
     fn endpoint(&self) -> Option<String> {
         None
     }
 
-    /// The same harness in another process, from the [`endpoint`](Harness::endpoint) of the first one. It owns no
+    /// Makes the same harness in another process, from the [`endpoint`](Harness::endpoint) of the first one. It owns no
     /// servers.
     ///
     /// # Errors
@@ -57,12 +57,12 @@ pub trait Harness: Send + Sync + 'static {
         Err(Missing::new(format!("this harness cannot attach to {endpoint}")))
     }
 
-    /// What the servers really have, beside what the backend says.
+    /// The servers' own state, beside what the backend says.
     fn ground_truth(&self) -> Option<&dyn GroundTruth> {
         None
     }
 
-    /// What an operator can do to a lock behind the backend's back.
+    /// An operator that changes a lock behind the backend's back.
     fn admin(&self) -> Option<&dyn Admin> {
         None
     }
@@ -72,15 +72,15 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
-    /// For how long after its last renewal the servers keep the entry of a holder that died, at most: its TTL, unless they
-    /// end a session instead, or their clock is coarse.
+    /// The longest time after its last renewal for which the servers keep the entry of a holder that died: its TTL,
+    /// unless they end a session instead, or their clock is coarse.
     ///
     /// The holder itself gives its lock up at its TTL everywhere.
     fn kept_for(&self, ttl: Duration) -> Duration {
         ttl
     }
 
-    /// How many permits a semaphore may have at most.
+    /// The largest number of permits that a semaphore may have.
     fn most_permits(&self) -> u32 {
         u32::MAX
     }
@@ -157,7 +157,7 @@ pub trait Foreign: Send + Sync {
 /// stand between.
 #[async_trait]
 pub trait Linked: Send + Sync {
-    /// What is spoken with the servers.
+    /// The protocol that is spoken with the servers.
     fn protocol(&self) -> Protocol;
 
     /// `host:port` of every server.
@@ -170,7 +170,7 @@ pub trait Linked: Send + Sync {
     /// What the backend reports.
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error>;
 
-    /// What these servers may say instead of doing something, as [`Toxic::Answer`](crate::proxy::Toxic::Answer) says it: that
+    /// Replies of these servers that refuse a request, as [`Toxic::Answer`](crate::proxy::Toxic::Answer) says them: that
     /// they have no memory, or no rights for the client. Nothing that is about a lock.
     fn refusals(&self) -> &'static [&'static str] {
         &[]
@@ -194,10 +194,10 @@ pub trait Sessions: Send + Sync {
     async fn end(&self, session: &str) -> Result<Proof, HarnessError>;
 }
 
-/// Where a case gets servers of its own.
+/// A source of servers that one case has for itself.
 #[async_trait]
 pub trait DisposableServers: Send + Sync {
-    /// What can be done to them.
+    /// The faults that can be done to them.
     fn faults(&self) -> &'static [ServerFault];
 
     /// Starts servers to which this can be done; [`servers`](crate::servers) has some.
@@ -213,7 +213,7 @@ pub trait DisposableServers: Send + Sync {
     async fn connect_to(&self, server: &dyn DisposableServer, namespace: &str) -> Result<Locks, Error>;
 }
 
-/// What can be done to servers that a case has for itself.
+/// A fault that can be done to servers that a case has for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServerFault {
@@ -232,7 +232,7 @@ pub enum ServerFault {
 /// What is done to them has to be proven: a case without proof has shown nothing, and fails as unknown.
 #[async_trait]
 pub trait DisposableServer: Send + Sync {
-    /// Where clients connect to.
+    /// The URL that clients connect to.
     fn url(&self) -> &str;
 
     /// Kills the server that leads (SIGKILL), of several the one that has the lock of this name, waits until another one
@@ -270,7 +270,7 @@ pub trait DisposableServer: Send + Sync {
     }
 }
 
-/// Why there is no server to test against.
+/// The reason that there is no server to test against.
 #[derive(Debug, Clone)]
 pub struct Missing {
     reason: String,
@@ -306,8 +306,8 @@ impl From<HarnessError> for Missing {
     }
 }
 
-/// Whatever keeps a harness from doing its part; any error becomes one through `?`. A case that meets it fails: missing
-/// ground truth is no green.
+/// An error that keeps a harness from doing its part; any error becomes one through `?`. A case that meets it fails:
+/// missing ground truth is no green.
 #[derive(Debug)]
 pub struct HarnessError(String);
 

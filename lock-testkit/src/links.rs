@@ -23,7 +23,7 @@ impl Links {
         Ok(Self { proxies, addresses })
     }
 
-    /// Where the client finds the servers.
+    /// The addresses at which the client finds the servers.
     pub(crate) fn addresses(&self) -> &[String] {
         &self.addresses
     }
@@ -54,7 +54,7 @@ impl Links {
 #[derive(Debug)]
 pub(crate) struct Trouble {
     links: Vec<Injected<'static>>,
-    /// On how many links it has to show.
+    /// The number of links on which it has to show.
     needed: usize,
 }
 
@@ -84,12 +84,12 @@ impl Trouble {
         Ok(())
     }
 
-    /// How many connections it has ended, or kept from being made.
+    /// Returns how many connections it has ended, or kept from being made.
     pub(crate) fn connections(&self) -> u64 {
         self.links.iter().map(|link| link.proof().connections).sum()
     }
 
-    /// On how many links it shows.
+    /// Returns on how many links it shows.
     fn shown(&self) -> usize {
         self.links.iter().filter(|link| link.proof().is_given()).count()
     }

@@ -30,7 +30,7 @@ impl Meter {
         self.values(name).iter().sum()
     }
 
-    /// What was measured, in order.
+    /// Returns the measurements, in order.
     pub(crate) fn values(&self, name: &str) -> Vec<f64> {
         locked(&self.0).get(name).map(|series| locked(&series.0).clone()).unwrap_or_default()
     }

@@ -9,7 +9,7 @@ use std::panic::{PanicHookInfo, set_hook, take_hook};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// How many panics are remembered; older ones are forgotten.
+/// The number of panics that are remembered; older ones are forgotten.
 const REMEMBERED: usize = 1000;
 
 thread_local! {
@@ -23,7 +23,7 @@ static LOG: Mutex<Log> = Mutex::new(Log { first: 0, panics: VecDeque::new() });
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run(u64);
 
-/// What a thread does from now on, until this is dropped, is part of a run.
+/// A guard: the thread's work, until this is dropped, is part of a run.
 pub(crate) struct Working {
     before: Option<Run>,
 }

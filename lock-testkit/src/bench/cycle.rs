@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Outcome, Series};
 
-/// What one task does again and again.
+/// One task's step, done again and again.
 pub trait Cycle: Send + 'static {
     /// Once.
     fn go(&mut self) -> impl Future<Output = Outcome> + Send;

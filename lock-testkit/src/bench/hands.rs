@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use super::{Outcome, Series};
 
-/// What tasks that take turns have shown so far.
+/// The measurements so far of tasks that take turns.
 #[derive(Debug)]
 pub struct Hands {
-    /// How long each hand-over took.
+    /// The time that each hand-over took.
     pub series: Series,
-    /// How many turns each task had.
+    /// The number of turns that each task had.
     pub shares: Vec<u64>,
-    /// How many requests it took, if they were counted.
+    /// The number of requests, if they were counted.
     pub requests: u64,
 }
 
@@ -63,7 +63,7 @@ impl Hands {
     }
 }
 
-/// When the present or last holder began to release.
+/// The instant at which the present or last holder began to release.
 #[derive(Debug, Clone, Default)]
 pub struct Baton(Arc<Mutex<Option<Instant>>>);
 

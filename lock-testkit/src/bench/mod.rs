@@ -1,4 +1,4 @@
-//! What benchmarks of backends have in common (feature `bench`): which parts are to be run, series of latencies, tasks and
+//! Common parts of the backends' benchmarks (feature `bench`): which parts are to be run, series of latencies, tasks and
 //! processes that take turns, crowds that are granted, and what a process has used.
 //!
 //! A benchmark measures every figure beside its baseline, in turn with it, in the same run on the same server.
@@ -19,5 +19,5 @@ pub use process::Process;
 pub use series::{Series, jain};
 pub use usage::{cpu_seconds, resident_bytes};
 
-/// What a part of a benchmark comes to.
+/// The result of a part of a benchmark.
 pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;

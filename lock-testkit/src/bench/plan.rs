@@ -1,16 +1,16 @@
-//! What is to be run, and for how long.
+//! The selection of the parts to run, and their duration.
 
 use std::time::Duration;
 
 use super::Outcome;
 
-/// What the command line asks for.
+/// The choices made on the command line.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Plan {
-    /// How long each variant is measured in one round.
+    /// The time for which each variant is measured in one round.
     pub round: Duration,
-    /// How many rounds: the variants take turns in each.
+    /// The number of rounds; the variants take turns in each.
     pub rounds: u32,
     /// Whether everything is to take a fraction of its time.
     pub quick: bool,

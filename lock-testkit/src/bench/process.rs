@@ -36,7 +36,7 @@ impl Process {
         Ok(input.write_all(format!("{line}\n").as_bytes()).await?)
     }
 
-    /// What it says next.
+    /// Returns its next line.
     ///
     /// # Errors
     /// If it has ended.
@@ -44,7 +44,7 @@ impl Process {
         Ok(self.next_line().await?.ok_or("a child ended")?)
     }
 
-    /// The same, or `None` if it has ended.
+    /// Returns its next line, or `None` if it has ended.
     ///
     /// # Errors
     /// If it cannot be read.

@@ -10,9 +10,9 @@ use super::Outcome;
 #[derive(Debug, Clone)]
 pub struct Series {
     latency: Histogram<u64>,
-    /// How many operations.
+    /// The number of operations.
     pub count: u64,
-    /// In how much time.
+    /// The time that they took in all.
     pub time: Duration,
 }
 

@@ -18,7 +18,7 @@ const USAGE: &str = "usage: lock-servers single | sentinel | cluster | quorum (R
                     | zookeeper | zookeeper-ensemble | memcached
 says a URL (of a quorum: several, separated by commas), and ends with its standard input";
 
-/// How many servers a quorum is of.
+/// The number of servers in a quorum.
 const QUORUM: usize = 5;
 
 fn main() -> ExitCode {

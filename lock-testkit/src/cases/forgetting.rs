@@ -15,10 +15,10 @@ use crate::time::{hand_over, ms, pass, promptly, soon, ttl};
 
 use super::servers::{client, contender, disposable_server, is_proven};
 
-/// How often it happens while all kinds are contended for.
+/// The number of times that it happens while all kinds are contended for.
 const TIMES: usize = 2;
 
-/// What happens to the servers' data.
+/// The fate of the servers' data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Forgetting {
     /// They are started again with it.

@@ -47,7 +47,7 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// The forms in which the lock is met.
     pub(crate) forms: &'static [Form],
-    /// What else is needed.
+    /// Its further needs.
     pub(crate) needs: &'static [Need],
     /// The case itself.
     pub(crate) run: fn(Arc<Cx>) -> LocalBoxFuture<'static, Verdict>,

@@ -218,7 +218,7 @@ pub(super) async fn a_thousand_failed_tries_leave_the_servers_as_they_were(cx: A
     cx.nothing_is_left().await
 }
 
-/// How many clients go: one task of each that stays is too many.
+/// The number of clients that go: one task of each that stays is too many.
 const GONE: usize = 4;
 
 pub(super) async fn a_client_that_is_gone_leaves_neither_entries_nor_tasks(cx: Arc<Cx>) -> Verdict {

@@ -15,7 +15,7 @@ use crate::links::Links;
 use crate::proxy::{Direction, LinkFault, Toxic};
 use crate::time::{eventually, hand_over, ms, op_timeout, pass, poll_times, promptly, soon, stays_pending, ttl};
 
-/// What a busy machine may add to a bound.
+/// The time that a busy machine may add to a bound.
 fn slack() -> Duration {
     ms(500)
 }
@@ -206,7 +206,7 @@ pub(super) async fn servers_that_stand_still_longer_than_a_lease_let_no_two_in(c
     cx.residue_within(cx.freed_by(ttl())).await
 }
 
-/// Who waited through trouble is granted the lock, or was told of the trouble and can have it on another try.
+/// Expects a waiter to be granted the lock, or to be told of the trouble and to get the lock on another try.
 async fn granted_after_trouble(
     cx: &Cx,
     waiting: JoinHandle<Result<Held, Error>>,

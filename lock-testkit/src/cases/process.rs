@@ -13,8 +13,8 @@ use crate::faults::ClockFault;
 use crate::servers::WallClock;
 use crate::time::{hand_over, ms, pass, promptly, soon, ttl};
 
-/// By when the dead at the head of a line, together, have been passed over (K6): 3 s until they count as dead, and one
-/// claim time of at most 2 s; or as long as the servers keep what the dead had.
+/// The time within which the dead at the head of a queue, together, have been passed over (K6): 3 s until they count as
+/// dead, and one claim time of at most 2 s; or as long as the servers keep what the dead had.
 fn past_the_dead(cx: &Cx) -> Duration {
     cx.freed_by(ttl()).max(ms(5000)) + hand_over()
 }

@@ -14,9 +14,9 @@ use crate::time::{hand_over, ms, op_timeout, pass, soon, stays_pending, ttl};
 
 use super::outage::{both, holder, unless_lost};
 
-/// For how long a server sends everybody away.
+/// The time for which a server sends everybody away.
 const FULL: Duration = Duration::from_secs(1);
-/// How many connections a client may try to make in that time, for all that it needs.
+/// The number of connections that a client may try to make in that time, for all that it needs.
 const NO_STORM: u64 = 50;
 
 /// The next request that is about a lock of this case is refused in these words.
@@ -117,7 +117,7 @@ pub(super) async fn servers_that_take_no_connections_are_not_stormed(cx: Arc<Cx>
     cx.residue_within(cx.freed_by(ttl())).await
 }
 
-/// When it connects, or, if it connects when it has to, at its first request.
+/// Expects a new client to be told, either when it connects or at its first request.
 async fn a_new_client_is_told(cx: &Cx, links: &Links) -> Verdict {
     let linked = cx.harness.linked().or_fail("the case needs links and did not say so")?;
     let connecting = linked.connect_at(&cx.namespace, links.addresses());

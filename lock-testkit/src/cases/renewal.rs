@@ -17,7 +17,7 @@ use crate::isolated_client::in_isolation;
 use crate::panics::Run;
 use crate::time::{hand_over, ms, pass, promptly, soon, ttl};
 
-/// What a holder has to be told within one renewal period and a moment.
+/// The notice that is due to a holder within one renewal period and a moment.
 const TOLD: &str = "the holder is told, by its next renewal, that its entry is gone";
 
 pub(super) async fn a_renewed_lock_is_held_through_many_ttls(cx: Arc<Cx>) -> Verdict {

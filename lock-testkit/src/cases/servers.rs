@@ -15,11 +15,11 @@ use crate::faults::Proof;
 use crate::harness::{DisposableServer, HarnessError, ServerFault};
 use crate::time::{hand_over, ms, promptly, soon, stays_pending, ttl};
 
-/// How often another server takes over. (A master behind sentinels that was killed is one again for many seconds before it is
+/// The number of failovers. (A master behind sentinels that was killed is one again for many seconds before it is
 /// told; nothing else makes this case long.)
 const FAILOVERS: usize = 2;
 
-/// How far a server's clock is stepped, in milliseconds.
+/// The milliseconds by which a server's clock is stepped.
 const FORWARD: i64 = 30_000;
 const BACK: i64 = -60_000;
 
@@ -38,7 +38,7 @@ pub(super) async fn contender(cx: &Cx, servers: &dyn DisposableServer) -> Result
     Ok(cx.form.handle(&client(cx, servers).await?, LOCK)?.with_ttl(ttl()))
 }
 
-/// What was done has to be seen.
+/// Fails as unknown unless it was seen that the fault was applied.
 pub(super) fn is_proven(done: Result<Proof, HarnessError>) -> Verdict {
     let proof = done?;
     if proof.is_given() { Ok(()) } else { Err(Failure::unknown("nothing shows what was done to the servers")) }

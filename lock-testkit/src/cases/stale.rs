@@ -16,7 +16,7 @@ use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
 use crate::isolated_client::in_isolation;
 use crate::time::{hand_over, ms, op_timeout, pass, promptly, soon, ttl};
 
-/// What a holder found when it came back after its lease.
+/// A holder's findings when it came back after its lease.
 struct Back {
     believed: bool,
     reason: LossReason,

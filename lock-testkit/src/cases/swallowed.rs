@@ -19,9 +19,9 @@ type Waiting = JoinHandle<Result<Held, lock_core::Error>>;
 const REQUESTS: u64 = 16;
 /// As many where each costs a connection and an operation timeout.
 const SILENCES: u64 = 4;
-/// In how many rounds an event has to be on its way once: a waiter may learn of the release otherwise.
+/// The number of rounds in which an event has to be on its way once: a waiter may learn of the release otherwise.
 const ROUNDS: usize = 20;
-/// How many events are swallowed.
+/// The number of events that are swallowed.
 const EVENTS: usize = 3;
 
 fn wait(lock: &Exclusive) -> Waiting {

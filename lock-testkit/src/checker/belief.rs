@@ -1,4 +1,4 @@
-//! For how long a holder certainly believed in its lock.
+//! The intervals in which a holder certainly believed in its lock.
 
 use super::ledger::{Claim, Ledger, Mark, Outcome};
 use crate::history::event::{Kind, Sample};
@@ -34,7 +34,7 @@ pub(super) fn belief(claim: &Claim<'_>) -> Option<(Mark, Mark)> {
     Some((from, to.max(from)))
 }
 
-/// When the holder first said, or was told, that it does not hold any more.
+/// Returns the holder's first statement, or the first message to it, that it does not hold any more.
 pub(super) fn first_denial(claim: &Claim<'_>) -> Option<Mark> {
     let denied = claim.checks.iter().find(|(_, sample)| !is_held(sample)).map(|(mark, _)| *mark);
     let released = claim.releases.iter().find(|release| release.asks.held == Some(false)).map(|release| release.asked);

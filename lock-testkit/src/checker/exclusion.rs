@@ -33,8 +33,8 @@ fn shown_together(lock: &Lock<'_>, findings: &mut Findings) {
     }
 }
 
-/// What the sweep meets, in the order in which it must at one instant: what ends there does not meet what begins there,
-/// and a hold of no length meets neither.
+/// One step of the sweep. The order is the one that steps at one instant must have: a hold that ends there does not meet
+/// one that begins there, and a hold of no length meets neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
     Ends,

@@ -26,7 +26,7 @@ fn tokened<'c, 'h>(ledger: &'c Ledger<'h>, lock: &Lock<'h>) -> Vec<Tokened<'c, '
     outermost.filter_map(with_token).collect()
 }
 
-/// Who had the lock before another one asked for it has the smaller token. A reader may have the token of the last writer.
+/// Checks that a holder before another one asked has the smaller token. A reader may have the token of the last writer.
 fn order(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
     let mut by_grant = tokened(ledger, lock);
     let mut by_request = by_grant.clone();

@@ -70,7 +70,7 @@ fn strangers(ledger: &Ledger<'_>, lock: &Lock<'_>) -> impl Iterator<Item = Stran
     strangers.into_values()
 }
 
-/// Who asked and was not granted: the server may have granted it all the same, and be told to forget it later.
+/// Claims that were not granted: the server may have granted them all the same, and be told to forget them later.
 #[derive(Debug, Default)]
 struct Suspects<'c> {
     all: Longest<'c>,

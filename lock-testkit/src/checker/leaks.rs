@@ -1,4 +1,4 @@
-//! What is left at the server when everybody has gone.
+//! Entries that are left at the server when everybody has gone.
 
 use super::finding::Finding;
 use super::ledger::Ledger;

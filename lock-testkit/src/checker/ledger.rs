@@ -17,7 +17,7 @@ pub(super) struct Mark {
     pub(super) event: usize,
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Outcome<'h, T> {
     Pending,
@@ -67,7 +67,7 @@ pub(super) struct Claim<'h> {
     pub(super) changes: Vec<Deed<'h, Change, Done>>,
     pub(super) releases: Vec<Deed<'h, Sample, Done>>,
     pub(super) lost: Option<(Mark, &'h Text)>,
-    /// By when a later holder proves that it is gone.
+    /// The instant by which a later holder proves that it is gone.
     pub(super) gone_by: Option<u64>,
 }
 
@@ -182,13 +182,13 @@ impl<'h> Ledger<'h> {
         self.together(claim).next().is_some_and(|first| first.id == claim.id)
     }
 
-    /// When the server has surely forgotten what a process left there at this instant.
+    /// Returns when the server has surely forgotten what a process left there at this instant.
     pub(super) fn forgotten(&self, claim: &Claim<'_>, t: u64) -> u64 {
         let lease = self.rules.longest(claim.ask.ttl);
         self.windows.after(claim.proc, t).saturating_add(self.rules.op_timeout).saturating_add(lease)
     }
 
-    /// Until when a claim may have stood in the way of others; `None` if it never did.
+    /// Returns until when a claim may have stood in the way of others; `None` if it never did.
     ///
     /// What was not confirmed goes on until the server has surely forgotten it: what is wrong with a server delays that,
     /// because a request that lies before it is still carried out when it goes on. Or until the next holder.
@@ -339,7 +339,7 @@ impl<'h> Ledger<'h> {
     }
 }
 
-/// How a call ended, or what it asks for.
+/// Returns how a call ended, or what it asks for.
 fn outcome<'h, I, O>(at: Mark, step: &'h Step<I, O>) -> Result<Outcome<'h, O>, &'h I> {
     match step {
         Step::Invoke(asks) => Err(asks),

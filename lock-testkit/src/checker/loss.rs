@@ -80,7 +80,7 @@ fn revived(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     }
 }
 
-/// When the holder said that it holds, and until when it said it would.
+/// Returns the holder's statements that it holds, and until when it said it would.
 fn assertions<'c>(claim: &'c Claim<'_>) -> impl Iterator<Item = (Mark, Option<u64>)> + 'c {
     let granted = claim.granted().map(|(mark, granted)| (mark, granted.sample));
     let checks = claim.checks.iter().copied();
@@ -200,7 +200,7 @@ fn cause(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, releases: &[Re
     }
 }
 
-/// When a loss was first noticed, and whether an operator had forced it.
+/// Returns the first notice of a loss, and whether an operator had forced it.
 fn loss(claim: &Claim<'_>) -> Option<(Mark, bool)> {
     let forced = claim.lost.is_some_and(|(_, reason)| &**reason == "forced");
     let refused = claim.releases.first().and_then(|release| match release.outcome {

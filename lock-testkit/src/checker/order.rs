@@ -18,7 +18,7 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     }
 }
 
-/// How often a waiter was overtaken, at most.
+/// Returns how often a waiter was overtaken, at most.
 pub(super) fn most_overtaken(ledger: &Ledger<'_>) -> usize {
     let counts = ledger.locks.iter().flat_map(|lock| overtaken(ledger, lock)).map(|(_, _, count, _)| count);
     counts.max().unwrap_or_default()
@@ -59,7 +59,7 @@ fn overtaken<'c, 'h>(ledger: &'c Ledger<'h>, lock: &Lock<'h>) -> Vec<(&'c Claim<
     found
 }
 
-/// How many of a row of places are taken, from one on: a binary indexed tree (Fenwick 1994).
+/// Counts the places taken in a row, from the first one on: a binary indexed tree (Fenwick 1994).
 struct Counts {
     tree: Vec<usize>,
     total: usize,

@@ -10,13 +10,13 @@ use super::{judge, ledger};
 use crate::history::History;
 use crate::history::event::{Kind, Text, What};
 
-/// What a page needs to draw a history. All times are in microseconds from the first event.
+/// A history as a page needs it to draw it. All times are in microseconds from the first event.
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct Picture {
     /// The backend, if the history says so.
     pub backend: Option<Text>,
-    /// What replays the run.
+    /// The seed that replays the run.
     pub seed: Option<u64>,
     /// The `t` of the first event, in nanoseconds: where all times here begin.
     pub origin: u64,
@@ -60,17 +60,17 @@ pub struct Bar {
     pub owner: Text,
     /// The kind.
     pub kind: Kind,
-    /// When it was asked for.
+    /// The time of the request.
     pub asked: u64,
-    /// When it was answered, or the death of the process that asked.
+    /// The time of the answer, or the death of the process that asked.
     pub answered: Option<u64>,
     /// How: `granted`, `refused`, `failed`, `unclear`, `died` or `pending`.
     pub outcome: &'static str,
-    /// From when to when the holder certainly believed in it.
+    /// The time from which and to which the holder certainly believed in it.
     pub held: Option<(u64, u64)>,
-    /// Until when the server may have had it.
+    /// The end of the time in which the server may have had it.
     pub possible: Option<u64>,
-    /// When its holder was told that it is lost, and why.
+    /// The time at which its holder was told that it is lost, and why.
     pub lost: Option<(u64, Text)>,
     /// The token.
     pub token: Option<u64>,
@@ -80,13 +80,13 @@ pub struct Bar {
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct Shade {
-    /// What it was.
+    /// The fault's name.
     pub name: Text,
     /// At whom.
     pub target: Text,
-    /// When it began.
+    /// Its beginning.
     pub from: u64,
-    /// When it was healed.
+    /// Its end.
     pub to: u64,
 }
 

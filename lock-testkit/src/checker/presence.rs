@@ -1,4 +1,4 @@
-//! How much of a lock may have been taken at some time: what excuses a refusal.
+//! Upper bounds on how much of a lock was taken at some time: they excuse a refusal.
 
 use super::ledger::{Claim, Ledger, Lock};
 
@@ -34,7 +34,7 @@ impl Presence {
     }
 }
 
-/// How much of its lock a claim takes.
+/// Returns how much of its lock a claim takes.
 pub(super) fn weight(claim: &Claim<'_>) -> u64 {
     u64::from(claim.ask.permits)
 }

@@ -8,7 +8,7 @@ use super::presence::{Presence, weight};
 use super::verdict::{Check, Findings};
 use crate::history::event::{Kind, Text};
 
-/// What a call may take beyond its wait and one request: a timer is never early.
+/// The time that a call may take beyond its wait and one request: a timer is never early.
 const SLACK: u64 = 50_000_000;
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
@@ -44,7 +44,7 @@ impl Gap {
     }
 }
 
-/// What changes a lock's state, in the order in which changes of one instant count.
+/// A change of a lock's state, in the order in which changes of one instant count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
     Waits,
@@ -180,14 +180,15 @@ impl<'c, 'h> Queue<'c, 'h> {
         Self { waits: waits.collect(), holds }
     }
 
-    /// How long it takes at most until everybody has had a turn. Nobody waits for itself.
+    /// Returns how long it takes at most until everybody has had a turn. Nobody waits for itself.
     fn turns_before(&self, claim: &Claim<'_>) -> u64 {
         let longest = self.holds.iter().find(|(_, whose)| *whose != claim.id).map_or(0, |(hold, _)| *hold);
         longest.saturating_mul(self.waits.len() as u64)
     }
 }
 
-/// For how long a claim kept others waiting, at most. One of several at once may do so while the others are waited for.
+/// Returns how long a claim kept others waiting, at most. One of several at once may do so while the others are waited
+/// for.
 fn hold(ledger: &Ledger<'_>, claim: &Claim<'_>) -> Option<u64> {
     let from = if claim.is_grouped() { claim.asked } else { claim.granted()?.0 };
     Some(ledger.possible_until(claim)?.min(ledger.end).saturating_sub(from.t))
@@ -221,7 +222,7 @@ fn refusals(ledger: &Ledger<'_>, findings: &mut Findings) {
     }
 }
 
-/// Who may have been in the way of a try.
+/// The claims that may have been in the way of a try.
 struct Obstacles {
     all: Presence,
     writers: Presence,

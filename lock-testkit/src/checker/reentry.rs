@@ -13,7 +13,7 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     }
 }
 
-/// What one owner has, in one process.
+/// The levels that one owner is inside, in one process.
 #[derive(Default)]
 struct Inside<'c, 'h> {
     levels: Vec<&'c Claim<'h>>,

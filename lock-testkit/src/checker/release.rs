@@ -26,7 +26,7 @@ fn once(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     }
 }
 
-/// When the server was last seen to have a grant: after which instant, and by which event.
+/// The last sight of each grant at the server: after which instant, and by which event.
 type Seen<'h> = HashMap<&'h Text, (u64, Mark)>;
 
 fn last_seen<'h>(lock: &Lock<'h>) -> Seen<'h> {

@@ -1,11 +1,11 @@
-//! What a history is judged by.
+//! The rules by which a history is judged.
 
 use serde::{Deserialize, Serialize};
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
 
-/// What the backend promises, and how much a run has to contain. All times are in nanoseconds.
+/// The backend's promises, and how much a run has to contain. All times are in nanoseconds.
 ///
 /// A history carries its rules in its first event; the defaults are those of a backend with renewal and tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,21 +18,21 @@ pub struct Rules {
     pub fifo: bool,
     /// Leases are renewed while they are held: one that ends without a cause is a bug (E1).
     pub renewed: bool,
-    /// How far apart the rates of two clocks may be, in millionths.
+    /// The rates of two clocks may differ by this much, in millionths.
     pub clock_rate: u64,
-    /// How coarse a server's expiry is.
+    /// The granularity of a server's expiry.
     pub granularity: u64,
-    /// What one request may take.
+    /// The time that one request may take.
     pub op_timeout: u64,
-    /// How late the news of a loss may be (L2).
+    /// The time after which the news of a loss is late (L2).
     pub notice: u64,
-    /// For how long a lock may be free while somebody waits (P1).
+    /// The time for which a lock may be free while somebody waits (P1).
     pub hand_over: u64,
-    /// How long it may take, beyond the leases, until all goes on after a fault (P2).
+    /// The time, beyond the leases, until all goes on after a fault (P2).
     pub recovery: u64,
-    /// How long it may take until a waiter has its place in the queue (P5).
+    /// The time until a waiter has its place in the queue (P5).
     pub enqueue: u64,
-    /// How many waiters one release may wake up (P6).
+    /// The number of waiters that one release may wake up (P6).
     pub herd: u64,
     /// Whether a try may be refused because of another one that is on its way, and is refused as well (P4): with recipes of
     /// several requests, such as a line of nodes or slots that are taken one by one.
@@ -41,7 +41,7 @@ pub struct Rules {
     pub least: Least,
 }
 
-/// How much a run has to contain to say anything.
+/// The least that a run has to contain to say anything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -85,13 +85,13 @@ impl Default for Least {
 }
 
 impl Rules {
-    /// For how long a server may keep a grant of this TTL, by the holder's clock.
+    /// Returns how long a server may keep a grant of this TTL, by the holder's clock.
     #[must_use]
     pub fn longest(&self, ttl: u64) -> u64 {
         ttl.saturating_add(self.margin(ttl))
     }
 
-    /// For how long a holder may believe in a grant of this TTL, from the sending of its request.
+    /// Returns how long a holder may believe in a grant of this TTL, from the sending of its request.
     #[must_use]
     pub fn shortest(&self, ttl: u64) -> u64 {
         ttl.saturating_sub(self.margin(ttl))

@@ -1,4 +1,4 @@
-//! Who came after whom. Of two holders that exclude each other, the one that was there first is gone when the other one
+//! The order of holders. Of two holders that exclude each other, the one that was there first is gone when the other one
 //! certainly holds, whatever was heard of its release.
 //!
 //! That goes by what was certainly so: one had its hold behind it or was in it when its answer came, the other one is in its own
@@ -39,7 +39,7 @@ fn successions(ledger: &Ledger<'_>, lock: &Lock<'_>) -> Vec<(usize, u64)> {
     lock.claims.iter().filter_map(next).collect()
 }
 
-/// By when the server had granted it, if it ever did; `None` if that may still have happened later.
+/// Returns by when the server had granted it, if it ever did; `None` if that may still have happened later.
 fn begun_by(claim: &Claim<'_>) -> Option<u64> {
     match claim.answer {
         Outcome::Ok(mark, _) => Some(mark.t),

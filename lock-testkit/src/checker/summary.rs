@@ -1,4 +1,4 @@
-//! What a run contained.
+//! Figures of a run: what it contained.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use super::{order, progress};
 use crate::history::History;
 use crate::history::event::Text;
 
-/// What a run contained.
+/// The contents of a run in figures.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
@@ -33,21 +33,21 @@ pub struct Summary {
     pub losses: usize,
     /// Faults that were chosen and proven.
     pub faults: usize,
-    /// For how long nobody can have felt a fault: that is when waiters are judged (P1, P5). In nanoseconds.
+    /// The time in which nobody can have felt a fault: that is when waiters are judged (P1, P5). In nanoseconds.
     pub undisturbed: u64,
-    /// How many held one lock at once, at most.
+    /// The largest number of holders of one lock at once.
     pub holders: usize,
-    /// How often a waiter was overtaken by somebody who surely came later, at most.
+    /// The largest number of times that a waiter was overtaken by somebody who surely came later.
     pub overtaken: usize,
     /// Resources: name, whether fenced, lost updates, acknowledged updates, refused uses.
     pub resources: Vec<(Text, bool, u64, u64, usize)>,
     /// From the request to the grant.
     pub wait: Spread,
-    /// For how long holders believed.
+    /// The times for which holders believed.
     pub hold: Spread,
-    /// For how long a lock was free while somebody waited, until the next grant.
+    /// The times for which a lock was free while somebody waited, until the next grant.
     pub hand_over: Spread,
-    /// What was left of a lease when its holder was asked.
+    /// The time left of a lease when its holder was asked.
     pub margin: Spread,
 }
 
@@ -55,7 +55,7 @@ pub struct Summary {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Spread {
-    /// How many.
+    /// The number of values.
     pub count: usize,
     /// Half of them are not longer.
     pub median: u64,
@@ -63,7 +63,7 @@ pub struct Spread {
     pub p99: u64,
     /// None is longer.
     pub most: u64,
-    /// How many are in each power of two of microseconds: below 1, below 2, below 4, and so on.
+    /// The number of values in each power of two of microseconds: below 1, below 2, below 4, and so on.
     pub buckets: Vec<usize>,
 }
 

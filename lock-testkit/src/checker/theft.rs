@@ -22,19 +22,19 @@ impl<'h> Thefts<'h> {
     }
 }
 
-/// What was taken from one holder.
+/// The theft of a grant from one holder.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Theft {
     /// Not before this instant.
     pub(super) after: u64,
     /// By then it was done.
     pub(super) done: Mark,
-    /// Until when the holder may not know it: its lease, which nothing can have confirmed since.
+    /// The end of the time in which the holder may not know it: its lease, which nothing can have confirmed since.
     pub(super) due: u64,
 }
 
 impl Ledger<'_> {
-    /// What was taken from the holder of this claim.
+    /// Returns the thefts from the holder of this claim.
     pub(super) fn thefts_from(&self, claim: &Claim<'_>) -> impl Iterator<Item = Theft> {
         let lease = self.rules.longest(claim.ask.ttl);
         let name = claim.granted().and_then(|(_, granted)| granted.grant.as_ref());
@@ -44,7 +44,7 @@ impl Ledger<'_> {
 }
 
 impl Theft {
-    /// What is left of a certain hold: nothing of the time in which its holder may not have known.
+    /// Returns what is left of a certain hold: nothing of the time in which its holder may not have known.
     pub(super) fn spare(self, piece: Piece) -> impl Iterator<Item = Piece> {
         let Self { after, done, due } = self;
         let before = (piece.from.t < after || piece.to.t <= after).then(|| {

@@ -1,4 +1,4 @@
-//! What the checker says.
+//! The checker's answer.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -88,27 +88,27 @@ pub struct Violation {
     pub check: Check,
     /// The lock, if it is about one.
     pub res: Option<Text>,
-    /// What happened.
+    /// The violation in words.
     pub what: String,
     /// The events that prove it, by their places in the history; no other proof of this check and lock is shorter.
     pub witness: Vec<usize>,
-    /// How often this check failed for this lock.
+    /// The number of times that this check failed for this lock.
     pub count: usize,
     /// From the first to the last event of the witness, in nanoseconds.
     pub span: u64,
 }
 
-/// What a history amounts to.
+/// The judgement of a history.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Judgement {
     /// The answer.
     pub verdict: Verdict,
-    /// What makes it illegal, at most one for each check and lock.
+    /// The violations, at most one for each check and lock: they make it illegal.
     pub violations: Vec<Violation>,
-    /// What makes it unknown.
+    /// The doubts: they make it unknown.
     pub doubts: Vec<String>,
-    /// What was seen.
+    /// The figures of the run.
     pub summary: Summary,
 }
 

@@ -1,4 +1,4 @@
-//! When something was wrong with whom.
+//! The times at which something was wrong, and with whom.
 
 use std::collections::HashMap;
 
@@ -103,7 +103,7 @@ impl Windows {
         self.any.touches(from, to)
     }
 
-    /// For how long, between these instants, nobody can have felt anything.
+    /// Returns how much of the time between these instants nobody can have felt anything.
     pub(super) fn undisturbed(&self, from: u64, to: u64) -> u64 {
         let disturbed = self.any.0.iter().map(|span| span.1.min(to).saturating_sub(span.0.max(from)));
         to.saturating_sub(from).saturating_sub(disturbed.sum())

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ClockFault {
-    /// By how many milliseconds the clock is ahead of the machine's; negative if it is behind.
+    /// The milliseconds by which the clock is ahead of the machine's; negative if it is behind.
     pub ahead_ms: i64,
 }
 

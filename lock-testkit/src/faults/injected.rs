@@ -9,16 +9,16 @@ use super::Fault;
 use crate::harness::HarnessError;
 use crate::servers::until::until;
 
-/// What a fault did, from its injection on.
+/// The effect of a fault, from its injection on.
 pub(crate) trait Effect: Send + Sync {
-    /// What shows so far that the fault was applied.
+    /// Returns the evidence so far that the fault was applied.
     fn proof(&self) -> Proof;
 
     /// Undoes what can be undone. Called once.
     fn heal(&mut self);
 }
 
-/// What shows that a fault was applied: counts of what it did, and what was seen of it.
+/// Evidence that a fault was applied: counts of what it did, and what was seen of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Proof {
@@ -28,7 +28,7 @@ pub struct Proof {
     pub bytes: u64,
     /// Connections that were ended, refused, or kept from being made or read.
     pub connections: u64,
-    /// What else was seen, such as `process 4711 is stopped`.
+    /// Other observations, such as `process 4711 is stopped`.
     pub seen: Vec<String>,
 }
 
@@ -69,19 +69,19 @@ impl<'a> Injected<'a> {
         Self { fault, effect: Some(Box::new(effect)) }
     }
 
-    /// What was injected.
+    /// Returns the fault that was injected.
     #[must_use]
     pub fn fault(&self) -> &Fault {
         &self.fault
     }
 
-    /// What shows so far that it was applied.
+    /// Returns the evidence so far that it was applied.
     #[must_use]
     pub fn proof(&self) -> Proof {
         self.effect.as_ref().map(|effect| effect.proof()).unwrap_or_default()
     }
 
-    /// What shows that it was applied.
+    /// Returns the evidence that it was applied.
     ///
     /// # Errors
     /// [`Unproven`] if nothing does so far.

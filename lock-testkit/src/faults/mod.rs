@@ -32,7 +32,7 @@ pub enum Fault {
     Link(LinkFault),
     /// Of a server's process.
     Process(ProcessFault),
-    /// Of what a server stores.
+    /// A fault of a server's stored data.
     Store(StoreFault),
     /// Of a server's wall clock.
     Clock(ClockFault),

@@ -23,15 +23,15 @@ pub enum ProcessFault {
     Freeze,
     /// It is killed (SIGKILL) and started again when healed. Whoever needs an answer has to wait for it.
     Kill {
-        /// What it finds then.
+        /// The data that it finds then.
         data: Data,
     },
 }
 
-/// What a server finds when it starts again.
+/// The data that a server finds when it starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Data {
-    /// What it had written; nothing, if it runs without persistence.
+    /// Its own, as far as it had written it; nothing, if it runs without persistence.
     Kept,
     /// Nothing.
     Gone,
@@ -41,7 +41,7 @@ pub enum Data {
 #[derive(Debug, Clone, Copy)]
 pub struct ServerProcess<'a> {
     own: &'a Own,
-    /// Where in its directory it keeps what it stores.
+    /// The places in its directory where it keeps what it stores.
     data: &'static [&'static str],
 }
 

@@ -34,7 +34,7 @@ pub enum StoreFault {
     },
 }
 
-/// Whose store it is, for [`StoreFault::inject`]: made of a reference to it.
+/// A server with its store, for [`StoreFault::inject`]: made of a reference to it.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Store<'a> {
@@ -77,7 +77,7 @@ impl StoreFault {
     }
 }
 
-/// What happened, for good.
+/// The effect of a fault that cannot be healed.
 struct Done(Proof);
 
 impl Effect for Done {

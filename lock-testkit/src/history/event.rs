@@ -1,4 +1,4 @@
-//! What a history consists of: one event a line. `docs/histories.md` tells the format for readers in other languages.
+//! The events of a history, one a line. `docs/histories.md` tells the format for readers in other languages.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ pub type Text = Arc<str>;
 /// and the call, a hold then looks shorter than it was, and nobody is accused of an overlap that was none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// When, in nanoseconds of the machine's boot-time clock: the same for all its processes, whatever the date is set to.
+    /// The time, in nanoseconds of the machine's boot-time clock: one for all its processes, whatever the date is set to.
     pub t: u64,
     /// The process that saw it.
     pub proc: Text,
-    /// What it was.
+    /// The event itself.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What can happen.
+/// The kinds of events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum What {
@@ -50,11 +50,11 @@ pub enum What {
     Death(Death),
     /// Grants were taken away at the server, behind their holders' backs.
     Theft(Theft),
-    /// What the server itself says of a lock.
+    /// The server's own word on a lock.
     Truth(Truth),
-    /// How many waiters one release woke up.
+    /// The waiters that one release woke up.
     Woken(Woken),
-    /// What is left at the server when everybody has gone.
+    /// Entries that are left at the server when everybody has gone.
     Residue(Residue),
     /// The end of a run: nobody was cut off in the middle.
     End,
@@ -89,12 +89,12 @@ impl What {
 pub struct Call<I, O> {
     /// The acquisition that this is about: unique within the history.
     pub id: Text,
-    /// How far the call is.
+    /// The call's step.
     #[serde(flatten)]
     pub step: Step<I, O>,
 }
 
-/// How far a call is.
+/// The steps of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "lowercase")]
 pub enum Step<I, O> {
@@ -108,20 +108,20 @@ pub enum Step<I, O> {
     Info(Failed),
 }
 
-/// How a run was made, and what its history is to be judged by.
+/// The circumstances of a run, and the rules by which its history is to be judged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The backend's name.
     pub backend: Text,
-    /// What replays the run.
+    /// The seed that replays the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// What the backend promises, and how much the run has to contain.
+    /// The backend's promises, and how much the run has to contain.
     #[serde(default)]
     pub rules: Rules,
 }
 
-/// What is asked for.
+/// The request of an acquisition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ask {
     /// The identity that the lock goes by: never a thread's.
@@ -130,18 +130,18 @@ pub struct Ask {
     pub res: Text,
     /// The kind of lock.
     pub kind: Kind,
-    /// How many permits, of a semaphore.
+    /// The number of permits, of a semaphore.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub permits: u32,
-    /// How many permits there are in all, of a semaphore.
+    /// The number of permits in all, of a semaphore.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub limit: u32,
-    /// For how long a server keeps a grant that nobody renews, in nanoseconds (of a session: its timeout).
+    /// The time for which a server keeps a grant that nobody renews, in nanoseconds (of a session: its timeout).
     pub ttl: u64,
-    /// For how long the caller waits, in nanoseconds; 0 is a try, nothing is without limit.
+    /// The time for which the caller waits, in nanoseconds; 0 is a try, nothing is without limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<u64>,
-    /// What several acquisitions have in common that are made all or nothing.
+    /// The common name of several acquisitions that are made all or nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Text>,
 }
@@ -172,7 +172,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The same for all kinds that meet at one lock.
+    /// The namespace of the kind: one for all kinds that meet at one lock.
     #[must_use]
     pub fn space(self) -> &'static str {
         match self {
@@ -199,11 +199,12 @@ pub struct Granted {
     /// The grant's name at the server, by which [`Truth`] knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<Text>,
-    /// When the request was sent that the grant rests on, if that can be seen; then renewals are written down as well, because
+    /// The time at which the request was sent that the grant rests on, if that can be seen; then renewals are written
+    /// down too, because
     /// a belief beyond the lease is judged (L1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
-    /// How deep its owner is inside now, of a reentrant lock.
+    /// The depth at which its owner is inside now, of a reentrant lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
     /// Whether the holder believed in it when the answer had come.
@@ -211,13 +212,13 @@ pub struct Granted {
     pub sample: Sample,
 }
 
-/// What a holder says of itself, asked just after the event's time.
+/// The holder's own word, asked just after the event's time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Whether it holds; nothing if it cannot be asked, and then it is taken to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<bool>,
-    /// Until when it holds at least if nothing is renewed any more, on the clock of the events.
+    /// The time until which it holds at least if nothing is renewed any more, on the clock of the events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<u64>,
 }
@@ -225,9 +226,9 @@ pub struct Sample {
 /// A call that did not succeed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Failed {
-    /// Why, in a word: `held` by somebody else, `not_held` any more, or the kind of error.
+    /// The reason in a word: `held` by somebody else, `not_held` any more, or the kind of error.
     pub err: Text,
-    /// Why, at length.
+    /// The reason at length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<Text>,
 }
@@ -239,15 +240,15 @@ pub struct Renewal {}
 /// A renewal that was confirmed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Renewed {
-    /// When the request was sent, if that can be seen.
+    /// The time at which the request was sent, if that can be seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
-    /// For how long from then the server keeps the grant, if not for the TTL; in nanoseconds.
+    /// The time from then for which the server keeps the grant, if not for the TTL; in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u64>,
 }
 
-/// What a grant is to become.
+/// The change of a grant into another one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     /// The new kind.
@@ -295,7 +296,7 @@ pub struct Access {
     /// Whether a shared grant was shown, and not an exclusive one.
     #[serde(default)]
     pub shared: bool,
-    /// What was written; nothing for a read.
+    /// The value that was written; nothing for a read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<u64>,
     /// Whether it was admitted.
@@ -307,13 +308,13 @@ pub struct Access {
 pub struct Fault {
     /// Ties beginning and end together.
     pub id: Text,
-    /// Which of the two.
+    /// The phase: start or heal.
     pub phase: FaultPhase,
-    /// What is done, such as `sigstop`.
+    /// The fault's name, such as `sigstop`.
     pub name: Text,
     /// To whom: the name of a process in this history; any other name is of a server, or of the machine.
     pub target: Text,
-    /// By what it was seen that it was applied.
+    /// The evidence that it was applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Text>,
 }
@@ -342,7 +343,7 @@ pub struct Death {
 /// on, say. Their holders cannot know it yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Theft {
-    /// Whose they were, as the server calls its client.
+    /// The session that had them, as the server calls its client.
     pub session: Text,
     /// Their names at the server. Those of waiters are among them, who may be granted the lock in another session.
     pub grants: Vec<Text>,
@@ -350,7 +351,7 @@ pub struct Theft {
     pub after: u64,
 }
 
-/// What the server itself says of one lock, at some instant between two.
+/// The server's own word on one lock, at some instant between two.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Truth {
     /// The lock's name.
@@ -363,16 +364,16 @@ pub struct Truth {
     pub holders: Vec<Text>,
 }
 
-/// What one release set in motion.
+/// The effect of one release on waiters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Woken {
     /// The lock's name.
     pub res: Text,
-    /// How many waiters were woken up, or asked again.
+    /// The number of waiters that were woken up, or asked again.
     pub count: u64,
 }
 
-/// What is left at the server.
+/// The entries that are left at the server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Residue {
     /// One readable text for each entry.

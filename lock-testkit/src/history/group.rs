@@ -20,7 +20,7 @@ pub struct GroupWish {
     pub names: Vec<LockName>,
     /// The TTL of each; the leases are renewed.
     pub ttl: Duration,
-    /// For how long to wait in all; zero is a try.
+    /// The time to wait in all; zero is a try.
     pub wait: Duration,
 }
 
@@ -31,7 +31,7 @@ impl GroupWish {
         Self { names: names.into_iter().map(Into::into).collect(), ttl, wait: Duration::ZERO }
     }
 
-    /// The same, waiting for up to this long; [`Duration::MAX`] waits without limit.
+    /// Waits for up to this long; [`Duration::MAX`] waits without limit.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
@@ -151,7 +151,7 @@ impl RecordedGroup {
         }
     }
 
-    /// What each holder says of itself, and when it was asked.
+    /// Returns each holder's own word, and when it was asked.
     fn samples(&self) -> impl Iterator<Item = (&Text, u64, Sample)> {
         let guards = self.guard.iter().flat_map(|guard| guard.guards());
         self.ids.iter().zip(guards).map(|(id, guard)| {

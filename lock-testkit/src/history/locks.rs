@@ -20,7 +20,7 @@ pub struct RecordedLocks {
     recorder: Recorder,
 }
 
-/// What is asked for.
+/// The request for one lock.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Wish {
@@ -28,13 +28,13 @@ pub struct Wish {
     pub name: LockName,
     /// Its kind.
     pub kind: Kind,
-    /// How many permits, of a semaphore.
+    /// The number of permits, of a semaphore.
     pub permits: u32,
-    /// How many there are in all, of a semaphore.
+    /// The number of permits in all, of a semaphore.
     pub limit: u32,
     /// The TTL; the lease is renewed.
     pub ttl: Duration,
-    /// For how long to wait; zero is a try.
+    /// The time to wait; zero is a try.
     pub wait: Duration,
     /// The owner, of a reentrant lock.
     pub owner: Owner,
@@ -48,21 +48,21 @@ impl Wish {
         Self { name: name.into(), kind, permits, limit, ttl, wait, owner: Owner::new() }
     }
 
-    /// The same, for so many permits of so many in all.
+    /// Asks for so many permits of so many in all.
     #[must_use]
     pub fn with_permits(mut self, permits: u32, limit: u32) -> Self {
         (self.permits, self.limit) = (permits, limit);
         self
     }
 
-    /// The same, waiting for up to this long; [`Duration::MAX`] waits without limit.
+    /// Waits for up to this long; [`Duration::MAX`] waits without limit.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// The same, for this owner of a reentrant lock.
+    /// Asks for this owner of a reentrant lock.
     #[must_use]
     pub fn with_owner(mut self, owner: &Owner) -> Self {
         self.owner = owner.clone();

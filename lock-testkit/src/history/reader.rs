@@ -16,7 +16,7 @@ pub struct History {
     lines: Vec<u32>,
 }
 
-/// Why a history cannot be read.
+/// The reason that a history cannot be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(History::parse(&written.join("\n")).unwrap().events(), history.events());
     }
 
-    /// What is read is written and read again, and can be judged and drawn.
+    /// Events that are read are written and read again, and can be judged and drawn.
     #[test]
     fn no_line_breaks_the_reader_or_the_checker() {
         let samples = [

@@ -32,13 +32,13 @@ enum Command {
     Report {
         #[command(flatten)]
         input: Input,
-        /// Where the page goes
+        /// The page's file
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
     /// Makes up a history, judges it, and says what that took
     Measure {
-        /// How many events
+        /// The number of events
         #[arg(long, default_value_t = 1_000_000)]
         events: usize,
     },
@@ -46,7 +46,7 @@ enum Command {
 
 #[derive(Args)]
 struct Input {
-    /// What was recorded: one file, or one for each process
+    /// The recorded histories: one file, or one for each process
     #[arg(required = true, value_name = "HISTORY")]
     histories: Vec<PathBuf>,
 }

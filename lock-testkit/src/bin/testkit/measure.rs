@@ -1,4 +1,4 @@
-//! What judging a long history takes.
+//! The time and memory that it takes to judge a long history.
 
 use std::error::Error;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use lock_testkit::checker::{Rules, Verdict, check};
 use lock_testkit::history::History;
 
-/// How many events a turn of the made-up run has.
+/// The number of events in one turn of the made-up run.
 const EVENTS_PER_TURN: usize = 6;
 const LOCKS: usize = 20;
 const WORKERS: usize = 50;
@@ -32,7 +32,7 @@ fn judge(path: &std::path::Path) -> Result<Verdict, Box<dyn Error>> {
     Ok(judgement.verdict)
 }
 
-/// Where there is no `/proc`, nobody knows.
+/// Returns the peak memory by `/proc`; unknown on systems without it.
 fn peak_memory() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

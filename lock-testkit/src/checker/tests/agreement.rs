@@ -6,7 +6,7 @@ use crate::checker::Check;
 use crate::history::event::{Ask, Granted, Kind, Sample};
 use crate::rng::SeededRng;
 
-/// How many histories. `LOCK_TESTKIT_HISTORIES` asks for another number.
+/// The number of histories. `LOCK_TESTKIT_HISTORIES` asks for another one.
 const HISTORIES: u64 = 100_000;
 const LATEST: u64 = 24;
 const MS: u64 = 1_000_000;
@@ -107,8 +107,8 @@ fn hold(rng: &mut SeededRng, sketch: &mut Sketch, ask: Ask, owner: usize) -> Vec
     vec![hold]
 }
 
-/// What its holder may have had of a hold that was taken away, and needs not have known before `due`: nothing from `after`
-/// on; who believed beyond `due` must have it once more by then.
+/// Returns what may be left to the holder of a hold that was taken away, and that needs not have known before `due`:
+/// nothing from `after` on; a belief beyond `due` needs a new grant by then.
 fn robbed(hold: &Hold, after: u64, due: u64) -> Vec<Hold> {
     let (granted, until) = (hold.begin.to, hold.end.from);
     if until <= after || granted >= due {

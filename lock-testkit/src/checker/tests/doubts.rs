@@ -1,4 +1,4 @@
-//! What says nothing is Unknown, and never Ok.
+//! A history that says nothing is Unknown, and never Ok.
 
 use super::sketch::{Sketch, mutex, rules, token};
 use crate::checker::{Judgement, Rules, Verdict, check};

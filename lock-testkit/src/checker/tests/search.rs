@@ -12,7 +12,7 @@ pub(super) struct Hold {
     pub(super) kind: Kind,
     pub(super) permits: u32,
     pub(super) begin: Window,
-    /// To which kind and how many permits it changes.
+    /// The kind and the number of permits to which it changes.
     pub(super) change: Option<(Window, Kind, u32)>,
     pub(super) end: Window,
 }

@@ -16,7 +16,7 @@ pub(super) struct Sketch {
     ids: usize,
 }
 
-/// What is asked for: a mutex called `x`, with a TTL of 1 s, waiting for up to 10 s.
+/// A request for a mutex called `x`, with a TTL of 1 s, waiting for up to 10 s.
 pub(super) fn mutex(owner: &str) -> Ask {
     Ask {
         owner: owner.into(),
@@ -133,7 +133,7 @@ impl Sketch {
         self.add(t, proc_of(id), What::Check(event::Check { id: id.clone(), sample }));
     }
 
-    /// Whoever holds says until when it does at least.
+    /// Has the holder say that it holds, and until when at least.
     pub(super) fn check_until(&mut self, t: u64, id: &Text, deadline: u64) {
         let sample = Sample { held: Some(true), deadline: Some(deadline * MS) };
         self.add(t, proc_of(id), What::Check(event::Check { id: id.clone(), sample }));

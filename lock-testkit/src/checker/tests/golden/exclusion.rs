@@ -1,4 +1,4 @@
-//! Who may be inside at once: ME, RW, SEM and RE.
+//! Holders that may be inside at once: ME, RW, SEM and RE.
 
 use super::super::sketch::{Sketch, mutex, of_kind, token};
 use super::{MS, NONE, named, permits, tells_apart};

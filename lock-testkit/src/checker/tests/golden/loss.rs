@@ -1,4 +1,4 @@
-//! Until when a holder believes, and what it is told: L1 to L3, E1.
+//! The end of a holder's belief, and what it is told: L1 to L3, E1.
 
 use super::super::sketch::{Sketch, mutex, rules, token};
 use super::{MS, NONE, named, tells_apart};

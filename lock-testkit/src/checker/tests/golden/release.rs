@@ -1,4 +1,4 @@
-//! What a release does and leaves: R1 to R3, LEAK.
+//! The effects and the residue of a release: R1 to R3, LEAK.
 
 use super::super::sketch::{Sketch, mutex, token};
 use super::{named, tells_apart};

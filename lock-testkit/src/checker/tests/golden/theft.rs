@@ -1,5 +1,5 @@
-//! What is excused when a lock is taken away behind its holder's back, and what is not. All leases here are of 1,012 ms: 1 s,
-//! and what clocks may differ by.
+//! Locks that are taken away behind their holders' backs: what that excuses, and what not. All leases here are of 1,012
+//! ms: 1 s, and what clocks may differ by.
 
 use super::super::sketch::{Sketch, mutex, of_kind, token};
 use super::{NONE, named, tells_apart};
