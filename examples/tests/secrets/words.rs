@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use lock_core::{ClientOptions, Error, ErrorKind, Locks};
 use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
 use lock_redis::{RedisConfig, RedisLocks};
-use lock_testkit::servers::memcached::MemcachedServer;
+use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::testing::{PROMPTLY, connected, eventually, installed};
 use lock_zk::{ZkConfig, ZkLocks};
@@ -99,6 +99,29 @@ async fn what_redis_refuses_is_told_as_what_it_is() {
     operator.command(&["CONFIG", "SET", "maxmemory", "0"]).await.expect("memory is not limited");
     operator.command(&["REPLICAOF", "127.0.0.1", "1"]).await.expect("it is a replica");
     try_tells(&locks, &["read-only"]).await;
+}
+
+/// Fills a server of 2 MB that evicts nothing with items as small as a lock's.
+async fn fill(server: &MemcachedServer) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(server.address()).await.expect("it is there");
+    let sets = (0..60_000).map(|i| format!("set f:{i:011} 0 0 19 noreply\r\n1000000000000000001\r\n"));
+    stream.write_all(sets.collect::<String>().as_bytes()).await.expect("it reads");
+    stream.write_all(b"mn\r\n").await.expect("it reads");
+    let mut said = Vec::new();
+    while !said.ends_with(b"MN\r\n") {
+        assert!(stream.read_buf(&mut said).await.expect("it answers") > 0, "it closes the connection");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_memcached_without_memory_is_told_as_what_it_is() {
+    let Some(server) = installed(MemcachedServer::start_with(&MemcachedOptions::new().with_memory(2)).await) else {
+        return;
+    };
+    let locks = answered(server.url()).await.expect("it is there");
+    fill(&server).await;
+    try_tells(&locks, &["out of memory"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

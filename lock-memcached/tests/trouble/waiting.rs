@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::support::{client, eventually, pass, server};
@@ -150,6 +151,48 @@ async fn no_wait_and_no_question_outlasts_its_bound() {
     }
     server.cont().unwrap();
     drop(held);
+}
+
+/// Several requests one after the other, each of which is answered in time: together they take longer than the bound. The
+/// backend ends them by itself, before the core would.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_one_after_the_other_have_one_bound() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
+    let mut config = crate::support::config(&server).with_restart_guard(RestartGuard::Off).with_longest_lease(LONG);
+    config.url = format!("memcached://{}", link.address());
+    config.client.op_timeout = Duration::from_secs(1);
+    let locks = MemcachedLocks::connect_with(config).await.unwrap();
+    let held = locks.mutex("held").with_ttl(LONG).lock().await.unwrap();
+    let slow = Toxic::Delay { by: Duration::from_millis(900), jitter: Duration::ZERO };
+    let slow = link.inject(LinkFault::new(slow, Direction::ToServer));
+    let (write, permits) = (locks.rwlock("a"), locks.semaphore("a", 3));
+    let errors = tokio::join!(
+        async { write.try_write().await.map(drop).unwrap_err() },
+        async { permits.try_acquire_many_for(2, Duration::from_millis(100)).await.map(drop).unwrap_err() },
+        async { locks.mutex("held").inspect().await.map(drop).unwrap_err() },
+    );
+    slow.heal().unwrap();
+    for error in [errors.0, errors.1, errors.2] {
+        let text = error.to_string();
+        assert!(text.contains("no answer within the operation timeout"), "{text}");
+    }
+    held.release().await.unwrap();
+}
+
+/// A claim is carried through although nobody waits for it any more, but not for ever: it takes the only connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_never_answered_gives_its_connection_back() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
+    let mut config = crate::support::config(&server).with_restart_guard(RestartGuard::Off).with_connections(1);
+    config.url = format!("memcached://{}", link.address());
+    let locks = MemcachedLocks::connect_with(config).await.unwrap();
+    let lost = link.inject(LinkFault::new(Toxic::Swallow, Direction::ToServer).on_request(1, "ma lock:mutex:a "));
+    let error = locks.mutex("a").try_lock().await.unwrap_err();
+    lost.applied(Duration::from_secs(15)).await.unwrap();
+    assert!(!error.is_definite(), "{error}");
+    eventually("others are served", async || matches!(locks.mutex("b").try_lock().await, Ok(Some(_)))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
