@@ -24,11 +24,11 @@ use crate::void_runs;
 /// The variable that, set to `1`, makes a missing server fail the run instead of ignoring its trials.
 pub const REQUIRE_VARIABLE: &str = "LOCK_TESTKIT_REQUIRE";
 
-/// How many cases run at once unless `--test-threads` says otherwise. They mostly wait, so more than there are cores.
+/// The number of cases at once unless `--test-threads` says otherwise. They mostly wait, so more than there are cores.
 const AT_ONCE: usize = 12;
 
-/// After how many milliseconds a case hangs. No claim about time: the longest one, 3,200 turns of 16 clients, takes a minute
-/// on three servers that share two busy processors with everything else.
+/// The milliseconds after which a case hangs. No claim about time: the longest one, 3,200 turns of 16 clients, takes a
+/// minute on three servers that share two busy processors with everything else.
 const HANGS: u64 = 180_000;
 
 /// The whole of a conformance test binary (`harness = false`): every case of the list, with the options of `cargo test`.
@@ -96,7 +96,7 @@ pub async fn run_case(harness: Arc<dyn Harness>, id: &str) -> Outcome {
     }
 }
 
-/// What a case says of a backend.
+/// A case's judgement of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -173,7 +173,7 @@ fn trials(suite: &Arc<Result<Suite, Missing>>, picks: Picks<'_>) -> Vec<Trial> {
     trials
 }
 
-/// Why a case does not apply; `None` if it does.
+/// Returns why a case does not apply; `None` if it does.
 fn not_applying(harness: &Arc<dyn Harness>, abilities: &Abilities, case: Case, form: Form) -> Option<String> {
     let excluded = harness.exclusions().iter().find(|(id, _)| *id == case.id);
     excluded.map(|(_, reason)| (*reason).to_owned()).or_else(|| abilities.lacking(form, case.needs))

@@ -16,18 +16,19 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::time::ttl;
 
-/// What part of a lease's time has to be missing for it to count: 250 ms of the 2 s that the leases of most cases last.
+/// The part of a lease's time that has to be missing for it to count: 250 ms of the 2 s that the leases of most cases
+/// last.
 const PART: u32 = 8;
 /// The shortest standstill that is added to others. Threads that wait for their turn on a busy machine wait for less.
 const NOTICED: Duration = Duration::from_millis(80);
-/// How long a monitor sleeps between two looks at the clock.
+/// The time that a monitor sleeps between two looks at the clock.
 const STEP: Duration = Duration::from_millis(10);
-/// How long a question waits for the monitors' next look.
+/// The time for which a question waits for the monitors' next look.
 const NEXT_LOOK: Duration = Duration::from_secs(2);
 
-/// For how long the machine runs until it counts as calm again.
+/// The time for which the machine runs until it counts as calm again.
 const CALM: Duration = Duration::from_secs(2);
-/// How long is waited for that.
+/// The longest wait for that.
 const STORM: Duration = Duration::from_secs(30);
 
 /// The present instant, from which on the machine is watched.
@@ -36,7 +37,7 @@ pub(crate) fn watch() -> BootInstant {
     SystemClock.now()
 }
 
-/// For how long a processor stood still within the time of one lease since then, if it is proven that it did.
+/// Returns how long a processor stood still within the time of one lease since then, if it is proven that it did.
 pub(crate) fn since(began: BootInstant) -> Option<Duration> {
     let ended = SystemClock.now();
     // A standstill that ends now has been noticed here before the monitors could.
@@ -108,7 +109,7 @@ fn stay_on(processor: Option<usize>) {
 #[cfg(not(target_os = "linux"))]
 fn stay_on(_: Option<usize>) {}
 
-/// When a monitor did not run.
+/// The times at which a monitor did not run.
 #[derive(Debug, Clone)]
 struct Record {
     looked_at: BootInstant,

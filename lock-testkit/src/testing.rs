@@ -18,10 +18,10 @@ use crate::run::{REQUIRE_VARIABLE, runtime};
 use crate::time;
 use crate::void_runs;
 
-/// By when something that needs no waiting has happened even on a busy machine.
+/// The time in which something that needs no waiting has happened even on a busy machine.
 pub const PROMPTLY: Duration = Duration::from_secs(10);
 
-/// What was started or made; `None`, loudly, where what it needs is not installed: the test ends there.
+/// Returns what was started or made; `None`, loudly, if something that it needs is not installed: the test ends there.
 ///
 /// # Panics
 /// If it is there and does not work, or if [`REQUIRE_VARIABLE`] is set.
@@ -64,7 +64,7 @@ fn run_once(test: &mut impl AsyncFnMut()) -> Result<(), Panic> {
     outcome.map_err(Panic)
 }
 
-/// How a test failed; its message has been printed.
+/// A failed test's panic; its message has been printed.
 struct Panic(Box<dyn Any + Send>);
 
 impl fmt::Display for Panic {
@@ -100,7 +100,7 @@ fn ends_at(lease: &Lease) -> (Instant, Instant) {
     (before + left, Instant::now() + left)
 }
 
-/// What the future gives, within the time.
+/// Returns what the future gives, within the time.
 ///
 /// # Panics
 /// If it takes longer; with the place of the call.
@@ -139,10 +139,10 @@ pub fn connected<T>(mut connect: impl AsyncFnMut() -> Result<T, Error>) -> impl 
 
 /// An answer to the question whether something has come about.
 pub trait Answer {
-    /// What was found.
+    /// The value that was found.
     type Value;
 
-    /// What was found, if it was.
+    /// Returns the value, if it was found.
     fn found(self) -> Option<Self::Value>;
 }
 

@@ -36,17 +36,17 @@ pub(crate) fn ttl() -> Duration {
     ms(2000)
 }
 
-/// What one request may take; the slack of every promise about time (K7).
+/// The time that one request may take; the slack of every promise about time (K7).
 pub(crate) fn op_timeout() -> Duration {
     ms(2000)
 }
 
-/// How long a lock may be free while somebody waits for it, without faults (check P1).
+/// The time for which a lock may be free while somebody waits for it, without faults (check P1).
 pub(crate) fn hand_over() -> Duration {
     ms(1000)
 }
 
-/// By when something that needs no waiting at all must have happened even on a busy machine.
+/// The time in which something that needs no waiting at all must have happened even on a busy machine.
 pub(crate) fn promptly() -> Duration {
     ms(10_000)
 }
@@ -56,7 +56,7 @@ pub(crate) async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// What the future gives, or a failure if it does not do so in time.
+/// Returns what the future gives, or a failure if it does not do so in time.
 #[track_caller]
 pub(crate) fn soon<F: Future>(
     what: &str,

@@ -70,7 +70,7 @@ struct Book(Arc<Mutex<Pages>>);
 #[derive(Debug, Default)]
 struct Pages {
     seen: Vec<Seen>,
-    /// Where an open span is told; ids are used again.
+    /// The place of each open span in the list; ids are used again.
     open: BTreeMap<u64, usize>,
 }
 

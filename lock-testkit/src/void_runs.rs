@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use crate::stalls;
 
-/// How many runs there are while the machine stands still in each of them.
+/// The number of runs while the machine stands still in each of them.
 const RUNS: usize = 3;
 
 /// A failure that counts.
 #[derive(Debug)]
 pub(crate) struct Judged<F> {
     pub(crate) failure: F,
-    /// For how long a processor stood still in each run, where it is proven that it did.
+    /// The times for which a processor stood still in each run, where it is proven that it did.
     pub(crate) stalls: Vec<Duration>,
 }
 
 impl<F> Judged<F> {
-    /// What the standstills have to do with it, if there were any.
+    /// Says what the standstills have to do with it, if there were any.
     pub(crate) fn remark(&self) -> Option<String> {
         let stalls = &self.stalls;
         (!stalls.is_empty()).then(|| format!("a processor stood still in {} of its runs: {stalls:?}", stalls.len()))
@@ -45,7 +45,7 @@ pub(crate) fn judge<F: Display>(
     })
 }
 
-/// The same, where a failure comes with the time for which the machine stood still, if it did.
+/// Judges runs whose failures come with the time for which the machine stood still, if it did.
 fn judge_by<F: Display>(
     what: &str,
     calm_down: fn(),

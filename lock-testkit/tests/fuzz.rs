@@ -1,4 +1,4 @@
-//! What comes from outside breaks nothing in `lock-core`: names, owners, grants, tokens and options, as texts and as JSON.
+//! Input from outside breaks nothing in `lock-core`: names, owners, grants, tokens and options, as texts and as JSON.
 //! (They are here because `lock-core` itself depends on no testkit.)
 
 use lock_core::{ClientOptions, ErrorKind, FencingToken, GrantId, LeaseOptions, LockName, Owner};
@@ -7,7 +7,7 @@ use lock_testkit::proxy::LinkFault;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What is read is the same after it was written and read again.
+/// A value that was read is the same after it was written and read again.
 fn survives<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(json: &str) -> Option<T> {
     let value: T = serde_json::from_str(json).ok()?;
     let written = serde_json::to_string(&value).expect("what was read can be written");

@@ -1,4 +1,4 @@
-//! What is written down is what happened: by several processes in one file, by guards that are released, dropped or lost.
+//! The recorder writes down what happens: by several processes in one file, by guards that are released, dropped or lost.
 
 use std::io;
 use std::path::PathBuf;

@@ -30,7 +30,7 @@ const MORE_ON_MEMCACHED: &[&str] = &["C-M02", "C-M05", "C-M07", "C-M09", "C-D03"
 /// Likewise on a shelf in memory.
 const MORE_ON_A_SHELF: &[&str] = &["C-M02", "C-M05", "C-M09", "C-D03", "C-R01", "C-R06b", "C-R07", "C-R08", "C-W06"];
 
-/// What a shelf in memory needs.
+/// The deployment of a shelf in memory, which needs no server.
 struct NoServer;
 
 #[async_trait::async_trait]

@@ -19,7 +19,7 @@ pub(super) struct Active {
     /// Connections on which a toxic that lasts was triggered, or which a cut has ended.
     struck: Mutex<HashSet<u64>>,
     rng: Mutex<SeededRng>,
-    /// What was counted towards the trigger.
+    /// The number of bytes, requests or pushes counted towards the trigger.
     counted: AtomicU64,
     frames: AtomicU64,
     bytes: AtomicU64,

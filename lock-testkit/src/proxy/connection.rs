@@ -26,7 +26,7 @@ impl Drop for Connection {
     }
 }
 
-/// Why a connection ends before both sides are through with it.
+/// The reason that a connection ends before both sides are through with it.
 #[derive(Debug)]
 pub(super) enum Ending {
     /// It is closed.

@@ -11,17 +11,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LinkFault {
-    /// What goes wrong.
+    /// The disturbance itself.
     pub toxic: Toxic,
-    /// For what is sent in which direction.
+    /// The direction that it hits.
     pub direction: Direction,
-    /// When it begins.
+    /// Its beginning.
     pub trigger: Trigger,
-    /// What chance is drawn from (the jitter of a delay).
+    /// The seed of its chance (the jitter of a delay).
     pub seed: u64,
 }
 
-/// What goes wrong.
+/// The disturbance that a fault brings about.
 ///
 /// [`Hold`](Toxic::Hold), [`Stall`](Toxic::Stall), [`Blackhole`](Toxic::Blackhole), [`Throttle`](Toxic::Throttle) and
 /// [`Split`](Toxic::Split) last: once triggered on a connection, they go on there until healed. The others hit one frame
@@ -41,11 +41,11 @@ pub enum Toxic {
     Hold,
     /// The receiver reads no more: the sender's buffers fill. All of it arrives once healed.
     Stall,
-    /// What is sent disappears. Connections that lost something are reset when it is healed: they cannot go on.
+    /// Drops everything that is sent. Connections that lost something are reset when it is healed: they cannot go on.
     Blackhole,
     /// The connection ends (RST) after so many bytes of the frame, and before its last byte in any case.
     CutAfter {
-        /// How many bytes of the frame get through.
+        /// The number of the frame's bytes that get through.
         bytes: usize,
     },
     /// The connection is closed (FIN) instead of passing the frame; every present connection if triggered at once.
@@ -75,7 +75,7 @@ pub enum Toxic {
     },
 }
 
-/// For what is sent in which direction. A fault that a request triggers hits its reply if the direction is
+/// The direction that is hit. A fault that a request triggers hits its reply if the direction is
 /// [`ToClient`](Direction::ToClient), otherwise the request itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Direction {
@@ -87,28 +87,28 @@ pub enum Direction {
     Both,
 }
 
-/// When a fault begins.
+/// The beginning of a fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Trigger {
     /// With its injection.
     Now,
-    /// When so many bytes have passed in its direction, over all connections since its injection.
+    /// Begins when so many bytes have passed in its direction, over all connections since its injection.
     AfterBytes(u64),
     /// With the `nth` request, from 1, that contains this text, over all connections since its injection. Every request
     /// contains the empty text.
     OnRequest {
-        /// Which one, from 1.
+        /// The number of the request among those that count, from 1.
         nth: u64,
-        /// What it contains.
+        /// The text that it contains.
         containing: String,
     },
     /// With the `nth` frame, from 1, that contains this text and that the server sends without being asked (a message of a
     /// channel, a watch event), over all connections since its injection. Hits that frame, whatever the direction.
     OnPush {
-        /// Which one, from 1.
+        /// The number of the push among those that count, from 1.
         nth: u64,
-        /// What it contains.
+        /// The text that it contains.
         containing: String,
     },
 }
@@ -120,26 +120,26 @@ impl LinkFault {
         Self { toxic, direction, trigger: Trigger::Now, seed: 0 }
     }
 
-    /// The same with another trigger.
+    /// Begins with another trigger.
     #[must_use]
     pub fn on(mut self, trigger: Trigger) -> Self {
         self.trigger = trigger;
         self
     }
 
-    /// The same with the `nth` request that contains this text.
+    /// Begins with the `nth` request that contains this text.
     #[must_use]
     pub fn on_request(self, nth: u64, containing: impl Into<String>) -> Self {
         self.on(Trigger::OnRequest { nth, containing: containing.into() })
     }
 
-    /// The same with the `nth` frame that the server sends without being asked and that contains this text.
+    /// Begins with the `nth` frame that the server sends without being asked and that contains this text.
     #[must_use]
     pub fn on_push(self, nth: u64, containing: impl Into<String>) -> Self {
         self.on(Trigger::OnPush { nth, containing: containing.into() })
     }
 
-    /// The same with another seed.
+    /// Draws from another seed.
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;

@@ -58,19 +58,20 @@ impl Proxy {
         Injected::new(Fault::Link(fault), OnLink { link: self.link.clone(), active })
     }
 
-    /// How many requests have come from clients so far. (On a link of an [`Opaque`](Protocol::Opaque) protocol, pieces.)
+    /// Returns how many requests have come from clients so far. (On a link of an [`Opaque`](Protocol::Opaque) protocol,
+    /// pieces.)
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.link.requests.load(Ordering::Relaxed)
     }
 
-    /// How many connections clients have made so far.
+    /// Returns how many connections clients have made so far.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.link.connections.load(Ordering::Relaxed)
     }
 
-    /// How many of them are open.
+    /// Returns how many of them are open.
     #[must_use]
     pub fn open_connections(&self) -> u64 {
         self.link.open.load(Ordering::Relaxed)
@@ -84,7 +85,7 @@ impl Drop for Proxy {
     }
 }
 
-/// What the connections of a link have in common.
+/// The state that the connections of a link share.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) server: String,

@@ -1,4 +1,4 @@
-//! What one end of a connection sends: read, cut into frames, and judged.
+//! The reading side of one end of a connection: its bytes are cut into frames, and judged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,9 +30,9 @@ pub(super) struct Reader<'a> {
     way: Direction,
     frames: Frames,
     onward: UnboundedSender<Parcel>,
-    /// To whom it says refusals.
+    /// The writer to which it sends refusals.
     back: Option<UnboundedSender<Parcel>>,
-    /// When the last parcel is due: the next one comes behind it.
+    /// The time at which the last parcel is due: the next one comes behind it.
     due: Instant,
 }
 
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is said instead of the server's reply, if this fault answers the request.
+    /// Returns the refusal to send instead of the server's reply, if this fault answers the request.
     fn refusal(&self, request: &Frame, fault: &Active) -> Option<Vec<u8>> {
         match fault.toxic() {
             Toxic::Answer { text } => self.connection.link.protocol.refusal(request, text),
@@ -235,7 +235,7 @@ async fn swallow(from: &mut ReadHalf<'_>, blackhole: &Active) -> Result<(), Endi
 }
 
 impl Active {
-    /// By how much this fault delays the next frame.
+    /// Returns the time by which this fault delays the next frame.
     fn delay(&self) -> Duration {
         match *self.toxic() {
             Toxic::Delay { by, jitter } => by + self.random_up_to(jitter),

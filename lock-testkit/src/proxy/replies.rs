@@ -1,4 +1,4 @@
-//! Which reply belongs to which request of one connection.
+//! The matching of replies to requests of one connection.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ pub(super) struct Expected {
     pub(super) fate: Fate,
 }
 
-/// What is to become of a reply.
+/// The fate of a reply.
 #[derive(Debug)]
 pub(super) enum Fate {
     /// It passes, but for the faults that its request has triggered.
@@ -32,7 +32,7 @@ impl Replies {
         self.queue().push_back(Expected { ticket, fate });
     }
 
-    /// What is to become of the server's reply with this ticket; one that nobody expects passes.
+    /// Returns the fate of the server's reply with this ticket; one that nobody expects passes.
     pub(super) fn take(&self, ticket: Ticket) -> Fate {
         let mut queue = self.queue();
         let place = queue.iter().position(|expected| expected.ticket == ticket && !expected.is_said());
@@ -40,7 +40,7 @@ impl Replies {
         taken.map_or_else(|| Fate::Passes(Vec::new()), |expected| expected.fate)
     }
 
-    /// What is to be said now, because no reply of the server comes before it.
+    /// Returns what is to be said now, because no reply of the server comes before it.
     pub(super) fn due(&self) -> Vec<Vec<u8>> {
         let mut queue = self.queue();
         let ready = queue.iter().take_while(|expected| expected.is_said()).count();

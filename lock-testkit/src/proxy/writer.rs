@@ -1,4 +1,4 @@
-//! What the other end of a connection gets, and how.
+//! The writing side of the other end of a connection: it delivers frames as their faults say.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::connection::Ending;
 use super::fault::Toxic;
 use super::reader::Parcel;
 
-/// How often in a second a throttled link lets something through, at least.
+/// The least number of times in a second that a throttled link lets something through.
 const PORTIONS: u32 = 50;
 
 /// Delivers parcels in order, each when it is due.
@@ -75,7 +75,7 @@ async fn end(cut: &Active, frame: &[u8], to: &mut WriteHalf<'_>) -> Result<Endin
 }
 
 impl Toxic {
-    /// In which portions something is sent at most, and what passes for each byte of them.
+    /// Returns the size of the portions in which something is sent at most, and the time that each byte of them takes.
     fn pace(&self) -> Option<(usize, Duration)> {
         match *self {
             Self::Throttle { rate } => {

@@ -21,7 +21,7 @@ pub struct Certificates {
 /// Whether a server that speaks TLS asks its clients for a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// Who has none that the authority signed is turned away.
+    /// Required: a client without one that the authority signed is turned away.
     Required,
     /// Nobody is asked.
     NotAsked,

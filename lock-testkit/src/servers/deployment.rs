@@ -1,4 +1,4 @@
-//! What all servers have in common for a harness, however many there are and whatever they speak.
+//! The common interface of all servers for a harness, however many there are and whatever they speak.
 
 use async_trait::async_trait;
 
@@ -10,7 +10,7 @@ use crate::harness::Missing;
 /// Servers that the suite starts, or is pointed to: one harness serves all arrangements of them.
 #[async_trait]
 pub trait Deployment: Send + Sync + Sized + 'static {
-    /// What the trials are called.
+    /// The name in trials.
     const NAME: &'static str;
 
     /// The deployment that a variable names, or else one of the suite's own.
@@ -19,7 +19,7 @@ pub trait Deployment: Send + Sync + Sized + 'static {
     /// [`Missing`], naming what to install, or what went wrong.
     async fn start() -> Result<Self, Missing>;
 
-    /// Where clients connect to.
+    /// The URL that clients connect to.
     fn url(&self) -> &str;
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::process::Process;
 use crate::harness::{HarnessError, Missing};
 
-/// How many lines are the last words of a server.
+/// The number of lines that count as the last words of a server.
 const LAST: usize = 4;
 /// Between two questions to a server that has just been started.
 const ASK_EVERY: Duration = Duration::from_millis(10);
@@ -83,7 +83,7 @@ pub(crate) fn not_started(error: &io::Error) -> Missing {
     HarnessError::new(format!("the server could not be started: {error}")).into()
 }
 
-/// What can be seen of a server's process, and be done to it: the same for every kind of server that has an `own`.
+/// Methods to look at a server's process and to act on it: the same for every kind of server that has an `own`.
 macro_rules! with_own_process {
     ($server:ty) => {
         impl $server {

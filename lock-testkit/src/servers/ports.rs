@@ -15,7 +15,7 @@ const RANGE: std::ops::Range<u16> = 10_000..20_000;
 /// The ports of a Redis Cluster's bus lie so far above those of its nodes, unless told otherwise (which 6.2 cannot be).
 pub(crate) const BUS: u16 = 10_000;
 
-/// How often other ports are tried when somebody else was faster.
+/// The number of times that other ports are tried when somebody else was faster.
 const TRIES: usize = 5;
 
 /// Starts something on free ports. Between our look and a server's own, somebody else may take a port; then it is started

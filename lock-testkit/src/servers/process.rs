@@ -120,7 +120,7 @@ impl Process {
         self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the kernel does to the pipe of a suite that was killed: it closes it, and nothing else happens.
+    /// Closes the pipe to the keeper and does nothing else, as the kernel does for a suite that was killed.
     #[cfg(test)]
     pub(crate) fn abandon(&self) {
         self.keeper().orders.take();
@@ -177,7 +177,7 @@ pub(crate) fn thaw(pid: Pid) -> io::Result<()> {
     Ok(kill_process(pid, Signal::CONT)?)
 }
 
-/// Where there is no `/proc`, a frozen process and one that its keeper has not yet looked after count as running.
+/// Whether it runs. Without `/proc`, a frozen process and one that its keeper has not yet looked after count as running.
 pub(crate) fn is_running(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use super::url::{Credentials, ServerUrl};
 use crate::harness::HarnessError;
 
-/// How long one command may take.
+/// The time that one command may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// No string is longer than this.
@@ -98,7 +98,7 @@ pub struct Resp {
     stream: Mutex<Option<BufReader<TcpStream>>>,
 }
 
-/// Where a client's connections go, and what they begin with.
+/// The address of a client's connections, and what they begin with.
 #[derive(Debug, Clone)]
 struct Server {
     address: String,

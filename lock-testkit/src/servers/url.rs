@@ -9,7 +9,7 @@ pub(crate) struct ServerUrl {
     pub(crate) credentials: Option<Credentials>,
     /// `host:port` of each server.
     pub(crate) addresses: Vec<String>,
-    /// What follows the first slash after the servers; empty if there is none.
+    /// The part behind the first slash after the servers; empty if there is none.
     pub(crate) path: String,
 }
 
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// What stands before the servers in a URL: `user:password@`, or nothing.
+/// Returns the part before the servers in a URL: `user:password@`, or nothing.
 pub(crate) fn authority(credentials: Option<&Credentials>) -> String {
     credentials.map(|Credentials { user, password }| format!("{user}:{password}@")).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What all specimens share: a backend that leaves the deciding steps to a recipe.
+//! The common backend of all specimens: it leaves the deciding steps to a recipe.
 
 use std::fmt;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
     /// The renewal; whether the lock is still there.
     async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, HarnessError>;
 
-    /// What is done about an acquisition that was given up.
+    /// Cleans up after an acquisition that was given up.
     async fn abandon(&self, attempt: &Attempt) -> Result<(), HarnessError>;
 
     /// Whether its lease counts from the answer instead of from the request.
@@ -42,13 +42,13 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// What it promises: as little as possible, because cases come with promises.
+    /// Its promises: as few as possible, because cases come with promises.
     fn guarantees(&self) -> Guarantees {
         Guarantees::none()
     }
 }
 
-/// What somebody who waits has found.
+/// A waiter's finding at one look.
 pub(super) enum Look {
     /// The lock is his.
     Granted,
@@ -123,7 +123,7 @@ impl<S: Steps> MutexBackend for SpecimenBackend<S> {
     }
 }
 
-/// Whatever the kind.
+/// Steps that are the same for every kind.
 impl<S: Steps> SpecimenBackend<S> {
     pub(super) async fn try_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let sent_at = self.clock().now();
@@ -174,7 +174,7 @@ impl<S: Steps> SpecimenBackend<S> {
     }
 }
 
-/// What the servers say to one step, if they do so within one operation timeout.
+/// Returns the servers' answer to one step, if it comes within one operation timeout.
 async fn in_time<T>(step: impl Future<Output = Result<T, HarnessError>>) -> Result<T, HarnessError> {
     let late = |_| Err(HarnessError::new("no answer within one operation timeout"));
     tokio::time::timeout(op_timeout(), step).await.unwrap_or_else(late)

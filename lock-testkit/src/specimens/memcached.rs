@@ -18,7 +18,7 @@ use super::{Rejection, backend};
 use crate::harness::{Admin, GroundTruth, Harness, HarnessError, Missing};
 use crate::servers::memcached::{Memcached, MemcachedServer};
 
-/// How a specimen takes and gives back its lock.
+/// A way to acquire and release a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Recipe {
@@ -223,13 +223,13 @@ fn set(key: &str, value: &str, ttl: Duration) -> String {
     format!("set {key} 0 {} {}\r\n{value}", seconds(ttl), value.len())
 }
 
-/// For how many of the server's seconds an item has to be kept that is to live at least this long: the first one may be over
-/// at once.
+/// Returns for how many of the server's seconds to keep an item that is to live at least this long: the first second may
+/// be over at once.
 fn seconds(ttl: Duration) -> u64 {
     ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) + 1
 }
 
-/// Where a lock has its entry.
+/// The key of a lock's entry.
 fn key(namespace: &str, name: &str) -> String {
     format!("{namespace}:{name}")
 }

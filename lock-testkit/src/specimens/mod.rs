@@ -14,7 +14,7 @@ pub mod redis;
 pub mod shelf;
 pub mod zookeeper;
 
-/// Which case rejects which specimen, and by what it shows.
+/// The rejection of a specimen by a case, and the symptom that it shows.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Rejection<R> {

@@ -22,7 +22,7 @@ use super::{Rejection, backend};
 use crate::harness::{Admin, GroundTruth, Harness, HarnessError, Missing};
 use crate::time::ms;
 
-/// How a specimen keeps its lock.
+/// A way to keep a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Recipe {

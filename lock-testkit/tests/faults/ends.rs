@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) const PROMPTLY: Duration = Duration::from_secs(10);
-/// For how long nothing must happen.
+/// The time in which nothing must happen.
 pub(crate) const A_WHILE: Duration = Duration::from_millis(60);
 
 /// A link whose server is the test itself.
@@ -69,7 +69,7 @@ pub(crate) async fn hears_nothing(end: &mut TcpStream) {
     assert!(heard.is_err(), "heard {heard:?}");
 }
 
-/// How a connection ends: in order, or by a reset.
+/// Returns the end of a connection: in order, or by a reset.
 pub(crate) async fn ending(end: &mut TcpStream) -> Result<(), io::ErrorKind> {
     let mut rest = Vec::new();
     match soon(end.read_to_end(&mut rest)).await {

@@ -4,7 +4,7 @@ use lock_testkit::history::event::{Kind, Text};
 
 use crate::store::Entry;
 
-/// What a client sends.
+/// The requests of a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Request {
     Ask { wish: Entry, waits: bool, sent: u64 },
@@ -14,7 +14,7 @@ pub(crate) enum Request {
     SetExpiry { grant: u64 },
 }
 
-/// What a store sends.
+/// The replies of a store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reply {
     Granted { grant: u64, token: u64, sent: u64 },
@@ -26,7 +26,7 @@ pub(crate) enum Reply {
     Cancelled { grant: u64 },
 }
 
-/// What a client has set itself for later, about one grant.
+/// A timer that a client has set, about one grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timer {
     AskAgain,
@@ -73,11 +73,12 @@ pub(crate) struct Claim {
 pub(crate) struct Client {
     pub(crate) name: String,
     pub(crate) latency: u64,
-    /// How far its wall clock is ahead.
+    /// The time by which its wall clock is ahead.
     pub(crate) skew: u64,
     pub(crate) paused_until: u64,
-    /// Until when nothing reaches it, and whether nothing leaves it either.
+    /// The time until which nothing reaches it.
     pub(crate) cut_until: u64,
+    /// Whether nothing leaves it either.
     pub(crate) cut_both: bool,
     /// It dies when it is granted the lock.
     pub(crate) doomed: bool,

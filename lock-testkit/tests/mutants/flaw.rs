@@ -1,4 +1,4 @@
-//! What is wrong with a lock.
+//! The flaws of locks.
 
 /// One flaw each: M1 to M20 of the conformance plan, and S1 and S2 of `docs/specimens.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum Flaw {
     CountsLaterWriters,
 }
 
-/// Which locks a run is about.
+/// The kinds of locks in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scenario {
     Mutex,

@@ -14,7 +14,7 @@ use lock_testkit::checker::{Check, Verdict, check};
 use crate::flaw::{Flaw, Scenario};
 use crate::lab::run;
 
-/// How many runs a flaw may take to show.
+/// The number of runs that a flaw may take to show.
 const SEEDS: u64 = 40;
 
 fn assert_killed(flaw: Flaw, by: Check) {

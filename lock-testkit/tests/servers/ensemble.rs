@@ -9,7 +9,7 @@ use lock_testkit::testing::{about_time, eventually};
 
 use crate::support::{Traces, installed};
 
-/// By when an ensemble of Java processes has changed its mind, even on a busy machine.
+/// The time by which an ensemble of Java processes has changed its mind, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is left of a suite that is killed: nothing, of any deployment.
+//! Nothing is left of a suite that is killed, of any deployment.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -73,7 +73,7 @@ impl Suite {
     }
 }
 
-/// What follows `sh`, `-c` and its script.
+/// Returns the argument after `sh`, `-c` and its script.
 fn directory_of(keeper: u32) -> PathBuf {
     let words = std::fs::read_to_string(format!("/proc/{keeper}/cmdline")).unwrap();
     words.split('\0').nth(3).unwrap().into()

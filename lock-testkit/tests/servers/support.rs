@@ -7,7 +7,8 @@ use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use lock_testkit::{Missing, testing};
 
-/// What was started; `None`, loudly, where no server is installed, or one that is built without TLS was told to speak it.
+/// Returns what was started; `None`, loudly, if no server is installed, or one that is built without TLS was told to
+/// speak it.
 pub(crate) fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
     match outcome {
         Err(missing) if missing.to_string().contains("without TLS") => {
@@ -18,7 +19,7 @@ pub(crate) fn installed<T>(outcome: Result<T, Missing>) -> Option<T> {
     }
 }
 
-/// What a server leaves behind if nobody cleans up: its process and its directory.
+/// The traces that a server leaves behind if nobody cleans up: its process and its directory.
 #[derive(Debug)]
 pub(crate) struct Traces {
     pid: u32,

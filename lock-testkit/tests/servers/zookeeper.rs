@@ -224,7 +224,7 @@ async fn users_of_sasl_are_challenged_and_may_own_nodes() {
     assert!(challenge.contains("nonce=") && challenge.contains("md5-sess"), "{challenge}");
 }
 
-/// What the server says to a client that begins SASL: a new session, then request 1 of type 102 with nothing in it.
+/// Returns the server's reply to a client that begins SASL: a new session, then request 1 of type 102 with nothing in it.
 fn sasl_challenge(server: &ZooKeeperServer) -> String {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     let greeting = [[0; 12].as_slice(), &9000_i32.to_be_bytes(), &[0; 8], &16_i32.to_be_bytes(), &[0; 17]].concat();

@@ -3,12 +3,12 @@
 
 use super::{Garbled, MOST, Speaker, Ticket};
 
-/// What the server sends by itself.
+/// The xid of a message that the server sends by itself.
 const NEWS: i32 = -1;
 /// No request has this number; it stands for the greeting.
 const GREETING: Ticket = Ticket::Number(i32::MIN);
 
-/// How long the first frame in the buffer is, if all of it is there.
+/// Returns the length of the first frame in the buffer, if all of it is there.
 pub(super) fn length(buffer: &[u8]) -> Result<Option<usize>, Garbled> {
     let Some(length) = int(buffer, 0) else { return Ok(None) };
     let length = usize::try_from(length).ok().filter(|length| *length <= MOST).ok_or(Garbled)?;

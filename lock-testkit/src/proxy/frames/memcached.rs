@@ -4,7 +4,7 @@
 
 use super::{Garbled, decimal, line_end};
 
-/// How long the first request in the buffer is, if all of it is there.
+/// Returns the length of the first request in the buffer, if all of it is there.
 pub(super) fn request_length(buffer: &[u8]) -> Result<Option<usize>, Garbled> {
     let Some(end) = line_end(buffer, 0) else { return Ok(None) };
     let words = words(&buffer[..end - 2]);
@@ -17,7 +17,7 @@ pub(super) fn request_length(buffer: &[u8]) -> Result<Option<usize>, Garbled> {
     Ok(whole(buffer, with_value(end, value)))
 }
 
-/// How long the first reply in the buffer is, if all of it is there.
+/// Returns the length of the first reply in the buffer, if all of it is there.
 pub(super) fn reply_length(buffer: &[u8]) -> Result<Option<usize>, Garbled> {
     let mut at = 0;
     loop {

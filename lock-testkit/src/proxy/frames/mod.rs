@@ -1,4 +1,4 @@
-//! Where a frame ends, and what answers what.
+//! The cutting of a connection's bytes into frames, and the matching of replies to requests.
 
 mod jute;
 mod memcached;
@@ -6,7 +6,7 @@ mod resp;
 
 use serde::{Deserialize, Serialize};
 
-/// What is spoken over a link.
+/// The protocol that is spoken over a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Protocol {
@@ -23,11 +23,11 @@ pub enum Protocol {
 /// No frame is longer than this: what seems to be is something else, such as one of ZooKeeper's words of four letters.
 const MOST: usize = 64 << 20;
 
-/// What is no frame of the protocol: the rest of the connection is [`Protocol::Opaque`].
+/// An error: bytes that are no frame of the protocol. The rest of the connection is [`Protocol::Opaque`].
 #[derive(Debug, PartialEq, Eq)]
 struct Garbled;
 
-/// By what a reply is known to belong to its request.
+/// The mark by which a reply is known to belong to its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ticket {
     /// It is the next one.
@@ -36,14 +36,14 @@ pub(super) enum Ticket {
     Number(i32),
 }
 
-/// Who speaks.
+/// The end of a connection that speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speaker {
     Client,
     Server,
 }
 
-/// What one end of a connection has sent so far, cut into frames.
+/// The bytes that one end of a connection has sent so far, cut into frames.
 #[derive(Debug)]
 pub(super) struct Frames {
     protocol: Protocol,
@@ -85,7 +85,7 @@ impl Frames {
         Some(Frame { bytes, tickets })
     }
 
-    /// What is left when the connection ends: a frame that was never finished.
+    /// Returns what is left when the connection ends: a frame that was never finished.
     pub(super) fn rest(&mut self) -> Option<Frame> {
         let bytes = std::mem::take(&mut self.buffer);
         (!bytes.is_empty()).then_some(Frame { bytes, tickets: Vec::new() })
@@ -114,7 +114,7 @@ impl Frames {
 }
 
 impl Protocol {
-    /// How the server would refuse this request with these words; `None` if it could not.
+    /// Returns the server's refusal of this request with these words; `None` if it could not refuse.
     pub(super) fn refusal(self, request: &Frame, text: &str) -> Option<Vec<u8>> {
         match self {
             Self::Resp => Some(format!("-{text}\r\n").into_bytes()),
@@ -125,7 +125,7 @@ impl Protocol {
     }
 }
 
-/// Where a line ends that begins here: behind its `\r\n`.
+/// Returns the end of the line that begins here: behind its `\r\n`.
 fn line_end(buffer: &[u8], from: usize) -> Option<usize> {
     let line = buffer.get(from..)?;
     line.windows(2).position(|pair| pair == b"\r\n").map(|at| from + at + 2)
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Whatever comes, and however it arrives: all of it passes, cut in the same places.
+    /// All bytes pass, whatever they are and however they arrive, cut in the same places.
     #[test]
     fn no_bytes_are_lost_whatever_comes() {
         let samples: &[&[u8]] = &[

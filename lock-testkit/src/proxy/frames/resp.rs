@@ -4,7 +4,7 @@
 
 use super::{Garbled, decimal, line_end};
 
-/// How long the first value in the buffer is, if all of it is there.
+/// Returns the length of the first value in the buffer, if all of it is there.
 pub(super) fn length(buffer: &[u8]) -> Result<Option<usize>, Garbled> {
     let (mut at, mut values) = (0, 1);
     while values > 0 {
@@ -29,7 +29,7 @@ fn number(text: &[u8]) -> Result<Option<usize>, Garbled> {
     if text == b"-1" { Ok(None) } else { decimal(text).map(Some) }
 }
 
-/// How many replies this request gets: a subscription's are one for each channel.
+/// Returns the number of replies that this request gets: a subscription's are one for each channel.
 pub(super) fn replies_to(request: &[u8]) -> usize {
     match first_element(request) {
         Some(word) if is_subscription(word) => {

@@ -17,9 +17,9 @@ use crate::servers::process::fresh_directory;
 const VARIABLE: &str = "LOCK_TESTKIT_CLOCK";
 /// C, because there is a compiler for it wherever Rust can link, and no unsafe Rust is needed to have it.
 const SHIM: &str = include_str!("shim.c");
-/// Where in the shared file the number of readings stands, behind the offset.
+/// The offset in the shared file of the number of readings, behind the clock's own offset.
 const READINGS: u64 = 8;
-/// Where the time stands at which the clock stands still, behind the readings.
+/// The offset of the time at which the clock stands still, behind the readings.
 const STANDS_AT: u64 = 16;
 
 /// A wall clock for servers of the suite's own ([`RedisOptions::with_clock`](super::redis::RedisOptions::with_clock)):
@@ -73,7 +73,7 @@ impl WallClock {
         self.0.file.write_all_at(&ns.to_ne_bytes(), STANDS_AT)
     }
 
-    /// What a server's command line begins with, if it goes by this clock.
+    /// Returns the beginning of a server's command line, if it goes by this clock.
     pub(crate) fn prefix(&self) -> Vec<OsString> {
         let set = |name: &str, path: PathBuf| {
             let mut variable = OsString::from(name);
@@ -121,7 +121,7 @@ fn compile(directory: &Path) -> io::Result<()> {
 struct Stepped {
     clock: WallClock,
     fault: ClockFault,
-    /// What was read when it was healed.
+    /// The number of readings when it was healed.
     readings: u64,
 }
 

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use super::items::Item;
 use crate::harness::HarnessError;
 
-/// How long one command may take.
+/// The time that one command may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A client that opens a connection for every command: it can live in any runtime.
@@ -104,7 +104,7 @@ impl Memcached {
         self.command("flush_all").await.map(drop)
     }
 
-    /// What the server counts; `stats settings` with `"settings"`.
+    /// Returns the server's statistics; `stats settings` with `"settings"`.
     ///
     /// # Errors
     /// As [`command`](Memcached::command).

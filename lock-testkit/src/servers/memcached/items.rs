@@ -1,4 +1,4 @@
-//! What the server says of an item.
+//! Items as the server describes them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Item {
     /// Its key.
     pub key: String,
-    /// When it ends, in whole seconds since 1970 by the server's clock; `None` if never.
+    /// The end of the item, in whole seconds since 1970 by the server's clock; `None` if it has none.
     pub ends_at: Option<u64>,
 }
 

@@ -1,9 +1,9 @@
-//! How a server of the suite's own is to run.
+//! The options of a server of the suite's own.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-/// How a server of the suite's own is to run. By default as locks want it: it refuses new items when its memory is full,
+/// The options of a server of the suite's own. By default as locks want it: it refuses new items when its memory is full,
 /// rather than evict old ones.
 ///
 /// ```

@@ -81,7 +81,7 @@ impl MemcachedServer {
         Ok(Self { url: format!("memcached://{address}/"), address, own: Own::new(process) })
     }
 
-    /// Where clients connect to.
+    /// The URL that clients connect to.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url

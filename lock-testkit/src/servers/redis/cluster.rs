@@ -18,9 +18,9 @@ pub const CLUSTER_URL_VARIABLE: &str = "LOCK_TESTKIT_REDIS_CLUSTER_URL";
 
 const MASTERS: u16 = 3;
 const SLOTS: u16 = 16_384;
-/// For how long a node is silent before it counts as failed, in milliseconds.
+/// The silence after which a node counts as failed, in milliseconds.
 const NODE_TIMEOUT: &str = "1500";
-/// By when nodes know each other, or have failed over: usually within 2 to 4 s, in milliseconds.
+/// The time in which nodes know each other, or have failed over: usually 2 to 4 s, in milliseconds.
 const PATIENCE: u64 = 60_000;
 
 /// Three masters with a replica each, on loopback ports: 1.5 s of silence is a failure. Gone when it is dropped, and
@@ -95,7 +95,7 @@ impl ClusterDeployment {
         Ok(cluster)
     }
 
-    /// Where clients connect to: `redis-cluster://[user:password@]host:port,host:port,...`, with every node.
+    /// The URL that clients connect to: `redis-cluster://[user:password@]host:port,host:port,...`, with every node.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
@@ -262,7 +262,7 @@ async fn follow(replica: &RedisServer, master: &RedisServer) -> Result<(), Harne
     .await
 }
 
-/// By which name a node goes in its cluster.
+/// Returns the name of a node in its cluster.
 pub(super) async fn own_id(node: &RedisServer) -> Result<String, HarnessError> {
     Ok(node.client()?.command(&["CLUSTER", "MYID"]).await?.to_string())
 }

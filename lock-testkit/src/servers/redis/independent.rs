@@ -60,7 +60,7 @@ impl IndependentServers {
         &self.servers
     }
 
-    /// Where clients connect to, one URL for each server.
+    /// The URLs that clients connect to, one for each server.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.servers.iter().map(|server| server.url().to_owned()).collect()

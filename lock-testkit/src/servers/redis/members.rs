@@ -1,4 +1,4 @@
-//! What a node of a cluster knows of all nodes.
+//! The nodes of a cluster as one of them knows them.
 
 use std::ops::RangeInclusive;
 
@@ -24,7 +24,7 @@ pub(super) struct Member {
 }
 
 impl Members {
-    /// What this node knows.
+    /// Returns the nodes that this node knows.
     pub(super) async fn known_to(node: &RedisServer) -> Result<Self, HarnessError> {
         let told = node.client()?.command(&["CLUSTER", "NODES"]).await?.to_string();
         let members: Option<Vec<_>> = told.lines().map(Member::parse).collect();

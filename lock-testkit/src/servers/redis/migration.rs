@@ -8,7 +8,7 @@ use crate::servers::until::until;
 use crate::servers::url::Credentials;
 use crate::time::promptly;
 
-/// How many keys are asked for, and moved, at once.
+/// The number of keys that are asked for, and moved, at once.
 const BATCH: &str = "1000";
 
 /// A slot on its way from one master to another, begun by [`ClusterDeployment::migrate`]. If this is dropped unfinished,

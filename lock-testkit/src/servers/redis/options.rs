@@ -1,4 +1,4 @@
-//! How a server of the suite's own is to run.
+//! The options of a server of the suite's own.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,7 +9,7 @@ use crate::servers::certificates::{Certificates, ClientCertificates};
 use crate::servers::clock::WallClock;
 use crate::servers::url::{Credentials, authority};
 
-/// How a server of the suite's own is to run. By default: without persistence, users and TLS.
+/// The options of a server of the suite's own. By default: without persistence, users and TLS.
 ///
 /// ```
 /// use lock_testkit::servers::redis::RedisOptions;
@@ -109,12 +109,12 @@ impl RedisOptions {
         self.credentials.as_ref()
     }
 
-    /// Where the suite's own client connects to.
+    /// The URL that the suite's own client connects to.
     pub(super) fn plain_url(&self, ports: Ports) -> String {
         format!("redis://{}127.0.0.1:{}/", authority(self.credentials()), ports.plain)
     }
 
-    /// Where clients under test connect to.
+    /// The URL that clients under test connect to.
     pub(super) fn url(&self, ports: Ports, directory: &Path) -> String {
         if self.tls.is_some() {
             return format!("rediss://{}127.0.0.1:{}/", authority(self.credentials()), ports.tls);

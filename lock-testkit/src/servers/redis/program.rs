@@ -1,4 +1,4 @@
-//! Which program is started.
+//! The program that is started.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

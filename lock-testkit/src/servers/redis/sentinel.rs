@@ -18,12 +18,12 @@ const MASTER_NAME: &str = "mymaster";
 const REPLICAS: usize = 2;
 const SENTINELS: usize = 3;
 const QUORUM: &str = "2";
-/// For how long a master is silent before it counts as down, in milliseconds. Below a second, a busy machine is taken
-/// for a dead one, and fails over for no reason.
+/// The silence after which a master counts as down, in milliseconds. Below a second, a busy machine is taken for a dead
+/// one, and fails over for no reason.
 const DOWN_AFTER: &str = "1000";
 /// After twice this time, in milliseconds, a failover that did not come about is tried again.
 const FAILOVER_TIMEOUT: &str = "10000";
-/// By when sentinels and replicas know each other, or have failed over: usually within 2 to 4 s, in milliseconds.
+/// The time in which sentinels and replicas know each other, or have failed over: usually 2 to 4 s, in milliseconds.
 const PATIENCE: u64 = 60_000;
 
 /// A master with two replicas, watched by three sentinels, on loopback ports: 1 s of silence is a failure, two sentinels
@@ -100,7 +100,7 @@ impl SentinelDeployment {
         Ok(deployment)
     }
 
-    /// Where clients connect to: `redis-sentinel://[user:password@]host:port,host:port,host:port/master-name`.
+    /// The URL that clients connect to: `redis-sentinel://[user:password@]host:port,host:port,host:port/master-name`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url

@@ -82,7 +82,7 @@ impl RedisServer {
         Ok(Self { url, port, own, ..Self::existing(options.plain_url(ports)) })
     }
 
-    /// Where clients connect to.
+    /// The URL that clients connect to.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url

@@ -1,4 +1,4 @@
-//! What a server says of itself.
+//! A server's own account of itself.
 
 use super::server::RedisServer;
 use crate::harness::HarnessError;

@@ -12,7 +12,7 @@ use super::watch::{Change, Changes};
 use crate::harness::HarnessError;
 use crate::servers::url::{Credentials, ServerUrl};
 
-/// How long one request may take, the opening of a connection included.
+/// The time that one request may take, the opening of a connection included.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The session timeout that is asked for unless something else was said.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ pub struct ZooKeeperClient {
     connection: Mutex<Option<Connection>>,
 }
 
-/// What a URL says.
+/// The parts of a URL.
 #[derive(Debug)]
 struct Deployment {
     addresses: Vec<String>,
@@ -50,7 +50,7 @@ impl ZooKeeperClient {
         Self::connect_with(url, TIMEOUT).await
     }
 
-    /// As [`connect`](ZooKeeperClient::connect), with this timeout, which the server may change.
+    /// Connects with this timeout, which the server may change; see [`connect`](ZooKeeperClient::connect).
     ///
     /// # Errors
     /// As [`connect`](ZooKeeperClient::connect).
@@ -80,7 +80,7 @@ impl ZooKeeperClient {
         &self.session
     }
 
-    /// After how much silence the servers end this session.
+    /// The silence after which the servers end this session.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout

@@ -105,7 +105,7 @@ impl Connection {
         Self { requests, answers, changes, _reading: reading, xid: 0 }
     }
 
-    /// What the server tells of nodes that are watched, from now on.
+    /// Returns the server's messages about nodes that are watched, from now on.
     pub(super) fn changes(&self) -> Changes {
         self.changes.resubscribe()
     }

@@ -110,7 +110,8 @@ impl ZooKeeperEnsemble {
         Ok(Self { servers: servers.collect(), plain_url: url.clone(), url, links: None })
     }
 
-    /// Where clients connect to: `zk://host:port,host:port,host:port`, or `zks://` for TLS, to which a chroot may be added.
+    /// The URL that clients connect to: `zk://host:port,host:port,host:port`, or `zks://` for TLS, to which a chroot may
+    /// be added.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// What one frame may hold. A server sends at most `jute.maxbuffer`, by default 1 MiB, and listings somewhat more.
+/// The largest frame. A server sends at most `jute.maxbuffer`, by default 1 MiB, and listings somewhat more.
 const MOST: usize = 64 << 20;
 
 /// A frame that is being written.
@@ -45,13 +45,13 @@ impl Writer {
         self.int(i32::try_from(length).unwrap_or(i32::MAX))
     }
 
-    /// What goes over the wire: the length, then everything that was written.
+    /// Returns the bytes for the wire: the length, then everything that was written.
     pub(super) fn frame(self) -> Vec<u8> {
         Self::default().bytes(&self.0).0
     }
 }
 
-/// How long the frame is that begins with this.
+/// Returns the length of the frame that begins with this.
 pub(super) fn frame_length(prefix: [u8; 4]) -> io::Result<usize> {
     let length = usize::try_from(i32::from_be_bytes(prefix)).ok().filter(|length| *length <= MOST);
     length.ok_or_else(|| garbled("a frame of an impossible length"))
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         (0..length).map(|_| read(self)).collect()
     }
 
-    /// What has not been read yet.
+    /// Returns what has not been read yet.
     pub(super) fn rest(self) -> &'a [u8] {
         self.0
     }

@@ -34,7 +34,7 @@ impl Links {
         Ok(Self { links, cuts: Mutex::default() })
     }
 
-    /// Where this follower finds this leader; `None` from a server to itself.
+    /// The port at which this follower finds this leader; `None` from a server to itself.
     pub(super) fn port(&self, follower: usize, leader: usize) -> Option<u16> {
         let link = self.links.iter().find(|link| link.follower == follower && link.leader == leader);
         link.map(|link| link.proxy.port())

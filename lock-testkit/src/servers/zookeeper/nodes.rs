@@ -1,4 +1,4 @@
-//! What can be asked and done about nodes.
+//! Requests about nodes.
 
 use super::client::ZooKeeperClient;
 use super::connection::{Answer, Operation, Refusal};
@@ -119,14 +119,14 @@ impl ZooKeeperClient {
         Ok(Some(names))
     }
 
-    /// As [`children`](ZooKeeperClient::children), and what tells when there is one more of them, or one less.
+    /// Lists the children and watches for one more of them, or one less; see [`children`](ZooKeeperClient::children).
     pub(crate) async fn watch_children(&self, path: &str) -> Result<Option<(Vec<String>, Change)>, HarnessError> {
         let (names, change) = self.look_and_watch(Operation::Children, path).await?;
         let Some(names) = names else { return Ok(None) };
         Ok(Some((Reader::new(&names).each(Reader::text)?, change)))
     }
 
-    /// What tells when a node's data changes, or the node is deleted; `None` if there is no such node, and then there is no
+    /// Watches for a change of a node's data, or its deletion; `None` if there is no such node, and then there is no
     /// watch either.
     pub(crate) async fn watch_data(&self, path: &str) -> Result<Option<Change>, HarnessError> {
         let (data, change) = self.look_and_watch(Operation::Data, path).await?;

@@ -1,4 +1,4 @@
-//! How a server of the suite's own is to run.
+//! The options of a server of the suite's own.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,7 +16,7 @@ const FAST: &[&str] = &["-Xmx256m", "-XX:+UseSerialGC"];
 /// The file with the users of SASL.
 const JAAS: &str = "jaas.conf";
 
-/// How a server of the suite's own is to run. By default: ticks of 200 ms, session timeouts from 400 ms to 60 s, no
+/// The options of a server of the suite's own. By default: ticks of 200 ms, session timeouts from 400 ms to 60 s, no
 /// limit to connections, every word of four letters, and nothing is synced to the disk.
 ///
 /// ```
@@ -43,7 +43,7 @@ pub(super) struct Ports {
     pub(super) tls: u16,
 }
 
-/// What a server of an ensemble has to know.
+/// The settings of a server as a member of an ensemble.
 #[derive(Debug)]
 pub(super) struct Member {
     /// Its number among the servers.
@@ -103,12 +103,12 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Where clients under test connect to.
+    /// The URL that clients under test connect to.
     pub(super) fn url(&self, ports: Ports) -> String {
         if self.tls.is_some() { format!("zks://127.0.0.1:{}", ports.tls) } else { self.plain_url(ports) }
     }
 
-    /// Where the suite's own client connects to.
+    /// The URL that the suite's own client connects to.
     pub(super) fn plain_url(&self, ports: Ports) -> String {
         format!("zk://127.0.0.1:{}", ports.plain)
     }
@@ -185,7 +185,7 @@ impl ZooKeeperOptions {
         lines.join("\n") + "\n"
     }
 
-    /// Who is let in by SASL, as Java reads it.
+    /// Returns the users that SASL lets in, as Java reads them.
     fn jaas(&self) -> String {
         let users = self.sasl.iter().map(|Credentials { user, password }| format!("user_{user}=\"{password}\""));
         let users = users.collect::<Vec<_>>().join(" ");

@@ -1,10 +1,10 @@
-//! What a server says of a node.
+//! A server's records about a node.
 
 use std::io;
 
 use super::jute::{Reader, Writer};
 
-/// What kind of node is made.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeKind {
     /// Stays until it is deleted.
@@ -39,13 +39,13 @@ pub struct Stat {
     pub czxid: i64,
     /// The transaction that changed its data last.
     pub mzxid: i64,
-    /// How often its data was changed.
+    /// The number of changes of its data.
     pub version: i32,
-    /// How often its children changed.
+    /// The number of changes of its children.
     pub cversion: i32,
     /// The id of the session that it ends with; 0 unless it is ephemeral.
     pub ephemeral_owner: i64,
-    /// How many children it has.
+    /// The number of its children.
     pub num_children: i32,
 }
 
@@ -65,9 +65,9 @@ impl Stat {
 pub struct Acl {
     /// The sum of read (1), write (2), create (4), delete (8) and admin (16).
     pub permissions: i32,
-    /// How the identity is proven, such as `world`, `digest`, `sasl`.
+    /// The way in which the identity is proven, such as `world`, `digest`, `sasl`.
     pub scheme: String,
-    /// Who it is, such as `anyone`.
+    /// The identity, such as `anyone`.
     pub id: String,
 }
 

@@ -16,7 +16,7 @@ use crate::time::ms;
 /// The variable that points the suite at an existing server (`zk://host:port/chroot`) instead.
 pub const URL_VARIABLE: &str = "LOCK_TESTKIT_ZOOKEEPER_URL";
 
-/// By when a server answers: usually within a second, in milliseconds.
+/// The time by which a server answers: usually within a second, in milliseconds.
 pub(super) const PATIENCE: u64 = 60_000;
 
 /// A running server, which keeps what it has answered over a restart. Stopped, with its directory removed, when this is
@@ -88,7 +88,7 @@ impl ZooKeeperServer {
         Ok(Self { url, member, own, ..Self::existing(options.plain_url(ports)) })
     }
 
-    /// Where clients connect to: `zk://host:port`, or `zks://host:port` for TLS, to which a chroot may be added.
+    /// The URL that clients connect to: `zk://host:port`, or `zks://host:port` for TLS, to which a chroot may be added.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url

@@ -1,8 +1,8 @@
-//! By what a server knows a session again.
+//! The credentials by which a server knows a session again.
 
 use std::fmt;
 
-/// What servers mix into a session's id to make its password (`superSecret`, which is a constant of theirs).
+/// The constant that servers mix into a session's id to make its password (`superSecret` in their sources).
 const SUPER_SECRET: i64 = 0xB341_5C00;
 
 /// A session: who shows both to a server has it, and whoever had it before loses his connection.

@@ -1,4 +1,4 @@
-//! What a server says of itself, asked with words of four letters.
+//! A server's own account of itself, asked with words of four letters.
 
 use std::io;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub enum Mode {
 }
 
 impl ZooKeeperServer {
-    /// What the server says to a word of four letters, such as `mntr`, `cons`, `dump`, `wchp`.
+    /// Asks with a word of four letters, such as `mntr`, `cons`, `dump`, `wchp`, and returns the answer.
     ///
     /// # Errors
     /// If the server does not answer within 10 s, or an existing deployment does not allow the word.
@@ -52,7 +52,7 @@ impl ZooKeeperServer {
         self.mode_in(&self.ask("srvr").await?)
     }
 
-    /// As [`mode`](ZooKeeperServer::mode), for somebody who asks again. Clients under test are let in then.
+    /// Returns its [`mode`](ZooKeeperServer::mode), for somebody who asks again. Clients under test are let in then.
     pub(super) async fn serves(&self) -> Result<Mode, HarnessError> {
         let mode = self.mode_in(&self.answers().await?)?;
         // The port with TLS is opened after the plain one.

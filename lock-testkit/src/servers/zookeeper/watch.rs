@@ -5,13 +5,13 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::jute::Reader;
 
-/// How many changes may wait to be heard; whoever misses one looks again.
+/// The number of changes that may wait to be heard; a receiver that misses one looks again.
 pub(super) const MOST: usize = 64;
 
 /// The paths of nodes that have changed, for as long as there is the connection.
 pub(super) type Changes = broadcast::Receiver<String>;
 
-/// What the server's own messages have in place of a request's number.
+/// The number that the server's own messages have in place of a request's.
 const UNASKED: i32 = -1;
 
 /// Tells once when a node that is watched may have changed.

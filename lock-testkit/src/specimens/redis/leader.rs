@@ -10,12 +10,12 @@ use crate::servers::redis::SentinelDeployment;
 use crate::servers::resp::Resp;
 use crate::specimens::backend::unavailable;
 
-/// Where a client's commands go.
+/// The server to which a client's commands go.
 #[derive(Debug)]
 pub(super) enum Way {
     /// To this server.
     Known(Arc<Resp>),
-    /// To whichever server the sentinels name, who are asked before every step.
+    /// To the one that the sentinels name, who are asked before every step.
     Asked(SentinelDeployment),
 }
 

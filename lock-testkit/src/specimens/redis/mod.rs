@@ -58,7 +58,7 @@ use crate::servers::redis::{RedisOptions, RedisServer, SentinelDeployment};
 use crate::servers::resp::Resp;
 use crate::servers::url::ServerUrl;
 
-/// How a specimen takes and gives back its lock.
+/// A way to acquire and release a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Recipe {
@@ -297,7 +297,7 @@ impl At<'_> {
     }
 }
 
-/// Where a lock has its entry.
+/// The key of a lock's entry.
 fn key(namespace: &str, name: &LockName) -> String {
     format!("{namespace}:{name}")
 }

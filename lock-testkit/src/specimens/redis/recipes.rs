@@ -49,7 +49,7 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// What is done about an acquisition that was given up.
+    /// Cleans up after an acquisition that was given up.
     async fn abandon(&self, at: &At<'_>) -> Result<(), HarnessError> {
         self.give_back(at).await.map(drop)
     }
@@ -160,7 +160,7 @@ struct GetSetTimestamp {
 }
 
 impl GetSetTimestamp {
-    /// What this machine's wall clock says, in milliseconds.
+    /// Returns the time of this machine's wall clock, in milliseconds.
     fn now(&self) -> Result<u64, HarnessError> {
         Ok(u64::try_from((SystemTime::now().duration_since(UNIX_EPOCH)? + self.ahead).as_millis())?)
     }

@@ -10,7 +10,7 @@ use super::recipes::{COMPARE_AND_DELETE, Reference, Steps, is_one, milliseconds}
 use crate::harness::HarnessError;
 use crate::time::ms;
 
-/// How long these wait for an answer to a renewal.
+/// The time for which these wait for an answer to a renewal.
 fn patience() -> Duration {
     ms(300)
 }

@@ -18,11 +18,11 @@ use crate::specimens::backend::{Look, Steps};
 #[derive(Debug)]
 pub(super) struct Line {
     recipe: Recipe,
-    /// How many clients there were before.
+    /// The number of clients that there were before.
     machine: u32,
     pub(super) session: Session,
     namespace: String,
-    /// Whom each attempt found before it when it looked ([`Recipe::LookedUpOnce`]).
+    /// The node that each attempt found before it when it looked ([`Recipe::LookedUpOnce`]).
     before: Mutex<HashMap<GrantId, Option<String>>>,
 }
 
@@ -43,12 +43,12 @@ impl Line {
         format!("{}/{node}", self.directory(name, kind))
     }
 
-    /// Where this attempt has such a node.
+    /// The path of this attempt's node of such a name.
     fn own_path(&self, attempt: &Attempt, node: &str) -> String {
         self.path(&attempt.name, attempt.kind, node)
     }
 
-    /// What a node is called before its number.
+    /// The beginning of a node's name, before its number.
     fn stem(&self, attempt: &Attempt) -> String {
         match self.recipe {
             // Whose node it is, only the answer tells: the flaw.
@@ -102,7 +102,7 @@ impl Line {
         }
     }
 
-    /// How many stand before this attempt, if it stands in line.
+    /// Returns how many stand before this attempt, if it stands in line.
     fn place(&self, attempt: &Attempt, line: &[String]) -> Option<usize> {
         match self.recipe {
             // Once it stood there, it does not look for itself: the flaw.
@@ -126,7 +126,7 @@ impl Line {
         Ok(())
     }
 
-    /// Whom this attempt waits for; nobody if it is let in.
+    /// Returns the node that this attempt waits for; nothing if it is let in.
     fn obstacle(&self, attempt: &Attempt, Standing { line, place, .. }: &Standing) -> Option<String> {
         let before = line.get(..*place).unwrap_or_default();
         match (self.recipe, attempt.kind) {
@@ -153,13 +153,13 @@ impl Line {
 /// An attempt's place in line.
 struct Standing {
     line: Vec<String>,
-    /// How many stand before it.
+    /// The number of nodes before it.
     place: usize,
-    /// What tells when the line changes, if that was asked for.
+    /// The watch for a change of the line, if that was asked for.
     change: Option<Change>,
 }
 
-/// What the one node of a lock is called.
+/// The name of the one node of a lock.
 const THE_NODE: &str = "lock";
 
 #[async_trait]
@@ -244,7 +244,7 @@ pub(super) fn is_shared(node: &str) -> bool {
     node.contains("-read-")
 }
 
-/// Whose node it is, if it tells.
+/// Returns the attempt that owns a node, if its name tells.
 pub(super) fn grant(node: &str) -> Option<GrantId> {
     node.split('-').next()?.parse().ok()
 }

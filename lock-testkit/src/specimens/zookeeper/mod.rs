@@ -39,7 +39,7 @@ use crate::harness::{
 };
 use crate::servers::zookeeper::{ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperServer};
 
-/// How a specimen takes and gives back its lock.
+/// A way to acquire and release a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Recipe {

@@ -1,4 +1,4 @@
-//! What the nodes in line tell an operator.
+//! An operator's view of the nodes in line.
 
 use async_trait::async_trait;
 use lock_core::driver::{Kind, Operator};

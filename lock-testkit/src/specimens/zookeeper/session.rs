@@ -11,14 +11,14 @@ use crate::harness::HarnessError;
 use crate::servers::zookeeper::{Change, NodeKind, ZooKeeperClient};
 use crate::time::{ms, pass};
 
-/// After how much silence the server ends a session: twice the lease of the cases.
+/// The silence after which the server ends a session: twice the lease of the cases.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How often what may be repeated is asked: on a connection that is closed, in a session that is over, and in a new one. A
-/// session that is fought for loses more than one connection before it is over.
+/// The number of times that a repeatable request is made: on a connection that is closed, in a session that is over, and
+/// in a new one. A session that is fought for loses more than one connection before it is over.
 const TRIES: u32 = 6;
 
-/// How often a session is closed that is to be given up: no server may lead just then.
+/// The number of times that a session to be given up is closed: no server may lead just then.
 const GIVING_UP: usize = 100;
 
 /// One request after the other. Each is carried through in a task of its own: a caller that is gone neither tears it from
@@ -39,7 +39,7 @@ impl Session {
         Ok(Self { url: url.to_owned(), timeout, hasty: false, client: Arc::new(Mutex::new(Some(Arc::new(client)))) })
     }
 
-    /// The same, but it is given up for a new one whenever a request fails.
+    /// Gives the session up for a new one whenever a request fails.
     pub(super) fn hasty(mut self) -> Self {
         self.hasty = true;
         self
@@ -72,7 +72,7 @@ impl Session {
         .await
     }
 
-    /// The same, and what tells when they change.
+    /// Lists the children, and watches for a change of them.
     pub(super) async fn watch_children(
         &self,
         directory: String,
@@ -85,7 +85,7 @@ impl Session {
         .map(|(names, change)| (names.unwrap_or_default(), change))
     }
 
-    /// What tells when a node is gone; nothing if it is gone already.
+    /// Watches for a node's deletion; nothing if it is gone already.
     pub(super) async fn watch(&self, path: String) -> Result<Option<Change>, HarnessError> {
         self.request(TRIES, move |client| {
             let path = path.clone();

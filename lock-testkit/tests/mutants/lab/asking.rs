@@ -1,4 +1,4 @@
-//! What a client does to be granted a lock.
+//! A client's steps to be granted a lock.
 
 use lock_testkit::history::event::{Ask, Granted, Kind, Text};
 

@@ -1,4 +1,4 @@
-//! What befalls the clients.
+//! The faults that befall the clients.
 
 use lock_testkit::history::event::FaultPhase;
 

@@ -1,4 +1,4 @@
-//! What a client does with a lock that it holds, and when it has lost it.
+//! A client's steps with a lock that it holds, and when it has lost it.
 
 use lock_core::FencingToken;
 use lock_testkit::history::event::{Granted, Kind, Sample, Text};
@@ -10,7 +10,7 @@ use crate::pen::MS;
 use crate::store::Entry;
 
 impl Lab {
-    /// Until when a holder believes in what it has asked for then.
+    /// Returns until when a holder believes in what it has asked for then.
     pub(super) fn deadline(&self, sent: u64) -> u64 {
         let margin = TTL / 100 + 2;
         match self.flaw {

@@ -1,4 +1,4 @@
-//! What a client has set itself for later.
+//! The timers that a client has set.
 
 use lock_testkit::history::event::Kind;
 
