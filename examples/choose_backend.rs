@@ -13,7 +13,7 @@ use lock_zk::ZkLocks;
 
 const LEASE: Duration = Duration::from_secs(5);
 
-/// What an application keeps: one `Locks`, whatever is behind it.
+/// An application's state: one `Locks`, whatever is behind it.
 struct App {
     locks: Locks,
 }

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 /// The lock that everybody wants.
 const LOCK: &str = "quickstart/counter";
 
-/// How long a worker takes from reading the counter to writing it.
+/// The time that a worker takes from reading the counter to writing it.
 const WORK: Duration = Duration::from_millis(40);
 
 type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
@@ -43,7 +43,7 @@ struct Cli {
     /// The server, as redis://host:port or zk://host:port; without it the locks live in this process
     url: Option<String>,
 
-    /// How many workers, each in a thread with a client of its own
+    /// The number of workers, each in a thread with a client of its own
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(3..=32))]
     workers: u32,
 
@@ -51,11 +51,11 @@ struct Cli {
     #[arg(long, value_name = "N", conflicts_with = "workers", value_parser = clap::value_parser!(u32).range(3..=32))]
     processes: Option<u32>,
 
-    /// How often each worker takes the lock
+    /// The number of times that each worker takes the lock
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(4..=1000))]
     rounds: u32,
 
-    /// How long the lock outlives a holder that is not heard of any more
+    /// The ms for which the lock outlives a holder that is not heard of any more
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(300..=10_000))]
     ttl: u64,
 
@@ -149,7 +149,7 @@ async fn run(cli: &Cli) -> Result<bool, Box<dyn Error + Send + Sync>> {
     Ok(verdict.is_clean())
 }
 
-/// What every worker does.
+/// One worker's rounds.
 async fn work(worker: u32, locks: Locks, mut resource: Caller, rounds: u32, ttl: Duration) -> Outcome {
     let counter = locks.mutex(LOCK).with_ttl(ttl).fenced()?;
     for _ in 0..rounds {
@@ -247,7 +247,7 @@ impl Cli {
     }
 }
 
-/// Where the locks are.
+/// The servers that keep the locks.
 #[derive(Debug, Clone)]
 enum Place {
     Memory(MemoryStore),
@@ -280,7 +280,7 @@ impl Place {
         })
     }
 
-    /// How long a lock outlives a holder that is not heard of any more, at most.
+    /// The longest time for which a lock outlives a holder that is not heard of any more.
     fn outlives(&self, ttl: Duration) -> Duration {
         match self {
             Self::ZooKeeper(_) => SESSION + TICK,

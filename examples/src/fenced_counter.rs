@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-/// What a worker says to the counter.
+/// A worker's message to the counter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Say {
     /// The lock is mine.
@@ -25,12 +25,12 @@ pub enum Say {
         worker: u32,
         /// The grant's token.
         token: FencingToken,
-        /// How long it took.
+        /// The time that it took.
         waited: Duration,
-        /// When, after the call had returned; see [`now`].
+        /// The time after the call had returned; see [`now`].
         at: Duration,
     },
-    /// What is the counter's value?
+    /// Asks for the counter's value.
     Read {
         /// The grant's token: reads present it too.
         token: FencingToken,
@@ -41,7 +41,7 @@ pub enum Say {
         token: FencingToken,
         /// The new value.
         value: u64,
-        /// When the worker last looked and still held the lock, if it looked at all.
+        /// The time at which the worker last looked and still held the lock, if it looked at all.
         held_at: Option<Duration>,
     },
     /// The lock is gone.
@@ -53,7 +53,7 @@ pub enum Say {
     },
 }
 
-/// What the counter answers.
+/// The counter's reply.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Reply {
     /// Go on.
@@ -72,14 +72,14 @@ pub fn now() -> Duration {
     SystemClock.now().since_origin()
 }
 
-/// Which grants do not end well.
+/// The grants that do not end well.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     /// The holder of this grant is killed.
     pub kill: usize,
     /// The holder of this grant stalls.
     pub stall: usize,
-    /// For how long.
+    /// The length of the stall.
     pub stall_for: Duration,
 }
 
@@ -113,10 +113,10 @@ struct Tenure {
     to: Duration,
 }
 
-/// How the run went.
+/// The run's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// How often the lock was granted.
+    /// The number of grants.
     pub grants: usize,
     /// The longest wait of all grants.
     pub longest_wait: Duration,

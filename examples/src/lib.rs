@@ -1,4 +1,4 @@
-//! What the example programs share, and the sample backend. Run the programs with
+//! The common parts of the example programs, and the sample backend. Run the programs with
 //! `cargo run --release --example NAME`.
 
 #![forbid(unsafe_code)]

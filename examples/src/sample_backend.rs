@@ -87,7 +87,7 @@ pub struct ShelfBackend {
     shelf: Shelf,
 }
 
-/// Where a lock's entry is: kinds apart from each other, foreign keys as they are.
+/// The key of a lock's entry: kinds apart from each other, foreign keys as they are.
 fn key(attempt: &Attempt) -> String {
     if attempt.name.is_at_key() {
         return attempt.name.to_string();

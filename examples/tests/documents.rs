@@ -30,7 +30,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// What stands between `](` and `)`, outside of code blocks.
+/// Returns the targets between `](` and `)`, outside of code blocks.
 fn links(text: &str) -> Vec<String> {
     let mut links = Vec::new();
     let mut in_code = false;

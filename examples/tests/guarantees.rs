@@ -12,7 +12,7 @@ use lock_redis::Topology;
 const BEGIN: &str = "<!-- guarantees: begin -->\n";
 const END: &str = "<!-- guarantees: end -->";
 
-/// What each promise means; exhaustive by the test below.
+/// The meaning of each promise; exhaustive by the test below.
 const MEANING: &[(Guarantee, &str)] = &[
     (Guarantee::ExclusionAcrossRestart, "never two holders when the server crashes and comes back"),
     (Guarantee::ExclusionAcrossFailover, "never two holders when another server takes over"),

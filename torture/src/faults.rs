@@ -1,4 +1,4 @@
-//! What can befall a run.
+//! The faults that can befall a run.
 
 use std::time::{Duration, Instant};
 
@@ -7,21 +7,21 @@ use lock_testkit::HarnessError;
 use lock_testkit::history::event::Theft;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What a signal may take until its effect is seen.
+/// The time that a signal may take until its effect is seen.
 const STOPPING: Duration = Duration::from_secs(1);
 
 /// Something that is wrong for a while. Whatever began is healed, also when the run ends in between.
 #[async_trait]
 pub(crate) trait Fault: Send {
-    /// What it is called, on the command line and in the history.
+    /// Its name, on the command line and in the history.
     fn name(&self) -> &'static str;
 
-    /// Whom it hits: a worker, or else the server.
+    /// The process that it hits: a worker, or else the server.
     fn target(&self) -> &str {
         "server"
     }
 
-    /// What it has taken from holders who cannot know it yet, once it has begun.
+    /// The grants that it has taken from holders who cannot know it yet, once it has begun.
     fn theft(&self) -> Option<Theft> {
         None
     }

@@ -1,4 +1,4 @@
-//! What can befall the links between workers and their servers.
+//! Faults of the links between workers and their servers.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
 use crate::faults::Fault;
 
-/// By when traffic has met a fault: workers ask all the time.
+/// The time by which traffic has met a fault: workers ask all the time.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks at whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -34,12 +34,12 @@ impl Links {
         Ok(Self { url: url.replacen(servers, &addresses.join(","), 1), proxies: proxies.into() })
     }
 
-    /// Where workers connect to instead.
+    /// The URL that workers connect to instead.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// What can go wrong on them, by this chance.
+    /// The faults that can hit them, with this seed for their chance.
     pub(crate) fn faults(&self, seed: u64) -> Vec<Box<dyn Fault>> {
         let (by, jitter) = (Duration::from_millis(20), Duration::from_millis(200));
         let faults = [
@@ -62,7 +62,7 @@ impl Links {
     }
 }
 
-/// What stands in a URL between the scheme, with whoever connects, and the path.
+/// The part of a URL between the scheme, with the credentials, and the path.
 fn servers_in(url: &str) -> &str {
     let authority = url.split('/').nth(2).unwrap_or_default();
     authority.rsplit('@').next().unwrap_or_default()
@@ -77,7 +77,7 @@ struct FaultyLinks {
 }
 
 impl FaultyLinks {
-    /// What of the workers' traffic was hit, on whichever link.
+    /// Returns what of the workers' traffic was hit, on whichever link.
     fn proof(&self) -> Option<String> {
         let proofs: Vec<_> = self.injected.iter().map(Injected::proof).filter(Proof::is_given).collect();
         let frames: u64 = proofs.iter().map(|proof| proof.frames).sum();

@@ -31,7 +31,7 @@ use crate::plan::Plan;
 #[derive(Parser, Debug)]
 #[command(name = "torture", about = "Uses every kind of lock under faults, and judges what happened")]
 struct Cli {
-    /// Whose locks
+    /// The backend
     #[arg(long, default_value = "redis")]
     backend: Backend,
 
@@ -39,19 +39,19 @@ struct Cli {
     #[arg(long)]
     url: Option<String>,
 
-    /// For how long
+    /// The length of the run
     #[arg(long, default_value_t = 10.0, value_parser = minutes)]
     minutes: f64,
 
-    /// What replays the order of faults and work; chosen at random if it is not given
+    /// The seed that replays the order of faults and work; chosen at random if it is not given
     #[arg(long)]
     seed: Option<u64>,
 
-    /// Which faults, by name, separated by commas; `all` or `none`
+    /// The faults by name, separated by commas; `all` or `none`
     #[arg(long, default_value = "all")]
     faults: String,
 
-    /// How many processes (of the backend in memory: clients) work
+    /// The number of processes (of the backend in memory: clients) that work
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
     workers: u32,
 
@@ -59,7 +59,7 @@ struct Cli {
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(500..=60_000))]
     ttl_ms: u64,
 
-    /// Where the history and its picture go
+    /// The directory of the history and its picture
     #[arg(long, value_name = "DIRECTORY", default_value = "target/torture")]
     out: PathBuf,
 
@@ -68,7 +68,7 @@ struct Cli {
     worker: Option<String>,
 }
 
-/// Whose locks can be tortured.
+/// A backend that can be tortured.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Backend {
     Memcached,

@@ -15,7 +15,7 @@ use crate::links::Links;
 use crate::servers::{Frozen, Restarted};
 use crate::system::SystemUnderTest;
 
-/// For how long ground truth waits for an answer.
+/// The time for which ground truth waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// An item outlives its lease by up to 6 s, and nothing is granted for up to 4 s more than the longest lease when the

@@ -12,7 +12,7 @@ use crate::faults::{FREEZE_WORKER, Fault, FrozenWorker, KILL_WORKER};
 use crate::progress::Progress;
 use crate::system::{Body, SystemUnderTest, Worker};
 
-/// For how long nothing is wrong when everything has settled after a fault: waiters are judged then.
+/// The time without a fault when everything has settled after one: waiters are judged then.
 const CALM: Duration = Duration::from_secs(3);
 
 /// Brings faults over a run.
@@ -21,12 +21,12 @@ pub(crate) struct Nemesis {
     pub(crate) rng: SeededRng,
     pub(crate) ttl: Duration,
     pub(crate) recorder: Recorder,
-    /// Until when a fault may begin, on the history's clock.
+    /// The time until which a fault may begin, on the history's clock.
     pub(crate) until: u64,
 }
 
 impl Nemesis {
-    /// Which faults there are for this system, of those that are wanted.
+    /// Chooses those of this system's faults that are wanted.
     pub(crate) fn choose(system: &dyn SystemUnderTest, wanted: &str) -> Result<Vec<&'static str>, HarnessError> {
         let mut names: Vec<_> = system.faults(0).iter().map(|fault| fault.name()).collect();
         if system.has_processes() {
@@ -127,7 +127,7 @@ impl Nemesis {
 struct Next {
     pause: Duration,
     name: &'static str,
-    /// Which worker, if it hits one.
+    /// The worker, if it hits one.
     victim: usize,
     length: Duration,
     /// For chance within the fault: the jitter of a delay.

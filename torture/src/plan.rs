@@ -1,4 +1,4 @@
-//! What a worker is told.
+//! The plan of a worker.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_testkit::history::now;
 use serde::{Deserialize, Serialize};
 
-/// What a worker is to do. It travels as JSON, as an argument of its process.
+/// The task of a worker. It travels as JSON, as an argument of its process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) url: String,
@@ -19,7 +19,7 @@ pub(crate) struct Plan {
     /// On the clock of the history.
     pub(crate) until: u64,
     pub(crate) history: PathBuf,
-    /// Where the resources are.
+    /// The address of the resources.
     pub(crate) resources: SocketAddr,
 }
 

@@ -16,7 +16,7 @@ use crate::links::Links;
 use crate::servers::{Frozen, Restarted};
 use crate::system::SystemUnderTest;
 
-/// For how long ground truth waits for an answer.
+/// The time for which ground truth waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// One server, and the workers' way to it.

@@ -1,4 +1,4 @@
-//! What the locks protect: counters. Two refuse old tokens, each by itself, and one takes everything.
+//! The counters that the locks protect. Two refuse old tokens, each by itself, and one takes everything.
 //!
 //! They live in the run's own process, and write their log down in the order in which they admit.
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Which counter.
+/// One of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Target {
     /// Looks at tokens.

@@ -70,7 +70,7 @@ pub(crate) async fn run<A: SystemUnderTest>(cli: &Cli, system: A) -> Result<Verd
     }
 }
 
-/// What all workers of a run share.
+/// The parts of a run that all workers share.
 struct Stage {
     seed: u64,
     namespace: String,
@@ -171,7 +171,7 @@ impl Stage {
         }
     }
 
-    /// What the dead left ends with their leases and their places in queues.
+    /// Looks for residue of the dead: it ends with their leases and their places in queues.
     async fn look_for_residue(&self, system: &dyn SystemUnderTest) -> Result<(), HarnessError> {
         let due = now() + u64::try_from((self.ttl * 2 + Duration::from_secs(5)).as_nanos())?;
         loop {
@@ -195,7 +195,7 @@ impl Stage {
     }
 }
 
-/// What the backend promises, with bounds that hold on a machine that is shared.
+/// Returns the backend's promises, with bounds that hold on a machine that is shared.
 fn rules(system: &dyn SystemUnderTest, guarantees: &Guarantees, length: Duration, calm: bool) -> Rules {
     let mut rules = Rules::default();
     rules.fencing = guarantees.fencing != Support::No;

@@ -1,4 +1,4 @@
-//! What befalls a server, whatever it speaks: it stands still, or is killed and started again.
+//! Faults of a server, whatever it speaks: it stands still, or is killed and started again.
 
 use std::sync::Arc;
 

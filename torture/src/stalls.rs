@@ -8,9 +8,9 @@ use lock_testkit::history::{Recorder, What, now};
 
 /// Between two looks at the clock.
 const STEP: Duration = Duration::from_millis(10);
-/// What is written down of a process.
+/// The shortest standstill of a process that is written down.
 const STALLED: Duration = Duration::from_millis(60);
-/// What is written down of a server, whose answers also take their way here.
+/// The shortest silence of a server that is written down; its answers also take their way here.
 const SILENT: Duration = Duration::from_millis(250);
 
 /// Watches this runtime as long as it lives.

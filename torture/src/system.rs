@@ -1,4 +1,4 @@
-//! What is tortured: a backend with its servers, as a run needs it.
+//! The system under test: a backend with its servers, as a run needs it.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::plan::Plan;
 pub(crate) trait SystemUnderTest: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
-    /// Where workers connect to.
+    /// The URL that workers connect to.
     fn url(&self) -> String;
 
     /// A client of this process, which no fault hits but those of the servers.
@@ -25,7 +25,7 @@ pub(crate) trait SystemUnderTest: Send + Sync + 'static {
     /// Whether workers are processes of their own.
     fn has_processes(&self) -> bool;
 
-    /// How long it may take, beyond the leases, until all goes on after a fault.
+    /// The time, beyond the leases, until all goes on after a fault.
     fn recovery(&self) -> Duration {
         Duration::from_secs(2)
     }
@@ -35,13 +35,13 @@ pub(crate) trait SystemUnderTest: Send + Sync + 'static {
         false
     }
 
-    /// What can be done to the servers, and to the workers' links; whatever is left to chance is drawn from this seed.
+    /// The faults of the servers, and of the workers' links; whatever is left to chance is drawn from this seed.
     fn faults(&self, seed: u64) -> Vec<Box<dyn Fault>>;
 
     /// The grant that the server has under this mutex, by its own words; nothing if it does not answer.
     async fn holder(&self, namespace: &str, mutex: &str) -> Option<Option<String>>;
 
-    /// What the servers have under this namespace; `None` where only the clients know.
+    /// The entries that the servers have under this namespace; `None` where only the clients know.
     async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, HarnessError>>;
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Stolen {
     loot: Option<Loot>,
 }
 
-/// What the theft of a session takes from its client.
+/// The grants that the theft of a session takes from its client.
 struct Loot {
     session: Session,
     after: u64,

@@ -12,11 +12,11 @@ use crate::plan::Plan;
 use crate::resource::{Client, Target, Usage};
 use crate::stalls;
 
-/// How many tasks share the client.
+/// The number of tasks that share the client.
 const TASKS: u64 = 4;
 /// The mutex before the counters.
 pub(crate) const COUNTERS: &str = "counters";
-/// What all other locks are called.
+/// The names of all other locks.
 pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 const PERMITS: u32 = 3;
 

@@ -16,7 +16,7 @@ use crate::servers::{Frozen, Restarted};
 use crate::system::SystemUnderTest;
 use crate::theft::Stolen;
 
-/// For how long ground truth waits for an answer.
+/// The time for which ground truth waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The session of every client: shorter than the longest faults of leases of 2 s, longer than the others.
 const SESSION: Duration = Duration::from_secs(4);
@@ -68,7 +68,7 @@ impl SystemUnderTest for ZooKeeper {
         true
     }
 
-    /// What a dead client has goes with its session.
+    /// The entries of a dead client go with its session.
     fn recovery(&self) -> Duration {
         Duration::from_secs(2) + SESSION + TICK
     }
@@ -105,7 +105,7 @@ pub(crate) fn grant(name: &str) -> Option<String> {
     Some(name.strip_prefix("_c_")?.get(..36)?.replace('-', ""))
 }
 
-/// Whoever has the mutex, or is about to be told so.
+/// Returns the holder of the mutex, or the one that is about to be told so.
 pub(crate) async fn first_in_line(
     eyes: &ZooKeeperClient,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! What a user of one backend writes, with that backend as the only dependency.
+//! Code of a user of one backend, with that backend as the only dependency.
 
 use lock_redis::{Error, LockName, Locks, Mutex, MutexGuard, RedisLocks};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::scene::{Cast, Scene};
 
-/// How many take part, of three and three at most.
+/// The numbers of those who take part, of three and three at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Crowd {
     ours: usize,
@@ -37,7 +37,7 @@ pub(crate) fn is_ours(name: &str) -> bool {
     name.starts_with("ours-")
 }
 
-/// What a crowd is judged by.
+/// The bars by which a crowd is judged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bars {
     /// The longest time from a member's grant to its next.

@@ -26,14 +26,14 @@ const LEAST_SECONDS: u64 = 45;
 #[derive(Parser, Debug)]
 #[command(name = "interop", about = "Processes of several libraries take turns with one key of a server")]
 struct Cli {
-    /// Who meets whom, on what
+    /// The scene: the members, and the server that they share
     scene: Scene,
 
-    /// For how long
+    /// The length of the run
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=600))]
     seconds: u64,
 
-    /// Who is killed while it holds the lock
+    /// The member that is killed while it holds the lock
     #[arg(long, value_name = "MEMBER", default_value = "ours-2")]
     kill: String,
 
@@ -46,19 +46,19 @@ struct Cli {
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..=1000))]
     late: Option<u32>,
 
-    /// For how many ms a crowd's members hold the lock
+    /// The ms for which a crowd's members hold the lock
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=5000))]
     hold: u64,
 
-    /// For how many ms a crowd's members want nothing after a release
+    /// The ms for which a crowd's members want nothing after a release
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(0..=5000))]
     think: u64,
 
-    /// Who ignores the lock (it takes another one): to see that such a run is rejected
+    /// The member that ignores the lock (it takes another one): to see that such a run is rejected
     #[arg(long = "break", value_name = "MEMBER")]
     broken: Option<String>,
 
-    /// Where everybody's log goes
+    /// The directory of everybody's logs
     #[arg(long, value_name = "DIRECTORY", default_value = "target/interop/logs")]
     logs: PathBuf,
 

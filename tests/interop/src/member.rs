@@ -72,7 +72,7 @@ async fn connect(plan: &Plan) -> Result<Locks, Error> {
     Ok(ZkLocks::connect_with(config.with_dialect_at(&plan.key, dialect)).await?.into())
 }
 
-/// What is taken in turns.
+/// The lock that is taken in turns.
 enum Lock {
     Mutex(Mutex),
     /// Read and written by turns.

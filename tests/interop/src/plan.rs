@@ -1,4 +1,4 @@
-//! What a member is told, and the clock by which all of them go.
+//! The plan of a member, and the clock by which all of them go.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::scene::Scene;
 
-/// What a member is to do. It travels as JSON, as its only argument.
+/// The task of a member. It travels as JSON, as its only argument.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) scene: Scene,
     pub(crate) url: String,
     /// The key or path that all share.
     pub(crate) key: String,
-    /// How many may hold at once.
+    /// The number of holders at once, at most.
     pub(crate) limit: u32,
     /// The file with the number that they count up under the lock.
     pub(crate) counter: PathBuf,

@@ -1,4 +1,4 @@
-//! What a member says, line by line, and what that amounts to.
+//! The messages of a member, line by line, and what they amount to.
 
 use std::time::Duration;
 
@@ -34,13 +34,13 @@ pub(crate) struct Record {
     pub(crate) version: String,
     pub(crate) waits: Vec<Duration>,
     pub(crate) tenures: Vec<Tenure>,
-    /// How often it counted.
+    /// The number of times that it counted.
     pub(crate) counted: u64,
-    /// When it was killed, if it was: at the beginning of its last tenure.
+    /// The time at which it was killed, if it was: at the beginning of its last tenure.
     pub(crate) killed: Option<Instant>,
 }
 
-/// For how long a member surely believed that it held the lock.
+/// A time in which a member surely believed that it held the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tenure {
     pub(crate) from: Instant,

@@ -1,4 +1,4 @@
-//! Who meets whom, on what.
+//! Scenes: the members, and the server that they share.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
-/// Whose locks share a key or a path, and which kind of lock.
+/// The libraries that share a key or a path, and the kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Scene {
@@ -28,7 +28,7 @@ pub(crate) enum Scene {
     KazooRwlock,
 }
 
-/// How a member is started.
+/// The program that starts a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
     /// This program.
@@ -41,7 +41,7 @@ pub(crate) enum Program {
     Java(&'static str),
 }
 
-/// Who takes part, by name.
+/// The members by name.
 pub(crate) type Cast = Vec<(&'static str, Program)>;
 
 /// A server of the run's own.
@@ -113,7 +113,7 @@ const KAZOO: [(&str, Program); 6] = [
 ];
 
 impl Scene {
-    /// Who takes part. Each has its special turn, one after the other, in this order.
+    /// Returns the members. Each has its special turn, one after the other, in this order.
     pub(crate) fn members(self) -> &'static [(&'static str, Program)] {
         match self {
             Self::Redis => &REDIS,
@@ -126,12 +126,12 @@ impl Scene {
         }
     }
 
-    /// How many may hold at once.
+    /// The number of holders at once, at most.
     pub(crate) fn limit(self) -> u32 {
         if self == Self::CuratorSemaphore { 2 } else { 1 }
     }
 
-    /// What they share, and where `--break` sends a member.
+    /// The key that they share, and the one to which `--break` sends a member.
     pub(crate) fn keys(self) -> (&'static str, &'static str) {
         match self {
             // redis-semaphore begins every key like this.
@@ -152,7 +152,7 @@ impl Scene {
         }
     }
 
-    /// How much longer than its TTL what a dead holder has may live.
+    /// The time beyond its TTL for which a dead holder's lock may live.
     pub(crate) fn kept(self) -> Duration {
         // The margin of lock-memcached for a clock of whole seconds that errs early, or stood still, and 1 s for the rounding.
         if self == Self::Memcached { Duration::from_secs(6) } else { Duration::ZERO }

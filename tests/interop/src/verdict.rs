@@ -1,4 +1,4 @@
-//! What the run is judged by.
+//! The judgement of a run.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use crate::crowd::{Bars, is_ours};
 use crate::plan::Plan;
 use crate::record::{Record, Tenure};
 
-/// How long a member may be without a grant, beyond the time for which what a dead holder has outlives its TTL.
+/// The longest time without a grant of a member, beyond the time for which a dead holder's lock outlives its TTL.
 const LONGEST_GAP: Duration = Duration::from_secs(5);
 
-/// How long after the end of a dead holder's lease somebody else may have to wait for it.
+/// The time after the end of a dead holder's lease for which somebody else may have to wait for it.
 const RECOVERY: Duration = Duration::from_secs(1);
 
-/// How a run went.
+/// A run's result.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     rows: Vec<Row>,

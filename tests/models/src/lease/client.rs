@@ -4,12 +4,12 @@
 use super::wire::{Link, Nonce, Push, Reply, Request};
 use super::{CLAIM, Mutant, TTL};
 
-/// Where a client stands.
+/// The state of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Client {
     pub(super) nonce: Nonce,
     pub(super) phase: Phase,
-    /// How long ago each request was sent whose answer is awaited.
+    /// The age of each request whose answer is awaited.
     asking: Option<u8>,
     poking: Option<u8>,
     renewing: Option<u8>,
@@ -37,7 +37,7 @@ pub(super) enum Phase {
 /// The last answer "still waiting".
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Heard {
-    /// How long ago its request was sent.
+    /// The age of its request.
     ago: u8,
     /// Tokens up to this one are of grants before.
     pub(super) floor: u8,

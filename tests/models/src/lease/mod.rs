@@ -27,23 +27,23 @@ pub use mutant::Mutant;
 
 /// Of a lease, in ticks.
 const TTL: u8 = 2;
-/// For how long a lock is kept for the waiter that it was handed to.
+/// The time for which a lock is kept for the waiter that it was handed to.
 const CLAIM: u8 = 1;
-/// After how long without a sign a waiting client counts as dead.
+/// The time without a sign after which a waiting client counts as dead.
 const LIVENESS: u8 = 1;
 
 /// Some clients, each with some attempts, and how much may go wrong.
 #[derive(Debug, Clone)]
 pub struct LeaseLock {
-    /// How many clients there are.
+    /// The number of clients.
     pub clients: u8,
-    /// How often each of them wants the lock.
+    /// The number of times that each of them wants the lock.
     pub attempts: u8,
-    /// How many connections break: of the first client, as all are alike.
+    /// The number of connections that break: of the first client, as all are alike.
     pub cuts: u8,
-    /// How many processes die: of the first client.
+    /// The number of processes that die: of the first client.
     pub crashes: u8,
-    /// What is broken on purpose.
+    /// The mistake that is made on purpose.
     pub mutant: Option<Mutant>,
 }
 
@@ -57,7 +57,7 @@ pub struct State {
     crashes: u8,
 }
 
-/// What can happen next; the number is a client's.
+/// The actions that can come next; the number is a client's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Time passes.

@@ -1,4 +1,4 @@
-//! What can be broken on purpose, one line each.
+//! Mistakes that can be made on purpose, one line each.
 
 /// One thing that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

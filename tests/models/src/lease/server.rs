@@ -8,7 +8,7 @@ use super::{CLAIM, LIVENESS, Mutant, TTL};
 pub(super) struct Server {
     pub(super) lock: Option<Grant>,
     pub(super) queue: Vec<Nonce>,
-    /// For how long each client counts as alive; `None` for one that is not known to wait.
+    /// The time for which each client still counts as alive; `None` for one that is not known to wait.
     pub(super) alive: Vec<Option<u8>>,
     pub(super) last_token: u8,
     /// Whether a token was ever no higher than one before.
@@ -20,7 +20,7 @@ pub(super) struct Grant {
     pub(super) nonce: Nonce,
     pub(super) token: u8,
     pub(super) left: u8,
-    /// Whose request set the end.
+    /// The grant whose request set the end.
     pub(super) extended_by: Nonce,
 }
 

@@ -1,6 +1,6 @@
-//! What is under way between a client and the server.
+//! The messages under way between a client and the server.
 
-/// How many pushes to one client are under way at once; of more, the oldest is lost.
+/// The number of pushes to one client that are under way at once; of more, the oldest is lost.
 const MOST_PUSHES: usize = 2;
 
 /// One attempt of one client; a request that carries it is known by it.
@@ -10,7 +10,7 @@ pub(super) struct Nonce {
     pub(super) attempt: u8,
 }
 
-/// What a client asks for; all but the first carry the nonce.
+/// The requests of a client; all but the first carry the nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Request {
     /// `CLIENT KILL` of this client's former connections, see `connection/former.rs`.
@@ -55,7 +55,7 @@ pub(super) struct Push {
 pub(super) struct Link {
     pub(super) requests: Vec<Request>,
     pub(super) replies: Vec<Reply>,
-    /// What a connection that broke had on its way: the server may still carry it out.
+    /// The requests on their way in a connection that broke: the server may still carry them out.
     pub(super) former: Vec<Request>,
     pub(super) pushes: Vec<Push>,
 }

@@ -1,4 +1,4 @@
-//! What becomes of a state if nothing more goes wrong.
+//! The course of a state if nothing more goes wrong.
 
 use super::client::Phase;
 use super::{Action, Line, State};

@@ -3,16 +3,16 @@
 use super::Mutant;
 use super::ensemble::{Node, Reply, Request, Seat, Session};
 
-/// Where a client stands.
+/// The state of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Client {
     pub(super) seat: Seat,
     pub(super) session: Session,
-    /// For how long a session lives without a beat.
+    /// The time for which a session lives without a heartbeat.
     timeout: u8,
-    /// For how long the session is believed in.
+    /// The time for which the session is believed in.
     lease: u8,
-    /// How long ago the beat was sent whose answer is awaited.
+    /// The age of the heartbeat whose answer is awaited.
     beat: Option<u8>,
     pub(super) phase: Phase,
     /// The node of its seat, once it is known.
@@ -58,7 +58,7 @@ impl Client {
         self.beat = self.beat.map(|age| (age + 1).min(self.timeout));
     }
 
-    /// For how long it believes to hold the lock.
+    /// Whether it believes to hold the lock.
     pub(super) fn believes(&self, mutant: Option<Mutant>) -> bool {
         self.phase == Phase::Holding && (self.lease > 0 || mutant == Some(Mutant::EndlessBelief))
     }

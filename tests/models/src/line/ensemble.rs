@@ -54,13 +54,13 @@ pub(super) enum Reply {
     Expired,
 }
 
-/// What the servers know.
+/// The servers' state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Ensemble {
     /// In the order of their names.
     pub(super) line: Vec<Node>,
     timeout: u8,
-    /// For how long each session lives without a beat.
+    /// The time for which each session still lives without a heartbeat.
     pub(super) sessions: Vec<(Session, u8)>,
     watches: Vec<(Session, u8)>,
     last_zxid: u8,

@@ -24,19 +24,19 @@ pub use mutant::Mutant;
 /// Some clients, each with some attempts, and how much may go wrong.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// How many clients there are.
+    /// The number of clients.
     pub clients: u8,
-    /// How often each of them wants the lock.
+    /// The number of times that each of them wants the lock.
     pub attempts: u8,
-    /// For how long a session lives without a beat, in ticks.
+    /// The time for which a session lives without a heartbeat, in ticks.
     pub timeout: u8,
-    /// How much time passes.
+    /// The number of ticks that pass.
     pub ticks: u8,
-    /// How many connections break: of the first client, as all are alike.
+    /// The number of connections that break: of the first client, as all are alike.
     pub cuts: u8,
-    /// How many processes die: of the first client.
+    /// The number of processes that die: of the first client.
     pub crashes: u8,
-    /// What is broken on purpose.
+    /// The mistake that is made on purpose.
     pub mutant: Option<Mutant>,
 }
 
@@ -50,7 +50,7 @@ pub struct State {
     crashes: u8,
 }
 
-/// What can happen next; the number is a client's.
+/// The actions that can come next; the number is a client's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Time passes.

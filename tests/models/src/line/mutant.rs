@@ -1,11 +1,11 @@
-//! What can be broken on purpose, one line each.
+//! Mistakes that can be made on purpose, one line each.
 
 /// One thing that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutant {
     /// A session's lease counts from the arrival of the answer.
     DeadlineFromReply,
-    /// Who holds, holds until it is told otherwise.
+    /// A holder believes to hold until it is told otherwise.
     EndlessBelief,
     /// After a lost answer a node is created without a look for the one that may be there.
     CreatedTwice,

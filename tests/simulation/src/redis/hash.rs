@@ -30,7 +30,7 @@ impl Hash {
         place.map(|place| self.0.remove(place)).is_some()
     }
 
-    /// How many fields there are.
+    /// Returns the number of fields.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()

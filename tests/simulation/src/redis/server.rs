@@ -1,4 +1,4 @@
-//! What the connections to a server have in common, and what each of them is asked for.
+//! The state that the connections to a server share, and the requests of each of them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ struct Clients {
 }
 
 struct Client {
-    /// From where it came.
+    /// The address that it came from.
     address: String,
     outgoing: mpsc::UnboundedSender<Bytes>,
     killed: Rc<Notify>,

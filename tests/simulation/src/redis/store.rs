@@ -1,4 +1,4 @@
-//! What the keys hold, and until when.
+//! The keys with their data and their ends.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::resp::Value;
 /// Bytes of a key, a field, a member or a value.
 pub type Bytes = Vec<u8>;
 
-/// What a key holds.
+/// The data of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Data {
     /// A string.
@@ -47,7 +47,7 @@ pub struct Store {
     entries: BTreeMap<Bytes, Entry>,
     /// µs since the epoch.
     pub now: u64,
-    /// What was published since it was last taken: channel and message.
+    /// The messages published since they were last taken: channel and message.
     pub published: Vec<(Bytes, Bytes)>,
 }
 
@@ -75,7 +75,7 @@ impl Store {
         self.entries.get_mut(key)
     }
 
-    /// What a key holds.
+    /// Returns the data of a key.
     pub fn get(&mut self, key: &[u8]) -> Option<&Data> {
         self.entry(key).map(|entry| &entry.data)
     }
@@ -147,7 +147,7 @@ impl Store {
         }
     }
 
-    /// When a key ends, in ms from now.
+    /// Returns the time until a key ends, in ms.
     pub fn left(&mut self, key: &[u8]) -> Option<Option<u64>> {
         let now = self.now_ms();
         self.entry(key).map(|entry| entry.ends_at.map(|end| end - now))

@@ -24,7 +24,7 @@ pub(crate) struct Course<'a> {
     /// `1` if foreign clients use the lock's key too.
     shared: &'static str,
     requests: Vec<Request>,
-    /// For how many ms each key lived on when it was last looked at.
+    /// The ms for which each key lived on when it was last looked at.
     left: Vec<i64>,
 }
 

@@ -10,11 +10,11 @@ mod course;
 mod pair;
 mod requests;
 
-/// The same concatenations as the library's.
+/// The scripts, put together as the library does it.
 #[path = "../../../../lock-redis/src/script.rs"]
 mod script;
 
-/// What [`script`] asks the library for.
+/// The digests that [`script`] asks the library for.
 mod digest {
     pub(crate) fn of(code: &str) -> String {
         sha1_smol::Sha1::from(code).digest().to_string()
@@ -30,7 +30,7 @@ use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use course::Course;
 use pair::Pair;
 
-/// How many sequences the default run tries.
+/// The number of sequences that the default run tries.
 const SEQUENCES: u64 = 500;
 
 /// A server and the clock that it goes by; `None`, loudly, where there is none.

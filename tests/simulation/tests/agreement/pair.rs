@@ -27,7 +27,7 @@ local redis = {
 }
 ";
 
-/// What each key is, for how long, and what it holds.
+/// A script that tells the type, the remaining time and the contents of each key.
 const LOOK: &str = "
 local found = {}
 for i, key in ipairs(KEYS) do
@@ -47,11 +47,11 @@ pub(crate) struct Pair {
     clock: WallClock,
     simulated: Rc<Server>,
     lag: Duration,
-    /// Of what is run, by the digest of the script in it.
+    /// The digests of the scripts, by the digest of the library's request.
     digests: HashMap<&'static str, String>,
-    /// What both clocks show, since the epoch.
+    /// The time that both clocks show, since the epoch.
     pub(crate) now: Duration,
-    /// How many commands both were asked.
+    /// The number of commands that both were asked.
     pub(crate) steps: u64,
 }
 
@@ -71,7 +71,7 @@ impl Pair {
         self.evaluate(&script.digest, || format!("{NOTED}{}", script.code), keys, args).await
     }
 
-    /// For how many ms each key lives on (negative: not at all, or for ever), if both hold the same.
+    /// Returns for how many ms each key lives on (negative: not at all, or for ever), if both hold the same.
     pub(crate) async fn look(&mut self, keys: &[String]) -> Result<Vec<i64>, String> {
         let keys: Vec<_> = keys.iter().map(String::as_str).collect();
         let found = self.evaluate("look", || LOOK.to_owned(), &keys, &[]).await?;
@@ -122,7 +122,7 @@ fn seen(value: Simulated) -> Value {
     }
 }
 
-/// What tells errors apart: a server's version decides about the rest of the text.
+/// Returns the first word of an error, which tells errors apart: a server's version decides about the rest of the text.
 fn code(error: &str) -> String {
     error.split(' ').next().unwrap_or_default().to_owned()
 }

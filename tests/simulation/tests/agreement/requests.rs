@@ -1,4 +1,4 @@
-//! Who asks for what in a sequence.
+//! The requests of a sequence.
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -25,7 +25,7 @@ impl Kind {
         if self == Self::Mutex { &MUTEX } else { &HOLDERS }
     }
 
-    /// What a request wants, as the scripts write it.
+    /// Returns the mode of a request, as the scripts write it.
     pub(crate) fn mode(self, rng: &mut StdRng) -> String {
         match self {
             Self::Mutex => String::new(),
@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// What a grant of this mode can become.
+    /// Returns a mode that a grant of this one can become.
     pub(crate) fn changed(self, mode: &str, rng: &mut StdRng) -> String {
         match (self, mode) {
             (Self::ReadWrite, "W") => "R".to_owned(),
@@ -66,7 +66,7 @@ impl Request {
         Self { nonce, client, ttl, mode: kind.mode(rng), ticket: String::new() }
     }
 
-    /// How long what is handed over is kept for it.
+    /// The time for which what is handed over is kept for it.
     pub(crate) fn claim(&self) -> u64 {
         // The shortest TTL that a client accepts has three digits.
         self.ttl.clamp(100, 2000)

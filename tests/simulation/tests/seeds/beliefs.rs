@@ -1,4 +1,4 @@
-//! Who believes to hold a lock, as the holders themselves say.
+//! The beliefs of holders, in their own words.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ struct Held {
     /// By the holder's name: until when it believes.
     holders: BTreeMap<String, Duration>,
     last_token: u64,
-    /// When the lock was taken away at the server.
+    /// The times at which the lock was taken away at the server.
     losses: Vec<Duration>,
 }
 
@@ -69,7 +69,7 @@ impl Beliefs {
         held.losses.push(now);
     }
 
-    /// When the grant of this token was taken away at the server, if it was. A token tells when it was given.
+    /// Returns when the grant of this token was taken away at the server, if it was. A token tells when it was given.
     pub(crate) fn taken_since(&self, token: Option<FencingToken>) -> Option<Duration> {
         self.held.borrow().losses.iter().copied().find(|at| clock(*at) >= value(token))
     }

@@ -1,4 +1,4 @@
-//! What a client is, and what one does who wants the lock again and again.
+//! A client, and a worker on it that wants the lock again and again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::network::Simulated;
 use crate::record::Record;
 use crate::world::SERVER;
 
-/// How often each worker wants the lock.
+/// The number of times that each worker wants the lock.
 const ROUNDS: usize = 8;
-/// For how long a client asks for a lock.
+/// The TTL with which a client asks for a lock.
 pub(crate) const TTL: Duration = Duration::from_millis(1500);
-/// How long a wait may last without a fault: each of the others holds for its longest and then leaves it to the TTL.
+/// The longest wait without a fault: each of the others holds for its longest and then leaves it to the TTL.
 const LONG: Duration = Duration::from_secs(10);
 
-/// How long a holder may believe in a lock that was taken away at the server: until its renewal is answered.
+/// The time for which a holder may believe in a lock that was taken away at the server: until its renewal is answered.
 const TOLD: Duration = Duration::from_millis(700);
 
 /// One who shares a lock with others.
@@ -128,7 +128,7 @@ impl Worker {
         }
     }
 
-    /// Of what needs a reason: a fault since then, or that its lock was taken away.
+    /// Complains of what needs a reason: a fault since then, or that its lock was taken away.
     fn complains(&self, since: Duration, taken: Option<Duration>, what: &str) {
         match taken {
             Some(at) => self.record.note(&format!("{}, whose lock was taken away at {at:?}, {what}", self.name)),

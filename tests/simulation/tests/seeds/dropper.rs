@@ -21,7 +21,7 @@ const SOON: Duration = Duration::from_millis(1000);
 const DROPPER: &str = "the dropper";
 const RIVAL: &str = "its rival";
 
-/// What is dropped.
+/// The call that is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     TakeFree,
@@ -30,7 +30,7 @@ enum Act {
     Release,
 }
 
-/// When it is dropped.
+/// The await at which it is dropped.
 #[derive(Debug, Clone, Copy)]
 struct When {
     /// After so many polls.
@@ -142,7 +142,7 @@ impl Dropper {
     }
 }
 
-/// What a future gives, unless it is dropped before.
+/// Returns what a future gives, unless it is dropped before.
 async fn dropped<F: Future>(when: When, future: F) -> Option<F::Output> {
     let (mut future, mut polls) = (pin!(future), 0);
     poll_fn(|context| {

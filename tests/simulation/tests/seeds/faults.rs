@@ -1,4 +1,4 @@
-//! What goes wrong in a run, and when.
+//! The faults of a run, and their times.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ const FELT: Duration = Duration::from_secs(4);
 enum Kind {
     /// Nothing comes through.
     Partition(usize),
-    /// What the client sends does not come through.
+    /// The client's messages do not come through.
     Mute(usize),
-    /// What the server sends does not come through.
+    /// The server's messages do not come through.
     Deaf(usize),
     /// Everything is kept back, and comes through at the end: a stall, or a pause of the client.
     Hold(usize),
@@ -89,7 +89,7 @@ impl Fault {
     }
 }
 
-/// What is still to begin or to end, the last one first.
+/// The changes that are still to come, the last one first.
 pub(crate) struct Changes(Vec<(Duration, Kind, bool)>);
 
 impl Changes {

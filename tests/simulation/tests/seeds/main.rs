@@ -25,11 +25,11 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-/// How many seeds the default run tries.
+/// The number of seeds that the default run tries.
 const SEEDS: u64 = 2000;
 /// Seeds that a failure was found by; each of them is tried always.
 const REGRESSIONS: &[u64] = &[];
-/// How many seeds make a trial.
+/// The number of seeds in a trial.
 const BATCH: u64 = 50;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! What a run has seen, and the first thing in it that must never be.
+//! The record of a run, and the first thing in it that must never be.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::client::now;
 use crate::faults::Faults;
 
-/// What happened in a run, as its hosts tell it.
+/// The events of a run, as its hosts tell them.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     faults: Rc<Faults>,
@@ -74,7 +74,7 @@ impl Record {
         self.seen.borrow().violation.clone()
     }
 
-    /// How many grants there were.
+    /// Returns the number of grants.
     pub(crate) fn grants(&self) -> usize {
         self.seen.borrow().grants
     }

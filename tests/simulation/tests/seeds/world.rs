@@ -14,24 +14,24 @@ use crate::dropper::Dropper;
 use crate::faults::{self, Faults};
 use crate::record::Record;
 
-/// How many hosts with clients there are: the last one is the dropper's, the others the workers'.
+/// The number of hosts with clients: the last one is the dropper's, the others the workers'.
 pub(crate) const CLIENTS: usize = WORKERS + 1;
 const WORKERS: usize = 3;
-/// How far a host goes before the next one's turn.
+/// The step that a host goes before the next one's turn.
 const TICK: Duration = Duration::from_millis(5);
 /// The server's name.
 pub(crate) const SERVER: &str = "redis";
 /// So long after the last fault everybody must have come to an end: every round's longest wait, one after the other.
 const ENOUGH: Duration = Duration::from_secs(60);
-/// How long the server keeps what a client had no chance to give back: the queue's signs of life longest.
+/// The time for which the server keeps what a client had no chance to give back: the queue's heartbeats longest.
 const KEPT: Duration = Duration::from_secs(31);
-/// What somebody else puts into the lock's place, and for how long.
+/// A value that somebody else puts into the lock's place, and for how long.
 const FOREIGN: &[u8] = b"somebody else";
 const USURPED: Duration = Duration::from_millis(800);
 /// µs since the epoch at which a run begins.
 const EPOCH: u64 = 1_763_703_842_000_000;
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) violation: Option<String>,
@@ -110,7 +110,7 @@ fn course(
     None
 }
 
-/// What is at the server at that time, beside the memory of the last token.
+/// Returns what is at the server at that time, beside the memory of the last token.
 fn residue(store: &mut Store, at: Duration) -> Option<String> {
     store.now = clock(at);
     let foreign = Data::Text(FOREIGN.to_vec());
@@ -120,7 +120,7 @@ fn residue(store: &mut Store, at: Duration) -> Option<String> {
     (!keys.is_empty()).then(|| format!("when all had ended, there was still {}, also at {at:?}", keys.join(", ")))
 }
 
-/// What the server's clock shows.
+/// Returns the time of the server's clock.
 pub(crate) fn clock(now: Duration) -> u64 {
     EPOCH + u64::try_from(now.as_micros()).unwrap()
 }
