@@ -14,7 +14,7 @@ use lock_core::{Error, ErrorKind, Phase};
 use crate::backend::{Shared, milliseconds};
 use crate::holders;
 use crate::keys::Keys;
-use crate::queue::{News, Pause, Queued, Waiting};
+use crate::queue::{Enqueued, News, Pause, WaiterGuard};
 
 /// The pause before asking again after an answer that says that the server cannot serve now.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -24,9 +24,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 const CLAIM: Duration = Duration::from_secs(2);
 
 /// The answer to an acquisition.
-enum Answer {
+enum AcquireReply {
     Granted(Grant),
-    Queued(Queued),
+    Queued(Enqueued),
 }
 
 /// One try. It goes on until `until` while the server has more to clear up than one run of a script may.
@@ -38,9 +38,9 @@ pub(crate) async fn once(
 ) -> Result<Option<Grant>, Error> {
     loop {
         match ask(shared, keys, attempt, None, until).await? {
-            Answer::Granted(grant) => return Ok(Some(grant)),
-            Answer::Queued(queued) if queued.pause == Pause::None && SystemClock.now() < until => {}
-            Answer::Queued(_) => return Ok(None),
+            AcquireReply::Granted(grant) => return Ok(Some(grant)),
+            AcquireReply::Queued(queued) if queued.pause == Pause::None && SystemClock.now() < until => {}
+            AcquireReply::Queued(_) => return Ok(None),
         }
     }
 }
@@ -58,19 +58,19 @@ pub(crate) async fn in_turn(
     let waiting = shared.waiters.enter(attempt.id, keys);
     loop {
         let error = match ask(shared, keys, attempt, Some(&waiting), shared.until()).await {
-            Ok(Answer::Granted(grant)) => {
+            Ok(AcquireReply::Granted(grant)) => {
                 waiting.is_over();
                 return Ok(Some(grant));
             }
             // It has no place yet: there were too many dead ones to drop in one run.
-            Ok(Answer::Queued(Queued { ticket: 0, pause: Pause::None, .. })) => {
+            Ok(AcquireReply::Queued(Enqueued { ticket: 0, pause: Pause::None, .. })) => {
                 if deadline.has_passed(SystemClock.now()) {
                     return Ok(None);
                 }
                 silent_since = SystemClock.now();
                 continue;
             }
-            Ok(Answer::Queued(queued)) => {
+            Ok(AcquireReply::Queued(queued)) => {
                 waiting.queued(queued);
                 shared.look_out(keys, queued.pause);
                 // From here on it may be granted without being told.
@@ -79,12 +79,12 @@ pub(crate) async fn in_turn(
                     .await
                     .map_err(|error| error.with_server(shared.link.server()))?
                 {
-                    Turn::Granted(grant) => {
+                    WaitOutcome::Granted(grant) => {
                         waiting.is_over();
                         return Ok(Some(grant));
                     }
-                    Turn::Over => return Ok(None),
-                    Turn::AskAgain => silent_since = SystemClock.now(),
+                    WaitOutcome::Over => return Ok(None),
+                    WaitOutcome::AskAgain => silent_since = SystemClock.now(),
                 }
                 continue;
             }
@@ -121,14 +121,14 @@ fn stood_in_line(attempt: &Attempt, why: String) -> Error {
 }
 
 /// The end of a stay in the queue.
-enum Turn {
+enum WaitOutcome {
     Granted(Grant),
     AskAgain,
     Over,
 }
 
 /// Waits for news, for the deadline, or until the server has been silent for too long.
-async fn turn(waiting: &Waiting, attempt: &Attempt, deadline: Deadline) -> Result<Turn, Error> {
+async fn turn(waiting: &WaiterGuard, attempt: &Attempt, deadline: Deadline) -> Result<WaitOutcome, Error> {
     loop {
         let silence = waiting.silent_since().plus(attempt.patience);
         // Thousands may wait without a deadline, and what they hear is told otherwise.
@@ -139,8 +139,8 @@ async fn turn(waiting: &Waiting, attempt: &Attempt, deadline: Deadline) -> Resul
         tokio::select! {
             biased;
             news = waiting.news() => return Ok(match news {
-                News::Granted(grant) => Turn::Granted(grant),
-                News::AskAgain => Turn::AskAgain,
+                News::Granted(grant) => WaitOutcome::Granted(grant),
+                News::AskAgain => WaitOutcome::AskAgain,
             }),
             () = end => {}
         }
@@ -156,7 +156,7 @@ async fn turn(waiting: &Waiting, attempt: &Attempt, deadline: Deadline) -> Resul
             });
         }
         if deadline.has_passed(now) {
-            return Ok(Turn::Over);
+            return Ok(WaitOutcome::Over);
         }
     }
 }
@@ -166,9 +166,9 @@ async fn ask(
     shared: &Shared,
     keys: &Keys,
     attempt: &Attempt,
-    waiting: Option<&Waiting>,
+    waiting: Option<&WaiterGuard>,
     until: BootInstant,
-) -> Result<Answer, Error> {
+) -> Result<AcquireReply, Error> {
     let nonce = attempt.id.to_string();
     let ttl = milliseconds(attempt.ttl);
     let claim = milliseconds(attempt.ttl.min(CLAIM));
@@ -176,7 +176,7 @@ async fn ask(
     let stays: &[u8] = if waiting.is_some() { b"1" } else { b"" };
     // "0" says that this attempt has been sent before, although no ticket came back.
     let before = if attempt.note() == 0 { String::new() } else { "0".to_owned() };
-    let ticket = waiting.and_then(Waiting::ticket).map_or(before, |ticket| ticket.to_string());
+    let ticket = waiting.and_then(WaiterGuard::ticket).map_or(before, |ticket| ticket.to_string());
     let mode = holders::mode(attempt);
     let args = [
         nonce.as_bytes(),
@@ -198,7 +198,7 @@ async fn ask(
         shared.waiters.found_free(&keys.lock);
         let grant = Grant::new(Some(token), reply.sent_at, valid_for);
         // Shorter than asked for: the lock was handed over for the claim time.
-        return Ok(Answer::Granted(if valid_for.as_millis() < attempt.ttl.as_millis() {
+        return Ok(AcquireReply::Granted(if valid_for.as_millis() < attempt.ttl.as_millis() {
             grant.to_be_claimed()
         } else {
             grant
@@ -207,5 +207,5 @@ async fn ask(
     let pause = Pause::of(fields.number()?);
     let mut unsigned = || fields.number().map(|number| u64::try_from(number).unwrap_or_default());
     let (ticket, known, last_token) = (unsigned()?, unsigned()? == 1, unsigned()?);
-    Ok(Answer::Queued(Queued { sent_at: reply.sent_at, ticket, known, pause, last_token }))
+    Ok(AcquireReply::Queued(Enqueued { sent_at: reply.sent_at, ticket, known, pause, last_token }))
 }

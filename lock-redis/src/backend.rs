@@ -15,16 +15,16 @@ use tokio::sync::mpsc;
 
 use crate::config::RedisConfig;
 use crate::connection::call::Call;
-use crate::connection::ears::Ears;
+use crate::connection::key_tracking::KeyTracking;
 use crate::connection::links::Links;
 use crate::connection::push::{self, Message, Push};
 use crate::connection::request::{Failed, Raw, Reply};
 use crate::dialect::{Dialects, Form};
 use crate::error::{self, Fate};
-use crate::give::{Dropped, Giving, SentBefore};
+use crate::heartbeat;
 use crate::keys::{self, Keys};
-use crate::poke;
-use crate::queue::{Pause, Waiters};
+use crate::queue::{Pause, WaitQueues};
+use crate::release::{ReleaseRequest, SentBefore, ShortRelease};
 use crate::reply::Fields;
 use crate::script::Script;
 
@@ -37,9 +37,9 @@ pub struct RedisBackend {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) link: Arc<Links>,
-    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) waiters: Arc<WaitQueues>,
     pub(crate) push: Arc<Push>,
-    ears: Ears,
+    tracking: KeyTracking,
     notices: Notify,
     prefix: String,
     dialects: Dialects,
@@ -58,7 +58,7 @@ impl RedisBackend {
         let op_timeout = config.client.op_timeout;
         let client = GrantId::random()?.to_string()[..16].to_owned();
         let channels = keys::channels(&config.prefix);
-        let waiters = Arc::<Waiters>::default();
+        let waiters = Arc::<WaitQueues>::default();
         let notices = Notify::default();
         let link = Unfinished { link: Arc::new(Links::connect(config, target).await?), armed: true };
         let told = inbox(waiters.clone(), notices.clone());
@@ -68,12 +68,12 @@ impl RedisBackend {
         link.follow(&push);
         let prefix = config.prefix.clone();
         let changed = waiters.clone();
-        let ears = link.ears(Arc::new(move |key: &str| changed.ask_after(key, Duration::ZERO)));
+        let tracking = link.tracking(Arc::new(move |key: &str| changed.ask_after(key, Duration::ZERO)));
         let shared = Arc::new(Shared {
             link,
             waiters,
             push,
-            ears,
+            tracking,
             notices,
             prefix,
             dialects: config.dialects.clone(),
@@ -82,7 +82,7 @@ impl RedisBackend {
             op_timeout,
             card: RwLock::default(),
         });
-        tokio::spawn(poke::for_ever(shared.clone()));
+        tokio::spawn(heartbeat::for_ever(shared.clone()));
         Ok(Self { shared })
     }
 }
@@ -193,7 +193,7 @@ impl Shared {
             Pause::None | Pause::Until(_) | Pause::Regular => return,
         };
         if let Some(server) = self.link.master(&keys.lock) {
-            self.ears.listen(&server, &keys.lock, is_held);
+            self.tracking.listen(&server, &keys.lock, is_held);
         }
     }
 
@@ -238,7 +238,7 @@ impl Shared {
 }
 
 /// What is done with a push.
-fn inbox(waiters: Arc<Waiters>, notices: Notify) -> push::Inbox {
+fn inbox(waiters: Arc<WaitQueues>, notices: Notify) -> push::Inbox {
     Box::new(move |message| match message {
         Message::Granted(granted) => waiters.granted(granted, None),
         Message::AskAfter { lock, pause } => waiters.ask_after(&lock, pause),
@@ -301,11 +301,16 @@ impl Backend for RedisBackend {
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
         let (shared, until) = (&self.shared, self.shared.until());
         let keys = &shared.keys(&attempt.name, attempt.kind);
-        match shared.drop_lock(keys, attempt, until).await? {
-            Dropped::Done => Ok(Released::Done),
-            Dropped::NotYet(before) => {
+        match shared.release_short(keys, attempt, until).await? {
+            ShortRelease::Done => Ok(Released::Done),
+            ShortRelease::TakeLongWay(before) => {
                 let script = &keys.scripts().release;
-                shared.give_back(Giving { script, keys, attempt, mode: "", phase: Phase::Release, until }, before).await
+                shared
+                    .run_release(
+                        ReleaseRequest { script, keys, attempt, mode: "", phase: Phase::Release, until },
+                        before,
+                    )
+                    .await
             }
         }
     }
@@ -347,8 +352,8 @@ impl RedisBackend {
     pub(crate) async fn cancel_by(&self, attempt: &Attempt, until: BootInstant) -> Result<Cancelled, Error> {
         let keys = &self.shared.keys(&attempt.name, attempt.kind);
         let script = &keys.scripts().cancel;
-        let giving = Giving { script, keys, attempt, mode: "", phase: Phase::Cancel, until };
-        self.shared.give_back(giving, SentBefore::NEVER).await?;
+        let request = ReleaseRequest { script, keys, attempt, mode: "", phase: Phase::Cancel, until };
+        self.shared.run_release(request, SentBefore::NEVER).await?;
         if !self.is_settled(attempt) {
             return Ok(Cancelled::AskAgain);
         }

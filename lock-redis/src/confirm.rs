@@ -7,8 +7,8 @@ use lock_core::driver::{Attempt, Cancelled, Grant, Renewal, Renewed};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::RedisBackend;
+use crate::connection::replica_acks::{Acknowledged, ReplicaAcks};
 use crate::connection::request::Raw;
-use crate::connection::witness::{Witnessed, Witnesses};
 
 /// How long past its deadline an acquisition may take to undo a grant. What that does not settle, the core does.
 const UNDOING: Duration = Duration::from_millis(100);
@@ -21,8 +21,8 @@ impl RedisBackend {
         grant: Option<Grant>,
         until: BootInstant,
     ) -> Result<Option<Grant>, Error> {
-        let (Some(granted), Some(witnesses)) = (grant, self.shared.link.witnesses()) else { return Ok(grant) };
-        let error = match self.witnessed(attempt, granted, witnesses, until).await {
+        let (Some(granted), Some(replica_acks)) = (grant, self.shared.link.replica_acks()) else { return Ok(grant) };
+        let error = match self.acknowledged(attempt, granted, replica_acks, until).await {
             Ok(grant) => return Ok(Some(grant)),
             Err(error) => error,
         };
@@ -39,11 +39,11 @@ impl RedisBackend {
     }
 
     /// Has it renewed where replicas can be waited for.
-    async fn witnessed(
+    async fn acknowledged(
         &self,
         attempt: &Attempt,
         granted: Grant,
-        witnesses: &Witnesses,
+        replica_acks: &ReplicaAcks,
         until: BootInstant,
     ) -> Result<Grant, Error> {
         let shared = &self.shared;
@@ -56,10 +56,10 @@ impl RedisBackend {
         let server = server.ok_or_else(|| refused("there is no master whose replicas could be asked".to_owned()))?;
         let sent_at = SystemClock.now();
         let script = &keys.scripts().renew;
-        let asked = witnesses.ask(&server, script, shared.renewal(&renewal), until).await;
-        let Witnessed { value, replicas } =
+        let asked = replica_acks.ask(&server, script, shared.renewal(&renewal), until).await;
+        let Acknowledged { value, replicas } =
             asked.map_err(|e| refused("the replicas could not be asked".to_owned()).with_source(e))?;
-        let needed = witnesses.needed();
+        let needed = replica_acks.needed();
         if replicas < needed.count {
             let what = format!(
                 "{replicas} instead of {} replicas acknowledged the grant within {:?}; it was undone",

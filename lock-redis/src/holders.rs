@@ -8,7 +8,7 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire;
 use crate::backend::RedisBackend;
-use crate::give::{Giving, SentBefore};
+use crate::release::{ReleaseRequest, SentBefore};
 use crate::script;
 
 impl RedisBackend {
@@ -29,8 +29,8 @@ impl RedisBackend {
     pub(crate) async fn change(&self, attempt: &Attempt, mode: &str, phase: Phase) -> Result<(), Error> {
         let keys = &self.shared.keys(&attempt.name, attempt.kind);
         let until = self.shared.until();
-        let giving = Giving { script: &script::CHANGE, keys, attempt, mode, phase, until };
-        match self.shared.give_back(giving, SentBefore::NEVER).await? {
+        let request = ReleaseRequest { script: &script::CHANGE_MODE, keys, attempt, mode, phase, until };
+        match self.shared.run_release(request, SentBefore::NEVER).await? {
             Released::Done => Ok(()),
             _ => {
                 let what = "the server has no such grant (any more)";

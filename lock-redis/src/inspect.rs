@@ -9,7 +9,7 @@ use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Wait
 
 use crate::backend::RedisBackend;
 use crate::dialect::Form;
-use crate::give::MORE;
+use crate::release::MORE;
 use crate::reply::Fields;
 
 /// What `PTTL` says of a key that does not exist.
@@ -50,7 +50,7 @@ impl Operator for RedisBackend {
         let nonce = grant.to_string();
         let why = serde_json::json!([by.to_string(), why]).to_string();
         let args = [nonce.as_bytes(), shared.channels.as_bytes(), keys.shared_arg(), why.as_bytes()];
-        let reply = shared.run_once(&keys.scripts().force, &keys, &args, Phase::Inspect).await?;
+        let reply = shared.run_once(&keys.scripts().force_release, &keys, &args, Phase::Inspect).await?;
         let done = shared.fields(reply.value, &nonce, Phase::Inspect)?.number()?;
         if done == MORE {
             shared.waiters.go_on(Arc::new(keys));

@@ -1,6 +1,6 @@
 //! The mutex.
 //!
-//! Taking a free one is one script call, giving it back another; everything else is as with the other kinds. One that is
+//! Acquiring a free one is one script call, releasing it another; everything else is as with the other kinds. One that is
 //! shared with Redisson has no short ways.
 
 use std::sync::Arc;
@@ -37,10 +37,10 @@ impl RedisBackend {
         if keys.form != Form::Text {
             return acquire::once(&self.shared, &keys, attempt, until).await;
         }
-        match take(&self.shared, &keys, attempt, until).await? {
-            Taken::Granted(grant) => Ok(Some(grant)),
-            Taken::Held => Ok(None),
-            Taken::AskTheQueue => acquire::once(&self.shared, &keys, attempt, until).await,
+        match acquire_short(&self.shared, &keys, attempt, until).await? {
+            ShortAcquire::Granted(grant) => Ok(Some(grant)),
+            ShortAcquire::Held => Ok(None),
+            ShortAcquire::AskTheQueue => acquire::once(&self.shared, &keys, attempt, until).await,
         }
     }
 
@@ -48,9 +48,9 @@ impl RedisBackend {
         let keys = Arc::new(self.shared.checked_keys(&attempt.name, Kind::Mutex)?);
         let (mut silent_since, mut unknown) = (SystemClock.now(), None);
         if keys.form == Form::Text && !self.shared.waiters.is_busy(&keys.lock) {
-            match take(&self.shared, &keys, attempt, self.shared.until()).await {
-                Ok(Taken::Granted(grant)) => return Ok(Some(grant)),
-                Ok(Taken::Held | Taken::AskTheQueue) => silent_since = SystemClock.now(),
+            match acquire_short(&self.shared, &keys, attempt, self.shared.until()).await {
+                Ok(ShortAcquire::Granted(grant)) => return Ok(Some(grant)),
+                Ok(ShortAcquire::Held | ShortAcquire::AskTheQueue) => silent_since = SystemClock.now(),
                 Err(error) if deadline.has_passed(SystemClock.now()) => return Err(error),
                 // Whatever is refused here, is refused below too, where it is waited for.
                 Err(error) => unknown = (!error.is_definite()).then_some(error),
@@ -62,25 +62,30 @@ impl RedisBackend {
 }
 
 /// What the short way found.
-enum Taken {
+enum ShortAcquire {
     Granted(Grant),
     Held,
     AskTheQueue,
 }
 
 /// The short way: a lock that is free, and for which nobody waits.
-async fn take(shared: &Shared, keys: &Keys, attempt: &Attempt, until: BootInstant) -> Result<Taken, Error> {
+async fn acquire_short(
+    shared: &Shared,
+    keys: &Keys,
+    attempt: &Attempt,
+    until: BootInstant,
+) -> Result<ShortAcquire, Error> {
     let nonce = attempt.id.to_string();
     let card = shared.card(&attempt.owner)?;
     let me = [&*nonce, ":", &*shared.client, ":", &*card, ":"].concat();
     let ttl = milliseconds(attempt.ttl);
     let args = [me.as_bytes(), ttl.as_bytes()];
-    let (reply, _) = shared.run(&script::TAKE, &keys.to_take(), &args, attempt, Phase::Acquire, until).await?;
+    let (reply, _) = shared.run(&script::ACQUIRE_SHORT, &keys.to_take(), &args, attempt, Phase::Acquire, until).await?;
     let (sign, token) = shared.short(reply.value, &nonce, Phase::Acquire)?;
     match (sign, token.parse().ok().and_then(FencingToken::new)) {
-        (b'+', Some(token)) => Ok(Taken::Granted(Grant::new(Some(token), reply.sent_at, attempt.ttl))),
-        (b'-', _) => Ok(Taken::Held),
-        (b'?', _) => Ok(Taken::AskTheQueue),
+        (b'+', Some(token)) => Ok(ShortAcquire::Granted(Grant::new(Some(token), reply.sent_at, attempt.ttl))),
+        (b'-', _) => Ok(ShortAcquire::Held),
+        (b'?', _) => Ok(ShortAcquire::AskTheQueue),
         _ => Err(attempt.error(ErrorKind::Protocol, Phase::Acquire, "the server granted the lock without a token")),
     }
 }

@@ -9,11 +9,11 @@ macro_rules! script {
 }
 
 pub(crate) static REDISSON: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "ask.lua" "queue.lua" "acquire.lua"),
-    release: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "give.lua" "queue.lua" "release.lua"),
+    acquire: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "acquire_free.lua" "queue.lua" "acquire.lua"),
+    release: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "release.lua" "queue.lua" "release_promote.lua"),
     cancel: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "queue.lua" "cancel.lua"),
     renew: script!("mutex/renew_redisson.lua"),
-    poke: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "queue.lua" "poke.lua"),
-    force: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "queue.lua" "force.lua"),
+    heartbeat: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "queue.lua" "heartbeat.lua"),
+    force_release: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "queue.lua" "force_release.lua"),
     inspect: script!("base.lua" "mutex/redisson.lua" "mutex/one.lua" "inspect.lua"),
 });

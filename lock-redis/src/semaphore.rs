@@ -9,7 +9,7 @@ use crate::backend::RedisBackend;
 use crate::holders::permits;
 use crate::script;
 
-/// The answer of `scripts/holders/used.lua` for a count that is not at its end.
+/// The answer of `scripts/holders/permits_held.lua` for a count that is not at its end.
 const UNFINISHED: i64 = 1;
 /// Its answer for one at its end that counts leases which have ended since they were looked at.
 const HAS_ENDED: i64 = 2;
@@ -39,7 +39,7 @@ impl SemaphoreBackend for RedisBackend {
         let until = shared.until();
         let mut counts_again = true;
         loop {
-            let outcome = shared.link.run(&script::USED, &keys.all(), &[], Phase::Inspect, until, |_| {}).await;
+            let outcome = shared.link.run(&script::PERMITS_HELD, &keys.all(), &[], Phase::Inspect, until, |_| {}).await;
             let reply = outcome.map_err(|failed| failed.error)?;
             let mut fields = shared.fields(reply.value, &keys.lock, Phase::Inspect)?;
             match (fields.number()?, fields.number()?) {

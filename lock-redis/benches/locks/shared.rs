@@ -15,20 +15,20 @@ use crate::{Bench, Outcome, bare};
 
 /// What `RedisLocks` sends, word for word.
 const ACQUIRE: &str = concat!(
-    include_str!("../../src/scripts/holders/enter.lua"),
+    include_str!("../../src/scripts/holders/acquire_short.lua"),
     include_str!("../../src/scripts/base.lua"),
     include_str!("../../src/scripts/holders/many.lua"),
-    include_str!("../../src/scripts/ask.lua"),
+    include_str!("../../src/scripts/acquire_free.lua"),
     include_str!("../../src/scripts/queue.lua"),
     include_str!("../../src/scripts/acquire.lua"),
 );
 const RELEASE: &str = concat!(
-    include_str!("../../src/scripts/holders/exit.lua"),
+    include_str!("../../src/scripts/holders/release_short.lua"),
     include_str!("../../src/scripts/base.lua"),
     include_str!("../../src/scripts/holders/many.lua"),
-    include_str!("../../src/scripts/give.lua"),
-    include_str!("../../src/scripts/queue.lua"),
     include_str!("../../src/scripts/release.lua"),
+    include_str!("../../src/scripts/queue.lua"),
+    include_str!("../../src/scripts/release_promote.lua"),
 );
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {

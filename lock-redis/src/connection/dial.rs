@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::address::Address;
-use super::place::Place;
+use super::location::Location;
 use super::tls::Encryption;
 use super::uptime;
 use crate::error;
@@ -210,7 +210,7 @@ impl Opener {
 #[derive(Debug)]
 pub(crate) struct Dial {
     pub(super) opener: Arc<Opener>,
-    place: Place,
+    place: Location,
     /// A server that has been up for less is as good as down.
     min_uptime: Duration,
     /// What errors call it: host, port and database, or the name of the master; no credentials.
@@ -224,11 +224,11 @@ impl Dial {
             Address::Tcp { .. } => format!("{address}/{}", opener.info.db()),
             Address::Unix(_) => address.to_string(),
         };
-        Self::at(opener, Place::At(address), server)
+        Self::at(opener, Location::At(address), server)
     }
 
     /// To whatever server stands at that place when it is dialled.
-    pub(super) fn at(opener: Arc<Opener>, place: Place, server: String) -> Self {
+    pub(super) fn at(opener: Arc<Opener>, place: Location, server: String) -> Self {
         Self { opener, place, min_uptime: Duration::ZERO, server }
     }
 

@@ -12,9 +12,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, TryAcquireError, watc
 
 use super::address::Address;
 use super::dial::{Commands, Dial};
-use super::former::{Former, Ledger};
 use super::loading::Loading;
 use super::pace::Pace;
+use super::predecessors::{Predecessor, Predecessors};
 use super::pulse::Pulse;
 use crate::error;
 
@@ -36,7 +36,7 @@ const MOST_ON_THEIR_WAY: usize = 32 * ON_THEIR_WAY;
 #[derive(Debug)]
 pub(crate) struct Link {
     dial: Arc<Dial>,
-    ledger: Arc<Ledger>,
+    predecessors: Arc<Predecessors>,
     /// Read by every request.
     presence: RwLock<Presence>,
     last_error: Mutex<Option<Error>>,
@@ -55,7 +55,7 @@ struct Presence {
 
 /// The turn of a request on a connection.
 #[derive(Debug)]
-pub(super) enum Turn {
+pub(super) enum SendTurn {
     /// It has come, and lasts until this is dropped.
     Now(OwnedSemaphorePermit),
     /// The connection was given up before.
@@ -88,17 +88,17 @@ impl Link {
         Ok(link)
     }
 
-    /// Begins to connect, as one of several links with a common ledger: for a server that may be down.
-    pub(crate) fn begin(dial: Arc<Dial>, ledger: Arc<Ledger>) -> Arc<Self> {
-        let link = Self::unconnected(dial, ledger);
+    /// Begins to connect, as one of several links with common predecessors: for a server that may be down.
+    pub(crate) fn begin(dial: Arc<Dial>, predecessors: Arc<Predecessors>) -> Arc<Self> {
+        let link = Self::unconnected(dial, predecessors);
         tokio::spawn(supervise(link.clone(), None));
         link
     }
 
-    fn unconnected(dial: Arc<Dial>, ledger: Arc<Ledger>) -> Arc<Self> {
+    fn unconnected(dial: Arc<Dial>, predecessors: Arc<Predecessors>) -> Arc<Self> {
         Arc::new(Self {
             dial,
-            ledger,
+            predecessors,
             presence: RwLock::default(),
             last_error: Mutex::default(),
             broken: Notify::new(),
@@ -116,12 +116,12 @@ impl Link {
 
     /// Changes with every new connection.
     pub(crate) fn generations(&self) -> watch::Receiver<u64> {
-        self.ledger.made()
+        self.predecessors.made()
     }
 
     /// Changes when the connection was replaced.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
-        self.ledger.changes()
+        self.predecessors.changes()
     }
 
     /// Whether of all connections since this one only the present one can still carry something out that counts. Without a
@@ -129,7 +129,7 @@ impl Link {
     pub(crate) fn is_settled(&self, first: u64) -> bool {
         let presence = self.presence.read().unwrap_or_else(PoisonError::into_inner);
         match &presence.live {
-            Some(live) => live.generation == first || self.ledger.is_quiet(&live.server, first),
+            Some(live) => live.generation == first || self.predecessors.none_in_flight(&live.server, first),
             None => presence.newest < first,
         }
     }
@@ -137,12 +137,12 @@ impl Link {
     /// Whether of all connections that were up since then only the present one can still carry something out.
     pub(crate) fn is_settled_since(&self, at: BootInstant) -> bool {
         let presence = self.presence.read().unwrap_or_else(PoisonError::into_inner);
-        presence.live.as_ref().is_some_and(|live| self.ledger.is_quiet_since(&live.server, at))
+        presence.live.as_ref().is_some_and(|live| self.predecessors.none_in_flight_since(&live.server, at))
     }
 
     /// Takes note of a lease that is about to be asked for.
     pub(crate) fn asks_for(&self, ttl: Duration) {
-        self.ledger.asks_for(ttl);
+        self.predecessors.asks_for(ttl);
     }
 
     /// Whether there is a connection now.
@@ -179,7 +179,7 @@ impl Link {
         self.end();
         self.broken.notify_one();
         // Whoever waits for a change finds it closed.
-        self.ledger.changed();
+        self.predecessors.changed();
     }
 
     /// Gives up this connection, if it is still the present one: its replies cannot be trusted, or it leads to a server
@@ -269,12 +269,12 @@ impl Link {
     }
 
     /// One attempt to connect.
-    async fn dial_once(&self) -> Result<Former, Error> {
+    async fn dial_once(&self) -> Result<Predecessor, Error> {
         let (server, mut commands) = self.dial.commands().await?;
         let sent_at = SystemClock.now();
-        let identity = self.dial.in_time(self.ledger.bury(&server, &mut commands.connection)).await?;
+        let identity = self.dial.in_time(self.predecessors.kill_all(&server, &mut commands.connection)).await?;
         let now = SystemClock.now();
-        let generation = self.ledger.number();
+        let generation = self.predecessors.number();
         *self.last_error() = None;
         let pulse = Arc::new(Mutex::new(Pulse::new(sent_at, now, self.op_timeout())));
         let (loading, turns) = (Arc::default(), Arc::new(Semaphore::new(on_their_way(now.since(sent_at)))));
@@ -284,8 +284,8 @@ impl Link {
             presence.newest = generation;
             presence.live = Some(live);
         }
-        self.ledger.was_made(generation);
-        Ok(Former::new(generation, server, identity))
+        self.predecessors.was_made(generation);
+        Ok(Predecessor::new(generation, server, identity))
     }
 
     fn end(&self) {
@@ -299,18 +299,18 @@ impl Link {
 
 impl Live {
     /// Waits for the turn of a request that has time until `until`, for half of that at most: the other half is for the answer.
-    pub(super) async fn turn(&self, until: BootInstant) -> Turn {
+    pub(super) async fn turn(&self, until: BootInstant) -> SendTurn {
         // The usual case costs no timer.
         match self.turns.clone().try_acquire_owned() {
-            Ok(turn) => return Turn::Now(turn),
-            Err(TryAcquireError::Closed) => return Turn::Ended,
+            Ok(turn) => return SendTurn::Now(turn),
+            Err(TryAcquireError::Closed) => return SendTurn::Ended,
             Err(TryAcquireError::NoPermits) => {}
         }
         let now = SystemClock.now();
         tokio::select! {
             biased;
-            turn = self.turns.clone().acquire_owned() => turn.map_or(Turn::Ended, Turn::Now),
-            () = SystemClock.sleep_until(now.plus(until.since(now) / 2)) => Turn::Never,
+            turn = self.turns.clone().acquire_owned() => turn.map_or(SendTurn::Ended, SendTurn::Now),
+            () = SystemClock.sleep_until(now.plus(until.since(now) / 2)) => SendTurn::Never,
         }
     }
 
@@ -337,7 +337,7 @@ fn on_their_way(round_trip: Duration) -> usize {
 }
 
 /// Replaces every connection that breaks, until the link is closed.
-async fn supervise(link: Arc<Link>, first: Option<Former>) {
+async fn supervise(link: Arc<Link>, first: Option<Predecessor>) {
     let mut pace = Pace::default();
     let mut present = match first {
         Some(first) => Some(first),
@@ -352,18 +352,18 @@ async fn supervise(link: Arc<Link>, first: Option<Former>) {
                 () = live.commands.ended() => link.distrust(live.generation),
             }
         }
-        link.ledger.retire(connection, link.op_timeout());
+        link.predecessors.add(connection, link.op_timeout());
         pace.ended_after(SystemClock.now().since(began));
         present = redial(&link, &mut pace).await;
         if present.is_some() {
-            link.ledger.changed();
+            link.predecessors.changed();
             tracing::info!(server = link.server(), "reconnected");
         }
     }
 }
 
 /// Dials until a connection is made; `None` once the link is closed.
-async fn redial(link: &Link, pace: &mut Pace) -> Option<Former> {
+async fn redial(link: &Link, pace: &mut Pace) -> Option<Predecessor> {
     loop {
         let pause = pace.pause();
         if !pause.is_zero() {

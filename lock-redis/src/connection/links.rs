@@ -13,13 +13,13 @@ use super::address::Address;
 use super::call::Call;
 use super::cluster::Router;
 use super::dial::{Dial, Opener};
-use super::ears::{Ears, Heard};
+use super::key_tracking::{KeyTracking, OnChange};
 use super::link::Link;
-use super::place::Place;
+use super::location::Location;
 use super::push::Push;
+use super::replica_acks::ReplicaAcks;
 use super::request::{Failed, Raw, Reply, Request};
 use super::sentinel::{self, Sentinels};
-use super::witness::Witnesses;
 use crate::config::RedisConfig;
 use crate::script::Script;
 use crate::topology::Topology;
@@ -30,7 +30,7 @@ use crate::url::{Servers, Target};
 pub(crate) struct Links {
     masters: Masters,
     opener: Arc<Opener>,
-    witnesses: Option<Witnesses>,
+    replica_acks: Option<ReplicaAcks>,
 }
 
 #[derive(Debug)]
@@ -55,13 +55,13 @@ impl Links {
             Servers::Sentinel { sentinels, master } => {
                 let asks = Opener::new(&config.sentinel_login(), 0, tls.as_ref(), op_timeout)?.over(config.network());
                 let sentinels = Arc::new(Sentinels::new(asks, sentinels, master));
-                let place = Place::Master(sentinels.clone());
+                let place = Location::Master(sentinels.clone());
                 Masters::one(Dial::at(opener.clone(), place, sentinels.shown()), Some(sentinels)).await?
             }
             Servers::Cluster(seeds) => Masters::Cluster(Router::connect(opener.clone(), seeds).await?),
         };
-        let witnesses = config.replicas.map(|needed| Witnesses::new(opener.clone(), needed));
-        Ok(Self { masters, opener, witnesses })
+        let replica_acks = config.replicas.map(|needed| ReplicaAcks::new(opener.clone(), needed));
+        Ok(Self { masters, opener, replica_acks })
     }
 
     /// Makes the connections that are not made yet, as far as they can be made soon.
@@ -80,8 +80,8 @@ impl Links {
     }
 
     /// Who asks replicas, if that is wanted.
-    pub(crate) fn witnesses(&self) -> Option<&Witnesses> {
-        self.witnesses.as_ref()
+    pub(crate) fn replica_acks(&self) -> Option<&ReplicaAcks> {
+        self.replica_acks.as_ref()
     }
 
     /// Where the master of this key is, if anybody is.
@@ -104,9 +104,9 @@ impl Links {
         }
     }
 
-    /// Ears at the masters.
-    pub(crate) fn ears(&self, heard: Heard) -> Ears {
-        Ears::new(self.opener.clone(), heard)
+    /// Tracking of keys at the masters.
+    pub(crate) fn tracking(&self, heard: OnChange) -> KeyTracking {
+        KeyTracking::new(self.opener.clone(), heard)
     }
 
     /// How to reach a server that publishes what the masters do.
@@ -114,7 +114,7 @@ impl Links {
         match &self.masters {
             Masters::One { dial, .. } => dial.clone(),
             Masters::Cluster(router) => {
-                let place = Place::AnyNode(router.nodes().clone());
+                let place = Location::AnyNode(router.nodes().clone());
                 Arc::new(Dial::at(self.opener.clone(), place, router.server().to_owned()))
             }
         }
@@ -139,7 +139,7 @@ impl Links {
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         match &self.masters {
             Masters::One { link, .. } => link.changes(),
-            Masters::Cluster(router) => router.ledger().changes(),
+            Masters::Cluster(router) => router.predecessors().changes(),
         }
     }
 
@@ -156,7 +156,7 @@ impl Links {
     pub(crate) fn asks_for(&self, ttl: Duration) {
         match &self.masters {
             Masters::One { link, .. } => link.asks_for(ttl),
-            Masters::Cluster(router) => router.ledger().asks_for(ttl),
+            Masters::Cluster(router) => router.predecessors().asks_for(ttl),
         }
     }
 

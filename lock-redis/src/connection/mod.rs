@@ -1,5 +1,5 @@
 //! Connections: [`link`] for commands to one server and [`links`] for those of a client, [`push`] for what servers tell,
-//! [`ears`] for changes of keys that foreign clients share.
+//! [`key_tracking`] for changes of keys that foreign clients share.
 //! Each is under a supervisor that redials for ever.
 //!
 //! Commands and pushes are apart because the client crate can hand a reply to the wrong caller when subscriptions share
@@ -10,17 +10,17 @@ pub(crate) mod address;
 pub(crate) mod call;
 pub(crate) mod cluster;
 pub(crate) mod dial;
-pub(crate) mod ears;
-pub(crate) mod former;
+pub(crate) mod key_tracking;
 pub(crate) mod link;
 pub(crate) mod links;
 mod loading;
+pub(crate) mod location;
 mod pace;
-pub(crate) mod place;
+pub(crate) mod predecessors;
 mod pulse;
 pub(crate) mod push;
+pub(crate) mod replica_acks;
 pub(crate) mod request;
 pub(crate) mod sentinel;
 pub(crate) mod tls;
 mod uptime;
-pub(crate) mod witness;

@@ -1,6 +1,6 @@
 //! The subscription connection: listens on this client's own channel, and nothing else.
 //!
-//! Pushes are at most once. Whoever depends on one asks again by itself (the poke). While there are pokes, about one a
+//! Pushes are at most once. Whoever depends on one asks again by itself (the heartbeat). While there are heartbeats, about one a
 //! second makes the server say something on this channel: when nothing was heard although it was answered, the connection
 //! is replaced.
 

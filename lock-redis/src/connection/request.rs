@@ -9,7 +9,7 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 
 use super::call::Call;
 use super::dial::Commands;
-use super::link::{Link, Live, Turn};
+use super::link::{Link, Live, SendTurn};
 use crate::error::{self, Fate};
 use crate::script::Script;
 
@@ -91,9 +91,9 @@ impl Link {
         loop {
             let live = self.live(until).await.map_err(Failed::unsent)?;
             let _turn = match live.turn(until).await {
-                Turn::Now(turn) => turn,
-                Turn::Ended => continue,
-                Turn::Never => return Err(Failed::no_turn(phase, self.server())),
+                SendTurn::Now(turn) => turn,
+                SendTurn::Ended => continue,
+                SendTurn::Never => return Err(Failed::no_turn(phase, self.server())),
             };
             sent(live.generation);
             let outcome = self.run_on(live, Request { script, keys, args }, false, until).await;

@@ -2,7 +2,7 @@
 //!
 //! All sentinels are asked at once. They may disagree while a failover is under way, and one that is cut off stays with
 //! what it knew; the answer of the highest configuration epoch counts, and among equals the most frequent one. Whether
-//! the server found there is a master is asked of itself ([`super::place`]).
+//! the server found there is a master is asked of itself ([`super::location`]).
 //!
 //! Each sentinel announces a switch (`+switch-master`). Since that can be lost, they are also asked every few seconds.
 //! On a switch both connections are dropped and dialled anew: whoever waits asks again, and what is held is verified.

@@ -20,7 +20,7 @@ impl Entry {
     }
 }
 
-/// The locks that are waited for, by when they are due. As many entries as there are lines.
+/// The locks that are waited for, by when they are due. As many entries as there are queues.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     entries: BTreeMap<Entry, Arc<Keys>>,

@@ -1,6 +1,6 @@
-//! Whether pushes arrive: now and then a poke has the server say something on the subscription connection.
+//! Whether pushes arrive: now and then a heartbeat has the server say something on the subscription connection.
 //!
-//! The echo travels on another connection than the answer to its poke, in a cluster by way of other nodes, and may well be
+//! The echo travels on another connection than the answer to its heartbeat, in a cluster by way of other nodes, and may well be
 //! a moment behind it.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use lock_core::clock::BootInstant;
 
 /// The time between two echoes of a client, however many locks it waits for.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest that an echo may be behind the answer to its poke.
+/// The longest that an echo may be behind the answer to its heartbeat.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The echo that was asked for last.
@@ -24,12 +24,12 @@ pub(crate) struct Echo {
 #[derive(Debug)]
 struct Pending {
     asked_at: BootInstant,
-    /// When the poke that asked for it was answered.
+    /// When the heartbeat that asked for it was answered.
     answered_at: Option<BootInstant>,
 }
 
 impl Echo {
-    /// Whether the poke that is sent now is to ask for an echo.
+    /// Whether the heartbeat that is sent now is to ask for an echo.
     pub(crate) fn ask(&mut self, now: BootInstant) -> bool {
         let asks = self.pending.is_none() && self.last.is_none_or(|last| now.since(last) >= PAUSE);
         if asks {
@@ -39,14 +39,14 @@ impl Echo {
         asks
     }
 
-    /// The poke that asked for it was carried out.
+    /// The heartbeat that asked for it was carried out.
     pub(crate) fn answered(&mut self, now: BootInstant) {
         if let Some(pending) = &mut self.pending {
             pending.answered_at.get_or_insert(now);
         }
     }
 
-    /// The poke that asked for it may not have been carried out.
+    /// The heartbeat that asked for it may not have been carried out.
     pub(crate) fn failed(&mut self) {
         self.pending = None;
     }
@@ -84,7 +84,7 @@ mod tests {
     fn an_echo_that_is_a_moment_behind_the_answer_is_not_missing() {
         let mut echo = Echo::default();
         assert!(echo.ask(at(1000)) && !echo.ask(at(1001)));
-        assert!(!echo.is_missing(at(9000), at(0)), "the poke was not answered");
+        assert!(!echo.is_missing(at(9000), at(0)), "the heartbeat was not answered");
         echo.answered(at(1010));
         assert_eq!(echo.next(), at(1510));
         assert!(!echo.is_missing(at(1509), at(999)));

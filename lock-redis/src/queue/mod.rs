@@ -1,7 +1,7 @@
 //! This client's waiters: who waits for what, and how each learns that it is its turn.
 //!
 //! The queue itself is at the server. Here each waiter has a place under its nonce, so that a push, the reply to a
-//! release of the same process, or the reply to a poke can reach it. Knowledge from here may save a wake-up; it never
+//! release of the same process, or the reply to a heartbeat can reach it. Knowledge from here may save a wake-up; it never
 //! makes a grant.
 //!
 //! # When a pushed grant counts
@@ -11,9 +11,9 @@
 
 mod agenda;
 mod echo;
-mod holder;
-mod place;
-mod waiting;
+mod known_holder;
+mod waiter;
+mod waiter_guard;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,53 +26,53 @@ use tokio::sync::Notify;
 
 use self::agenda::{Agenda, Entry};
 pub(crate) use self::echo::Echo;
-pub(crate) use self::holder::Holder;
-pub(crate) use self::place::News;
-use self::place::Place;
-pub(crate) use self::waiting::{Queued, Waiting};
+pub(crate) use self::known_holder::KnownHolder;
+use self::waiter::LocalWaiter;
+pub(crate) use self::waiter::News;
+pub(crate) use self::waiter_guard::{Enqueued, WaiterGuard};
 use crate::keys::Keys;
 
-/// The time between two pokes of a client for a lock on which it waits: a lost push, a foreign release or a crashed holder
+/// The time between two heartbeats of a client for a lock on which it waits: a lost push, a foreign release or a crashed holder
 /// costs at most this. Sooner when the holder's lease ends sooner, but at most twice a second.
-const POKE: Duration = Duration::from_millis(850);
-const SOONEST_POKE: Duration = Duration::from_millis(500);
-/// [`POKE`] with its jitter, and until its [`ROUND`].
-const LONGEST_POKE: Duration = Duration::from_millis(935);
+const PERIOD: Duration = Duration::from_millis(850);
+const SHORTEST_PERIOD: Duration = Duration::from_millis(500);
+/// [`PERIOD`] with its jitter, and until its [`ROUND`].
+const LONGEST_PERIOD: Duration = Duration::from_millis(935);
 /// Usual signs of life wait for the next round, so that many locks share a request.
 const ROUND: Duration = Duration::from_millis(40);
-/// [`POKE`] for a key that is shared with other libraries, whose releases tell nobody and whose waiters ask as often.
-const SHARED_POKE: Duration = Duration::from_millis(200);
-/// The pause before the next ones are asked for when a poke has found lost news.
+/// [`PERIOD`] for a key that is shared with other libraries, whose releases tell nobody and whose waiters ask as often.
+const SHARED_PERIOD: Duration = Duration::from_millis(200);
+/// The pause before the next ones are asked for when a heartbeat has found lost news.
 const SOON: Duration = Duration::from_millis(5);
-/// The pause before a poke that failed is tried again.
+/// The pause before a heartbeat that failed is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 /// The time for which a lock that was found held counts as busy, and the number of such locks that are remembered.
 const BUSY: Duration = Duration::from_secs(1);
 const MOST_BUSY: usize = 1024;
 /// The number of remembered waiters that gave up.
 const MOST_ABANDONED: usize = 10_000;
-/// The number of short pokes that follow each other at most.
+/// The number of short heartbeats that follow each other at most.
 const MOST_QUIET: u8 = 64;
-/// The number of a client's first waiters for which one poke asks.
+/// The number of a client's first waiters for which one heartbeat asks.
 const ASKED: usize = 64;
 
 /// Everybody who waits through one client.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters {
-    lines: Mutex<Lines>,
+pub(crate) struct WaitQueues {
+    queues: Mutex<QueueState>,
     /// Whether any lock is waited for or counts as busy; most clients most of the time have none.
     any: AtomicBool,
-    /// Wakes the poker when something is due earlier than it thinks.
+    /// Wakes the heartbeat task when something is due earlier than it thinks.
     pub(crate) wake: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Lines {
-    places: HashMap<GrantId, Arc<Place>>,
-    lines: HashMap<String, Line>,
+struct QueueState {
+    places: HashMap<GrantId, Arc<LocalWaiter>>,
+    queues: HashMap<String, LockQueue>,
     agenda: Agenda,
-    /// The number of pokes so far.
-    pokes: u64,
+    /// The number of heartbeats so far.
+    heartbeats: u64,
     /// Waiters that gave up: none of them ever becomes a guard, so a grant to one is given back at once. Kept until their
     /// cancellation is confirmed or given up.
     abandoned: HashMap<GrantId, Arc<Keys>>,
@@ -86,28 +86,28 @@ struct Lines {
 
 /// The waiters on one lock, in the order of their tickets.
 #[derive(Debug)]
-struct Line {
+struct LockQueue {
     keys: Arc<Keys>,
-    waiting: BTreeMap<(u64, GrantId), Arc<Place>>,
-    /// When to ask for it; never while a poke is on its way.
+    waiting: BTreeMap<(u64, GrantId), Arc<LocalWaiter>>,
+    /// When to ask for it; never while a heartbeat is on its way.
     entry: Entry,
-    /// Whether a poke is due or on its way, and the number of the last one.
+    /// Whether a heartbeat is due or on its way, and the number of the last one.
     asking: bool,
-    poke: u64,
-    /// When to ask again, as was found out since that poke was sent.
+    heartbeat: u64,
+    /// When to ask again, as was found out since that heartbeat was sent.
     again_at: BootInstant,
     /// The number of answers in a row that had no news.
     quiet: u8,
-    /// The holder of the lock, as far as the last short poke has told.
-    holder: Option<Holder>,
+    /// The holder of the lock, as far as the last short heartbeat has told.
+    holder: Option<KnownHolder>,
     answered_at: BootInstant,
-    /// Why the last poke failed, if it did.
+    /// Why the last heartbeat failed, if it did.
     refused: Option<Arc<str>>,
 }
 
-/// A poke that is due.
+/// A heartbeat that is due.
 #[derive(Debug)]
-pub(crate) struct Due {
+pub(crate) struct DueHeartbeat {
     /// By which its reply is known.
     pub(crate) number: u64,
     pub(crate) keys: Arc<Keys>,
@@ -115,13 +115,13 @@ pub(crate) struct Due {
     pub(crate) nonces: Vec<GrantId>,
     /// Whether nothing but a sign of life is expected: it has one waiter, and the last answer had no news.
     pub(crate) quiet: bool,
-    /// The holder whose lease lasts until the next poke at least, if that is known.
-    pub(crate) holder: Option<Holder>,
+    /// The holder whose lease lasts until the next heartbeat at least, if that is known.
+    pub(crate) holder: Option<KnownHolder>,
 }
 
-/// The answer to a poke.
+/// The answer to a heartbeat.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct HeartbeatReply {
     pub(crate) sent_at: BootInstant,
     /// Whether the server knew that this client waits.
     pub(crate) known: bool,
@@ -131,7 +131,7 @@ pub(crate) struct Answer {
     /// For each nonce that was asked for: whether it is in the queue.
     pub(crate) queued: Vec<bool>,
     /// The holder of the lock, if that was told.
-    pub(crate) holder: Option<Holder>,
+    pub(crate) holder: Option<KnownHolder>,
     /// The grants of this client: of a mutex the one grant, of other kinds those that were asked for.
     pub(crate) grants: Vec<Granted>,
 }
@@ -152,7 +152,7 @@ pub(crate) enum Pause {
 }
 
 impl Pause {
-    /// As `scripts/poke.lua` tells it.
+    /// As `scripts/heartbeat.lua` tells it.
     pub(crate) fn of(ms: i64) -> Self {
         match u64::try_from(ms) {
             Ok(ms) => Self::Until(Duration::from_millis(ms)),
@@ -172,12 +172,12 @@ pub(crate) struct Granted {
     pub(crate) claim: Duration,
 }
 
-impl Waiters {
+impl WaitQueues {
     /// A place for this nonce, before anything is sent: a push may come before the reply.
-    pub(crate) fn enter(self: &Arc<Self>, nonce: GrantId, keys: &Arc<Keys>) -> Waiting {
-        let place = Arc::new(Place::new(nonce));
+    pub(crate) fn enter(self: &Arc<Self>, nonce: GrantId, keys: &Arc<Keys>) -> WaiterGuard {
+        let place = Arc::new(LocalWaiter::new(nonce));
         self.lock().places.insert(nonce, place.clone());
-        Waiting { waiters: self.clone(), keys: keys.clone(), place, granted: AtomicBool::new(false) }
+        WaiterGuard { waiters: self.clone(), keys: keys.clone(), place, granted: AtomicBool::new(false) }
     }
 
     /// Whether somebody waits for this lock, or did a moment ago: then the long ways are the shorter ones.
@@ -185,12 +185,12 @@ impl Waiters {
         if !self.any.load(Ordering::Acquire) {
             return false;
         }
-        let lines = self.lock();
-        if lines.busy.is_empty() && lines.lines.is_empty() {
+        let queues = self.lock();
+        if queues.busy.is_empty() && queues.queues.is_empty() {
             self.any.store(false, Ordering::Release);
             return false;
         }
-        lines.lines.contains_key(lock) || lines.busy.get(lock).is_some_and(|until| SystemClock.now() < *until)
+        queues.queues.contains_key(lock) || queues.busy.get(lock).is_some_and(|until| SystemClock.now() < *until)
     }
 
     /// Nothing of this attempt can be granted any more, or nobody cares any more.
@@ -200,15 +200,15 @@ impl Waiters {
 
     /// Remembers that this lock was found held.
     pub(crate) fn found_held(&self, lock: &str) {
-        let mut lines = self.lock();
-        if lines.busy.len() >= MOST_BUSY {
+        let mut queues = self.lock();
+        if queues.busy.len() >= MOST_BUSY {
             let now = SystemClock.now();
-            lines.busy.retain(|_, until| now < *until);
-            if lines.busy.len() >= MOST_BUSY {
-                lines.busy.clear();
+            queues.busy.retain(|_, until| now < *until);
+            if queues.busy.len() >= MOST_BUSY {
+                queues.busy.clear();
             }
         }
-        lines.busy.insert(lock.to_owned(), SystemClock.now().plus(BUSY));
+        queues.busy.insert(lock.to_owned(), SystemClock.now().plus(BUSY));
         self.any.store(true, Ordering::Release);
     }
 
@@ -221,24 +221,24 @@ impl Waiters {
     /// sent at `sent_at` or, for a push, from the waiter's own last question.
     pub(crate) fn granted(&self, granted: Granted, sent_at: Option<BootInstant>) {
         let nonce = granted.nonce;
-        let mut lines = self.lock();
-        let Some(place) = lines.places.get(&nonce).cloned() else {
-            if let Some(keys) = lines.abandoned.remove(&nonce) {
-                lines.unwanted.push((nonce, keys));
+        let mut queues = self.lock();
+        let Some(place) = queues.places.get(&nonce).cloned() else {
+            if let Some(keys) = queues.abandoned.remove(&nonce) {
+                queues.unwanted.push((nonce, keys));
                 self.wake.notify_one();
             }
             return;
         };
-        drop(lines);
+        drop(queues);
         place.granted(granted, sent_at);
     }
 
     /// Asks for this lock after a pause, if anybody waits for it.
     pub(crate) fn ask_after(&self, lock: &str, pause: Duration) {
-        let Lines { lines, agenda, .. } = &mut *self.lock();
-        if let Some(line) = lines.get_mut(lock) {
-            line.quiet = 0;
-            line.poke_by(agenda, SystemClock.now().plus(pause));
+        let QueueState { queues, agenda, .. } = &mut *self.lock();
+        if let Some(queue) = queues.get_mut(lock) {
+            queue.quiet = 0;
+            queue.ask_by(agenda, SystemClock.now().plus(pause));
             self.wake.notify_one();
         }
     }
@@ -252,10 +252,10 @@ impl Waiters {
     /// Asks for every lock at once: pushes may have been lost.
     pub(crate) fn ask_all(&self) {
         let now = SystemClock.now();
-        let Lines { lines, agenda, .. } = &mut *self.lock();
-        for line in lines.values_mut() {
-            line.quiet = 0;
-            line.poke_by(agenda, now);
+        let QueueState { queues, agenda, .. } = &mut *self.lock();
+        for queue in queues.values_mut() {
+            queue.quiet = 0;
+            queue.ask_by(agenda, now);
         }
         self.wake.notify_one();
     }
@@ -265,94 +265,94 @@ impl Waiters {
         std::mem::take(&mut self.lock().unwanted)
     }
 
-    /// The pokes that are due, so many at most, and when the next ones are.
-    pub(crate) fn due(&self, most: usize) -> (Vec<Due>, BootInstant) {
+    /// The heartbeats that are due, so many at most, and when the next ones are.
+    pub(crate) fn due(&self, most: usize) -> (Vec<DueHeartbeat>, BootInstant) {
         let now = SystemClock.now();
         let mut due = Vec::new();
-        let Lines { lines, agenda, pokes, unfinished, .. } = &mut *self.lock();
+        let QueueState { queues, agenda, heartbeats, unfinished, .. } = &mut *self.lock();
         while due.len() < most
             && let Some(lock) = unfinished.keys().next().cloned()
             && let Some(keys) = unfinished.remove(&lock)
         {
-            *pokes += 1;
-            due.push(Due { number: *pokes, keys, nonces: Vec::new(), quiet: false, holder: None });
+            *heartbeats += 1;
+            due.push(DueHeartbeat { number: *heartbeats, keys, nonces: Vec::new(), quiet: false, holder: None });
         }
         while due.len() < most
             && let Some(keys) = agenda.due(now).cloned()
-            // Every entry is of a line.
-            && let Some(line) = lines.get_mut(&keys.lock)
+            // Every entry is of a queue.
+            && let Some(queue) = queues.get_mut(&keys.lock)
         {
-            agenda.put_off(&mut line.entry, BootInstant::FAR_FUTURE);
-            (line.asking, line.again_at) = (true, BootInstant::FAR_FUTURE);
-            let nonces = line.waiting.keys().take(ASKED).map(|(_, nonce)| *nonce).collect();
-            *pokes += 1;
-            line.poke = *pokes;
-            let quiet = line.waiting.len() == 1 && (1..MOST_QUIET).contains(&line.quiet);
-            let holder = line.holder.take().filter(|holder| quiet && holder.lasts_until(now.plus(LONGEST_POKE)));
-            due.push(Due { number: *pokes, keys, nonces, quiet, holder });
+            agenda.put_off(&mut queue.entry, BootInstant::FAR_FUTURE);
+            (queue.asking, queue.again_at) = (true, BootInstant::FAR_FUTURE);
+            let nonces = queue.waiting.keys().take(ASKED).map(|(_, nonce)| *nonce).collect();
+            *heartbeats += 1;
+            queue.heartbeat = *heartbeats;
+            let quiet = queue.waiting.len() == 1 && (1..MOST_QUIET).contains(&queue.quiet);
+            let holder = queue.holder.take().filter(|holder| quiet && holder.lasts_until(now.plus(LONGEST_PERIOD)));
+            due.push(DueHeartbeat { number: *heartbeats, keys, nonces, quiet, holder });
         }
         let next = if unfinished.is_empty() { agenda.next() } else { now };
         (due, next)
     }
 
-    /// Whether the lock is still waited for that this poke is about.
-    pub(crate) fn is_wanted(&self, due: &Due) -> bool {
-        let lines = self.lock();
-        due.nonces.is_empty() || lines.lines.get(&due.keys.lock).is_some_and(|line| line.poke == due.number)
+    /// Whether the lock is still waited for that this heartbeat is about.
+    pub(crate) fn is_wanted(&self, due: &DueHeartbeat) -> bool {
+        let queues = self.lock();
+        due.nonces.is_empty() || queues.queues.get(&due.keys.lock).is_some_and(|queue| queue.heartbeat == due.number)
     }
 
-    /// A poke failed. What will not pass by itself is for the waiters to hear; their own requests bring it.
-    pub(crate) fn unanswered(&self, due: &Due, error: &Error) {
+    /// A heartbeat failed. What will not pass by itself is for the waiters to hear; their own requests bring it.
+    pub(crate) fn unanswered(&self, due: &DueHeartbeat, error: &Error) {
         let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
-        let Lines { lines, agenda, .. } = &mut *self.lock();
-        let Some(line) = lines.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
-        (line.asking, line.quiet) = (false, 0);
+        let QueueState { queues, agenda, .. } = &mut *self.lock();
+        let Some(queue) = queues.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
+        (queue.asking, queue.quiet) = (false, 0);
         let pause = if due.quiet { Duration::ZERO } else { RETRY };
-        agenda.put_off(&mut line.entry, SystemClock.now().plus(pause).min(line.again_at));
-        line.refused = Some(error.to_string().into());
+        agenda.put_off(&mut queue.entry, SystemClock.now().plus(pause).min(queue.again_at));
+        queue.refused = Some(error.to_string().into());
         if !passes {
-            line.waiting.values().for_each(|place| place.ask_again());
+            queue.waiting.values().for_each(|place| place.ask_again());
         }
     }
 
-    /// A short poke found what is for a long one.
-    pub(crate) fn is_not_quiet(&self, due: &Due) {
-        let Lines { lines, agenda, .. } = &mut *self.lock();
-        if let Some(line) = lines.get_mut(&due.keys.lock) {
-            (line.asking, line.quiet) = (false, 0);
-            agenda.put_off(&mut line.entry, SystemClock.now());
+    /// A short heartbeat found what is for a long one.
+    pub(crate) fn is_not_quiet(&self, due: &DueHeartbeat) {
+        let QueueState { queues, agenda, .. } = &mut *self.lock();
+        if let Some(queue) = queues.get_mut(&due.keys.lock) {
+            (queue.asking, queue.quiet) = (false, 0);
+            agenda.put_off(&mut queue.entry, SystemClock.now());
         }
     }
 
-    /// Takes what a poke brought.
-    pub(crate) fn answered(&self, due: &Due, answer: &Answer) {
+    /// Takes what a heartbeat brought.
+    pub(crate) fn answered(&self, due: &DueHeartbeat, answer: &HeartbeatReply) {
         let now = SystemClock.now();
         if answer.pause == Pause::None {
             self.go_on(due.keys.clone());
         }
         let mut guard = self.lock();
-        let Lines { lines, agenda, places, .. } = &mut *guard;
-        let Some(line) = lines.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
-        line.asking = false;
-        line.answered_at = now;
-        line.refused = None;
+        let QueueState { queues, agenda, places, .. } = &mut *guard;
+        let Some(queue) = queues.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
+        queue.asking = false;
+        queue.answered_at = now;
+        queue.refused = None;
         // News were lost, perhaps also of those who were not asked for.
         let is_news = |granted: &Granted| places.contains_key(&granted.nonce);
         let lost = answer.grants.iter().any(is_news) || answer.queued.contains(&false);
-        let sound = answer.known && !lost && line.again_at == BootInstant::FAR_FUTURE;
-        line.quiet = match line.quiet {
+        let sound = answer.known && !lost && queue.again_at == BootInstant::FAR_FUTURE;
+        queue.quiet = match queue.quiet {
             quiet if sound && quiet < MOST_QUIET => quiet + 1,
             // Now and then the long way is asked: it also looks after what is shared by all waiters.
             _ => u8::from(sound),
         };
-        let pause = interval(now, line.keys.shared, answer.pause);
-        let pause = if lost && line.waiting.len() > due.nonces.len() { pause.min(SOON) } else { pause };
+        let pause = interval(now, queue.keys.shared, answer.pause);
+        let pause = if lost && queue.waiting.len() > due.nonces.len() { pause.min(SOON) } else { pause };
         let at = now.plus(pause);
-        let at = if sound && !line.keys.shared { next_round(at) } else { at };
-        agenda.put_off(&mut line.entry, at.min(line.again_at));
-        line.holder = answer.holder;
+        let at = if sound && !queue.keys.shared { next_round(at) } else { at };
+        agenda.put_off(&mut queue.entry, at.min(queue.again_at));
+        queue.holder = answer.holder;
         if !answer.known {
-            let forgotten = line.waiting.values().filter(|place| place.asked_at() <= answer.sent_at);
+            let forgotten = queue.waiting.values().filter(|place| place.asked_at() <= answer.sent_at);
             forgotten.for_each(|place| place.is_forgotten());
             return;
         }
@@ -373,44 +373,44 @@ impl Waiters {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lines> {
-        locked(&self.lines)
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        locked(&self.queues)
     }
 }
 
-impl Lines {
-    /// The line at this lock, a new one if nobody waits there yet; and the order of all lines.
-    fn line(&mut self, keys: &Arc<Keys>, now: BootInstant) -> (&mut Line, &mut Agenda) {
-        let Self { lines, agenda, .. } = self;
-        let line = lines.entry(keys.lock.clone()).or_insert_with(|| Line {
+impl QueueState {
+    /// The queue at this lock, a new one if nobody waits there yet; and the order of all queues.
+    fn queue(&mut self, keys: &Arc<Keys>, now: BootInstant) -> (&mut LockQueue, &mut Agenda) {
+        let Self { queues, agenda, .. } = self;
+        let queue = queues.entry(keys.lock.clone()).or_insert_with(|| LockQueue {
             keys: keys.clone(),
             waiting: BTreeMap::new(),
             entry: agenda.enter(BootInstant::FAR_FUTURE, keys.clone()),
             asking: false,
-            poke: 0,
+            heartbeat: 0,
             again_at: BootInstant::FAR_FUTURE,
             quiet: 0,
             holder: None,
             answered_at: now,
             refused: None,
         });
-        (line, agenda)
+        (queue, agenda)
     }
 
     /// Nobody of this nonce waits at this lock any more.
     fn leave(&mut self, lock: &str, ticket: u64, nonce: GrantId) {
-        let Some(line) = self.lines.get_mut(lock) else { return };
-        line.waiting.remove(&(ticket, nonce));
-        if line.waiting.is_empty() {
-            self.agenda.remove(line.entry);
-            self.lines.remove(lock);
+        let Some(queue) = self.queues.get_mut(lock) else { return };
+        queue.waiting.remove(&(ticket, nonce));
+        if queue.waiting.is_empty() {
+            self.agenda.remove(queue.entry);
+            self.queues.remove(lock);
         }
     }
 }
 
-impl Line {
-    /// Asks at this time at the latest, or as soon as the poke is answered that is on its way.
-    fn poke_by(&mut self, agenda: &mut Agenda, at: BootInstant) {
+impl LockQueue {
+    /// Asks at this time at the latest, or as soon as the heartbeat is answered that is on its way.
+    fn ask_by(&mut self, agenda: &mut Agenda, at: BootInstant) {
         if self.asking {
             self.again_at = self.again_at.min(at);
         } else if at < self.entry.at() {
@@ -418,24 +418,24 @@ impl Line {
         }
     }
 
-    /// Asks no later than the holder's lease asks for. Says whether the poker does not know of this line yet.
-    fn poke_within(&mut self, agenda: &mut Agenda, now: BootInstant, pause: Pause) -> bool {
+    /// Asks no later than the holder's lease asks for. Says whether the heartbeat task does not know of this queue yet.
+    fn ask_within(&mut self, agenda: &mut Agenda, now: BootInstant, pause: Pause) -> bool {
         let is_new = !self.asking && self.entry.at() == BootInstant::FAR_FUTURE;
-        self.poke_by(agenda, now.plus(interval(now, self.keys.shared, pause)));
+        self.ask_by(agenda, now.plus(interval(now, self.keys.shared, pause)));
         is_new
     }
 }
 
-/// Until the next poke: at the end of the holder's lease, or after [`POKE`] or [`SHARED_POKE`], give or take a tenth; or when a
+/// Until the next heartbeat: at the end of the holder's lease, or after [`PERIOD`] or [`SHARED_PERIOD`], give or take a tenth; or when a
 /// shared key has been left free for long enough.
 fn interval(now: BootInstant, shared: bool, pause: Pause) -> Duration {
     if let Pause::Free(left) = pause {
-        return left.min(SHARED_POKE) + Duration::from_millis(1);
+        return left.min(SHARED_PERIOD) + Duration::from_millis(1);
     }
     let jitter = now.since_origin().subsec_nanos() % 100;
-    let regular = if shared { SHARED_POKE } else { POKE } * (950 + jitter) / 1000;
+    let regular = if shared { SHARED_PERIOD } else { PERIOD } * (950 + jitter) / 1000;
     let end = if let Pause::Until(end) = pause { end + Duration::from_millis(2) } else { regular };
-    end.clamp(SOONEST_POKE.min(regular), regular)
+    end.clamp(SHORTEST_PERIOD.min(regular), regular)
 }
 
 /// The first round at this instant or later.

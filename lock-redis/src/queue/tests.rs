@@ -1,8 +1,8 @@
-//! Tests of the lines, by the answers that they are given.
+//! Tests of the queues, by the answers that they are given.
 
 use super::*;
 
-fn waiters() -> (Arc<Waiters>, Arc<Keys>, GrantId) {
+fn waiters() -> (Arc<WaitQueues>, Arc<Keys>, GrantId) {
     (
         Arc::default(),
         Arc::new(Keys::of("t", &"a".into(), lock_core::driver::Kind::Mutex, &Default::default())),
@@ -16,8 +16,8 @@ fn token(value: u64) -> FencingToken {
 
 const CLAIM: Duration = Duration::from_secs(2);
 
-fn queued(sent_at: BootInstant, ticket: u64, last_token: u64) -> Queued {
-    Queued { sent_at, ticket, known: true, pause: Pause::Regular, last_token }
+fn queued(sent_at: BootInstant, ticket: u64, last_token: u64) -> Enqueued {
+    Enqueued { sent_at, ticket, known: true, pause: Pause::Regular, last_token }
 }
 
 fn grant(nonce: GrantId, value: u64) -> Granted {
@@ -50,7 +50,7 @@ async fn a_push_from_an_earlier_stay_in_the_queue_is_ignored() {
 }
 
 #[tokio::test]
-async fn a_poke_finds_lost_grants_and_lost_places() {
+async fn a_heartbeat_finds_lost_grants_and_lost_places() {
     let (waiters, keys, first) = waiters();
     let second = GrantId::random().unwrap();
     let places = [first, second].map(|nonce| waiters.enter(nonce, &keys));
@@ -60,11 +60,11 @@ async fn a_poke_finds_lost_grants_and_lost_places() {
     waiters.ask_all();
     let (due, _) = waiters.due(usize::MAX);
     assert_eq!(due[0].nonces, [first, second]);
-    assert!(waiters.due(usize::MAX).0.is_empty(), "one poke at a time");
+    assert!(waiters.due(usize::MAX).0.is_empty(), "one heartbeat at a time");
     waiters.unanswered(&due[0], &Error::unavailable(lock_core::Phase::Wait, "no"));
     waiters.ask_all();
     assert_ne!(waiters.due(usize::MAX).0[0].number, due[0].number, "the reply to one would be taken for the other's");
-    let answer = Answer {
+    let answer = HeartbeatReply {
         sent_at: SystemClock.now(),
         known: true,
         pause: Pause::Until(CLAIM),
@@ -82,18 +82,18 @@ async fn a_poke_finds_lost_grants_and_lost_places() {
 async fn who_asked_after_a_server_that_had_forgotten_is_not_forgotten() {
     let (waiters, keys, _) = waiters();
     let enter = || waiters.enter(GrantId::random().unwrap(), &keys);
-    let told = |waiting: &Waiting| futures_util::FutureExt::now_or_never(waiting.news());
+    let told = |waiting: &WaiterGuard| futures_util::FutureExt::now_or_never(waiting.news());
     let (early, first, later) = (enter(), enter(), enter());
     let asked = SystemClock.now();
     let after = asked.plus(Duration::from_nanos(1));
     // The reply to the request that found a server without memory is read after the reply to a later one.
     early.queued(queued(asked, 1, 0));
     later.queued(queued(after, 3, 0));
-    first.queued(Queued { known: false, ..queued(asked, 2, 0) });
+    first.queued(Enqueued { known: false, ..queued(asked, 2, 0) });
     assert_eq!((told(&early), told(&first), told(&later)), (Some(News::AskAgain), None, None));
     waiters.ask_all();
     let (due, _) = waiters.due(usize::MAX);
-    let unknown = Answer {
+    let unknown = HeartbeatReply {
         sent_at: asked,
         known: false,
         pause: Pause::Regular,
@@ -106,24 +106,24 @@ async fn who_asked_after_a_server_that_had_forgotten_is_not_forgotten() {
     assert_eq!((told(&early), told(&later)), (Some(News::AskAgain), None));
     waiters.ask_all();
     let (due, _) = waiters.due(usize::MAX);
-    waiters.answered(&due[0], &Answer { known: true, queued: vec![false; 3], ..unknown });
+    waiters.answered(&due[0], &HeartbeatReply { known: true, queued: vec![false; 3], ..unknown });
     assert_eq!((told(&early), told(&later)), (Some(News::AskAgain), None));
 }
 
 #[test]
-fn where_a_poke_found_lost_news_those_it_could_not_ask_for_are_asked_for_soon() {
+fn where_a_heartbeat_found_lost_news_those_it_could_not_ask_for_are_asked_for_soon() {
     let (waiters, keys, _) = waiters();
     let places: Vec<_> = (0..=ASKED).map(|_| waiters.enter(GrantId::random().unwrap(), &keys)).collect();
     for (ticket, place) in places.iter().enumerate() {
         place.queued(queued(SystemClock.now(), ticket as u64, 0));
     }
-    let poked = |lost: bool| {
+    let answered = |lost: bool| {
         waiters.ask_all();
         let (due, _) = waiters.due(usize::MAX);
         assert_eq!(due[0].nonces.len(), ASKED);
         let mut queued = vec![true; ASKED];
         queued[0] = !lost;
-        let answer = Answer {
+        let answer = HeartbeatReply {
             sent_at: SystemClock.now(),
             known: true,
             pause: Pause::Until(CLAIM),
@@ -136,8 +136,8 @@ fn where_a_poke_found_lost_news_those_it_could_not_ask_for_are_asked_for_soon() 
         let (_, next) = waiters.due(usize::MAX);
         next
     };
-    assert!(poked(false) > SystemClock.now().plus(SOONEST_POKE / 2), "no news were lost");
-    assert!(poked(true) <= SystemClock.now().plus(SOON));
+    assert!(answered(false) > SystemClock.now().plus(SHORTEST_PERIOD / 2), "no news were lost");
+    assert!(answered(true) <= SystemClock.now().plus(SOON));
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn what_is_due_is_told_in_its_order_and_not_more_than_asked_for() {
 }
 
 #[test]
-fn a_poke_that_fails_is_tried_again_at_once_if_that_was_asked_for_meanwhile() {
+fn a_heartbeat_that_fails_is_tried_again_at_once_if_that_was_asked_for_meanwhile() {
     let (waiters, keys, nonce) = waiters();
     let place = waiters.enter(nonce, &keys);
     place.queued(queued(SystemClock.now(), 1, 0));
@@ -182,7 +182,7 @@ fn what_a_guard_of_this_client_holds_is_no_news() {
     }
     waiters.ask_all();
     let (due, _) = waiters.due(1);
-    let answer = Answer {
+    let answer = HeartbeatReply {
         sent_at: SystemClock.now(),
         known: true,
         pause: Pause::Regular,
@@ -192,7 +192,7 @@ fn what_a_guard_of_this_client_holds_is_no_news() {
         grants: vec![grant(GrantId::random().unwrap(), 1)],
     };
     waiters.answered(&due[0], &answer);
-    assert!(waiters.due(1).1 > SystemClock.now().plus(SOONEST_POKE / 2));
+    assert!(waiters.due(1).1 > SystemClock.now().plus(SHORTEST_PERIOD / 2));
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn a_server_whose_clock_is_behind_is_believed_once_it_has_said_what_it_gav
     waiters.ask_all();
     let (due, _) = waiters.due(1);
     let now = SystemClock.now();
-    let answer = Answer {
+    let answer = HeartbeatReply {
         sent_at: now,
         known: true,
         pause: Pause::Regular,
@@ -233,9 +233,9 @@ fn nothing_is_left_of_a_waiter_that_has_gone() {
     let waiting = waiters.enter(nonce, &keys);
     waiting.queued(queued(SystemClock.now(), 7, 0));
     drop(waiting);
-    let lines = waiters.lock();
-    assert!(lines.places.is_empty() && lines.lines.is_empty());
-    assert_eq!(lines.agenda.next(), BootInstant::FAR_FUTURE);
+    let queues = waiters.lock();
+    assert!(queues.places.is_empty() && queues.queues.is_empty());
+    assert_eq!(queues.agenda.next(), BootInstant::FAR_FUTURE);
 }
 
 #[test]
@@ -253,10 +253,10 @@ fn a_grant_to_a_waiter_that_gave_up_is_given_back_but_not_one_to_a_guard() {
 }
 
 #[test]
-fn pokes_come_at_the_end_of_a_lease_but_at_most_twice_a_second() {
+fn heartbeats_come_at_the_end_of_a_lease_but_at_most_twice_a_second() {
     let now = SystemClock.now();
-    assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(1))), SOONEST_POKE);
-    assert!(interval(now, false, Pause::Until(Duration::from_secs(30))) <= LONGEST_POKE);
+    assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(1))), SHORTEST_PERIOD);
+    assert!(interval(now, false, Pause::Until(Duration::from_secs(30))) <= LONGEST_PERIOD);
     assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(600))), Duration::from_millis(602));
 }
 
@@ -265,7 +265,7 @@ fn a_shared_key_is_asked_for_as_often_as_other_libraries_ask() {
     let now = SystemClock.now();
     for told in [Pause::Regular, Pause::Until(Duration::from_millis(1)), Pause::Until(Duration::from_secs(30))] {
         let pause = interval(now, true, told);
-        assert!(pause >= SHARED_POKE * 9 / 10 && pause <= SHARED_POKE * 11 / 10, "{pause:?} for {told:?}");
+        assert!(pause >= SHARED_PERIOD * 9 / 10 && pause <= SHARED_PERIOD * 11 / 10, "{pause:?} for {told:?}");
     }
 }
 
@@ -274,18 +274,18 @@ fn a_key_that_was_left_free_is_asked_for_when_that_is_over() {
     let now = SystemClock.now();
     assert_eq!(Pause::of(-1049), Pause::Free(Duration::from_millis(49)));
     assert_eq!(interval(now, true, Pause::of(-1049)), Duration::from_millis(50));
-    assert!(interval(now, true, Pause::of(i64::MIN)) <= SHARED_POKE * 11 / 10);
+    assert!(interval(now, true, Pause::of(i64::MIN)) <= SHARED_PERIOD * 11 / 10);
 }
 
 #[test]
-fn what_is_found_out_while_a_poke_is_on_its_way_is_not_forgotten_with_its_answer() {
+fn what_is_found_out_while_a_heartbeat_is_on_its_way_is_not_forgotten_with_its_answer() {
     let (waiters, keys, nonce) = waiters();
     let waiting = waiters.enter(nonce, &keys);
     waiting.queued(queued(SystemClock.now(), 7, 0));
     waiters.ask_all();
     let (due, _) = waiters.due(usize::MAX);
     waiters.ask_after(&keys.lock, Duration::ZERO);
-    let answer = Answer {
+    let answer = HeartbeatReply {
         sent_at: SystemClock.now(),
         known: true,
         pause: Pause::Foreign,

@@ -21,7 +21,7 @@ use super::tally::majority;
 use super::waiting::{Handover, Queues};
 use super::{NAME, guarantees_if};
 use crate::connection::dial::Dial;
-use crate::connection::former::Ledger;
+use crate::connection::predecessors::Predecessors;
 use crate::connection::push::{Inbox, Message, Push};
 use crate::connection::request::Failed;
 use crate::keys::Keys;
@@ -45,15 +45,15 @@ pub struct QuorumBackend {
     pub(super) queues: Arc<Queues>,
     /// The channels, one at each server, on which waiters are told of a release.
     pub(super) pushes: Vec<Arc<Push>>,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) predecessors: Arc<Predecessors>,
 }
 
 impl QuorumBackend {
     pub(super) async fn connect(config: &QuorumConfig) -> Result<Self, Error> {
         let dials: Vec<_> = config.dials()?.into_iter().map(Arc::new).collect();
-        let (ledger, owing) = (Arc::<Ledger>::default(), Arc::<Notify>::default());
+        let (predecessors, owing) = (Arc::<Predecessors>::default(), Arc::<Notify>::default());
         let op_timeout = config.client.op_timeout;
-        let start = |dial: &Arc<Dial>| Member::start(dial.clone(), ledger.clone(), op_timeout, owing.clone());
+        let start = |dial: &Arc<Dial>| Member::start(dial.clone(), predecessors.clone(), op_timeout, owing.clone());
         let members: Arc<[_]> = dials.iter().map(start).collect();
         // From here on, dropping the backend closes the connections.
         let background = Background::start(members.clone(), owing);
@@ -69,7 +69,8 @@ impl QuorumBackend {
         let queues = Queues::new(majority(members.len()), Box::new(move |lock| stopping.stop_waiting(lock, &[])));
         let listen = |(server, dial)| Push::begin(dial, releases.channel(), inbox(&queues, server));
         let pushes = dials.into_iter().enumerate().map(listen).collect();
-        let backend = Self { members, background, op_timeout, limit: config.limit(), releases, queues, pushes, ledger };
+        let backend =
+            Self { members, background, op_timeout, limit: config.limit(), releases, queues, pushes, predecessors };
         backend.ready(SystemClock.now().plus(op_timeout.max(CONNECT))).await?;
         Ok(backend)
     }
@@ -160,7 +161,7 @@ impl Backend for QuorumBackend {
     }
 
     fn doubts(&self) -> Option<Doubts> {
-        Some(self.ledger.changes())
+        Some(self.predecessors.changes())
     }
 
     /// A server that is away is owed what a release could not undo there.

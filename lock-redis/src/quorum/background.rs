@@ -65,7 +65,7 @@ async fn run(
         if now >= look_at {
             look_at = now.plus(LOOK_EVERY);
             for member in &*members {
-                rest.extend(member.pay());
+                rest.extend(member.send_owed());
             }
         }
     }

@@ -9,15 +9,15 @@ use lock_core::driver::{Kind, Operator, Released};
 use lock_core::{Error, ErrorKind, GrantId, Holder, Inspection, LockName, Owner, Phase};
 
 use super::NAME;
-use super::asked::Asked;
 use super::backend::QuorumBackend;
+use super::fan_out::FanOut;
 use super::member::{Member, Request};
 use super::scripts;
 use crate::connection::request::Failed;
 
 /// What one server has.
 #[derive(Debug, Clone)]
-struct Seen {
+struct ServerView {
     holder: Holder,
     /// Who holds it, as the same on every server: our nonce, or all of a foreign client's value; `None` if it is free.
     by: Option<Vec<u8>>,
@@ -28,13 +28,13 @@ impl Operator for QuorumBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         only_mutex(kind)?;
         let (keys, until) = (vec![self.releases.checked_keys(name)?.lock], self.until());
-        let request = Arc::new(Request { script: &scripts::LOOK, keys, args: Vec::new(), phase: Phase::Inspect });
+        let request = Arc::new(Request { script: &scripts::INSPECT, keys, args: Vec::new(), phase: Phase::Inspect });
         let look = |member: &Arc<Member>| member.clone().look(request.clone(), until);
-        let mut asked = Asked::all(&self.background, self.members.iter().map(look));
+        let mut asked = FanOut::all(&self.background, self.members.iter().map(look));
         let (mut seen, mut reasons) = (HashMap::<_, Vec<_>>::new(), Vec::new());
         while let Some((_, answer)) = asked.next_until(until).await {
             match answer {
-                Ok(Seen { holder, by }) => {
+                Ok(ServerView { holder, by }) => {
                     let holders = seen.entry(by.clone()).or_default();
                     holders.push(holder);
                     if holders.len() >= self.majority() {
@@ -69,7 +69,11 @@ impl Operator for QuorumBackend {
 
 impl Member {
     /// `{lock, now µs, what it holds, PTTL}`.
-    async fn look(self: Arc<Self>, request: Arc<Request>, until: lock_core::clock::BootInstant) -> Result<Seen, Error> {
+    async fn look(
+        self: Arc<Self>,
+        request: Arc<Request>,
+        until: lock_core::clock::BootInstant,
+    ) -> Result<ServerView, Error> {
         let raw = self.ask(&request, until).await.map_err(|Failed { error, .. }| error)?;
         let mut fields = self.fields(raw, &request.keys[0], Phase::Inspect)?;
         let (now, held, ends_in) = (fields.number()?, fields.bytes()?, fields.number()?);
@@ -83,14 +87,14 @@ const NO_KEY: i64 = -2;
 /// The end of what a reserved lock holds, behind the client's id.
 const RESERVED: &[u8] = b":0:0:";
 
-fn seen(now: i64, held: &[u8], ends_in: i64) -> Seen {
+fn seen(now: i64, held: &[u8], ends_in: i64) -> ServerView {
     if ends_in == NO_KEY || is_reserved(held) {
-        return Seen { holder: Holder::unknown(), by: None };
+        return ServerView { holder: Holder::unknown(), by: None };
     }
     let mut holder = ours(held, now).unwrap_or_else(Holder::unknown);
     holder.expires_in = u64::try_from(ends_in).ok().map(Duration::from_millis);
     let by = holder.grant.map_or_else(|| held.to_vec(), |grant| grant.to_string().into_bytes());
-    Seen { holder, by: Some(by) }
+    ServerView { holder, by: Some(by) }
 }
 
 /// Whether a lock is free, and kept for a waiting client for a moment: `<client>:0:0:`.

@@ -13,8 +13,8 @@ use redis::Value;
 use tokio::sync::Notify;
 
 use crate::connection::dial::Dial;
-use crate::connection::former::Ledger;
 use crate::connection::link::Link;
+use crate::connection::predecessors::Predecessors;
 use crate::connection::request::{self, Failed, Raw};
 use crate::error::{self, Fate};
 use crate::reply::Fields;
@@ -31,19 +31,19 @@ pub(super) struct Request {
 
 /// The reply of a script that says yes or no.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ScriptVote {
     pub(super) yes: bool,
     pub(super) rest: String,
 }
 
 /// What an attempt has to give back, and since when it has been sending.
 #[derive(Debug, Clone)]
-pub(super) struct Debt {
+pub(super) struct OwedRelease {
     pub(super) id: GrantId,
     pub(super) since: BootInstant,
     /// The instant at which the servers have forgotten it by themselves.
     pub(super) over_at: BootInstant,
-    pub(super) give: Arc<Request>,
+    pub(super) request: Arc<Request>,
 }
 
 /// One server: its connection, and what it has to give back when it can be reached again.
@@ -53,15 +53,20 @@ pub(super) struct Member {
     op_timeout: Duration,
     /// At most one for each attempt that was under way, or held, when the server stopped answering: without a connection
     /// nothing is sent, and so nothing is owed. Each is forgotten when its lease is over.
-    debts: Mutex<HashMap<GrantId, Debt>>,
-    /// Tells the background task of a debt.
+    owed_releases: Mutex<HashMap<GrantId, OwedRelease>>,
+    /// Tells the background task of an owed release.
     owing: Arc<Notify>,
 }
 
 impl Member {
     /// Dials in the background, for ever.
-    pub(super) fn start(dial: Arc<Dial>, ledger: Arc<Ledger>, op_timeout: Duration, owing: Arc<Notify>) -> Arc<Self> {
-        Arc::new(Self { link: Link::begin(dial, ledger), op_timeout, debts: Mutex::default(), owing })
+    pub(super) fn start(
+        dial: Arc<Dial>,
+        predecessors: Arc<Predecessors>,
+        op_timeout: Duration,
+        owing: Arc<Notify>,
+    ) -> Arc<Self> {
+        Arc::new(Self { link: Link::begin(dial, predecessors), op_timeout, owed_releases: Mutex::default(), owing })
     }
 
     /// Runs a script now or, without a connection, not at all: a request that waited could come after its own undo.
@@ -73,18 +78,22 @@ impl Member {
     }
 
     /// Runs a script whose reply is its first argument, a sign and perhaps more.
-    pub(super) async fn put(self: Arc<Self>, request: Arc<Request>, until: BootInstant) -> Result<Said, Failed> {
+    pub(super) async fn put(self: Arc<Self>, request: Arc<Request>, until: BootInstant) -> Result<ScriptVote, Failed> {
         let Raw { value, generation } = self.ask(&request, until).await?;
         said(value, &request.args[0]).ok_or_else(|| self.not_mine(generation, request.phase))
     }
 
     /// Gives back. What cannot be confirmed is owed, unless the server has not been reachable since the attempt began.
-    pub(super) async fn give(self: Arc<Self>, debt: Debt, until: BootInstant) -> Result<Said, Failed> {
-        let outcome = self.clone().put(debt.give.clone(), until).await;
+    pub(super) async fn release(
+        self: Arc<Self>,
+        owed_release: OwedRelease,
+        until: BootInstant,
+    ) -> Result<ScriptVote, Failed> {
+        let outcome = self.clone().put(owed_release.request.clone(), until).await;
         // A server that answers with an error has carried out what was sent before it; its expiry does the rest.
         let unheard = |failed: &Failed| failed.fate == Fate::Unknown || !self.link.is_up();
-        if outcome.as_ref().is_err_and(unheard) && self.link.was_up_since(debt.since) {
-            self.debts().insert(debt.id, debt);
+        if outcome.as_ref().is_err_and(unheard) && self.link.was_up_since(owed_release.since) {
+            self.owed_releases().insert(owed_release.id, owed_release);
             self.owing.notify_one();
         }
         outcome
@@ -92,19 +101,22 @@ impl Member {
 
     /// Whether there is anything to be paid.
     pub(super) fn owes(&self) -> bool {
-        !self.debts().is_empty()
+        !self.owed_releases().is_empty()
     }
 
     /// Gives back what is owed, if the server can be reached, and forgets what is over.
-    pub(super) fn pay(self: &Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+    pub(super) fn send_owed(self: &Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         let now = SystemClock.now();
         if !self.link.is_up() {
-            self.debts().retain(|_, debt| now < debt.over_at);
+            self.owed_releases().retain(|_, owed_release| now < owed_release.over_at);
             return Vec::new();
         }
         let until = now.plus(self.op_timeout);
-        let debts = std::mem::take(&mut *self.debts());
-        debts.into_values().map(|debt| self.clone().give(debt, until).map(drop).boxed()).collect()
+        let owed_releases = std::mem::take(&mut *self.owed_releases());
+        owed_releases
+            .into_values()
+            .map(|owed_release| self.clone().release(owed_release, until).map(drop).boxed())
+            .collect()
     }
 
     /// Reads `{token, ...}`, where the token says which request is answered: a reply to another one costs the connection.
@@ -120,14 +132,14 @@ impl Member {
         Failed { fate: Fate::Unknown, error, wrong_type: false }
     }
 
-    fn debts(&self) -> MutexGuard<'_, HashMap<GrantId, Debt>> {
+    fn owed_releases(&self) -> MutexGuard<'_, HashMap<GrantId, OwedRelease>> {
         // Every critical section is one statement.
-        self.debts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.owed_releases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Reads `<nonce><sign><rest>`.
-fn said(value: Value, nonce: &str) -> Option<Said> {
+fn said(value: Value, nonce: &str) -> Option<ScriptVote> {
     let Value::BulkString(bytes) = value else { return None };
     let (sign, rest) = bytes.strip_prefix(nonce.as_bytes())?.split_first()?;
     let yes = match sign {
@@ -135,7 +147,7 @@ fn said(value: Value, nonce: &str) -> Option<Said> {
         b'-' => false,
         _ => return None,
     };
-    Some(Said { yes, rest: String::from_utf8_lossy(rest).into_owned() })
+    Some(ScriptVote { yes, rest: String::from_utf8_lossy(rest).into_owned() })
 }
 
 #[cfg(test)]
@@ -154,10 +166,12 @@ mod tests {
         let member = Member::start(dial, Arc::default(), Duration::from_secs(1), Arc::default());
         let now = SystemClock.now();
         for (over_at, owes) in [(now, false), (now.plus(Duration::from_secs(60)), true)] {
-            let give = Request { script: &scripts::GIVE, keys: Vec::new(), args: Vec::new(), phase: Phase::Release };
-            let debt = Debt { id: GrantId::random().unwrap(), since: now, over_at, give: Arc::new(give) };
-            member.debts().insert(debt.id, debt);
-            assert!(member.pay().is_empty(), "there is no connection");
+            let request =
+                Request { script: &scripts::RELEASE, keys: Vec::new(), args: Vec::new(), phase: Phase::Release };
+            let owed_release =
+                OwedRelease { id: GrantId::random().unwrap(), since: now, over_at, request: Arc::new(request) };
+            member.owed_releases().insert(owed_release.id, owed_release);
+            assert!(member.send_owed().is_empty(), "there is no connection");
             assert_eq!(member.owes(), owes);
         }
         member.link.close();
@@ -166,8 +180,8 @@ mod tests {
     #[test]
     fn only_replies_with_the_nonce_count() {
         let reply = |text: &str| said(Value::BulkString(text.into()), "abc");
-        assert_eq!(reply("abc+"), Some(Said { yes: true, rest: String::new() }));
-        assert_eq!(reply("abc-def"), Some(Said { yes: false, rest: "def".to_owned() }));
+        assert_eq!(reply("abc+"), Some(ScriptVote { yes: true, rest: String::new() }));
+        assert_eq!(reply("abc-def"), Some(ScriptVote { yes: false, rest: "def".to_owned() }));
         for wrong in ["abd+", "abc", "", "abc?"] {
             assert_eq!(reply(wrong), None, "{wrong}");
         }

@@ -1,24 +1,24 @@
 //! Redlock: one mutex over several independent servers, held while a majority of them says so.
 //!
-//! `tally.rs` counts votes and does nothing else. `asked.rs` asks all servers at once and hands what the caller does not
+//! `tally.rs` counts votes and does nothing else. `fan_out.rs` asks all servers at once and hands what the caller does not
 //! wait for to `background.rs`, the one task of a client. `member.rs` is one server: its connection, and what it has to
 //! give back when it can be reached again. `release.rs` gives back; `waiting.rs` has the waiters of this client, of which one
 //! asks. README and `docs/decisions/` tell what a quorum promises and what it does not.
 
-mod asked;
 mod backend;
 mod background;
 mod config;
+mod fairness;
+mod fan_out;
 mod inspect;
 mod member;
 mod mutex;
 mod refusal;
 mod release;
+mod release_news;
 mod renewal;
-mod run;
 mod scripts;
 mod tally;
-mod told;
 mod waiting;
 
 use std::ops::Deref;

@@ -18,12 +18,12 @@ use lock_core::driver::{Attempt, Grant, MutexBackend};
 use lock_core::{Error, ErrorKind, Phase, driver::wait};
 
 use super::NAME;
-use super::asked::Asked;
 use super::backend::QuorumBackend;
-use super::member::{Request, Said};
+use super::fan_out::FanOut;
+use super::member::{Request, ScriptVote};
 use super::scripts;
-use super::tally::{Tally, Verdict, Vote};
-use super::waiting::{Ended, Place};
+use super::tally::{Standing, Tally, Vote};
+use super::waiting::{QueuePlace, WaitEnded};
 use crate::backend::milliseconds;
 use crate::connection::request::Failed;
 
@@ -49,7 +49,7 @@ enum Round {
         /// Whether one has refused it.
         contested: bool,
         /// The answers of the others.
-        rest: Asked<Result<Said, Failed>>,
+        rest: FanOut<Result<ScriptVote, Failed>>,
     },
     /// Somebody else has it, for so long at least if it is neither released nor renewed.
     Held(Option<Duration>),
@@ -86,8 +86,8 @@ impl MutexBackend for QuorumBackend {
         let place = self.queues.enter(&self.releases.checked_keys(&attempt.name)?.lock);
         match place.first(attempt, deadline).await {
             Ok(_first) => self.ask_until(attempt, &place, deadline).await,
-            Err(Ended::Held) => Ok(None),
-            Err(Ended::Unknown) => {
+            Err(WaitEnded::Held) => Ok(None),
+            Err(WaitEnded::Unknown) => {
                 let what = "no majority of the servers says that somebody holds the lock; another task of this client asks them";
                 Err(Error::unavailable(Phase::Acquire, what).with_backend(NAME))
             }
@@ -109,7 +109,12 @@ async fn has_time_after(pause: Duration, until: BootInstant) -> bool {
 
 impl QuorumBackend {
     /// Asks from the first place of a queue until the lock is granted or the deadline passes.
-    async fn ask_until(&self, attempt: &Attempt, place: &Place, deadline: Deadline) -> Result<Option<Grant>, Error> {
+    async fn ask_until(
+        &self,
+        attempt: &Attempt,
+        place: &QueuePlace,
+        deadline: Deadline,
+    ) -> Result<Option<Grant>, Error> {
         let since = SystemClock.now();
         let (mut answered, mut may_be_held) = (since, false);
         // An earlier round that may still be carried out somewhere, whatever is said of later ones.
@@ -216,7 +221,7 @@ impl QuorumBackend {
                 Err(Error::invalid(Phase::Configure, what).with_backend(NAME))
             }
             _ => {
-                self.ledger.asks_for(ttl);
+                self.predecessors.asks_for(ttl);
                 Ok(())
             }
         }
@@ -238,7 +243,7 @@ impl QuorumBackend {
         let waited = waits_since.map(|since| sent_at.since(since));
         let mut votes = Votes::of(self, self.take(attempt, round, waited)?, until);
         let verdict = votes.verdict(until).await;
-        if verdict == Verdict::Granted {
+        if verdict == Standing::Granted {
             // Every server that granted it began its TTL after this instant.
             let Votes { asked: rest, granted: by, refused, .. } = votes;
             let grant = Grant::new(None, sent_at, attempt.ttl);
@@ -247,9 +252,9 @@ impl QuorumBackend {
         let Votes { granted, refused, ends_in, mut reasons, .. } = votes;
         reasons.extend(self.undo(attempt, round, granted, &refused, until).await);
         match verdict {
-            Verdict::Held => Ok(Round::Held(ends_in)),
-            Verdict::MayBeHeld => Ok(Round::MayBeHeld),
-            Verdict::Split => Ok(Round::Split),
+            Standing::Held => Ok(Round::Held(ends_in)),
+            Standing::MayBeHeld => Ok(Round::MayBeHeld),
+            Standing::Split => Ok(Round::Split),
             _ => Err(self.too_few(Phase::Acquire, reasons)),
         }
     }
@@ -268,7 +273,7 @@ impl QuorumBackend {
         let waited = waited.unwrap_or_default().as_micros().to_string();
         let keys = self.releases.checked_keys(&attempt.name)?;
         Ok(Request {
-            script: &scripts::TAKE,
+            script: &scripts::ACQUIRE,
             keys: vec![keys.lock.clone(), keys.waiters().into_owned()],
             args: vec![attempt.id.to_string(), round.to_string(), milliseconds(attempt.ttl), card, client, waited],
             phase: Phase::Acquire,
@@ -310,7 +315,7 @@ impl QuorumBackend {
 
 /// The votes on one round, as they come in.
 struct Votes {
-    asked: Asked<Result<Said, Failed>>,
+    asked: FanOut<Result<ScriptVote, Failed>>,
     tally: Tally,
     /// The servers that have granted it.
     granted: Vec<usize>,
@@ -325,8 +330,10 @@ struct Votes {
 impl Votes {
     fn of(quorum: &QuorumBackend, take: Request, until: BootInstant) -> Self {
         let take = Arc::new(take);
-        let asked =
-            Asked::all(&quorum.background, quorum.members.iter().map(|member| member.clone().put(take.clone(), until)));
+        let asked = FanOut::all(
+            &quorum.background,
+            quorum.members.iter().map(|member| member.clone().put(take.clone(), until)),
+        );
         Self {
             asked,
             tally: Tally::of(quorum.members.len()),
@@ -338,10 +345,10 @@ impl Votes {
     }
 
     /// Waits for as many votes as decide.
-    async fn verdict(&mut self, until: BootInstant) -> Verdict {
+    async fn verdict(&mut self, until: BootInstant) -> Standing {
         loop {
             let verdict = self.tally.verdict();
-            if verdict != Verdict::Open {
+            if verdict != Standing::Open {
                 return verdict;
             }
             match self.asked.next_until(until).await {
@@ -350,19 +357,19 @@ impl Votes {
                 None => {
                     let what = "no answer within the operation timeout";
                     self.reasons.push(Error::indeterminate(Phase::Acquire, what).with_backend(NAME));
-                    return Verdict::Failed;
+                    return Standing::Failed;
                 }
             }
         }
     }
 
-    fn count(&mut self, place: usize, answer: Result<Said, Failed>) {
+    fn count(&mut self, place: usize, answer: Result<ScriptVote, Failed>) {
         self.tally.count(match answer {
-            Ok(Said { yes: true, .. }) => {
+            Ok(ScriptVote { yes: true, .. }) => {
                 self.granted.push(place);
                 Vote::Granted
             }
-            Ok(Said { yes: false, rest }) => {
+            Ok(ScriptVote { yes: false, rest }) => {
                 self.refused.push(place);
                 // A key without an end says -1.
                 let (ends_in, holder) = rest.split_once(':').unwrap_or(("", &rest));

@@ -1,4 +1,4 @@
-//! Giving back on every server: releases, undone rounds, grants freed by force, and news of a release for those who wait.
+//! Releasing on every server: releases, undone rounds, grants freed by force, and news of a release for those who wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use lock_core::driver::{Attempt, Kind, Released};
 use lock_core::{Error, GrantId, LockName, LossReason, Phase};
 
 use super::NAME;
-use super::asked::Asked;
 use super::background::Background;
-use super::member::{Debt, Member, Request, Said};
+use super::fan_out::FanOut;
+use super::member::{Member, OwedRelease, Request, ScriptVote};
 use super::refusal::too_few;
 use super::scripts;
 use super::tally::majority;
@@ -24,7 +24,7 @@ use crate::keys::{self, Keys};
 pub(super) const EVERY_ROUND: u64 = (1 << 53) - 1;
 
 /// The answers of all servers to a release.
-pub(super) type Answers = Asked<Result<Said, Failed>>;
+pub(super) type ReleaseVotes = FanOut<Result<ScriptVote, Failed>>;
 
 /// One client's way to give back.
 #[derive(Debug)]
@@ -55,8 +55,8 @@ pub(super) enum Tells {
     Next(Duration),
 }
 
-/// The arguments of `give.lua`.
-struct Give<'a> {
+/// The arguments of `release.lua`.
+struct ReleaseArgs<'a> {
     id: GrantId,
     last_round: u64,
     /// The reason of a release by force.
@@ -66,7 +66,7 @@ struct Give<'a> {
     stops: bool,
 }
 
-impl Give<'_> {
+impl ReleaseArgs<'_> {
     fn of(id: GrantId, tells: Tells) -> Self {
         Self { id, last_round: EVERY_ROUND, why: "", tells, stops: false }
     }
@@ -92,22 +92,26 @@ impl Releases {
 
     /// The undoing of every round of an attempt up to this one. Nobody is told of it: others saw the lock held, or try again
     /// by themselves.
-    pub(super) fn undo(&self, attempt: &Attempt, last_round: u64) -> Debt {
-        self.debt(attempt, last_round, Phase::Cancel, Tells::Nobody)
+    pub(super) fn undo(&self, attempt: &Attempt, last_round: u64) -> OwedRelease {
+        self.release_of(attempt, last_round, Phase::Cancel, Tells::Nobody)
     }
 
     /// The release of an attempt's grant; who is told of it.
-    pub(super) fn release(&self, attempt: &Attempt, phase: Phase, tells: Tells) -> Debt {
-        self.debt(attempt, EVERY_ROUND, phase, tells)
+    pub(super) fn release(&self, attempt: &Attempt, phase: Phase, tells: Tells) -> OwedRelease {
+        self.release_of(attempt, EVERY_ROUND, phase, tells)
     }
 
     /// The release of a grant of anybody, by force.
     ///
     /// # Errors
     /// As of `checked_keys`.
-    pub(super) fn force(&self, name: &LockName, id: GrantId, why: &str) -> Result<Debt, Error> {
+    pub(super) fn force(&self, name: &LockName, id: GrantId, why: &str) -> Result<OwedRelease, Error> {
         let keys = self.checked_keys(name)?;
-        let request = self.request(&keys, Phase::Inspect, Give { why, ..Give::of(id, Tells::Next(Duration::ZERO)) });
+        let request = self.request(
+            &keys,
+            Phase::Inspect,
+            ReleaseArgs { why, ..ReleaseArgs::of(id, Tells::Next(Duration::ZERO)) },
+        );
         Ok(self.owed(id, SystemClock.now(), Duration::ZERO, request))
     }
 
@@ -115,34 +119,34 @@ impl Releases {
     /// the lock for it tell the next client.
     pub(super) fn stop_waiting(&self, lock: &str, except: &[usize]) {
         let Some(keys) = Keys::of_mutex(&self.prefix, lock) else { return };
-        let give = self.request(
+        let request = self.request(
             &keys,
             Phase::Cancel,
-            Give { stops: true, ..Give::of(self.client, Tells::Next(Duration::ZERO)) },
+            ReleaseArgs { stops: true, ..ReleaseArgs::of(self.client, Tells::Next(Duration::ZERO)) },
         );
         let until = self.until();
         let members = self.members.iter().enumerate().filter(|(place, _)| !except.contains(place));
         // The answers are waited for in the background. Nothing is owed: the list of waiters expires, and the client may wait
         // again by the time that a server is back.
-        let stops = members.map(|(place, member)| (place, member.clone().put(give.clone(), until)));
-        drop(Asked::some(&self.background, stops));
+        let stops = members.map(|(place, member)| (place, member.clone().put(request.clone(), until)));
+        drop(FanOut::some(&self.background, stops));
     }
 
-    fn debt(&self, attempt: &Attempt, last_round: u64, phase: Phase, tells: Tells) -> Debt {
-        let give = Give { last_round, ..Give::of(attempt.id, tells) };
-        let give = self.request(&self.keys(&attempt.name), phase, give);
-        self.owed(attempt.id, first_sent(attempt), attempt.ttl, give)
+    fn release_of(&self, attempt: &Attempt, last_round: u64, phase: Phase, tells: Tells) -> OwedRelease {
+        let args = ReleaseArgs { last_round, ..ReleaseArgs::of(attempt.id, tells) };
+        let request = self.request(&self.keys(&attempt.name), phase, args);
+        self.owed(attempt.id, first_sent(attempt), attempt.ttl, request)
     }
 
     /// An extension by hand may outlast the TTL, up to the longest one of the configuration; the servers end what is left.
-    fn owed(&self, id: GrantId, since: BootInstant, ttl: Duration, give: Arc<Request>) -> Debt {
+    fn owed(&self, id: GrantId, since: BootInstant, ttl: Duration, request: Arc<Request>) -> OwedRelease {
         let lasts = ttl.max(self.limit.unwrap_or_default());
-        Debt { id, since, over_at: self.until().plus(lasts), give }
+        OwedRelease { id, since, over_at: self.until().plus(lasts), request }
     }
 
-    /// The run of `give.lua` for this grant, or for this client's own id.
-    fn request(&self, keys: &Keys, phase: Phase, give: Give<'_>) -> Arc<Request> {
-        let Give { id, last_round, why, tells, stops } = give;
+    /// The run of `release.lua` for this grant, or for this client's own id.
+    fn request(&self, keys: &Keys, phase: Phase, args: ReleaseArgs<'_>) -> Arc<Request> {
+        let ReleaseArgs { id, last_round, why, tells, stops } = args;
         let (channels, pause) = match tells {
             Tells::Nobody => (String::new(), Duration::ZERO),
             Tells::Next(pause) => (keys::channels(&self.prefix), pause),
@@ -152,35 +156,38 @@ impl Releases {
         let (id, last_round, pause) = (id.to_string(), last_round.to_string(), milliseconds(pause));
         let args = vec![id, last_round, why.to_owned(), channels, stops.to_owned(), pause, reserves.to_owned()];
         let keys = vec![keys.lock.clone(), keys.forced().into_owned(), keys.waiters().into_owned()];
-        Arc::new(Request { script: &scripts::GIVE, keys, args, phase })
+        Arc::new(Request { script: &scripts::RELEASE, keys, args, phase })
     }
 
     /// Gives back on every server. The requests are on their way when this returns.
-    pub(super) fn send(&self, debt: &Debt) -> Answers {
-        self.send_except(debt, &[])
+    pub(super) fn send(&self, owed_release: &OwedRelease) -> ReleaseVotes {
+        self.send_except(owed_release, &[])
     }
 
     /// Gives back on every server but these.
-    pub(super) fn send_except(&self, debt: &Debt, except: &[usize]) -> Answers {
+    pub(super) fn send_except(&self, owed_release: &OwedRelease, except: &[usize]) -> ReleaseVotes {
         let until = self.until();
         let members = self.members.iter().enumerate().filter(|(place, _)| !except.contains(place));
-        Asked::some(&self.background, members.map(|(place, member)| (place, member.clone().give(debt.clone(), until))))
+        FanOut::some(
+            &self.background,
+            members.map(|(place, member)| (place, member.clone().release(owed_release.clone(), until))),
+        )
     }
 
     /// Waits until a majority has freed the grant or a majority has none of it. If neither comes, the lock is free as soon as
     /// a majority has answered: then nothing of the grant keeps others from a majority.
-    pub(super) async fn confirmed(&self, mut answers: Answers, phase: Phase) -> Result<Freed, Error> {
+    pub(super) async fn confirmed(&self, mut answers: ReleaseVotes, phase: Phase) -> Result<Freed, Error> {
         let (servers, until) = (self.members.len(), self.until());
         let majority = majority(servers);
         let (mut freed, mut absent, mut why, mut reasons) = (0, 0, None, Vec::new());
         let mut others_wait = false;
         while freed < majority && absent < majority {
             match answers.next_until(until).await {
-                Some((_, Ok(Said { yes: true, rest }))) => {
+                Some((_, Ok(ScriptVote { yes: true, rest }))) => {
                     freed += 1;
                     others_wait |= rest.parse().is_ok_and(|waiting: u64| waiting > 0);
                 }
-                Some((_, Ok(Said { yes: false, rest }))) => {
+                Some((_, Ok(ScriptVote { yes: false, rest }))) => {
                     absent += 1;
                     why = why.or(lost_by(&rest));
                 }

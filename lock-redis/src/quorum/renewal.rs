@@ -12,8 +12,8 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 
-use super::asked::Asked;
 use super::backend::QuorumBackend;
+use super::fan_out::FanOut;
 use super::member::Member;
 use super::release::lost_by;
 use crate::backend::renewal_of;
@@ -22,7 +22,7 @@ use crate::connection::request::{Failed, Raw};
 use crate::script;
 
 /// One server's answer to one renewal.
-enum Answer {
+enum RenewalVote {
     Extended,
     Gone(Option<LossReason>),
     Failed(Error),
@@ -30,7 +30,7 @@ enum Answer {
 
 /// All servers' answers to one renewal.
 #[derive(Debug, Default)]
-struct Answers {
+struct RenewalVotes {
     extended: usize,
     gone: usize,
     why: Option<LossReason>,
@@ -71,7 +71,7 @@ impl QuorumBackend {
         self.op_timeout.min(renewal.attempt.ttl / 3)
     }
 
-    fn renewed(&self, renewal: &Renewal<'_>, answers: Answers) -> Renewed {
+    fn renewed(&self, renewal: &Renewal<'_>, answers: RenewalVotes) -> Renewed {
         if answers.extended >= self.majority() {
             return Renewed::For(renewal.ttl);
         }
@@ -83,12 +83,12 @@ impl QuorumBackend {
     }
 
     /// Asks the servers that can be reached, until each call has a majority for one answer or none can come.
-    async fn extend(&self, calls: Arc<[Call]>, until: BootInstant) -> Vec<Answers> {
+    async fn extend(&self, calls: Arc<[Call]>, until: BootInstant) -> Vec<RenewalVotes> {
         let majority = self.majority();
-        let mut answers: Vec<_> = calls.iter().map(|_| Answers::default()).collect();
+        let mut answers: Vec<_> = calls.iter().map(|_| RenewalVotes::default()).collect();
         let reachable = self.members.iter().filter(|member| member.link.is_up());
         let mut asked =
-            Asked::all(&self.background, reachable.map(|member| member.clone().extend(calls.clone(), until)));
+            FanOut::all(&self.background, reachable.map(|member| member.clone().extend(calls.clone(), until)));
         while answers.iter().any(|answers| answers.extended < majority && answers.gone < majority) {
             let Some((_, of_one)) = asked.next_until(until).await else { break };
             answers.iter_mut().zip(of_one).for_each(|(answers, answer)| answers.count(answer));
@@ -97,36 +97,36 @@ impl QuorumBackend {
     }
 }
 
-impl Answers {
-    fn count(&mut self, answer: Answer) {
+impl RenewalVotes {
+    fn count(&mut self, answer: RenewalVote) {
         match answer {
-            Answer::Extended => self.extended += 1,
-            Answer::Gone(why) => {
+            RenewalVote::Extended => self.extended += 1,
+            RenewalVote::Gone(why) => {
                 self.gone += 1;
                 self.why = self.why.take().or(why);
             }
-            Answer::Failed(error) => self.failures.push(error),
+            RenewalVote::Failed(error) => self.failures.push(error),
         }
     }
 }
 
 impl Member {
-    async fn extend(self: Arc<Self>, calls: Arc<[Call]>, until: BootInstant) -> Vec<Answer> {
+    async fn extend(self: Arc<Self>, calls: Arc<[Call]>, until: BootInstant) -> Vec<RenewalVote> {
         let values = self.link.run_each(&script::MUTEX.renew, &calls, Phase::Renew, until).await;
         let read = |(call, value): (&Call, Result<_, Failed>)| match value {
-            Ok(raw) => self.extended(call.args().next().unwrap_or_default(), raw).unwrap_or_else(Answer::Failed),
-            Err(Failed { wrong_type: true, .. }) => Answer::Gone(None),
-            Err(Failed { error, .. }) => Answer::Failed(error),
+            Ok(raw) => self.extended(call.args().next().unwrap_or_default(), raw).unwrap_or_else(RenewalVote::Failed),
+            Err(Failed { wrong_type: true, .. }) => RenewalVote::Gone(None),
+            Err(Failed { error, .. }) => RenewalVote::Failed(error),
         };
         calls.iter().zip(values).map(read).collect()
     }
 
     /// `{nonce, 1}` or `{nonce, 0, why}`.
-    fn extended(&self, nonce: &str, raw: Raw) -> Result<Answer, Error> {
+    fn extended(&self, nonce: &str, raw: Raw) -> Result<RenewalVote, Error> {
         let mut fields = self.fields(raw, nonce, Phase::Renew)?;
         if fields.number()? == 1 {
-            return Ok(Answer::Extended);
+            return Ok(RenewalVote::Extended);
         }
-        Ok(Answer::Gone(lost_by(&fields.text()?)))
+        Ok(RenewalVote::Gone(lost_by(&fields.text()?)))
     }
 }

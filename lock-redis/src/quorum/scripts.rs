@@ -11,8 +11,8 @@ macro_rules! script {
 }
 
 /// One server's part of taking a lock.
-pub(super) static TAKE: LazyLock<Script> = script!("take.lua");
-/// One server's part of giving a lock back.
-pub(super) static GIVE: LazyLock<Script> = script!("give.lua");
+pub(super) static ACQUIRE: LazyLock<Script> = script!("acquire.lua");
+/// One server's part of releasing a lock.
+pub(super) static RELEASE: LazyLock<Script> = script!("release.lua");
 /// What one server knows of a lock.
-pub(super) static LOOK: LazyLock<Script> = script!("look.lua");
+pub(super) static INSPECT: LazyLock<Script> = script!("inspect.lua");

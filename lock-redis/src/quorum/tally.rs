@@ -19,7 +19,7 @@ pub(super) enum Vote {
 
 /// What follows from the votes so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Standing {
     /// Further votes may decide.
     Open,
     /// A majority granted it.
@@ -28,7 +28,7 @@ pub(super) enum Verdict {
     Held,
     /// Somebody else may have one with the servers that do not answer.
     MayBeHeld,
-    /// Nobody has a majority, and nobody can get one without giving back first.
+    /// Nobody has a majority, and nobody can get one without a release first.
     Split,
     /// Too few servers answer.
     Failed,
@@ -61,24 +61,24 @@ impl Tally {
         self.granted + self.held.values().sum::<usize>()
     }
 
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> Standing {
         let majority = majority(self.servers);
         let pending = self.servers - self.answered() - self.failed;
         let others = self.held.values().max().copied().unwrap_or_default();
         if self.granted >= majority {
-            Verdict::Granted
+            Standing::Granted
         } else if others >= majority {
-            Verdict::Held
+            Standing::Held
         } else if self.answered() + pending < majority {
-            Verdict::Failed
+            Standing::Failed
         } else if self.granted + pending >= majority || self.answered() < majority {
-            Verdict::Open
+            Standing::Open
         } else if others + self.failed >= majority {
-            Verdict::MayBeHeld
+            Standing::MayBeHeld
         } else if others + self.failed + pending < majority {
-            Verdict::Split
+            Standing::Split
         } else {
-            Verdict::Open
+            Standing::Open
         }
     }
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     /// `+` granted, `x` failed, any other letter: held by that one.
-    fn verdict(servers: usize, votes: &str) -> Verdict {
+    fn verdict(servers: usize, votes: &str) -> Standing {
         let mut tally = Tally::of(servers);
         for vote in votes.chars() {
             tally.count(match vote {
@@ -107,29 +107,29 @@ mod tests {
 
     #[test]
     fn a_majority_decides_without_the_rest() {
-        assert_eq!(verdict(5, "++"), Verdict::Open);
-        assert_eq!(verdict(5, "++xx+"), Verdict::Granted);
-        assert_eq!(verdict(5, "+++"), Verdict::Granted);
-        assert_eq!(verdict(5, "aaa"), Verdict::Held);
-        assert_eq!(verdict(5, "xxx"), Verdict::Failed);
-        assert_eq!(verdict(4, "++"), Verdict::Open);
-        assert_eq!(verdict(4, "++xx"), Verdict::Failed);
+        assert_eq!(verdict(5, "++"), Standing::Open);
+        assert_eq!(verdict(5, "++xx+"), Standing::Granted);
+        assert_eq!(verdict(5, "+++"), Standing::Granted);
+        assert_eq!(verdict(5, "aaa"), Standing::Held);
+        assert_eq!(verdict(5, "xxx"), Standing::Failed);
+        assert_eq!(verdict(4, "++"), Standing::Open);
+        assert_eq!(verdict(4, "++xx"), Standing::Failed);
     }
 
     #[test]
     fn a_split_vote_is_nobody_s() {
-        assert_eq!(verdict(5, "++aab"), Verdict::Split);
-        assert_eq!(verdict(5, "+aabb"), Verdict::Split);
-        assert_eq!(verdict(5, "+abc"), Verdict::Split, "the fifth can help nobody");
-        assert_eq!(verdict(4, "++aa"), Verdict::Split);
+        assert_eq!(verdict(5, "++aab"), Standing::Split);
+        assert_eq!(verdict(5, "+aabb"), Standing::Split);
+        assert_eq!(verdict(5, "+abc"), Standing::Split, "the fifth can help nobody");
+        assert_eq!(verdict(4, "++aa"), Standing::Split);
     }
 
     #[test]
     fn who_may_have_a_majority_with_silent_servers_may_hold_it() {
-        assert_eq!(verdict(5, "+aaxx"), Verdict::MayBeHeld);
-        assert_eq!(verdict(5, "aaxxa"), Verdict::Held);
-        assert_eq!(verdict(5, "+aab"), Verdict::Open, "a may have the fifth");
-        assert_eq!(verdict(5, "+aabx"), Verdict::MayBeHeld);
+        assert_eq!(verdict(5, "+aaxx"), Standing::MayBeHeld);
+        assert_eq!(verdict(5, "aaxxa"), Standing::Held);
+        assert_eq!(verdict(5, "+aab"), Standing::Open, "a may have the fifth");
+        assert_eq!(verdict(5, "+aabx"), Standing::MayBeHeld);
     }
 
     /// Whatever comes after it, a verdict other than `Open` was right; and when all have voted there is one.
@@ -139,12 +139,12 @@ mod tests {
         for servers in [3, 4, 5] {
             for code in 0..letters.len().pow(servers as u32) {
                 let votes: String = (0..servers).map(|i| letters[code / letters.len().pow(i as u32) % 4]).collect();
-                assert_ne!(verdict(servers, &votes), Verdict::Open, "{votes}");
+                assert_ne!(verdict(servers, &votes), Standing::Open, "{votes}");
                 let granted = votes.chars().filter(|vote| *vote == '+').count() >= majority(servers);
                 for seen in 0..=servers {
                     let early = verdict(servers, &votes[..seen]);
-                    assert!(early != Verdict::Granted || granted, "{votes} after {seen}");
-                    assert!(early == Verdict::Granted || early == Verdict::Open || !granted, "{votes} after {seen}");
+                    assert!(early != Standing::Granted || granted, "{votes} after {seen}");
+                    assert!(early == Standing::Granted || early == Standing::Open || !granted, "{votes} after {seen}");
                 }
             }
         }

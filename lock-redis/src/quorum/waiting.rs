@@ -15,8 +15,8 @@ use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
 use lock_core::driver::Attempt;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-use super::run::{REST, Run};
-use super::told::Told;
+use super::fairness::{HandoverRun, REST};
+use super::release_news::ReleaseNews;
 
 /// Takes this client out of the waiters of a lock at the servers, which tell the next client if they have told this one.
 type StopWaiting = Box<dyn Fn(&str) + Send + Sync>;
@@ -26,7 +26,7 @@ pub(super) struct Queues {
     queues: Mutex<HashMap<String, Arc<Queue>>>,
     /// The runs of keys that foreign clients use too, and when each went on last: they outlast a queue, so that a lock that one
     /// task takes again and again is left free now and then too.
-    shared: Mutex<HashMap<String, (Run, BootInstant)>>,
+    shared: Mutex<HashMap<String, (HandoverRun, BootInstant)>>,
     majority: usize,
     stop_waiting: StopWaiting,
 }
@@ -45,8 +45,8 @@ struct State {
     waiting: usize,
     /// The grant that a waiter of this queue was given last, until it is released.
     held_by: Option<GrantId>,
-    run: Run,
-    told: Told,
+    run: HandoverRun,
+    told: ReleaseNews,
     /// The instant of a majority's last answer.
     answered_at: BootInstant,
     /// Whether somebody held the lock, or may have, when the servers were asked last.
@@ -57,7 +57,7 @@ struct State {
 
 /// The end of a wait in a queue without the first place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum WaitEnded {
     /// The deadline has passed while somebody may have held the lock.
     Held,
     /// The deadline or the patience is over, and nobody is known to hold the lock.
@@ -86,12 +86,12 @@ impl Queues {
     }
 
     /// Enters the queue of this lock.
-    pub(super) fn enter(self: &Arc<Self>, lock: &str) -> Place {
+    pub(super) fn enter(self: &Arc<Self>, lock: &str) -> QueuePlace {
         let mut queues = locked(&self.queues);
         let queue = queues.entry(lock.to_owned()).or_insert_with(|| Arc::new(Queue::new(SystemClock.now()))).clone();
         locked(&queue.state).waiting += 1;
         drop(queues);
-        Place { queues: self.clone(), lock: lock.to_owned(), queue }
+        QueuePlace { queues: self.clone(), lock: lock.to_owned(), queue }
     }
 
     /// Decides who gets the lock that this grant releases; `shared` if foreign clients use its key too.
@@ -101,26 +101,26 @@ impl Queues {
         let mut state = queue.as_ref().map(|queue| locked(&queue.state));
         let here = state.as_mut().is_some_and(|state| state.held_by.take_if(|holder| *holder == grant).is_some());
         if shared {
-            let pause = self.shared_run_goes_on(lock, now);
+            let pause = self.shared_run_may_stay(lock, now);
             return Handover { here, elsewhere: !here || !pause.is_zero(), pause };
         }
-        let stays = here && state.is_some_and(|mut state| state.run.goes_on(now));
+        let stays = here && state.is_some_and(|mut state| state.run.may_stay(now));
         Handover { here, elsewhere: !stays, pause: Duration::ZERO }
     }
 
     /// Counts a release of a shared key; for how long it is left free.
-    fn shared_run_goes_on(&self, lock: &str, now: BootInstant) -> Duration {
+    fn shared_run_may_stay(&self, lock: &str, now: BootInstant) -> Duration {
         let mut shared = locked(&self.shared);
         if shared.len() >= RUNS {
             shared.retain(|_, (_, last)| now.since(*last) < FORGOTTEN);
         }
-        let (run, last) = shared.entry(lock.to_owned()).or_insert_with(|| (Run::default(), now));
+        let (run, last) = shared.entry(lock.to_owned()).or_insert_with(|| (HandoverRun::default(), now));
         if now.since(*last) >= FORGOTTEN {
-            *run = Run::default();
+            *run = HandoverRun::default();
         }
         *last = now;
         run.set_others_wait(true);
-        if run.goes_on(now) {
+        if run.may_stay(now) {
             return Duration::ZERO;
         }
         run.rest(now);
@@ -169,7 +169,7 @@ impl Queues {
     }
 
     /// Whether anybody is there to be told. The map stays locked: a queue that ends takes all its news into account.
-    fn tell(&self, lock: &str, news: impl FnOnce(&mut Told)) -> bool {
+    fn tell(&self, lock: &str, news: impl FnOnce(&mut ReleaseNews)) -> bool {
         let queues = locked(&self.queues);
         let Some(queue) = queues.get(lock) else { return false };
         news(&mut locked(&queue.state).told);
@@ -196,8 +196,8 @@ impl Queue {
             state: Mutex::new(State {
                 waiting: 0,
                 held_by: None,
-                run: Run::default(),
-                told: Told::default(),
+                run: HandoverRun::default(),
+                told: ReleaseNews::default(),
                 answered_at: now,
                 may_be_held: false,
                 is_registered: false,
@@ -208,16 +208,16 @@ impl Queue {
 
 /// A waiter's place in a queue. The last one that leaves ends the queue.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct QueuePlace {
     queues: Arc<Queues>,
     lock: String,
     queue: Arc<Queue>,
 }
 
-impl Place {
+impl QueuePlace {
     /// Waits for the first place, at most until the deadline or until the servers have been silent for the attempt's
     /// patience.
-    pub(super) async fn first(&self, attempt: &Attempt, deadline: Deadline) -> Result<SemaphorePermit<'_>, Ended> {
+    pub(super) async fn first(&self, attempt: &Attempt, deadline: Deadline) -> Result<SemaphorePermit<'_>, WaitEnded> {
         let since = SystemClock.now();
         let mut first = pin!(self.queue.first.acquire());
         loop {
@@ -233,10 +233,10 @@ impl Place {
             }
             let (now, state) = (SystemClock.now(), self.state());
             if deadline.has_passed(now) {
-                return Err(if state.may_be_held { Ended::Held } else { Ended::Unknown });
+                return Err(if state.may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });
             }
             if now >= state.answered_at.max(since).plus(attempt.patience) {
-                return Err(Ended::Unknown);
+                return Err(WaitEnded::Unknown);
             }
         }
     }
@@ -260,7 +260,7 @@ impl Place {
 
     /// Forgets the news: the servers are asked now.
     pub(super) fn asks(&self) {
-        self.state().told = Told::default();
+        self.state().told = ReleaseNews::default();
     }
 
     /// Notes that a majority has answered, and whether somebody may hold the lock.
@@ -290,7 +290,7 @@ impl Place {
         self.answered(true);
         let mut state = self.state();
         // Whatever came meanwhile was said of the same release.
-        (state.held_by, state.told) = (Some(grant), Told::default());
+        (state.held_by, state.told) = (Some(grant), ReleaseNews::default());
     }
 
     /// Pauses until there is news, at most until this instant.
@@ -312,7 +312,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         let mut queues = locked(&self.queues.queues);
         let mut state = self.state();
@@ -432,12 +432,12 @@ mod tests {
         let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
         let _held = first.first(&attempt, Deadline::NEVER).await.unwrap();
         let soon = || Deadline::after(SystemClock.now(), Duration::from_millis(5));
-        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), Ended::Unknown, "nothing was answered yet");
+        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Unknown, "nothing was answered yet");
         first.answered(true);
-        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), Ended::Held);
+        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Held);
         first.not_answered();
-        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), Ended::Unknown);
+        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Unknown);
         attempt.patience = Duration::from_millis(5);
-        assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), Ended::Unknown);
+        assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), WaitEnded::Unknown);
     }
 }

@@ -1,11 +1,11 @@
--- Takes the lock, or takes a place in its queue. Comes after ask.lua.
+-- Takes the lock, or takes a place in its queue. Comes after acquire_free.lua.
 --
 -- KEYS as in base.lua
 -- ARGV[1] nonce  [2] client  [3] TTL ms  [4] holder JSON  [5] '1' to wait in the queue  [6] ticket of an earlier place,
 --      '0' if it was asked for before without an answer, or ''  [7] prefix of the push channels  [8] '1' if the key is
 --      shared with foreign clients  [9] claim time ms: how long a lock that is handed over is kept for this waiter until
 --      it has claimed it  [10] mode, as in many.lua; '' for a mutex
--- Reply {nonce, 1, token, ms until the grant ends} or {nonce, 0, ms until a holder's lease ends or as in poke.lua, ticket, whether the
+-- Reply {nonce, 1, token, ms until the grant ends} or {nonce, 0, ms until a holder's lease ends or as in heartbeat.lua, ticket, whether the
 --      client was known to wait, last token}; the ticket is 0 if it has no place
 if wrong then
   -- Those who wait for something else may all be dead.

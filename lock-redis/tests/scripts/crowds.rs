@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use lock_testkit::servers::redis::RedisServer;
 
 use crate::lock::{ALL, CHANNELS, Lock, server, texts};
-use crate::script::{HOLDERS, MUTEX, Scripts, USED};
+use crate::script::{HOLDERS, MUTEX, PERMITS_HELD, Scripts};
 
 /// As `scripts/queue.lua` has them.
 const MOST_LET_IN: usize = 250;
@@ -51,10 +51,10 @@ impl Crowd {
         }
     }
 
-    /// Pokes for this client until it is not told to go on; how many runs that took.
+    /// Heartbeats for this client until it is not told to go on; how many runs that took.
     async fn poke_to_the_end(&mut self, client: &str) -> usize {
         let mut runs = 1;
-        while self.poke(client).await[2] == "-3" {
+        while self.heartbeat(client).await[2] == "-3" {
             runs += 1;
             assert!(runs < 20, "it comes to no end");
         }
@@ -74,7 +74,7 @@ impl Crowd {
         self.ask(dead + 1, &client(2), "").await;
         for _ in 0..4 {
             self.lock.now += 1_000_000;
-            self.poke(&client(2)).await;
+            self.heartbeat(&client(2)).await;
         }
     }
 
@@ -98,8 +98,8 @@ impl Crowd {
         texts(self.lock.run(&self.scripts.release, &ALL, &args).await.unwrap())
     }
 
-    async fn poke(&mut self, client: &str) -> Vec<String> {
-        texts(self.lock.run(&self.scripts.poke, &ALL, &[client, CHANNELS, "", "7", ""]).await.unwrap())
+    async fn heartbeat(&mut self, client: &str) -> Vec<String> {
+        texts(self.lock.run(&self.scripts.heartbeat, &ALL, &[client, CHANNELS, "", "7", ""]).await.unwrap())
     }
 
     async fn calls_of(&self, command: &str) -> u64 {
@@ -136,7 +136,7 @@ async fn readers_behind_a_writer_are_let_in_some_at_a_time() {
             if !more {
                 break;
             }
-            more = crowd.poke(&client(3)).await[2] == "-3";
+            more = crowd.heartbeat(&client(3)).await[2] == "-3";
             runs += 1;
         }
         let data = crowd.lock.look().await.0;
@@ -174,7 +174,7 @@ async fn many_holders_are_counted_anew_a_part_at_a_time() {
     crowd.ask(READERS, &client(1), "W").await;
     for _ in 0..4 {
         crowd.lock.now += 1_000_000;
-        crowd.poke(&client(1)).await;
+        crowd.heartbeat(&client(1)).await;
     }
     assert_eq!(crowd.lock.look().await.0.held["#group"], "W");
 }
@@ -252,10 +252,10 @@ async fn without_memory_for_how_far_counting_has_come_nobody_is_told_to_go_on() 
     }
     crowd.ask(READERS, &client(1), "W").await;
     crowd.lock.now += 61_000_000;
-    crowd.poke(&client(2)).await;
+    crowd.heartbeat(&client(2)).await;
     crowd.lock.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
     // Of a client that only goes on where another script stopped.
-    let asked = crowd.poke(&client(2)).await;
+    let asked = crowd.heartbeat(&client(2)).await;
     crowd.lock.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
     assert_ne!(asked[2], "-3");
     crowd.poke_to_the_end(&client(2)).await;
@@ -279,7 +279,7 @@ async fn dead_waiters_are_dropped_some_at_a_time() {
         }
         assert_eq!(data.queue.len(), left);
         assert!(data.held.is_empty() && (replied == "2" || replied == "-3"), "{replied}");
-        replied = crowd.poke(&client(2)).await[2].clone();
+        replied = crowd.heartbeat(&client(2)).await[2].clone();
     }
 }
 
@@ -298,14 +298,14 @@ async fn clearing_up_after_clients_that_left_is_no_poke_s_whole_work() {
     };
     assert!(signs(&mut crowd).await >= GONE, "they may be alive");
     let before = crowd.calls_of("hgetall").await;
-    crowd.poke(&client(1)).await;
-    assert_eq!(crowd.calls_of("hgetall").await, before, "a poke looks at the whole hash");
-    let mut pokes = 0;
+    crowd.heartbeat(&client(1)).await;
+    assert_eq!(crowd.calls_of("hgetall").await, before, "a heartbeat looks at the whole hash");
+    let mut heartbeats = 0;
     while signs(&mut crowd).await > 80 {
         crowd.lock.now += 1_000_000;
-        crowd.poke(&client(1)).await;
-        pokes += 1;
-        assert!(pokes < 1000, "{} signs are left after {pokes} pokes", signs(&mut crowd).await);
+        crowd.heartbeat(&client(1)).await;
+        heartbeats += 1;
+        assert!(heartbeats < 1000, "{} signs are left after {heartbeats} heartbeats", signs(&mut crowd).await);
     }
 }
 
@@ -315,7 +315,7 @@ async fn clients_that_come_and_go_leave_no_more_signs_than_can_be_alive() {
     let mut crowd = Crowd::new(&server, &MUTEX, "");
     crowd.ask(0, &client(0), "").await;
     crowd.ask(1, &client(1), "").await;
-    // A hundred each second, and nobody pokes.
+    // A hundred each second, and nobody sends heartbeats.
     for number in 2..=3000 {
         crowd.lock.now += 10_000;
         crowd.ask(number, &client(number), "").await;
@@ -333,7 +333,7 @@ async fn what_says_that_somebody_waits_lives_as_long_as_somebody_does() {
     crowd.ask(1, &client(1), "").await;
     let fence = crowd.lock.key(":f");
     crowd.lock.command(&["PEXPIRE", &fence, "60000"]).await;
-    crowd.poke(&client(1)).await;
+    crowd.heartbeat(&client(1)).await;
     let left = crowd.lock.command(&["PTTL", &fence]).await.as_int().unwrap();
     assert!(left > 3_600_000, "it ends in {left} ms");
 }
@@ -347,7 +347,7 @@ async fn permits_are_counted_a_part_at_a_time_and_exactly() {
         crowd.ask(number, &client(number), "P1/9000").await;
     }
     let used = async |crowd: &mut Crowd| {
-        let [_, used, more] = texts(crowd.lock.run(&USED, &ALL, &[]).await.unwrap()).try_into().unwrap();
+        let [_, used, more] = texts(crowd.lock.run(&PERMITS_HELD, &ALL, &[]).await.unwrap()).try_into().unwrap();
         (used.parse::<usize>().unwrap(), more)
     };
     let looks = crowd.calls_of("hscan").await + crowd.calls_of("hgetall").await;
@@ -382,7 +382,7 @@ async fn a_count_of_permits_that_began_long_ago_says_so() {
         crowd.renew(number).await;
     }
     let used = async |crowd: &mut Crowd| {
-        let [_, used, more] = texts(crowd.lock.run(&USED, &ALL, &[]).await.unwrap()).try_into().unwrap();
+        let [_, used, more] = texts(crowd.lock.run(&PERMITS_HELD, &ALL, &[]).await.unwrap()).try_into().unwrap();
         (used.parse::<usize>().unwrap(), more)
     };
     // One of them ends, and half of the others are looked at.

@@ -24,12 +24,12 @@ async fn signs_of_clients_that_died_are_cleared_from_a_queue_that_never_empties(
         lock.run(&HOLDERS.cancel, &ALL, &[&nonce, &nonce[16..], CHANNELS, ""]).await.unwrap();
     }
     lock.now += 2_900_000;
-    let poke = [format!("{:016x}", 2), CHANNELS.to_owned(), String::new(), "7".to_owned(), String::new()];
-    let poke = poke.each_ref().map(|arg| &**arg);
-    lock.run(&HOLDERS.poke, &ALL, &poke).await.unwrap();
+    let heartbeat = [format!("{:016x}", 2), CHANNELS.to_owned(), String::new(), "7".to_owned(), String::new()];
+    let heartbeat = heartbeat.each_ref().map(|arg| &**arg);
+    lock.run(&HOLDERS.heartbeat, &ALL, &heartbeat).await.unwrap();
     assert!(lock.look().await.0.waiters.len() > 100, "they may be alive");
     lock.now += 200_000;
-    lock.run(&HOLDERS.poke, &ALL, &poke).await.unwrap();
+    lock.run(&HOLDERS.heartbeat, &ALL, &heartbeat).await.unwrap();
     let waiters = lock.look().await.0.waiters;
     let signs: Vec<_> = waiters.keys().filter(|field| field.starts_with('@')).collect();
     assert_eq!(signs, [&format!("@{:016x}", 2)], "{waiters:?}");

@@ -7,10 +7,10 @@
 
 mod crowds;
 mod dead;
+mod heartbeat_short;
 mod lock;
 mod misfits;
 mod model;
-mod peek;
 mod sequence;
 mod short_ways;
 mod turns;

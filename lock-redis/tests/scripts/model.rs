@@ -208,7 +208,7 @@ impl Model {
     }
 
     /// Whether the client was known to wait.
-    pub(crate) fn poke(&mut self, client: &str) -> bool {
+    pub(crate) fn heartbeat(&mut self, client: &str) -> bool {
         let known = self.signs.alive_until.contains_key(client);
         if known {
             self.sign(client);

@@ -73,7 +73,7 @@ impl Sequence {
             14 => self.renew().await,
             15 if self.kind != Kind::Mutex => self.change().await,
             15 | 16 => self.force().await,
-            17 => self.poke().await,
+            17 => self.heartbeat().await,
             _ => self.pass().await,
         }
         self.compare().await;
@@ -152,7 +152,7 @@ impl Sequence {
     async fn took(&mut self, request: &Request) -> bool {
         let me = format!("{}:{}:{{}}:", request.nonce, request.client);
         let args = [&*me, &request.ttl.to_string()];
-        let reply = self.lock.run(&script::TAKE, &["", ":f"], &args).await.unwrap().as_text().unwrap();
+        let reply = self.lock.run(&script::ACQUIRE_SHORT, &["", ":f"], &args).await.unwrap().as_text().unwrap();
         let (nonce, answer) = reply.split_at(32);
         assert_eq!(nonce, request.nonce, "{self}");
         if let Some(token) = answer.strip_prefix('+') {
@@ -184,7 +184,7 @@ impl Sequence {
         let Some(Request { nonce, client, .. }) = self.a_request() else { return };
         self.note(format!("release {nonce}"));
         if self.kind == Kind::Mutex && self.rng.once_in(2) {
-            let reply = self.lock.run(&script::DROP, &[""], &[&nonce]).await.unwrap().as_text().unwrap();
+            let reply = self.lock.run(&script::RELEASE_SHORT, &[""], &[&nonce]).await.unwrap().as_text().unwrap();
             if reply == format!("{nonce}+") {
                 assert!(self.model.queue().is_empty() && self.model.release(&nonce), "{self}");
                 return;
@@ -217,7 +217,7 @@ impl Sequence {
         let before = self.model.holders.clone();
         let held = self.model.change(&nonce, to);
         let args = [&*nonce, &client, CHANNELS, "", &to.text()];
-        let reply = self.lock.run(&script::CHANGE, &ALL, &args).await.unwrap();
+        let reply = self.lock.run(&script::CHANGE_MODE, &ALL, &args).await.unwrap();
         let forced = self.model.forced.take();
         self.given_back(reply, &nonce, &client, held, &before);
         self.model.forced = forced;
@@ -258,24 +258,24 @@ impl Sequence {
         self.note(format!("force {nonce}"));
         let client = self.model.holder(&nonce).map(|holder| holder.client.clone());
         let held = self.model.force(&nonce);
-        let reply = self.lock.run(&self.scripts().force, &ALL, &[&nonce, CHANNELS, "", "why"]).await.unwrap();
+        let reply = self.lock.run(&self.scripts().force_release, &ALL, &[&nonce, CHANNELS, "", "why"]).await.unwrap();
         assert_eq!(texts(reply), [nonce.clone(), u8::from(held).to_string()], "{self}");
         if let Some(client) = client {
             self.told.insert(format!("{CHANNELS}{client} F{nonce}:why"));
         }
     }
 
-    async fn poke(&mut self) {
+    async fn heartbeat(&mut self) {
         let client = self.rng.one_of(&CLIENTS);
-        self.note(format!("poke of {client}"));
+        self.note(format!("heartbeat of {client}"));
         let own = self.requests.iter().map(|(request, _)| request).filter(|request| request.client == client);
         let nonces: Vec<_> = own.map(|request| request.nonce.clone()).collect();
         let args: Vec<_> =
             [client, CHANNELS, "", "7", "1"].into_iter().chain(nonces.iter().map(|nonce| &**nonce)).collect();
-        let reply = texts(self.lock.run(&self.scripts().poke, &ALL, &args).await.unwrap());
+        let reply = texts(self.lock.run(&self.scripts().heartbeat, &ALL, &args).await.unwrap());
         self.told.insert(format!("{CHANNELS}{client} E"));
         let waited = self.model.queue();
-        let known = self.model.poke(client);
+        let known = self.model.heartbeat(client);
         let queue = self.model.queue();
         let is_queued = |nonce: &String| queue.iter().any(|(member, _)| member.starts_with(&**nonce));
         let queued: String = nonces.iter().map(|nonce| if is_queued(nonce) { '1' } else { '0' }).collect();
@@ -285,7 +285,7 @@ impl Sequence {
         let held = self.model.holders.iter().filter(|holder| holder.client == client);
         let held: BTreeMap<_, _> = held.map(|holder| (holder.nonce.clone(), holder.token.to_string())).collect();
         assert_eq!(named, held, "{self}");
-        // What a poke has let in is told by its reply.
+        // What a heartbeat has let in is told by its reply.
         let let_in = |nonce: &String| waited.iter().any(|(member, _)| member.starts_with(&**nonce));
         self.heard.extend(named.into_keys().filter(let_in));
     }
@@ -295,7 +295,7 @@ impl Sequence {
         let (now, back) = (self.model.now, self.rng.once_in(5));
         if back {
             // What has ended is to be cleared away before: an end that lies ahead again is not over.
-            self.poke().await;
+            self.heartbeat().await;
             self.compare().await;
         }
         let ends: Vec<_> = self.model.holders.iter().map(|holder| holder.end * 1000).collect();
@@ -369,7 +369,7 @@ impl Sequence {
         }
         // Not always: it clears away what has ended.
         if self.kind != Kind::Mutex && self.rng.once_in(4) {
-            let used = texts(self.lock.run(&script::USED, &ALL, &[]).await.unwrap());
+            let used = texts(self.lock.run(&script::PERMITS_HELD, &ALL, &[]).await.unwrap());
             let weights = self.model.holders.iter().map(|holder| holder.mode.weight()).sum::<u64>().to_string();
             assert_eq!(used, [self.lock.key(""), weights, "0".to_owned()], "{self}");
         }

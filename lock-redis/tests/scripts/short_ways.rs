@@ -3,11 +3,11 @@
 use lock_testkit::servers::resp::Value;
 
 use crate::lock::{ALL, CHANNELS, Data, Lock, server, texts};
-use crate::script::{DROP, MUTEX, TAKE};
+use crate::script::{ACQUIRE_SHORT, MUTEX, RELEASE_SHORT};
 use crate::sequence::{CLIENTS, Sequence};
 
-const JOIN: &str = include_str!("../../src/scripts/mutex/join.lua");
-const HAND_OVER: &str = include_str!("../../src/scripts/mutex/hand_over.lua");
+const JOIN: &str = include_str!("../../src/scripts/mutex/enqueue_short.lua");
+const HAND_OVER: &str = include_str!("../../src/scripts/mutex/handover_short.lua");
 
 /// The same lock twice: one that is taken the short way, one that is taken the long way.
 struct Twins {
@@ -43,7 +43,7 @@ impl Twins {
 
     async fn take(&mut self, nonce: &str, client: &str) {
         let me = format!("{nonce}:{client}:{{}}:");
-        let short = self.short.run(&TAKE, &["", ":f"], &[&me, "20000"]).await.unwrap().as_text().unwrap();
+        let short = self.short.run(&ACQUIRE_SHORT, &["", ":f"], &[&me, "20000"]).await.unwrap().as_text().unwrap();
         let answer = short.strip_prefix(nonce).unwrap();
         let what = format!("take by {nonce}: {answer}");
         if answer == "-" || answer == "?" {
@@ -70,7 +70,7 @@ impl Twins {
     }
 
     async fn drop(&mut self, nonce: &str, client: &str) {
-        let short = self.short.run(&DROP, &[""], &[nonce]).await.unwrap().as_text().unwrap();
+        let short = self.short.run(&RELEASE_SHORT, &[""], &[nonce]).await.unwrap().as_text().unwrap();
         let what = format!("drop by {nonce}: {short}");
         if short.ends_with('?') {
             return self.did_nothing(&what).await;

@@ -38,7 +38,7 @@ impl Shared {
     }
 
     async fn is_met(&mut self) {
-        assert_eq!(self.poke(A).await, "-4", "a foreign client holds it");
+        assert_eq!(self.heartbeat(A).await, "-4", "a foreign client holds it");
     }
 
     async fn is_unlocked(&mut self) {
@@ -52,9 +52,9 @@ impl Shared {
     }
 
     /// The pause after which the client of this waiter asks again.
-    async fn poke(&mut self, nonce: &str) -> String {
+    async fn heartbeat(&mut self, nonce: &str) -> String {
         let args = [&nonce[16..], CHANNELS, "1", "7", "", nonce];
-        texts(self.lock.run(&REDISSON.poke, &ALL, &args).await.unwrap())[2].clone()
+        texts(self.lock.run(&REDISSON.heartbeat, &ALL, &args).await.unwrap())[2].clone()
     }
 
     async fn release(&mut self, nonce: &str) {
@@ -63,7 +63,7 @@ impl Shared {
     }
 
     async fn is_left_free(&mut self) {
-        let pause = self.poke(A).await;
+        let pause = self.heartbeat(A).await;
         assert!(pause.parse::<i64>().unwrap() <= -1000, "{pause}");
         assert!(self.lock.look().await.0.held.is_empty());
     }
@@ -91,7 +91,7 @@ async fn each_of_redissons_that_waits_has_a_turn_and_then_each_of_ours() {
         shared.is_met().await;
     }
     shared.is_unlocked().await;
-    shared.poke(A).await;
+    shared.heartbeat(A).await;
     shared.is_held_by(A).await;
     // One of ours comes again, behind the other.
     shared.release(A).await;
@@ -114,7 +114,7 @@ async fn a_turn_that_none_of_redissons_takes_is_ours() {
     shared.is_unlocked().await;
     shared.is_left_free().await;
     shared.lock.now += 51_000;
-    shared.poke(A).await;
+    shared.heartbeat(A).await;
     shared.is_held_by(A).await;
 }
 
@@ -126,6 +126,6 @@ async fn who_waits_alone_beside_one_of_redissons_has_every_other_turn() {
     shared.ask(A).await;
     shared.is_met().await;
     shared.is_unlocked().await;
-    shared.poke(A).await;
+    shared.heartbeat(A).await;
     shared.is_held_by(A).await;
 }

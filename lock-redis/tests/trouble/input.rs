@@ -208,7 +208,7 @@ async fn a_waiter_whose_key_was_replaced_by_another_type_is_told_so() {
     server.until_in_line(&key("replaced"), 1).await;
     server.run(&["DEL", &key("replaced")]).await;
     server.run(&["LPUSH", &key("replaced"), "type"]).await;
-    // Long before its patience is over: its next poke is refused.
+    // Long before its patience is over: its next heartbeat is refused.
     let outcome = crate::server::soon("the waiter is told", ms(4000), waiting).await.unwrap();
     refused(outcome, &[ErrorKind::Protocol], &[Phase::Acquire], "replaced", "127.0.0.1");
     assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::NotHeld);

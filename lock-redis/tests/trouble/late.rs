@@ -18,11 +18,11 @@ async fn late_copies_of_requests_never_shorten_an_extended_lease() {
         include_str!("../../src/scripts/base.lua"),
         include_str!("../../src/scripts/mutex/text.lua"),
         include_str!("../../src/scripts/mutex/one.lua"),
-        include_str!("../../src/scripts/ask.lua"),
+        include_str!("../../src/scripts/acquire_free.lua"),
     );
     let copies: [&[&str]; 3] = [
         &["EVAL", include_str!("../../src/scripts/mutex/renew.lua"), "1", &lock, &nonce, "1000", &forced],
-        &["EVAL", include_str!("../../src/scripts/mutex/take.lua"), "2", &lock, &fence, &me, "1000"],
+        &["EVAL", include_str!("../../src/scripts/mutex/acquire_short.lua"), "2", &lock, &fence, &me, "1000"],
         &[
             "EVAL",
             acquire,

@@ -37,11 +37,11 @@ async fn a_client_that_waits_for_many_names_keeps_its_connections_and_asks_for_f
     }
     let (connections, published) = (connections_so_far(&server).await, echoes(&server).await);
     let since = Instant::now();
-    // Several pokes for each.
+    // Several heartbeats for each.
     tokio::time::sleep(ms(4000)).await;
-    let (pokes, seconds) = (echoes(&server).await - published, since.elapsed().as_secs());
+    let (heartbeats, seconds) = (echoes(&server).await - published, since.elapsed().as_secs());
     assert_eq!(connections_so_far(&server).await, connections, "a connection that was sound was replaced");
-    assert!(pokes <= 2 + seconds, "{pokes} echoes in {seconds} s");
+    assert!(heartbeats <= 2 + seconds, "{heartbeats} echoes in {seconds} s");
     held.into_iter().for_each(drop);
     for waiter in waiting {
         soon("it is handed over", PROMPTLY, waiter).await.unwrap().release().await.unwrap();

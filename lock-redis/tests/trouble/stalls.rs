@@ -121,7 +121,7 @@ async fn a_server_that_is_silent_for_less_than_an_operation_timeout_keeps_the_wa
     };
     let connected = waiters().await;
     assert_eq!(connected.len(), 1);
-    // Long enough for a poke to be sent, and to be without an answer for more than a second.
+    // Long enough for a heartbeat to be sent, and to be without an answer for more than a second.
     server.say("CLIENT PAUSE 2300 ALL").await;
     tokio::time::sleep(ms(3000)).await;
     assert_eq!(waiters().await, connected, "the waiter's connection was given up");

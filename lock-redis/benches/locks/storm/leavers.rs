@@ -27,7 +27,7 @@ pub(super) async fn run(bench: &Bench) -> Outcome {
         let seen = leave(clients, many / clients).await?;
         let of = if clients == 1 { "of one client".to_owned() } else { format!("of {clients} clients") };
         table.row(&format!("slowest clean-up, ms, {of}"), seen.0, Some(few.0), Bar::None);
-        table.row(&format!("slowest poke afterwards, ms, {of}"), seen.1, Some(few.1), Bar::AtMost(0.2));
+        table.row(&format!("slowest heartbeat afterwards, ms, {of}"), seen.1, Some(few.1), Bar::AtMost(0.2));
     }
     Ok(())
 }
@@ -66,8 +66,8 @@ async fn leave(clients: usize, each: usize) -> Outcome<Seen> {
     truth.watch().await?;
     // Signs of life come about once a second.
     sleep(Duration::from_secs(4)).await;
-    let poke = truth.slowest().await?;
+    let heartbeat = truth.slowest().await?;
     guard.release().await?;
     staying.await??;
-    Ok(Seen(leave, poke))
+    Ok(Seen(leave, heartbeat))
 }

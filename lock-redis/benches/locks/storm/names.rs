@@ -58,7 +58,7 @@ async fn wait_for(names: usize, time: Duration) -> Outcome<Seen> {
             truth.until_waiting(&format!("bench:mutex:{{{name}}}"), 1).await?;
         }
     }
-    // Whoever has just begun to wait pokes early.
+    // Whoever has just begun to wait sends its first heartbeat early.
     sleep(Duration::from_secs(3)).await;
 
     let pid = server.pid().ok_or("no server")?;

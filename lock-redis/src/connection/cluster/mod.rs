@@ -27,8 +27,8 @@ use tokio::sync::Notify;
 use super::address::Address;
 use super::call::Call;
 use super::dial::{Commands, Dial, Opener, nowhere};
-use super::former::Ledger;
-use super::link::{Link, Live, Turn};
+use super::link::{Link, Live, SendTurn};
+use super::predecessors::Predecessors;
 use super::request::{Failed, Raw, Reply, Request};
 use crate::cause::Cause;
 use crate::script::Script;
@@ -52,7 +52,7 @@ const HOPS: u32 = 4;
 pub(crate) struct Router {
     opener: Arc<Opener>,
     nodes: Arc<Nodes>,
-    ledger: Arc<Ledger>,
+    predecessors: Arc<Predecessors>,
     /// To every master, and to other nodes that were of use of late.
     links: Mutex<HashMap<Address, Used>>,
     /// Nodes that were asked for keys of a slot before they were its masters, and when last. Forgotten when nothing can be
@@ -92,7 +92,7 @@ impl Router {
         let router = Arc::new(Self {
             opener,
             nodes: Arc::new(Nodes::new(map, seeds)),
-            ledger: Arc::default(),
+            predecessors: Arc::default(),
             links: Mutex::default(),
             asked: Mutex::default(),
             wanted: Notify::new(),
@@ -119,8 +119,8 @@ impl Router {
         &self.nodes
     }
 
-    pub(crate) fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub(crate) fn predecessors(&self) -> &Predecessors {
+        &self.predecessors
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -194,9 +194,9 @@ impl Router {
             // Until this request is answered.
             let _turn = match if urgent { None } else { Some(live.turn(until).await) } {
                 None => None,
-                Some(Turn::Now(turn)) => Some(turn),
-                Some(Turn::Ended) => continue,
-                Some(Turn::Never) => return Err(Failed::no_turn(phase, link.server())),
+                Some(SendTurn::Now(turn)) => Some(turn),
+                Some(SendTurn::Ended) => continue,
+                Some(SendTurn::Never) => return Err(Failed::no_turn(phase, link.server())),
             };
             sent(live.generation);
             let node = live.server.clone();
@@ -318,7 +318,7 @@ impl Router {
         if let Some((link, Some(live))) = self.look(slot, named) {
             return Ok((link, live));
         }
-        let (mut maps, mut made) = (self.nodes.maps(), self.ledger.made());
+        let (mut maps, mut made) = (self.nodes.maps(), self.predecessors.made());
         loop {
             // Subscribed before this look: whatever comes after it is a change.
             let link = match self.look(slot, named) {
@@ -360,7 +360,7 @@ impl Router {
             used.at = now;
             return used.link.clone();
         }
-        let link = Link::begin(Arc::new(Dial::to(self.opener.clone(), address.clone())), self.ledger.clone());
+        let link = Link::begin(Arc::new(Dial::to(self.opener.clone(), address.clone())), self.predecessors.clone());
         if self.is_closed() {
             link.close();
         }
@@ -386,7 +386,7 @@ impl Router {
         locked(&self.asked).retain(|(slot, address), _| map.owner(*slot) != Some(address));
         self.nodes.replace(map);
         self.nodes.map().masters().for_each(|master| drop(self.link(master)));
-        self.ledger.changed();
+        self.predecessors.changed();
         true
     }
 
@@ -409,7 +409,7 @@ impl Router {
     /// Forgets the nodes that were asked so long ago that nothing can be left of it.
     fn forget_asked(&self, asked: &mut HashMap<(u16, Address), BootInstant>) {
         if !asked.is_empty() {
-            let (now, matters) = (SystemClock.now(), self.ledger.afterlife(self.opener.op_timeout));
+            let (now, matters) = (SystemClock.now(), self.predecessors.afterlife(self.opener.op_timeout));
             asked.retain(|_, at| now.since(*at) < matters);
         }
     }

@@ -18,7 +18,7 @@ end
 -- The number of foreign clients that wait, if it is known.
 local function waiting() end
 
--- Tell the short ways that somebody waits: take.lua by the fence, drop.lua by the lock.
+-- Tell the short ways that somebody waits: acquire_short.lua by the fence, release_short.lua by the lock.
 local FENCE_MARK, LOCK_MARK = 'q', '!'
 
 local function mark()

@@ -61,7 +61,7 @@ impl Run<'_> {
         }
     }
 
-    /// `ask.lua`, and then `acquire.lua`.
+    /// `acquire_free.lua`, and then `acquire.lua`.
     fn acquire(&mut self, nonce: Nonce) -> Reply {
         let known = !self.is(Mutant::ForgottenNonce);
         if let Some(grant) = self.server.lock.as_mut().filter(|grant| known && grant.nonce == nonce) {
@@ -82,7 +82,7 @@ impl Run<'_> {
         }
     }
 
-    /// `poke.lua`
+    /// `heartbeat.lua`
     fn poke(&mut self, nonce: Nonce) -> Reply {
         if self.server.alive[usize::from(nonce.client)].is_some() {
             self.sign(nonce);
@@ -103,7 +103,7 @@ impl Run<'_> {
         Reply::Renewed(false)
     }
 
-    /// `give.lua`, and then `release.lua`.
+    /// `release.lua`, and then `release_promote.lua`.
     fn release(&mut self, nonce: Nonce) -> Reply {
         if self.server.holds(nonce) || self.is(Mutant::BlindRelease) {
             self.server.lock = None;

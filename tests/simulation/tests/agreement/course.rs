@@ -62,7 +62,7 @@ impl<'a> Course<'a> {
             25 => self.change().await,
             26 => self.force().await,
             27 | 28 => self.poke().await,
-            29 if self.kind != Kind::Mutex && self.rng.random() => self.all(&script::USED, &[]).await.map(drop),
+            29 if self.kind != Kind::Mutex && self.rng.random() => self.all(&script::PERMITS_HELD, &[]).await.map(drop),
             29 => self.all(&self.kind.scripts().inspect, &["2"]).await.map(drop),
             30 => self.meddle().await,
             _ => {
@@ -91,7 +91,7 @@ impl<'a> Course<'a> {
         if self.kind == Kind::Mutex && self.rng.random_ratio(1, 3) {
             let me = format!("{}:{}:{{}}:", request.nonce, request.client);
             let keys = [self.keys[0].clone(), self.keys[3].clone()];
-            return self.run_with(&script::TAKE, &keys, &[&me, &request.ttl.to_string()]).await.map(drop);
+            return self.run_with(&script::ACQUIRE_SHORT, &keys, &[&me, &request.ttl.to_string()]).await.map(drop);
         }
         let stays = if self.rng.random_ratio(2, 3) { "1" } else { "" };
         let (ttl, claim) = (request.ttl.to_string(), request.claim().to_string());
@@ -110,7 +110,7 @@ impl<'a> Course<'a> {
         let Some(Request { nonce, client, .. }) = self.a_request() else { return Ok(()) };
         if self.kind == Kind::Mutex && self.rng.random_ratio(1, 2) {
             let keys = [self.keys[0].clone()];
-            return self.run_with(&script::DROP, &keys, &[&nonce]).await.map(drop);
+            return self.run_with(&script::RELEASE_SHORT, &keys, &[&nonce]).await.map(drop);
         }
         let args = [&*nonce, &client, CHANNELS, self.shared, ""];
         self.all(&self.kind.scripts().release, &args).await.map(drop)
@@ -136,12 +136,12 @@ impl<'a> Course<'a> {
             return Ok(());
         }
         let mode = self.kind.changed(&mode, &mut self.rng);
-        self.all(&script::CHANGE, &[&nonce, &client, CHANNELS, "", &mode]).await.map(drop)
+        self.all(&script::CHANGE_MODE, &[&nonce, &client, CHANNELS, "", &mode]).await.map(drop)
     }
 
     async fn force(&mut self) -> Result<(), String> {
         let Some(Request { nonce, .. }) = self.a_request() else { return Ok(()) };
-        self.all(&self.kind.scripts().force, &[&nonce, CHANNELS, self.shared, "why"]).await.map(drop)
+        self.all(&self.kind.scripts().force_release, &[&nonce, CHANNELS, self.shared, "why"]).await.map(drop)
     }
 
     async fn poke(&mut self) -> Result<(), String> {
@@ -150,12 +150,12 @@ impl<'a> Course<'a> {
             let keys = [self.keys[0].clone(), self.keys[2].clone()];
             let holder = self.a_request().filter(|_| self.rng.random()).map_or_else(String::new, |other| other.nonce);
             let args = [&client, CHANNELS, "7", "", &nonce, &holder[..holder.len().min(16)]];
-            return self.run_with(&script::PEEK, &keys, &args).await.map(drop);
+            return self.run_with(&script::HEARTBEAT_SHORT, &keys, &args).await.map(drop);
         }
         let own = self.requests.iter().filter(|request| request.client == client);
         let nonces: Vec<_> = own.map(|request| request.nonce.clone()).collect();
         let args = [&*client, CHANNELS, self.shared, "7", "1"].into_iter().chain(nonces.iter().map(String::as_str));
-        self.all(&self.kind.scripts().poke, &args.collect::<Vec<_>>()).await.map(drop)
+        self.all(&self.kind.scripts().heartbeat, &args.collect::<Vec<_>>()).await.map(drop)
     }
 
     /// Somebody else puts something in our place, or takes it away.

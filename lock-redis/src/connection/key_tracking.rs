@@ -2,7 +2,7 @@
 //!
 //! The server tells who has looked at a key that it has changed since (`CLIENT TRACKING`). Looks have a connection of
 //! their own for each master, made when a foreign client is first in the way. Where that cannot be had, or something is
-//! lost, the waiters' pokes find it out.
+//! lost, the waiters' heartbeats find it out.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use super::pace::Pace;
 
 /// How many keys one pipeline looks at.
 const MOST: usize = 128;
-/// How many looks wait at most for one master; the pokes find what more would have heard.
+/// How many looks wait at most for one master; the heartbeats find what more would have heard.
 const WAITING: usize = 16_384;
 /// After how long without a look a connection is closed.
 const IDLE: Duration = Duration::from_secs(30);
@@ -27,12 +27,12 @@ const IDLE: Duration = Duration::from_secs(30);
 const REFUSED: Duration = Duration::from_secs(5);
 
 /// What is done with a key that has changed; does not block.
-pub(crate) type Heard = Arc<dyn Fn(&str) + Send + Sync>;
+pub(crate) type OnChange = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// One client's ears, one for each master where a foreign client was in the way of late.
-pub(crate) struct Ears {
+/// The trackers of one client, one for each master where a foreign client was in the way of late.
+pub(crate) struct KeyTracking {
     opener: Arc<Opener>,
-    heard: Heard,
+    heard: OnChange,
     each: Mutex<HashMap<Address, mpsc::Sender<Look>>>,
 }
 
@@ -43,8 +43,8 @@ struct Look {
     is_held: bool,
 }
 
-impl Ears {
-    pub(crate) fn new(opener: Arc<Opener>, heard: Heard) -> Self {
+impl KeyTracking {
+    pub(crate) fn new(opener: Arc<Opener>, heard: OnChange) -> Self {
         Self { opener, heard, each: Mutex::default() }
     }
 
@@ -67,14 +67,14 @@ impl Ears {
     }
 }
 
-impl fmt::Debug for Ears {
+impl fmt::Debug for KeyTracking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ears").finish_non_exhaustive()
+        f.debug_struct("KeyTracking").finish_non_exhaustive()
     }
 }
 
 /// The task of one master; it ends when nobody has looked for a while, or the client is gone.
-async fn listen(opener: Arc<Opener>, server: Address, mut looks: mpsc::Receiver<Look>, heard: Heard) {
+async fn listen(opener: Arc<Opener>, server: Address, mut looks: mpsc::Receiver<Look>, heard: OnChange) {
     let mut present = None;
     let (mut pace, mut deaf_until) = (Pace::default(), Instant::now());
     while let Ok(Some(first)) = timeout(IDLE, looks.recv()).await {
@@ -89,7 +89,7 @@ async fn listen(opener: Arc<Opener>, server: Address, mut looks: mpsc::Receiver<
         }
         if let Err(error) = look(&opener, &server, &mut present, &batch, &heard).await {
             tracing::debug!(%server, %error, "changes of shared keys are not heard");
-            if let Some(Ear { since, .. }) = present.take() {
+            if let Some(Tracker { since, .. }) = present.take() {
                 pace.ended_after(since.elapsed());
             }
             let pause = if error.is_io_error() { pace.pause() } else { REFUSED };
@@ -99,7 +99,7 @@ async fn listen(opener: Arc<Opener>, server: Address, mut looks: mpsc::Receiver<
 }
 
 /// A connection that tells of changes, and since when there is one.
-struct Ear {
+struct Tracker {
     commands: Commands,
     since: Instant,
 }
@@ -107,16 +107,16 @@ struct Ear {
 async fn look(
     opener: &Opener,
     server: &Address,
-    present: &mut Option<Ear>,
+    present: &mut Option<Tracker>,
     batch: &[Look],
-    heard: &Heard,
+    heard: &OnChange,
 ) -> RedisResult<()> {
     let ear = match present {
         Some(ear) => ear,
         None => {
             let told = heard.clone();
             let commands = opener.tracking_commands(server, move |push: PushInfo| tell(&push, &told)).await?;
-            present.insert(Ear { commands, since: Instant::now() })
+            present.insert(Tracker { commands, since: Instant::now() })
         }
     };
     let mut pipeline = redis::pipe();
@@ -125,7 +125,7 @@ async fn look(
     }
     let found = ear.commands.connection.send_packed_commands(&pipeline, 0, batch.len()).await?;
     for (look, found) in batch.iter().zip(found) {
-        // An error is of one key, which is on its way to another server: the pokes find it there.
+        // An error is of one key, which is on its way to another server: the heartbeats find it there.
         if matches!(found, Value::Int(found) if (found == 1) != look.is_held) {
             heard(&look.key);
         }
@@ -134,7 +134,7 @@ async fn look(
 }
 
 /// `[keys]`, or nothing where all keys are gone.
-fn tell(push: &PushInfo, heard: &Heard) -> Result<(), redis::aio::SendError> {
+fn tell(push: &PushInfo, heard: &OnChange) -> Result<(), redis::aio::SendError> {
     if push.kind == PushKind::Invalidate {
         for value in push.data.iter().filter_map(Value::as_sequence).flatten() {
             if let Value::BulkString(key) = value

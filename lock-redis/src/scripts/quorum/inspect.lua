@@ -1,6 +1,6 @@
 -- What one server of a quorum knows of a lock.
 --
--- KEYS[1] lock, as in take.lua
+-- KEYS[1] lock, as in acquire.lua
 -- Reply {the lock's key, now µs, what it holds or '', ms until it ends, as PTTL says}
 local time = redis.call('TIME')
 return {

@@ -3,7 +3,7 @@
 --
 -- KEYS as in base.lua
 -- ARGV[1] client  [2] prefix of the push channels  [3] '1' if the key is shared with foreign clients
---      [4] the poke's number, another one for each poke of a client  [5] '1' to hear of it by push too
+--      [4] the heartbeat's number, another one for each heartbeat of a client  [5] '1' to hear of it by push too
 --      [6...] nonces of the client's first waiters
 -- Reply {number, whether the client was known to wait, when to ask again as pause() says it, a string with 1
 --      for each nonce that is in the queue and 0 for the others, the last token, nonce, token, ms left, ...} with what the

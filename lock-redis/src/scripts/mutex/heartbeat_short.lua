@@ -1,5 +1,5 @@
 -- The usual sign of life for many mutexes at once, in as few calls as can be: each is held by somebody else, and one waiter
--- of this client stands in its queue. Leaves everything else to poke.lua, one lock after the other, and changes nothing of it.
+-- of this client stands in its queue. Leaves everything else to heartbeat.lua, one lock after the other, and changes nothing of it.
 --
 -- KEYS lock and waiters of each, as in base.lua
 -- ARGV[1] client  [2] prefix of the push channels  [3] the number of this request  [4] '1' to hear of it by push too
@@ -7,7 +7,7 @@
 --      this one does not end soon, or ''
 -- Reply {number, ...}, for each lock 0 if that one holds it still; <ms until the holder's lease ends or -1>:<the first 16
 --      bytes of its nonce> if it is another one, or its end is not known; the ms alone if it is none of ours; or -5 to leave it
---      to poke.lua
+--      to heartbeat.lua
 local call, pcall, sub = redis.call, redis.pcall, string.sub
 local client = ARGV[1]
 local sign = '@' .. client

@@ -12,7 +12,7 @@ use crate::cause::Cause;
 use crate::connection::push;
 use crate::dialect::Form;
 use crate::keys::Keys;
-use crate::queue::Waiters;
+use crate::queue::WaitQueues;
 use crate::script::{self, Script};
 
 /// What a script that made room replies if it could not let in at once all who find room.
@@ -20,28 +20,33 @@ pub(crate) const MORE: i64 = 2;
 
 impl Shared {
     /// Gives a lock back for which nobody waits, or says that it has to be done the long way.
-    pub(crate) async fn drop_lock(&self, keys: &Keys, attempt: &Attempt, until: BootInstant) -> Result<Dropped, Error> {
+    pub(crate) async fn release_short(
+        &self,
+        keys: &Keys,
+        attempt: &Attempt,
+        until: BootInstant,
+    ) -> Result<ShortRelease, Error> {
         if keys.form != Form::Text || self.waiters.is_busy(&keys.lock) {
-            return Ok(Dropped::NotYet(SentBefore::NEVER));
+            return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER));
         }
         let nonce = attempt.id.to_string();
         let args = [nonce.as_bytes()];
-        let reply = self.run(&script::DROP, &keys.to_drop(), &args, attempt, Phase::Release, until).await;
+        let reply = self.run(&script::RELEASE_SHORT, &keys.to_drop(), &args, attempt, Phase::Release, until).await;
         let (reply, before) = match reply {
             Ok(reply) => reply,
-            Err(error) if is_foreign(&error) => return Ok(Dropped::NotYet(SentBefore::NEVER)),
+            Err(error) if is_foreign(&error) => return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER)),
             Err(error) => return Err(error),
         };
         if self.short(reply.value, &nonce, Phase::Release)?.0 == b'+' {
-            return Ok(Dropped::Done);
+            return Ok(ShortRelease::Done);
         }
         self.waiters.found_held(&keys.lock);
-        Ok(Dropped::NotYet(before))
+        Ok(ShortRelease::TakeLongWay(before))
     }
 
     /// Runs a script that makes room for others.
-    pub(crate) async fn give_back(&self, giving: Giving<'_>, before: SentBefore) -> Result<Released, Error> {
-        let Giving { script, keys, attempt, mode, phase, until } = giving;
+    pub(crate) async fn run_release(&self, request: ReleaseRequest<'_>, before: SentBefore) -> Result<Released, Error> {
+        let ReleaseRequest { script, keys, attempt, mode, phase, until } = request;
         let nonce = attempt.id.to_string();
         let args =
             [nonce.as_bytes(), self.client.as_bytes(), self.channels.as_bytes(), keys.shared_arg(), mode.as_bytes()];
@@ -90,7 +95,7 @@ impl Shared {
 
 /// A request that makes room for others: a release, a cancellation, a change of what is held.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Giving<'a> {
+pub(crate) struct ReleaseRequest<'a> {
     /// Replies `{nonce, 1, grants…}`, where the grants are those of this client's waiters that found room, or
     /// `{nonce, 0, why}`; the second is [`MORE`] if more waiters find room than one run lets in.
     pub(crate) script: &'static Script,
@@ -111,14 +116,14 @@ impl SentBefore {
 }
 
 /// What the short way back has done.
-pub(crate) enum Dropped {
+pub(crate) enum ShortRelease {
     Done,
-    NotYet(SentBefore),
+    TakeLongWay(SentBefore),
 }
 
 /// Asks for a lock at once if an answer that may have named its next holder is lost.
 struct AskOnDrop<'a> {
-    waiters: &'a Waiters,
+    waiters: &'a WaitQueues,
     lock: &'a str,
     armed: bool,
 }

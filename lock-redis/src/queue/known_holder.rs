@@ -11,12 +11,12 @@ const BEGINNING: usize = 16;
 
 /// The holder of a lock, and the instant until which it holds at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Holder {
+pub(crate) struct KnownHolder {
     nonce: [u8; BEGINNING],
     until: BootInstant,
 }
 
-impl Holder {
+impl KnownHolder {
     /// The holder whose nonce begins like this, and whose lease ends so long after the request was sent that has found it.
     pub(crate) fn new(nonce: &str, sent_at: BootInstant, ends_in: Duration) -> Option<Self> {
         Some(Self { nonce: nonce.as_bytes().try_into().ok()?, until: sent_at.plus(ends_in) })

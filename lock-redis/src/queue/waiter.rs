@@ -11,7 +11,7 @@ use super::{Granted, locked};
 
 /// One waiter.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct LocalWaiter {
     pub(super) nonce: GrantId,
     slot: Mutex<Slot>,
     told: Notify,
@@ -36,7 +36,7 @@ pub(crate) enum News {
     AskAgain,
 }
 
-impl Place {
+impl LocalWaiter {
     pub(super) fn new(nonce: GrantId) -> Self {
         let slot =
             Slot { asked_at: BootInstant::from_origin(std::time::Duration::ZERO), floor: 0, ticket: None, news: None };

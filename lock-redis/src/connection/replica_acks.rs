@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::address::Address;
 use super::call::Call;
 use super::dial::{Commands, Opener};
-use super::request::{self, Text};
+use super::request::{Text, evaluation_of};
 use crate::config::Replicas;
 use crate::error;
 use crate::script::Script;
@@ -26,30 +26,30 @@ const MOST: usize = 16_384;
 /// After how long without a grant the connection is closed.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// One client's witnesses, one for each master that granted something of late.
+/// The requests for acknowledgements of one client, by the master that granted something of late.
 #[derive(Debug)]
-pub(crate) struct Witnesses {
+pub(crate) struct ReplicaAcks {
     opener: Arc<Opener>,
     needed: Replicas,
-    each: Mutex<HashMap<Address, mpsc::Sender<Question>>>,
+    each: Mutex<HashMap<Address, mpsc::Sender<AckRequest>>>,
 }
 
 /// What became of a renewal, and how many replicas know it.
 #[derive(Debug)]
-pub(crate) struct Witnessed {
+pub(crate) struct Acknowledged {
     pub(crate) value: Value,
     pub(crate) replicas: u32,
 }
 
 #[derive(Debug)]
-struct Question {
+struct AckRequest {
     script: &'static Script,
     call: Call,
     until: BootInstant,
-    answer: oneshot::Sender<RedisResult<Witnessed>>,
+    answer: oneshot::Sender<RedisResult<Acknowledged>>,
 }
 
-impl Witnesses {
+impl ReplicaAcks {
     pub(crate) fn new(opener: Arc<Opener>, needed: Replicas) -> Self {
         Self { opener, needed, each: Mutex::default() }
     }
@@ -68,12 +68,12 @@ impl Witnesses {
         script: &'static Script,
         call: Call,
         until: BootInstant,
-    ) -> Result<Witnessed, Error> {
+    ) -> Result<Acknowledged, Error> {
         let shown = server.to_string();
         let refused =
             |what| Error::unavailable(Phase::Acquire, what).with_backend(crate::NAME).with_server(shown.clone());
         let (answer, answered) = oneshot::channel();
-        if !self.tell(server, Question { script, call, until, answer }) {
+        if !self.tell(server, AckRequest { script, call, until, answer }) {
             return Err(refused("too many grants wait for replicas already"));
         }
         match tokio::time::timeout(until.since(SystemClock.now()), answered).await {
@@ -83,28 +83,28 @@ impl Witnesses {
         }
     }
 
-    /// Whether there is room for the question.
-    fn tell(&self, server: &Address, mut question: Question) -> bool {
+    /// Whether there is room for the request.
+    fn tell(&self, server: &Address, mut request: AckRequest) -> bool {
         let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(questions) = each.get(server) {
-            match questions.try_send(question) {
+        if let Some(requests) = each.get(server) {
+            match requests.try_send(request) {
                 Ok(()) => return true,
                 Err(mpsc::error::TrySendError::Full(_)) => return false,
-                Err(mpsc::error::TrySendError::Closed(unsent)) => question = unsent,
+                Err(mpsc::error::TrySendError::Closed(unsent)) => request = unsent,
             }
         }
-        let (questions, asked) = mpsc::channel(MOST);
+        let (requests, asked) = mpsc::channel(MOST);
         tokio::spawn(answer_all(self.opener.clone(), self.needed, server.clone(), asked));
-        // Its receiver is alive, and there is room: nothing ends it before the first question.
-        let _ = questions.try_send(question);
-        each.retain(|_, questions| !questions.is_closed());
-        each.insert(server.clone(), questions);
+        // Its receiver is alive, and there is room: nothing ends it before the first request.
+        let _ = requests.try_send(request);
+        each.retain(|_, requests| !requests.is_closed());
+        each.insert(server.clone(), requests);
         true
     }
 }
 
 /// The task of one master; it ends when nothing was asked for a while, or the client is gone.
-async fn answer_all(opener: Arc<Opener>, needed: Replicas, server: Address, mut asked: mpsc::Receiver<Question>) {
+async fn answer_all(opener: Arc<Opener>, needed: Replicas, server: Address, mut asked: mpsc::Receiver<AckRequest>) {
     let mut present = None;
     while let Ok(Some(first)) = tokio::time::timeout(IDLE, asked.recv()).await {
         // Those who come while it is dialled share the first `WAIT`.
@@ -120,15 +120,15 @@ async fn answer_all(opener: Arc<Opener>, needed: Replicas, server: Address, mut 
         }
         // What somebody asked for who has given up would only hold up the others.
         let now = SystemClock.now();
-        batch.retain(|question| !question.answer.is_closed() && question.until > now);
-        let Some(last) = batch.iter().map(|question| question.until).max() else {
+        batch.retain(|request| !request.answer.is_closed() && request.until > now);
+        let Some(last) = batch.iter().map(|request| request.until).max() else {
             present = connected.ok();
             continue;
         };
         let outcome = match connected {
             Ok(mut commands) => {
                 let patience = needed.timeout.min(last.since(now));
-                let outcome = witness(&mut commands, Replicas { timeout: patience, ..needed }, &batch).await;
+                let outcome = acknowledge(&mut commands, Replicas { timeout: patience, ..needed }, &batch).await;
                 present = outcome.is_ok().then_some(commands);
                 outcome
             }
@@ -138,20 +138,24 @@ async fn answer_all(opener: Arc<Opener>, needed: Replicas, server: Address, mut 
     }
 }
 
-fn tell_all(batch: Vec<Question>, outcome: RedisResult<(Vec<Value>, u32)>) {
+fn tell_all(batch: Vec<AckRequest>, outcome: RedisResult<(Vec<Value>, u32)>) {
     match outcome {
         Ok((values, replicas)) => {
-            for (question, value) in batch.into_iter().zip(values) {
+            for (request, value) in batch.into_iter().zip(values) {
                 // Nobody listens any more: then nobody needs to know.
-                let _ = question.answer.send(value.extract_error().map(|value| Witnessed { value, replicas }));
+                let _ = request.answer.send(value.extract_error().map(|value| Acknowledged { value, replicas }));
             }
         }
-        Err(error) => batch.into_iter().for_each(|question| drop(question.answer.send(Err(error.clone())))),
+        Err(error) => batch.into_iter().for_each(|request| drop(request.answer.send(Err(error.clone())))),
     }
 }
 
 /// One answer for each, and how many replicas have all of them.
-async fn witness(commands: &mut Commands, needed: Replicas, batch: &[Question]) -> RedisResult<(Vec<Value>, u32)> {
+async fn acknowledge(
+    commands: &mut Commands,
+    needed: Replicas,
+    batch: &[AckRequest],
+) -> RedisResult<(Vec<Value>, u32)> {
     let mut values = send(commands, needed, batch, Text::Never).await?;
     let forgotten = |value: &Value| value.clone().extract_error().is_err_and(|error| error::is_no_script(&error));
     if values.iter().any(forgotten) {
@@ -161,12 +165,12 @@ async fn witness(commands: &mut Commands, needed: Replicas, batch: &[Question]) 
     Ok((values, redis::from_redis_value(waited)?))
 }
 
-async fn send(commands: &mut Commands, needed: Replicas, batch: &[Question], text: Text) -> RedisResult<Vec<Value>> {
+async fn send(commands: &mut Commands, needed: Replicas, batch: &[AckRequest], text: Text) -> RedisResult<Vec<Value>> {
     let mut pipeline = redis::pipe();
     let mut told = HashSet::new();
-    for Question { script, call, .. } in batch {
+    for AckRequest { script, call, .. } in batch {
         let text = if told.insert(script.code) { text } else { Text::Never };
-        pipeline.add_command(request::evaluation_of(script, call, text));
+        pipeline.add_command(evaluation_of(script, call, text));
     }
     // 0 would be for ever.
     let patience = needed.timeout.as_millis().max(1);

@@ -1,7 +1,7 @@
 //! The one task that asks for all locks on which a client waits: its sign of life, and what brings back lost pushes.
 
-mod desk;
-mod limit;
+mod reply_timeout;
+mod schedule;
 
 use std::sync::Arc;
 
@@ -10,31 +10,31 @@ use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, GrantId, Phase};
 
-use self::desk::{Batch, Desk, Outcome};
+use self::schedule::{Batch, HeartbeatSchedule, PipelineOutcome};
 use crate::backend::Shared;
 use crate::connection::address::Address;
 use crate::connection::call::Call;
 use crate::connection::request::{Failed, Raw};
 use crate::dialect::Form;
 use crate::keys::Keys;
-use crate::queue::{Answer, Due, Echo, Holder, Pause};
+use crate::queue::{DueHeartbeat, Echo, HeartbeatReply, KnownHolder, Pause};
 use crate::reply::Fields;
 use crate::script;
 use crate::topology::Topology;
 
-/// The pokes that one pipeline carries, at most; of short ones, and of long ones.
+/// The heartbeats that one pipeline carries, at most; of short ones, and of long ones.
 const QUIET_PIPELINE: usize = 512;
 const PIPELINE: usize = 128;
-/// The locks that a short poke is for, at most: its script holds the server for half a millisecond at most.
-const PEEKS: usize = 64;
-/// The answer of `scripts/mutex/peek.lua` for a lock that is for a long poke.
+/// The locks that a short heartbeat is for, at most: its script holds the server for half a millisecond at most.
+const LOCKS_PER_RUN: usize = 64;
+/// The answer of `scripts/mutex/heartbeat_short.lua` for a lock that is for a long heartbeat.
 const NOT_QUIET: i64 = -5;
 /// Its answer for a lock whose holder is the one that was asked about.
 const SAME: i64 = 0;
 
 impl Shared {
     /// Gives back what a waiter that gave up was granted all the same. Best effort: the claim time ends it otherwise.
-    async fn give_up(&self, nonce: GrantId, keys: &Keys) {
+    async fn return_unwanted(&self, nonce: GrantId, keys: &Keys) {
         let nonce = nonce.to_string();
         // Asked for in nobody's name, so that a next holder of this client is told by push too.
         let args = [nonce.as_bytes(), b"", self.channels.as_bytes(), keys.shared_arg()];
@@ -43,44 +43,55 @@ impl Shared {
         }
     }
 
-    /// Sends the pokes of one pipeline. With `echo`, the first asks for an echo.
-    async fn poke(&self, Batch { server, kind, pokes: due, limit }: Pipeline, echo: bool) -> Poked {
+    /// Sends the heartbeats of one pipeline. With `echo`, the first asks for an echo.
+    async fn send(&self, Batch { server, kind, heartbeats: due, timeout }: Pipeline, echo: bool) -> HeartbeatOutcome {
         let sent_at = SystemClock.now();
-        let until = sent_at.plus(limit);
+        let until = sent_at.plus(timeout);
         if kind.quiet {
-            return Poked { server, sent_at, echo, answers: self.peek(due, sent_at, echo, until).await };
+            return HeartbeatOutcome {
+                server,
+                sent_at,
+                echo,
+                answers: self.short_heartbeats(due, sent_at, echo, until).await,
+            };
         }
         let calls: Vec<_> = due.iter().enumerate().map(|(i, due)| self.call(due, echo && i == 0)).collect();
-        let outcomes = self.link.run_each(&kind.form.scripts().poke, &calls, Phase::Wait, until).await;
-        let read = |(due, outcome): (Due, Result<Raw, Failed>)| {
+        let outcomes = self.link.run_each(&kind.form.scripts().heartbeat, &calls, Phase::Wait, until).await;
+        let read = |(due, outcome): (DueHeartbeat, Result<Raw, Failed>)| {
             let answer = outcome.map_err(|failed| failed.error).and_then(|raw| self.read(&due, sent_at, raw));
             (due, answer.map(Some))
         };
-        Poked { server, sent_at, echo, answers: due.into_iter().zip(outcomes).map(read).collect() }
+        HeartbeatOutcome { server, sent_at, echo, answers: due.into_iter().zip(outcomes).map(read).collect() }
     }
 
     /// The usual sign of life at many locks, some of them in each run of a script.
-    async fn peek(&self, due: Vec<Due>, sent_at: BootInstant, echo: bool, until: BootInstant) -> Vec<Answered> {
-        let call = |(i, some): (usize, &[Due])| {
+    async fn short_heartbeats(
+        &self,
+        due: Vec<DueHeartbeat>,
+        sent_at: BootInstant,
+        echo: bool,
+        until: BootInstant,
+    ) -> Vec<HeartbeatAnswer> {
+        let call = |(i, some): (usize, &[DueHeartbeat])| {
             let echo = if echo && i == 0 { "1" } else { "" };
             let first = [&*self.client, &self.channels, &number_of(some), echo];
             let mut call = Call::of(some.iter().flat_map(|due| due.keys.to_peek())).with(first);
-            for Due { nonces, holder, .. } in some {
+            for DueHeartbeat { nonces, holder, .. } in some {
                 // It has one waiter.
                 nonces.iter().take(1).for_each(|nonce| call.push(nonce));
-                call.push(holder.as_ref().map_or("", Holder::beginning));
+                call.push(holder.as_ref().map_or("", KnownHolder::beginning));
             }
             call
         };
-        let calls: Vec<_> = due.chunks(PEEKS).enumerate().map(call).collect();
-        let outcomes = self.link.run_each(&script::PEEK, &calls, Phase::Wait, until).await;
+        let calls: Vec<_> = due.chunks(LOCKS_PER_RUN).enumerate().map(call).collect();
+        let outcomes = self.link.run_each(&script::HEARTBEAT_SHORT, &calls, Phase::Wait, until).await;
         let mut answers = Vec::with_capacity(due.len());
         let mut due = due.into_iter();
         for outcome in outcomes {
-            let some: Vec<_> = due.by_ref().take(PEEKS).collect();
+            let some: Vec<_> = due.by_ref().take(LOCKS_PER_RUN).collect();
             let read = outcome.map_err(|failed| failed.error).and_then(|raw| {
                 let mut fields = self.fields(raw, &number_of(&some), Phase::Wait)?;
-                some.iter().map(|due| peeked(&mut fields, due, sent_at)).collect::<Result<Vec<_>, _>>()
+                some.iter().map(|due| read_short(&mut fields, due, sent_at)).collect::<Result<Vec<_>, _>>()
             });
             match read {
                 Ok(read) => answers.extend(some.into_iter().zip(read).map(|(due, answer)| (due, Ok(answer)))),
@@ -92,20 +103,20 @@ impl Shared {
         answers
     }
 
-    fn call(&self, due: &Due, echo: bool) -> Call {
+    fn call(&self, due: &DueHeartbeat, echo: bool) -> Call {
         let echo = if echo { "1" } else { "" };
         let first =
             [&*self.client, &self.channels, if due.keys.shared { "1" } else { "" }, &due.number.to_string(), echo];
         Call::of(due.keys.all()).with(first).with(&due.nonces)
     }
 
-    fn read(&self, due: &Due, sent_at: BootInstant, raw: Raw) -> Result<Answer, Error> {
+    fn read(&self, due: &DueHeartbeat, sent_at: BootInstant, raw: Raw) -> Result<HeartbeatReply, Error> {
         let mut fields = self.fields(raw, &due.number.to_string(), Phase::Wait)?;
         let known = fields.number()? == 1;
         let pause = Pause::of(fields.number()?);
         let queued = fields.text()?.bytes().map(|digit| digit == b'1').collect();
         let last_token = u64::try_from(fields.number()?).ok();
-        Ok(Answer { sent_at, known, pause, queued, last_token, holder: None, grants: fields.grants()? })
+        Ok(HeartbeatReply { sent_at, known, pause, queued, last_token, holder: None, grants: fields.grants()? })
     }
 }
 
@@ -125,13 +136,13 @@ fn copied(error: &Error) -> Error {
     }
 }
 
-/// By which the reply to a short poke is known.
-fn number_of(some: &[Due]) -> String {
+/// By which the reply to a short heartbeat is known.
+fn number_of(some: &[DueHeartbeat]) -> String {
     some.first().map_or_else(String::new, |due| due.number.to_string())
 }
 
-/// Reads what a short poke says of one lock; nothing if it has left it to a long one.
-fn peeked(fields: &mut Fields, due: &Due, sent_at: BootInstant) -> Result<Option<Answer>, Error> {
+/// Reads what a short heartbeat says of one lock; nothing if it has left it to a long one.
+fn read_short(fields: &mut Fields, due: &DueHeartbeat, sent_at: BootInstant) -> Result<Option<HeartbeatReply>, Error> {
     let (ms, nonce) = fields.number_and_text()?;
     let nonce = &*nonce;
     let (holder, pause) = match due.holder {
@@ -140,17 +151,17 @@ fn peeked(fields: &mut Fields, due: &Due, sent_at: BootInstant) -> Result<Option
         _ => {
             let pause = Pause::of(ms);
             let ends_in = if let Pause::Until(ends_in) = pause { Some(ends_in) } else { None };
-            (ends_in.and_then(|ends_in| Holder::new(nonce, sent_at, ends_in)), pause)
+            (ends_in.and_then(|ends_in| KnownHolder::new(nonce, sent_at, ends_in)), pause)
         }
     };
     let (queued, grants) = (vec![true], Vec::new());
-    Ok(Some(Answer { sent_at, known: true, pause, queued, last_token: None, holder, grants }))
+    Ok(Some(HeartbeatReply { sent_at, known: true, pause, queued, last_token: None, holder, grants }))
 }
 
-/// The answer to a poke; nothing if a short one has left it to a long one.
-type Answered = (Due, Result<Option<Answer>, Error>);
+/// The answer to a heartbeat; nothing if a short one has left it to a long one.
+type HeartbeatAnswer = (DueHeartbeat, Result<Option<HeartbeatReply>, Error>);
 
-/// The properties that pokes of one pipeline share.
+/// The properties that heartbeats of one pipeline share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Kind {
     form: Form,
@@ -160,22 +171,22 @@ struct Kind {
 
 /// The shard, in a cluster.
 type Server = Option<Address>;
-type Pipeline = Batch<Server, Kind, Due>;
+type Pipeline = Batch<Server, Kind, DueHeartbeat>;
 
-/// A pipeline of pokes that was answered, or was not.
-struct Poked {
+/// A pipeline of heartbeats that was answered, or was not.
+struct HeartbeatOutcome {
     server: Server,
     sent_at: BootInstant,
     echo: bool,
-    answers: Vec<Answered>,
+    answers: Vec<HeartbeatAnswer>,
 }
 
 /// The one task that asks for all locks on which this client waits.
 pub(crate) async fn for_ever(shared: Arc<Shared>) {
-    let mut pokes = FuturesUnordered::new();
+    let mut heartbeats = FuturesUnordered::new();
     let mut returns = FuturesUnordered::new();
     let mut changes = shared.link.changes();
-    let (mut echo, mut desk) = (Echo::default(), Desk::new(shared.op_timeout));
+    let (mut echo, mut schedule) = (Echo::default(), HeartbeatSchedule::new(shared.op_timeout));
     while !shared.link.is_closed() {
         let (due, next) = shared.waiters.due(usize::MAX);
         // One that is being replaced already is left alone.
@@ -185,14 +196,14 @@ pub(crate) async fn for_ever(shared: Arc<Shared>) {
         }
         for (nonce, keys) in shared.waiters.unwanted() {
             let shared = &shared;
-            returns.push(async move { shared.give_up(nonce, &keys).await });
+            returns.push(async move { shared.return_unwanted(nonce, &keys).await });
         }
-        due.into_iter().for_each(|due| lay(&shared, &mut desk, due));
-        for batch in desk.take(|kind: Kind| if kind.quiet { QUIET_PIPELINE } else { PIPELINE }) {
-            pokes.push(shared.poke(batch, echo.ask(SystemClock.now())));
+        due.into_iter().for_each(|due| lay(&shared, &mut schedule, due));
+        for batch in schedule.take(|kind: Kind| if kind.quiet { QUIET_PIPELINE } else { PIPELINE }) {
+            heartbeats.push(shared.send(batch, echo.ask(SystemClock.now())));
         }
         tokio::select! {
-            Some(poked) = pokes.next() => take(&shared, poked, &mut echo, &mut desk),
+            Some(outcome) = heartbeats.next() => take(&shared, outcome, &mut echo, &mut schedule),
             Some(()) = returns.next() => {}
             Ok(()) = changes.changed() => shared.waiters.ask_all(),
             () = shared.waiters.wake.notified() => {}
@@ -201,22 +212,22 @@ pub(crate) async fn for_ever(shared: Arc<Shared>) {
     }
 }
 
-/// Lays a poke beside the others for its server.
-fn lay(shared: &Shared, desk: &mut Desk<Server, Kind, Due>, due: Due) {
+/// Lays a heartbeat beside the others for its server.
+fn lay(shared: &Shared, schedule: &mut HeartbeatSchedule<Server, Kind, DueHeartbeat>, due: DueHeartbeat) {
     let in_cluster = shared.link.topology() == Topology::Cluster;
     let server = if in_cluster { shared.link.master(&due.keys.lock) } else { None };
     let form = due.keys.form;
     // In a cluster a script has the keys of one slot.
     let quiet = due.quiet && form == Form::Text && !due.keys.shared && !in_cluster;
-    desk.add(server, Kind { form, quiet }, Due { quiet, ..due });
+    schedule.add(server, Kind { form, quiet }, DueHeartbeat { quiet, ..due });
 }
 
 /// Takes what a pipeline brought.
 fn take(
     shared: &Shared,
-    Poked { server, sent_at, echo: asked, answers }: Poked,
+    HeartbeatOutcome { server, sent_at, echo: asked, answers }: HeartbeatOutcome,
     echo: &mut Echo,
-    desk: &mut Desk<Server, Kind, Due>,
+    schedule: &mut HeartbeatSchedule<Server, Kind, DueHeartbeat>,
 ) {
     let now = SystemClock.now();
     if asked {
@@ -226,11 +237,11 @@ fn take(
         }
     }
     let outcome = match answers.iter().filter(|(_, answer)| answer.is_ok()).count() {
-        0 => Outcome::Failed,
-        all if all == answers.len() => Outcome::Answered(now.since(sent_at)),
-        _ => Outcome::InPart,
+        0 => PipelineOutcome::Failed,
+        all if all == answers.len() => PipelineOutcome::Answered(now.since(sent_at)),
+        _ => PipelineOutcome::InPart,
     };
-    desk.ended(&server, outcome, |due| shared.waiters.is_wanted(due));
+    schedule.ended(&server, outcome, |due| shared.waiters.is_wanted(due));
     for (due, answer) in answers {
         match answer {
             Ok(None) => shared.waiters.is_not_quiet(&due),

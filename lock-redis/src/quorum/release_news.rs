@@ -10,14 +10,14 @@ const GRACE: Duration = Duration::from_millis(3);
 
 /// News of a release, since the lock was asked for last.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ReleaseNews {
     servers: BTreeSet<usize>,
     first_at: Option<BootInstant>,
     /// From when on the lock may be asked for after a release of this client.
     handed_over: Option<BootInstant>,
 }
 
-impl Told {
+impl ReleaseNews {
     /// A server says that the lock is free, and may be asked for from this instant on.
     pub(super) fn by_server(&mut self, server: usize, from: BootInstant) {
         self.servers.insert(server);
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_majority_s_word_counts_at_once_and_a_single_one_a_moment_later() {
-        let mut told = Told::default();
+        let mut told = ReleaseNews::default();
         assert!(!told.is_any());
         assert_eq!(told.ask_at(2), BootInstant::FAR_FUTURE);
         told.by_server(1, at(10));
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_hand_over_within_the_client_counts_at_once() {
-        let mut told = Told::default();
+        let mut told = ReleaseNews::default();
         told.by_holder(at(4));
         assert!(told.is_any());
         assert_eq!(told.ask_at(2), at(4));

@@ -5,7 +5,7 @@
 //! first command kills its predecessor (`CLIENT KILL` by id **and** both addresses, so that the ids of a restarted server
 //! cannot hit a stranger). Once that is answered, whatever the old connection carried has been carried out or never
 //! will be: the new connection is *clean*, requests may be repeated on it, and one look settles a cancellation. Where
-//! the user lacks the right to `CLIENT`, it is not clean, and cancellations are repeated until the lease is over. A former
+//! the user lacks the right to `CLIENT`, it is not clean, and cancellations are repeated until the lease is over. A predecessor
 //! connection counts as dead one operation timeout and the client's longest TTL after its end: whatever reached the server
 //! has been carried out by then, and what that left has expired. It is killed all the same when the next connection is
 //! made, however late that is, as the network may have held up what it carried.
@@ -24,17 +24,17 @@ use tokio::sync::watch;
 
 use super::address::Address;
 
-/// The number of former connections, never confirmed to be dead, that are remembered; the oldest are forgotten first.
+/// The number of predecessors, never confirmed to be dead, that are remembered; the oldest are forgotten first.
 const MOST: usize = 1024;
 
 /// The state that all links of one client share.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Predecessors {
     last: AtomicU64,
     made: watch::Sender<u64>,
     changes: watch::Sender<u64>,
     /// Earlier connections that are not known to be dead at their servers too, the oldest first.
-    formers: Mutex<Vec<Former>>,
+    all: Mutex<Vec<Predecessor>>,
     /// The longest lease that was asked for, in milliseconds.
     longest: AtomicU64,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Ledger {
 /// A connection, and by what its server knows it; `None` where the server does not tell: an old one, or a user without
 /// the right.
 #[derive(Debug, Clone)]
-pub(super) struct Former {
+pub(super) struct Predecessor {
     generation: u64,
     server: Address,
     identity: Option<Identity>,
@@ -52,19 +52,19 @@ pub(super) struct Former {
     over_at: BootInstant,
 }
 
-impl Default for Ledger {
+impl Default for Predecessors {
     fn default() -> Self {
         Self {
             last: AtomicU64::new(0),
             made: watch::Sender::new(0),
             changes: watch::Sender::new(0),
-            formers: Mutex::default(),
+            all: Mutex::default(),
             longest: AtomicU64::new(0),
         }
     }
 }
 
-impl Ledger {
+impl Predecessors {
     /// A number for a new connection, above all earlier ones.
     pub(super) fn number(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
@@ -103,22 +103,22 @@ impl Ledger {
     }
 
     /// Remembers a connection that is given up.
-    pub(super) fn retire(&self, former: Former, op_timeout: Duration) {
+    pub(super) fn add(&self, predecessor: Predecessor, op_timeout: Duration) {
         let now = SystemClock.now();
         let over_at = now.plus(self.afterlife(op_timeout));
-        let mut formers = self.formers();
-        if formers.len() >= MOST {
-            formers.remove(0);
+        let mut all = self.all();
+        if all.len() >= MOST {
+            all.remove(0);
         }
-        formers.push(Former { ended_at: now, over_at, ..former });
+        all.push(Predecessor { ended_at: now, over_at, ..predecessor });
     }
 
-    /// Kills the former connections to this server over a new one, and asks by what the server knows the new one: in one
-    /// round trip if there was one former connection, in two if there were more. A user without the right is told so once.
+    /// Kills the predecessors to this server over a new one, and asks by what the server knows the new one: in one
+    /// round trip if there was one predecessor, in two if there were more. A user without the right is told so once.
     ///
     /// # Errors
     /// If the new connection fails.
-    pub(super) async fn bury(
+    pub(super) async fn kill_all(
         &self,
         server: &Address,
         connection: &mut MultiplexedConnection,
@@ -127,7 +127,7 @@ impl Ledger {
         let last = there.pop();
         let mut first = redis::pipe();
         first.cmd("CLIENT").arg("INFO");
-        last.iter().for_each(|former| former.kill(&mut first));
+        last.iter().for_each(|predecessor| predecessor.kill(&mut first));
         let answers = connection.send_packed_commands(&first, 0, 1 + usize::from(last.is_some())).await?;
         let [info, killed @ ..] = &*answers else { return Ok(None) };
         let Some(last) = last else { return Ok(Identity::read(info)) };
@@ -138,53 +138,57 @@ impl Ledger {
         let mut dead = vec![last.generation];
         if !there.is_empty() {
             let mut rest = redis::pipe();
-            there.iter().for_each(|former| former.kill(&mut rest));
+            there.iter().for_each(|predecessor| predecessor.kill(&mut rest));
             let answers = connection.send_packed_commands(&rest, 0, there.len()).await?;
             dead.extend(there.iter().zip(&answers).filter(|(_, answer)| is_done(answer)).map(|(it, _)| it.generation));
         }
-        self.formers().retain(|former| !dead.contains(&former.generation));
+        self.all().retain(|predecessor| !dead.contains(&predecessor.generation));
         Ok(Identity::read(info))
     }
 
-    /// The former connections to this server, the oldest first, as far as it can be told which ones they are.
-    fn to_kill(&self, server: &Address) -> Vec<Former> {
-        let there = |former: &&Former| former.server == *server && former.identity.is_some();
-        self.formers().iter().filter(there).cloned().collect()
+    /// The predecessors to this server, the oldest first, as far as it can be told which ones they are.
+    fn to_kill(&self, server: &Address) -> Vec<Predecessor> {
+        let there = |predecessor: &&Predecessor| predecessor.server == *server && predecessor.identity.is_some();
+        self.all().iter().filter(there).cloned().collect()
     }
 
-    /// Forgets which former connections to this server count as dead: it refuses to kill them.
+    /// Forgets which predecessors to this server count as dead: it refuses to kill them.
     fn may_not_kill(&self, server: &Address) {
         let now = SystemClock.now();
-        self.formers().retain(|former| former.server != *server || former.over_at > now);
+        self.all().retain(|predecessor| predecessor.server != *server || predecessor.over_at > now);
     }
 
-    /// Whether no former connection to this server since this one can still carry something out.
-    pub(super) fn is_quiet(&self, server: &Address, first: u64) -> bool {
+    /// Whether no predecessor to this server since this one can still carry something out.
+    pub(super) fn none_in_flight(&self, server: &Address, first: u64) -> bool {
         let now = SystemClock.now();
-        let matters = |former: &Former| former.generation >= first && former.server == *server && former.over_at > now;
-        !self.formers().iter().any(matters)
+        let matters = |predecessor: &Predecessor| {
+            predecessor.generation >= first && predecessor.server == *server && predecessor.over_at > now
+        };
+        !self.all().iter().any(matters)
     }
 
     /// Whether no connection to this server that was given up since then can still carry something out.
-    pub(super) fn is_quiet_since(&self, server: &Address, at: BootInstant) -> bool {
+    pub(super) fn none_in_flight_since(&self, server: &Address, at: BootInstant) -> bool {
         let now = SystemClock.now();
-        let matters = |former: &Former| former.ended_at >= at && former.server == *server && former.over_at > now;
-        !self.formers().iter().any(matters)
+        let matters = |predecessor: &Predecessor| {
+            predecessor.ended_at >= at && predecessor.server == *server && predecessor.over_at > now
+        };
+        !self.all().iter().any(matters)
     }
 
     /// Those that still matter, or can still be killed.
-    fn formers(&self) -> MutexGuard<'_, Vec<Former>> {
+    fn all(&self) -> MutexGuard<'_, Vec<Predecessor>> {
         // Every critical section leaves the list valid after each statement.
-        let mut formers = self.formers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !formers.is_empty() {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.is_empty() {
             let now = SystemClock.now();
-            formers.retain(|former| former.over_at > now || former.identity.is_some());
+            all.retain(|predecessor| predecessor.over_at > now || predecessor.identity.is_some());
         }
-        formers
+        all
     }
 }
 
-impl Former {
+impl Predecessor {
     /// A connection that is in use.
     pub(super) fn new(generation: u64, server: Address, identity: Option<Identity>) -> Self {
         Self { generation, server, identity, ended_at: BootInstant::FAR_FUTURE, over_at: BootInstant::FAR_FUTURE }
@@ -228,30 +232,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_former_connection_disturbs_what_was_sent_before_its_end_to_its_own_server() {
-        let ledger = Ledger::default();
+    fn a_predecessor_disturbs_what_was_sent_before_its_end_to_its_own_server() {
+        let predecessors = Predecessors::default();
         let address = |host: &str| Address::Tcp { host: host.to_owned(), port: 1 };
-        let (before, first) = (SystemClock.now(), ledger.number());
-        let former = Former::new(first, address("a"), None);
-        assert!(ledger.is_quiet(&address("a"), first) && ledger.is_quiet_since(&address("a"), before));
-        ledger.asks_for(Duration::from_secs(10));
-        ledger.retire(former, Duration::from_secs(2));
-        assert!(!ledger.is_quiet(&address("a"), first) && !ledger.is_quiet_since(&address("a"), before));
-        assert!(ledger.is_quiet(&address("b"), first) && ledger.is_quiet_since(&address("b"), before));
+        let (before, first) = (SystemClock.now(), predecessors.number());
+        let predecessor = Predecessor::new(first, address("a"), None);
+        assert!(
+            predecessors.none_in_flight(&address("a"), first)
+                && predecessors.none_in_flight_since(&address("a"), before)
+        );
+        predecessors.asks_for(Duration::from_secs(10));
+        predecessors.add(predecessor, Duration::from_secs(2));
+        assert!(
+            !predecessors.none_in_flight(&address("a"), first)
+                && !predecessors.none_in_flight_since(&address("a"), before)
+        );
+        assert!(
+            predecessors.none_in_flight(&address("b"), first)
+                && predecessors.none_in_flight_since(&address("b"), before)
+        );
         let after = SystemClock.now().plus(std::time::Duration::from_nanos(1));
-        assert!(ledger.is_quiet(&address("a"), ledger.number()) && ledger.is_quiet_since(&address("a"), after));
+        assert!(
+            predecessors.none_in_flight(&address("a"), predecessors.number())
+                && predecessors.none_in_flight_since(&address("a"), after)
+        );
     }
 
     #[test]
-    fn a_former_connection_is_forgotten_an_operation_timeout_and_the_longest_lease_after_its_end() {
-        let (ledger, server) = (Ledger::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
-        ledger.asks_for(Duration::from_millis(30));
-        ledger.asks_for(Duration::from_millis(10));
-        let first = ledger.number();
-        ledger.retire(Former::new(first, server.clone(), None), Duration::from_millis(20));
+    fn a_predecessor_is_forgotten_an_operation_timeout_and_the_longest_lease_after_its_end() {
+        let (predecessors, server) = (Predecessors::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
+        predecessors.asks_for(Duration::from_millis(30));
+        predecessors.asks_for(Duration::from_millis(10));
+        let first = predecessors.number();
+        predecessors.add(Predecessor::new(first, server.clone(), None), Duration::from_millis(20));
         let began = SystemClock.now();
-        assert!(!ledger.is_quiet(&server, first));
-        while !ledger.is_quiet(&server, first) {
+        assert!(!predecessors.none_in_flight(&server, first));
+        while !predecessors.none_in_flight(&server, first) {
             assert!(SystemClock.now().since(began) < Duration::from_secs(10));
             std::thread::yield_now();
         }
@@ -259,24 +275,25 @@ mod tests {
     }
 
     #[test]
-    fn a_former_connection_that_counts_as_dead_is_killed_all_the_same() {
-        let (ledger, server) = (Ledger::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
+    fn a_predecessor_that_counts_as_dead_is_killed_all_the_same() {
+        let (predecessors, server) = (Predecessors::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
         let [known, unknown] = [Some(Identity::default()), None].map(|identity| {
-            let former = Former::new(ledger.number(), server.clone(), identity);
-            let generation = former.generation;
-            ledger.retire(former, Duration::ZERO);
+            let predecessor = Predecessor::new(predecessors.number(), server.clone(), identity);
+            let generation = predecessor.generation;
+            predecessors.add(predecessor, Duration::ZERO);
             generation
         });
         std::thread::sleep(Duration::from_millis(1));
-        assert!(ledger.is_quiet(&server, known) && ledger.is_quiet(&server, unknown));
-        let killed: Vec<_> = ledger.to_kill(&server).iter().map(|former| former.generation).collect();
+        assert!(predecessors.none_in_flight(&server, known) && predecessors.none_in_flight(&server, unknown));
+        let killed: Vec<_> = predecessors.to_kill(&server).iter().map(|predecessor| predecessor.generation).collect();
         assert_eq!(killed, [known]);
         // Where there is no right to kill, there is nothing to remember it for.
-        ledger.may_not_kill(&server);
-        assert!(ledger.to_kill(&server).is_empty());
-        ledger.asks_for(Duration::from_secs(10));
-        ledger.retire(Former::new(ledger.number(), server.clone(), Some(Identity::default())), Duration::ZERO);
-        ledger.may_not_kill(&server);
-        assert!(!ledger.is_quiet(&server, known) && ledger.to_kill(&server).len() == 1);
+        predecessors.may_not_kill(&server);
+        assert!(predecessors.to_kill(&server).is_empty());
+        predecessors.asks_for(Duration::from_secs(10));
+        predecessors
+            .add(Predecessor::new(predecessors.number(), server.clone(), Some(Identity::default())), Duration::ZERO);
+        predecessors.may_not_kill(&server);
+        assert!(!predecessors.none_in_flight(&server, known) && predecessors.to_kill(&server).len() == 1);
     }
 }

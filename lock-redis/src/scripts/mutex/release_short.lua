@@ -1,4 +1,4 @@
--- The short way to give back a lock for which nobody waits.
+-- The short way to release a lock for which nobody waits.
 --
 -- KEYS[1] lock, as in base.lua and one.lua
 -- ARGV[1] nonce

@@ -1,5 +1,5 @@
--- The usual way to give a grant back for whose room nobody waits, in as few calls as can be. Comes before base.lua and
--- many.lua, whose functions cost time to define, and leaves everything else to give.lua.
+-- The usual way to release a grant for whose room nobody waits, in as few calls as can be. Comes before base.lua and
+-- many.lua, whose functions cost time to define, and leaves everything else to release.lua.
 --
 -- KEYS, ARGV and reply as in release.lua
 local record, next, used = unpack(redis.call('HMGET', KEYS[1], ARGV[1], '#next', '#used'))

@@ -1,5 +1,5 @@
 -- The usual way to a lock that leaves room and for which nobody waits, in as few calls as can be. Comes before base.lua and
--- many.lua, whose functions cost time to define, and leaves everything else to ask.lua; until the grant is certain nothing
+-- many.lua, whose functions cost time to define, and leaves everything else to acquire_free.lua; until the grant is certain nothing
 -- is changed.
 --
 -- KEYS, ARGV and reply as in acquire.lua

@@ -1,26 +1,26 @@
-//! A waiter's stay in this client's line.
+//! A waiter's stay in this client's queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 
-use super::place::{News, Place};
-use super::{LONGEST_POKE, MOST_ABANDONED, Pause, Waiters};
+use super::waiter::{LocalWaiter, News};
+use super::{LONGEST_PERIOD, MOST_ABANDONED, Pause, WaitQueues};
 use crate::keys::Keys;
 
-/// A place in the line; leaving it is dropping this.
+/// A place in the queue; leaving it is dropping this.
 #[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(super) waiters: Arc<Waiters>,
+pub(crate) struct WaiterGuard {
+    pub(super) waiters: Arc<WaitQueues>,
     pub(super) keys: Arc<Keys>,
-    pub(super) place: Arc<Place>,
+    pub(super) place: Arc<LocalWaiter>,
     pub(super) granted: AtomicBool,
 }
 
 /// What the server said to a waiter that it put into the queue.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Queued {
+pub(crate) struct Enqueued {
     /// When the request was sent.
     pub(crate) sent_at: BootInstant,
     pub(crate) ticket: u64,
@@ -31,31 +31,31 @@ pub(crate) struct Queued {
     pub(crate) last_token: u64,
 }
 
-impl Waiting {
-    /// The waiter has its lock: leaving the line does not abandon it.
+impl WaiterGuard {
+    /// The waiter has its lock: leaving the queue does not abandon it.
     pub(crate) fn is_over(&self) {
         self.granted.store(true, Ordering::Release);
     }
 
     /// The server has put this waiter into the queue.
-    pub(crate) fn queued(&self, Queued { sent_at, ticket, known, pause, last_token }: Queued) {
+    pub(crate) fn queued(&self, Enqueued { sent_at, ticket, known, pause, last_token }: Enqueued) {
         let now = SystemClock.now();
         if pause == Pause::None {
             self.waiters.go_on(self.keys.clone());
         }
         self.place.queued(sent_at, ticket, last_token);
-        let mut lines = self.waiters.lock();
+        let mut queues = self.waiters.lock();
         self.waiters.any.store(true, Ordering::Release);
-        let (line, agenda) = lines.line(&self.keys, now);
-        line.answered_at = now;
-        line.refused = None;
-        line.waiting.insert((ticket, self.place.nonce), self.place.clone());
+        let (queue, agenda) = queues.queue(&self.keys, now);
+        queue.answered_at = now;
+        queue.refused = None;
+        queue.waiting.insert((ticket, self.place.nonce), self.place.clone());
         if !known {
             // The server had forgotten this client, and with it whoever else had asked before.
-            let others = line.waiting.values().filter(|place| place.nonce != self.place.nonce);
+            let others = queue.waiting.values().filter(|place| place.nonce != self.place.nonce);
             others.filter(|place| place.asked_at() <= sent_at).for_each(|place| place.ask_again());
         }
-        if line.poke_within(agenda, now, pause) {
+        if queue.ask_within(agenda, now, pause) {
             self.waiters.wake.notify_one();
         }
     }
@@ -65,15 +65,15 @@ impl Waiting {
         self.place.ticket()
     }
 
-    /// Since when the server owes an answer about this lock. Not from its last one: until the next poke nobody asks.
+    /// Since when the server owes an answer about this lock. Not from its last one: until the next heartbeat nobody asks.
     pub(crate) fn silent_since(&self) -> BootInstant {
-        let line = self.waiters.lock().lines.get(&self.keys.lock).map(|line| line.answered_at);
-        line.unwrap_or_else(|| self.place.asked_at()).plus(LONGEST_POKE)
+        let queue = self.waiters.lock().queues.get(&self.keys.lock).map(|queue| queue.answered_at);
+        queue.unwrap_or_else(|| self.place.asked_at()).plus(LONGEST_PERIOD)
     }
 
     /// Why the last request about this lock failed, if it did.
     pub(crate) fn refused(&self) -> Option<Arc<str>> {
-        self.waiters.lock().lines.get(&self.keys.lock)?.refused.clone()
+        self.waiters.lock().queues.get(&self.keys.lock)?.refused.clone()
     }
 
     /// What there is to tell, once there is something.
@@ -85,19 +85,19 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaiterGuard {
     fn drop(&mut self) {
-        let mut lines = self.waiters.lock();
-        lines.places.remove(&self.place.nonce);
+        let mut queues = self.waiters.lock();
+        queues.places.remove(&self.place.nonce);
         if !self.granted.load(Ordering::Acquire) {
-            if lines.abandoned.len() >= MOST_ABANDONED {
+            if queues.abandoned.len() >= MOST_ABANDONED {
                 // The server's own bounds remain: a claim time for each.
-                lines.abandoned.clear();
+                queues.abandoned.clear();
             }
-            lines.abandoned.insert(self.place.nonce, self.keys.clone());
+            queues.abandoned.insert(self.place.nonce, self.keys.clone());
         }
         if let Some(ticket) = self.place.ticket() {
-            lines.leave(&self.keys.lock, ticket, self.place.nonce);
+            queues.leave(&self.keys.lock, ticket, self.place.nonce);
         }
     }
 }

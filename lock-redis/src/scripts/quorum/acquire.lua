@@ -1,4 +1,4 @@
--- One server's part of taking a lock of a quorum. Idempotent by the nonce.
+-- One server's part of acquiring a lock of a quorum. Idempotent by the nonce.
 --
 -- The lock holds <nonce>:<round>:<µs of this server's clock>:<holder JSON>, with the lease as its TTL. The round is the
 -- client's clock in µs when the request was sent: an undo frees no entry that was made, or made anew, after it. After a

@@ -27,13 +27,13 @@ const SLACK: Duration = Duration::from_millis(50);
 ///
 /// The requests are polled in the context of the client's runtime, on whatever runtime the caller is: their timers have to
 /// outlive the caller's.
-pub(super) struct Asked<T: Send + 'static> {
+pub(super) struct FanOut<T: Send + 'static> {
     pending: Vec<BoxFuture<'static, (usize, T)>>,
     answered: VecDeque<(usize, T)>,
     background: Background,
 }
 
-impl<T: Send + 'static> Asked<T> {
+impl<T: Send + 'static> FanOut<T> {
     /// Sends every request; the answers come with the place of the one that they answer.
     pub(super) fn all<F>(background: &Background, requests: impl Iterator<Item = F>) -> Self
     where
@@ -75,7 +75,7 @@ impl<T: Send + 'static> Asked<T> {
     /// The next answer; `None` when all have come, or none in time although the requests themselves end then.
     ///
     /// # Cancel safety
-    /// As [`next`](Asked::next).
+    /// As [`next`](FanOut::next).
     pub(super) async fn next_until(&mut self, until: BootInstant) -> Option<(usize, T)> {
         tokio::select! {
             biased;
@@ -112,7 +112,7 @@ impl<T: Send + 'static> Asked<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Asked<T> {
+impl<T: Send + 'static> Drop for FanOut<T> {
     fn drop(&mut self) {
         if !self.pending.is_empty() {
             let rest = join_all(std::mem::take(&mut self.pending));

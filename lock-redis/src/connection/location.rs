@@ -15,7 +15,7 @@ const MOST_CHOICES: usize = 3;
 
 /// Where a server is to be found.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// Always there.
     At(Address),
     /// A master, wherever the sentinels say that it is.
@@ -24,7 +24,7 @@ pub(crate) enum Place {
     AnyNode(Arc<Nodes>),
 }
 
-impl Place {
+impl Location {
     pub(super) async fn find(&self) -> Result<Address, Error> {
         match self {
             Self::At(address) => Ok(address.clone()),

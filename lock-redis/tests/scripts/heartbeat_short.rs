@@ -1,4 +1,4 @@
-//! The short poke does what the long one does, or nothing.
+//! The short heartbeat does what the long one does, or nothing.
 
 use crate::lock::{ALL, CHANNELS, Lock, server, texts};
 use crate::script::{self, MUTEX};
@@ -14,9 +14,9 @@ async fn ask(lock: &mut Lock, nonce: &str) {
 }
 
 /// Its answer about the lock to a client that knows this holder.
-async fn peek_past(lock: &mut Lock, nonce: &str, holder: &str) -> String {
+async fn heartbeat_past(lock: &mut Lock, nonce: &str, holder: &str) -> String {
     let args = [&nonce[16..], CHANNELS, "7", "", nonce, holder];
-    let reply = texts(lock.run(&script::PEEK, &[ALL[0], ALL[2]], &args).await.unwrap());
+    let reply = texts(lock.run(&script::HEARTBEAT_SHORT, &[ALL[0], ALL[2]], &args).await.unwrap());
     let [number, answer] = reply.try_into().unwrap();
     assert_eq!(number, "7");
     answer
@@ -24,7 +24,7 @@ async fn peek_past(lock: &mut Lock, nonce: &str, holder: &str) -> String {
 
 /// Its answer about the lock.
 async fn peek(lock: &mut Lock, nonce: &str) -> String {
-    peek_past(lock, nonce, "").await
+    heartbeat_past(lock, nonce, "").await
 }
 
 /// The ms until queue and waiters are forgotten.
@@ -45,15 +45,15 @@ async fn a_short_poke_leaves_what_a_long_one_leaves() {
     for pause in [1, 700_000, 1_400_000] {
         short.now += pause;
         long.now = short.now;
-        let answer = peek_past(&mut short, B, if pause == 1 { "" } else { &A[..16] }).await;
+        let answer = heartbeat_past(&mut short, B, if pause == 1 { "" } else { &A[..16] }).await;
         if pause == 1 {
             let (ms, holder) = answer.split_once(':').unwrap();
             assert!((1..=60_000).contains(&ms.parse().unwrap()) && holder == &A[..16], "{answer}");
         } else {
             assert_eq!(answer, "0");
         }
-        let poked = long.run(&MUTEX.poke, &ALL, &[&B[16..], CHANNELS, "", "7", "", B]).await.unwrap();
-        assert_eq!(texts(poked)[1..2], ["1"]);
+        let answered = long.run(&MUTEX.heartbeat, &ALL, &[&B[16..], CHANNELS, "", "7", "", B]).await.unwrap();
+        assert_eq!(texts(answered)[1..2], ["1"]);
         assert_eq!(short.look().await.0, long.look().await.0);
     }
 }
@@ -71,7 +71,7 @@ async fn what_is_not_usual_is_left_as_it_is() {
     let unchanged = async |mut lock: Lock, nonce: &str| {
         let before = lock.look().await.0;
         assert_eq!(peek(&mut lock, nonce).await, "-5");
-        assert_eq!(peek_past(&mut lock, nonce, &C[..16]).await, "-5");
+        assert_eq!(heartbeat_past(&mut lock, nonce, &C[..16]).await, "-5");
         assert_eq!(lock.look().await.0, before);
     };
     // Not in the queue, or in nobody's.
@@ -104,13 +104,13 @@ async fn another_holder_than_the_known_one_is_told_with_its_end() {
     for nonce in [D, B, C] {
         ask(&mut lock, nonce).await;
     }
-    assert_eq!(peek_past(&mut lock, C, &D[..16]).await, "0");
+    assert_eq!(heartbeat_past(&mut lock, C, &D[..16]).await, "0");
     lock.run(&MUTEX.release, &ALL, &[D, &D[16..], CHANNELS, "", ""]).await.unwrap();
-    let answer = peek_past(&mut lock, C, &D[..16]).await;
+    let answer = heartbeat_past(&mut lock, C, &D[..16]).await;
     let (ms, holder) = answer.split_once(':').unwrap();
     assert!((1..=2000).contains(&ms.parse().unwrap()) && holder == &B[..16], "a claim time: {answer}");
     lock.command(&["SET", &lock.key(""), "foreign", "PX", "5000"]).await;
-    let ms: i64 = peek_past(&mut lock, C, &B[..16]).await.parse().unwrap();
+    let ms: i64 = heartbeat_past(&mut lock, C, &B[..16]).await.parse().unwrap();
     assert!((1..=5000).contains(&ms), "{ms}");
 }
 

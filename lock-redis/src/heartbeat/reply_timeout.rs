@@ -1,18 +1,18 @@
-//! The time for the answer to a poke.
+//! The time for the answer to a heartbeat.
 
 use std::time::Duration;
 
-/// The time for the answer to a poke at one server. A poke that gets none says that its connection is dead: so it has nearly as
+/// The time for the answer to a heartbeat at one server. A heartbeat that gets none says that its connection is dead: so it has nearly as
 /// long as any other request, and with the usual operation timeout of 2 s a dead connection is noticed soon enough to cost no
 /// living waiter its turn, which it keeps for 3 s without a sign. Where the way is long, there must be time for an answer.
 #[derive(Debug)]
-pub(super) struct Limit {
+pub(super) struct ReplyTimeout {
     now: Duration,
     shortest: Duration,
     longest: Duration,
 }
 
-impl Limit {
+impl ReplyTimeout {
     const SHORTEST: Duration = Duration::from_secs(1);
 
     pub(super) fn new(op_timeout: Duration) -> Self {
@@ -41,18 +41,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_poke_has_most_of_an_operation_timeout_and_all_of_it_where_answers_take_longer() {
+    fn a_heartbeat_has_most_of_an_operation_timeout_and_all_of_it_where_answers_take_longer() {
         let seconds = Duration::from_secs_f64;
-        let mut limit = Limit::new(seconds(2.0));
-        assert_eq!(limit.get(), seconds(1.5));
-        limit.failed();
-        assert_eq!(limit.get(), seconds(2.0));
-        limit.answered(seconds(0.9));
-        assert_eq!(limit.get(), seconds(1.8));
-        limit.answered(seconds(0.01));
-        assert_eq!(limit.get(), seconds(1.5));
-        assert_eq!(Limit::new(seconds(10.0)).get(), seconds(7.5));
-        let mut short = Limit::new(seconds(0.5));
+        let mut timeout = ReplyTimeout::new(seconds(2.0));
+        assert_eq!(timeout.get(), seconds(1.5));
+        timeout.failed();
+        assert_eq!(timeout.get(), seconds(2.0));
+        timeout.answered(seconds(0.9));
+        assert_eq!(timeout.get(), seconds(1.8));
+        timeout.answered(seconds(0.01));
+        assert_eq!(timeout.get(), seconds(1.5));
+        assert_eq!(ReplyTimeout::new(seconds(10.0)).get(), seconds(7.5));
+        let mut short = ReplyTimeout::new(seconds(0.5));
         short.answered(seconds(0.4));
         assert_eq!(short.get(), seconds(0.5));
     }

@@ -14,14 +14,14 @@ pub(super) const REST: Duration = Duration::from_millis(50);
 
 /// A row of hand-overs.
 #[derive(Debug, Default)]
-pub(super) struct Run {
+pub(super) struct HandoverRun {
     times: u32,
     since: Option<BootInstant>,
     others_wait: bool,
     rests_until: Option<BootInstant>,
 }
 
-impl Run {
+impl HandoverRun {
     /// Whether the lock may stay in this client once more.
     fn may_continue(&self, now: BootInstant) -> bool {
         !self.others_wait || self.times < TIMES && self.since.is_none_or(|since| now.since(since) < LASTING)
@@ -34,14 +34,14 @@ impl Run {
     }
 
     /// Counts one more hand-over if the run may continue; if not, other clients have their turn, and a new run begins.
-    pub(super) fn goes_on(&mut self, now: BootInstant) -> bool {
-        let goes_on = self.may_continue(now);
-        if goes_on {
+    pub(super) fn may_stay(&mut self, now: BootInstant) -> bool {
+        let may_stay = self.may_continue(now);
+        if may_stay {
             self.continues(now)
         } else {
             self.reset()
         }
-        goes_on
+        may_stay
     }
 
     /// Begins anew: other clients had their turn.
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_run_is_limited_only_while_others_wait() {
-        let mut run = Run::default();
+        let mut run = HandoverRun::default();
         for _ in 0..1000 {
             assert!(run.may_continue(at(5000)));
             run.continues(at(0));
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_rest_begins_a_new_run() {
-        let mut run = Run::default();
+        let mut run = HandoverRun::default();
         run.set_others_wait(true);
         (0..TIMES).for_each(|_| run.continues(at(0)));
         assert!(!run.may_continue(at(0)) && run.rests_until(at(0)).is_none());

@@ -1,9 +1,9 @@
--- One server's part of giving a lock of a quorum back, of undoing an acquisition, or of freeing a grant by force.
+-- One server's part of releasing a lock of a quorum, of undoing an acquisition, or of freeing a grant by force.
 --
 -- A release tells the client that has waited longest, and reserves the lock for it for a moment: so one client is woken,
 -- and whoever asks without having waited does not overtake it. A key that foreign clients use too is not reserved.
 --
--- KEYS[1] lock, as in take.lua  [2] forced: <nonce>:<why>, until the lease would have ended  [3] waiters, as in take.lua
+-- KEYS[1] lock, as in acquire.lua  [2] forced: <nonce>:<why>, until the lease would have ended  [3] waiters, as in acquire.lua
 -- ARGV[1] nonce  [2] the last round to be freed  [3] why, if it is done by force: JSON; otherwise ''
 --     [4] what the channels of clients begin with, if a waiting one is to be told that the lock is free; otherwise ''
 --     [5] '1' if the nonce is the id of a client that waits no longer  [6] after how many ms the told client asks
