@@ -2,7 +2,7 @@
 //!
 //! A waiter's request puts it into the queue at the server; whoever makes room there grants the lock to the first waiters
 //! that live and fit, and tells them by push, so that each owns its grant when it wakes. See `scripts/queue.lua` for the
-//! data, [`crate::queue`] for what makes a push count.
+//! data, [`crate::wait::queue`] for what makes a push count.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::{Shared, milliseconds};
-use crate::holders;
-use crate::keys::Keys;
-use crate::queue::{Enqueued, News, Pause, WaiterGuard};
+use crate::kinds::holders;
+use crate::store::keys::Keys;
+use crate::wait::queue::{Enqueued, News, Pause, WaiterGuard};
 
 /// The pause before asking again after an answer that says that the server cannot serve now.
 const PAUSE: Duration = Duration::from_millis(100);

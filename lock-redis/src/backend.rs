@@ -13,20 +13,20 @@ use lock_core::{Error, GrantId, Guarantees, LockName, LossReason, Owner, Phase};
 use redis::Value;
 use tokio::sync::mpsc;
 
+use crate::client::call::Call;
+use crate::client::key_tracking::KeyTracking;
+use crate::client::links::Links;
+use crate::client::push::{self, Message, Push};
+use crate::client::request::{Failed, Raw, Reply};
 use crate::config::RedisConfig;
-use crate::connection::call::Call;
-use crate::connection::key_tracking::KeyTracking;
-use crate::connection::links::Links;
-use crate::connection::push::{self, Message, Push};
-use crate::connection::request::{Failed, Raw, Reply};
-use crate::dialect::{Dialects, Form};
 use crate::error::{self, Fate};
-use crate::heartbeat;
-use crate::keys::{self, Keys};
-use crate::queue::{Pause, WaitQueues};
 use crate::release::{ReleaseRequest, SentBefore, ShortRelease};
-use crate::reply::Fields;
-use crate::script::Script;
+use crate::store::dialect::{Dialects, Form};
+use crate::store::keys::{self, Keys};
+use crate::store::reply::Fields;
+use crate::store::scripts::Script;
+use crate::wait::heartbeat;
+use crate::wait::queue::{Pause, WaitQueues};
 
 /// One client's connections to a server, and its waiters.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use lock_core::{ClientOptions, Error, Phase};
 
-use crate::dialect::{Dialect, Dialects};
-use crate::network::Network;
+use crate::client::network::Network;
+use crate::store::dialect::{Dialect, Dialects};
 use crate::tls::Tls;
 use crate::url::{Login, Servers, Target};
 

@@ -7,8 +7,8 @@ use lock_core::driver::{Attempt, Cancelled, Grant, Renewal, Renewed};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::RedisBackend;
-use crate::connection::replica_acks::{Acknowledged, ReplicaAcks};
-use crate::connection::request::Raw;
+use crate::client::replica_acks::{Acknowledged, ReplicaAcks};
+use crate::client::request::Raw;
 
 /// How long past its deadline an acquisition may take to undo a grant. What that does not settle, the core does.
 const UNDOING: Duration = Duration::from_millis(100);

@@ -8,9 +8,9 @@ use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 
 use crate::backend::RedisBackend;
-use crate::dialect::Form;
 use crate::release::MORE;
-use crate::reply::Fields;
+use crate::store::dialect::Form;
+use crate::store::reply::Fields;
 
 /// What `PTTL` says of a key that does not exist.
 const NO_KEY: i64 = -2;

@@ -18,37 +18,27 @@
 mod acquire;
 mod backend;
 mod cause;
+mod client;
 mod config;
 mod confirm;
-mod connection;
-mod dialect;
-mod digest;
 mod error;
-mod heartbeat;
-mod holders;
+mod guarantees;
 mod inspect;
-mod keys;
-mod mutex;
-#[doc(hidden)]
-pub mod network;
-mod queue;
+mod kinds;
 pub mod quorum;
-mod redisson;
-mod reentrant;
 mod release;
-mod reply;
-mod rwlock;
-mod script;
-mod semaphore;
+mod store;
 mod tls;
-mod topology;
 mod url;
+mod wait;
 
 use std::ops::Deref;
 
 pub use backend::RedisBackend;
+#[doc(hidden)]
+pub use client::network;
 pub use config::{RedisConfig, Replicas};
-pub use dialect::Dialect;
+pub use guarantees::{Topology, guarantees};
 pub use lock_core::{
     Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
     FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,
@@ -57,29 +47,10 @@ pub use lock_core::{
     Support, Waiter, WriteGuard, fence, multi,
 };
 pub use quorum::{QuorumBackend, QuorumConfig, QuorumLocks};
+pub use store::dialect::Dialect;
 pub use tls::Tls;
-pub use topology::Topology;
 
 const NAME: &str = "redis";
-
-/// What this backend promises on a single server; for others see [`Topology::guarantees`].
-#[must_use]
-pub fn guarantees() -> Guarantees {
-    let mut guarantees = Guarantees::none();
-    guarantees.exclusion_across_restart =
-        Support::Unless("the server loses data it had acknowledged (no persistence, or power loss)");
-    guarantees.fencing = Support::Yes;
-    guarantees.fencing_across_restart =
-        Support::Unless("the last token is lost and the server's clock is set back too");
-    guarantees.fifo = Support::Unless("the key is shared with foreign clients");
-    guarantees.push = Support::Yes;
-    guarantees.limit_check = Support::Yes;
-    guarantees.inspect = Support::Yes;
-    guarantees.force_release = Support::Yes;
-    guarantees.shared_owner = Support::Yes;
-    guarantees.foreign_clients = Support::Yes;
-    guarantees
-}
 
 /// A client of one Redis deployment. Dereferences to [`Client`], which makes the handles.
 #[derive(Debug, Clone)]

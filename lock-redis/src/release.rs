@@ -9,11 +9,11 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::Shared;
 use crate::cause::Cause;
-use crate::connection::push;
-use crate::dialect::Form;
-use crate::keys::Keys;
-use crate::queue::WaitQueues;
-use crate::script::{self, Script};
+use crate::client::push;
+use crate::store::dialect::Form;
+use crate::store::keys::Keys;
+use crate::store::scripts::{self, Script};
+use crate::wait::queue::WaitQueues;
 
 /// What a script that made room replies if it could not let in at once all who find room.
 pub(crate) const MORE: i64 = 2;
@@ -31,7 +31,7 @@ impl Shared {
         }
         let nonce = attempt.id.to_string();
         let args = [nonce.as_bytes()];
-        let reply = self.run(&script::RELEASE_SHORT, &keys.to_drop(), &args, attempt, Phase::Release, until).await;
+        let reply = self.run(&scripts::RELEASE_SHORT, &keys.to_drop(), &args, attempt, Phase::Release, until).await;
         let (reply, before) = match reply {
             Ok(reply) => reply,
             Err(error) if is_foreign(&error) => return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER)),

@@ -15,20 +15,20 @@ use crate::{Bench, Outcome, bare};
 
 /// What `RedisLocks` sends, word for word.
 const ACQUIRE: &str = concat!(
-    include_str!("../../src/scripts/holders/acquire_short.lua"),
-    include_str!("../../src/scripts/base.lua"),
-    include_str!("../../src/scripts/holders/many.lua"),
-    include_str!("../../src/scripts/acquire_free.lua"),
-    include_str!("../../src/scripts/queue.lua"),
-    include_str!("../../src/scripts/acquire.lua"),
+    include_str!("../../src/store/scripts/holders/acquire_short.lua"),
+    include_str!("../../src/store/scripts/base.lua"),
+    include_str!("../../src/store/scripts/holders/many.lua"),
+    include_str!("../../src/store/scripts/acquire_free.lua"),
+    include_str!("../../src/store/scripts/queue.lua"),
+    include_str!("../../src/store/scripts/acquire.lua"),
 );
 const RELEASE: &str = concat!(
-    include_str!("../../src/scripts/holders/release_short.lua"),
-    include_str!("../../src/scripts/base.lua"),
-    include_str!("../../src/scripts/holders/many.lua"),
-    include_str!("../../src/scripts/release.lua"),
-    include_str!("../../src/scripts/queue.lua"),
-    include_str!("../../src/scripts/release_promote.lua"),
+    include_str!("../../src/store/scripts/holders/release_short.lua"),
+    include_str!("../../src/store/scripts/base.lua"),
+    include_str!("../../src/store/scripts/holders/many.lua"),
+    include_str!("../../src/store/scripts/release.lua"),
+    include_str!("../../src/store/scripts/queue.lua"),
+    include_str!("../../src/store/scripts/release_promote.lua"),
 );
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {

@@ -18,13 +18,13 @@ use super::member::Member;
 use super::refusal::too_few;
 use super::release::{Freed, Releases, Tells, first_sent};
 use super::tally::majority;
-use super::waiting::{Handover, Queues};
+use super::wait::{Handover, Queues};
 use super::{NAME, guarantees_if};
-use crate::connection::dial::Dial;
-use crate::connection::predecessors::Predecessors;
-use crate::connection::push::{Inbox, Message, Push};
-use crate::connection::request::Failed;
-use crate::keys::Keys;
+use crate::client::dial::Dial;
+use crate::client::predecessors::Predecessors;
+use crate::client::push::{Inbox, Message, Push};
+use crate::client::request::Failed;
+use crate::store::keys::Keys;
 
 /// How long connecting may take at least.
 const CONNECT: Duration = Duration::from_secs(1);

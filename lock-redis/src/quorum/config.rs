@@ -7,9 +7,9 @@ use std::time::Duration;
 use lock_core::{ClientOptions, Error, Phase};
 
 use super::NAME;
+use crate::client::address::Address;
+use crate::client::dial::{Dial, Opener};
 use crate::config::RedisConfig;
-use crate::connection::address::Address;
-use crate::connection::dial::{Dial, Opener};
 use crate::tls::Tls;
 use crate::url::{Servers, Target};
 

@@ -13,7 +13,7 @@ use super::backend::QuorumBackend;
 use super::fan_out::FanOut;
 use super::member::{Member, Request};
 use super::scripts;
-use crate::connection::request::Failed;
+use crate::client::request::Failed;
 
 /// What one server has.
 #[derive(Debug, Clone)]

@@ -12,13 +12,13 @@ use lock_core::{Error, GrantId, Phase};
 use redis::Value;
 use tokio::sync::Notify;
 
-use crate::connection::dial::Dial;
-use crate::connection::link::Link;
-use crate::connection::predecessors::Predecessors;
-use crate::connection::request::{self, Failed, Raw};
+use crate::client::dial::Dial;
+use crate::client::link::Link;
+use crate::client::predecessors::Predecessors;
+use crate::client::request::{self, Failed, Raw};
 use crate::error::{self, Fate};
-use crate::reply::Fields;
-use crate::script::Script;
+use crate::store::reply::Fields;
+use crate::store::scripts::Script;
 
 /// A run of a script, the same for every server.
 #[derive(Debug)]
@@ -153,8 +153,8 @@ fn said(value: Value, nonce: &str) -> Option<ScriptVote> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::address::Address;
-    use crate::connection::dial::Opener;
+    use crate::client::address::Address;
+    use crate::client::dial::Opener;
     use crate::quorum::scripts;
     use crate::url::Login;
 

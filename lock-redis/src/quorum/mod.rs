@@ -2,24 +2,22 @@
 //!
 //! `tally.rs` counts votes and does nothing else. `fan_out.rs` asks all servers at once and hands what the caller does not
 //! wait for to `background.rs`, the one task of a client. `member.rs` is one server: its connection, and what it has to
-//! give back when it can be reached again. `release.rs` gives back; `waiting.rs` has the waiters of this client, of which one
+//! give back when it can be reached again. `release.rs` gives back; `wait/` has the waiters of this client, of which one
 //! asks. README and `docs/decisions/` tell what a quorum promises and what it does not.
 
+mod acquire;
 mod backend;
 mod background;
 mod config;
-mod fairness;
 mod fan_out;
 mod inspect;
 mod member;
-mod mutex;
 mod refusal;
 mod release;
-mod release_news;
-mod renewal;
+mod renew;
 mod scripts;
 mod tally;
-mod waiting;
+mod wait;
 
 use std::ops::Deref;
 

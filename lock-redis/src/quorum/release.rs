@@ -15,10 +15,10 @@ use super::refusal::too_few;
 use super::scripts;
 use super::tally::majority;
 use crate::backend::milliseconds;
-use crate::connection::push;
-use crate::connection::request::Failed;
-use crate::dialect::Dialects;
-use crate::keys::{self, Keys};
+use crate::client::push;
+use crate::client::request::Failed;
+use crate::store::dialect::Dialects;
+use crate::store::keys::{self, Keys};
 
 /// Frees whatever the round; the largest number that a script keeps exactly.
 pub(super) const EVERY_ROUND: u64 = (1 << 53) - 1;

@@ -2,11 +2,11 @@
 
 use std::sync::LazyLock;
 
-use crate::script::Script;
+use crate::store::scripts::Script;
 
 macro_rules! script {
     ($file:literal) => {
-        LazyLock::new(|| Script::new(include_str!(concat!("../scripts/quorum/", $file))))
+        LazyLock::new(|| Script::new(include_str!(concat!("../store/scripts/quorum/", $file))))
     };
 }
 

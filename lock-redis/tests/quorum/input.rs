@@ -96,7 +96,7 @@ fn the_rights_in_the_readme_are_the_commands_of_the_scripts_and_of_a_connection(
     let connection = ["evalsha", "eval", "subscribe", "client|info", "client|kill", "client|setinfo", "select", "info"];
     let mut needed: BTreeSet<_> = connection.map(str::to_owned).into();
     for script in ["quorum/acquire.lua", "quorum/release.lua", "quorum/inspect.lua", "mutex/renew.lua"] {
-        let path = format!("{}/src/scripts/{script}", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/src/store/scripts/{script}", env!("CARGO_MANIFEST_DIR"));
         let code = std::fs::read_to_string(path).unwrap();
         let calls = code.split("call('").skip(1);
         needed.extend(calls.map(|call| call.split('\'').next().unwrap().to_ascii_lowercase()));

@@ -153,8 +153,8 @@ pub(crate) fn key(name: &str) -> String {
 }
 
 /// One server's parts of taking a lock and of giving it back.
-pub(crate) const TAKE: &str = include_str!("../../src/scripts/quorum/acquire.lua");
-pub(crate) const GIVE: &str = include_str!("../../src/scripts/quorum/release.lua");
+pub(crate) const TAKE: &str = include_str!("../../src/store/scripts/quorum/acquire.lua");
+pub(crate) const GIVE: &str = include_str!("../../src/store/scripts/quorum/release.lua");
 
 /// Options with an operation timeout of 500 ms and a patience of 3 s.
 pub(crate) fn hasty() -> ClientOptions {

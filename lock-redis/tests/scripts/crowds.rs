@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use lock_testkit::servers::redis::RedisServer;
 
 use crate::lock::{ALL, CHANNELS, Lock, server, texts};
-use crate::script::{HOLDERS, MUTEX, PERMITS_HELD, Scripts};
+use crate::scripts::{HOLDERS, MUTEX, PERMITS_HELD, Scripts};
 
 /// As `scripts/queue.lua` has them.
 const MOST_LET_IN: usize = 250;

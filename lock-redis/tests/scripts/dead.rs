@@ -1,7 +1,7 @@
 //! Clients that died while they waited.
 
 use crate::lock::{ALL, CHANNELS, Lock, server};
-use crate::script::HOLDERS;
+use crate::scripts::HOLDERS;
 
 async fn ask(lock: &mut Lock, number: u64, waits: bool) -> bool {
     let (nonce, client, stays) = (format!("{number:032x}"), format!("{number:016x}"), if waits { "1" } else { "" });

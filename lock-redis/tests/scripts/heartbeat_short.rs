@@ -1,7 +1,7 @@
 //! The short heartbeat does what the long one does, or nothing.
 
 use crate::lock::{ALL, CHANNELS, Lock, server, texts};
-use crate::script::{self, MUTEX};
+use crate::scripts::{self, MUTEX};
 
 const A: &str = "0000000000000000000000000000000a";
 const B: &str = "0000000000000000000000000000000b";
@@ -16,7 +16,7 @@ async fn ask(lock: &mut Lock, nonce: &str) {
 /// Its answer about the lock to a client that knows this holder.
 async fn heartbeat_past(lock: &mut Lock, nonce: &str, holder: &str) -> String {
     let args = [&nonce[16..], CHANNELS, "7", "", nonce, holder];
-    let reply = texts(lock.run(&script::HEARTBEAT_SHORT, &[ALL[0], ALL[2]], &args).await.unwrap());
+    let reply = texts(lock.run(&scripts::HEARTBEAT_SHORT, &[ALL[0], ALL[2]], &args).await.unwrap());
     let [number, answer] = reply.try_into().unwrap();
     assert_eq!(number, "7");
     answer

@@ -7,7 +7,7 @@ use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::resp::{Resp, Value};
 use lock_testkit::testing::installed;
 
-use crate::script::Script;
+use crate::scripts::Script;
 
 /// Stands before every script: `TIME` is what the last key says, and pushes are noted under the key before it.
 const CLOCK: &str = "

@@ -15,12 +15,12 @@ mod sequence;
 mod short_ways;
 mod turns;
 
-#[path = "../../src/digest.rs"]
+#[path = "../../src/store/digest.rs"]
 mod digest;
 
 /// The same concatenations as the library's.
-#[path = "../../src/script.rs"]
-mod script;
+#[path = "../../src/store/scripts.rs"]
+mod scripts;
 
-#[path = "../../src/redisson.rs"]
+#[path = "../../src/store/redisson.rs"]
 mod redisson;

@@ -1,7 +1,7 @@
 //! Requests that do not fit what is at the key, or fit in spite of the queue.
 
 use crate::lock::{ALL, CHANNELS, Lock, server};
-use crate::script::{HOLDERS, MUTEX, Scripts};
+use crate::scripts::{HOLDERS, MUTEX, Scripts};
 
 const A: &str = "0000000000000000000000000000000a";
 const B: &str = "0000000000000000000000000000000b";

@@ -7,7 +7,7 @@ use lock_testkit::servers::resp::Value;
 
 use crate::lock::{ALL, CHANNELS, Data, Lock, Real, server, texts};
 use crate::model::{Asked, Holder, KEEP, Mode, Model, Request};
-use crate::script::{self, Scripts};
+use crate::scripts::{self, Scripts};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -55,7 +55,7 @@ impl Sequence {
     }
 
     fn scripts(&self) -> &'static Scripts {
-        if self.kind == Kind::Mutex { &script::MUTEX } else { &script::HOLDERS }
+        if self.kind == Kind::Mutex { &scripts::MUTEX } else { &scripts::HOLDERS }
     }
 
     /// One random step, and the comparison.
@@ -152,7 +152,7 @@ impl Sequence {
     async fn took(&mut self, request: &Request) -> bool {
         let me = format!("{}:{}:{{}}:", request.nonce, request.client);
         let args = [&*me, &request.ttl.to_string()];
-        let reply = self.lock.run(&script::ACQUIRE_SHORT, &["", ":f"], &args).await.unwrap().as_text().unwrap();
+        let reply = self.lock.run(&scripts::ACQUIRE_SHORT, &["", ":f"], &args).await.unwrap().as_text().unwrap();
         let (nonce, answer) = reply.split_at(32);
         assert_eq!(nonce, request.nonce, "{self}");
         if let Some(token) = answer.strip_prefix('+') {
@@ -184,7 +184,7 @@ impl Sequence {
         let Some(Request { nonce, client, .. }) = self.a_request() else { return };
         self.note(format!("release {nonce}"));
         if self.kind == Kind::Mutex && self.rng.once_in(2) {
-            let reply = self.lock.run(&script::RELEASE_SHORT, &[""], &[&nonce]).await.unwrap().as_text().unwrap();
+            let reply = self.lock.run(&scripts::RELEASE_SHORT, &[""], &[&nonce]).await.unwrap().as_text().unwrap();
             if reply == format!("{nonce}+") {
                 assert!(self.model.queue().is_empty() && self.model.release(&nonce), "{self}");
                 return;
@@ -217,7 +217,7 @@ impl Sequence {
         let before = self.model.holders.clone();
         let held = self.model.change(&nonce, to);
         let args = [&*nonce, &client, CHANNELS, "", &to.text()];
-        let reply = self.lock.run(&script::CHANGE_MODE, &ALL, &args).await.unwrap();
+        let reply = self.lock.run(&scripts::CHANGE_MODE, &ALL, &args).await.unwrap();
         let forced = self.model.forced.take();
         self.given_back(reply, &nonce, &client, held, &before);
         self.model.forced = forced;
@@ -369,7 +369,7 @@ impl Sequence {
         }
         // Not always: it clears away what has ended.
         if self.kind != Kind::Mutex && self.rng.once_in(4) {
-            let used = texts(self.lock.run(&script::PERMITS_HELD, &ALL, &[]).await.unwrap());
+            let used = texts(self.lock.run(&scripts::PERMITS_HELD, &ALL, &[]).await.unwrap());
             let weights = self.model.holders.iter().map(|holder| holder.mode.weight()).sum::<u64>().to_string();
             assert_eq!(used, [self.lock.key(""), weights, "0".to_owned()], "{self}");
         }

@@ -3,11 +3,11 @@
 use lock_testkit::servers::resp::Value;
 
 use crate::lock::{ALL, CHANNELS, Data, Lock, server, texts};
-use crate::script::{ACQUIRE_SHORT, MUTEX, RELEASE_SHORT};
+use crate::scripts::{ACQUIRE_SHORT, MUTEX, RELEASE_SHORT};
 use crate::sequence::{CLIENTS, Sequence};
 
-const JOIN: &str = include_str!("../../src/scripts/mutex/enqueue_short.lua");
-const HAND_OVER: &str = include_str!("../../src/scripts/mutex/handover_short.lua");
+const JOIN: &str = include_str!("../../src/store/scripts/mutex/enqueue_short.lua");
+const HAND_OVER: &str = include_str!("../../src/store/scripts/mutex/handover_short.lua");
 
 /// The same lock twice: one that is taken the short way, one that is taken the long way.
 struct Twins {

@@ -15,14 +15,14 @@ async fn late_copies_of_requests_never_shorten_an_extended_lease() {
     let me = format!("{nonce}:0123456789abcdef:{{}}:");
     let [queue, waiters] = ["q", "w"].map(|ending| format!("{lock}:{ending}"));
     let acquire = concat!(
-        include_str!("../../src/scripts/base.lua"),
-        include_str!("../../src/scripts/mutex/text.lua"),
-        include_str!("../../src/scripts/mutex/one.lua"),
-        include_str!("../../src/scripts/acquire_free.lua"),
+        include_str!("../../src/store/scripts/base.lua"),
+        include_str!("../../src/store/scripts/mutex/text.lua"),
+        include_str!("../../src/store/scripts/mutex/one.lua"),
+        include_str!("../../src/store/scripts/acquire_free.lua"),
     );
     let copies: [&[&str]; 3] = [
-        &["EVAL", include_str!("../../src/scripts/mutex/renew.lua"), "1", &lock, &nonce, "1000", &forced],
-        &["EVAL", include_str!("../../src/scripts/mutex/acquire_short.lua"), "2", &lock, &fence, &me, "1000"],
+        &["EVAL", include_str!("../../src/store/scripts/mutex/renew.lua"), "1", &lock, &nonce, "1000", &forced],
+        &["EVAL", include_str!("../../src/store/scripts/mutex/acquire_short.lua"), "2", &lock, &fence, &me, "1000"],
         &[
             "EVAL",
             acquire,

@@ -1,4 +1,4 @@
-//! A client, with one attempt after the other: `acquire.rs`, `queue/` and `release.rs` of `lock-redis`, and the lease of
+//! A client, with one attempt after the other: `acquire.rs`, `wait/` and `release.rs` of `lock-redis`, and the lease of
 //! `lock-core`.
 
 use super::wire::{Link, Nonce, Push, Reply, Request};

@@ -1,7 +1,7 @@
 //! A lock with a lease in a store, a queue beside it, and hand-over by push: what `lock-redis` does for the mutex.
 //!
-//! It stands for `scripts/acquire_free.lua`, `acquire.lua`, `release.lua`, `release_promote.lua`, `cancel.lua`, `heartbeat.lua`, `mutex/renew.lua`
-//! and `queue.lua` (`server.rs`), for `acquire.rs`, `queue/`, `heartbeat/`, `release.rs` and `connection/predecessors.rs` of
+//! It stands for `store/scripts/acquire_free.lua`, `acquire.lua`, `release.lua`, `release_promote.lua`, `cancel.lua`, `heartbeat.lua`, `mutex/renew.lua`
+//! and `queue.lua` (`server.rs`), for `acquire.rs`, `wait/`, `release.rs` and `client/predecessors.rs` of
 //! `lock-redis` and `lease/state/` of `lock-core` (`client.rs`).
 //!
 //! Every step may be delayed for any time: that is a client that pauses, a process that stalls, a slow network. Answers

@@ -1,4 +1,4 @@
-//! The server: the scripts of `lock-redis/src/scripts`, each as one step.
+//! The server: the scripts of `lock-redis/src/store/scripts`, each as one step.
 
 use super::wire::{Nonce, Push, Reply, Request};
 use super::{CLAIM, LIVENESS, Mutant, TTL};

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::pair::Pair;
 use crate::requests::{Kind, Request};
-use crate::script::{self, Script};
+use crate::scripts::{self, Script};
 
 const CHANNELS: &str = "c:";
 const EPOCH: Duration = Duration::from_secs(1_763_703_842);
@@ -62,7 +62,7 @@ impl<'a> Course<'a> {
             25 => self.change().await,
             26 => self.force().await,
             27 | 28 => self.poke().await,
-            29 if self.kind != Kind::Mutex && self.rng.random() => self.all(&script::PERMITS_HELD, &[]).await.map(drop),
+            29 if self.kind != Kind::Mutex && self.rng.random() => self.all(&scripts::PERMITS_HELD, &[]).await.map(drop),
             29 => self.all(&self.kind.scripts().inspect, &["2"]).await.map(drop),
             30 => self.meddle().await,
             _ => {
@@ -91,7 +91,7 @@ impl<'a> Course<'a> {
         if self.kind == Kind::Mutex && self.rng.random_ratio(1, 3) {
             let me = format!("{}:{}:{{}}:", request.nonce, request.client);
             let keys = [self.keys[0].clone(), self.keys[3].clone()];
-            return self.run_with(&script::ACQUIRE_SHORT, &keys, &[&me, &request.ttl.to_string()]).await.map(drop);
+            return self.run_with(&scripts::ACQUIRE_SHORT, &keys, &[&me, &request.ttl.to_string()]).await.map(drop);
         }
         let stays = if self.rng.random_ratio(2, 3) { "1" } else { "" };
         let (ttl, claim) = (request.ttl.to_string(), request.claim().to_string());
@@ -110,7 +110,7 @@ impl<'a> Course<'a> {
         let Some(Request { nonce, client, .. }) = self.a_request() else { return Ok(()) };
         if self.kind == Kind::Mutex && self.rng.random_ratio(1, 2) {
             let keys = [self.keys[0].clone()];
-            return self.run_with(&script::RELEASE_SHORT, &keys, &[&nonce]).await.map(drop);
+            return self.run_with(&scripts::RELEASE_SHORT, &keys, &[&nonce]).await.map(drop);
         }
         let args = [&*nonce, &client, CHANNELS, self.shared, ""];
         self.all(&self.kind.scripts().release, &args).await.map(drop)
@@ -136,7 +136,7 @@ impl<'a> Course<'a> {
             return Ok(());
         }
         let mode = self.kind.changed(&mode, &mut self.rng);
-        self.all(&script::CHANGE_MODE, &[&nonce, &client, CHANNELS, "", &mode]).await.map(drop)
+        self.all(&scripts::CHANGE_MODE, &[&nonce, &client, CHANNELS, "", &mode]).await.map(drop)
     }
 
     async fn force(&mut self) -> Result<(), String> {
@@ -150,7 +150,7 @@ impl<'a> Course<'a> {
             let keys = [self.keys[0].clone(), self.keys[2].clone()];
             let holder = self.a_request().filter(|_| self.rng.random()).map_or_else(String::new, |other| other.nonce);
             let args = [&client, CHANNELS, "7", "", &nonce, &holder[..holder.len().min(16)]];
-            return self.run_with(&script::HEARTBEAT_SHORT, &keys, &args).await.map(drop);
+            return self.run_with(&scripts::HEARTBEAT_SHORT, &keys, &args).await.map(drop);
         }
         let own = self.requests.iter().filter(|request| request.client == client);
         let nonces: Vec<_> = own.map(|request| request.nonce.clone()).collect();

@@ -11,10 +11,10 @@ mod pair;
 mod requests;
 
 /// The scripts, put together as the library does it.
-#[path = "../../../../lock-redis/src/script.rs"]
-mod script;
+#[path = "../../../../lock-redis/src/store/scripts.rs"]
+mod scripts;
 
-/// The digests that [`script`] asks the library for.
+/// The digests that [`scripts`] asks the library for.
 mod digest {
     pub(crate) fn of(code: &str) -> String {
         sha1_smol::Sha1::from(code).digest().to_string()

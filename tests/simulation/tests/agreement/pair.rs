@@ -11,7 +11,7 @@ use simulation::redis::resp::Value as Simulated;
 use simulation::redis::server::Server;
 use simulation::redis::store::{Bytes, Store};
 
-use crate::script::Script;
+use crate::scripts::Script;
 
 /// Stands before every script: pushes are noted under the last key, where they can be compared.
 const NOTED: &str = "

@@ -4,7 +4,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
-use crate::script::{HOLDERS, MUTEX, Scripts};
+use crate::scripts::{HOLDERS, MUTEX, Scripts};
 
 /// A kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,305 @@
+//! Opens connections.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::select_ok;
+use lock_core::{Error, Phase};
+use redis::aio::{MultiplexedConnection, PubSub, SendError};
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisResult, cmd};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::address::Address;
+use super::locate::Location;
+use super::tls::Encryption;
+use super::uptime;
+use crate::client::network::{Network, Stream};
+use crate::error;
+use crate::tls::Tls;
+use crate::url::Login;
+
+/// How long one attempt to connect may take at least and at most; between them, one operation timeout. Long enough for a
+/// first packet that is lost, and short enough not to sleep through the end of an outage.
+const SHORTEST_ATTEMPT: Duration = Duration::from_secs(1);
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
+
+/// How many requests may queue for the wire before further ones wait for a place.
+const PIPELINE: usize = 1024;
+
+/// How connections are opened, whichever server they go to.
+pub(crate) struct Opener {
+    info: RedisConnectionInfo,
+    encryption: Option<Encryption>,
+    network: Option<Arc<dyn Network>>,
+    pub(crate) op_timeout: Duration,
+}
+
+impl fmt::Debug for Opener {
+    /// Without user and password; a user may be a misplaced password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opener")
+            .field("database", &self.info.db())
+            .field("encryption", &self.encryption)
+            .field("op_timeout", &self.op_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A connection for commands. Its driver ends with the last clone, whatever is still under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Commands {
+    pub(super) connection: MultiplexedConnection,
+    driver: Arc<Driver>,
+}
+
+#[derive(Debug)]
+struct Driver {
+    task: AbortHandle,
+    ended: Arc<Notify>,
+}
+
+impl Commands {
+    fn over<D: Future<Output = ()> + Send + 'static>(connection: MultiplexedConnection, driver: D) -> Self {
+        let ended = Arc::<Notify>::default();
+        let told = ended.clone();
+        let task = tokio::spawn(async move {
+            driver.await;
+            told.notify_one();
+        });
+        Self { connection, driver: Arc::new(Driver { task: task.abort_handle(), ended }) }
+    }
+
+    /// Ends the connection under whoever still waits for an answer.
+    pub(super) fn abort(&self) {
+        self.driver.task.abort();
+    }
+
+    /// Waits until the connection has ended, which nobody would notice before the next command. For one to wait.
+    pub(super) async fn ended(&self) {
+        self.driver.ended.notified().await;
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Opener {
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](lock_core::ErrorKind::InvalidArgument) if a certificate cannot be used,
+    /// [`ErrorKind::Unsupported`](lock_core::ErrorKind::Unsupported) if TLS is asked for and not built in.
+    pub(crate) fn new(login: &Login, database: i64, tls: Option<&Tls>, op_timeout: Duration) -> Result<Self, Error> {
+        let mut info = RedisConnectionInfo::default().set_db(database);
+        if let Some(user) = &login.user {
+            info = info.set_username(user);
+        }
+        if let Some(password) = &login.password {
+            info = info.set_password(password);
+        }
+        Ok(Self { info, encryption: tls.map(Encryption::new).transpose()?, network: None, op_timeout })
+    }
+
+    /// The same over another network than the system's.
+    pub(crate) fn over(self, network: Option<Arc<dyn Network>>) -> Self {
+        Self { network, ..self }
+    }
+
+    /// How long one attempt to connect may take, with all of its steps.
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.op_timeout.clamp(SHORTEST_ATTEMPT, LONGEST_ATTEMPT)
+    }
+
+    /// What comes of this step of connecting, in time.
+    async fn in_time<T>(&self, step: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        tokio::time::timeout(self.connect_timeout(), step).await.unwrap_or_else(late)
+    }
+
+    /// A connection for commands, each of which may take one operation timeout.
+    pub(super) async fn commands(&self, address: &Address) -> RedisResult<Commands> {
+        self.patient_commands(address, Duration::ZERO).await
+    }
+
+    /// A connection for commands that may take so much longer.
+    pub(super) async fn patient_commands(&self, address: &Address, longer: Duration) -> RedisResult<Commands> {
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(Some(self.op_timeout + longer))
+            .set_pipeline_buffer_size(PIPELINE);
+        let open = async {
+            let stream = self.stream(address).await?;
+            let (connection, driver) = MultiplexedConnection::new_with_config(&self.info, stream, config).await?;
+            Ok(Commands::over(connection, driver))
+        };
+        self.in_time(open).await
+    }
+
+    /// A connection on which the server tells of every key that was looked at over it and has changed since.
+    pub(super) async fn tracking_commands(
+        &self,
+        address: &Address,
+        told: impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static,
+    ) -> RedisResult<Commands> {
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.op_timeout)).set_push_sender(told);
+        let info = self.info.clone().set_protocol(ProtocolVersion::RESP3);
+        let open = async {
+            let stream = self.stream(address).await?;
+            let (connection, driver) = MultiplexedConnection::new_with_config(&info, stream, config).await?;
+            let mut commands = Commands::over(connection, driver);
+            cmd("CLIENT").arg("TRACKING").arg("ON").exec_async(&mut commands.connection).await?;
+            Ok(commands)
+        };
+        self.in_time(open).await
+    }
+
+    /// A connection that only listens, to this channel.
+    pub(super) async fn pushes(&self, address: &Address, channel: &str) -> RedisResult<PubSub> {
+        let subscribe = async {
+            let mut connection = PubSub::new(&self.info, self.stream(address).await?).await?;
+            connection.subscribe(channel).await?;
+            Ok(connection)
+        };
+        self.in_time(subscribe).await
+    }
+
+    async fn stream(&self, address: &Address) -> io::Result<Box<dyn Stream>> {
+        match address {
+            Address::Tcp { host, port } => {
+                if let Some(network) = &self.network {
+                    return network.connect(host, *port).await;
+                }
+                let stream = self.tcp(host, *port).await?;
+                Ok(match &self.encryption {
+                    Some(encryption) => Box::new(encryption.over(stream, host).await?),
+                    None => Box::new(stream),
+                })
+            }
+            #[cfg(unix)]
+            Address::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
+            #[cfg(not(unix))]
+            Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    async fn tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        let addresses: Vec<_> = lookup_host((host, port)).await.map_err(|e| error::Unresolved::of(&e))?.collect();
+        if addresses.is_empty() {
+            return Err(error::Unresolved::of(&io::Error::other("the host has no address")));
+        }
+        // All at once: one that does not answer is waited for only if none of the others does.
+        let (stream, _) = select_ok(addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address)))).await?;
+        stream.set_nodelay(true)?;
+        // A peer that vanished without a word is noticed by the kernel: when idle by keep-alive probes, and when
+        // something was sent by the lack of an acknowledgement.
+        let keepalive =
+            TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(1)).with_retries(3);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        #[cfg(target_os = "linux")]
+        SockRef::from(&stream).set_tcp_user_timeout(Some(self.op_timeout.max(Duration::from_secs(1)) * 2))?;
+        Ok(stream)
+    }
+}
+
+/// Opens connections to the one server that is meant, wherever it is now.
+#[derive(Debug)]
+pub(crate) struct Dial {
+    pub(super) opener: Arc<Opener>,
+    place: Location,
+    /// A server that has been up for less is as good as down.
+    min_uptime: Duration,
+    /// What errors call it: host, port and database, or the name of the master; no credentials.
+    pub(crate) server: String,
+}
+
+impl Dial {
+    /// To the server at this address.
+    pub(crate) fn to(opener: Arc<Opener>, address: Address) -> Self {
+        let server = match &address {
+            Address::Tcp { .. } => format!("{address}/{}", opener.info.db()),
+            Address::Unix(_) => address.to_string(),
+        };
+        Self::at(opener, Location::At(address), server)
+    }
+
+    /// To whatever server stands at that place when it is dialled.
+    pub(super) fn at(opener: Arc<Opener>, place: Location, server: String) -> Self {
+        Self { opener, place, min_uptime: Duration::ZERO, server }
+    }
+
+    /// The same for a server that is left alone until it has been up for this long.
+    pub(crate) fn once_up_for(self, min_uptime: Duration) -> Self {
+        Self { min_uptime, ..self }
+    }
+
+    pub(super) fn op_timeout(&self) -> Duration {
+        self.opener.op_timeout
+    }
+
+    /// What comes of a step that belongs to connecting, in time.
+    pub(super) async fn in_time<T>(&self, step: impl Future<Output = RedisResult<T>>) -> Result<T, Error> {
+        self.opener.in_time(step).await.map_err(|e| error::of_connect(e, &self.server))
+    }
+
+    /// A connection for commands, and to where.
+    ///
+    /// # Errors
+    /// Also if the server that was found does not do what the place is for.
+    pub(super) async fn commands(&self) -> Result<(Address, Commands), Error> {
+        let address = self.place.find().await?;
+        let refused = |e| error::of_connect(e, &self.server);
+        let mut commands = self.opener.commands(&address).await.map_err(refused)?;
+        self.place.check(&mut commands.connection).await.map_err(refused)?;
+        uptime::at_least(self.min_uptime, &mut commands.connection, &self.server).await?;
+        Ok((address, commands))
+    }
+
+    /// A connection that only listens, to this channel, and to where.
+    pub(super) async fn pushes(&self, channel: &str) -> Result<(Address, PubSub), Error> {
+        let mut outcome = self.listen(channel).await;
+        for _ in 1..self.place.choices() {
+            if outcome.is_ok() {
+                break;
+            }
+            outcome = self.listen(channel).await;
+        }
+        outcome
+    }
+
+    async fn listen(&self, channel: &str) -> Result<(Address, PubSub), Error> {
+        let address = self.place.find().await?;
+        let connection = self.opener.pushes(&address, channel).await;
+        Ok((address, connection.map_err(|e| error::of_connect(e, &self.server))?))
+    }
+}
+
+/// There is no place to dial.
+pub(super) fn nowhere(what: impl Into<std::borrow::Cow<'static, str>>, server: &str) -> Error {
+    Error::unavailable(Phase::Connect, what).with_backend(crate::NAME).with_server(server)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_opener_shows_neither_user_nor_password() {
+        let login = Login { user: Some("s3cret-user".to_owned()), password: Some("s3cret-password".to_owned()) };
+        let opener = Opener::new(&login, 0, None, Duration::from_secs(2)).unwrap();
+        assert!(!format!("{opener:?} {opener:#?}").contains("s3cret"), "{opener:?}");
+    }
+
+    #[test]
+    fn connecting_has_an_operation_timeout_within_limits() {
+        let limit = |seconds| {
+            let login = Login::default();
+            Opener::new(&login, 0, None, Duration::from_secs(seconds)).unwrap().connect_timeout().as_secs()
+        };
+        assert_eq!([0, 2, 20].map(limit), [1, 2, 5]);
+    }
+}

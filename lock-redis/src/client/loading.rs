@@ -1,0 +1,28 @@
+//! The telling of scripts over one connection: one request carries the text, and the others wait for it.
+//!
+//! After a restart every request in flight finds its script unknown. Commands of one connection are carried out in order,
+//! so a request that was sent before the text finds it known when it is sent again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lock_core::clock::BootInstant;
+
+use crate::store::scripts::Script;
+
+/// When the text of each script was told last over one connection. Bounded by the number of scripts.
+#[derive(Debug, Default)]
+pub(super) struct Loading {
+    scripts: Mutex<HashMap<&'static str, Arc<tokio::sync::Mutex<Told>>>>,
+}
+
+/// When the text was sent that the server has taken, if it was.
+pub(super) type Told = Option<BootInstant>;
+
+impl Loading {
+    /// The telling of this script, for one at a time.
+    pub(super) fn of(&self, script: &Script) -> Arc<tokio::sync::Mutex<Told>> {
+        // The critical section is one statement.
+        self.scripts.lock().unwrap_or_else(PoisonError::into_inner).entry(script.code).or_default().clone()
+    }
+}

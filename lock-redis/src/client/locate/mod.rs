@@ -1,0 +1,59 @@
+//! Where the server that is meant is to be found at this moment.
+
+pub(crate) mod cluster;
+pub(crate) mod sentinel;
+
+use std::sync::Arc;
+
+use lock_core::Error;
+use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, Value, cmd};
+
+use self::cluster::map::Nodes;
+use self::sentinel::Sentinels;
+use crate::client::address::Address;
+
+/// How many nodes of a cluster are tried, where any of them would do.
+const MOST_CHOICES: usize = 3;
+
+/// Where a server is to be found.
+#[derive(Debug)]
+pub(crate) enum Location {
+    /// Always there.
+    At(Address),
+    /// A master, wherever the sentinels say that it is.
+    Master(Arc<Sentinels>),
+    /// Any node of a cluster, another one each time.
+    AnyNode(Arc<Nodes>),
+}
+
+impl Location {
+    pub(in crate::client) async fn find(&self) -> Result<Address, Error> {
+        match self {
+            Self::At(address) => Ok(address.clone()),
+            Self::Master(sentinels) => sentinels.find().await,
+            Self::AnyNode(nodes) => Ok(nodes.next()),
+        }
+    }
+
+    /// In how many places it is worth looking, one after the other.
+    pub(in crate::client) fn choices(&self) -> usize {
+        match self {
+            Self::At(_) | Self::Master(_) => 1,
+            Self::AnyNode(nodes) => nodes.count().min(MOST_CHOICES),
+        }
+    }
+
+    /// Whether the server there is what it is taken for. A sentinel may not have heard yet, and a master that was
+    /// replaced may not either.
+    pub(in crate::client) async fn check(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
+        if let Self::Master(_) = self {
+            let role: Vec<Value> = cmd("ROLE").query_async(connection).await?;
+            if role.first() != Some(&Value::BulkString(b"master".to_vec())) {
+                let what = (redis::ErrorKind::Server(redis::ServerErrorKind::ReadOnly), "it is no master");
+                return Err(what.into());
+            }
+        }
+        Ok(())
+    }
+}

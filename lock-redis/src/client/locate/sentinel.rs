@@ -1,0 +1,251 @@
+//! Sentinels: where the master is, and when that changes.
+//!
+//! All sentinels are asked at once. They may disagree while a failover is under way, and one that is cut off stays with
+//! what it knew; the answer of the highest configuration epoch counts, and among equals the most frequent one. Whether
+//! the server found there is a master is asked of itself ([`super`]).
+//!
+//! Each sentinel announces a switch (`+switch-master`). Since that can be lost, they are also asked every few seconds.
+//! On a switch both connections are dropped and dialled anew: whoever waits asks again, and what is held is verified.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::{Error, ErrorKind, Phase};
+use redis::{FromRedisValue, RedisResult, Value};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::client::address::Address;
+use crate::client::dial::{Commands, Opener};
+use crate::client::link::Link;
+use crate::client::pace::Pace;
+use crate::client::push::Push;
+use crate::error;
+
+/// How often the sentinels are asked although none of them announced anything.
+const PERIOD: Duration = Duration::from_secs(3);
+/// How long the others are waited for once most of them have answered.
+const GRACE: Duration = Duration::from_millis(100);
+
+const SWITCH: &str = "+switch-master";
+
+/// The sentinels of one master.
+#[derive(Debug)]
+pub(crate) struct Sentinels {
+    opener: Opener,
+    master: String,
+    each: Vec<Sentinel>,
+    switched: Notify,
+}
+
+#[derive(Debug)]
+struct Sentinel {
+    address: Address,
+    /// The connection over which it was asked last.
+    present: Mutex<Option<Commands>>,
+}
+
+/// What one sentinel says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Vote {
+    epoch: u64,
+    master: Address,
+}
+
+impl Sentinels {
+    pub(in crate::client) fn new(opener: Opener, addresses: Vec<Address>, master: String) -> Self {
+        let each = addresses.into_iter().map(|address| Sentinel { address, present: Mutex::default() }).collect();
+        Self { opener, master, each, switched: Notify::new() }
+    }
+
+    /// What errors call the master.
+    pub(in crate::client) fn shown(&self) -> String {
+        let sentinels: Vec<_> = self.each.iter().map(|sentinel| sentinel.address.to_string()).collect();
+        format!("{} of {}", self.master, sentinels.join(","))
+    }
+
+    /// Where the master is.
+    ///
+    /// # Errors
+    /// If no sentinel says; the last error.
+    pub(in crate::client) async fn find(&self) -> Result<Address, Error> {
+        let mut asking: FuturesUnordered<_> = self.each.iter().map(|sentinel| self.ask(sentinel)).collect();
+        let (mut votes, mut answers, mut failure) = (Vec::new(), 0, None);
+        let mut end = Instant::now() + self.opener.connect_timeout();
+        while let Ok(Some(answer)) = tokio::time::timeout_at(end, asking.next()).await {
+            match answer {
+                Ok(vote) => {
+                    votes.extend(vote);
+                    answers += 1;
+                    if answers > self.each.len() / 2 {
+                        end = end.min(Instant::now() + GRACE);
+                    }
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        elected(&votes).ok_or_else(|| match failure {
+            Some(failure) if answers == 0 => error::of_connect(failure, &self.shown()),
+            None if answers == 0 => self.unknown("no sentinel answered in time"),
+            _ => self.unknown("no sentinel knows a master of this name"),
+        })
+    }
+
+    fn unknown(&self, what: &'static str) -> Error {
+        Error::new(ErrorKind::Unavailable, Phase::Connect, what).with_backend(crate::NAME).with_server(self.shown())
+    }
+
+    /// What this sentinel says; `None` if it knows no master of this name.
+    async fn ask(&self, sentinel: &Sentinel) -> RedisResult<Option<Vote>> {
+        let present = sentinel.present().take();
+        let mut commands = match present {
+            Some(commands) => commands,
+            None => self.opener.commands(&sentinel.address).await?,
+        };
+        let mut both = redis::pipe();
+        both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
+        both.cmd("SENTINEL").arg("MASTER").arg(&self.master);
+        let mut answers = commands.connection.send_packed_commands(&both, 0, 2).await?.into_iter();
+        *sentinel.present() = Some(commands);
+        let (place, details) = (answers.next().unwrap_or(Value::Nil), answers.next().unwrap_or(Value::Nil));
+        Vote::read(place, details, &sentinel.address)
+    }
+}
+
+impl Vote {
+    /// Reads the answers to `SENTINEL GET-MASTER-ADDR-BY-NAME` and `SENTINEL MASTER`.
+    fn read(place: Value, details: Value, asked: &Address) -> RedisResult<Option<Self>> {
+        let place: Option<(String, u16)> = FromRedisValue::from_redis_value(place.extract_error()?)?;
+        let master = place.and_then(|(host, port)| Address::of(&host, port, asked));
+        Ok(master.map(|master| Self { epoch: epoch(details), master }))
+    }
+}
+
+impl Sentinel {
+    fn present(&self) -> std::sync::MutexGuard<'_, Option<Commands>> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Among names and values in turn; 0 where a sentinel's user may not ask for details.
+fn epoch(details: Value) -> u64 {
+    let details: Vec<String> =
+        details.extract_error().ok().and_then(|it| redis::from_redis_value(it).ok()).unwrap_or_default();
+    let found = details.chunks_exact(2).find(|pair| pair[0] == "config-epoch");
+    found.and_then(|pair| pair[1].parse().ok()).unwrap_or_default()
+}
+
+/// The one of the highest epoch, and among equals the one that most name.
+fn elected(votes: &[Vote]) -> Option<Address> {
+    let count = |vote: &&Vote| votes.iter().filter(|other| other == vote).count();
+    votes.iter().max_by_key(|vote| (vote.epoch, count(vote))).map(|vote| vote.master.clone())
+}
+
+/// Moves both connections to the new master at each switch, until the link is closed.
+pub(in crate::client) async fn follow(sentinels: Arc<Sentinels>, link: Arc<Link>, push: Arc<Push>) {
+    let mut watchers = JoinSet::new();
+    for i in 0..sentinels.each.len() {
+        watchers.spawn(watch(sentinels.clone(), i));
+    }
+    let mut changes = link.changes();
+    while !link.is_closed() {
+        tokio::select! {
+            () = sentinels.switched.notified() => {}
+            Ok(()) = changes.changed() => {}
+            () = tokio::time::sleep(PERIOD) => {}
+        }
+        let Some(live) = link.present() else {
+            link.hurry();
+            continue;
+        };
+        let Ok(master) = sentinels.find().await else { continue };
+        if live.server != master {
+            tracing::warn!(from = %live.server, to = %master, "another server is master now");
+            link.distrust(live.generation);
+        }
+        if push.listens_to().is_some_and(|server| server != master) {
+            push.distrust();
+        }
+    }
+}
+
+/// Listens to one sentinel, for ever.
+async fn watch(sentinels: Arc<Sentinels>, i: usize) {
+    let (address, mut pace) = (&sentinels.each[i].address, Pace::default());
+    loop {
+        tokio::time::sleep(pace.pause()).await;
+        let Ok(mut subscription) = sentinels.opener.pushes(address, SWITCH).await else { continue };
+        let began = SystemClock.now();
+        // What was announced before is found by looking.
+        sentinels.switched.notify_one();
+        let mut announced = subscription.on_message();
+        while let Some(message) = announced.next().await {
+            if concerns(message.get_payload_bytes(), &sentinels.master) {
+                sentinels.switched.notify_one();
+            }
+        }
+        pace.ended_after(SystemClock.now().since(began));
+    }
+}
+
+/// `name old-host old-port new-host new-port`.
+fn concerns(payload: &[u8], master: &str) -> bool {
+    payload.split(|byte| *byte == b' ').next() == Some(master.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vote(epoch: u64, master: &str) -> Vote {
+        Vote { epoch, master: Address::parse(master, 0).unwrap() }
+    }
+
+    #[test]
+    fn the_newest_configuration_counts_and_among_equals_the_majority() {
+        assert_eq!(elected(&[]), None);
+        let cut_off = [vote(1, "old:1"), vote(1, "old:1"), vote(2, "new:1")];
+        assert_eq!(elected(&cut_off), Some(vote(2, "new:1").master));
+        let under_way = [vote(2, "old:1"), vote(2, "new:1"), vote(2, "new:1")];
+        assert_eq!(elected(&under_way), Some(vote(2, "new:1").master));
+    }
+
+    #[test]
+    fn the_epoch_is_read_from_the_details_if_there_are_any() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let details = ["name", "m", "config-epoch", "17"].map(text).to_vec();
+        assert_eq!((epoch(Value::Array(details)), epoch(Value::Nil)), (17, 0));
+    }
+
+    #[test]
+    fn a_switch_of_another_master_is_none_of_ours() {
+        assert!(concerns(b"mymaster 127.0.0.1 1 127.0.0.1 2", "mymaster"));
+        assert!(!concerns(b"mymaster2 127.0.0.1 1 127.0.0.1 2", "mymaster"));
+    }
+
+    #[test]
+    fn a_vote_from_outside_names_a_master_or_nobody() {
+        let samples = [
+            &b"*2\r\n$9\r\n10.0.0.17\r\n$4\r\n6379\r\n*4\r\n+name\r\n+m\r\n+config-epoch\r\n+17\r\n"[..],
+            b"*2\r\n+::1\r\n:6379\r\n*4\r\n$12\r\nconfig-epoch\r\n:18446744073709551615\r\n+name\r\n+m\r\n",
+            b"*-1\r\n-ERR No such master with that name\r\n",
+            b"%1\r\n+a\r\n:1\r\n%1\r\n+config-epoch\r\n:1\r\n",
+        ];
+        let asked = Address::parse("sentinel", 1).unwrap();
+        lock_testkit::fuzz::bytes("votes of sentinels", &samples, |bytes| {
+            let mut parser = redis::Parser::new();
+            let mut rest = bytes;
+            let (Ok(place), Ok(details)) = (parser.parse_value(&mut rest), parser.parse_value(&mut rest)) else {
+                return;
+            };
+            let Ok(Some(vote)) = Vote::read(place, details, &asked) else { return };
+            let Address::Tcp { host, .. } = &vote.master else { panic!("{vote:?}") };
+            assert!(!host.is_empty());
+            assert_eq!(elected(std::slice::from_ref(&vote)).as_ref(), Some(&vote.master));
+        });
+    }
+}

@@ -1,0 +1,24 @@
+//! Connections: [`link`] for commands to one server and [`links`] for those of a client, [`push`] for what servers tell,
+//! [`key_tracking`] for changes of keys that foreign clients share.
+//! Each is under a supervisor that redials for ever.
+//!
+//! Commands and pushes are apart because the client crate can hand a reply to the wrong caller when subscriptions share
+//! a connection with commands. It is used for the protocol and for one connection alone: finding servers ([`locate`]) and reaching them ([`dial`], [`tls`]) is done here.
+
+pub(crate) mod address;
+pub(crate) mod call;
+pub(crate) mod dial;
+pub(crate) mod key_tracking;
+pub(crate) mod link;
+pub(crate) mod links;
+mod loading;
+pub(crate) mod locate;
+pub mod network;
+mod pace;
+pub(crate) mod predecessors;
+mod pulse;
+pub(crate) mod push;
+pub(crate) mod replica_acks;
+pub(crate) mod request;
+pub(crate) mod tls;
+mod uptime;

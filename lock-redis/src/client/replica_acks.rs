@@ -1,0 +1,179 @@
+//! Grants that replicas have acknowledged.
+//!
+//! `WAIT` blocks its connection, so this is one of its own, for each master. On it the grant is renewed, which shows that
+//! this very server has it, and then `WAIT` tells how many replicas have everything up to there. All who come while a
+//! `WAIT` is under way share the next one, and each waits until its own deadline at most.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::{Error, Phase};
+use redis::{RedisResult, Value};
+use tokio::sync::{mpsc, oneshot};
+
+use super::address::Address;
+use super::call::Call;
+use super::dial::{Commands, Opener};
+use super::request::{Text, evaluation_of};
+use crate::config::Replicas;
+use crate::error;
+use crate::store::scripts::Script;
+
+/// How many grants one `WAIT` confirms at most, and how many wait for the next one.
+const MOST: usize = 16_384;
+/// After how long without a grant the connection is closed.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// The requests for acknowledgements of one client, by the master that granted something of late.
+#[derive(Debug)]
+pub(crate) struct ReplicaAcks {
+    opener: Arc<Opener>,
+    needed: Replicas,
+    each: Mutex<HashMap<Address, mpsc::Sender<AckRequest>>>,
+}
+
+/// What became of a renewal, and how many replicas know it.
+#[derive(Debug)]
+pub(crate) struct Acknowledged {
+    pub(crate) value: Value,
+    pub(crate) replicas: u32,
+}
+
+#[derive(Debug)]
+struct AckRequest {
+    script: &'static Script,
+    call: Call,
+    until: BootInstant,
+    answer: oneshot::Sender<RedisResult<Acknowledged>>,
+}
+
+impl ReplicaAcks {
+    pub(crate) fn new(opener: Arc<Opener>, needed: Replicas) -> Self {
+        Self { opener, needed, each: Mutex::default() }
+    }
+
+    pub(crate) fn needed(&self) -> Replicas {
+        self.needed
+    }
+
+    /// Renews a grant at this server, and waits for its replicas, at most until `until`.
+    ///
+    /// # Errors
+    /// If the server cannot be asked, or does not answer in time, or if too many are waiting already.
+    pub(crate) async fn ask(
+        &self,
+        server: &Address,
+        script: &'static Script,
+        call: Call,
+        until: BootInstant,
+    ) -> Result<Acknowledged, Error> {
+        let shown = server.to_string();
+        let refused =
+            |what| Error::unavailable(Phase::Acquire, what).with_backend(crate::NAME).with_server(shown.clone());
+        let (answer, answered) = oneshot::channel();
+        if !self.tell(server, AckRequest { script, call, until, answer }) {
+            return Err(refused("too many grants wait for replicas already"));
+        }
+        match tokio::time::timeout(until.since(SystemClock.now()), answered).await {
+            Ok(Ok(outcome)) => outcome.map_err(|e| error::of_request(e, Phase::Acquire, &shown)),
+            Ok(Err(_)) => Err(refused("the client was closed")),
+            Err(_) => Err(refused("there was no time left to wait for replicas")),
+        }
+    }
+
+    /// Whether there is room for the request.
+    fn tell(&self, server: &Address, mut request: AckRequest) -> bool {
+        let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(requests) = each.get(server) {
+            match requests.try_send(request) {
+                Ok(()) => return true,
+                Err(mpsc::error::TrySendError::Full(_)) => return false,
+                Err(mpsc::error::TrySendError::Closed(unsent)) => request = unsent,
+            }
+        }
+        let (requests, asked) = mpsc::channel(MOST);
+        tokio::spawn(answer_all(self.opener.clone(), self.needed, server.clone(), asked));
+        // Its receiver is alive, and there is room: nothing ends it before the first request.
+        let _ = requests.try_send(request);
+        each.retain(|_, requests| !requests.is_closed());
+        each.insert(server.clone(), requests);
+        true
+    }
+}
+
+/// The task of one master; it ends when nothing was asked for a while, or the client is gone.
+async fn answer_all(opener: Arc<Opener>, needed: Replicas, server: Address, mut asked: mpsc::Receiver<AckRequest>) {
+    let mut present = None;
+    while let Ok(Some(first)) = tokio::time::timeout(IDLE, asked.recv()).await {
+        // Those who come while it is dialled share the first `WAIT`.
+        let connected = match present.take() {
+            Some(commands) => Ok(commands),
+            None => opener.patient_commands(&server, needed.timeout).await,
+        };
+        let mut batch = vec![first];
+        while batch.len() < MOST
+            && let Ok(next) = asked.try_recv()
+        {
+            batch.push(next);
+        }
+        // What somebody asked for who has given up would only hold up the others.
+        let now = SystemClock.now();
+        batch.retain(|request| !request.answer.is_closed() && request.until > now);
+        let Some(last) = batch.iter().map(|request| request.until).max() else {
+            present = connected.ok();
+            continue;
+        };
+        let outcome = match connected {
+            Ok(mut commands) => {
+                let patience = needed.timeout.min(last.since(now));
+                let outcome = acknowledge(&mut commands, Replicas { timeout: patience, ..needed }, &batch).await;
+                present = outcome.is_ok().then_some(commands);
+                outcome
+            }
+            Err(error) => Err(error),
+        };
+        tell_all(batch, outcome);
+    }
+}
+
+fn tell_all(batch: Vec<AckRequest>, outcome: RedisResult<(Vec<Value>, u32)>) {
+    match outcome {
+        Ok((values, replicas)) => {
+            for (request, value) in batch.into_iter().zip(values) {
+                // Nobody listens any more: then nobody needs to know.
+                let _ = request.answer.send(value.extract_error().map(|value| Acknowledged { value, replicas }));
+            }
+        }
+        Err(error) => batch.into_iter().for_each(|request| drop(request.answer.send(Err(error.clone())))),
+    }
+}
+
+/// One answer for each, and how many replicas have all of them.
+async fn acknowledge(
+    commands: &mut Commands,
+    needed: Replicas,
+    batch: &[AckRequest],
+) -> RedisResult<(Vec<Value>, u32)> {
+    let mut values = send(commands, needed, batch, Text::Never).await?;
+    let forgotten = |value: &Value| value.clone().extract_error().is_err_and(|error| error::is_no_script(&error));
+    if values.iter().any(forgotten) {
+        values = send(commands, needed, batch, Text::Once).await?;
+    }
+    let waited = values.pop().unwrap_or(Value::Int(0)).extract_error()?;
+    Ok((values, redis::from_redis_value(waited)?))
+}
+
+async fn send(commands: &mut Commands, needed: Replicas, batch: &[AckRequest], text: Text) -> RedisResult<Vec<Value>> {
+    let mut pipeline = redis::pipe();
+    let mut told = HashSet::new();
+    for AckRequest { script, call, .. } in batch {
+        let text = if told.insert(script.code) { text } else { Text::Never };
+        pipeline.add_command(evaluation_of(script, call, text));
+    }
+    // 0 would be for ever.
+    let patience = needed.timeout.as_millis().max(1);
+    pipeline.cmd("WAIT").arg(needed.count).arg(patience.to_string());
+    commands.connection.send_packed_commands(&pipeline, 0, batch.len() + 1).await
+}

@@ -1,0 +1,322 @@
+//! Requests over a link: one run of a script, or many in a pipeline.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::{Error, Phase};
+use redis::{Cmd, RedisError, RedisResult, Value};
+
+use super::call::Call;
+use super::dial::Commands;
+use super::link::{Link, Live, SendTurn};
+use crate::error::{self, Fate};
+use crate::store::scripts::Script;
+
+/// A request that begins this much after its operation needs no timeout of its own.
+const SLACK: Duration = Duration::from_millis(20);
+
+/// What came back, and over which connection.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    pub(crate) value: Value,
+    pub(crate) generation: u64,
+}
+
+/// A reply, and when its request was sent.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) sent_at: BootInstant,
+    pub(crate) value: Raw,
+}
+
+/// One run of a script.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) script: &'a Script,
+    pub(crate) keys: &'a [Cow<'a, str>],
+    pub(crate) args: &'a [&'a [u8]],
+}
+
+/// A request that failed.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) fate: Fate,
+    pub(crate) error: Error,
+    /// The key holds foreign data.
+    pub(crate) wrong_type: bool,
+}
+
+impl Failed {
+    /// Nothing was sent.
+    pub(super) fn unsent(error: Error) -> Self {
+        Self { fate: Fate::Refused, error, wrong_type: false }
+    }
+
+    /// Nothing was sent: the turn of the request did not come in time.
+    pub(super) fn no_turn(phase: Phase, server: &str) -> Self {
+        let error = Error::unavailable(phase, "too many requests of this client wait for their turn");
+        Self::unsent(error.with_backend(crate::NAME).with_server(server))
+    }
+
+    pub(super) fn of(error: RedisError, phase: Phase, server: &str) -> Self {
+        let (fate, wrong_type) = (error::fate(&error), error::is_wrong_type(&error));
+        Self { fate, error: error::of_request(error, phase, server), wrong_type }
+    }
+
+    /// The same for another request that shares its fate.
+    pub(super) fn again(&self, phase: Phase) -> Self {
+        let error = Error::new(self.error.kind(), phase, self.error.what().to_owned()).with_backend(crate::NAME);
+        Self::unsent(match self.error.server() {
+            Some(server) => error.with_server(server),
+            None => error,
+        })
+    }
+}
+
+impl Link {
+    /// Runs a script on the present connection, waiting for one at most until `until`; never sends it twice.
+    ///
+    /// `sent` is told the connection before anything is sent, so that a caller that is dropped in the middle leaves a
+    /// trace.
+    pub(crate) async fn run(
+        &self,
+        script: &Script,
+        keys: &[Cow<'_, str>],
+        args: &[&[u8]],
+        phase: Phase,
+        until: BootInstant,
+        sent: impl FnOnce(u64),
+    ) -> Result<Reply, Failed> {
+        loop {
+            let live = self.live(until).await.map_err(Failed::unsent)?;
+            let _turn = match live.turn(until).await {
+                SendTurn::Now(turn) => turn,
+                SendTurn::Ended => continue,
+                SendTurn::Never => return Err(Failed::no_turn(phase, self.server())),
+            };
+            sent(live.generation);
+            let outcome = self.run_on(live, Request { script, keys, args }, false, until).await;
+            return outcome.map_err(|error| Failed::of(error, phase, self.server()));
+        }
+    }
+
+    /// Runs a script on the present connection, and without one not at all. It travels with its text, as one command: so
+    /// whatever is sent afterwards on this connection, is carried out afterwards.
+    pub(crate) async fn run_now(
+        &self,
+        Request { script, keys, args }: Request<'_>,
+        phase: Phase,
+        until: BootInstant,
+    ) -> Result<Raw, Failed> {
+        let mut live = self.present().ok_or_else(|| Failed::unsent(self.down()))?;
+        let command = evaluation("EVAL", script.code, keys, args);
+        let outcome = self.send(&mut live, &command, false, until).await;
+        let value = outcome.map_err(|error| Failed::of(error, phase, self.server()))?;
+        Ok(Raw { value, generation: live.generation })
+    }
+
+    /// Runs a script on this connection; `asking` where the server is about to take the keys over.
+    pub(super) async fn run_on(
+        &self,
+        mut live: Live,
+        request: Request<'_>,
+        asking: bool,
+        until: BootInstant,
+    ) -> RedisResult<Reply> {
+        let Request { script, keys, args } = request;
+        let mut sent_at = SystemClock.now();
+        let by_digest = evaluation("EVALSHA", &script.digest, keys, args);
+        let mut outcome = self.send(&mut live, &by_digest, asking, until).await;
+        if outcome.as_ref().is_err_and(error::is_no_script) {
+            // A flushed or restarted server.
+            (sent_at, outcome) = self.tell(&mut live, request, &by_digest, asking, until, (sent_at, outcome)).await;
+        }
+        Ok(Reply { sent_at, value: Raw { value: outcome?, generation: live.generation } })
+    }
+
+    /// Runs a script that the server did not know when it was asked before: the first run carries the text, and those that
+    /// come meanwhile wait for it.
+    async fn tell(
+        &self,
+        live: &mut Live,
+        Request { script, keys, args }: Request<'_>,
+        by_digest: &Cmd,
+        asking: bool,
+        until: BootInstant,
+        before: (BootInstant, RedisResult<Value>),
+    ) -> (BootInstant, RedisResult<Value>) {
+        let telling = live.loading.of(script);
+        let left = until.since(SystemClock.now());
+        let Ok(mut told) = tokio::time::timeout(left, telling.lock()).await else { return before };
+        if told.is_some_and(|told_at| told_at >= before.0) {
+            drop(told);
+            let sent_at = SystemClock.now();
+            let outcome = self.send(live, by_digest, asking, until).await;
+            if !outcome.as_ref().is_err_and(error::is_no_script) {
+                return (sent_at, outcome);
+            }
+            // Flushed once more: rare enough for each to tell it.
+            let by_text = evaluation("EVAL", script.code, keys, args);
+            return (SystemClock.now(), self.send(live, &by_text, asking, until).await);
+        }
+        let sent_at = SystemClock.now();
+        let by_text = evaluation("EVAL", script.code, keys, args);
+        let outcome = self.send(live, &by_text, asking, until).await;
+        // Whatever else it answers, it has read the text.
+        if !outcome.as_ref().is_err_and(RedisError::is_io_error) {
+            *told = Some(sent_at);
+        }
+        (sent_at, outcome)
+    }
+
+    /// Runs one script for many keys in a pipeline; one outcome for each.
+    pub(crate) async fn run_each(
+        &self,
+        script: &Script,
+        calls: &[Call],
+        phase: Phase,
+        until: BootInstant,
+    ) -> Vec<Result<Raw, Failed>> {
+        let patience = until.since(SystemClock.now());
+        let live = match self.live(until).await {
+            Ok(live) => live,
+            Err(error) => {
+                let failed = Failed::unsent(error);
+                return calls.iter().map(|_| Err(failed.again(phase))).collect();
+            }
+        };
+        let outcomes = self.run_each_on(live, script, calls, until, patience).await;
+        outcomes.into_iter().map(|outcome| outcome.map_err(|e| Failed::of(e, phase, self.server()))).collect()
+    }
+
+    /// [`run_each`](Link::run_each) on this connection, by a caller that had `patience` in all.
+    pub(super) async fn run_each_on(
+        &self,
+        mut live: Live,
+        script: &Script,
+        calls: &[Call],
+        until: BootInstant,
+        patience: Duration,
+    ) -> Vec<RedisResult<Raw>> {
+        let time = (until, patience);
+        let mut outcomes = self.send_each(&mut live, script, calls, Text::Never, time).await;
+        let forgotten: Vec<_> =
+            (0..outcomes.len()).filter(|i| outcomes[*i].as_ref().is_err_and(error::is_no_script)).collect();
+        if !forgotten.is_empty() {
+            let again: Vec<_> = forgotten.iter().map(|i| calls[*i].clone()).collect();
+            let answers = self.send_each(&mut live, script, &again, Text::Once, time).await;
+            for (i, answer) in forgotten.into_iter().zip(answers) {
+                outcomes[i] = answer;
+            }
+        }
+        let generation = live.generation;
+        outcomes.into_iter().map(|outcome| outcome.map(|value| Raw { value, generation })).collect()
+    }
+
+    /// Sends one command, and draws from its answer, or from the lack of one, what that says about the connection. The
+    /// connection itself gives every command one operation timeout; one that begins late, after a reconnect or a
+    /// repetition, has less.
+    async fn send(&self, live: &mut Live, command: &Cmd, asking: bool, until: BootInstant) -> RedisResult<Value> {
+        let sent_at = SystemClock.now();
+        let left = until.since(sent_at);
+        let sending = send_one(&mut live.commands, command, asking);
+        let outcome = if left + SLACK >= self.op_timeout() {
+            sending.await
+        } else {
+            tokio::time::timeout(left, sending).await.unwrap_or_else(|_| Err(late()))
+        };
+        let outcome = outcome.and_then(Value::extract_error);
+        self.judge(live, sent_at, until, self.op_timeout(), outcome.as_ref().err());
+        outcome
+    }
+
+    /// Sends one script for many keys; all of them get the error if the pipeline fails or its time is over. However many
+    /// it carried, that is one failure of the connection.
+    async fn send_each(
+        &self,
+        live: &mut Live,
+        script: &Script,
+        calls: &[Call],
+        text: Text,
+        (until, patience): (BootInstant, Duration),
+    ) -> Vec<RedisResult<Value>> {
+        let sent_at = SystemClock.now();
+        let pipeline = pipeline_of(script, calls, text);
+        let sending = send_all(&mut live.commands, &pipeline, calls.len());
+        let outcome = tokio::time::timeout(until.since(sent_at), sending).await.unwrap_or_else(|_| Err(late()));
+        let outcomes: Vec<_> = match outcome {
+            Ok(values) => values.into_iter().map(Value::extract_error).collect(),
+            Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
+        };
+        self.judge(live, sent_at, until, patience, outcomes.iter().find_map(|outcome| outcome.as_ref().err()));
+        outcomes
+    }
+}
+
+fn late() -> RedisError {
+    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
+}
+
+/// Whether a script's text travels with a run of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Text {
+    /// It does not: the server knows it.
+    Never,
+    /// With the first run, from which the server has it for the others.
+    Once,
+}
+
+/// The runs of one script in a pipeline.
+fn pipeline_of(script: &Script, calls: &[Call], text: Text) -> redis::Pipeline {
+    let mut pipeline = redis::pipe();
+    for (i, call) in calls.iter().enumerate() {
+        pipeline.add_command(evaluation_of(script, call, if i == 0 { text } else { Text::Never }));
+    }
+    pipeline
+}
+
+fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: &[&[u8]]) -> Cmd {
+    let bytes = keys.iter().map(|key| key.len()).chain(args.iter().map(|arg| arg.len())).sum::<usize>();
+    let mut eval = Cmd::with_capacity(3 + keys.len() + args.len(), command.len() + script.len() + 2 + bytes);
+    eval.arg(command).arg(script).arg(keys.len());
+    for key in keys {
+        eval.arg(key.as_bytes());
+    }
+    for arg in args {
+        eval.arg(*arg);
+    }
+    eval
+}
+
+pub(super) fn evaluation_of(script: &Script, call: &Call, text: Text) -> Cmd {
+    let (command, code) = match text {
+        Text::Never => ("EVALSHA", &*script.digest),
+        Text::Once => ("EVAL", script.code),
+    };
+    let (keys, args) = (call.keys(), call.args());
+    let mut eval = Cmd::with_capacity(3 + keys.len() + args.len(), command.len() + code.len() + 5 + call.len());
+    eval.arg(command).arg(code).arg(keys.len());
+    for part in keys.chain(args) {
+        eval.arg(part);
+    }
+    eval
+}
+
+async fn send_one(commands: &mut Commands, command: &Cmd, asking: bool) -> RedisResult<Value> {
+    if !asking {
+        return commands.connection.send_packed_command(command).await;
+    }
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("ASKING").add_command(command.clone());
+    let mut values = commands.connection.send_packed_commands(&pipeline, 0, 2).await?;
+    values.pop().ok_or_else(|| std::io::Error::other("no reply to a pipeline").into())
+}
+
+async fn send_all(commands: &mut Commands, pipeline: &redis::Pipeline, count: usize) -> RedisResult<Vec<Value>> {
+    let values = commands.connection.send_packed_commands(pipeline, 0, count).await?;
+    if values.len() == count {
+        return Ok(values);
+    }
+    Err(std::io::Error::other(format!("{} replies to {count} commands", values.len())).into())
+}

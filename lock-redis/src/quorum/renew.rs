@@ -1,0 +1,132 @@
+//! Extending leases on all servers.
+//!
+//! A majority has to confirm. A minority that has lost the entry never gets it back by a renewal: only a new acquisition
+//! may take what is free.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{Renewal, Renewed};
+use lock_core::{Error, LossReason, Phase};
+
+use super::backend::QuorumBackend;
+use super::fan_out::FanOut;
+use super::member::Member;
+use super::release::lost_by;
+use crate::backend::renewal_of;
+use crate::client::call::Call;
+use crate::client::request::{Failed, Raw};
+use crate::store::scripts;
+
+/// One server's answer to one renewal.
+enum RenewalVote {
+    Extended,
+    Gone(Option<LossReason>),
+    Failed(Error),
+}
+
+/// All servers' answers to one renewal.
+#[derive(Debug, Default)]
+struct RenewalVotes {
+    extended: usize,
+    gone: usize,
+    why: Option<LossReason>,
+    failures: Vec<Error>,
+}
+
+impl QuorumBackend {
+    /// Renews leases in groups of like urgency: a short one, which is to be tried again soon, does not end the patience of
+    /// all others.
+    pub(super) async fn renew_on_all(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        let mut renewed: Vec<_> = batch.iter().map(|_| None).collect();
+        let mut groups: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (place, renewal) in batch.iter().enumerate() {
+            match self.check_ttl(renewal.ttl) {
+                Ok(()) => groups.entry(self.patience(renewal).as_millis().max(1).ilog2()).or_default().push(place),
+                Err(error) => renewed[place] = Some(Renewed::Unknown(error)),
+            }
+        }
+        let asked = groups.into_values().map(async |places| {
+            let these = places.iter().map(|place| &batch[*place]);
+            let patience = these.clone().map(|renewal| self.patience(renewal)).min().unwrap_or_default();
+            let call = |renewal: &Renewal<'_>| renewal_of(self.releases.keys(&renewal.attempt.name), renewal);
+            let answers = self.extend(these.map(call).collect(), SystemClock.now().plus(patience)).await;
+            (places, answers)
+        });
+        for (places, answers) in join_all(asked).await {
+            for (place, answers) in places.into_iter().zip(answers) {
+                renewed[place] = Some(self.renewed(&batch[place], answers));
+            }
+        }
+        // Every place is in a group, or was refused.
+        let missing = || Renewed::Unknown(Error::indeterminate(Phase::Renew, "there was no answer for one of many"));
+        renewed.into_iter().map(|renewed| renewed.unwrap_or_else(missing)).collect()
+    }
+
+    /// The time for which a renewal may wait for its answers: if none come within a third of the lease, it is tried again meanwhile.
+    fn patience(&self, renewal: &Renewal<'_>) -> Duration {
+        self.op_timeout.min(renewal.attempt.ttl / 3)
+    }
+
+    fn renewed(&self, renewal: &Renewal<'_>, answers: RenewalVotes) -> Renewed {
+        if answers.extended >= self.majority() {
+            return Renewed::For(renewal.ttl);
+        }
+        if answers.gone >= self.majority() {
+            return Renewed::Lost(answers.why.unwrap_or(LossReason::Taken));
+        }
+        let down = self.members.iter().filter_map(|member| member.link.outage());
+        Renewed::Unknown(self.too_few(Phase::Renew, answers.failures.into_iter().chain(down).collect()))
+    }
+
+    /// Asks the servers that can be reached, until each call has a majority for one answer or none can come.
+    async fn extend(&self, calls: Arc<[Call]>, until: BootInstant) -> Vec<RenewalVotes> {
+        let majority = self.majority();
+        let mut answers: Vec<_> = calls.iter().map(|_| RenewalVotes::default()).collect();
+        let reachable = self.members.iter().filter(|member| member.link.is_up());
+        let mut asked =
+            FanOut::all(&self.background, reachable.map(|member| member.clone().extend(calls.clone(), until)));
+        while answers.iter().any(|answers| answers.extended < majority && answers.gone < majority) {
+            let Some((_, of_one)) = asked.next_until(until).await else { break };
+            answers.iter_mut().zip(of_one).for_each(|(answers, answer)| answers.count(answer));
+        }
+        answers
+    }
+}
+
+impl RenewalVotes {
+    fn count(&mut self, answer: RenewalVote) {
+        match answer {
+            RenewalVote::Extended => self.extended += 1,
+            RenewalVote::Gone(why) => {
+                self.gone += 1;
+                self.why = self.why.take().or(why);
+            }
+            RenewalVote::Failed(error) => self.failures.push(error),
+        }
+    }
+}
+
+impl Member {
+    async fn extend(self: Arc<Self>, calls: Arc<[Call]>, until: BootInstant) -> Vec<RenewalVote> {
+        let values = self.link.run_each(&scripts::MUTEX.renew, &calls, Phase::Renew, until).await;
+        let read = |(call, value): (&Call, Result<_, Failed>)| match value {
+            Ok(raw) => self.extended(call.args().next().unwrap_or_default(), raw).unwrap_or_else(RenewalVote::Failed),
+            Err(Failed { wrong_type: true, .. }) => RenewalVote::Gone(None),
+            Err(Failed { error, .. }) => RenewalVote::Failed(error),
+        };
+        calls.iter().zip(values).map(read).collect()
+    }
+
+    /// `{nonce, 1}` or `{nonce, 0, why}`.
+    fn extended(&self, nonce: &str, raw: Raw) -> Result<RenewalVote, Error> {
+        let mut fields = self.fields(raw, nonce, Phase::Renew)?;
+        if fields.number()? == 1 {
+            return Ok(RenewalVote::Extended);
+        }
+        Ok(RenewalVote::Gone(lost_by(&fields.text()?)))
+    }
+}

@@ -1,0 +1,249 @@
+//! Which keys a lock uses.
+//!
+//! | key | content |
+//! |---|---|
+//! | `<prefix>:<kind>:{<name>}` | the lock; the kind is `mutex`, `reentrant`, `rwlock` or `semaphore` |
+//! | the same + `:q`, `:w`, `:f`, `:x` | queue, waiters, fence, reason of a forced release |
+//! | `<prefix>:client:<id>` | the push channel of one client |
+//!
+//! In a name, `%`, `{` and `}` are written as `%25`, `%7B`, `%7D`, so that the braces around it are the key's hash tag and
+//! all keys of one lock share a slot. A key shared with foreign clients is used as it is; its side keys are
+//! `<prefix>:key:{<tag>}:<key>` with the same endings, where the tag is the part of the key that Redis hashes. A key that is
+//! one of those above cannot be shared.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use lock_core::driver::Kind;
+use lock_core::{Error, LockName, Phase};
+
+use crate::client::locate::cluster::slot::{SLOTS, slot};
+use crate::store::dialect::{Dialects, Form};
+use crate::store::scripts::Scripts;
+
+/// The part between the prefix and the name in the keys of this client's own locks, and in the side keys of shared ones.
+const SPACES: [&str; 5] = ["mutex", "reentrant", "rwlock", "semaphore", "key"];
+
+/// The keys of one lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Keys {
+    pub(crate) lock: String,
+    /// What the side keys begin with, if that is not the lock's key.
+    side: Option<String>,
+    /// Whether foreign clients use the lock's key too.
+    pub(crate) shared: bool,
+    pub(crate) form: Form,
+}
+
+impl Keys {
+    pub(crate) fn of(prefix: &str, name: &LockName, kind: Kind, dialects: &Dialects) -> Self {
+        let form = Form::of(name, kind, dialects);
+        if name.is_at_key() {
+            let side = format!("{prefix}:key:{{{}}}:{}", hash_tag(name.as_str()), escaped(name.as_str()));
+            return Self { lock: name.as_str().to_owned(), side: Some(side), shared: kind == Kind::Mutex, form };
+        }
+        let lock = [prefix, ":", kind.space(), ":{", &escaped(name.as_str()), "}"].concat();
+        Self { lock, side: None, shared: false, form }
+    }
+
+    /// The keys of a lock that somebody asks for.
+    ///
+    /// # Errors
+    /// If it is to be kept at a key that clients with this prefix use for something else.
+    pub(crate) fn checked(prefix: &str, name: &LockName, kind: Kind, dialects: &Dialects) -> Result<Self, Error> {
+        let own = |key: &str| {
+            let rest = key.strip_prefix(prefix)?.strip_prefix(':')?;
+            SPACES.iter().find(|space| rest.strip_prefix(*space).is_some_and(|rest| rest.starts_with(":{")))
+        };
+        if name.is_at_key()
+            && let Some(space) = own(name.as_str())
+        {
+            let what = format!(
+                "the key {:?} cannot be shared: this client keeps its own locks at keys that begin with {prefix}:{space}:{{",
+                name.as_str()
+            );
+            return Err(Error::invalid(Phase::Configure, what).with_name(name));
+        }
+        Ok(Self::of(prefix, name, kind, dialects))
+    }
+
+    /// The keys of the mutex that has this key; `None` if no name has it.
+    pub(crate) fn of_mutex(prefix: &str, lock: &str) -> Option<Self> {
+        if lock.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(":mutex:{") && rest.ends_with('}')) {
+            return Some(Self { lock: lock.to_owned(), side: None, shared: false, form: Form::Text });
+        }
+        Some(Self::of(prefix, &LockName::at_key(lock).ok()?, Kind::Mutex, &Dialects::new()))
+    }
+
+    /// The scripts for this lock.
+    pub(crate) fn scripts(&self) -> &'static Scripts {
+        self.form.scripts()
+    }
+
+    /// What says whether foreign clients use the lock's key too, in a script's arguments.
+    pub(crate) fn shared_arg(&self) -> &'static [u8] {
+        if self.shared { b"1" } else { b"" }
+    }
+
+    /// Lock, queue, waiters, fence, forced: the order of every script.
+    pub(crate) fn all(&self) -> [Cow<'_, str>; 5] {
+        [Cow::Borrowed(&*self.lock), self.side(":q"), self.side(":w"), self.side(":f"), self.side(":x")]
+    }
+
+    /// Lock and fence: what the short way to a free lock needs.
+    pub(crate) fn to_take(&self) -> [Cow<'_, str>; 2] {
+        [Cow::Borrowed(&*self.lock), self.side(":f")]
+    }
+
+    /// Lock and waiters: what the usual sign of life needs.
+    pub(crate) fn to_peek(&self) -> [Cow<'_, str>; 2] {
+        [Cow::Borrowed(&*self.lock), self.side(":w")]
+    }
+
+    /// The lock: what the short way back needs.
+    pub(crate) fn to_drop(&self) -> [Cow<'_, str>; 1] {
+        [Cow::Borrowed(&*self.lock)]
+    }
+
+    /// The reason of a forced release, which renewals look at when the lock is gone.
+    pub(crate) fn forced(&self) -> Cow<'_, str> {
+        self.side(":x")
+    }
+
+    /// The waiters for this lock.
+    pub(crate) fn waiters(&self) -> Cow<'_, str> {
+        self.side(":w")
+    }
+
+    fn side(&self, ending: &str) -> Cow<'_, str> {
+        Cow::Owned([self.side.as_deref().unwrap_or(&self.lock), ending].concat())
+    }
+}
+
+/// The prefix of every client's push channel.
+pub(crate) fn channels(prefix: &str) -> String {
+    format!("{prefix}:client:")
+}
+
+fn escaped(name: &str) -> Cow<'_, str> {
+    if !name.contains(['%', '{', '}']) {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D"))
+}
+
+/// Among so many numbers there is one of every slot.
+const NUMBERS: u32 = 200_000;
+
+/// The first number of each slot. Found out once, when it is first needed: it takes some 100,000 looks.
+static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let mut tags = vec![u32::MAX; usize::from(SLOTS)];
+    let mut missing = tags.len();
+    for number in 0..NUMBERS {
+        let tag = &mut tags[usize::from(slot(number.to_string().as_bytes()))];
+        if *tag == u32::MAX {
+            (*tag, missing) = (number, missing - 1);
+        }
+        if missing == 0 {
+            break;
+        }
+    }
+    tags
+});
+
+/// A hash tag with the slot of this key: what stands between the first `{` and the next `}`, if that is not empty;
+/// otherwise the whole key. A whole key with a `}` in it cannot be a tag; the first number that has its slot serves then.
+fn hash_tag(key: &str) -> Cow<'_, str> {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    match tag {
+        Some(tag) if !tag.is_empty() => Cow::Borrowed(tag),
+        // A slot is less than their number.
+        _ if key.contains('}') => Cow::Owned(TAGS[usize::from(slot(key.as_bytes()))].to_string()),
+        _ => Cow::Borrowed(key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_braces_of_a_name_never_become_a_hash_tag() {
+        let keys = Keys::of("lock", &LockName::from("a{b}%c"), Kind::Mutex, &Dialects::new());
+        assert_eq!(keys.lock, "lock:mutex:{a%7Bb%7D%25c}");
+        assert_eq!(keys.all()[1], "lock:mutex:{a%7Bb%7D%25c}:q");
+    }
+
+    #[test]
+    fn distinct_names_have_distinct_keys() {
+        let names = ["a", "A", "a:q", "{a}", "%7Ba%7D", "a}:q", "{}", "}{"];
+        let kinds = [Kind::Mutex, Kind::Reentrant, Kind::Write, Kind::Permits { permits: 1, limit: 1 }];
+        let keys: Vec<_> = names
+            .iter()
+            .flat_map(|name| kinds.map(|kind| Keys::of("lock", &LockName::from(*name), kind, &Dialects::new())))
+            .collect();
+        let keys: std::collections::HashSet<_> = keys.iter().flat_map(Keys::all).collect();
+        assert_eq!(keys.len(), names.len() * kinds.len() * 5);
+    }
+
+    #[test]
+    fn a_key_that_the_client_itself_uses_cannot_be_shared() {
+        let kinds = [Kind::Mutex, Kind::Reentrant, Kind::Write, Kind::Permits { permits: 1, limit: 1 }];
+        let at = |key: &str| Keys::checked("lock", &LockName::at_key(key).unwrap(), Kind::Mutex, &Dialects::new());
+        for name in [LockName::from("a"), LockName::at_key("jobs").unwrap(), LockName::at_key("odd}key").unwrap()] {
+            for kind in kinds {
+                let keys = Keys::checked("lock", &name, kind, &Dialects::new()).unwrap();
+                for key in keys.all().iter().filter(|key| key.starts_with("lock:")) {
+                    let error = at(key).unwrap_err();
+                    assert_eq!(error.kind(), lock_core::ErrorKind::InvalidArgument);
+                    assert!(error.to_string().contains(&**key), "{error}");
+                }
+            }
+        }
+        for key in ["lock", "lock:mutex", "lock:mutexes:{a}", "clock:mutex:{a}", "lock:client:7", "lock:jobs"] {
+            assert!(at(key).is_ok(), "{key}");
+        }
+    }
+
+    #[test]
+    fn side_keys_of_a_shared_key_are_in_its_slot() {
+        for (key, tag) in [("jobs", "{jobs}"), ("app:{jobs}:lock", "{jobs}"), ("a{}b", "{3991}"), ("odd}key", "{7386}")]
+        {
+            let keys = Keys::of("lock", &LockName::at_key(key).unwrap(), Kind::Mutex, &Dialects::new());
+            assert_eq!(keys.lock, key);
+            for side in &keys.all()[1..] {
+                assert!(side.starts_with(&format!("lock:key:{tag}:")), "{side}");
+                assert_eq!(slot(side.as_bytes()), slot(key.as_bytes()), "{side}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_slot_has_a_number() {
+        for (its, number) in TAGS.iter().enumerate() {
+            assert_eq!(usize::from(slot(number.to_string().as_bytes())), its);
+        }
+    }
+
+    #[test]
+    fn the_keys_of_a_name_from_outside_share_a_slot_and_are_nobody_else_s() {
+        let samples = ["jobs", "app:{jobs}:lock", "a{}b", "odd}key", "lock:mutex:{a%7Bb%7D%25c}", "%25{%7D"];
+        lock_testkit::fuzz::texts("names of locks", &samples, |text| {
+            let dialects = Dialects::new();
+            let own = LockName::new(text).ok().map(|name| Keys::of("lock", &name, Kind::Mutex, &dialects));
+            let shared = LockName::at_key(text).ok().map(|name| Keys::of("lock", &name, Kind::Mutex, &dialects));
+            for keys in own.iter().chain(&shared) {
+                assert!(keys.all().iter().all(|key| slot(key.as_bytes()) == slot(keys.lock.as_bytes())), "{keys:?}");
+            }
+            if let Some(own) = own {
+                let name = own.lock.strip_prefix("lock:mutex:{").and_then(|rest| rest.strip_suffix('}')).unwrap();
+                assert!(!name.contains(['{', '}']), "{name}");
+                assert_eq!(percent_encoding::percent_decode_str(name).decode_utf8().unwrap(), text);
+                assert_eq!(Keys::of_mutex("lock", &own.lock), Some(own));
+            }
+            if let Some(shared) = shared {
+                assert_eq!((&*shared.lock, shared.shared), (text, true));
+            }
+        });
+    }
+}

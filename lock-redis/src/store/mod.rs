@@ -1,0 +1,8 @@
+//! The data of a lock at the server: under which keys, in which form, and how scripts and replies carry it.
+
+pub(crate) mod dialect;
+mod digest;
+pub(crate) mod keys;
+mod redisson;
+pub(crate) mod reply;
+pub(crate) mod scripts;

@@ -1,0 +1,74 @@
+//! The scripts.
+
+use std::sync::LazyLock;
+
+/// A script and the digest by which the server knows it.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) code: &'static str,
+    pub(crate) digest: String,
+}
+
+impl Script {
+    pub(crate) fn new(code: &'static str) -> Self {
+        Self { code, digest: super::digest::of(code) }
+    }
+}
+
+macro_rules! script {
+    ($($file:literal)+) => { Script::new(concat!($(include_str!(concat!("scripts/", $file))),+)) };
+}
+
+/// The scripts that every kind of lock has.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    /// Takes the lock or a place in its queue.
+    pub(crate) acquire: Script,
+    /// Gives a grant back.
+    pub(crate) release: Script,
+    /// Leaves nothing of an attempt.
+    pub(crate) cancel: Script,
+    /// Extends a lease.
+    pub(crate) renew: Script,
+    /// A client's sign of life for its waiters.
+    pub(crate) heartbeat: Script,
+    /// Frees one grant by force.
+    pub(crate) force_release: Script,
+    /// Who holds and who waits.
+    pub(crate) inspect: Script,
+}
+
+/// Of the mutex, whose key is a plain string.
+pub(crate) static MUTEX: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: script!("mutex/enqueue_short.lua" "base.lua" "mutex/text.lua" "mutex/one.lua" "acquire_free.lua" "queue.lua" "acquire.lua"),
+    release: script!("mutex/handover_short.lua" "base.lua" "mutex/text.lua" "mutex/one.lua" "release.lua" "queue.lua" "release_promote.lua"),
+    cancel: script!("base.lua" "mutex/text.lua" "mutex/one.lua" "queue.lua" "cancel.lua"),
+    renew: script!("mutex/renew.lua"),
+    heartbeat: script!("base.lua" "mutex/text.lua" "mutex/one.lua" "queue.lua" "heartbeat.lua"),
+    force_release: script!("base.lua" "mutex/text.lua" "mutex/one.lua" "queue.lua" "force_release.lua"),
+    inspect: script!("base.lua" "mutex/text.lua" "mutex/one.lua" "inspect.lua"),
+});
+
+/// Of the other kinds, which have any number of holders in a hash.
+pub(crate) static HOLDERS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: script!("holders/acquire_short.lua" "base.lua" "holders/many.lua" "acquire_free.lua" "queue.lua" "acquire.lua"),
+    release: script!("holders/release_short.lua" "base.lua" "holders/many.lua" "release.lua" "queue.lua" "release_promote.lua"),
+    cancel: script!("base.lua" "holders/many.lua" "queue.lua" "cancel.lua"),
+    renew: script!("holders/renew.lua"),
+    heartbeat: script!("base.lua" "holders/many.lua" "queue.lua" "heartbeat.lua"),
+    force_release: script!("base.lua" "holders/many.lua" "queue.lua" "force_release.lua"),
+    inspect: script!("base.lua" "holders/many.lua" "inspect.lua"),
+});
+
+/// The short way to a free mutex.
+pub(crate) static ACQUIRE_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/acquire_short.lua"));
+/// The short way to give a mutex back.
+pub(crate) static RELEASE_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/release_short.lua"));
+/// The usual sign of life at many mutexes at once.
+pub(crate) static HEARTBEAT_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/heartbeat_short.lua"));
+/// The number of permits that are held.
+pub(crate) static PERMITS_HELD: LazyLock<Script> =
+    LazyLock::new(|| script!("base.lua" "holders/many.lua" "holders/permits_held.lua"));
+/// Gives a grant another mode.
+pub(crate) static CHANGE_MODE: LazyLock<Script> =
+    LazyLock::new(|| script!("base.lua" "holders/many.lua" "queue.lua" "holders/change_mode.lua"));

@@ -1,0 +1,60 @@
+//! The order in which the locks that are waited for are due to be asked for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lock_core::clock::BootInstant;
+
+use crate::store::keys::Keys;
+
+/// An entry of the agenda: when it is due, and its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Entry {
+    at: BootInstant,
+    number: u64,
+}
+
+impl Entry {
+    pub(super) fn at(self) -> BootInstant {
+        self.at
+    }
+}
+
+/// The locks that are waited for, by when they are due. As many entries as there are queues.
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    entries: BTreeMap<Entry, Arc<Keys>>,
+    last: u64,
+}
+
+impl Agenda {
+    /// Makes a new entry.
+    pub(super) fn enter(&mut self, at: BootInstant, keys: Arc<Keys>) -> Entry {
+        self.last += 1;
+        let entry = Entry { at, number: self.last };
+        self.entries.insert(entry, keys);
+        entry
+    }
+
+    /// Moves an entry to another time.
+    pub(super) fn put_off(&mut self, entry: &mut Entry, at: BootInstant) {
+        if let Some(keys) = self.entries.remove(entry) {
+            entry.at = at;
+            self.entries.insert(*entry, keys);
+        }
+    }
+
+    pub(super) fn remove(&mut self, entry: Entry) {
+        self.entries.remove(&entry);
+    }
+
+    /// The first lock, if it is due.
+    pub(super) fn due(&self, now: BootInstant) -> Option<&Arc<Keys>> {
+        self.entries.first_key_value().filter(|(entry, _)| entry.at <= now).map(|(_, keys)| keys)
+    }
+
+    /// When the first lock is due.
+    pub(super) fn next(&self) -> BootInstant {
+        self.entries.first_key_value().map_or(BootInstant::FAR_FUTURE, |(entry, _)| entry.at)
+    }
+}

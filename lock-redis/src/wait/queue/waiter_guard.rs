@@ -1,0 +1,103 @@
+//! A waiter's stay in this client's queue.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+
+use super::waiter::{LocalWaiter, News};
+use super::{LONGEST_PERIOD, MOST_ABANDONED, Pause, WaitQueues};
+use crate::store::keys::Keys;
+
+/// A place in the queue; leaving it is dropping this.
+#[derive(Debug)]
+pub(crate) struct WaiterGuard {
+    pub(super) waiters: Arc<WaitQueues>,
+    pub(super) keys: Arc<Keys>,
+    pub(super) place: Arc<LocalWaiter>,
+    pub(super) granted: AtomicBool,
+}
+
+/// What the server said to a waiter that it put into the queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Enqueued {
+    /// When the request was sent.
+    pub(crate) sent_at: BootInstant,
+    pub(crate) ticket: u64,
+    /// Whether the server knew that this client waits.
+    pub(crate) known: bool,
+    pub(crate) pause: Pause,
+    /// The last token that was given.
+    pub(crate) last_token: u64,
+}
+
+impl WaiterGuard {
+    /// The waiter has its lock: leaving the queue does not abandon it.
+    pub(crate) fn is_over(&self) {
+        self.granted.store(true, Ordering::Release);
+    }
+
+    /// The server has put this waiter into the queue.
+    pub(crate) fn queued(&self, Enqueued { sent_at, ticket, known, pause, last_token }: Enqueued) {
+        let now = SystemClock.now();
+        if pause == Pause::None {
+            self.waiters.go_on(self.keys.clone());
+        }
+        self.place.queued(sent_at, ticket, last_token);
+        let mut queues = self.waiters.lock();
+        self.waiters.any.store(true, Ordering::Release);
+        let (queue, agenda) = queues.queue(&self.keys, now);
+        queue.answered_at = now;
+        queue.refused = None;
+        queue.waiting.insert((ticket, self.place.nonce), self.place.clone());
+        if !known {
+            // The server had forgotten this client, and with it whoever else had asked before.
+            let others = queue.waiting.values().filter(|place| place.nonce != self.place.nonce);
+            others.filter(|place| place.asked_at() <= sent_at).for_each(|place| place.ask_again());
+        }
+        if queue.ask_within(agenda, now, pause) {
+            self.waiters.wake.notify_one();
+        }
+    }
+
+    /// The ticket of the place that this waiter had, if any.
+    pub(crate) fn ticket(&self) -> Option<u64> {
+        self.place.ticket()
+    }
+
+    /// Since when the server owes an answer about this lock. Not from its last one: until the next heartbeat nobody asks.
+    pub(crate) fn silent_since(&self) -> BootInstant {
+        let queue = self.waiters.lock().queues.get(&self.keys.lock).map(|queue| queue.answered_at);
+        queue.unwrap_or_else(|| self.place.asked_at()).plus(LONGEST_PERIOD)
+    }
+
+    /// Why the last request about this lock failed, if it did.
+    pub(crate) fn refused(&self) -> Option<Arc<str>> {
+        self.waiters.lock().queues.get(&self.keys.lock)?.refused.clone()
+    }
+
+    /// What there is to tell, once there is something.
+    ///
+    /// # Cancel safety
+    /// News are not lost.
+    pub(crate) async fn news(&self) -> News {
+        self.place.news().await
+    }
+}
+
+impl Drop for WaiterGuard {
+    fn drop(&mut self) {
+        let mut queues = self.waiters.lock();
+        queues.places.remove(&self.place.nonce);
+        if !self.granted.load(Ordering::Acquire) {
+            if queues.abandoned.len() >= MOST_ABANDONED {
+                // The server's own bounds remain: a claim time for each.
+                queues.abandoned.clear();
+            }
+            queues.abandoned.insert(self.place.nonce, self.keys.clone());
+        }
+        if let Some(ticket) = self.place.ticket() {
+            queues.leave(&self.keys.lock, ticket, self.place.nonce);
+        }
+    }
+}
