@@ -62,7 +62,9 @@ impl<'a> Course<'a> {
             25 => self.change().await,
             26 => self.force().await,
             27 | 28 => self.poke().await,
-            29 if self.kind != Kind::Mutex && self.rng.random() => self.all(&scripts::PERMITS_HELD, &[]).await.map(drop),
+            29 if self.kind != Kind::Mutex && self.rng.random() => {
+                self.all(&scripts::PERMITS_HELD, &[]).await.map(drop)
+            }
             29 => self.all(&self.kind.scripts().inspect, &["2"]).await.map(drop),
             30 => self.meddle().await,
             _ => {
