@@ -3,8 +3,8 @@
 use std::fmt;
 use std::panic::Location;
 
+use crate::error::HarnessError;
 use crate::faults::Unproven;
-use crate::harness::HarnessError;
 
 /// A case's reason for rejecting a backend: one sentence, and where in the suite it was decided.
 pub struct Failure {

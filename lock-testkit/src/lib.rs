@@ -64,6 +64,7 @@ pub mod checker;
 mod child;
 mod contenders;
 mod context;
+mod error;
 mod failure;
 pub mod faults;
 pub mod fuzz;
@@ -86,10 +87,10 @@ mod time;
 mod trace;
 mod void_runs;
 
+pub use error::{HarnessError, Missing};
 pub use failure::Failure;
 pub use harness::{
-    Admin, DisposableServer, DisposableServers, Foreign, GroundTruth, Harness, HarnessError, Linked, Missing,
-    ServerFault, Sessions,
+    Admin, DisposableServer, DisposableServers, Foreign, GroundTruth, Harness, Linked, ServerFault, Sessions,
 };
 pub use rng::SeededRng;
 pub use run::{Outcome, REQUIRE_VARIABLE, main, run_case};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use lock_core::{Error, ErrorKind, Lease};
 
-use crate::harness::Missing;
+use crate::error::Missing;
 use crate::run::{REQUIRE_VARIABLE, runtime};
 use crate::time;
 use crate::void_runs;
@@ -167,7 +167,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::harness::HarnessError;
+    use crate::error::HarnessError;
     use crate::stalls;
     use crate::time::ms;
 

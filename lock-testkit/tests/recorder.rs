@@ -8,9 +8,9 @@ use std::time::Duration;
 use lock_core::Owner;
 use lock_core::memory::MemoryStore;
 use lock_testkit::HarnessError;
-use lock_testkit::checker::{Check, Rules, Verdict, check};
+use lock_testkit::checker::{Check, Verdict, check};
 use lock_testkit::history::event::{Ask, Call, Kind, Run, Step};
-use lock_testkit::history::{GroupWish, History, ReadError, RecordedLocks, Recorder, What, Wish};
+use lock_testkit::history::{GroupWish, History, ReadError, RecordedLocks, Recorder, Rules, What, Wish};
 
 const TTL: Duration = Duration::from_secs(30);
 /// Set for the processes that this test starts: the file to which they append.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{GrantId, Guarantees, Support};
-use lock_testkit::checker::{Rules, Verdict, picture};
+use lock_testkit::checker::{Verdict, picture};
 use lock_testkit::history::event::{Kind, Residue, Run, Truth};
-use lock_testkit::history::{History, Recorder, What, now};
+use lock_testkit::history::{History, Recorder, Rules, What, now};
 use lock_testkit::report::page;
 use lock_testkit::{HarnessError, SeededRng};
 use rustix::process::Pid;

@@ -75,7 +75,7 @@ pub(super) async fn a_process_that_stood_still_sees_the_end_at_its_first_look(cx
 
 pub(super) async fn a_holder_whose_wall_clock_is_stepped_by_an_hour_notices_nothing(cx: Arc<Cx>) -> Verdict {
     let other = cx.contender().await?;
-    let clock = WallClock::new().map_err(|missing| crate::harness::HarnessError::new(missing.to_string()))?;
+    let clock = WallClock::new().map_err(|missing| crate::error::HarnessError::new(missing.to_string()))?;
     let mut holder = Child::start(&cx, Part::Holder, Some(&clock)).await?;
     for hours in [1, -1] {
         let stepped = clock.inject(ClockFault::ahead_by_ms(hours * 3_600_000))?;

@@ -10,9 +10,10 @@ use lock_core::{Guarantee, LeaseOptions, Locks, LossReason};
 use crate::adapters::Exclusive;
 use crate::contenders::Contenders;
 use crate::context::{Cx, LOCK, release};
+use crate::error::HarnessError;
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::faults::Proof;
-use crate::harness::{DisposableServer, HarnessError, ServerFault};
+use crate::harness::{DisposableServer, ServerFault};
 use crate::time::{hand_over, ms, promptly, soon, stays_pending, ttl};
 
 /// The number of failovers. (A master behind sentinels that was killed is one again for many seconds before it is

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::rules::Rules;
 use super::theft::Thefts;
 use super::windows::Windows;
 use crate::history::History;
+use crate::history::Rules;
 use crate::history::event::{
     Access, Ask, Call, Change, Done, Failed, Granted, Kind, Renewed, Sample, Step, Text, Truth, What, Woken,
 };

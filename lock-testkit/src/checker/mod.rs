@@ -5,8 +5,8 @@
 //! stamps, nobody is accused of what was not. Every check takes O(n log n). `docs/histories.md` defines them.
 //!
 //! ```
-//! use lock_testkit::checker::{Check, Rules, Verdict, check};
-//! use lock_testkit::history::History;
+//! use lock_testkit::checker::{Check, Verdict, check};
+//! use lock_testkit::history::{History, Rules};
 //!
 //! let history = History::parse(r#"
 //! {"t": 10, "proc": "a", "op": "acquire", "id": "a.1", "phase": "invoke", "owner": "a", "res": "x", "kind": "mutex", "ttl": 9000}
@@ -37,7 +37,6 @@ mod progress;
 mod reentry;
 mod release;
 mod resource;
-mod rules;
 mod succession;
 mod sufficiency;
 mod summary;
@@ -49,13 +48,12 @@ mod windows;
 mod tests;
 
 pub use picture::{Bar, Picture, Seen, Shade, picture};
-pub use rules::{Least, Rules};
 pub use summary::{Spread, Summary};
 pub use verdict::{Check, Judgement, Verdict, Violation};
 
 use self::ledger::Ledger;
 use self::verdict::Findings;
-use crate::history::History;
+use crate::history::{History, Rules};
 
 /// One family of checks.
 type Family = fn(&Ledger<'_>, &mut Findings);

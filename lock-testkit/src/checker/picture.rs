@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::belief::belief;
 use super::ledger::{Claim, Ledger, Outcome};
-use super::rules::Rules;
 use super::verdict::{Judgement, Violation};
 use super::{judge, ledger};
 use crate::history::History;
+use crate::history::Rules;
 use crate::history::event::{Kind, Text, What};
 
 /// A history as a page needs it to draw it. All times are in microseconds from the first event.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Fault;
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 use crate::servers::until::until;
 
 /// The effect of a fault, from its injection on.

@@ -7,7 +7,7 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, Fault, Injected, Proof};
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 use crate::servers::memcached::MemcachedServer;
 use crate::servers::own::Own;
 use crate::servers::process::{self, Process};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, Fault, Injected, Proof};
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 use crate::servers::memcached::{Memcached, MemcachedServer};
 use crate::servers::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
 use crate::servers::resp::Resp;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::checker::Rules;
+use super::rules::Rules;
 
 /// A name or an id. Equal ones of one history share their memory.
 pub type Text = Arc<str>;

@@ -10,9 +10,11 @@ mod group;
 mod locks;
 mod reader;
 mod recorder;
+mod rules;
 
 pub use event::{Event, What};
 pub use group::{GroupWish, RecordedGroup};
 pub use locks::{RecordedGuard, RecordedLocks, Wish};
 pub use reader::{History, ReadError};
 pub use recorder::{Recorder, now};
+pub use rules::{Least, Rules};

@@ -7,7 +7,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 
 /// A certificate authority that nobody else trusts, with a certificate for a server on the loopback interface
 /// (`127.0.0.1`, `localhost`) and one for a client. Everything is in PEM.

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use super::memcached::MemcachedServer;
 use super::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
 use super::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
-use crate::harness::Missing;
+use crate::error::Missing;
 
 /// Servers that the suite starts, or is pointed to: one harness serves all arrangements of them.
 #[async_trait]

@@ -9,8 +9,9 @@ use super::clock::WallClock;
 use super::memcached::MemcachedServer;
 use super::redis::{ClusterDeployment, RedisOptions, RedisServer, SentinelDeployment};
 use super::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
+use crate::error::{HarnessError, Missing};
 use crate::faults::{ClockFault, Data, Injected, ProcessFault, Proof, ServerProcess, StoreFault};
-use crate::harness::{DisposableServer, HarnessError, Missing};
+use crate::harness::DisposableServer;
 use crate::time::promptly;
 
 #[async_trait]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::process::Process;
-use crate::harness::{HarnessError, Missing};
+use crate::error::{HarnessError, Missing};
 
 /// The number of lines that count as the last words of a server.
 const LAST: usize = 4;

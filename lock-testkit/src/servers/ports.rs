@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::harness::Missing;
+use crate::error::Missing;
 
 /// Below the range from which the kernel takes the ports of outgoing connections. A port of that range could be taken
 /// while its server is down, even by a client that tries to reach it there and meets itself.

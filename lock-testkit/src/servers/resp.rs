@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::url::{Credentials, ServerUrl};
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 
 /// The time that one command may take.
 const PATIENCE: Duration = Duration::from_secs(5);

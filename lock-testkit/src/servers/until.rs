@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 
 /// Between two questions. Servers change their state within seconds, not within milliseconds.
 const ASK_EVERY: Duration = Duration::from_millis(20);

@@ -1,6 +1,6 @@
 //! URLs of servers and of deployments of several servers.
 
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 
 /// `scheme://[user[:password]@]host[:port][,host[:port]...][/path]`, without percent-escapes.
 #[derive(Debug, Clone, PartialEq, Eq)]

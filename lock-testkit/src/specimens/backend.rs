@@ -9,7 +9,7 @@ use lock_core::clock::{BootInstant, Deadline};
 use lock_core::driver::{Attempt, Backend, Cancelled, Grant, MutexBackend, Operator, Released, Renewal, Renewed};
 use lock_core::{Client, ClientOptions, Error, ErrorKind, Guarantees, Locks, LossReason, Phase, driver::wait};
 
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 use crate::time::op_timeout;
 
 /// The steps in which recipes differ, at whichever server.

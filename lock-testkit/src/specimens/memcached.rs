@@ -15,7 +15,8 @@ use lock_core::driver::Attempt;
 use lock_core::{Error, LockName, Locks};
 
 use super::{Rejection, backend};
-use crate::harness::{Admin, GroundTruth, Harness, HarnessError, Missing};
+use crate::error::{HarnessError, Missing};
+use crate::harness::{Admin, GroundTruth, Harness};
 use crate::servers::memcached::{Memcached, MemcachedServer};
 
 /// A way to acquire and release a lock.

@@ -19,7 +19,8 @@ use lock_core::driver::Attempt;
 use lock_core::{Error, GrantId, LockName, Locks};
 
 use super::{Rejection, backend};
-use crate::harness::{Admin, GroundTruth, Harness, HarnessError, Missing};
+use crate::error::{HarnessError, Missing};
+use crate::harness::{Admin, GroundTruth, Harness};
 use crate::time::ms;
 
 /// A way to keep a lock.

@@ -1,11 +1,10 @@
 //! Writes down what a run shows.
 
-use lock_testkit::checker::Rules;
 use lock_testkit::history::event::{
     Access, Ask, Call, Death, Done, Event, Failed, Fault, FaultPhase, Granted, Kind, Lost, Renewal, Renewed, Residue,
     Run, Sample, Step, Text, Truth, What, Woken,
 };
-use lock_testkit::history::{History, event};
+use lock_testkit::history::{History, Rules, event};
 
 pub(crate) const MS: u64 = 1_000_000;
 

@@ -1,9 +1,9 @@
 //! A history that says nothing is Unknown, and never Ok.
 
 use super::sketch::{Sketch, mutex, rules, token};
-use crate::checker::{Judgement, Rules, Verdict, check};
-use crate::history::History;
+use crate::checker::{Judgement, Verdict, check};
 use crate::history::event::Ask;
+use crate::history::{History, Rules};
 
 fn assert_unknown(judgement: &Judgement, why: &str) {
     assert_eq!(judgement.verdict, Verdict::Unknown, "{judgement}");

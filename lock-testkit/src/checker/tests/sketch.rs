@@ -1,11 +1,11 @@
 //! Histories by hand. All times are in milliseconds.
 
-use crate::checker::{Check, Judgement, Rules, check};
+use crate::checker::{Check, Judgement, check};
 use crate::history::event::{
     Access, Ask, Call, Change, Death, Done, Event, Failed, Fault, FaultPhase, Granted, Kind, Lost, Renewal, Renewed,
     Residue, Run, Sample, Step, Text, Theft, Truth, What, Woken,
 };
-use crate::history::{History, event};
+use crate::history::{History, Rules, event};
 
 const MS: u64 = 1_000_000;
 

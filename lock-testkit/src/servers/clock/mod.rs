@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::Missing;
 use crate::faults::{ClockFault, Effect, Fault, Injected, Proof};
-use crate::harness::Missing;
 use crate::servers::process::fresh_directory;
 
 /// Read by the shim.

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use super::items::Item;
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 
 /// The time that one command may take.
 const PATIENCE: Duration = Duration::from_secs(5);

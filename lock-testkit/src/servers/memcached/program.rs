@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::harness::Missing;
+use crate::error::Missing;
 use crate::servers::path::on_path;
 
 /// The variable that names the program to start instead of the one on the `PATH`. It may be a script that ends with

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::client::Memcached;
 use super::options::MemcachedOptions;
 use super::program;
-use crate::harness::{HarnessError, Missing};
+use crate::error::{HarnessError, Missing};
 use crate::servers::own::{Own, not_started, with_own_process};
 use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::process::Process;

@@ -6,7 +6,7 @@ use super::members::{Member, Members, works_for};
 use super::migration::Migration;
 use super::options::RedisOptions;
 use super::server::RedisServer;
-use crate::harness::{HarnessError, Missing};
+use crate::error::{HarnessError, Missing};
 use crate::servers::ports::BUS;
 use crate::servers::until::until;
 use crate::servers::url::{Credentials, ServerUrl, authority};

@@ -4,7 +4,7 @@ use futures_util::future::try_join_all;
 
 use super::options::RedisOptions;
 use super::server::RedisServer;
-use crate::harness::Missing;
+use crate::error::Missing;
 
 /// The variable that names existing servers instead, their URLs separated by commas.
 pub const QUORUM_URLS_VARIABLE: &str = "LOCK_TESTKIT_REDIS_QUORUM_URLS";

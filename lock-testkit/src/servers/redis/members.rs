@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::server::RedisServer;
 use super::status::field;
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 
 /// The members of a cluster, as one of them knows them.
 #[derive(Debug, PartialEq, Eq)]

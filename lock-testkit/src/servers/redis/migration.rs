@@ -3,7 +3,7 @@
 use super::cluster::{ClusterDeployment, own_id};
 use super::members::Members;
 use super::server::RedisServer;
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 use crate::servers::until::until;
 use crate::servers::url::Credentials;
 use crate::time::promptly;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use crate::harness::{HarnessError, Missing};
+use crate::error::{HarnessError, Missing};
 use crate::servers::path::on_path;
 
 /// The variable that names the program to start instead of the one on the `PATH`. It may be a script that ends with

@@ -4,7 +4,7 @@ use futures_util::future::try_join_all;
 
 use super::options::RedisOptions;
 use super::server::RedisServer;
-use crate::harness::{HarnessError, Missing};
+use crate::error::{HarnessError, Missing};
 use crate::servers::resp::Value;
 use crate::servers::until::until;
 use crate::servers::url::{Credentials, ServerUrl, authority};

@@ -4,7 +4,7 @@ use std::io;
 
 use super::options::{Ports, RedisOptions};
 use super::program::Program;
-use crate::harness::{HarnessError, Missing};
+use crate::error::{HarnessError, Missing};
 use crate::servers::own::{Own, not_started, with_own_process};
 use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::process::Process;

@@ -1,7 +1,7 @@
 //! A server's own account of itself.
 
 use super::server::RedisServer;
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 
 impl RedisServer {
     /// The server's part in replication: `master` or `slave`.

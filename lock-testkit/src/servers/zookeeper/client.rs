@@ -9,7 +9,7 @@ use super::connection::{Answer, Connection, Operation};
 use super::jute::Writer;
 use super::session::Session;
 use super::watch::{Change, Changes};
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 use crate::servers::url::{Credentials, ServerUrl};
 
 /// The time that one request may take, the opening of a connection included.

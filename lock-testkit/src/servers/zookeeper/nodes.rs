@@ -5,7 +5,7 @@ use super::connection::{Answer, Operation, Refusal};
 use super::jute::{Reader, Writer};
 use super::records::{Acl, NodeKind, Stat};
 use super::watch::Change;
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 
 const ANY_VERSION: i32 = -1;
 const WATCH: bool = true;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::harness::Missing;
+use crate::error::Missing;
 use crate::servers::path::on_path;
 
 /// The variable that says where Java finds ZooKeeper, instead of in Debian's jars: a class path, such as

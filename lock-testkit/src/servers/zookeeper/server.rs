@@ -6,7 +6,7 @@ use super::client::{DEFAULT_PORT, ZooKeeperClient};
 use super::options::{Member, Ports, ZooKeeperOptions};
 use super::program::Program;
 use super::session::Session;
-use crate::harness::{HarnessError, Missing};
+use crate::error::{HarnessError, Missing};
 use crate::servers::own::{Own, not_started, with_own_process};
 use crate::servers::ports::{free_port, on_free_ports};
 use crate::servers::process::Process;

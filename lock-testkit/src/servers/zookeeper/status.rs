@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::server::{ZooKeeperServer, address_in};
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 use crate::time::{ms, promptly};
 
 /// After this time, in milliseconds, a server is asked again: one that is about to start may take a question and never

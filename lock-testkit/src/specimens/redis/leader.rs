@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lock_core::Error;
 
 use super::Recipe;
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 use crate::servers::redis::SentinelDeployment;
 use crate::servers::resp::Resp;
 use crate::specimens::backend::unavailable;

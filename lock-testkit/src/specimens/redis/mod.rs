@@ -49,9 +49,8 @@ use lock_core::{Error, LockName, Locks};
 
 use self::leader::Way;
 use super::{Rejection, backend};
-use crate::harness::{
-    Admin, DisposableServer, DisposableServers, GroundTruth, Harness, HarnessError, Linked, Missing, ServerFault,
-};
+use crate::error::{HarnessError, Missing};
+use crate::harness::{Admin, DisposableServer, DisposableServers, GroundTruth, Harness, Linked, ServerFault};
 use crate::proxy::Protocol;
 use crate::servers::ClockedRedis;
 use crate::servers::redis::{RedisOptions, RedisServer, SentinelDeployment};

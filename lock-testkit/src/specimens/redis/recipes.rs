@@ -11,7 +11,7 @@ use super::troubled::{
     Unrecognised,
 };
 use super::{At, Recipe};
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 use crate::servers::resp::Value;
 use crate::time::{ms, op_timeout, pass};
 

@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 
 use super::At;
 use super::recipes::{COMPARE_AND_DELETE, Reference, Steps, is_one, milliseconds};
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 use crate::time::ms;
 
 /// The time for which these wait for an answer to a renewal.

@@ -10,7 +10,7 @@ use lock_core::{GrantId, Guarantees, LockName, Support};
 
 use super::Recipe;
 use super::session::Session;
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 use crate::servers::zookeeper::{Change, NodeKind};
 use crate::specimens::backend::{Look, Steps};
 

@@ -33,10 +33,9 @@ use lock_core::{Error, Locks};
 use self::line::Line;
 use self::session::{Session, TIMEOUT};
 use super::{Rejection, backend};
+use crate::error::{HarnessError, Missing};
 use crate::faults::{Proof, StoreFault};
-use crate::harness::{
-    DisposableServer, DisposableServers, GroundTruth, Harness, HarnessError, Missing, ServerFault, Sessions,
-};
+use crate::harness::{DisposableServer, DisposableServers, GroundTruth, Harness, ServerFault, Sessions};
 use crate::servers::zookeeper::{ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperServer};
 
 /// A way to acquire and release a lock.

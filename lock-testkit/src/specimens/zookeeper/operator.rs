@@ -5,7 +5,7 @@ use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 
 use super::line::{Line, grant, is_shared};
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 
 #[async_trait]
 impl Operator for Line {

@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::harness::HarnessError;
+use crate::error::HarnessError;
 use crate::servers::zookeeper::{Change, NodeKind, ZooKeeperClient};
 use crate::time::{ms, pass};
 

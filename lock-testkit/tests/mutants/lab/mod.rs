@@ -10,9 +10,8 @@ use std::collections::BinaryHeap;
 
 use lock_core::fence::FenceGate;
 use lock_testkit::SeededRng;
-use lock_testkit::checker::Rules;
-use lock_testkit::history::History;
 use lock_testkit::history::event::{FaultPhase, Kind, Text};
+use lock_testkit::history::{History, Rules};
 
 use crate::client::{Client, Reply, Request, Timer};
 use crate::flaw::{Flaw, Scenario};

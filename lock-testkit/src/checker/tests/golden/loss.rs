@@ -2,7 +2,8 @@
 
 use super::super::sketch::{Sketch, mutex, rules, token};
 use super::{MS, NONE, named, tells_apart};
-use crate::checker::{Check, Rules};
+use crate::checker::Check;
+use crate::history::Rules;
 use crate::history::event::{Ask, Granted, Kind};
 
 fn unrenewed() -> Rules {

@@ -2,7 +2,8 @@
 
 use super::super::sketch::{Sketch, mutex, of_kind, rules, token};
 use super::{MS, NONE, permits, tells_apart};
-use crate::checker::{Check, Rules};
+use crate::checker::Check;
+use crate::history::Rules;
 use crate::history::event::{Ask, Granted, Kind};
 
 fn fifo() -> Rules {

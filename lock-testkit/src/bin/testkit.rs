@@ -3,10 +3,7 @@
 //! ```console
 //! $ testkit check history.jsonl
 //! $ testkit report history.jsonl -o out.html
-//! $ testkit measure --events 1000000
 //! ```
-
-mod measure;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -35,12 +32,6 @@ enum Command {
         /// The page's file
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
-    },
-    /// Makes up a history, judges it, and says what that took
-    Measure {
-        /// The number of events
-        #[arg(long, default_value_t = 1_000_000)]
-        events: usize,
     },
 }
 
@@ -86,7 +77,6 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
             println!("{}\n{}", picture.judgement, output.display());
             return Ok(ExitCode::SUCCESS);
         }
-        Command::Measure { events } => measure::measure(events)?,
     };
     Ok(match verdict {
         Verdict::Ok => ExitCode::SUCCESS,
