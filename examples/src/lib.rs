@@ -1,9 +1,7 @@
-//! The common parts of the example programs, and the sample backend. Run the programs with
-//! `cargo run --release --example NAME`.
+//! The sample backend, and the code in the READMEs.
 
 #![forbid(unsafe_code)]
 
-pub mod fenced_counter;
 pub mod sample_backend;
 
 /// The workspace's README: its code is compiled, and run where it needs no server.

@@ -1,6 +1,9 @@
 //! Several workers share one counter under one lock. One of them is killed while it holds the lock, another one stalls
 //! past the end of its lease and then writes; the counter comes out right all the same.
 
+mod fenced_counter;
+mod place;
+
 use std::error::Error;
 use std::net::SocketAddr;
 use std::process::{ExitCode, Stdio};
@@ -9,14 +12,13 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind as Usage;
 use clap::{CommandFactory, Parser};
-use examples::fenced_counter::{self, Caller, FencedCounter, Plan, Reply, Say, Wire};
-use lock_core::memory::MemoryStore;
 use lock_core::{ErrorKind, Locks};
-use lock_redis::RedisLocks;
-use lock_zk::{ZkConfig, ZkLocks};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+
+use self::fenced_counter::{Caller, FencedCounter, Plan, Reply, Say, Wire};
+use self::place::Place;
 
 /// The lock that everybody wants.
 const LOCK: &str = "quickstart/counter";
@@ -33,9 +35,10 @@ type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
     after_help = "\
 Examples (put the arguments after `--` when you run it through cargo):
   quickstart                                        in memory, no server needed
-  quickstart redis://127.0.0.1:6379                 on a Redis or Valkey server
+  quickstart redis://127.0.0.1:6379                 on a Redis or Valkey server (feature redis)
   quickstart redis://127.0.0.1:6379 --processes 5   the same with real processes and a real SIGKILL
   quickstart zk://127.0.0.1:2181                    on ZooKeeper, where a dead holder blocks for 4 s at least
+                                                    (feature zookeeper)
 
 The exit code is 0 if no two workers ever held the lock at once and no update was lost."
 )]
@@ -97,7 +100,7 @@ fn main() -> ExitCode {
 /// The whole show; whether the lock kept its promise.
 #[tokio::main]
 async fn run(cli: &Cli) -> Result<bool, Box<dyn Error + Send + Sync>> {
-    let place = Place::of(cli);
+    let place = cli.place()?;
     // Find a missing server before any worker starts, and a configuration without tokens.
     let locks = place.connect().await?;
     locks.mutex(LOCK).fenced()?;
@@ -238,53 +241,15 @@ fn process(
 #[tokio::main(flavor = "current_thread")]
 async fn child(cli: &Cli, worker: u32, resource: SocketAddr) -> Outcome {
     let resource = Caller::There(Wire::new(TcpStream::connect(resource).await?));
-    work(worker, Place::of(cli).connect().await?, resource, cli.rounds, cli.ttl()).await
+    work(worker, cli.place()?.connect().await?, resource, cli.rounds, cli.ttl()).await
 }
 
 impl Cli {
+    fn place(&self) -> Result<Place, String> {
+        Place::of(self.url.as_deref())
+    }
+
     fn ttl(&self) -> Duration {
         Duration::from_millis(self.ttl)
-    }
-}
-
-/// The servers that keep the locks.
-#[derive(Debug, Clone)]
-enum Place {
-    Memory(MemoryStore),
-    Redis(String),
-    ZooKeeper(String),
-}
-
-/// The shortest session that ZooKeeper grants by default, and its tick.
-const SESSION: Duration = Duration::from_secs(4);
-const TICK: Duration = Duration::from_secs(2);
-
-impl Place {
-    fn of(cli: &Cli) -> Self {
-        match &cli.url {
-            Some(url) if url.starts_with("zk:") => Self::ZooKeeper(url.clone()),
-            Some(url) => Self::Redis(url.clone()),
-            None => Self::Memory(MemoryStore::new()),
-        }
-    }
-
-    /// A new client.
-    async fn connect(&self) -> Result<Locks, lock_core::Error> {
-        Ok(match self {
-            Self::Memory(store) => store.connect().into(),
-            Self::Redis(url) => RedisLocks::connect(url).await?.into(),
-            Self::ZooKeeper(url) => {
-                let config = ZkConfig::new(url).with_session_timeout(SESSION).with_tick_time(TICK);
-                ZkLocks::connect_with(config).await?.into()
-            }
-        })
-    }
-
-    /// The longest time for which a lock outlives a holder that is not heard of any more.
-    fn outlives(&self, ttl: Duration) -> Duration {
-        match self {
-            Self::ZooKeeper(_) => SESSION + TICK,
-            Self::Memory(_) | Self::Redis(_) => ttl,
-        }
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 /// A worker's message to the counter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Say {
+pub(crate) enum Say {
     /// The lock is mine.
     Granted {
         /// Who.
@@ -55,7 +55,7 @@ pub enum Say {
 
 /// The counter's reply.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Reply {
+pub(crate) enum Reply {
     /// Go on.
     Go,
     /// Stall for this long, as a program does when its machine is suspended.
@@ -68,13 +68,13 @@ pub enum Reply {
 
 /// Time since the machine was started: one clock for all processes.
 #[must_use]
-pub fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     SystemClock.now().since_origin()
 }
 
 /// The grants that do not end well.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The holder of this grant is killed.
     pub kill: usize,
     /// The holder of this grant stalls.
@@ -85,7 +85,7 @@ pub struct Plan {
 
 /// The counter, its fence, and the record.
 #[derive(Debug)]
-pub struct FencedCounter {
+pub(crate) struct FencedCounter {
     gate: FenceGate,
     plan: Plan,
     began: Instant,
@@ -115,7 +115,7 @@ struct Tenure {
 
 /// The run's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     /// The number of grants.
     pub grants: usize,
     /// The longest wait of all grants.
@@ -131,7 +131,7 @@ pub struct Verdict {
 impl Verdict {
     /// Whether the lock kept its promise.
     #[must_use]
-    pub fn is_clean(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         self.overlaps == 0 && self.lost_updates == 0
     }
 }
@@ -139,20 +139,20 @@ impl Verdict {
 impl FencedCounter {
     /// A counter at zero.
     #[must_use]
-    pub fn new(plan: Plan) -> Arc<Self> {
+    pub(crate) fn new(plan: Plan) -> Arc<Self> {
         Arc::new(Self { gate: FenceGate::new(), plan, began: Instant::now(), state: Mutex::default() })
     }
 
     /// Resolves when this worker is to be killed.
     #[must_use]
-    pub fn enlist(&self, worker: u32) -> oneshot::Receiver<()> {
+    pub(crate) fn enlist(&self, worker: u32) -> oneshot::Receiver<()> {
         let (kill, killed) = oneshot::channel();
         self.state().kill.insert(worker, kill);
         killed
     }
 
     /// Answers; `None` to a worker that will not live to hear it.
-    pub fn handle(&self, say: Say) -> Option<Reply> {
+    pub(crate) fn handle(&self, say: Say) -> Option<Reply> {
         // Gate and counter change in one critical section, as they would in one transaction of a database.
         let mut state = self.state();
         match say {
@@ -190,7 +190,7 @@ impl FencedCounter {
     ///
     /// # Errors
     /// If the listener fails.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener) -> io::Result<()> {
+    pub(crate) async fn serve(self: Arc<Self>, listener: TcpListener) -> io::Result<()> {
         loop {
             let (stream, _) = listener.accept().await?;
             tokio::spawn(self.clone().attend(stream));
@@ -209,7 +209,7 @@ impl FencedCounter {
 
     /// Judges the run.
     #[must_use]
-    pub fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         let mut state = self.state();
         state.grants.sort_by_key(|tenure| tenure.from);
         let grants = &state.grants;
@@ -276,7 +276,7 @@ impl State {
 
 /// A worker's way to the counter.
 #[derive(Debug)]
-pub enum Caller {
+pub(crate) enum Caller {
     /// In the same process.
     Here(Arc<FencedCounter>),
     /// In another one.
@@ -288,7 +288,7 @@ impl Caller {
     ///
     /// # Errors
     /// If the counter is gone.
-    pub async fn say(&mut self, say: Say) -> io::Result<Reply> {
+    pub(crate) async fn say(&mut self, say: Say) -> io::Result<Reply> {
         match self {
             Self::Here(counter) => match counter.handle(say) {
                 Some(reply) => Ok(reply),
@@ -304,11 +304,11 @@ impl Caller {
 
 /// Values as lines of JSON.
 #[derive(Debug)]
-pub struct Wire<S>(BufReader<S>);
+pub(crate) struct Wire<S>(BufReader<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// Over this stream.
-    pub fn new(stream: S) -> Self {
+    pub(crate) fn new(stream: S) -> Self {
         Self(BufReader::new(stream))
     }
 
