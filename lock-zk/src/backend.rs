@@ -1,4 +1,4 @@
-//! The backend: what all kinds share once a node is in line.
+//! The backend: what all kinds share once a node is in the queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use lock_core::driver::{Attempt, Backend, Cancelled, Notices, Operator, Released
 use lock_core::{Error, ErrorKind, Guarantees, LockName, LossReason, Phase, driver::wait};
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::{Connection, Crate, Fate, Fault};
+use crate::client::{ClientCrate, Connection, Fate, Fault};
 use crate::config::ZkConfig;
 use crate::error;
 use crate::forced;
 use crate::layout::{self, Layout};
-use crate::seats::{Seat, Seats};
+use crate::registry::{Registration, Registry};
 use crate::session::{Session, SessionState, Sessions};
 
 /// Pauses between two tries to release: the first one, and the longest.
@@ -30,13 +30,13 @@ pub struct ZkBackend {
 }
 
 impl ZkBackend {
-    pub(crate) async fn connect(config: &ZkConfig, by: Crate) -> Result<Self, Error> {
+    pub(crate) async fn connect(config: &ZkConfig, by: ClientCrate) -> Result<Self, Error> {
         let plan = config.check(by)?;
-        let seats = Arc::<Seats>::default();
-        let told = seats.clone();
-        let sessions = Sessions::open(plan, Box::new(move |session| told.end(session))).await?;
+        let registry = Arc::<Registry>::default();
+        let told = registry.clone();
+        let sessions = Sessions::open(plan, Box::new(move |session| told.end_session(session))).await?;
         let (layout, unfair_mutex, op_timeout) = (config.layout(), config.unfair_mutex, config.client.op_timeout);
-        Ok(Self { shared: Shared { sessions, seats, layout, unfair_mutex, op_timeout } })
+        Ok(Self { shared: Shared { sessions, registry, layout, unfair_mutex, op_timeout } })
     }
 
     /// Closes the session, with everything that is held by it.
@@ -58,7 +58,7 @@ impl ZkBackend {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) sessions: Sessions,
-    pub(crate) seats: Arc<Seats>,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) layout: Layout,
     pub(crate) unfair_mutex: bool,
     pub(crate) op_timeout: Duration,
@@ -112,32 +112,32 @@ impl Shared {
         error::no_session(phase, self.sessions.refusal())
     }
 
-    /// Deletes a seat's nodes, once; whether all of them were there.
-    pub(crate) async fn remove(&self, seat: &Seat) -> Result<bool, Fault> {
-        let paths = seat.paths();
-        let were_there = !paths.is_empty() && delete_all(&*seat.session.connection, &paths).await?;
-        self.seats.leave(seat);
+    /// Deletes a registration's nodes, once; whether all of them were there.
+    pub(crate) async fn remove(&self, registration: &Registration) -> Result<bool, Fault> {
+        let paths = registration.paths();
+        let were_there = !paths.is_empty() && delete_all(&*registration.session.connection, &paths).await?;
+        self.registry.deregister(registration);
         Ok(were_there)
     }
 
     /// Deletes a holder's nodes, as often as answers are lost.
-    async fn give_back(&self, seat: &Seat) -> Result<Released, Error> {
-        let paths = seat.paths();
+    async fn release(&self, registration: &Registration) -> Result<Released, Error> {
+        let paths = registration.paths();
         if paths.is_empty() {
             return Ok(Released::NotHeld(None));
         }
-        let mut unanswered = match self.hand_over(seat).await {
+        let mut unanswered = match self.hand_over(registration).await {
             Ok(true) => return Ok(Released::Done),
             Ok(false) => None,
             Err(fault) => Some(fault),
         };
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
-            match self.delete_known(seat, &paths).await {
+            match self.delete_known(registration, &paths).await {
                 Ok(was_there) => {
-                    self.seats.leave(seat);
+                    self.registry.deregister(registration);
                     return match (was_there, unanswered) {
                         (true, _) => Ok(Released::Done),
-                        (false, None) => Ok(Released::NotHeld(Some(self.why_gone(seat).await))),
+                        (false, None) => Ok(Released::NotHeld(Some(self.loss_reason(registration).await))),
                         // Either an earlier request of this release has done it, or the grant was lost before.
                         (false, Some(fault)) => Err(error::of_request(fault, Phase::Release)),
                     };
@@ -153,27 +153,29 @@ impl Shared {
             }
         }
         // The pauses have no end; the session has, by the servers' word or by ours.
-        self.seats.leave(seat);
+        self.registry.deregister(registration);
         Err(error::out_of_time(Phase::Release))
     }
 
     /// Deletes a holder's nodes, and what a change of them may have left; whether all that were known were there.
-    async fn delete_known(&self, seat: &Seat, paths: &[String]) -> Result<bool, Fault> {
-        let were_there = delete_all(&*seat.session.connection, paths).await?;
-        if seat.is_changing() {
-            self.clear_unknown(seat).await?;
+    async fn delete_known(&self, registration: &Registration, paths: &[String]) -> Result<bool, Fault> {
+        let were_there = delete_all(&*registration.session.connection, paths).await?;
+        if registration.is_changing() {
+            self.clear_unknown(registration).await?;
         }
         Ok(were_there)
     }
 
-    /// Deletes a holder's node for the next in line, if that is one of this process and is still there; whether it did. If
+    /// Deletes a holder's node for the next in the queue, if that is one of this process and is still there; whether it did. If
     /// not, nothing is said of the holder's node. A fault if the answer is lost.
-    async fn hand_over(&self, seat: &Seat) -> Result<bool, Fault> {
-        let (Some(node), Some(next)) = (seat.node(), self.seats.next_in_line(seat)) else { return Ok(false) };
+    async fn hand_over(&self, registration: &Registration) -> Result<bool, Fault> {
+        let (Some(node), Some(next)) = (registration.node(), self.registry.next_in_queue(registration)) else {
+            return Ok(false);
+        };
         let sent_at = SystemClock.now();
-        match seat.session.connection.hand_over(&node.path, &next).await {
+        match registration.session.connection.hand_over(&node.path, &next).await {
             Ok(()) => {
-                self.seats.hand_over(seat, sent_at);
+                self.registry.handed_over(registration, sent_at);
                 Ok(true)
             }
             Err(fault) if fault.fate == Fate::Unknown => Err(fault),
@@ -182,26 +184,29 @@ impl Shared {
     }
 
     /// Why a node that was held is not there any more.
-    pub(crate) async fn why_gone(&self, seat: &Seat) -> LossReason {
-        forced::take_reason(&*seat.session.connection, &self.layout.prefix, seat.grant)
+    pub(crate) async fn loss_reason(&self, registration: &Registration) -> LossReason {
+        forced::take_reason(&*registration.session.connection, &self.layout.prefix, registration.grant)
             .await
             .unwrap_or(LossReason::Taken)
     }
 
     /// Deletes whatever an attempt has at the servers, whether its answers came or not.
-    pub(crate) async fn clear(&self, seat: &Seat) -> Result<(), Fault> {
-        let paths = seat.paths();
-        if !paths.is_empty() && delete_all(&*seat.session.connection, &paths).await? && !seat.is_changing() {
+    pub(crate) async fn clear(&self, registration: &Registration) -> Result<(), Fault> {
+        let paths = registration.paths();
+        if !paths.is_empty()
+            && delete_all(&*registration.session.connection, &paths).await?
+            && !registration.is_changing()
+        {
             return Ok(());
         }
-        self.clear_unknown(seat).await
+        self.clear_unknown(registration).await
     }
 
     /// Deletes nodes of an attempt whose answers were lost.
-    async fn clear_unknown(&self, seat: &Seat) -> Result<(), Fault> {
-        let connection = &seat.session.connection;
-        for directory in seat.place.directories() {
-            for contender in self.nodes_of(seat, directory).await? {
+    async fn clear_unknown(&self, registration: &Registration) -> Result<(), Fault> {
+        let connection = &registration.session.connection;
+        for directory in registration.lock.directories() {
+            for contender in self.nodes_of(registration, directory).await? {
                 connection.delete(&format!("{directory}/{}", contender.name)).await?;
             }
         }
@@ -241,7 +246,7 @@ impl Backend for ZkBackend {
     }
 
     fn notices(&self) -> Option<Notices> {
-        Some(self.shared.seats.notices())
+        Some(self.shared.registry.notices())
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
@@ -252,46 +257,46 @@ impl Backend for ZkBackend {
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        let Some(seat) = self.shared.seats.of(attempt.id) else {
+        let Some(registration) = self.shared.registry.get(attempt.id) else {
             // What a session held goes with it.
             return Ok(Released::NotHeld(Some(LossReason::SessionExpired)));
         };
         let released = async {
             tokio::select! {
                 biased;
-                released = self.shared.give_back(&seat) => released,
+                released = self.shared.release(&registration) => released,
                 // By our clock. The servers may have the node for a while yet: nobody has said that it is gone.
-                () = seat.session.ended() => Err(error::out_of_time(Phase::Release)),
+                () = registration.session.ended() => Err(error::out_of_time(Phase::Release)),
             }
         };
         wait::within(&SystemClock, attempt, Phase::Release, released).await
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
-        let Some(seat) = self.shared.seats.of(attempt.id) else { return Ok(Cancelled::Settled) };
+        let Some(registration) = self.shared.registry.get(attempt.id) else { return Ok(Cancelled::Settled) };
         let cleared = async {
             tokio::select! {
                 biased;
-                cleared = self.shared.clear(&seat) => match cleared {
+                cleared = self.shared.clear(&registration) => match cleared {
                     Err(fault) if fault.fate != Fate::Ended => Err(error::of_request(fault, Phase::Cancel)),
                     _ => Ok(()),
                 },
-                () = seat.session.ended() => Ok(()),
+                () = registration.session.ended() => Ok(()),
             }
         };
         wait::within(&SystemClock, attempt, Phase::Cancel, cleared).await?;
-        self.shared.seats.leave(&seat);
+        self.shared.registry.deregister(&registration);
         Ok(Cancelled::Settled)
     }
 
     /// A node lives as long as its session, however long nobody could delete it.
     fn may_remain(&self, attempt: &Attempt) -> bool {
-        self.shared.seats.of(attempt.id).is_some_and(|seat| !seat.session.is_over())
+        self.shared.registry.get(attempt.id).is_some_and(|registration| !registration.session.is_over())
     }
 
     fn forget(&self, attempt: &Attempt) {
-        if let Some(seat) = self.shared.seats.of(attempt.id) {
-            self.shared.seats.leave(&seat);
+        if let Some(registration) = self.shared.registry.get(attempt.id) {
+            self.shared.registry.deregister(&registration);
         }
     }
 

@@ -10,10 +10,10 @@ use lock_core::{ClientOptions, Error, Phase};
 use crate::access::{self, Access, Credentials};
 #[cfg(feature = "zookeeper-async")]
 use crate::client::SHORTEST_SESSION;
-use crate::client::{Crate, Door};
+use crate::client::{ClientCrate, ConnectOptions};
 use crate::dialect::Dialect;
 use crate::layout::{Layout, is_within_another, without_root};
-use crate::session::Plan;
+use crate::session::SessionOptions;
 use crate::tls::Tls;
 use crate::url::Target;
 
@@ -52,12 +52,12 @@ pub struct ZkConfig {
     /// [prefix](ZkConfig::prefix) of its own, not below `lock`: the first client there makes the directories, and nobody else
     /// could enter them.
     pub access: Access,
-    /// Whether mutexes of this client are had by whoever claims them first, instead of in line: `false` by default.
+    /// Whether mutexes of this client are had by whoever claims them first, instead of in the queue: `false` by default.
     ///
-    /// A claim and a release are one request each, and the lock need not wait for whoever is next in line. But a release
+    /// A claim and a release are one request each, and the lock need not wait for whoever is next in the queue. But a release
     /// wakes everybody who waits, no waiter is sure to have a turn, and waiters are not seen by `inspect`. Clients with this
-    /// and clients in line exclude each other; as long as anybody stands in line, no claim succeeds. Mutexes at shared
-    /// paths, and the other kinds, have their line all the same. Not with `zookeeper-async`.
+    /// and clients in the queue exclude each other; as long as anybody waits in the queue, no claim succeeds. Mutexes at shared
+    /// paths, and the other kinds, have their queue all the same. Not with `zookeeper-async`.
     pub unfair_mutex: bool,
     /// Lease, time limits and label.
     pub client: ClientOptions,
@@ -143,7 +143,7 @@ impl ZkConfig {
         self
     }
 
-    /// Returns it with mutexes [without a line](ZkConfig::unfair_mutex).
+    /// Returns it with mutexes [without a queue](ZkConfig::unfair_mutex).
     #[must_use]
     pub fn with_unfair_mutex(mut self) -> Self {
         self.unfair_mutex = true;
@@ -162,7 +162,7 @@ impl ZkConfig {
     }
 
     /// Everything that can be checked without a server.
-    pub(crate) fn check(&self, by: Crate) -> Result<Plan, Error> {
+    pub(crate) fn check(&self, by: ClientCrate) -> Result<SessionOptions, Error> {
         self.client.check()?;
         let parts = || self.prefix.split('/');
         if self.prefix.len() > 256 || parts().any(|part| matches!(part, "" | "." | "..")) {
@@ -191,15 +191,15 @@ impl ZkConfig {
         }
         let Target { servers, chroot, tls } = Target::parse(&self.url)?;
         #[cfg(feature = "zookeeper-async")]
-        if by == Crate::Krojew {
-            self.check_for_krojew(tls)?;
+        if by == ClientCrate::ZookeeperAsync {
+            self.check_for_zookeeper_async(tls)?;
         }
         match &self.tls {
             Some(certificates) => certificates.check(&servers)?,
             None if tls => return Err(invalid("zks:// needs an authority to trust: ZkConfig::with_tls".to_owned())),
             None => {}
         }
-        let door = Door {
+        let options = ConnectOptions {
             servers,
             chroot,
             #[cfg(feature = "zookeeper-async")]
@@ -209,12 +209,12 @@ impl ZkConfig {
             tls: self.tls.clone(),
             access: self.access.clone(),
         };
-        Ok(Plan { by, door, tick, patience: self.client.patience })
+        Ok(SessionOptions { by, options, tick, patience: self.client.patience })
     }
 
     /// Refuses whatever `zookeeper-async` cannot do.
     #[cfg(feature = "zookeeper-async")]
-    fn check_for_krojew(&self, tls: bool) -> Result<(), Error> {
+    fn check_for_zookeeper_async(&self, tls: bool) -> Result<(), Error> {
         let timeout = self.session_timeout;
         if timeout < SHORTEST_SESSION {
             let what =
@@ -261,50 +261,69 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         let config = ZkConfig::new("zk://a");
-        assert!(config.check(Crate::Kezhuw).is_ok());
+        assert!(config.check(ClientCrate::ZookeeperClient).is_ok());
         for prefix in ["", "/", "a//b", "../a", "a/."] {
-            assert!(config.clone().with_prefix(prefix).check(Crate::Kezhuw).is_err(), "{prefix:?}");
+            assert!(config.clone().with_prefix(prefix).check(ClientCrate::ZookeeperClient).is_err(), "{prefix:?}");
         }
         for prefix in ["lock/mutex", "lock/semaphore/api", "a/forced"] {
-            assert!(config.clone().with_prefix(prefix).check(Crate::Kezhuw).is_err(), "{prefix:?}");
+            assert!(config.clone().with_prefix(prefix).check(ClientCrate::ZookeeperClient).is_err(), "{prefix:?}");
         }
         for prefix in ["apps/locks", "mutex"] {
-            assert!(config.clone().with_prefix(prefix).check(Crate::Kezhuw).is_ok(), "{prefix:?}");
+            assert!(config.clone().with_prefix(prefix).check(ClientCrate::ZookeeperClient).is_ok(), "{prefix:?}");
         }
         let own = config.clone().with_digest("me", "secret").with_access(Access::Creator);
         for prefix in ["lock", "lock/mine"] {
-            assert!(own.clone().with_prefix(prefix).check(Crate::Kezhuw).is_err(), "{prefix:?} makes the default one");
+            assert!(
+                own.clone().with_prefix(prefix).check(ClientCrate::ZookeeperClient).is_err(),
+                "{prefix:?} makes the default one"
+            );
         }
         for prefix in ["mine", "locks", "apps/lock"] {
-            assert!(own.clone().with_prefix(prefix).check(Crate::Kezhuw).is_ok(), "{prefix:?}");
+            assert!(own.clone().with_prefix(prefix).check(ClientCrate::ZookeeperClient).is_ok(), "{prefix:?}");
         }
-        assert!(config.clone().with_session_timeout(Duration::from_millis(100)).check(Crate::Kezhuw).is_err());
-        assert!(config.clone().with_tick_time(Duration::from_secs(60)).check(Crate::Kezhuw).is_err());
-        assert!(config.clone().with_access(Access::Creator).check(Crate::Kezhuw).is_err(), "without credentials");
+        assert!(
+            config
+                .clone()
+                .with_session_timeout(Duration::from_millis(100))
+                .check(ClientCrate::ZookeeperClient)
+                .is_err()
+        );
+        assert!(config.clone().with_tick_time(Duration::from_secs(60)).check(ClientCrate::ZookeeperClient).is_err());
+        assert!(
+            config.clone().with_access(Access::Creator).check(ClientCrate::ZookeeperClient).is_err(),
+            "without credentials"
+        );
         let creator = config.clone().with_access(Access::Creator).with_digest("me", "secret");
-        assert!(creator.check(Crate::Kezhuw).is_err(), "where everybody else is");
-        assert!(creator.with_prefix("mine").check(Crate::Kezhuw).is_ok());
-        assert!(config.clone().with_prefix("mine").with_access(Access::Only(Vec::new())).check(Crate::Kezhuw).is_err());
-        assert!(config.with_digest("a:b", "").check(Crate::Kezhuw).is_err());
+        assert!(creator.check(ClientCrate::ZookeeperClient).is_err(), "where everybody else is");
+        assert!(creator.with_prefix("mine").check(ClientCrate::ZookeeperClient).is_ok());
+        assert!(
+            config
+                .clone()
+                .with_prefix("mine")
+                .with_access(Access::Only(Vec::new()))
+                .check(ClientCrate::ZookeeperClient)
+                .is_err()
+        );
+        assert!(config.with_digest("a:b", "").check(ClientCrate::ZookeeperClient).is_err());
     }
 
     #[cfg(feature = "zookeeper-async")]
     #[test]
     fn what_zookeeper_async_cannot_do_is_refused() {
         let config = ZkConfig::new("zk://a");
-        assert!(config.check(Crate::Krojew).is_ok());
-        assert!(config.clone().with_digest("me", "secret").check(Crate::Krojew).is_ok());
+        assert!(config.check(ClientCrate::ZookeeperAsync).is_ok());
+        assert!(config.clone().with_digest("me", "secret").check(ClientCrate::ZookeeperAsync).is_ok());
         let short = config.clone().with_session_timeout(Duration::from_millis(1900));
         let short = short.with_tick_time(Duration::from_millis(200));
-        assert!(short.check(Crate::Kezhuw).is_ok());
-        assert_eq!(short.check(Crate::Krojew).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert!(short.check(ClientCrate::ZookeeperClient).is_ok());
+        assert_eq!(short.check(ClientCrate::ZookeeperAsync).unwrap_err().kind(), ErrorKind::InvalidArgument);
         for unsupported in [
             config.clone().with_sasl_digest("me", "secret"),
             config.with_tls(Tls::with_ca_pem("")),
             ZkConfig::new("zks://a"),
             ZkConfig::new("zk://a").with_unfair_mutex(),
         ] {
-            let error = unsupported.check(Crate::Krojew).unwrap_err();
+            let error = unsupported.check(ClientCrate::ZookeeperAsync).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{unsupported:?}");
         }
     }
@@ -313,7 +332,7 @@ mod tests {
     #[test]
     fn tls_without_its_feature_is_refused() {
         let config = ZkConfig::new("zks://a").with_tls(Tls::with_ca_pem(""));
-        assert_eq!(config.check(Crate::Kezhuw).unwrap_err().kind(), lock_core::ErrorKind::Unsupported);
+        assert_eq!(config.check(ClientCrate::ZookeeperClient).unwrap_err().kind(), lock_core::ErrorKind::Unsupported);
     }
 
     #[test]
@@ -322,7 +341,7 @@ mod tests {
             ZkConfig::new("zk://a").with_digest("U5ER", "S3CRET"),
             ZkConfig::new("zk://a").with_sasl_digest("U5ER", "S3CRET"),
         ] {
-            let shown = format!("{config:?}{:?}", config.check(Crate::Kezhuw));
+            let shown = format!("{config:?}{:?}", config.check(ClientCrate::ZookeeperClient));
             assert!(shown.contains("zk://a") && !shown.contains("U5ER") && !shown.contains("S3CRET"), "{shown}");
         }
     }

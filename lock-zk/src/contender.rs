@@ -5,14 +5,14 @@ use lock_core::GrantId;
 /// What a node is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Role {
-    /// A mutex, or a place in a semaphore's line.
+    /// A mutex, or a place in a semaphore's queue.
     Lock,
     /// A reader of a read-write lock.
     Read,
     /// A writer of the same.
     Write,
     /// A permit of a semaphore.
-    Lease,
+    Permit,
 }
 
 /// One node of a lock's directory: somebody who holds or waits.
@@ -34,15 +34,15 @@ impl Contender {
     }
 }
 
-/// Whom the contender at this index of a line waits for: `None` if it is granted.
+/// Whom the contender at this index of a queue waits for: `None` if it is granted.
 ///
 /// Only the nearest that matters is watched, so that a release wakes one: a mutex and a writer wait for whoever is
 /// before them, a reader for the nearest writer before it.
-pub(crate) fn waits_for(line: &[Contender], index: usize) -> Option<&Contender> {
-    let mut before = line[..index].iter().rev();
-    match line[index].role {
+pub(crate) fn waits_for(queue: &[Contender], index: usize) -> Option<&Contender> {
+    let mut before = queue[..index].iter().rev();
+    match queue[index].role {
         Role::Lock | Role::Write => before.next(),
         Role::Read => before.find(|contender| contender.role == Role::Write),
-        Role::Lease => None,
+        Role::Permit => None,
     }
 }

@@ -38,7 +38,7 @@ impl Dialect {
             (Self::Curator | Self::CuratorAndKazoo, Role::Lock) => Some("-lock-"),
             (Self::Curator | Self::CuratorAndKazoo, Role::Read) => Some("-__READ__"),
             (Self::Curator | Self::CuratorAndKazoo, Role::Write) => Some("-__WRIT__"),
-            (Self::Curator | Self::CuratorAndKazoo, Role::Lease) => Some("-lease-"),
+            (Self::Curator | Self::CuratorAndKazoo, Role::Permit) => Some("-lease-"),
             (Self::Kazoo, Role::Lock | Role::Write) => Some("__lock__"),
             (Self::Kazoo, Role::Read) => Some("__rlock__"),
             (Self::ZooKeeper, Role::Lock) => Some("-"),
@@ -71,7 +71,7 @@ impl Dialect {
 
     /// The same of one node that stands for this many permits.
     pub(crate) fn stem_of_many(self, grant: GrantId, permits: u32) -> String {
-        let token = self.token(Role::Lease).unwrap_or_default();
+        let token = self.token(Role::Permit).unwrap_or_default();
         format!("{}{}{PERMITS}{permits}{token}", self.prefix(), uuid(grant))
     }
 
@@ -92,7 +92,7 @@ impl Dialect {
         let neighbours: &[Role] = match role {
             Role::Read | Role::Write => &[Role::Read, Role::Write],
             Role::Lock => &[Role::Lock],
-            Role::Lease => &[Role::Lease],
+            Role::Permit => &[Role::Permit],
         };
         let all = dialects.iter().flat_map(|dialect| neighbours.iter().map(move |role| (*dialect, *role)));
         match all.into_iter().find_map(|(dialect, role)| dialect.parse(role, &name)) {
@@ -119,7 +119,7 @@ impl Dialect {
             return None;
         }
         let (id, permits) = match id.rsplit_once(PERMITS) {
-            Some((id, permits)) if role == Role::Lease => (id, permits.parse().ok()?),
+            Some((id, permits)) if role == Role::Permit => (id, permits.parse().ok()?),
             _ => (id, 1),
         };
         let grant: Option<GrantId> = id.replace('-', "").parse().ok();
@@ -152,7 +152,7 @@ mod tests {
 
     const ID: &str = "00112233445566778899aabbccddeeff";
     const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
-    const ALL: [Role; 4] = [Role::Lock, Role::Read, Role::Write, Role::Lease];
+    const ALL: [Role; 4] = [Role::Lock, Role::Read, Role::Write, Role::Permit];
 
     #[test]
     fn what_is_written_is_read() {
@@ -170,7 +170,7 @@ mod tests {
             }
         }
         let many = format!("{}0000000007", Dialect::Curator.stem_of_many(grant, u32::MAX));
-        assert_eq!(Dialect::Curator.read(Role::Lease, many).unwrap().permits, u32::MAX);
+        assert_eq!(Dialect::Curator.read(Role::Permit, many).unwrap().permits, u32::MAX);
     }
 
     #[test]
@@ -179,11 +179,11 @@ mod tests {
         assert_eq!(Dialect::Curator.stem(grant, Role::Lock), format!("_c_{UUID}-lock-"));
         assert_eq!(Dialect::Curator.stem(grant, Role::Read), format!("_c_{UUID}-__READ__"));
         assert_eq!(Dialect::Curator.stem(grant, Role::Write), format!("_c_{UUID}-__WRIT__"));
-        assert_eq!(Dialect::Curator.stem(grant, Role::Lease), format!("_c_{UUID}-lease-"));
+        assert_eq!(Dialect::Curator.stem(grant, Role::Permit), format!("_c_{UUID}-lease-"));
         assert_eq!(Dialect::Kazoo.stem(grant, Role::Lock), format!("{ID}__lock__"));
         assert_eq!(Dialect::Kazoo.stem(grant, Role::Read), format!("{ID}__rlock__"));
         assert_eq!(Dialect::ZooKeeper.stem(grant, Role::Lock), format!("x-{ID}-"));
-        for role in [Role::Read, Role::Lease] {
+        for role in [Role::Read, Role::Permit] {
             assert!(!Dialect::ZooKeeper.has(role));
         }
     }

@@ -7,15 +7,15 @@ use lock_core::{GrantId, LockName};
 use lock_testkit::{SeededRng, fuzz};
 use percent_encoding::percent_decode_str;
 
-use crate::card::Card;
 use crate::client::Node;
 use crate::contender::{Role, waits_for};
 use crate::dialect::Dialect;
-use crate::layout::{Layout, Place, canonical};
+use crate::layout::{Layout, LockPaths, canonical};
+use crate::record::HolderRecord;
 use crate::url::Target;
 
 const DIALECTS: [Dialect; 4] = [Dialect::Curator, Dialect::CuratorAndKazoo, Dialect::Kazoo, Dialect::ZooKeeper];
-const ROLES: [Role; 4] = [Role::Lock, Role::Read, Role::Write, Role::Lease];
+const ROLES: [Role; 4] = [Role::Lock, Role::Read, Role::Write, Role::Permit];
 
 /// Text of up to so many pieces, most of them such as parsers look for.
 fn text(rng: &mut SeededRng, pieces: &[&str], most: u64) -> String {
@@ -97,7 +97,7 @@ fn names_of_nodes_are_read_or_given_back() {
 fn a_line_is_the_same_in_whatever_order_it_is_listed() {
     fuzz::with_rng("lines of nodes", |rng| {
         let kind = rng.one_of(&[Kind::Mutex, Kind::Read, Kind::Write]);
-        let place = Place::of(&layout(), &"line".into(), kind).unwrap();
+        let lock = LockPaths::of(&layout(), &"line".into(), kind).unwrap();
         let first = rng.next_u64() as u32 as i32;
         let stems = if kind == Kind::Mutex { &["-lock-"][..] } else { &["-__READ__", "-__WRIT__"] };
         let mut numbers: Vec<_> = (0..rng.below(12)).map(|_| rng.below(1 << 30) as i32).collect();
@@ -114,11 +114,11 @@ fn a_line_is_the_same_in_whatever_order_it_is_listed() {
         for at in (1..listed.len()).rev() {
             listed.swap(at, usize::try_from(rng.below(at as u64 + 1)).unwrap());
         }
-        let line = place.line(listed).unwrap();
-        assert_eq!(line.iter().map(|contender| &contender.name).collect::<Vec<_>>(), right.iter().collect::<Vec<_>>());
+        let queue = lock.queue(listed).unwrap();
+        assert_eq!(queue.iter().map(|contender| &contender.name).collect::<Vec<_>>(), right.iter().collect::<Vec<_>>());
         // Whoever is first waits for nobody, and nobody for one behind him.
-        for (index, contender) in line.iter().enumerate() {
-            match waits_for(&line, index) {
+        for (index, contender) in queue.iter().enumerate() {
+            match waits_for(&queue, index) {
                 Some(before) => assert!(before.number.wrapping_sub(contender.number) < 0),
                 None => assert!(index == 0 || contender.role == Role::Read),
             }
@@ -131,7 +131,7 @@ fn names_of_locks_become_directories_and_back() {
     fuzz::with_rng("names of locks as directories", |rng| {
         let name = text(rng, &["a", "A", "_", "-", ".", "..", "locks", "\u{7f}", "%2F", "ü"], 12);
         let Ok(name) = LockName::new(name) else { return };
-        let directory = Place::of(&layout(), &name, Kind::Mutex).unwrap().directory;
+        let directory = LockPaths::of(&layout(), &name, Kind::Mutex).unwrap().directory;
         let escaped = directory.strip_prefix("/lock/mutex/").unwrap();
         assert!(escaped.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_%".contains(&byte)), "{escaped}");
         assert_eq!(percent_decode_str(escaped).decode_utf8().unwrap(), name.as_str());
@@ -145,10 +145,10 @@ fn shared_paths_are_paths_or_refused() {
         let Ok(name) = LockName::at_key(path) else { return };
         let name = canonical(name);
         assert_eq!(canonical(name.clone()), name);
-        if let Ok(place) = Place::of(&layout(), &name, Kind::Mutex) {
-            let parts = place.directory.strip_prefix('/').unwrap().split('/');
-            assert!(parts.into_iter().all(|part| !matches!(part, "" | "." | "..")), "{}", place.directory);
-            assert!(!place.directory.contains(char::is_control), "{:?}", place.directory);
+        if let Ok(lock) = LockPaths::of(&layout(), &name, Kind::Mutex) {
+            let parts = lock.directory.strip_prefix('/').unwrap().split('/');
+            assert!(parts.into_iter().all(|part| !matches!(part, "" | "." | "..")), "{}", lock.directory);
+            assert!(!lock.directory.contains(char::is_control), "{:?}", lock.directory);
         }
     });
 }
@@ -159,22 +159,20 @@ fn whatever_a_node_says_is_read_or_not() {
         "ttl_ms":10000,"session_ms":10000,"token":12,"permits":{"asked":1,"limit":3}}"#;
     fuzz::with_rng("what nodes say", |rng| {
         let mut data = match rng.below(2) {
-            0 => {
-                text(rng, &["{", "}", "\"owner\":", "[", "18446744073709551616", "1e999", "null", ","], 20).into_bytes()
-            }
+            0 => text(rng, &["{", "}", "\"owner\":", "[", "18446744073709551616", "1e999", "null", ","], 20)
+                .into_bytes(),
             _ => bent(rng, CARD).into_bytes(),
         };
         if rng.once_in(4) && !data.is_empty() {
             let at = usize::try_from(rng.below(data.len() as u64)).unwrap();
             data[at] = rng.next_u64() as u8;
         }
-        let node =
-            Node { data, czxid: rng.next_u64() as i64, made_at: rng.next_u64() as i64, session: rng.next_u64() as i64 };
-        let card = Card::read(&node);
-        let _ = Card::token(card.as_ref(), &node);
-        if let Some(card) = card {
-            let again = Node { data: card.to_bytes(), ..node };
-            assert_eq!(Card::read(&again), Some(card));
+        let node = Node { data, czxid: rng.next_u64() as i64, made_at: rng.next_u64() as i64, session: rng.next_u64() as i64 };
+        let record = HolderRecord::parse(&node);
+        let _ = HolderRecord::token(record.as_ref(), &node);
+        if let Some(record) = record {
+            let again = Node { data: record.to_bytes(), ..node };
+            assert_eq!(HolderRecord::parse(&again), Some(record));
         }
     });
 }

@@ -12,21 +12,21 @@ use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Wait
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::{ZkBackend, delete_all};
-use crate::card::Card;
 use crate::client::{Fate, Fault, Node};
 use crate::contender::{Contender, Role, waits_for};
 use crate::error;
 use crate::forced;
-use crate::layout::{self, Place};
+use crate::layout::{self, LockPaths};
+use crate::record::HolderRecord;
 use crate::session::Session;
 
 #[async_trait]
 impl Operator for ZkBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
-        let place = Place::of(&self.shared.layout, name, kind)?;
+        let lock = LockPaths::of(&self.shared.layout, name, kind)?;
         self.in_time(async |session| {
-            let lock = Seen::of(&session, &place, kind, Inspection::MOST).await?;
-            Ok(lock.inspection())
+            let snapshot = LockSnapshot::of(&session, &lock, kind, Inspection::MOST).await?;
+            Ok(snapshot.inspection())
         })
         .await
     }
@@ -39,9 +39,9 @@ impl Operator for ZkBackend {
         by: &Owner,
         why: &str,
     ) -> Result<bool, Error> {
-        let place = Place::of(&self.shared.layout, name, kind)?;
+        let lock = LockPaths::of(&self.shared.layout, name, kind)?;
         self.in_time(async |session| {
-            let paths = Seen::of(&session, &place, kind, usize::MAX).await?.paths_of(grant);
+            let paths = LockSnapshot::of(&session, &lock, kind, usize::MAX).await?.paths_of(grant);
             if paths.is_empty() {
                 return Ok(false);
             }
@@ -64,9 +64,9 @@ impl ZkBackend {
 
     /// The number of a semaphore's permits that are held, by the names of their nodes.
     pub(crate) async fn count(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
-        let place = Place::of(&self.shared.layout, name, Kind::Permits { permits: 1, limit })?;
+        let lock = LockPaths::of(&self.shared.layout, name, Kind::Permits { permits: 1, limit })?;
         self.in_time(async |session| {
-            let held = place.held(names(&session, place.leases()).await?)?;
+            let held = lock.held(names(&session, lock.permit_directory()).await?)?;
             Ok(held.iter().map(|contender| u64::from(contender.permits)).sum())
         })
         .await
@@ -83,7 +83,7 @@ impl ZkBackend {
     ) -> Result<bool, Fault> {
         let (connection, prefix) = (&session.connection, &self.shared.layout.prefix);
         let nodes = connection.read_all(paths).await?;
-        let ttl = nodes.iter().flatten().find_map(Card::read).map(|card| card.ttl());
+        let ttl = nodes.iter().flatten().find_map(HolderRecord::parse).map(|record| record.ttl());
         // Part of its permits may have been given back meanwhile.
         let there = paths.iter().zip(&nodes).filter(|(_, node)| node.is_some());
         let paths: Vec<_> = there.map(|(path, _)| path.clone()).collect();
@@ -92,9 +92,9 @@ impl ZkBackend {
         }
         forced::leave_reason(&**connection, prefix, grant, by.to_string(), why.to_owned()).await?;
         let was_there = delete_all(&**connection, &paths).await?;
-        if let Some(seat) = self.shared.seats.of(grant) {
-            // The holder is a client of ours: its neighbours in line wait for it without asking the servers.
-            self.shared.seats.vacate(&seat);
+        if let Some(registration) = self.shared.registry.get(grant) {
+            // The holder is a client of ours: its neighbours in the queue wait for it without asking the servers.
+            self.shared.registry.node_deleted(&registration);
         }
         let (session, reason) = (session.clone(), layout::forced(prefix, grant));
         tokio::spawn(async move {
@@ -110,49 +110,49 @@ impl ZkBackend {
 }
 
 /// Somebody who holds or waits, and what his node says, if it may be read.
-type Known = (Contender, Option<Node>);
+type ContenderNode = (Contender, Option<Node>);
 
 /// A grant: its nodes, and what one of them says, if it may be read.
-struct Held {
+struct HeldGrant {
     nodes: Vec<Contender>,
     said: Option<Node>,
 }
 
 /// A lock as the leader knows it.
-struct Seen<'a> {
-    place: &'a Place,
-    holders: Vec<Held>,
-    waiters: Vec<Known>,
+struct LockSnapshot<'a> {
+    lock: &'a LockPaths,
+    holders: Vec<HeldGrant>,
+    waiters: Vec<ContenderNode>,
     /// The numbers of those of whom no node was read.
     more_holders: usize,
     more_waiters: usize,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> LockSnapshot<'a> {
     /// Reads one node of each of so many holders and waiters at most.
-    async fn of(session: &Session, place: &'a Place, kind: Kind, most: usize) -> Result<Self, Error> {
-        let line = place.line(names(session, &place.directory).await?)?;
+    async fn of(session: &Session, lock: &'a LockPaths, kind: Kind, most: usize) -> Result<Self, Error> {
+        let queue = lock.queue(names(session, &lock.directory).await?)?;
         let is_semaphore = matches!(kind, Kind::Permits { .. });
-        let holds: Vec<_> = (0..line.len()).map(|index| !is_semaphore && waits_for(&line, index).is_none()).collect();
+        let holds: Vec<_> = (0..queue.len()).map(|index| !is_semaphore && waits_for(&queue, index).is_none()).collect();
         let (mut holding, mut waiting) = (Vec::new(), Vec::new());
-        for (holds, contender) in holds.into_iter().zip(line) {
+        for (holds, contender) in holds.into_iter().zip(queue) {
             if holds { &mut holding } else { &mut waiting }.push(contender);
         }
         if is_semaphore {
-            holding = place.held(names(session, place.leases()).await?)?;
+            holding = lock.held(names(session, lock.permit_directory()).await?)?;
         }
         let mut grants = by_grant(holding);
         let (more_holders, more_waiters) = (cut(&mut grants, most), cut(&mut waiting, most));
-        let directory = if is_semaphore { place.leases() } else { &*place.directory };
+        let directory = if is_semaphore { lock.permit_directory() } else { &*lock.directory };
         let holders = held(session, directory, grants).await?;
-        let waiters = known(session, &place.directory, waiting).await?.into_iter().flatten().collect();
-        Ok(Self { place, holders, waiters, more_holders, more_waiters })
+        let waiters = known(session, &lock.directory, waiting).await?.into_iter().flatten().collect();
+        Ok(Self { lock, holders, waiters, more_holders, more_waiters })
     }
 
     /// The nodes by which this grant holds.
     fn paths_of(&self, grant: GrantId) -> Vec<String> {
         let nodes = self.holders.iter().flat_map(|held| &held.nodes);
-        nodes.filter(|node| node.is_of(grant)).map(|node| self.place.lease(&node.name)).collect()
+        nodes.filter(|node| node.is_of(grant)).map(|node| self.lock.permit_path(&node.name)).collect()
     }
 
     fn inspection(&self) -> Inspection {
@@ -201,7 +201,7 @@ async fn names(session: &Session, directory: &str) -> Result<Vec<String>, Error>
 }
 
 /// What the nodes of these say, in the same order; `None` for one that has gone meanwhile.
-async fn known(session: &Session, directory: &str, all: Vec<Contender>) -> Result<Vec<Option<Known>>, Error> {
+async fn known(session: &Session, directory: &str, all: Vec<Contender>) -> Result<Vec<Option<ContenderNode>>, Error> {
     let paths: Vec<_> = all.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
     let nodes = match session.connection.read_all(&paths).await {
         Ok(nodes) => nodes.into_iter().map(|node| Some(Some(node?))).collect(),
@@ -212,17 +212,17 @@ async fn known(session: &Session, directory: &str, all: Vec<Contender>) -> Resul
 }
 
 /// Those of these grants that are there, with what one node of each says.
-async fn held(session: &Session, directory: &str, grants: Vec<Vec<Contender>>) -> Result<Vec<Held>, Error> {
+async fn held(session: &Session, directory: &str, grants: Vec<Vec<Contender>>) -> Result<Vec<HeldGrant>, Error> {
     let firsts = grants.iter().filter_map(|nodes| nodes.first().cloned()).collect();
     let mut all = Vec::new();
     for (nodes, first) in grants.into_iter().zip(known(session, directory, firsts).await?) {
         if let Some((_, said)) = first {
-            all.push(Held { nodes, said });
+            all.push(HeldGrant { nodes, said });
         } else if nodes.len() > 1 {
             // Part of its permits has been given back meanwhile.
             let left = known(session, directory, nodes).await?.into_iter().flatten();
             let (nodes, mut said): (Vec<_>, Vec<_>) = left.unzip();
-            all.push(Held { nodes, said: said.pop().flatten() });
+            all.push(HeldGrant { nodes, said: said.pop().flatten() });
         }
     }
     Ok(all)
@@ -240,30 +240,30 @@ async fn one_by_one(session: &Session, paths: &[String]) -> Result<Vec<Option<Op
 }
 
 /// The holder that is shown; `None` if none of its nodes is there any more.
-fn holder(held: &Held) -> Option<Holder> {
+fn holder(held: &HeldGrant) -> Option<Holder> {
     let (first, node) = (held.nodes.first()?, held.said.as_ref());
-    let card = node.and_then(Card::read);
+    let record = node.and_then(HolderRecord::parse);
     let mut holder = Holder::unknown();
     holder.grant = first.grant;
-    holder.token = node.and_then(|node| Card::token(card.as_ref(), node));
+    holder.token = node.and_then(|node| HolderRecord::token(record.as_ref(), node));
     holder.permits = held.nodes.iter().fold(0, |permits, node| permits.saturating_add(node.permits));
-    holder.shared = matches!(first.role, Role::Read | Role::Lease);
+    holder.shared = matches!(first.role, Role::Read | Role::Permit);
     holder.held_for = node.and_then(since);
-    holder.expires_in = card.as_ref().map(Card::session_timeout);
-    holder.owner = card.map(|card| card.owner);
+    holder.expires_in = record.as_ref().map(HolderRecord::session_timeout);
+    holder.owner = record.map(|record| record.owner);
     Some(holder)
 }
 
 fn waiter(attempt: GrantId, node: Option<&Node>) -> Waiter {
-    let card = node.and_then(Card::read);
+    let record = node.and_then(HolderRecord::parse);
     let mut waiter = Waiter::new(attempt);
-    waiter.permits = card.as_ref().and_then(Card::permits).map_or(1, |permits| permits.asked);
+    waiter.permits = record.as_ref().and_then(HolderRecord::permits).map_or(1, |permits| permits.asked);
     waiter.waiting_for = node.and_then(since);
-    waiter.owner = card.map(|card| card.owner);
+    waiter.owner = record.map(|record| record.owner);
     waiter
 }
 
-/// Since when the node stands in line, by the servers' clock and ours.
+/// Since when the node waits in the queue, by the servers' clock and ours.
 fn since(node: &Node) -> Option<Duration> {
     let made_at = Duration::from_millis(u64::try_from(node.made_at).ok()?);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;

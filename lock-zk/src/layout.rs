@@ -16,7 +16,7 @@ use lock_core::driver::Kind;
 use lock_core::{Error, ErrorKind, GrantId, LockName, Phase};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::client::{MOST_BYTES, Wanted};
+use crate::client::{MOST_BYTES, NewNode};
 use crate::contender::{Contender, Role};
 use crate::dialect::{Dialect, uuid};
 
@@ -41,10 +41,10 @@ impl Layout {
     }
 }
 
-/// Where the nodes of one lock are, and what this attempt's node in line is called.
+/// Where the nodes of one lock are, and what this attempt's node in the queue is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Where the line is.
+pub(crate) struct LockPaths {
+    /// Where the queue is.
     pub(crate) directory: String,
     pub(crate) role: Role,
     /// Where the permits are, of a semaphore.
@@ -54,7 +54,7 @@ pub(crate) struct Place {
     pub(crate) dialect: Dialect,
 }
 
-impl Place {
+impl LockPaths {
     /// Where a lock of this name and kind lives.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Place {
         let (role, needed) = match kind {
             Kind::Read => (Role::Read, Role::Read),
             Kind::Write => (Role::Write, Role::Write),
-            Kind::Permits { .. } => (Role::Lock, Role::Lease),
+            Kind::Permits { .. } => (Role::Lock, Role::Permit),
             _ => (Role::Lock, Role::Lock),
         };
         let (directory, dialect, is_shared) =
@@ -72,7 +72,7 @@ impl Place {
             let what = format!("the dialect {dialect:?} has no {}", kind.space());
             return Err(Error::new(ErrorKind::Unsupported, Phase::Configure, what).with_name(name));
         }
-        let leases = (needed == Role::Lease).then(|| format!("{directory}/leases"));
+        let leases = (needed == Role::Permit).then(|| format!("{directory}/leases"));
         let directory = if leases.is_some() { format!("{directory}/locks") } else { directory };
         Ok(Self { directory, role, leases, is_shared, dialect })
     }
@@ -87,38 +87,38 @@ impl Place {
         [Some(&*self.directory), self.leases.as_deref()].into_iter().flatten()
     }
 
-    /// Where the permits are; where the line is, if this is no semaphore.
-    pub(crate) fn leases(&self) -> &str {
+    /// Where the permits are; where the queue is, if this is no semaphore.
+    pub(crate) fn permit_directory(&self) -> &str {
         self.leases.as_deref().unwrap_or(&self.directory)
     }
 
     /// What the path of this grant's node begins with; the server adds the number.
     pub(crate) fn stem(&self, grant: GrantId) -> String {
-        self.path(&self.dialect.stem(grant, self.role))
+        self.queue_path(&self.dialect.stem(grant, self.role))
     }
 
-    /// The path of this grant's node where there is no line: of the number that the first one would have.
+    /// The path of this grant's node where there is no queue: of the number that the first one would have.
     pub(crate) fn unnumbered(&self, grant: GrantId) -> String {
         format!("{}0000000000", self.stem(grant))
     }
 
     /// The path of a node in this directory.
-    pub(crate) fn path(&self, name: &str) -> String {
+    pub(crate) fn queue_path(&self, name: &str) -> String {
         format!("{}/{name}", self.directory)
     }
 
     /// The path of a permit.
-    pub(crate) fn lease(&self, name: &str) -> String {
-        format!("{}/{name}", self.leases())
+    pub(crate) fn permit_path(&self, name: &str) -> String {
+        format!("{}/{name}", self.permit_directory())
     }
 
     /// The nodes that stand for this many permits of a grant, each with so many bytes of data.
     ///
     /// # Errors
     /// `InvalidArgument` if they are more than clients of other libraries, which count nodes, can be shown.
-    pub(crate) fn permits(&self, grant: GrantId, permits: u32, data: usize) -> Result<Vec<Wanted>, Error> {
-        let wanted = |stem: String| Wanted::Numbered(self.lease(&stem));
-        let one = wanted(self.dialect.stem(grant, Role::Lease));
+    pub(crate) fn permits(&self, grant: GrantId, permits: u32, data: usize) -> Result<Vec<NewNode>, Error> {
+        let wanted = |stem: String| NewNode::Sequential(self.permit_path(&stem));
+        let one = wanted(self.dialect.stem(grant, Role::Permit));
         let fitting = MOST_BYTES / (one.path().len() + data).max(1);
         let most = u32::try_from(fitting).map_or(MOST_NODES, |fitting| fitting.clamp(1, MOST_NODES));
         if permits <= most {
@@ -131,29 +131,29 @@ impl Place {
         Ok(vec![wanted(self.dialect.stem_of_many(grant, permits))])
     }
 
-    /// Everybody in line, first in line first.
+    /// Everybody in the queue, first in the queue first.
     ///
     /// # Errors
     /// `Protocol`, naming the node, if one of them belongs to another kind of lock or to no lock at all: whoever made it
     /// would not respect us, nor we him.
-    pub(crate) fn line(&self, names: Vec<String>) -> Result<Vec<Contender>, Error> {
-        let mut line = contenders(self.dialect, &self.directory, self.role, names)?;
-        // The numbers wrap; a line is much shorter than half their range.
-        if let Some(origin) = line.first().map(|first| first.number) {
-            line.sort_unstable_by_key(|contender| {
+    pub(crate) fn queue(&self, names: Vec<String>) -> Result<Vec<Contender>, Error> {
+        let mut queue = contenders(self.dialect, &self.directory, self.role, names)?;
+        // The numbers wrap; a queue is much shorter than half their range.
+        if let Some(origin) = queue.first().map(|first| first.number) {
+            queue.sort_unstable_by_key(|contender| {
                 (contender.number.wrapping_sub(origin), contender.role == Role::Read)
             });
         }
-        Ok(line)
+        Ok(queue)
     }
 
     /// A node of this lock in this directory, if that is what its name says.
     pub(crate) fn contender(&self, directory: &str, name: String) -> Option<Contender> {
-        let role = if self.leases.as_deref() == Some(directory) { Role::Lease } else { self.role };
+        let role = if self.leases.as_deref() == Some(directory) { Role::Permit } else { self.role };
         self.dialect.read(role, name).ok()
     }
 
-    /// The read lock's node for a writer's: it has the writer's place in line.
+    /// The read lock's node for a writer's: it has the writer's place in the queue.
     pub(crate) fn downgraded(&self, path: &str) -> String {
         let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
         format!("{directory}/{}", self.dialect.downgraded(name))
@@ -162,9 +162,9 @@ impl Place {
     /// Every permit that somebody has.
     ///
     /// # Errors
-    /// As [`line`](Place::line).
+    /// As [`queue`](LockPaths::queue).
     pub(crate) fn held(&self, names: Vec<String>) -> Result<Vec<Contender>, Error> {
-        contenders(self.dialect, self.leases(), Role::Lease, names)
+        contenders(self.dialect, self.permit_directory(), Role::Permit, names)
     }
 }
 
@@ -231,13 +231,13 @@ mod tests {
         Layout { prefix: "lock".to_owned(), dialects }
     }
 
-    fn place(kind: Kind) -> Place {
-        Place::of(&layout(&[]), &LockName::from("a/ü.b"), kind).unwrap()
+    fn lock(kind: Kind) -> LockPaths {
+        LockPaths::of(&layout(&[]), &LockName::from("a/ü.b"), kind).unwrap()
     }
 
-    fn names(place: &Place, names: &[&str]) -> Vec<String> {
-        let line = place.line(names.iter().map(|name| (*name).to_owned()).collect()).unwrap();
-        line.into_iter().map(|contender| contender.name).collect()
+    fn names(lock: &LockPaths, names: &[&str]) -> Vec<String> {
+        let queue = lock.queue(names.iter().map(|name| (*name).to_owned()).collect()).unwrap();
+        queue.into_iter().map(|contender| contender.name).collect()
     }
 
     const A: &str = "_c_ffffffff-0000-4000-8000-000000000000-";
@@ -245,16 +245,16 @@ mod tests {
 
     #[test]
     fn names_become_directories_without_collisions() {
-        assert_eq!(place(Kind::Mutex).directory, "/lock/mutex/a%2F%C3%BC%2Eb");
-        assert_eq!(place(Kind::Read).directory, place(Kind::Write).directory);
+        assert_eq!(lock(Kind::Mutex).directory, "/lock/mutex/a%2F%C3%BC%2Eb");
+        assert_eq!(lock(Kind::Read).directory, lock(Kind::Write).directory);
         let grant = "00112233445566778899aabbccddeeff".parse().unwrap();
         let stem = "/lock/mutex/a%2F%C3%BC%2Eb/_c_00112233-4455-6677-8899-aabbccddeeff-lock-";
-        assert_eq!(place(Kind::Mutex).stem(grant), stem);
+        assert_eq!(lock(Kind::Mutex).stem(grant), stem);
     }
 
     #[test]
     fn a_shared_path_is_used_as_it_is() {
-        let at = |path: &str| Place::of(&layout(&[]), &LockName::at_key(path).unwrap(), Kind::Mutex);
+        let at = |path: &str| LockPaths::of(&layout(&[]), &LockName::at_key(path).unwrap(), Kind::Mutex);
         assert_eq!(at("/jobs/a b").unwrap().directory, "/jobs/a b");
         assert_eq!(at("jobs/a").unwrap().directory, "/jobs/a");
         for wrong in ["/", "/jobs/", "//jobs", "/a/../b"] {
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn a_line_is_ordered_by_number_whatever_the_rest_of_the_names() {
         let (first, second) = (format!("{A}lock-0000000009"), format!("{B}lock-0000000010"));
-        assert_eq!(names(&place(Kind::Mutex), &[&second, &first]), [first, second]);
+        assert_eq!(names(&lock(Kind::Mutex), &[&second, &first]), [first, second]);
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
             let mut mixed = all.clone();
             mixed.rotate_left(turn);
             let mixed = mixed.each_ref().map(|name| &**name);
-            assert_eq!(names(&place(Kind::Mutex), &mixed), all, "given from {turn} on");
+            assert_eq!(names(&lock(Kind::Mutex), &mixed), all, "given from {turn} on");
         }
     }
 
@@ -293,24 +293,24 @@ mod tests {
     fn what_is_not_of_the_lock_is_named() {
         let writer = format!("{A}__WRIT__0000000001");
         for foreign in ["garbage", "deadbeef__lock__0000000001", "lock-0000000001", "_c_x-lock-1", &writer] {
-            let error = place(Kind::Mutex).line(vec![foreign.to_owned()]).unwrap_err();
+            let error = lock(Kind::Mutex).queue(vec![foreign.to_owned()]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Protocol);
             assert!(error.to_string().contains(foreign), "{error}");
         }
-        assert!(place(Kind::Read).line(vec![writer]).is_ok());
+        assert!(lock(Kind::Read).queue(vec![writer]).is_ok());
     }
 
     #[test]
     fn readers_wait_for_writers_only_and_writers_for_everybody() {
         let nodes = ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__READ__0000000004"];
-        let line = place(Kind::Read).line(nodes.map(|node| format!("{A}{node}")).to_vec()).unwrap();
-        let waits = |index| waits_for(&line, index).map(|contender| contender.number);
+        let queue = lock(Kind::Read).queue(nodes.map(|node| format!("{A}{node}")).to_vec()).unwrap();
+        let waits = |index| waits_for(&queue, index).map(|contender| contender.number);
         assert_eq!([waits(0), waits(1), waits(2), waits(3)], [None, Some(1), Some(2), Some(2)]);
     }
 
     #[test]
     fn a_downgrade_changes_the_node_and_not_the_directory() {
-        let (directory, place) = ("/a/__WRIT__", place(Kind::Write));
+        let (directory, place) = ("/a/__WRIT__", lock(Kind::Write));
         assert_eq!(
             place.downgraded(&format!("{directory}/{A}__WRIT__0000000002")),
             format!("{directory}/{A}__READ__0000000002")
@@ -320,12 +320,12 @@ mod tests {
     #[test]
     fn a_shared_path_is_spoken_at_in_its_dialect() {
         let layout = layout(&[("jobs/a", Dialect::Kazoo), ("jobs/b", Dialect::ZooKeeper)]);
-        let at = |path: &str, kind| Place::of(&layout, &LockName::at_key(path).unwrap(), kind);
+        let at = |path: &str, kind| LockPaths::of(&layout, &LockName::at_key(path).unwrap(), kind);
         for path in ["/jobs/a", "jobs/a"] {
             assert_eq!(at(path, Kind::Mutex).unwrap().dialect, Dialect::Kazoo, "{path}");
         }
         assert_eq!(at("/jobs/c", Kind::Mutex).unwrap().dialect, Dialect::Curator);
-        let of_ours = Place::of(&layout, &LockName::from("jobs/a"), Kind::Mutex).unwrap();
+        let of_ours = LockPaths::of(&layout, &LockName::from("jobs/a"), Kind::Mutex).unwrap();
         assert_eq!(of_ours.dialect, Dialect::Curator, "a name is no shared path");
         let permits = Kind::Permits { permits: 1, limit: 2 };
         for (path, kind) in [("/jobs/a", permits), ("/jobs/b", permits), ("/jobs/b", Kind::Read)] {
@@ -337,8 +337,8 @@ mod tests {
     fn permits_are_nodes_as_long_as_one_request_can_make_them() {
         let grant = "00112233445566778899aabbccddeeff".parse().unwrap();
         let nodes = |name: &str, data| {
-            let place = Place::of(&layout(&[]), &LockName::from(name), Kind::Permits { permits: 1, limit: 1000 });
-            place.unwrap().permits(grant, 1000, data).unwrap().len()
+            let lock = LockPaths::of(&layout(&[]), &LockName::from(name), Kind::Permits { permits: 1, limit: 1000 });
+            lock.unwrap().permits(grant, 1000, data).unwrap().len()
         };
         assert_eq!(nodes("api", 300), 1000);
         assert_eq!(nodes(&"ü".repeat(500), 300), 1, "6 bytes of path for each letter");
@@ -348,8 +348,8 @@ mod tests {
     #[test]
     fn a_downgraded_writer_stands_behind_itself() {
         let nodes = ["__READ__0000000002", "__WRIT__0000000002", "__WRIT__0000000003"];
-        let line = place(Kind::Read).line(nodes.map(|node| format!("{A}{node}")).to_vec()).unwrap();
-        assert_eq!((line[0].role, line[1].role), (Role::Write, Role::Read));
-        assert_eq!(waits_for(&line, 2).unwrap().role, Role::Read, "a writer waits for the read lock");
+        let queue = lock(Kind::Read).queue(nodes.map(|node| format!("{A}{node}")).to_vec()).unwrap();
+        assert_eq!((queue[0].role, queue[1].role), (Role::Write, Role::Read));
+        assert_eq!(waits_for(&queue, 2).unwrap().role, Role::Read, "a writer waits for the read lock");
     }
 }

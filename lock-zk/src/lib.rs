@@ -17,10 +17,11 @@
 
 mod access;
 mod backend;
-mod card;
+mod claim;
 mod client;
 mod config;
 mod contender;
+mod diagnosis;
 mod dialect;
 mod error;
 mod forced;
@@ -28,25 +29,24 @@ mod forced;
 mod inputs;
 mod inspect;
 mod layout;
-mod line;
 mod mutex;
+mod permits;
 mod queue;
-mod reach;
+mod queue_steps;
+mod record;
 mod reentrant;
+mod registry;
 mod renewal;
-mod room;
 mod rwlock;
-mod seats;
 mod semaphore;
 mod session;
+mod step_error;
 mod tls;
-mod trouble;
-mod unfair;
 mod url;
 
 use std::ops::Deref;
 
-use client::Crate;
+use client::ClientCrate;
 
 pub use access::Access;
 pub use backend::ZkBackend;
@@ -64,7 +64,7 @@ pub use tls::Tls;
 
 const NAME: &str = "zookeeper";
 
-/// What this backend promises, on one server and on an ensemble, with [mutexes in line](ZkConfig::unfair_mutex) or without.
+/// What this backend promises, on one server and on an ensemble, with [mutexes in the queue](ZkConfig::unfair_mutex) or without.
 #[must_use]
 pub fn guarantees(unfair_mutex: bool) -> Guarantees {
     let mut guarantees = Guarantees::none();
@@ -126,7 +126,7 @@ impl ZkLocks {
     /// # Cancel safety
     /// Nothing is left of a dropped call.
     pub async fn connect_with(config: ZkConfig) -> Result<Self, Error> {
-        Self::over(config, Crate::Kezhuw).await
+        Self::over(config, ClientCrate::ZookeeperClient).await
     }
 
     /// The same by the client crate `zookeeper-async`, where that is what a program has to use.
@@ -142,10 +142,10 @@ impl ZkLocks {
     /// Nothing is left of a dropped call.
     #[cfg(feature = "zookeeper-async")]
     pub async fn connect_with_zookeeper_async(config: ZkConfig) -> Result<Self, Error> {
-        Self::over(config, Crate::Krojew).await
+        Self::over(config, ClientCrate::ZookeeperAsync).await
     }
 
-    async fn over(config: ZkConfig, by: Crate) -> Result<Self, Error> {
+    async fn over(config: ZkConfig, by: ClientCrate) -> Result<Self, Error> {
         let backend = ZkBackend::connect(&config, by).await?;
         Client::over(backend, config.client).map(Self)
     }

@@ -10,10 +10,10 @@ use crate::backend::ZkBackend;
 #[async_trait]
 impl MutexBackend for ZkBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.shared.try_now(attempt).await
+        self.shared.try_once(attempt).await
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.shared.wait_in_line(attempt, deadline).await
+        self.shared.wait(attempt, deadline).await
     }
 }

@@ -1,9 +1,9 @@
-//! The recipe: a node in line, and the wait until nobody that matters is before it.
+//! The recipe: a node in the queue, and the wait until nobody that matters is before it.
 //!
 //! 1. A sequential ephemeral node is asked for, whose name carries the attempt's id, and right behind it the listing of
 //!    its directory. The servers answer the requests of one session in order, so the listing shows everybody before us.
 //! 2. If nobody that matters is before us, the lock is ours; its token is the transaction that made the node. Who wants
-//!    permits of a semaphore takes them now ([`room`](crate::room)).
+//!    permits of a semaphore takes them now ([`permits`](crate::permits)).
 //! 3. Otherwise the nearest that matters is waited for: within this process without asking the servers, else by a watch.
 //!    Then the directory is listed again: news may save a wait, never make a grant. Only a holder of this process hands
 //!    over by itself: it deletes its node provided that the next one's is there, by one transaction, whose answer proves
@@ -25,15 +25,15 @@ use tokio::time::{Instant, timeout_at};
 use crate::backend::Shared;
 use crate::client::Fate;
 use crate::error;
-use crate::line::Look;
-use crate::room::GivesWay;
-use crate::seats::Seat;
+use crate::permits::QueueYield;
+use crate::queue_steps::QueuePosition;
+use crate::registry::Registration;
 use crate::session::Session;
-use crate::trouble::{FIRST_PAUSE, Trouble, patiently};
+use crate::step_error::{FIRST_PAUSE, StepError, retry_unanswered};
 
 impl Shared {
-    /// One try: a node in line, and away with it unless it is the first.
-    pub(crate) async fn try_now(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+    /// One try: a node in the queue, and away with it unless it is the first.
+    pub(crate) async fn try_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let until = Instant::now() + attempt.op_timeout;
         let answer = async |session: &Arc<Session>| match self.try_in(session, attempt).await {
             // By its crate's word. A node that was asked for may be there until the servers think so, too.
@@ -42,42 +42,42 @@ impl Shared {
         };
         match self.in_session(attempt, Phase::Acquire, answer).await {
             Err(error) if error.kind() != ErrorKind::Indeterminate => {
-                Err(self.settled(attempt, Phase::Acquire, error, until).await)
+                Err(self.cancel_refused(attempt, Phase::Acquire, error, until).await)
             }
             tried => tried,
         }
     }
 
-    async fn try_in(&self, session: &Arc<Session>, attempt: &Attempt) -> Result<Option<Grant>, Trouble> {
-        let (seat, look) = patiently(|| self.sit(attempt, session)).await?;
+    async fn try_in(&self, session: &Arc<Session>, attempt: &Attempt) -> Result<Option<Grant>, StepError> {
+        let (registration, position) = retry_unanswered(|| self.enqueue(attempt, session)).await?;
         if let Kind::Permits { .. } = attempt.kind {
-            return self.try_permits(attempt, &seat, look).await;
+            return self.try_permits(attempt, &registration, position).await;
         }
-        match look {
-            // The end of a session takes its seats away here; its nodes stay until the servers think so, too.
-            Look::Gone if session.is_over() => Err(error::out_of_time(Phase::Acquire).into()),
-            Look::First(sent_at) => {
+        match position {
+            // The end of a session takes its registrations away here; its nodes stay until the servers think so, too.
+            QueuePosition::Missing if session.is_over() => Err(error::out_of_time(Phase::Acquire).into()),
+            QueuePosition::First(sent_at) => {
                 let what = "the session was suspended when the lock was granted";
                 let suspended = || attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what);
-                Ok(Some(grant(attempt, &seat, sent_at)?.ok_or_else(suspended)?))
+                Ok(Some(grant(attempt, &registration, sent_at)?.ok_or_else(suspended)?))
             }
-            _ => self.refuse(&seat).await,
+            _ => self.withdraw(&registration).await,
         }
     }
 
     /// The error of an attempt that was refused, when nothing of it is left. If that does not become known until then, a node of
-    /// it may stand in line, and the outcome is not known.
-    async fn settled(&self, attempt: &Attempt, phase: Phase, error: Error, until: Instant) -> Error {
-        let Some(seat) = self.seats.of(attempt.id) else { return error };
+    /// it may wait in the queue, and the outcome is not known.
+    async fn cancel_refused(&self, attempt: &Attempt, phase: Phase, error: Error, until: Instant) -> Error {
+        let Some(registration) = self.registry.get(attempt.id) else { return error };
         let cleared = async {
             tokio::select! {
                 biased;
-                cleared = patiently(async || Ok(self.clear(&seat).await?)) => cleared.is_ok(),
-                () = seat.session.ended() => false,
+                cleared = retry_unanswered(async || Ok(self.clear(&registration).await?)) => cleared.is_ok(),
+                () = registration.session.ended() => false,
             }
         };
         if let Ok(true) = timeout_at(until, cleared).await {
-            self.seats.leave(&seat);
+            self.registry.deregister(&registration);
             return error;
         }
         let what = "a request was refused, and what had been made could not be deleted";
@@ -85,13 +85,13 @@ impl Shared {
     }
 
     /// The end of a try in vain.
-    pub(crate) async fn refuse(&self, seat: &Seat) -> Result<Option<Grant>, Trouble> {
-        patiently(async || Ok(self.remove(seat).await?)).await?;
+    pub(crate) async fn withdraw(&self, registration: &Registration) -> Result<Option<Grant>, StepError> {
+        retry_unanswered(async || Ok(self.remove(registration).await?)).await?;
         Ok(None)
     }
 
-    /// Waits in line; `Ok(None)` at the deadline if somebody was before us until then.
-    pub(crate) async fn wait_in_line(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+    /// Waits in the queue; `Ok(None)` at the deadline if somebody was before us until then.
+    pub(crate) async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let (refused, mut refusals) = watch::channel(false);
         let asked = AtomicBool::new(false);
         let ran_out = async {
@@ -102,13 +102,13 @@ impl Shared {
         };
         let outcome = tokio::select! {
             biased;
-            granted = self.stand(attempt, &asked, &refused) => granted.map(Some),
+            granted = self.wait_granted(attempt, &asked, &refused) => granted.map(Some),
             was_refused = ran_out => if was_refused { Ok(None) } else { Err(self.unanswered(attempt, &asked)) },
             () = self.sessions.silence(attempt.patience) => Err(self.unanswered(attempt, &asked)),
         };
         match outcome {
             Err(error) if error.kind() != ErrorKind::Indeterminate => {
-                Err(self.settled(attempt, Phase::Wait, error, Instant::now() + attempt.op_timeout).await)
+                Err(self.cancel_refused(attempt, Phase::Wait, error, Instant::now() + attempt.op_timeout).await)
             }
             waited => waited,
         }
@@ -122,11 +122,11 @@ impl Shared {
         self.no_session(Phase::Wait).with_name(&attempt.name)
     }
 
-    /// Stands in line until granted, in as many sessions as that takes. Notes when something may have been asked for.
+    /// Stands in the queue until granted, in as many sessions as that takes. Notes when something may have been asked for.
     ///
     /// A refusal is definite in the first of them only: the servers may have the node of a former one until they think that it is
     /// over, too.
-    async fn stand(
+    async fn wait_granted(
         &self,
         attempt: &Attempt,
         asked: &AtomicBool,
@@ -137,7 +137,7 @@ impl Shared {
             let stood_before = asked.swap(true, Ordering::AcqRel);
             let outcome = tokio::select! {
                 biased;
-                outcome = self.stand_in(&session, attempt, refused) => outcome,
+                outcome = self.wait_in_session(&session, attempt, refused) => outcome,
                 () = session.ended() => continue,
             };
             match outcome {
@@ -152,20 +152,22 @@ impl Shared {
         }
     }
 
-    async fn stand_in(
+    async fn wait_in_session(
         &self,
         session: &Arc<Session>,
         attempt: &Attempt,
         refused: &watch::Sender<bool>,
-    ) -> Result<Grant, Trouble> {
-        let (mut seat, mut look) = patiently(|| self.sit(attempt, session)).await?;
-        let (mut woken_at, mut gives_way) = (None, GivesWay::default());
+    ) -> Result<Grant, StepError> {
+        let (mut registration, mut position) = retry_unanswered(|| self.enqueue(attempt, session)).await?;
+        let (mut woken_at, mut queue_yield) = (None, QueueYield::default());
         loop {
-            match look {
-                Look::First(sent_at) => {
+            match position {
+                QueuePosition::First(sent_at) => {
                     let granted = match attempt.kind {
-                        Kind::Permits { .. } => self.wait_for_room(attempt, &seat, refused, &mut gives_way).await?,
-                        _ => grant(attempt, &seat, sent_at)?,
+                        Kind::Permits { .. } => {
+                            self.wait_for_permits(attempt, &registration, refused, &mut queue_yield).await?
+                        }
+                        _ => grant(attempt, &registration, sent_at)?,
                     };
                     if let Some(granted) = granted {
                         let woken_at = granted.woken_at.or(woken_at);
@@ -173,36 +175,36 @@ impl Shared {
                     }
                     tokio::time::sleep(FIRST_PAUSE).await;
                 }
-                Look::Behind(path) => {
+                QueuePosition::Behind(path) => {
                     refused.send_replace(true);
-                    let news = self.wait_for(&seat, &path).await?;
+                    let news = self.wait_for_node(&registration, &path).await?;
                     woken_at = news.came_at;
                     if let Some(sent_at) = news.first_since {
-                        look = Look::First(sent_at);
+                        position = QueuePosition::First(sent_at);
                         continue;
                     }
                 }
-                Look::Gone => {
-                    if seat.node().is_some() {
+                QueuePosition::Missing => {
+                    if registration.node().is_some() {
                         // The server may lag behind: what it does not know yet is searched for behind a `sync`.
-                        self.seats.lose_node(&seat);
+                        self.registry.forget_node(&registration);
                     } else {
-                        self.seats.leave(&seat);
+                        self.registry.deregister(&registration);
                     }
-                    (seat, look) = patiently(|| self.sit(attempt, session)).await?;
+                    (registration, position) = retry_unanswered(|| self.enqueue(attempt, session)).await?;
                     continue;
                 }
             }
-            look = patiently(|| self.look(&seat)).await?;
+            position = retry_unanswered(|| self.position(&registration)).await?;
         }
     }
 }
 
-/// The grant of a seat that was found first in line by a listing sent at this instant; `None` while no server is reached,
+/// The grant of a registration that was found first in the queue by a listing sent at this instant; `None` while no server is reached,
 /// or if the session is over.
-fn grant(attempt: &Attempt, seat: &Seat, sent_at: BootInstant) -> Result<Option<Grant>, Error> {
-    let Some(node) = seat.node() else { return Ok(None) };
-    granted(attempt, &seat.session, node.czxid, sent_at)
+fn grant(attempt: &Attempt, registration: &Registration, sent_at: BootInstant) -> Result<Option<Grant>, Error> {
+    let Some(node) = registration.node() else { return Ok(None) };
+    granted(attempt, &registration.session, node.czxid, sent_at)
 }
 
 /// The grant that the answer to a request sent at this instant proves, with the token of this transaction.
@@ -232,7 +234,7 @@ mod tests {
 
     use super::*;
     use crate::backend::ZkBackend;
-    use crate::client::Crate;
+    use crate::client::ClientCrate;
     use crate::config::ZkConfig;
 
     /// The session ends by our clock when the node was asked for; its answer comes all the same.
@@ -253,18 +255,18 @@ mod tests {
     }
 
     /// The outcome of a try whose session is given up once its node is asked for.
-    async fn cut_short(url: &str, name: &str, kind: Kind) -> Trouble {
-        let shared = ZkBackend::connect(&ZkConfig::new(url), Crate::Kezhuw).await.unwrap().shared;
+    async fn cut_short(url: &str, name: &str, kind: Kind) -> StepError {
+        let shared = ZkBackend::connect(&ZkConfig::new(url), ClientCrate::ZookeeperClient).await.unwrap().shared;
         let attempt = || Attempt::new(name.into(), kind, Owner::new(), Duration::from_secs(10)).unwrap();
         let (first, attempt) = (attempt(), attempt());
         let session = shared.sessions.current().await;
         // From here on the lock has its directories.
         assert!(shared.try_in(&session, &first).await.unwrap().is_some());
-        shared.remove(&shared.seats.of(first.id).unwrap()).await.unwrap();
+        shared.remove(&shared.registry.get(first.id).unwrap()).await.unwrap();
         let mut trying = Box::pin(shared.try_in(&session, &attempt));
         assert!((&mut trying).now_or_never().is_none());
         session.give_up();
-        shared.seats.end(&session);
+        shared.registry.end_session(&session);
         trying.await.unwrap_err()
     }
 }

@@ -10,10 +10,10 @@ use crate::backend::ZkBackend;
 #[async_trait]
 impl ReentrantBackend for ZkBackend {
     async fn try_enter(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.shared.try_now(attempt).await
+        self.shared.try_once(attempt).await
     }
 
     async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.shared.wait_in_line(attempt, deadline).await
+        self.shared.wait(attempt, deadline).await
     }
 }

@@ -1,5 +1,5 @@
 //! Renewals: whether the nodes by which grants hold are still there. Nothing at the servers has to be extended, since the
-//! session's beats do that for all of them.
+//! session's heartbeats do that for all of them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,42 +14,42 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::Shared;
 use crate::client::{Fault, Node};
-use crate::seats::Seat;
+use crate::registry::Registration;
 use crate::session::Session;
 
-/// What is asked for a grant: its seat, and the nodes that this had then.
-struct Asked {
-    seat: Arc<Seat>,
+/// What is asked for a grant: its registration, and the nodes that this had then.
+struct HeldNodes {
+    registration: Arc<Registration>,
     paths: Vec<String>,
 }
 
-impl Asked {
-    fn of(seat: Arc<Seat>) -> Self {
-        let paths = seat.paths();
-        Self { seat, paths }
+impl HeldNodes {
+    fn of(registration: Arc<Registration>) -> Self {
+        let paths = registration.paths();
+        Self { registration, paths }
     }
 
     /// Whether every node was seen, and is of its session.
-    fn is_there(&self, seen: &Seen) -> bool {
-        let session = self.seat.session.connection.id();
+    fn is_there(&self, seen: &NodeAnswers) -> bool {
+        let session = self.registration.session.connection.id();
         let mut nodes = self.paths.iter().map(|path| seen.nodes.get(path).and_then(Option::as_ref));
         !self.paths.is_empty() && nodes.all(|node| node.is_some_and(|node| node.session == session))
     }
 
     /// Whether there is an answer for every node.
-    fn is_answered(&self, seen: &Seen) -> bool {
+    fn is_answered(&self, seen: &NodeAnswers) -> bool {
         self.paths.iter().all(|path| seen.nodes.contains_key(path))
     }
 
     /// Whether others have taken, or are about to take, the place of the nodes that were asked for.
     fn has_changed(&self) -> bool {
-        self.seat.is_changing() || self.seat.paths() != self.paths
+        self.registration.is_changing() || self.registration.paths() != self.paths
     }
 }
 
 /// What the servers have answered in time.
 #[derive(Default)]
-struct Seen {
+struct NodeAnswers {
     nodes: HashMap<String, Option<Node>>,
     /// Why the answer about others is missing.
     fault: Option<Fault>,
@@ -59,20 +59,21 @@ impl Shared {
     /// Looks, by few requests, whether these grants' nodes are still there. What is not answered within this time is unknown.
     pub(crate) async fn verify(&self, batch: &[Renewal<'_>], limit: Duration) -> Vec<Renewed> {
         let (now, until) = (SystemClock.now(), Instant::now() + limit);
-        let asked: Vec<_> = batch.iter().map(|renewal| self.seats.of(renewal.attempt.id).map(Asked::of)).collect();
-        let mut sessions = asked.iter().flatten().map(|asked| &asked.seat.session);
+        let asked: Vec<_> =
+            batch.iter().map(|renewal| self.registry.get(renewal.attempt.id).map(HeldNodes::of)).collect();
+        let mut sessions = asked.iter().flatten().map(|asked| &asked.registration.session);
         let present = sessions.find(|session| !session.is_over()).cloned();
         let seen = match &present {
             Some(session) => look_at(session, &asked, until).await,
-            None => Seen::default(),
+            None => NodeAnswers::default(),
         };
         let mut answers = Vec::with_capacity(batch.len());
         for (renewal, asked) in batch.iter().zip(&asked) {
-            answers.push(match asked.as_ref().map(|asked| (asked.seat.session.left(now), asked)) {
+            answers.push(match asked.as_ref().map(|asked| (asked.registration.session.left(now), asked)) {
                 Some((Some(left), asked)) if asked.is_there(&seen) => Renewed::For(left.min(renewal.ttl)),
                 Some((Some(_), asked)) if !asked.is_answered(&seen) => unanswered(seen.fault.as_ref()),
                 Some((Some(_), asked)) if asked.has_changed() => unknown("the grant's nodes were being exchanged"),
-                Some((Some(_), asked)) => match timeout_at(until, self.give_up(&asked.seat)).await {
+                Some((Some(_), asked)) => match timeout_at(until, self.give_up(&asked.registration)).await {
                     Ok(reason) => Renewed::Lost(reason),
                     Err(_) => unanswered(None),
                 },
@@ -83,23 +84,23 @@ impl Shared {
     }
 
     /// Leaves a grant of which a node is gone, and what is left of it; why it is gone.
-    async fn give_up(&self, seat: &Seat) -> LossReason {
-        let reason = self.why_gone(seat).await;
-        for path in seat.paths() {
+    async fn give_up(&self, registration: &Registration) -> LossReason {
+        let reason = self.loss_reason(registration).await;
+        for path in registration.paths() {
             // Enqueued now; if it fails, the session's end does the same.
-            drop(seat.session.connection.delete(&path));
+            drop(registration.session.connection.delete(&path));
         }
-        self.seats.leave(seat);
+        self.registry.deregister(registration);
         reason
     }
 }
 
 /// What becomes known until then of the nodes that were asked for in this session.
-async fn look_at(session: &Arc<Session>, asked: &[Option<Asked>], until: Instant) -> Seen {
-    let of_session = asked.iter().flatten().filter(|asked| Arc::ptr_eq(session, &asked.seat.session));
+async fn look_at(session: &Arc<Session>, asked: &[Option<HeldNodes>], until: Instant) -> NodeAnswers {
+    let of_session = asked.iter().flatten().filter(|asked| Arc::ptr_eq(session, &asked.registration.session));
     let paths: Vec<_> = of_session.flat_map(|asked| asked.paths.clone()).collect();
     let answers = session.connection.read_held(&paths).into_iter().map(|answer| timeout_at(until, answer));
-    let mut seen = Seen::default();
+    let mut seen = NodeAnswers::default();
     for answer in join_all(answers).await {
         match answer {
             Ok(Ok(found)) => {

@@ -1,4 +1,4 @@
-//! The read-write lock, in the layout of Curator's `InterProcessReadWriteLock`: readers and writers in one line, in which
+//! The read-write lock, in the layout of Curator's `InterProcessReadWriteLock`: readers and writers in one queue, in which
 //! a reader waits for the writers before it only.
 
 use std::time::Duration;
@@ -9,10 +9,10 @@ use lock_core::driver::{Attempt, Grant, RwLockBackend};
 use lock_core::{Error, ErrorKind, Phase, driver::wait};
 
 use crate::backend::{Shared, ZkBackend};
-use crate::card::Card;
-use crate::client::{Created, Fate, Wanted};
+use crate::client::{Created, Fate, NewNode};
 use crate::error;
-use crate::seats::Seat;
+use crate::record::HolderRecord;
+use crate::registry::Registration;
 
 /// Pauses between two tries to downgrade: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -21,28 +21,28 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 #[async_trait]
 impl RwLockBackend for ZkBackend {
     async fn try_read(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.shared.try_now(attempt).await
+        self.shared.try_once(attempt).await
     }
 
     async fn try_write(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.shared.try_now(attempt).await
+        self.shared.try_once(attempt).await
     }
 
     async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.shared.wait_in_line(attempt, deadline).await
+        self.shared.wait(attempt, deadline).await
     }
 
     async fn write(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.shared.wait_in_line(attempt, deadline).await
+        self.shared.wait(attempt, deadline).await
     }
 
     async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
-        let Some(seat) = self.shared.seats.of(attempt.id) else { return Err(gone(attempt)) };
+        let Some(registration) = self.shared.registry.get(attempt.id) else { return Err(gone(attempt)) };
         let changed = async {
             tokio::select! {
                 biased;
-                changed = self.shared.change(attempt, &seat) => changed,
-                () = seat.session.ended() => Err(gone(attempt)),
+                changed = self.shared.change(attempt, &registration) => changed,
+                () = registration.session.ended() => Err(gone(attempt)),
             }
         };
         wait::within(&SystemClock, attempt, Phase::Downgrade, changed).await
@@ -50,18 +50,18 @@ impl RwLockBackend for ZkBackend {
 }
 
 impl Shared {
-    /// Puts a reader's node into the writer's place in line, by one transaction.
-    async fn change(&self, attempt: &Attempt, seat: &Seat) -> Result<(), Error> {
-        let Some(write) = seat.node() else { return Err(gone(attempt)) };
-        let path = seat.place.downgraded(&write.path);
+    /// Puts a reader's node into the writer's place in the queue, by one transaction.
+    async fn change(&self, attempt: &Attempt, registration: &Registration) -> Result<(), Error> {
+        let Some(write) = registration.node() else { return Err(gone(attempt)) };
+        let path = registration.lock.downgraded(&write.path);
         if path == write.path {
             return Ok(());
         }
-        let wanted = [Wanted::Exactly(path.clone())];
-        let card = Card::of(attempt, &seat.session).with_token(write.czxid).to_bytes();
+        let wanted = [NewNode::Named(path.clone())];
+        let record = HolderRecord::new(attempt, &registration.session).with_token(write.czxid).to_bytes();
         let mut was_sent = false;
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
-            match seat.exchange(std::slice::from_ref(&write.path), &wanted, &card).await {
+            match registration.exchange(std::slice::from_ref(&write.path), &wanted, &record).await {
                 Err(fault) if fault.fate == Fate::Unknown => {
                     was_sent = true;
                     tokio::time::sleep(pause).await;
@@ -75,7 +75,7 @@ impl Shared {
                 Ok(_) => break,
             }
         }
-        self.seats.has_node(seat, Created { path, czxid: write.czxid });
+        self.registry.set_node(registration, Created { path, czxid: write.czxid });
         Ok(())
     }
 }

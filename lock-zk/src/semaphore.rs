@@ -6,32 +6,32 @@ use lock_core::driver::{Attempt, Grant, SemaphoreBackend};
 use lock_core::{Error, ErrorKind, LockName, Phase, driver::wait};
 
 use crate::backend::{Shared, ZkBackend};
-use crate::client::{Fate, Wanted};
+use crate::client::{Fate, NewNode};
 use crate::error;
-use crate::seats::Seat;
-use crate::trouble::{Trouble, patiently};
+use crate::registry::Registration;
+use crate::step_error::{StepError, retry_unanswered};
 
 #[async_trait]
 impl SemaphoreBackend for ZkBackend {
     async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.shared.try_now(attempt).await
+        self.shared.try_once(attempt).await
     }
 
     async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.shared.wait_in_line(attempt, deadline).await
+        self.shared.wait(attempt, deadline).await
     }
 
     async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
-        let Some(seat) = self.shared.seats.of(attempt.id) else { return Err(gone(attempt)) };
+        let Some(registration) = self.shared.registry.get(attempt.id) else { return Err(gone(attempt)) };
         let shrunk = async {
             tokio::select! {
                 biased;
-                shrunk = patiently(|| self.shared.shrink(attempt, &seat, keep)) => match shrunk {
+                shrunk = retry_unanswered(|| self.shared.shrink(attempt, &registration, keep)) => match shrunk {
                     // An earlier request may have done it.
-                    Err(Trouble::Fault(fault)) if seat.is_changing() => Err(error::unsettled(fault, Phase::Release)),
+                    Err(StepError::Fault(fault)) if registration.is_changing() => Err(error::unsettled(fault, Phase::Release)),
                     shrunk => shrunk.map_err(|trouble| trouble.error(Phase::Release)),
                 },
-                () = seat.session.ended() => Err(gone(attempt)),
+                () = registration.session.ended() => Err(gone(attempt)),
             }
         };
         wait::within(&SystemClock, attempt, Phase::Release, shrunk).await
@@ -45,11 +45,11 @@ impl SemaphoreBackend for ZkBackend {
 impl Shared {
     /// Gives back what is more than this, by one transaction. What is there is looked for each time: an earlier sending may
     /// have done it, and its answer been lost.
-    async fn shrink(&self, attempt: &Attempt, seat: &Seat, keep: u32) -> Result<(), Trouble> {
+    async fn shrink(&self, attempt: &Attempt, registration: &Registration, keep: u32) -> Result<(), StepError> {
         let (mut left, mut kept, mut given) = (0_u32, Vec::new(), Vec::new());
         let mut data = Vec::new();
-        for (lease, node) in self.own_nodes(seat, seat.place.leases()).await? {
-            let path = seat.place.lease(&lease.name);
+        for (lease, node) in self.own_nodes(registration, registration.lock.permit_directory()).await? {
+            let path = registration.lock.permit_path(&lease.name);
             if lease.permits <= keep - left.min(keep) {
                 left += lease.permits;
                 kept.push(path);
@@ -62,18 +62,20 @@ impl Shared {
             return Err(gone(attempt).into());
         }
         if given.is_empty() {
-            self.seats.has_permits(seat, kept);
+            self.registry.set_permits(registration, kept);
             return Ok(());
         }
         // Behind a `sync`: an earlier sending has not done it.
-        self.seats.has_permits(seat, kept.iter().chain(&given).cloned().collect());
+        self.registry.set_permits(registration, kept.iter().chain(&given).cloned().collect());
         // One node for many permits: one for fewer takes its place.
-        let fewer = (left < keep).then(|| seat.place.lease(&seat.place.dialect.stem_of_many(seat.grant, keep - left)));
-        let fewer: Vec<_> = fewer.into_iter().map(Wanted::Numbered).collect();
-        match seat.exchange(&given, &fewer, &data).await {
+        let fewer = (left < keep).then(|| {
+            registration.lock.permit_path(&registration.lock.dialect.stem_of_many(registration.grant, keep - left))
+        });
+        let fewer: Vec<_> = fewer.into_iter().map(NewNode::Sequential).collect();
+        match registration.exchange(&given, &fewer, &data).await {
             Ok(new) => {
                 kept.extend(new);
-                self.seats.has_permits(seat, kept);
+                self.registry.set_permits(registration, kept);
                 Ok(())
             }
             Err(fault) if fault.fate == Fate::Missing => Err(gone(attempt).into()),

@@ -4,12 +4,12 @@
 //! Every method enqueues its request when it is called, not when its answer is first polled: calls in a row travel in
 //! that order, without a round trip between them, and a deletion whose answer nobody waits for is still sent.
 //!
-//! What keeps a session and its locks, [`beat`](Connection::beat) and [`read_held`](Connection::read_held), waits behind a
+//! What keeps a session and its locks, [`heartbeat`](Connection::heartbeat) and [`read_held`](Connection::read_held), waits behind a
 //! limited number of other requests only, however many there are.
 
-mod kezhuw;
 #[cfg(feature = "zookeeper-async")]
-mod krojew;
+mod zookeeper_async;
+mod zookeeper_client;
 
 use std::fmt;
 use std::future::Future;
@@ -21,61 +21,61 @@ use lock_core::clock::BootInstant;
 
 use crate::access::{Access, Credentials};
 use crate::tls::Tls;
-use kezhuw::Kezhuw;
+#[cfg(feature = "zookeeper-async")]
+pub(crate) use zookeeper_async::SHORTEST_SESSION;
+#[cfg(feature = "zookeeper-async")]
+use zookeeper_async::ZookeeperAsync;
+use zookeeper_client::ZookeeperClient;
 #[cfg(feature = "tls")]
-pub(crate) use kezhuw::check_tls;
-#[cfg(feature = "zookeeper-async")]
-use krojew::Krojew;
-#[cfg(feature = "zookeeper-async")]
-pub(crate) use krojew::SHORTEST_SESSION;
+pub(crate) use zookeeper_client::check_tls;
 
 /// How many bytes of paths and data one request may have: half of what servers take by default (`jute.maxbuffer`, 1 MiB).
 pub(crate) const MOST_BYTES: usize = 512 * 1024;
 
-/// In which manner a request is sent.
+/// In which priority a request is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Manner {
+enum Priority {
     /// In its turn, if somebody still waits for the answer then.
-    InTurn,
+    Normal,
     /// In its turn, whether somebody waits for the answer or not.
-    InAnyCase,
+    Detached,
     /// Before all that wait for their turn.
-    First,
+    Urgent,
 }
 
 /// By which crate a session is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Crate {
+pub(crate) enum ClientCrate {
     /// `zookeeper-client`
-    Kezhuw,
+    ZookeeperClient,
     /// `zookeeper-async`
     #[cfg(feature = "zookeeper-async")]
-    Krojew,
+    ZookeeperAsync,
 }
 
-impl Crate {
+impl ClientCrate {
     /// A new session with one of the servers.
-    pub(crate) async fn connect(self, door: &Door) -> Result<Arc<dyn Connection>, Fault> {
+    pub(crate) async fn connect(self, options: &ConnectOptions) -> Result<Arc<dyn Connection>, Fault> {
         Ok(match self {
-            Self::Kezhuw => Arc::new(Kezhuw::connect(door).await?),
+            Self::ZookeeperClient => Arc::new(ZookeeperClient::connect(options).await?),
             #[cfg(feature = "zookeeper-async")]
-            Self::Krojew => Arc::new(Krojew::connect(door).await?),
+            Self::ZookeeperAsync => Arc::new(ZookeeperAsync::connect(options).await?),
         })
     }
 }
 
 /// An answer that is on its way.
-pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
+pub(crate) type Response<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
 
 /// Resolves when a watched node changed or is gone, or when the session ended.
-pub(crate) type Change = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type NodeChange = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Resolves with the next change of the link.
-pub(crate) type LinkChange<'a> = Pin<Box<dyn Future<Output = Link> + Send + 'a>>;
+pub(crate) type LinkChange<'a> = Pin<Box<dyn Future<Output = LinkState> + Send + 'a>>;
 
 /// How to come in.
 #[derive(Debug, Clone)]
-pub(crate) struct Door {
+pub(crate) struct ConnectOptions {
     /// `host:port,host:port`
     pub(crate) servers: String,
     /// `/path`, or nothing.
@@ -102,17 +102,17 @@ pub(crate) struct Created {
 
 /// A node that is to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum NewNode {
     /// Of exactly this path.
-    Exactly(String),
+    Named(String),
     /// Of this path and the next number of its parent.
-    Numbered(String),
+    Sequential(String),
 }
 
-impl Wanted {
+impl NewNode {
     /// What is known of its path.
     pub(crate) fn path(&self) -> &str {
-        let (Self::Exactly(path) | Self::Numbered(path)) = self;
+        let (Self::Named(path) | Self::Sequential(path)) = self;
         path
     }
 }
@@ -129,11 +129,11 @@ pub(crate) struct Node {
 }
 
 /// Nodes that were read, by their paths; `None` for each that is not there, a fault for each that could not be read.
-pub(crate) type Found = Vec<(String, Result<Option<Node>, Fault>)>;
+pub(crate) type ReadNodes = Vec<(String, Result<Option<Node>, Fault>)>;
 
 /// What has become of the link to the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum LinkState {
     /// Requests are answered.
     Connected,
     /// No server is reached; the session may go on, if one is reached in time.
@@ -150,7 +150,7 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// How long the servers keep the session when they hear nothing, as negotiated.
     fn timeout(&self) -> Duration;
 
-    /// Resolves with the next change of the link; never after [`Link::Ended`].
+    /// Resolves with the next change of the link; never after [`LinkState::Ended`].
     fn link_changed(&self) -> LinkChange<'_>;
 
     /// When the oldest of the requests was sent that have no answer yet.
@@ -162,50 +162,50 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
 
     /// A write that changes nothing of any lock. Its answer proves that a quorum has committed it, and so that the leader still had
     /// the session. A request that was sent before it and is not answered when it is, never will be: its fate is unknown then.
-    fn beat(&self) -> Answer<'static, ()>;
+    fn heartbeat(&self) -> Response<'static, ()>;
 
     /// Makes an ephemeral node whose name is `prefix` and the next number of its parent.
-    fn create_in_line<'a>(&'a self, prefix: &'a str, data: &[u8]) -> Answer<'a, Created>;
+    fn create_sequential<'a>(&'a self, prefix: &'a str, data: &[u8]) -> Response<'a, Created>;
 
     /// Makes an ephemeral node of exactly this name.
-    fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Answer<'a, Created>;
+    fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Response<'a, Created>;
 
     /// Makes an ephemeral node of exactly this path in an empty directory, by a transaction that makes the directory anew and so
     /// fails as long as there is anything in it; `None` then. Only a transaction can; a client without them refuses.
-    fn claim<'a>(&'a self, directory: &'a str, path: &'a str, data: &[u8]) -> Answer<'a, Option<Created>>;
+    fn claim<'a>(&'a self, directory: &'a str, path: &'a str, data: &[u8]) -> Response<'a, Option<Created>>;
 
     /// Makes a directory that the server removes when it has become empty, with every parent that is missing. It need not travel in
     /// the order of its call: whoever asks waits for it.
-    fn make_directory<'a>(&'a self, path: &'a str) -> Answer<'a, ()>;
+    fn make_directory<'a>(&'a self, path: &'a str) -> Response<'a, ()>;
 
     /// The names in a directory.
-    fn children<'a>(&'a self, path: &'a str) -> Answer<'a, Vec<String>>;
+    fn children<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>>;
 
     /// The names in a directory, and a watch for the next change of them.
-    fn watch_children<'a>(&'a self, path: &'a str) -> Answer<'a, (Vec<String>, Change)>;
+    fn watch_children<'a>(&'a self, path: &'a str) -> Response<'a, (Vec<String>, NodeChange)>;
 
     /// Lets everything that the leader had committed before reach the server of the requests that follow.
-    fn sync<'a>(&'a self, path: &'a str) -> Answer<'a, ()>;
+    fn sync<'a>(&'a self, path: &'a str) -> Response<'a, ()>;
 
     /// Watches a node; `None` if there is none, and then no watch is left.
-    fn watch<'a>(&'a self, path: &'a str) -> Answer<'a, Option<Change>>;
+    fn watch<'a>(&'a self, path: &'a str) -> Response<'a, Option<NodeChange>>;
 
     /// Reads several nodes by one round trip; `None` for each that is not there.
-    fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>>;
+    fn read_all(&self, paths: &[String]) -> Response<'_, Vec<Option<Node>>>;
 
     /// The same of nodes by which locks are held, one answer for each request that this takes.
-    fn read_held(&self, paths: &[String]) -> Vec<Answer<'static, Found>>;
+    fn read_held(&self, paths: &[String]) -> Vec<Response<'static, ReadNodes>>;
 
     /// Makes ephemeral nodes with this data in the place of others: all of it, or nothing. The paths of the new ones, in
     /// order. Where it is no transaction, the new ones are there a while before the old ones are gone.
-    fn exchange(&self, old: &[String], new: &[Wanted], data: &[u8]) -> Answer<'_, Vec<String>>;
+    fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>>;
 
     /// Deletes a node, provided that another one is there: both, or a fault and nothing. Only a transaction can; a client
     /// without them refuses, and whoever has the other node looks for himself.
-    fn hand_over(&self, from: &str, to: &str) -> Answer<'_, ()>;
+    fn hand_over(&self, from: &str, to: &str) -> Response<'_, ()>;
 
     /// Deletes a node; whether it was there.
-    fn delete(&self, path: &str) -> Answer<'static, bool>;
+    fn delete(&self, path: &str) -> Response<'static, bool>;
 }
 
 /// Why a request failed.

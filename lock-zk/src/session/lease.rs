@@ -3,18 +3,18 @@
 //! A server to which a client is connected need not be the leader, which alone decides when a session has expired. It
 //! tells the leader which of its clients it has heard only when the leader pings it; pings and reads it answers by itself,
 //! even when it is cut off. So only an answer that a quorum has agreed upon counts, and that only for what the leader had
-//! been told by then: the answer to a beat proves that the leader knew of the beats before, if a ping lies between.
+//! been told by then: the answer to a heartbeat proves that the leader knew of the heartbeats before, if a ping lies between.
 //!
 //! The leader waits for half a tick between two pings, and works besides: two pings are always a bit more than half a tick
-//! apart. So a whole tick is to lie between two beats, within which there is a ping even if it is half a tick late.
+//! apart. So a whole tick is to lie between two heartbeats, within which there is a ping even if it is half a tick late.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 
-/// How many beats are sent within a session's timeout, at least.
-const BEATS: u32 = 8;
+/// How many heartbeats are sent within a session's timeout, at least.
+const HEARTBEATS: u32 = 8;
 
 /// The lease of one session.
 #[derive(Debug)]
@@ -23,15 +23,15 @@ pub(crate) struct SessionLease {
     lasts: Duration,
     /// Within which time the leader has surely asked each server for what it has heard.
     ping: Duration,
-    beats_every: Duration,
+    heartbeat_interval: Duration,
     end: BootInstant,
     over: bool,
-    /// Beats that were answered, the oldest first, of which the leader need not have heard yet.
-    answered: VecDeque<Beat>,
+    /// Heartbeats that were answered, the oldest first, of which the leader need not have heard yet.
+    answered: VecDeque<Heartbeat>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Beat {
+struct Heartbeat {
     sent_at: BootInstant,
     answered_at: BootInstant,
 }
@@ -44,28 +44,29 @@ impl SessionLease {
         Self {
             lasts,
             ping: tick,
-            beats_every: beats_every(timeout, tick),
+            heartbeat_interval: heartbeat_interval(timeout, tick),
             end: asked_at.plus(lasts),
             over: false,
             answered: VecDeque::new(),
         }
     }
 
-    /// How far apart beats are to be sent.
-    pub(crate) fn beats_every(&self) -> Duration {
-        self.beats_every
+    /// How far apart heartbeats are to be sent.
+    pub(crate) fn heartbeat_interval(&self) -> Duration {
+        self.heartbeat_interval
     }
 
-    /// A beat was answered. An answer that comes after the end changes nothing any more.
+    /// A heartbeat was answered. An answer that comes after the end changes nothing any more.
     pub(crate) fn answered(&mut self, sent_at: BootInstant, now: BootInstant) {
         if self.is_over(now) {
             return;
         }
-        let known = self.answered.iter().take_while(|beat| beat.answered_at.plus(self.ping) <= sent_at).count();
-        if let Some(beat) = self.answered.drain(..known).next_back() {
-            self.end = self.end.max(beat.sent_at.plus(self.lasts));
+        let known =
+            self.answered.iter().take_while(|heartbeat| heartbeat.answered_at.plus(self.ping) <= sent_at).count();
+        if let Some(heartbeat) = self.answered.drain(..known).next_back() {
+            self.end = self.end.max(heartbeat.sent_at.plus(self.lasts));
         }
-        self.answered.push_back(Beat { sent_at, answered_at: now });
+        self.answered.push_back(Heartbeat { sent_at, answered_at: now });
     }
 
     /// Until when the session may be believed in, unless it moves on.
@@ -85,13 +86,13 @@ impl SessionLease {
     }
 }
 
-/// An eighth of the timeout, or less: so that a whole number of beats lies within a ping and a round trip, and the lease is not
+/// An eighth of the timeout, or less: so that a whole number of heartbeats lies within a ping and a round trip, and the lease is not
 /// shorter by what is left of the last one.
-fn beats_every(timeout: Duration, ping: Duration) -> Duration {
-    let most = timeout / BEATS;
+fn heartbeat_interval(timeout: Duration, ping: Duration) -> Duration {
+    let most = timeout / HEARTBEATS;
     let with_trip = ping + ping / 16;
-    let beats = with_trip.as_nanos().div_ceil(most.as_nanos().max(1));
-    if beats < 2 { most } else { with_trip / u32::try_from(beats).unwrap_or(u32::MAX) }
+    let heartbeats = with_trip.as_nanos().div_ceil(most.as_nanos().max(1));
+    if heartbeats < 2 { most } else { with_trip / u32::try_from(heartbeats).unwrap_or(u32::MAX) }
 }
 
 #[cfg(test)]
@@ -108,10 +109,10 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_counts_when_a_later_one_is_answered() {
+    fn a_heartbeat_counts_when_a_later_one_is_answered() {
         let mut lease = lease();
         lease.answered(at(100), at(110));
-        assert_eq!(lease.end(), at(9_898), "the leader need not have heard of the only beat");
+        assert_eq!(lease.end(), at(9_898), "the leader need not have heard of the only heartbeat");
         lease.answered(at(2_600), at(2_610));
         assert_eq!(lease.end(), at(100 + 9_898));
         lease.answered(at(5_100), at(5_110));
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_does_not_count_without_a_ping_in_between() {
+    fn a_heartbeat_does_not_count_without_a_ping_in_between() {
         let mut lease = lease();
         lease.answered(at(100), at(110));
         // Half a tick is what the leader waits between two pings; its own work comes on top.
@@ -131,19 +132,22 @@ mod tests {
     }
 
     #[test]
-    fn beats_are_as_far_apart_as_leaves_most_of_a_session() {
+    fn heartbeats_are_as_far_apart_as_leaves_most_of_a_session() {
         for (timeout, tick, least) in
             [(10_000, 2_000, 6_700), (4_000, 2_000, 1_400), (2_000, 200, 1_400), (100_000, 2_000, 73_000)]
         {
             let (timeout, tick) = (Duration::from_millis(timeout), Duration::from_millis(tick));
             let mut lease = SessionLease::new(at(0), timeout, tick);
-            let (every, trip) = (lease.beats_every(), Duration::from_millis(5));
+            let (every, trip) = (lease.heartbeat_interval(), Duration::from_millis(5));
             assert!(every >= timeout / 16 && every <= timeout / 8, "{every:?} of {timeout:?}");
-            for beat in 0..100 {
-                let sent_at = at(0).plus(every * beat);
+            for heartbeat in 0..100 {
+                let sent_at = at(0).plus(every * heartbeat);
                 // Before its answer came.
                 let left = lease.end().since(sent_at.plus(trip));
-                assert!(left >= Duration::from_millis(least), "{left:?} of {timeout:?} are left at beat {beat}");
+                assert!(
+                    left >= Duration::from_millis(least),
+                    "{left:?} of {timeout:?} are left at heartbeat {heartbeat}"
+                );
                 lease.answered(sent_at, sent_at.plus(trip));
             }
         }

@@ -13,30 +13,30 @@ use lock_core::{Error, Phase, driver::wait};
 use tokio::sync::watch;
 
 use super::{Session, SessionState};
-use crate::client::{Connection, Crate, Door, Fate, Fault, Link};
+use crate::client::{ClientCrate, ConnectOptions, Connection, Fate, Fault, LinkState};
+use crate::diagnosis;
 use crate::error;
-use crate::reach;
 
 /// Pauses between two tries to open a session: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How often requests without an answer are looked for, and how old one must be for a beat to be sent behind it, whose answer tells
+/// How often requests without an answer are looked for, and how old one must be for a heartbeat to be sent behind it, whose answer tells
 /// whether that one was lost.
-const LOOKS_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Beats are sent so many times within the patience of a wait: what is not asked cannot be unanswered.
-const BEATS_IN_PATIENCE: u32 = 4;
-const SHORTEST_BEAT: Duration = Duration::from_millis(50);
+/// Heartbeats are sent so many times within the patience of a wait: what is not asked cannot be unanswered.
+const HEARTBEATS_IN_PATIENCE: u32 = 4;
+const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(50);
 
 /// Is told of each session that ended, before a new one is opened.
-type Told = Box<dyn Fn(&Arc<Session>) + Send + Sync>;
+type OnSessionEnd = Box<dyn Fn(&Arc<Session>) + Send + Sync>;
 
 /// How to open a session.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
-    pub(crate) by: Crate,
-    pub(crate) door: Door,
+pub(crate) struct SessionOptions {
+    pub(crate) by: ClientCrate,
+    pub(crate) options: ConnectOptions,
     pub(crate) tick: Duration,
     /// After which time without an answer a wait is given up.
     pub(crate) patience: Duration,
@@ -46,14 +46,14 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 pub(crate) struct Sessions {
     current: watch::Receiver<Option<Arc<Session>>>,
-    news: watch::Receiver<News>,
+    news: watch::Receiver<SessionStatus>,
     /// Closed when this is dropped.
     alive: watch::Sender<()>,
 }
 
 /// What the task tells beside the session itself.
 #[derive(Debug, Clone)]
-struct News {
+struct SessionStatus {
     state: SessionState,
     /// Until when everything was answered; beyond that while the session is connected.
     answered_until: BootInstant,
@@ -78,19 +78,23 @@ impl From<Fault> for Refusal {
 
 impl Sessions {
     /// Opens the first session and starts the task that keeps it.
-    pub(crate) async fn open(plan: Plan, told: Told) -> Result<Self, Error> {
-        let servers = &plan.door.servers;
+    pub(crate) async fn open(plan: SessionOptions, told: OnSessionEnd) -> Result<Self, Error> {
+        let servers = &plan.options.servers;
         let first = match plan.connect().await {
             Ok(first) => first,
-            Err(fault) => return Err(error::of_connect(reach::explained(fault, servers).await, servers)),
+            Err(fault) => return Err(error::of_connect(diagnosis::diagnosed(fault, servers).await, servers)),
         };
         plan.check_chroot(&first).await?;
         let (current, current_seen) = watch::channel(Some(first.clone()));
-        let news =
-            News { state: SessionState::Connected, answered_until: SystemClock.now(), refusal: None, closed: false };
+        let news = SessionStatus {
+            state: SessionState::Connected,
+            answered_until: SystemClock.now(),
+            refusal: None,
+            closed: false,
+        };
         let (news, news_seen) = watch::channel(news);
         let (alive, alive_seen) = watch::channel(());
-        tokio::spawn(Task { plan, told, current, news, alive: alive_seen }.run(first));
+        tokio::spawn(SessionTask { plan, told, current, news, alive: alive_seen }.run(first));
         Ok(Self { current: current_seen, news: news_seen, alive })
     }
 
@@ -168,39 +172,41 @@ impl Sessions {
     }
 }
 
-impl Plan {
+impl SessionOptions {
     async fn connect(&self) -> Result<Arc<Session>, Fault> {
         let asked_at = SystemClock.now();
-        let connection = self.by.connect(&self.door).await?;
-        Ok(Session::new(connection, asked_at, self.tick, self.door.chroot.len()))
+        let connection = self.by.connect(&self.options).await?;
+        Ok(Session::new(connection, asked_at, self.tick, self.options.chroot.len()))
     }
 
     /// Without its chroot a client can do nothing, and every request would be refused for another reason.
     async fn check_chroot(&self, session: &Session) -> Result<(), Error> {
-        if self.door.chroot.is_empty() {
+        if self.options.chroot.is_empty() {
             return Ok(());
         }
         let there = session.connection.read_all(&["/".to_owned()]).await;
-        let there = there.map_err(|fault| error::of_connect(fault, &self.door.servers))?;
+        let there = there.map_err(|fault| error::of_connect(fault, &self.options.servers))?;
         if there.iter().any(Option::is_none) {
-            let what = format!("the chroot {:?} does not exist", self.door.chroot);
-            return Err(Error::invalid(Phase::Connect, what).with_server(&self.door.servers).with_backend(crate::NAME));
+            let what = format!("the chroot {:?} does not exist", self.options.chroot);
+            return Err(Error::invalid(Phase::Connect, what)
+                .with_server(&self.options.servers)
+                .with_backend(crate::NAME));
         }
         Ok(())
     }
 }
 
-struct Task {
-    plan: Plan,
-    told: Told,
+struct SessionTask {
+    plan: SessionOptions,
+    told: OnSessionEnd,
     current: watch::Sender<Option<Arc<Session>>>,
-    news: watch::Sender<News>,
+    news: watch::Sender<SessionStatus>,
     alive: watch::Receiver<()>,
 }
 
-type Beat = Pin<Box<dyn Future<Output = (BootInstant, Result<(), Fault>)> + Send>>;
+type Heartbeat = Pin<Box<dyn Future<Output = (BootInstant, Result<(), Fault>)> + Send>>;
 
-impl Task {
+impl SessionTask {
     async fn run(mut self, first: Arc<Session>) {
         let mut session = first;
         loop {
@@ -236,45 +242,45 @@ impl Task {
     /// Keeps a session alive until it is over, or the client is gone.
     async fn keep(&mut self, session: &Arc<Session>) -> std::ops::ControlFlow<()> {
         let connection = &session.connection;
-        let often = (self.plan.patience / BEATS_IN_PATIENCE).max(SHORTEST_BEAT);
-        let every = session.lease().beats_every().min(often);
-        let mut beats: FuturesUnordered<Beat> = FuturesUnordered::new();
-        let (mut last_beat, mut next_beat) = (SystemClock.now(), SystemClock.now());
+        let often = (self.plan.patience / HEARTBEATS_IN_PATIENCE).max(SHORTEST_HEARTBEAT);
+        let every = session.lease().heartbeat_interval().min(often);
+        let mut heartbeats: FuturesUnordered<Heartbeat> = FuturesUnordered::new();
+        let (mut last_heartbeat, mut next_heartbeat) = (SystemClock.now(), SystemClock.now());
         while let Some(left) = session.left(SystemClock.now()) {
             let now = SystemClock.now();
-            if now >= next_beat && session.is_connected() {
-                beats.push(beat(&**connection, now));
-                (last_beat, next_beat) = (now, now.plus(every));
+            if now >= next_heartbeat && session.is_connected() {
+                heartbeats.push(heartbeat(&**connection, now));
+                (last_heartbeat, next_heartbeat) = (now, now.plus(every));
             }
-            let awake = now.plus(left.min(LOOKS_EVERY));
-            let wake = if session.is_connected() { next_beat.min(awake) } else { awake };
+            let awake = now.plus(left.min(POLL_INTERVAL));
+            let wake = if session.is_connected() { next_heartbeat.min(awake) } else { awake };
             tokio::select! {
                 biased;
                 _ = self.alive.changed() => return std::ops::ControlFlow::Break(()),
-                Some((sent_at, answer)) = beats.next() => match answer {
+                Some((sent_at, answer)) = heartbeats.next() => match answer {
                     Ok(()) => {
                         session.lease().answered(sent_at, SystemClock.now());
                         self.answered_until(session.answered_until(SystemClock.now()));
                     }
-                    Err(fault) => tracing::debug!(error = %fault.source, "a beat was not answered"),
+                    Err(fault) => tracing::debug!(error = %fault.source, "a heartbeat was not answered"),
                 },
                 link = connection.link_changed() => match link {
-                    Link::Connected => {
+                    LinkState::Connected => {
                         session.suspended.store(false, Ordering::Release);
                         self.tell(SessionState::Connected);
-                        next_beat = SystemClock.now();
+                        next_heartbeat = SystemClock.now();
                     }
-                    Link::Suspended => {
+                    LinkState::Suspended => {
                         session.suspended.store(true, Ordering::Release);
                         self.tell(SessionState::Suspended);
                         tracing::info!(session = connection.id(), "session suspended: no server is reached");
                     }
-                    Link::Ended => break,
+                    LinkState::Ended => break,
                 },
                 () = SystemClock.sleep_until(wake) => {
                     let since = session.connection.unanswered_since();
-                    if since.is_some_and(|since| since > last_beat && since.plus(LOOKS_EVERY) <= SystemClock.now()) {
-                        next_beat = SystemClock.now();
+                    if since.is_some_and(|since| since > last_heartbeat && since.plus(POLL_INTERVAL) <= SystemClock.now()) {
+                        next_heartbeat = SystemClock.now();
                     }
                 }
             }
@@ -326,11 +332,11 @@ impl Task {
 
 /// Until the crate says that the session is closed, which takes it no longer than the session would have lasted.
 async fn until_closed(connection: &dyn Connection) {
-    let ended = async { while connection.link_changed().await != Link::Ended {} };
+    let ended = async { while connection.link_changed().await != LinkState::Ended {} };
     let _ = tokio::time::timeout(connection.timeout(), ended).await;
 }
 
-fn beat(connection: &dyn Connection, sent_at: BootInstant) -> Beat {
-    let answer = connection.beat();
+fn heartbeat(connection: &dyn Connection, sent_at: BootInstant) -> Heartbeat {
+    let answer = connection.heartbeat();
     Box::pin(async move { (sent_at, answer.await) })
 }

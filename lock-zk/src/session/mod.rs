@@ -1,11 +1,11 @@
 //! One session, shared by all locks of a client: until when it may be believed in, and what its link is doing.
 //!
 //! [`lease`] is the rule by which a session is believed in, [`manager`] the one task that keeps a session alive and
-//! replaces one that has ended, [`looks`] how often its waiters look around.
+//! replaces one that has ended, [`poll`] how often its waiters look around.
 
 mod lease;
-mod looks;
 mod manager;
+mod poll;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,17 +16,17 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::client::Connection;
 use lease::SessionLease;
-use looks::Looks;
+use poll::Pollers;
 
-pub(crate) use looks::Looking;
-pub(crate) use manager::{Plan, Refusal, Sessions};
+pub(crate) use manager::{Refusal, SessionOptions, Sessions};
+pub(crate) use poll::Poller;
 
 /// How many bytes of paths a session watches at once: beyond 128 KiB the client crate cannot restore the watches after a
 /// reconnection, and loses the session. About 1,500 locks with short names.
 pub(crate) const WATCHABLE: usize = 120 * 1024;
 
 /// The pause between looks of a waiter that may not watch, unless too many wait.
-const LOOKS_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a client's session is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(crate) struct Session {
     over: watch::Sender<bool>,
     /// Bytes of paths that may be watched yet.
     watchable: Semaphore,
-    pub(crate) looks: Looks,
+    pub(crate) pollers: Pollers,
     /// How much longer a path is at the servers than here.
     chroot: usize,
 }
@@ -64,7 +64,7 @@ impl Session {
             suspended: AtomicBool::new(false),
             over: watch::Sender::new(false),
             watchable: Semaphore::new(WATCHABLE),
-            looks: Looks::default(),
+            pollers: Pollers::default(),
             chroot,
         })
     }
@@ -104,10 +104,10 @@ impl Session {
 
     /// The room that a watch of this path takes, to be kept as long as the watch; `None` if there is none for a while, and then
     /// the caller looks again instead.
-    pub(crate) async fn room_to_watch(&self, path: &str, looking: &Looking<'_>) -> Option<SemaphorePermit<'_>> {
+    pub(crate) async fn watch_budget(&self, path: &str, poller: &Poller<'_>) -> Option<SemaphorePermit<'_>> {
         let bytes = u32::try_from(path.len() + self.chroot).ok()?;
         // It is never closed.
-        tokio::time::timeout(looking.pause(LOOKS_EVERY), self.watchable.acquire_many(bytes)).await.ok()?.ok()
+        tokio::time::timeout(poller.pause(POLL_INTERVAL), self.watchable.acquire_many(bytes)).await.ok()?.ok()
     }
 
     /// Resolves when the session is over and its holders have been told.

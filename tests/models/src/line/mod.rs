@@ -1,6 +1,6 @@
 //! A line of ephemeral sequential nodes: what `lock-zk` does for the mutex.
 //!
-//! It stands for `queue.rs`, `seats.rs` and `session/` of `lock-zk` (`client.rs`), and for what ZooKeeper promises
+//! It stands for `acquire.rs`, `wait/`, `registry.rs` and `session/` of `lock-zk` (`client.rs`), and for what ZooKeeper promises
 //! (`ensemble.rs`): requests of one session are answered in order, a session that has moved to another server can no
 //! longer write through the former one, and whoever watches a node is told before it sees what came after.
 //!

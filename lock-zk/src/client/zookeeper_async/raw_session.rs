@@ -21,20 +21,20 @@ const CONTAINER: i32 = 4;
 const ALL: i32 = 31;
 
 /// One session on one connection.
-pub(super) struct Talk {
+pub(super) struct RawSession {
     stream: TcpStream,
     xid: i32,
 }
 
-impl Talk {
+impl RawSession {
     /// Opens a session that asks for this timeout; the one that was granted.
     pub(super) async fn open(address: SocketAddr, timeout: Duration) -> io::Result<(Self, Duration)> {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         stream.write_all(&greeting(timeout)).await?;
-        let mut talk = Self { stream, xid: 0 };
-        let granted = granted(&talk.frame().await?)?;
-        Ok((talk, granted))
+        let mut raw_session = Self { stream, xid: 0 };
+        let granted = granted(&raw_session.frame().await?)?;
+        Ok((raw_session, granted))
     }
 
     /// Shows credentials of the scheme `digest`; the servers' verdict.

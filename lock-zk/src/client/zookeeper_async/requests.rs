@@ -10,53 +10,57 @@ use tokio::runtime::Handle;
 use zookeeper_async::{Acl, CreateMode, Stat, ZkError, ZkResult, ZooKeeper};
 
 use super::directories::Directories;
-use super::links::Links;
-use super::outbox::Outbox;
+use super::link_monitor::LinkMonitor;
+use super::scheduler::Scheduler;
 use super::watches::Watches;
-use super::{Answer, Created, Fate, Fault, Manner, Node};
+use super::{Created, Fate, Fault, Node, Priority, Response};
 
 /// What requests need; it outlives the connection by those that are under way.
-pub(super) struct Wire {
-    outbox: Outbox,
-    links: Arc<Links>,
+pub(super) struct Requests {
+    scheduler: Scheduler,
+    links: Arc<LinkMonitor>,
     pub(super) watches: Arc<Watches>,
     pub(super) runtime: Handle,
     directories: Directories,
     /// Who may touch what is made.
     access: Vec<Acl>,
-    /// What the paths of beats begin with.
+    /// What the paths of heartbeats begin with.
     sign: String,
-    beats: AtomicU64,
+    heartbeats: AtomicU64,
     syncs: AtomicU64,
 }
 
-impl fmt::Debug for Wire {
+impl fmt::Debug for Requests {
     /// Not for whom its nodes are: an id may be made of a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { outbox, links, sign, .. } = self;
-        f.debug_struct("Wire").field("outbox", outbox).field("links", links).field("sign", sign).finish_non_exhaustive()
+        let Self { scheduler, links, sign, .. } = self;
+        f.debug_struct("Requests")
+            .field("scheduler", scheduler)
+            .field("links", links)
+            .field("sign", sign)
+            .finish_non_exhaustive()
     }
 }
 
-impl Wire {
-    /// The wire of a session whose beats make nodes of which the paths begin with this.
+impl Requests {
+    /// The requests of a session whose heartbeats make nodes of which the paths begin with this.
     pub(super) fn new(
-        outbox: Outbox,
-        links: Arc<Links>,
+        scheduler: Scheduler,
+        links: Arc<LinkMonitor>,
         watches: Arc<Watches>,
         directories: Directories,
         access: Vec<Acl>,
         sign: String,
     ) -> Arc<Self> {
         Arc::new(Self {
-            outbox,
+            scheduler,
             links,
             watches,
             runtime: Handle::current(),
             directories,
             access,
             sign,
-            beats: AtomicU64::new(0),
+            heartbeats: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
         })
     }
@@ -64,14 +68,14 @@ impl Wire {
     /// Hands a request in, and answers what became of it.
     fn ask<T, F>(
         &self,
-        manner: Manner,
+        priority: Priority,
         request: impl FnOnce(Arc<ZooKeeper>) -> F + Send + 'static,
-    ) -> Answer<'static, T>
+    ) -> Response<'static, T>
     where
         T: Send + 'static,
         F: Future<Output = ZkResult<T>> + Send,
     {
-        self.outbox.send(manner, request)
+        self.scheduler.send(priority, request)
     }
 
     pub(super) fn session(&self) -> i64 {
@@ -79,36 +83,36 @@ impl Wire {
     }
 
     pub(super) fn unanswered_since(&self) -> Option<BootInstant> {
-        self.outbox.unanswered_since()
+        self.scheduler.unanswered_since()
     }
 
     /// Ends the session, and every request.
     pub(super) fn close(&self) {
         self.links.end();
-        self.outbox.close();
+        self.scheduler.close();
     }
 
     /// Makes a node, provided that our session is what makes it.
-    pub(super) fn make(self: &Arc<Self>, path: &str, data: Vec<u8>, mode: CreateMode) -> Answer<'static, Created> {
-        self.make_in(Manner::InTurn, path, data, mode)
+    pub(super) fn make(self: &Arc<Self>, path: &str, data: Vec<u8>, mode: CreateMode) -> Response<'static, Created> {
+        self.make_in(Priority::Normal, path, data, mode)
     }
 
     fn make_in(
         self: &Arc<Self>,
-        manner: Manner,
+        priority: Priority,
         path: &str,
         data: Vec<u8>,
         mode: CreateMode,
-    ) -> Answer<'static, Created> {
-        let (wire, stem) = (self.clone(), path.to_owned());
+    ) -> Response<'static, Created> {
+        let (requests, stem) = (self.clone(), path.to_owned());
         let access = self.access.clone();
-        let made = self.ask(manner, {
+        let made = self.ask(priority, {
             let stem = stem.clone();
             async move |client| client.create2(&stem, data, access, mode).await
         });
         Box::pin(async move {
             let (path, stat) = made.await?;
-            wire.judge(&stem, &path, &stat)?;
+            requests.judge(&stem, &path, &stat)?;
             Ok(Created { path, czxid: stat.czxid })
         })
     }
@@ -124,10 +128,10 @@ impl Wire {
         Err(Fault { fate: Fate::Ended, source: "the client crate has gone on in another session".into() })
     }
 
-    /// Makes a node, whose answer names the session that made it, and deletes the one of the beat before.
-    pub(super) fn beat(self: &Arc<Self>) -> Answer<'static, ()> {
-        let number = self.beats.fetch_add(1, Ordering::Relaxed);
-        let made = self.prove(Manner::First, &format!("{}{number}", self.sign));
+    /// Makes a node, whose answer names the session that made it, and deletes the one of the heartbeat before.
+    pub(super) fn heartbeat(self: &Arc<Self>) -> Response<'static, ()> {
+        let number = self.heartbeats.fetch_add(1, Ordering::Relaxed);
+        let made = self.prove(Priority::Urgent, &format!("{}{number}", self.sign));
         if let Some(before) = number.checked_sub(1) {
             drop(self.delete(&format!("{}{before}", self.sign)));
         }
@@ -136,17 +140,17 @@ impl Wire {
 
     /// A write of this session's in its turn, which its server answers when it knows all that was committed before. The node
     /// goes again at once.
-    pub(super) fn sync(self: &Arc<Self>) -> Answer<'static, ()> {
+    pub(super) fn sync(self: &Arc<Self>) -> Response<'static, ()> {
         let number = self.syncs.fetch_add(1, Ordering::Relaxed);
         let path = format!("{}sync-{number}", self.sign);
-        let made = self.prove(Manner::InTurn, &path);
+        let made = self.prove(Priority::Normal, &path);
         drop(self.delete(&path));
         made
     }
 
     /// Makes a node that nobody else makes.
-    fn prove(self: &Arc<Self>, manner: Manner, path: &str) -> Answer<'static, ()> {
-        let made = self.make_in(manner, path, Vec::new(), CreateMode::Ephemeral);
+    fn prove(self: &Arc<Self>, priority: Priority, path: &str) -> Response<'static, ()> {
+        let made = self.make_in(priority, path, Vec::new(), CreateMode::Ephemeral);
         let links = self.links.clone();
         Box::pin(async move {
             let made = made.await;
@@ -159,18 +163,18 @@ impl Wire {
     }
 
     /// Makes a directory, and every one above it.
-    pub(super) fn make_directory(&self, path: &str) -> Answer<'static, ()> {
+    pub(super) fn make_directory(&self, path: &str) -> Response<'static, ()> {
         self.directories.make(path)
     }
 
-    pub(super) fn children(&self, path: &str, watch: bool) -> Answer<'static, Vec<String>> {
+    pub(super) fn children(&self, path: &str, watch: bool) -> Response<'static, Vec<String>> {
         let path = path.to_owned();
-        self.ask(Manner::InTurn, async move |client| client.get_children(&path, watch).await)
+        self.ask(Priority::Normal, async move |client| client.get_children(&path, watch).await)
     }
 
-    pub(super) fn read(&self, manner: Manner, path: &str, watch: bool) -> Answer<'static, Option<Node>> {
+    pub(super) fn read(&self, priority: Priority, path: &str, watch: bool) -> Response<'static, Option<Node>> {
         let path = path.to_owned();
-        let read = self.ask(manner, async move |client| client.get_data(&path, watch).await);
+        let read = self.ask(priority, async move |client| client.get_data(&path, watch).await);
         Box::pin(async move {
             match read.await {
                 Ok((data, stat)) => {
@@ -183,14 +187,14 @@ impl Wire {
         })
     }
 
-    pub(super) fn read_all(&self, paths: &[String]) -> Answer<'static, Vec<Option<Node>>> {
-        let read: Vec<_> = paths.iter().map(|path| self.read(Manner::InTurn, path, false)).collect();
+    pub(super) fn read_all(&self, paths: &[String]) -> Response<'static, Vec<Option<Node>>> {
+        let read: Vec<_> = paths.iter().map(|path| self.read(Priority::Normal, path, false)).collect();
         Box::pin(async move { join_all(read).await.into_iter().collect() })
     }
 
-    pub(super) fn delete(&self, path: &str) -> Answer<'static, bool> {
+    pub(super) fn delete(&self, path: &str) -> Response<'static, bool> {
         let path = path.to_owned();
-        self.ask(Manner::InAnyCase, async move |client| match client.delete(&path, None).await {
+        self.ask(Priority::Detached, async move |client| match client.delete(&path, None).await {
             Ok(()) => Ok(true),
             Err(ZkError::NoNode) => Ok(false),
             Err(error) => Err(error),

@@ -13,24 +13,24 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Why a step could not be taken.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum StepError {
     Fault(Fault),
     Error(Error),
 }
 
-impl From<Fault> for Trouble {
+impl From<Fault> for StepError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for StepError {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
 }
 
-impl Trouble {
+impl StepError {
     pub(crate) fn is(&self, fate: Fate) -> bool {
         matches!(self, Self::Fault(fault) if fault.fate == fate)
     }
@@ -45,9 +45,9 @@ impl Trouble {
 
 /// Repeats a step whose answer was lost, with growing pauses. Whoever calls gives up at its deadline, or when the session
 /// ends.
-pub(crate) async fn patiently<T, F>(mut step: impl FnMut() -> F) -> Result<T, Trouble>
+pub(crate) async fn retry_unanswered<T, F>(mut step: impl FnMut() -> F) -> Result<T, StepError>
 where
-    F: Future<Output = Result<T, Trouble>>,
+    F: Future<Output = Result<T, StepError>>,
 {
     let mut pauses = wait::pauses(FIRST_PAUSE, LONGEST_PAUSE);
     loop {

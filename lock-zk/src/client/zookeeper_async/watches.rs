@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use zookeeper_async::{WatchedEvent, WatchedEventType};
 
-use super::Change;
+use super::NodeChange;
 
 /// What of a node is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -70,7 +70,7 @@ impl Watches {
 }
 
 impl Watch {
-    pub(super) fn fired(mut self) -> Change {
+    pub(super) fn fired(mut self) -> NodeChange {
         Box::pin(async move { drop((&mut self.fired).await) })
     }
 }

@@ -7,13 +7,13 @@ use tokio::sync::mpsc;
 use zookeeper_async::{Stat, ZkState};
 
 use super::watches::Watches;
-use super::{Fate, Fault, Link};
+use super::{Fate, Fault, LinkState};
 
 /// The link of one session. Its end is final.
 #[derive(Debug)]
-pub(super) struct Links {
+pub(super) struct LinkMonitor {
     state: Mutex<State>,
-    news: mpsc::UnboundedSender<Link>,
+    news: mpsc::UnboundedSender<LinkState>,
     /// How many connections there have been since the first one.
     connections: AtomicU64,
     /// Up to which connection the crate's answers have been put to the proof.
@@ -32,18 +32,18 @@ struct State {
 }
 
 impl State {
-    fn link(self) -> Link {
+    fn link(self) -> LinkState {
         match self {
-            Self { over: true, .. } => Link::Ended,
-            Self { connected: true, silent: false, .. } => Link::Connected,
-            _ => Link::Suspended,
+            Self { over: true, .. } => LinkState::Ended,
+            Self { connected: true, silent: false, .. } => LinkState::Connected,
+            _ => LinkState::Suspended,
         }
     }
 }
 
-impl Links {
+impl LinkMonitor {
     /// The link of a session that is connected, and where its changes are told.
-    pub(super) fn new(watches: Arc<Watches>) -> (Arc<Self>, mpsc::UnboundedReceiver<Link>) {
+    pub(super) fn new(watches: Arc<Watches>) -> (Arc<Self>, mpsc::UnboundedReceiver<LinkState>) {
         let (news, told) = mpsc::unbounded_channel();
         let state = Mutex::new(State { connected: true, silent: false, over: false });
         let (connections, proven, session) = Default::default();
@@ -80,7 +80,7 @@ impl Links {
 
     /// Whether the session is over.
     pub(super) fn is_over(&self) -> bool {
-        self.link() == Link::Ended
+        self.link() == LinkState::Ended
     }
 
     /// How many connections there have been since the first one: what was known to one is unknown to the next.
@@ -127,7 +127,7 @@ impl Links {
         answer
     }
 
-    fn link(&self) -> Link {
+    fn link(&self) -> LinkState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).link()
     }
 
@@ -148,8 +148,8 @@ mod tests {
     use super::*;
 
     /// What is told of this.
-    fn told(what: impl FnOnce(&Links)) -> Vec<Link> {
-        let (links, mut news) = Links::new(Arc::default());
+    fn told(what: impl FnOnce(&LinkMonitor)) -> Vec<LinkState> {
+        let (links, mut news) = LinkMonitor::new(Arc::default());
         what(&links);
         std::iter::from_fn(|| news.try_recv().ok()).collect()
     }
@@ -163,7 +163,7 @@ mod tests {
             links.hear(ZkState::Connected);
             links.is_silent(false);
         });
-        assert_eq!(cut, [Link::Suspended, Link::Connected]);
+        assert_eq!(cut, [LinkState::Suspended, LinkState::Connected]);
     }
 
     #[test]
@@ -176,12 +176,12 @@ mod tests {
             links.hear(ZkState::Connected);
             assert_eq!(links.judge(Ok(()), 0).unwrap_err().fate, Fate::Ended);
         });
-        assert_eq!(expired, [Link::Suspended, Link::Ended]);
+        assert_eq!(expired, [LinkState::Suspended, LinkState::Ended]);
     }
 
     #[test]
     fn an_answer_on_a_connection_that_was_not_put_to_the_proof_says_nothing() {
-        let (links, _news) = Links::new(Arc::default());
+        let (links, _news) = LinkMonitor::new(Arc::default());
         let denied = || Err::<(), _>(Fault { fate: Fate::Denied, source: "no".into() });
         assert_eq!(links.judge(denied(), links.proven()).unwrap_err().fate, Fate::Denied);
         let before = links.proven();

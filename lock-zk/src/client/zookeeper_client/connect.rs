@@ -10,7 +10,7 @@ use super::Fault;
 #[cfg(feature = "tls")]
 use super::tls;
 use crate::access::{Access, Credentials};
-use crate::client::Door;
+use crate::client::ConnectOptions;
 
 /// For how long a server may be silent before its connection is given up, at least, where the session allows it.
 const STARVED: Duration = Duration::from_secs(1);
@@ -21,13 +21,13 @@ const STARVED: Duration = Duration::from_secs(1);
 const TRIES: usize = 16;
 
 /// A new session with one of the servers.
-pub(super) async fn open(door: &Door) -> Result<Client, Fault> {
+pub(super) async fn open(options: &ConnectOptions) -> Result<Client, Fault> {
     // A hung server is to be left soon enough for another one to keep the session; a starved one is not hung.
-    let silence = (door.timeout / 5).max(STARVED.min(door.timeout * 2 / 5));
-    let connector = Client::connector().with_session_timeout(door.timeout).with_connection_timeout(silence);
-    let connector = introduce(connector, door.credentials.as_ref());
-    let target = format!("{}{}", addresses(&door.servers), door.chroot);
-    match &door.tls {
+    let silence = (options.timeout / 5).max(STARVED.min(options.timeout * 2 / 5));
+    let connector = Client::connector().with_session_timeout(options.timeout).with_connection_timeout(silence);
+    let connector = introduce(connector, options.credentials.as_ref());
+    let target = format!("{}{}", addresses(&options.servers), options.chroot);
+    match &options.tls {
         #[cfg(feature = "tls")]
         Some(certificates) => tls::connect(connector, certificates, &target).await,
         // Without the feature, TLS was refused with the configuration.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::talk::Talk;
+use super::raw_session::RawSession;
 use super::{Fate, Fault};
 
 /// For how long a server is waited for, at most.
@@ -15,7 +15,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the servers have said.
 #[derive(Debug)]
-pub(super) struct Greeted {
+pub(super) struct Handshake {
     /// Those that answered, then those that are down at present. The crate would wait for minutes for one that is silent, so such
     /// a one is left out.
     pub(super) servers: Vec<SocketAddr>,
@@ -24,7 +24,7 @@ pub(super) struct Greeted {
 }
 
 /// Asks all servers at once.
-pub(super) async fn greet_all(servers: &str, timeout: Duration) -> Result<Greeted, Fault> {
+pub(super) async fn greet_all(servers: &str, timeout: Duration) -> Result<Handshake, Fault> {
     let mut addresses = Vec::new();
     let mut refusal = io::Error::from(io::ErrorKind::NotFound);
     for resolved in join_all(servers.split(',').map(tokio::net::lookup_host)).await {
@@ -54,12 +54,12 @@ pub(super) async fn greet_all(servers: &str, timeout: Duration) -> Result<Greete
     }
     let timeout = least.ok_or_else(|| Fault { fate: Fate::Unknown, source: Box::new(refusal) })?;
     up.append(&mut down);
-    Ok(Greeted { servers: up, timeout })
+    Ok(Handshake { servers: up, timeout })
 }
 
 /// Opens a session and closes it; the timeout that was granted.
 async fn greet(address: SocketAddr, timeout: Duration) -> io::Result<Duration> {
-    let (talk, granted) = Talk::open(address, timeout).await?;
-    talk.close().await?;
+    let (raw_session, granted) = RawSession::open(address, timeout).await?;
+    raw_session.close().await?;
     Ok(granted)
 }

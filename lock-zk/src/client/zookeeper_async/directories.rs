@@ -10,9 +10,9 @@ use std::{fmt, io};
 use tokio::sync::Semaphore;
 use zookeeper_async::ZkError;
 
-use super::greeting::PATIENCE;
-use super::talk::Talk;
-use super::{Answer, Fate, Fault};
+use super::handshake::PATIENCE;
+use super::raw_session::RawSession;
+use super::{Fate, Fault, Response};
 use crate::access::{Access, Credentials};
 use crate::client::{directories, made};
 
@@ -22,11 +22,11 @@ const AT_ONCE: usize = 2;
 /// Where and as whom directories are made.
 #[derive(Clone)]
 pub(super) struct Directories {
-    door: Arc<Door>,
+    options: Arc<Target>,
     turns: Arc<Semaphore>,
 }
 
-struct Door {
+struct Target {
     /// Each is asked until one answers.
     servers: Vec<SocketAddr>,
     chroot: String,
@@ -36,21 +36,22 @@ struct Door {
 }
 
 impl Directories {
-    pub(super) fn new(servers: Vec<SocketAddr>, timeout: Duration, door: &crate::client::Door) -> Self {
-        let (chroot, credentials, access) = (door.chroot.clone(), door.credentials.clone(), door.access.clone());
-        let door = Arc::new(Door { servers, chroot, timeout, credentials, access });
-        Self { door, turns: Arc::new(Semaphore::new(AT_ONCE)) }
+    pub(super) fn new(servers: Vec<SocketAddr>, timeout: Duration, options: &crate::client::ConnectOptions) -> Self {
+        let (chroot, credentials, access) =
+            (options.chroot.clone(), options.credentials.clone(), options.access.clone());
+        let options = Arc::new(Target { servers, chroot, timeout, credentials, access });
+        Self { options, turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
     /// Makes a directory, and every one above it. Dropped before it has its answer, it may be made or not.
-    pub(super) fn make(&self, path: &str) -> Answer<'static, ()> {
+    pub(super) fn make(&self, path: &str) -> Response<'static, ()> {
         let (directories, path) = (self.clone(), path.to_owned());
         Box::pin(async move {
             let turn = directories.turns.acquire().await;
             let mut failure = io::Error::from(io::ErrorKind::NotFound);
-            for server in &directories.door.servers {
-                let limit = PATIENCE.min(directories.door.timeout / 2);
-                match tokio::time::timeout(limit, directories.door.make_at(*server, &path)).await {
+            for server in &directories.options.servers {
+                let limit = PATIENCE.min(directories.options.timeout / 2);
+                match tokio::time::timeout(limit, directories.options.make_at(*server, &path)).await {
                     Ok(Ok(outcomes)) => return made(outcomes),
                     Ok(Err(error)) => failure = error,
                     Err(late) => failure = late.into(),
@@ -62,12 +63,12 @@ impl Directories {
     }
 }
 
-impl Door {
+impl Target {
     /// The server's verdict on each directory.
     async fn make_at(&self, server: SocketAddr, path: &str) -> io::Result<Vec<Result<(), Fault>>> {
-        let (mut talk, _) = Talk::open(server, self.timeout).await?;
+        let (mut raw_session, _) = RawSession::open(server, self.timeout).await?;
         if let Some(Credentials::Digest { user, password }) = &self.credentials
-            && let verdict @ 1.. | verdict @ ..=-1 = talk.introduce(&format!("{user}:{password}")).await?
+            && let verdict @ 1.. | verdict @ ..=-1 = raw_session.introduce(&format!("{user}:{password}")).await?
         {
             return Ok(vec![outcome(verdict)]);
         }
@@ -78,10 +79,10 @@ impl Door {
         };
         let mut outcomes = Vec::new();
         for directory in directories(path) {
-            outcomes.push(outcome(talk.make(&format!("{}{directory}", self.chroot), &access).await?));
+            outcomes.push(outcome(raw_session.make(&format!("{}{directory}", self.chroot), &access).await?));
         }
         // What was made stays, whether the session is closed now or ends by itself.
-        let _ = talk.close().await;
+        let _ = raw_session.close().await;
         Ok(outcomes)
     }
 }
@@ -92,6 +93,6 @@ fn outcome(verdict: i32) -> Result<(), Fault> {
 
 impl fmt::Debug for Directories {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Directories").field("servers", &self.door.servers).finish_non_exhaustive()
+        f.debug_struct("Directories").field("servers", &self.options.servers).finish_non_exhaustive()
     }
 }

@@ -11,32 +11,32 @@ use lock_core::driver::wait;
 use tokio::sync::{Mutex, oneshot};
 use zookeeper_async::CreateMode;
 
-use super::wire::Wire;
-use super::{Answer, Created, Fate, Fault, Node, Wanted};
+use super::requests::Requests;
+use super::{Created, Fate, Fault, NewNode, Node, Response};
 
 /// Pauses between two tries to delete: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 struct Exchange {
-    wire: Arc<Wire>,
+    requests: Arc<Requests>,
     old: Vec<String>,
-    new: Vec<Wanted>,
+    new: Vec<NewNode>,
     data: Vec<u8>,
 }
 
 /// Starts an exchange.
 pub(super) fn begin(
-    wire: &Arc<Wire>,
+    requests: &Arc<Requests>,
     one_by_one: &Arc<Mutex<()>>,
     old: &[String],
-    new: &[Wanted],
+    new: &[NewNode],
     data: &[u8],
-) -> Answer<'static, Vec<String>> {
-    let exchange = Exchange { wire: wire.clone(), old: old.to_vec(), new: new.to_vec(), data: data.to_vec() };
+) -> Response<'static, Vec<String>> {
+    let exchange = Exchange { requests: requests.clone(), old: old.to_vec(), new: new.to_vec(), data: data.to_vec() };
     let (answer, answered) = oneshot::channel();
     let one_by_one = one_by_one.clone();
-    wire.runtime.spawn(async move {
+    requests.runtime.spawn(async move {
         let _turn = one_by_one.lock().await;
         let _ = answer.send(exchange.run().await);
     });
@@ -48,7 +48,7 @@ impl Exchange {
     async fn run(self) -> Result<Vec<String>, Fault> {
         let made: Vec<_> = self.new.iter().map(|wanted| self.make(wanted)).collect();
         // Behind them: the server of this answer knows what it was asked to make before.
-        let old = self.wire.read_all(&self.old);
+        let old = self.requests.read_all(&self.old);
         match judge(join_all(made).await, old.await) {
             Ok(made) => {
                 until_known(|| self.delete_all(&self.old)).await?;
@@ -61,20 +61,20 @@ impl Exchange {
         }
     }
 
-    fn make(&self, wanted: &Wanted) -> Answer<'static, Created> {
+    fn make(&self, wanted: &NewNode) -> Response<'static, Created> {
         let (path, mode) = match wanted {
-            Wanted::Exactly(path) => (path, CreateMode::Ephemeral),
-            Wanted::Numbered(path) => (path, CreateMode::EphemeralSequential),
+            NewNode::Named(path) => (path, CreateMode::Ephemeral),
+            NewNode::Sequential(path) => (path, CreateMode::EphemeralSequential),
         };
-        self.wire.make(path, self.data.clone(), mode)
+        self.requests.make(path, self.data.clone(), mode)
     }
 
     async fn take_back(&self) -> Result<(), Fault> {
         let mut made = Vec::new();
         for wanted in &self.new {
             match wanted {
-                Wanted::Exactly(path) => made.push(path.clone()),
-                Wanted::Numbered(stem) => made.extend(self.numbered(stem).await?),
+                NewNode::Named(path) => made.push(path.clone()),
+                NewNode::Sequential(stem) => made.extend(self.numbered(stem).await?),
             }
         }
         self.delete_all(&made).await
@@ -83,8 +83,8 @@ impl Exchange {
     /// What has been made of this path and a number.
     async fn numbered(&self, stem: &str) -> Result<Vec<String>, Fault> {
         let (directory, name) = stem.rsplit_once('/').unwrap_or(("", stem));
-        let synced = self.wire.sync();
-        let listed = self.wire.children(directory, false);
+        let synced = self.requests.sync();
+        let listed = self.requests.children(directory, false);
         synced.await?;
         match listed.await {
             Ok(names) => {
@@ -97,7 +97,7 @@ impl Exchange {
     }
 
     async fn delete_all(&self, paths: &[String]) -> Result<(), Fault> {
-        let deleted: Vec<_> = paths.iter().map(|path| self.wire.delete(path)).collect();
+        let deleted: Vec<_> = paths.iter().map(|path| self.requests.delete(path)).collect();
         join_all(deleted).await.into_iter().try_for_each(|outcome| outcome.map(drop))
     }
 }

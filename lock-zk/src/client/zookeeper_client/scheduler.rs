@@ -1,5 +1,5 @@
 //! How many requests are under way. The crate sends whatever it is asked at once, and the servers answer a session in order: a
-//! beat behind thousands of requests would be answered when its session is over. So requests beyond a number wait here, in
+//! heartbeat behind thousands of requests would be answered when its session is over. So requests beyond a number wait here, in
 //! the order of their calls.
 //!
 //! As long as there are fewer, the crate is asked at the call, and nothing else is done. Those that waited are polled by one
@@ -16,8 +16,8 @@ use futures_util::{FutureExt, StreamExt, future};
 use tokio::sync::{mpsc, oneshot, watch};
 use zookeeper_client::{Client, Error};
 
-use super::requests::{self, Requests};
-use super::{Answer, Manner};
+use super::pending::{self, PendingRequests};
+use super::{Priority, Response};
 
 /// How many requests may be under way that did not wait, and as many that did.
 const AT_ONCE: usize = 128;
@@ -25,10 +25,10 @@ const AT_ONCE: usize = 128;
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The way to the servers.
-pub(super) struct Outbox {
+pub(super) struct Scheduler {
     /// None once it is closed.
     client: Mutex<Option<Arc<Client>>>,
-    requests: Arc<Requests>,
+    requests: Arc<PendingRequests>,
     waiting: mpsc::UnboundedSender<Boxed<()>>,
     /// Of those that did not wait.
     under_way: Arc<AtomicUsize>,
@@ -37,8 +37,8 @@ pub(super) struct Outbox {
     closed: watch::Sender<bool>,
 }
 
-impl Outbox {
-    /// An outbox, and the task that sends what had to wait. It ends with the outbox.
+impl Scheduler {
+    /// An scheduler, and the task that sends what had to wait. It ends with the scheduler.
     pub(super) fn new(client: Client) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (waiting, requests) = mpsc::unbounded_channel();
         let unsent = Arc::<AtomicUsize>::default();
@@ -48,8 +48,8 @@ impl Outbox {
         (Self { client, requests: Arc::default(), waiting, under_way: Arc::default(), unsent, closed }, task)
     }
 
-    /// The book of what is under way.
-    pub(super) fn requests(&self) -> &Arc<Requests> {
+    /// The table of what is under way.
+    pub(super) fn requests(&self) -> &Arc<PendingRequests> {
         &self.requests
     }
 
@@ -64,20 +64,20 @@ impl Outbox {
     /// Asks the crate, now or when it is this request's turn.
     pub(super) fn send<T, F>(
         &self,
-        manner: Manner,
+        priority: Priority,
         request: impl FnOnce(Arc<Client>) -> F + Send + 'static,
-    ) -> Answer<'static, T>
+    ) -> Response<'static, T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send,
     {
-        let Some(client) = self.client().clone() else { return Box::pin(future::ready(Err(requests::over()))) };
-        let turn = match manner {
-            Manner::First => None,
+        let Some(client) = self.client().clone() else { return Box::pin(future::ready(Err(pending::over()))) };
+        let turn = match priority {
+            Priority::Urgent => None,
             // A caller's former request that still waits goes before.
-            _ if self.unsent.load(Ordering::Acquire) > 0 => return self.wait(client, manner, request),
+            _ if self.unsent.load(Ordering::Acquire) > 0 => return self.wait(client, priority, request),
             _ => match Turn::take(&self.under_way) {
-                None => return self.wait(client, manner, request),
+                None => return self.wait(client, priority, request),
                 turn => turn,
             },
         };
@@ -91,9 +91,9 @@ impl Outbox {
     fn wait<T, F>(
         &self,
         client: Arc<Client>,
-        manner: Manner,
+        priority: Priority,
         request: impl FnOnce(Arc<Client>) -> F + Send + 'static,
-    ) -> Answer<'static, T>
+    ) -> Response<'static, T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send,
@@ -101,7 +101,7 @@ impl Outbox {
         let (answer, answered) = oneshot::channel();
         let requests = self.requests.clone();
         let request = Box::pin(async move {
-            if manner == Manner::InAnyCase || !answer.is_closed() {
+            if priority == Priority::Detached || !answer.is_closed() {
                 let asked = requests.track(Box::pin(async move { Ok(request(client).await?) }));
                 // Nobody may wait for it any more.
                 let _ = answer.send(asked.await);
@@ -110,7 +110,7 @@ impl Outbox {
         self.unsent.fetch_add(1, Ordering::AcqRel);
         // Without its task, which lives until this is closed unless the runtime is gone, the answer is that there is none.
         let _ = self.waiting.send(request);
-        Box::pin(async move { answered.await.unwrap_or_else(|_| Err(requests::over())) })
+        Box::pin(async move { answered.await.unwrap_or_else(|_| Err(pending::over())) })
     }
 
     /// A panic elsewhere is not passed on: there is a client, or none.
@@ -119,13 +119,13 @@ impl Outbox {
     }
 }
 
-impl fmt::Debug for Outbox {
+impl fmt::Debug for Scheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outbox").field("closed", &*self.closed.borrow()).finish_non_exhaustive()
+        f.debug_struct("Scheduler").field("closed", &*self.closed.borrow()).finish_non_exhaustive()
     }
 }
 
-/// Sends what waits, in order, so that only so many are under way at once. What is left when the outbox is closed goes unsent.
+/// Sends what waits, in order, so that only so many are under way at once. What is left when the scheduler is closed goes unsent.
 async fn send(
     mut waiting: mpsc::UnboundedReceiver<Boxed<()>>,
     unsent: Arc<AtomicUsize>,
@@ -134,7 +134,7 @@ async fn send(
     let mut under_way = FuturesUnordered::new();
     let closed = async {
         if closing.wait_for(|closed| *closed).await.is_err() {
-            // The outbox was dropped: what it was given goes first.
+            // The scheduler was dropped: what it was given goes first.
             future::pending::<()>().await;
         }
     };

@@ -1,9 +1,9 @@
 //! The crate `zookeeper-client` behind our trait.
 
-mod door;
-mod fault;
-mod outbox;
-mod requests;
+mod connect;
+mod error;
+mod pending;
+mod scheduler;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -23,54 +23,59 @@ use zookeeper_client::{
 pub(crate) use tls::check as check_tls;
 
 use super::{
-    Answer, Change, Connection, Created, Door, Fate, Fault, Found, Link, LinkChange, MOST_BYTES, Manner, Node, Wanted,
+    ConnectOptions, Connection, Created, Fate, Fault, LinkChange, LinkState, MOST_BYTES, NewNode, Node, NodeChange,
+    Priority, ReadNodes, Response,
 };
-use outbox::Outbox;
+use scheduler::Scheduler;
 
 /// How many nodes are read by one request, at most.
 const CHUNK: usize = 500;
 
-/// Where beats go. Nobody makes this node, so that a beat changes nothing; the refusal is agreed upon by a quorum as any
+/// Where heartbeats go. Nobody makes this node, so that a heartbeat changes nothing; the refusal is agreed upon by a quorum as any
 /// other outcome of a write is.
-const NO_NODE: &str = "/lock-zk-beat";
+const HEARTBEAT_NODE: &str = "/lock-zk-beat";
 
 /// The version of a node's data that nobody has changed; we never change any.
 const NEVER_CHANGED: i32 = 0;
 
 /// One session, by `zookeeper-client`.
-pub(crate) struct Kezhuw {
+pub(crate) struct ZookeeperClient {
     id: i64,
     timeout: Duration,
-    outbox: Outbox,
+    scheduler: Scheduler,
     states: Mutex<StateWatcher>,
     /// Who may touch what is made.
     access: Arc<[Acl]>,
 }
 
-impl Kezhuw {
+impl ZookeeperClient {
     /// A new session with one of the servers.
-    pub(crate) async fn connect(door: &Door) -> Result<Self, Fault> {
-        let client = door::open(door).await?;
+    pub(crate) async fn connect(options: &ConnectOptions) -> Result<Self, Fault> {
+        let client = connect::open(options).await?;
         let mut states = client.state_watcher();
         states.state();
         let (id, timeout) = (client.session_id().0, client.session_timeout());
-        let (outbox, sending) = Outbox::new(client);
+        let (scheduler, sending) = Scheduler::new(client);
         tokio::spawn(sending);
-        Ok(Self { id, timeout, outbox, states: Mutex::new(states), access: door::acl(&door.access).into() })
+        Ok(Self { id, timeout, scheduler, states: Mutex::new(states), access: connect::acl(&options.access).into() })
     }
 
-    /// Has the crate asked in this manner.
-    fn ask<T, F>(&self, manner: Manner, request: impl FnOnce(Arc<Client>) -> F + Send + 'static) -> Answer<'static, T>
+    /// Has the crate asked in this priority.
+    fn ask<T, F>(
+        &self,
+        priority: Priority,
+        request: impl FnOnce(Arc<Client>) -> F + Send + 'static,
+    ) -> Response<'static, T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send,
     {
-        self.outbox.send(manner, request)
+        self.scheduler.send(priority, request)
     }
 
-    fn make(&self, path: &str, data: &[u8], mode: CreateMode) -> Answer<'static, Created> {
+    fn make(&self, path: &str, data: &[u8], mode: CreateMode) -> Response<'static, Created> {
         let (path, data, access) = (path.to_owned(), data.to_vec(), self.access.clone());
-        self.ask(Manner::InTurn, async move |client: Arc<Client>| {
+        self.ask(Priority::Normal, async move |client: Arc<Client>| {
             let (stat, sequence) = client.create(&path, &data, &mode.with_acls(Acls::new(&access))).await?;
             let path = if mode == CreateMode::EphemeralSequential { format!("{path}{sequence}") } else { path };
             Ok(Created { path, czxid: stat.czxid })
@@ -78,10 +83,10 @@ impl Kezhuw {
     }
 
     /// Reads by as few requests as can be, all of them on their way at once.
-    fn read(&self, manner: Manner, paths: &[String]) -> Vec<Answer<'static, Found>> {
+    fn read(&self, priority: Priority, paths: &[String]) -> Vec<Response<'static, ReadNodes>> {
         let read = |chunk: &[String]| {
             let chunk = chunk.to_vec();
-            let read = self.ask(manner, async move |client: Arc<Client>| {
+            let read = self.ask(priority, async move |client: Arc<Client>| {
                 let mut reader = client.new_multi_reader();
                 for path in &chunk {
                     reader.add_get_data(path)?;
@@ -89,20 +94,20 @@ impl Kezhuw {
                 Ok(chunk.into_iter().zip(reader.commit().await?).collect::<Vec<_>>())
             });
             Box::pin(async move { Ok(read.await?.into_iter().map(|(path, read)| (path, node(read))).collect()) })
-                as Answer<'static, Found>
+                as Response<'static, ReadNodes>
         };
         chunks(paths).map(read).collect()
     }
 }
 
-impl fmt::Debug for Kezhuw {
+impl fmt::Debug for ZookeeperClient {
     /// Not for whom its nodes are: an id may be made of a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, timeout, outbox, .. } = self;
-        f.debug_struct("Kezhuw")
+        let Self { id, timeout, scheduler, .. } = self;
+        f.debug_struct("ZookeeperClient")
             .field("id", id)
             .field("timeout", timeout)
-            .field("outbox", outbox)
+            .field("scheduler", scheduler)
             .finish_non_exhaustive()
     }
 }
@@ -122,7 +127,7 @@ fn chunks(mut paths: &[String]) -> impl Iterator<Item = &[String]> {
     })
 }
 
-impl Connection for Kezhuw {
+impl Connection for ZookeeperClient {
     fn id(&self) -> i64 {
         self.id
     }
@@ -134,18 +139,19 @@ impl Connection for Kezhuw {
     fn link_changed(&self) -> LinkChange<'_> {
         Box::pin(async move {
             match self.states.lock().await.changed().await {
-                SessionState::SyncConnected => Link::Connected,
+                SessionState::SyncConnected => LinkState::Connected,
                 // A read-only server commits nothing.
-                SessionState::Disconnected | SessionState::ConnectedReadOnly => Link::Suspended,
-                SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => Link::Ended,
+                SessionState::Disconnected | SessionState::ConnectedReadOnly => LinkState::Suspended,
+                SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => LinkState::Ended,
             }
         })
     }
 
-    fn beat(&self) -> Answer<'static, ()> {
-        let requests = self.outbox.requests().clone();
+    fn heartbeat(&self) -> Response<'static, ()> {
+        let requests = self.scheduler.requests().clone();
         let mark = requests.mark();
-        let deleted = self.ask(Manner::First, async move |client: Arc<Client>| client.delete(NO_NODE, None).await);
+        let deleted =
+            self.ask(Priority::Urgent, async move |client: Arc<Client>| client.delete(HEARTBEAT_NODE, None).await);
         Box::pin(async move {
             match deleted.await {
                 // Missing rights, too, are found by the leader.
@@ -159,25 +165,25 @@ impl Connection for Kezhuw {
     }
 
     fn unanswered_since(&self) -> Option<BootInstant> {
-        self.outbox.requests().unanswered_since()
+        self.scheduler.requests().unanswered_since()
     }
 
     fn close(&self) {
-        self.outbox.close();
+        self.scheduler.close();
     }
 
-    fn create_in_line<'a>(&'a self, prefix: &'a str, data: &[u8]) -> Answer<'a, Created> {
+    fn create_sequential<'a>(&'a self, prefix: &'a str, data: &[u8]) -> Response<'a, Created> {
         self.make(prefix, data, CreateMode::EphemeralSequential)
     }
 
-    fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Answer<'a, Created> {
+    fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Response<'a, Created> {
         self.make(path, data, CreateMode::Ephemeral)
     }
 
-    fn claim<'a>(&'a self, directory: &'a str, path: &'a str, data: &[u8]) -> Answer<'a, Option<Created>> {
+    fn claim<'a>(&'a self, directory: &'a str, path: &'a str, data: &[u8]) -> Response<'a, Option<Created>> {
         let (directory, path, data) = (directory.to_owned(), path.to_owned(), data.to_vec());
         let access = self.access.clone();
-        self.ask(Manner::InTurn, async move |client: Arc<Client>| {
+        self.ask(Priority::Normal, async move |client: Arc<Client>| {
             let access = Acls::new(&access);
             let mut writer = client.new_multi_writer();
             writer.add_delete(&directory, None)?;
@@ -198,10 +204,10 @@ impl Connection for Kezhuw {
         })
     }
 
-    fn make_directory<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
+    fn make_directory<'a>(&'a self, path: &'a str) -> Response<'a, ()> {
         let made = super::directories(path).map(|directory| {
             let (directory, access) = (directory.to_owned(), self.access.clone());
-            self.ask(Manner::InTurn, async move |client: Arc<Client>| {
+            self.ask(Priority::Normal, async move |client: Arc<Client>| {
                 client.create(&directory, &[], &CreateMode::Container.with_acls(Acls::new(&access))).await.map(drop)
             })
         });
@@ -209,51 +215,51 @@ impl Connection for Kezhuw {
         Box::pin(async move { super::made(made.await) })
     }
 
-    fn children<'a>(&'a self, path: &'a str) -> Answer<'a, Vec<String>> {
+    fn children<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>> {
         let path = path.to_owned();
-        self.ask(Manner::InTurn, async move |client: Arc<Client>| client.list_children(&path).await)
+        self.ask(Priority::Normal, async move |client: Arc<Client>| client.list_children(&path).await)
     }
 
-    fn watch_children<'a>(&'a self, path: &'a str) -> Answer<'a, (Vec<String>, Change)> {
+    fn watch_children<'a>(&'a self, path: &'a str) -> Response<'a, (Vec<String>, NodeChange)> {
         let path = path.to_owned();
-        self.ask(Manner::InTurn, async move |client: Arc<Client>| {
+        self.ask(Priority::Normal, async move |client: Arc<Client>| {
             let (names, watcher) = client.list_and_watch_children(&path).await?;
             Ok((names, changed(watcher)))
         })
     }
 
-    fn sync<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
+    fn sync<'a>(&'a self, path: &'a str) -> Response<'a, ()> {
         let path = path.to_owned();
-        self.ask(Manner::InTurn, async move |client: Arc<Client>| client.sync(&path).await)
+        self.ask(Priority::Normal, async move |client: Arc<Client>| client.sync(&path).await)
     }
 
-    fn watch<'a>(&'a self, path: &'a str) -> Answer<'a, Option<Change>> {
+    fn watch<'a>(&'a self, path: &'a str) -> Response<'a, Option<NodeChange>> {
         let path = path.to_owned();
         // Not by asking whether it exists: that would leave a watch on a node that is gone, and wake nobody.
-        self.ask(Manner::InTurn, async move |client: Arc<Client>| match client.get_and_watch_data(&path).await {
+        self.ask(Priority::Normal, async move |client: Arc<Client>| match client.get_and_watch_data(&path).await {
             Ok((_, _, watcher)) => Ok(Some(changed(watcher))),
             Err(Error::NoNode) => Ok(None),
             Err(error) => Err(error),
         })
     }
 
-    fn read_all(&self, paths: &[String]) -> Answer<'_, Vec<Option<Node>>> {
-        let chunks = self.read(Manner::InTurn, paths);
+    fn read_all(&self, paths: &[String]) -> Response<'_, Vec<Option<Node>>> {
+        let chunks = self.read(Priority::Normal, paths);
         Box::pin(async move { try_join_all(chunks).await?.into_iter().flatten().map(|(_, node)| node).collect() })
     }
 
-    fn read_held(&self, paths: &[String]) -> Vec<Answer<'static, Found>> {
-        self.read(Manner::First, paths)
+    fn read_held(&self, paths: &[String]) -> Vec<Response<'static, ReadNodes>> {
+        self.read(Priority::Urgent, paths)
     }
 
-    fn exchange(&self, old: &[String], new: &[Wanted], data: &[u8]) -> Answer<'_, Vec<String>> {
+    fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>> {
         let (old, new, data, access) = (old.to_vec(), new.to_vec(), data.to_vec(), self.access.clone());
-        self.ask(Manner::InTurn, async move |client: Arc<Client>| {
+        self.ask(Priority::Normal, async move |client: Arc<Client>| {
             let mut writer = client.new_multi_writer();
             for wanted in &new {
                 let (path, mode) = match wanted {
-                    Wanted::Exactly(path) => (path, CreateMode::Ephemeral),
-                    Wanted::Numbered(path) => (path, CreateMode::EphemeralSequential),
+                    NewNode::Named(path) => (path, CreateMode::Ephemeral),
+                    NewNode::Sequential(path) => (path, CreateMode::EphemeralSequential),
                 };
                 writer.add_create(path, &data, &mode.with_acls(Acls::new(&access)))?;
             }
@@ -266,9 +272,9 @@ impl Connection for Kezhuw {
         })
     }
 
-    fn hand_over(&self, from: &str, to: &str) -> Answer<'_, ()> {
+    fn hand_over(&self, from: &str, to: &str) -> Response<'_, ()> {
         let (from, to) = (from.to_owned(), to.to_owned());
-        self.ask(Manner::InAnyCase, async move |client: Arc<Client>| {
+        self.ask(Priority::Detached, async move |client: Arc<Client>| {
             let mut writer = client.new_multi_writer();
             writer.add_check_version(&to, NEVER_CHANGED)?;
             writer.add_delete(&from, None)?;
@@ -277,9 +283,9 @@ impl Connection for Kezhuw {
         })
     }
 
-    fn delete(&self, path: &str) -> Answer<'static, bool> {
+    fn delete(&self, path: &str) -> Response<'static, bool> {
         let path = path.to_owned();
-        self.ask(Manner::InAnyCase, async move |client: Arc<Client>| match client.delete(&path, None).await {
+        self.ask(Priority::Detached, async move |client: Arc<Client>| match client.delete(&path, None).await {
             Ok(()) => Ok(true),
             Err(Error::NoNode) => Ok(false),
             Err(error) => Err(error),
@@ -288,7 +294,7 @@ impl Connection for Kezhuw {
 }
 
 /// Resolves when this has seen something.
-fn changed(watcher: OneshotWatcher) -> Change {
+fn changed(watcher: OneshotWatcher) -> NodeChange {
     Box::pin(async move { drop(watcher.changed().await) })
 }
 

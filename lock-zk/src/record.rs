@@ -11,7 +11,7 @@ use crate::session::Session;
 
 /// The data of a node, as JSON. Curator writes its address instead, Go nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Card {
+pub(crate) struct HolderRecord {
     pub(crate) owner: Owner,
     /// How long the holder asked its lease to last.
     ttl_ms: u64,
@@ -22,25 +22,25 @@ pub(crate) struct Card {
     token: Option<u64>,
     /// Of a semaphore's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    permits: Option<Permits>,
+    permits: Option<PermitRequest>,
 }
 
 /// How many permits a grant has or waits for, and of how many, as its client believes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Permits {
+pub(crate) struct PermitRequest {
     pub(crate) asked: u32,
     pub(crate) limit: u32,
 }
 
-impl Card {
-    pub(crate) fn of(attempt: &Attempt, session: &Session) -> Self {
+impl HolderRecord {
+    pub(crate) fn new(attempt: &Attempt, session: &Session) -> Self {
         Self {
             owner: attempt.owner.clone(),
             ttl_ms: milliseconds(attempt.ttl),
             session_ms: milliseconds(session.connection.timeout()),
             token: None,
             permits: match attempt.kind {
-                Kind::Permits { permits, limit } => Some(Permits { asked: permits, limit }),
+                Kind::Permits { permits, limit } => Some(PermitRequest { asked: permits, limit }),
                 _ => None,
             },
         }
@@ -52,7 +52,7 @@ impl Card {
     }
 
     /// What is known of this node's maker; `None` for a client of another library.
-    pub(crate) fn read(node: &Node) -> Option<Self> {
+    pub(crate) fn parse(node: &Node) -> Option<Self> {
         serde_json::from_slice(&node.data).ok()
     }
 
@@ -69,13 +69,13 @@ impl Card {
         Duration::from_millis(self.session_ms)
     }
 
-    pub(crate) fn permits(&self) -> Option<Permits> {
+    pub(crate) fn permits(&self) -> Option<PermitRequest> {
         self.permits
     }
 
     /// The grant's token.
-    pub(crate) fn token(card: Option<&Self>, node: &Node) -> Option<u64> {
-        card.and_then(|card| card.token).or_else(|| u64::try_from(node.czxid).ok())
+    pub(crate) fn token(record: Option<&Self>, node: &Node) -> Option<u64> {
+        record.and_then(|record| record.token).or_else(|| u64::try_from(node.czxid).ok())
     }
 }
 

@@ -18,8 +18,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use zookeeper_async::{Acl, CreateMode, ZkError, ZkResult, ZooKeeper};
 
-use super::links::Links;
-use super::{Answer, Fate, Fault, Manner, RETRY};
+use super::link_monitor::LinkMonitor;
+use super::{Fate, Fault, Priority, RETRY, Response};
 use crate::access::Credentials;
 
 /// How many requests may be under way, and how many more for what goes first. The crate's queue holds 64; it puts pings into
@@ -31,48 +31,48 @@ type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The way to the servers, in order. The session is closed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(super) struct Scheduler {
     first: mpsc::UnboundedSender<Request>,
     in_turn: mpsc::UnboundedSender<Request>,
-    shared: Shared,
+    shared: SchedulerHandle,
     closed: watch::Sender<bool>,
     owed_since: watch::Receiver<Option<BootInstant>>,
 }
 
 /// What a request and the task that sends it know.
 #[derive(Debug, Clone)]
-struct Shared {
-    client: Arc<Shown>,
-    links: Arc<Links>,
+struct SchedulerHandle {
+    client: Arc<OpaqueClient>,
+    links: Arc<LinkMonitor>,
 }
 
 /// The crate's client, which has no `Debug`.
-struct Shown(Arc<ZooKeeper>);
+struct OpaqueClient(Arc<ZooKeeper>);
 
-impl std::fmt::Debug for Shown {
+impl std::fmt::Debug for OpaqueClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ZooKeeper")
     }
 }
 
-impl Outbox {
-    /// An outbox, and the task that sends. Servers are silent when they owe an answer for this long.
+impl Scheduler {
+    /// An scheduler, and the task that sends. Servers are silent when they owe an answer for this long.
     pub(super) fn new(
         client: ZooKeeper,
-        links: Arc<Links>,
-        introduction: Introduction,
+        links: Arc<LinkMonitor>,
+        preamble: Preamble,
         silence: Duration,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (first, waiting_first) = mpsc::unbounded_channel();
         let (in_turn, waiting_in_turn) = mpsc::unbounded_channel();
-        let waiting = Waiting { first: waiting_first, in_turn: waiting_in_turn };
-        let shared = Shared { client: Arc::new(Shown(Arc::new(client))), links };
+        let waiting = RequestQueue { first: waiting_first, in_turn: waiting_in_turn };
+        let shared = SchedulerHandle { client: Arc::new(OpaqueClient(Arc::new(client))), links };
         let (closed, closing) = watch::channel(false);
         let (owed, owed_since) = watch::channel(None);
-        let sender = Sender {
+        let sender = SchedulerTask {
             under_way: FuturesUnordered::new(),
             shared: shared.clone(),
-            introduction,
+            preamble,
             silence,
             owed,
             last_answer: Instant::now(),
@@ -93,9 +93,9 @@ impl Outbox {
     /// Hands a request in.
     pub(super) fn send<T, F>(
         &self,
-        manner: Manner,
+        priority: Priority,
         request: impl FnOnce(Arc<ZooKeeper>) -> F + Send + 'static,
-    ) -> Answer<'static, T>
+    ) -> Response<'static, T>
     where
         T: Send + 'static,
         F: Future<Output = ZkResult<T>> + Send,
@@ -103,7 +103,7 @@ impl Outbox {
         let (answer, answered) = oneshot::channel();
         let shared = self.shared.clone();
         let request = async move {
-            if manner != Manner::InAnyCase && answer.is_closed() {
+            if priority != Priority::Detached && answer.is_closed() {
                 return;
             }
             let proven = shared.links.proven();
@@ -116,20 +116,20 @@ impl Outbox {
             let _ = answer.send(shared.links.judge(outcome.map_err(Fault::from), proven));
         };
         // Without its task, which lives as long as this unless the runtime is gone, the answer is that there is none.
-        let queue = if manner == Manner::First { &self.first } else { &self.in_turn };
+        let queue = if priority == Priority::Urgent { &self.first } else { &self.in_turn };
         let _ = queue.send(Box::pin(request));
         let gone = |_| Err(Fault { fate: Fate::Ended, source: "the client is gone".into() });
         Box::pin(async move { answered.await.unwrap_or_else(gone) })
     }
 }
 
-/// Requests that were handed in, by their manner.
-struct Waiting {
+/// Requests that were handed in, by their priority.
+struct RequestQueue {
     first: mpsc::UnboundedReceiver<Request>,
     in_turn: mpsc::UnboundedReceiver<Request>,
 }
 
-impl Waiting {
+impl RequestQueue {
     /// The next one that may be sent beside so many; `None` when nobody hands one in any more.
     async fn next(&mut self, under_way: usize) -> Option<Request> {
         tokio::select! {
@@ -142,7 +142,7 @@ impl Waiting {
 }
 
 /// What is said on a new connection before anything else.
-pub(super) struct Introduction {
+pub(super) struct Preamble {
     pub(super) credentials: Option<Credentials>,
     /// What the path of a node begins with that nobody else makes.
     pub(super) sign: String,
@@ -150,10 +150,10 @@ pub(super) struct Introduction {
     pub(super) access: Vec<Acl>,
 }
 
-struct Sender {
+struct SchedulerTask {
     under_way: FuturesUnordered<Request>,
-    shared: Shared,
-    introduction: Introduction,
+    shared: SchedulerHandle,
+    preamble: Preamble,
     silence: Duration,
     /// Since when an answer is owed, if there are requests under way.
     owed: watch::Sender<Option<BootInstant>>,
@@ -161,11 +161,11 @@ struct Sender {
     last_answer: Instant,
 }
 
-impl Sender {
-    async fn run(mut self, mut waiting: Waiting, mut closing: watch::Receiver<bool>) {
+impl SchedulerTask {
+    async fn run(mut self, mut waiting: RequestQueue, mut closing: watch::Receiver<bool>) {
         let closed = async {
             if closing.wait_for(|closed| *closed).await.is_err() {
-                // The outbox was dropped: what it was given goes first.
+                // The scheduler was dropped: what it was given goes first.
                 std::future::pending::<()>().await;
             }
         };
@@ -181,7 +181,7 @@ impl Sender {
         self.settle().await;
     }
 
-    async fn send(&mut self, waiting: &mut Waiting) {
+    async fn send(&mut self, waiting: &mut RequestQueue) {
         self.show_credentials();
         self.settle().await;
         loop {
@@ -215,7 +215,7 @@ impl Sender {
     }
 
     fn show_credentials(&mut self) {
-        if let Some(Credentials::Digest { user, password }) = &self.introduction.credentials {
+        if let Some(Credentials::Digest { user, password }) = &self.preamble.credentials {
             let (client, shown) = (self.shared.client.0.clone(), format!("{user}:{password}").into_bytes());
             self.start(Box::pin(async move { client.add_auth("digest", shown).await.unwrap_or_default() }));
         }
@@ -224,8 +224,7 @@ impl Sender {
     /// Makes a node, and deletes it again. A wrong answer ends the session.
     fn prove(&mut self, connection: u64) {
         let (client, links) = (self.shared.client.0.clone(), self.shared.links.clone());
-        let (path, access) =
-            (format!("{}proof-{connection}", self.introduction.sign), self.introduction.access.clone());
+        let (path, access) = (format!("{}proof-{connection}", self.preamble.sign), self.preamble.access.clone());
         self.start(Box::pin(async move {
             match client.create2(&path, Vec::new(), access, CreateMode::Ephemeral).await {
                 Ok((made, stat)) if links.is_ours(&path, &made, &stat) => {

@@ -1,6 +1,6 @@
 //! The requests of one connection that are not answered yet.
 //!
-//! A request belongs to this book, not to whoever waits for its answer: a future that nobody polls any more would otherwise
+//! A request belongs to this table, not to whoever waits for its answer: a future that nobody polls any more would otherwise
 //! keep the crate's client, and with it the session, for as long as it lives.
 //!
 //! The servers answer the requests of one session in order. So a request without an answer, when a later one has its own, will
@@ -19,26 +19,26 @@ use super::{Fate, Fault};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send>>;
 
-/// Every request under way, in the order of their sending: as many as the outbox lets through, and what goes first.
+/// Every request under way, in the order of their sending: as many as the scheduler lets through, and what goes first.
 #[derive(Default)]
-pub(super) struct Requests {
-    book: Mutex<Book>,
+pub(super) struct PendingRequests {
+    table: Mutex<PendingTable>,
 }
 
 #[derive(Default)]
-struct Book {
+struct PendingTable {
     next: u64,
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, PendingRequest>,
     closed: bool,
 }
 
-struct Open {
+struct PendingRequest {
     sent_at: BootInstant,
-    request: Arc<dyn Asked>,
+    request: Arc<dyn AnyRequest>,
 }
 
 /// A request, whatever it asks for.
-trait Asked: Send + Sync {
+trait AnyRequest: Send + Sync {
     /// Whether it has its answer, also if nobody has looked for it yet.
     fn is_answered(&self) -> bool;
 
@@ -47,10 +47,10 @@ trait Asked: Send + Sync {
 }
 
 /// One request and its answer.
-struct Slot<T>(Mutex<State<T>>);
+struct Slot<T>(Mutex<RequestState<T>>);
 
-enum State<T> {
-    Asked {
+enum RequestState<T> {
+    Sent {
         request: Boxed<T>,
         /// Of whoever waits.
         waker: Waker,
@@ -59,41 +59,41 @@ enum State<T> {
     Taken,
 }
 
-/// The answer to a request of the book. Dropping it drops the request.
+/// The answer to a request of the table. Dropping it drops the request.
 pub(super) struct Tracked<T> {
     slot: Arc<Slot<T>>,
     number: u64,
-    requests: Arc<Requests>,
+    requests: Arc<PendingRequests>,
 }
 
-impl Requests {
+impl PendingRequests {
     /// Enters a request, and polls it once: the crate is asked then.
     pub(super) fn track<T: Send + 'static>(self: &Arc<Self>, request: Boxed<T>) -> Tracked<T> {
-        let slot = Arc::new(Slot(Mutex::new(State::Asked { request, waker: Waker::noop().clone() })));
-        let mut book = self.book();
-        let number = book.next;
-        book.next += 1;
+        let slot = Arc::new(Slot(Mutex::new(RequestState::Sent { request, waker: Waker::noop().clone() })));
+        let mut table = self.table();
+        let number = table.next;
+        table.next += 1;
         let tracked = Tracked { slot: slot.clone(), number, requests: self.clone() };
-        if book.closed {
+        if table.closed {
             slot.end(over());
         } else if !slot.is_answered() {
-            book.open.insert(number, Open { sent_at: SystemClock.now(), request: slot });
+            table.open.insert(number, PendingRequest { sent_at: SystemClock.now(), request: slot });
         }
         tracked
     }
 
-    /// The number of the next request: a beat that is sent now comes behind all with lower ones.
+    /// The number of the next request: a heartbeat that is sent now comes behind all with lower ones.
     pub(super) fn mark(&self) -> u64 {
-        self.book().next
+        self.table().next
     }
 
     /// A request that was sent behind all below this number has been answered.
     pub(super) fn answered_behind(&self, mark: u64) {
-        let mut book = self.book();
-        let later = book.open.split_off(&mark);
-        let before = mem::replace(&mut book.open, later);
-        drop(book);
-        for Open { request, .. } in before.into_values() {
+        let mut table = self.table();
+        let later = table.open.split_off(&mark);
+        let before = mem::replace(&mut table.open, later);
+        drop(table);
+        for PendingRequest { request, .. } in before.into_values() {
             if !request.is_answered() {
                 tracing::warn!("a request has no answer, though a later one has: its answer was lost");
                 request.end(Fault {
@@ -111,30 +111,30 @@ impl Requests {
             if !request.is_answered() {
                 return Some(sent_at);
             }
-            self.book().open.remove(&number);
+            self.table().open.remove(&number);
         }
     }
 
-    fn oldest(&self) -> Option<(u64, BootInstant, Arc<dyn Asked>)> {
-        let book = self.book();
-        let (number, open) = book.open.first_key_value()?;
+    fn oldest(&self) -> Option<(u64, BootInstant, Arc<dyn AnyRequest>)> {
+        let table = self.table();
+        let (number, open) = table.open.first_key_value()?;
         Some((*number, open.sent_at, open.request.clone()))
     }
 
     /// Ends every request, and every one that is entered from now on.
     pub(super) fn close(&self) {
-        let mut book = self.book();
-        book.closed = true;
-        let open = mem::take(&mut book.open);
-        drop(book);
+        let mut table = self.table();
+        table.closed = true;
+        let open = mem::take(&mut table.open);
+        drop(table);
         for open in open.into_values() {
             open.request.end(over());
         }
     }
 
     /// A panic elsewhere is not passed on: every critical section leaves the data valid.
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, PendingTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -144,36 +144,36 @@ pub(super) fn over() -> Fault {
 }
 
 impl<T> Slot<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, RequestState<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The answer, which is taken; otherwise this one is to be woken by it.
     fn poll(&self, context: &mut Context<'_>) -> Poll<Result<T, Fault>> {
         let mut state = self.state();
-        if let State::Asked { request, waker } = &mut *state {
+        if let RequestState::Sent { request, waker } = &mut *state {
             match request.as_mut().poll(context) {
                 Poll::Pending => {
                     waker.clone_from(context.waker());
                     return Poll::Pending;
                 }
-                Poll::Ready(answer) => *state = State::Answered(answer),
+                Poll::Ready(answer) => *state = RequestState::Answered(answer),
             }
         }
-        match mem::replace(&mut *state, State::Taken) {
-            State::Answered(answer) => Poll::Ready(answer),
+        match mem::replace(&mut *state, RequestState::Taken) {
+            RequestState::Answered(answer) => Poll::Ready(answer),
             _ => Poll::Pending,
         }
     }
 }
 
-impl<T: Send> Asked for Slot<T> {
+impl<T: Send> AnyRequest for Slot<T> {
     fn is_answered(&self) -> bool {
         let mut state = self.state();
-        let State::Asked { request, waker } = &mut *state else { return true };
+        let RequestState::Sent { request, waker } = &mut *state else { return true };
         let waker = waker.clone();
         let Poll::Ready(answer) = request.as_mut().poll(&mut Context::from_waker(&waker)) else { return false };
-        *state = State::Answered(answer);
+        *state = RequestState::Answered(answer);
         drop(state);
         waker.wake();
         true
@@ -181,10 +181,10 @@ impl<T: Send> Asked for Slot<T> {
 
     fn end(&self, fault: Fault) {
         let mut state = self.state();
-        if let State::Asked { .. } = *state {
-            let asked = mem::replace(&mut *state, State::Answered(Err(fault)));
+        if let RequestState::Sent { .. } = *state {
+            let asked = mem::replace(&mut *state, RequestState::Answered(Err(fault)));
             drop(state);
-            if let State::Asked { waker, .. } = asked {
+            if let RequestState::Sent { waker, .. } = asked {
                 waker.wake();
             }
         }
@@ -201,8 +201,8 @@ impl<T> Future for Tracked<T> {
 
 impl<T> Drop for Tracked<T> {
     fn drop(&mut self) {
-        let open = self.requests.book().open.remove(&self.number);
-        // Outside of the book: a request that is dropped may have something to say to the crate.
+        let open = self.requests.table().open.remove(&self.number);
+        // Outside of the table: a request that is dropped may have something to say to the crate.
         drop(open);
     }
 }
@@ -214,7 +214,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     /// A request whose answer is given by this sender.
-    fn asked(requests: &Arc<Requests>) -> (oneshot::Sender<u32>, Tracked<u32>) {
+    fn asked(requests: &Arc<PendingRequests>) -> (oneshot::Sender<u32>, Tracked<u32>) {
         let (answer, answered) = oneshot::channel();
         let lost = |_| Fault { fate: Fate::Unknown, source: "lost".into() };
         (answer, requests.track(Box::pin(async move { answered.await.map_err(lost) })))
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_request_that_is_passed_over_is_unknown_and_one_that_nobody_looked_at_is_not() {
-        let requests = Arc::<Requests>::default();
+        let requests = Arc::<PendingRequests>::default();
         let ((lost, mut passed_over), (answer, unseen)) = (asked(&requests), asked(&requests));
         let mark = requests.mark();
         let (_later, mut later) = asked(&requests);
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_found_wakes_whoever_waits() {
-        let requests = Arc::<Requests>::default();
+        let requests = Arc::<PendingRequests>::default();
         let (answer, tracked) = asked(&requests);
         let tracked = polled(tracked);
         assert!(!tracked.woken());
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_is_unanswered_is_told_from_its_sending_on() {
-        let requests = Arc::<Requests>::default();
+        let requests = Arc::<PendingRequests>::default();
         assert_eq!(requests.unanswered_since(), None);
         let ((first, one), (_second, two)) = (asked(&requests), asked(&requests));
         let since = requests.unanswered_since().unwrap();
@@ -261,12 +261,12 @@ mod tests {
         drop(two);
         assert_eq!(requests.unanswered_since(), None, "nobody waits for it any more");
         drop(one);
-        assert!(requests.book().open.is_empty());
+        assert!(requests.table().open.is_empty());
     }
 
     #[test]
     fn a_book_that_is_closed_keeps_nothing() {
-        let requests = Arc::<Requests>::default();
+        let requests = Arc::<PendingRequests>::default();
         let (answer, unpolled) = asked(&requests);
         requests.close();
         assert!(answer.is_closed(), "the request was kept");

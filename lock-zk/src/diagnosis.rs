@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const MOST: usize = 8;
 
 /// The fault of a session that could not be opened, with what is wrong with each server of `host:port,host:port`.
-pub(crate) async fn explained(fault: Fault, servers: &str) -> Fault {
+pub(crate) async fn diagnosed(fault: Fault, servers: &str) -> Fault {
     if matches!(fault.fate, Fate::Denied | Fate::Invalid | Fate::Missing) {
         return fault;
     }

@@ -1,0 +1,292 @@
+//! The nodes of this process: what each attempt has at the servers, and who waits for whom without asking them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lock_core::clock::BootInstant;
+use lock_core::driver::Notices;
+use lock_core::{GrantId, LossReason};
+use tokio::sync::{mpsc, watch};
+
+use crate::client::{Created, Fate, Fault, NewNode};
+use crate::contender::Role;
+use crate::layout::LockPaths;
+use crate::session::Session;
+
+/// The nodes that one attempt has at the servers, or may have: taken before its node is asked for.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    pub(crate) grant: GrantId,
+    pub(crate) session: Arc<Session>,
+    pub(crate) lock: LockPaths,
+    /// The node in the queue, once it is known to be there.
+    node: Mutex<Option<Created>>,
+    /// The nodes of its permits, once they are known to be there; then it has none in the queue.
+    permits: Mutex<Vec<String>>,
+    /// Whether its nodes were to be exchanged, and it is not known here yet which ones it has now.
+    is_changing: AtomicBool,
+}
+
+impl Registration {
+    /// Puts nodes of this registration in the place of others, as a whole. Until the answer has come, and whoever calls has said which
+    /// nodes it has now, nobody knows all of them.
+    pub(crate) async fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Result<Vec<String>, Fault> {
+        let was_changing = self.is_changing.swap(true, Ordering::AcqRel);
+        let outcome = self.session.connection.exchange(old, new, data).await;
+        // A refusal says nothing of an earlier exchange whose answer was lost.
+        if !was_changing && outcome.as_ref().is_err_and(|fault| fault.fate != Fate::Unknown) {
+            self.is_changing.store(false, Ordering::Release);
+        }
+        outcome
+    }
+
+    /// Whether it may have nodes of which nobody knows.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.is_changing.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn node(&self) -> Option<Created> {
+        locked(&self.node).clone()
+    }
+
+    /// Every node that is known to be there.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let node = locked(&self.node).as_ref().map(|node| node.path.clone());
+        node.into_iter().chain(locked(&self.permits).iter().cloned()).collect()
+    }
+}
+
+/// Every registration of a client.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    entries: Mutex<Entries>,
+    notices: Mutex<Option<mpsc::UnboundedSender<(GrantId, LossReason)>>>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    registrations: HashMap<GrantId, Arc<Registration>>,
+    /// By a node's path; dropped when the node is gone, which wakes whoever waits for it here.
+    local_nodes: HashMap<String, LocalNode>,
+}
+
+impl Entries {
+    /// Whether this is the registration that its attempt has now.
+    fn has(&self, registration: &Registration) -> bool {
+        self.registrations.get(&registration.grant).is_some_and(|present| std::ptr::eq(&**present, registration))
+    }
+}
+
+/// A node of this process that is at the servers.
+#[derive(Debug, Default)]
+struct LocalNode {
+    /// When the request was sent whose answer tells who waits that he is first now.
+    handed_over: watch::Sender<Option<BootInstant>>,
+    /// The attempt that waits right behind it, in this process.
+    next: Option<GrantId>,
+}
+
+impl Registry {
+    /// A registration without a node yet.
+    pub(crate) fn register(&self, grant: GrantId, session: &Arc<Session>, lock: LockPaths) -> Arc<Registration> {
+        let registration = Arc::new(Registration {
+            grant,
+            session: session.clone(),
+            lock,
+            node: Mutex::default(),
+            permits: Mutex::default(),
+            is_changing: AtomicBool::new(false),
+        });
+
+        // Bound first: the entries must be left before it is entered again.
+        let before = self.entries().registrations.insert(grant, registration.clone());
+        if let Some(before) = before {
+            self.forget_node(&before);
+        }
+        registration
+    }
+
+    /// The registration's node is there now, or is another one than before. Nothing is noted of a registration that was left meanwhile: nobody
+    /// would ever take that away.
+    pub(crate) fn set_node(&self, registration: &Registration, node: Created) {
+        let mut entries = self.entries();
+        if !entries.has(registration) {
+            return;
+        }
+        let path = node.path.clone();
+        if let Some(before) = locked(&registration.node).replace(node) {
+            entries.local_nodes.remove(&before.path);
+        }
+        entries.local_nodes.entry(path).or_default();
+        registration.is_changing.store(false, Ordering::Release);
+    }
+
+    /// The registration has permits now, and is not in the queue any more.
+    pub(crate) fn set_permits(&self, registration: &Registration, paths: Vec<String>) {
+        let mut entries = self.entries();
+        if !entries.has(registration) {
+            return;
+        }
+        if let Some(before) = locked(&registration.node).take() {
+            entries.local_nodes.remove(&before.path);
+        }
+        *locked(&registration.permits) = paths;
+        registration.is_changing.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn get(&self, grant: GrantId) -> Option<Arc<Registration>> {
+        self.entries().registrations.get(&grant).cloned()
+    }
+
+    /// Resolves when the node at this path is gone, if it is one of this process. If it was handed over to the registration that waits,
+    /// with the instant at which that was asked of the servers.
+    pub(crate) fn until_gone(
+        &self,
+        path: &str,
+        waiter: GrantId,
+    ) -> Option<impl Future<Output = Option<BootInstant>> + Send + use<>> {
+        let mut entries = self.entries();
+        let local_node = entries.local_nodes.get_mut(path)?;
+        local_node.next = Some(waiter);
+        let mut handed_over = local_node.handed_over.subscribe();
+        Some(async move {
+            while handed_over.changed().await.is_ok() {}
+            *handed_over.borrow()
+        })
+    }
+
+    /// The node right behind this registration's in its queue, if it is one of the same session. Only where one waits for one: whoever
+    /// holds a lock that has no readers is followed by whoever waits for it.
+    pub(crate) fn next_in_queue(&self, registration: &Registration) -> Option<String> {
+        let (entries, node) = (self.entries(), registration.node()?);
+        if registration.lock.role != Role::Lock {
+            return None;
+        }
+        let next = entries.registrations.get(&entries.local_nodes.get(&node.path)?.next?)?;
+        if !Arc::ptr_eq(&next.session, &registration.session) {
+            return None;
+        }
+        next.node().map(|node| node.path)
+    }
+
+    /// The registration's node is gone, and the servers had the next one's when it went, by a request that was sent at this instant.
+    pub(crate) fn handed_over(&self, registration: &Registration, sent_at: BootInstant) {
+        if let Some(node) = registration.node()
+            && let Some(local_node) = self.entries().local_nodes.get(&node.path)
+        {
+            local_node.handed_over.send_replace(Some(sent_at));
+        }
+        self.deregister(registration);
+    }
+
+    /// Nothing of the attempt is at the servers any more.
+    pub(crate) fn deregister(&self, registration: &Registration) {
+        let mut entries = self.entries();
+        // The attempt may have another registration by now, in another session.
+        if entries.has(registration) {
+            entries.registrations.remove(&registration.grant);
+        }
+        drop(entries);
+        self.forget_node(registration);
+    }
+
+    /// The registration's node was deleted by somebody else; its holder does not know yet.
+    pub(crate) fn node_deleted(&self, registration: &Registration) {
+        if let Some(node) = registration.node() {
+            self.entries().local_nodes.remove(&node.path);
+        }
+    }
+
+    /// Tells every holder of a session that ended. Whoever still waits finds out by itself.
+    pub(crate) fn end_session(&self, session: &Arc<Session>) {
+        let gone: Vec<_> = self
+            .entries()
+            .registrations
+            .values()
+            .filter(|registration| Arc::ptr_eq(&registration.session, session))
+            .cloned()
+            .collect();
+        for registration in gone {
+            self.deregister(&registration);
+            if let Some(notices) = &*locked(&self.notices) {
+                // A client without a keeper has no guards to tell.
+                let _ = notices.send((registration.grant, LossReason::SessionExpired));
+            }
+        }
+    }
+
+    /// The channel on which losses are announced from now on.
+    pub(crate) fn notices(&self) -> Notices {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        *locked(&self.notices) = Some(sender);
+        receiver
+    }
+
+    /// Forgets which nodes it has: somebody else may have deleted them, and they are searched for.
+    pub(crate) fn forget_node(&self, registration: &Registration) {
+        locked(&registration.permits).clear();
+        // Taken before the entries is entered: elsewhere a registration is looked at from within it.
+        let node = locked(&registration.node).take();
+        if let Some(node) = node {
+            self.entries().local_nodes.remove(&node.path);
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        locked(&self.entries)
+    }
+}
+
+/// A panic elsewhere is not passed on: every critical section here leaves the data valid.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::driver::Kind;
+    use lock_testkit::servers::zookeeper::ZooKeeperServer;
+    use lock_testkit::testing::installed;
+
+    use super::*;
+    use crate::backend::ZkBackend;
+    use crate::client::ClientCrate;
+    use crate::config::ZkConfig;
+
+    #[tokio::test]
+    async fn a_registration_in_another_session_replaces_the_one_before() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let shared =
+            ZkBackend::connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap().shared;
+        let shared = Arc::new(shared);
+        let (session, grant) = (shared.sessions.current().await, GrantId::random().unwrap());
+        let lock = || LockPaths::of(&shared.layout, &"again".into(), Kind::Mutex).unwrap();
+        let path = lock().queue_path("again");
+        let before = shared.registry.register(grant, &session, lock());
+        shared.registry.set_node(&before, Created { path: path.clone(), czxid: 1 });
+        let (told, taken) = std::sync::mpsc::channel();
+        let again = (shared.clone(), session, lock());
+        std::thread::spawn(move || told.send(again.0.registry.register(grant, &again.1, again.2)));
+        let taken = tokio::task::spawn_blocking(move || taken.recv_timeout(std::time::Duration::from_secs(5)));
+        assert!(taken.await.unwrap().is_ok_and(|registration| registration.node().is_none()), "a deadlock");
+        assert!(before.node().is_none() && shared.registry.until_gone(&path, grant).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_node_that_becomes_known_behind_the_end_of_its_session_is_not_noted() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let shared =
+            ZkBackend::connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap().shared;
+        let (session, grant) = (shared.sessions.current().await, GrantId::random().unwrap());
+        let lock = LockPaths::of(&shared.layout, &"late".into(), Kind::Mutex).unwrap();
+        let path = lock.queue_path("late");
+        let registration = shared.registry.register(grant, &session, lock);
+        let node = || Created { path: path.clone(), czxid: 1 };
+        shared.registry.set_node(&registration, node());
+        assert!(shared.registry.until_gone(&path, grant).is_some());
+        shared.registry.end_session(&session);
+        shared.registry.set_node(&registration, node());
+        assert!(shared.registry.until_gone(&path, grant).is_none(), "whoever stands behind it would wait for ever");
+    }
+}
