@@ -14,10 +14,10 @@ use tokio::time::{Instant, timeout_at};
 use crate::client::{ClientCrate, Connection, Fate, Fault};
 use crate::config::ZkConfig;
 use crate::error;
-use crate::forced;
-use crate::layout::{self, Layout};
 use crate::registry::{Registration, Registry};
 use crate::session::{Session, SessionState, Sessions};
+use crate::store::force_release;
+use crate::store::layout::{self, Layout};
 
 /// Pauses between two tries to release: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -185,7 +185,7 @@ impl Shared {
 
     /// Why a node that was held is not there any more.
     pub(crate) async fn loss_reason(&self, registration: &Registration) -> LossReason {
-        forced::take_reason(&*registration.session.connection, &self.layout.prefix, registration.grant)
+        force_release::take_reason(&*registration.session.connection, &self.layout.prefix, registration.grant)
             .await
             .unwrap_or(LossReason::Taken)
     }

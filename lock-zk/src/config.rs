@@ -11,9 +11,9 @@ use crate::access::{self, Access, Credentials};
 #[cfg(feature = "zookeeper-async")]
 use crate::client::SHORTEST_SESSION;
 use crate::client::{ClientCrate, ConnectOptions};
-use crate::dialect::Dialect;
-use crate::layout::{Layout, is_within_another, without_root};
 use crate::session::SessionOptions;
+use crate::store::dialect::Dialect;
+use crate::store::layout::{Layout, is_within_another, without_root};
 use crate::tls::Tls;
 use crate::url::Target;
 

@@ -8,10 +8,10 @@ use lock_testkit::{SeededRng, fuzz};
 use percent_encoding::percent_decode_str;
 
 use crate::client::Node;
-use crate::contender::{Role, waits_for};
-use crate::dialect::Dialect;
-use crate::layout::{Layout, LockPaths, canonical};
-use crate::record::HolderRecord;
+use crate::store::contender::{Role, waits_for};
+use crate::store::dialect::Dialect;
+use crate::store::layout::{Layout, LockPaths, canonical};
+use crate::store::record::HolderRecord;
 use crate::url::Target;
 
 const DIALECTS: [Dialect; 4] = [Dialect::Curator, Dialect::CuratorAndKazoo, Dialect::Kazoo, Dialect::ZooKeeper];
@@ -94,7 +94,7 @@ fn names_of_nodes_are_read_or_given_back() {
 }
 
 #[test]
-fn a_line_is_the_same_in_whatever_order_it_is_listed() {
+fn a_queue_is_the_same_in_whatever_order_it_is_listed() {
     fuzz::with_rng("lines of nodes", |rng| {
         let kind = rng.one_of(&[Kind::Mutex, Kind::Read, Kind::Write]);
         let lock = LockPaths::of(&layout(), &"line".into(), kind).unwrap();

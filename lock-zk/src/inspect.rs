@@ -13,12 +13,12 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::{ZkBackend, delete_all};
 use crate::client::{Fate, Fault, Node};
-use crate::contender::{Contender, Role, waits_for};
 use crate::error;
-use crate::forced;
-use crate::layout::{self, LockPaths};
-use crate::record::HolderRecord;
 use crate::session::Session;
+use crate::store::contender::{Contender, Role, waits_for};
+use crate::store::force_release;
+use crate::store::layout::{self, LockPaths};
+use crate::store::record::HolderRecord;
 
 #[async_trait]
 impl Operator for ZkBackend {
@@ -90,7 +90,7 @@ impl ZkBackend {
         if paths.is_empty() {
             return Ok(false);
         }
-        forced::leave_reason(&**connection, prefix, grant, by.to_string(), why.to_owned()).await?;
+        force_release::leave_reason(&**connection, prefix, grant, by.to_string(), why.to_owned()).await?;
         let was_there = delete_all(&**connection, &paths).await?;
         if let Some(registration) = self.shared.registry.get(grant) {
             // The holder is a client of ours: its neighbours in the queue wait for it without asking the servers.
@@ -100,7 +100,7 @@ impl ZkBackend {
         tokio::spawn(async move {
             tokio::select! {
                 () = session.ended() => {}
-                () = tokio::time::sleep(if was_there { forced::keeps_for(ttl) } else { Duration::ZERO }) => {
+                () = tokio::time::sleep(if was_there { force_release::keeps_for(ttl) } else { Duration::ZERO }) => {
                     drop(session.connection.delete(&reason).await);
                 }
             }

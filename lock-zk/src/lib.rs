@@ -16,33 +16,22 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod acquire;
 mod backend;
-mod claim;
 mod client;
 mod config;
-mod contender;
-mod diagnosis;
-mod dialect;
 mod error;
-mod forced;
 #[cfg(test)]
 mod inputs;
 mod inspect;
-mod layout;
-mod mutex;
-mod permits;
-mod queue;
-mod queue_steps;
-mod record;
-mod reentrant;
+mod kinds;
 mod registry;
-mod renewal;
-mod rwlock;
-mod semaphore;
+mod renew;
 mod session;
-mod step_error;
+mod store;
 mod tls;
 mod url;
+mod wait;
 
 use std::ops::Deref;
 
@@ -51,7 +40,6 @@ use client::ClientCrate;
 pub use access::Access;
 pub use backend::ZkBackend;
 pub use config::ZkConfig;
-pub use dialect::Dialect;
 pub use lock_core::{
     Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
     FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,
@@ -60,6 +48,7 @@ pub use lock_core::{
     Support, Waiter, WriteGuard, fence, multi,
 };
 pub use session::SessionState;
+pub use store::dialect::Dialect;
 pub use tls::Tls;
 
 const NAME: &str = "zookeeper";

@@ -10,9 +10,9 @@ use lock_core::{GrantId, LossReason};
 use tokio::sync::{mpsc, watch};
 
 use crate::client::{Created, Fate, Fault, NewNode};
-use crate::contender::Role;
-use crate::layout::LockPaths;
 use crate::session::Session;
+use crate::store::contender::Role;
+use crate::store::layout::LockPaths;
 
 /// The nodes that one attempt has at the servers, or may have: taken before its node is asked for.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 //! What keeps a session and its locks, [`heartbeat`](Connection::heartbeat) and [`read_held`](Connection::read_held), waits behind a
 //! limited number of other requests only, however many there are.
 
+pub(crate) mod diagnosis;
 #[cfg(feature = "zookeeper-async")]
 mod zookeeper_async;
 mod zookeeper_client;

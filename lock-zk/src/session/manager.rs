@@ -13,8 +13,8 @@ use lock_core::{Error, Phase, driver::wait};
 use tokio::sync::watch;
 
 use super::{Session, SessionState};
+use crate::client::diagnosis;
 use crate::client::{ClientCrate, ConnectOptions, Connection, Fate, Fault, LinkState};
-use crate::diagnosis;
 use crate::error;
 
 /// Pauses between two tries to open a session: the first one, and the longest.

@@ -8,12 +8,12 @@ use lock_core::driver::Attempt;
 
 use crate::backend::Shared;
 use crate::client::{Created, Fate, Fault, Node};
-use crate::contender::{Contender, waits_for};
-use crate::layout::LockPaths;
-use crate::record::HolderRecord;
+use crate::error::StepError;
 use crate::registry::Registration;
 use crate::session::{Poller, Session};
-use crate::step_error::StepError;
+use crate::store::contender::{Contender, waits_for};
+use crate::store::layout::LockPaths;
+use crate::store::record::HolderRecord;
 
 /// Between two looks of a waiter of its own accord, unless too many wait: the event that was to wake it may have been lost, and
 /// is late by less than a second then.

@@ -19,15 +19,15 @@ use lock_core::{ErrorKind, Phase};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::acquire::granted;
 use crate::backend::Shared;
 use crate::client::{Fate, Fault, Node, NodeChange};
 use crate::error;
-use crate::queue::granted;
-use crate::queue_steps::{POLL_INTERVAL, QueuePosition};
-use crate::record::HolderRecord;
+use crate::error::{FIRST_PAUSE, StepError, retry_unanswered};
 use crate::registry::Registration;
 use crate::session::Poller;
-use crate::step_error::{FIRST_PAUSE, StepError, retry_unanswered};
+use crate::store::record::HolderRecord;
+use crate::wait::queue::{POLL_INTERVAL, QueuePosition};
 
 /// For how long the first in the queue waits for clients of other libraries before it lets others go first: at first, and at most.
 const FIRST_PATIENCE: Duration = Duration::from_millis(500);

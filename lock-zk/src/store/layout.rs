@@ -1,4 +1,4 @@
-//! Which nodes a lock uses, as Curator lays them out; what they are called in other [dialects](crate::dialect).
+//! Which nodes a lock uses, as Curator lays them out; what they are called in other [dialects](crate::store::dialect).
 //!
 //! | node | what it is |
 //! |---|---|
@@ -17,8 +17,8 @@ use lock_core::{Error, ErrorKind, GrantId, LockName, Phase};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::client::{MOST_BYTES, NewNode};
-use crate::contender::{Contender, Role};
-use crate::dialect::{Dialect, uuid};
+use crate::store::contender::{Contender, Role};
+use crate::store::dialect::{Dialect, uuid};
 
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
@@ -224,7 +224,7 @@ pub(crate) fn forced(prefix: &str, grant: GrantId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contender::waits_for;
+    use crate::store::contender::waits_for;
 
     fn layout(dialects: &[(&str, Dialect)]) -> Layout {
         let dialects = dialects.iter().map(|(path, dialect)| ((*path).to_owned(), *dialect)).collect();
@@ -272,13 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_ordered_by_number_whatever_the_rest_of_the_names() {
+    fn a_queue_is_ordered_by_number_whatever_the_rest_of_the_names() {
         let (first, second) = (format!("{A}lock-0000000009"), format!("{B}lock-0000000010"));
         assert_eq!(names(&lock(Kind::Mutex), &[&second, &first]), [first, second]);
     }
 
     #[test]
-    fn a_line_across_the_wrap_keeps_its_order() {
+    fn a_queue_across_the_wrap_keeps_its_order() {
         let numbers = ["2147483646", "2147483647", "-2147483648", "-2147483647"];
         let all = numbers.map(|number| format!("{A}lock-{number}"));
         for turn in 0..4 {

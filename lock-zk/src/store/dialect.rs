@@ -10,7 +10,7 @@
 
 use lock_core::GrantId;
 
-use crate::contender::{Contender, Role};
+use crate::store::contender::{Contender, Role};
 
 /// What stands between the id and the number of permits in the name of a node for many of them.
 const PERMITS: &str = "-permits-";

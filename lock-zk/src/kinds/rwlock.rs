@@ -11,8 +11,8 @@ use lock_core::{Error, ErrorKind, Phase, driver::wait};
 use crate::backend::{Shared, ZkBackend};
 use crate::client::{Created, Fate, NewNode};
 use crate::error;
-use crate::record::HolderRecord;
 use crate::registry::Registration;
+use crate::store::record::HolderRecord;
 
 /// Pauses between two tries to downgrade: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::{GrantId, LossReason};
 
 use crate::client::{Connection, Fate, Fault};
-use crate::layout;
+use crate::store::layout;
 
 /// Leaves a reason for the holder of this grant.
 pub(crate) async fn leave_reason(

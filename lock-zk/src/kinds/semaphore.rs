@@ -8,8 +8,8 @@ use lock_core::{Error, ErrorKind, LockName, Phase, driver::wait};
 use crate::backend::{Shared, ZkBackend};
 use crate::client::{Fate, NewNode};
 use crate::error;
+use crate::error::{StepError, retry_unanswered};
 use crate::registry::Registration;
-use crate::step_error::{StepError, retry_unanswered};
 
 #[async_trait]
 impl SemaphoreBackend for ZkBackend {

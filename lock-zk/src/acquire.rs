@@ -3,7 +3,7 @@
 //! 1. A sequential ephemeral node is asked for, whose name carries the attempt's id, and right behind it the listing of
 //!    its directory. The servers answer the requests of one session in order, so the listing shows everybody before us.
 //! 2. If nobody that matters is before us, the lock is ours; its token is the transaction that made the node. Who wants
-//!    permits of a semaphore takes them now ([`permits`](crate::permits)).
+//!    permits of a semaphore takes them now ([`permits`](crate::wait::permits)).
 //! 3. Otherwise the nearest that matters is waited for: within this process without asking the servers, else by a watch.
 //!    Then the directory is listed again: news may save a wait, never make a grant. Only a holder of this process hands
 //!    over by itself: it deletes its node provided that the next one's is there, by one transaction, whose answer proves
@@ -25,11 +25,11 @@ use tokio::time::{Instant, timeout_at};
 use crate::backend::Shared;
 use crate::client::Fate;
 use crate::error;
-use crate::permits::QueueYield;
-use crate::queue_steps::QueuePosition;
+use crate::error::{FIRST_PAUSE, StepError, retry_unanswered};
 use crate::registry::Registration;
 use crate::session::Session;
-use crate::step_error::{FIRST_PAUSE, StepError, retry_unanswered};
+use crate::wait::permits::QueueYield;
+use crate::wait::queue::QueuePosition;
 
 impl Shared {
     /// One try: a node in the queue, and away with it unless it is the first.

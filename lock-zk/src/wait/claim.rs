@@ -13,9 +13,9 @@ use lock_core::driver::{Attempt, Kind};
 
 use crate::backend::Shared;
 use crate::client::Fate;
-use crate::queue_steps::QueuePosition;
+use crate::error::StepError;
 use crate::registry::Registration;
-use crate::step_error::StepError;
+use crate::wait::queue::QueuePosition;
 
 impl Shared {
     /// Whether this attempt claims. At a path that is shared with clients of other libraries everybody waits in the queue.
