@@ -16,22 +16,34 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use lock_core::clock::{Clock, Deadline, SystemClock};
 use lock_core::driver::{Attempt, Grant, Kind};
-use lock_core::{Error, ErrorKind, FencingToken, Phase};
+use lock_core::{Error, ErrorKind, Phase};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
-use crate::backend::Shared;
 use crate::client::Fate;
-use crate::error;
-use crate::error::{FIRST_PAUSE, StepError, retry_unanswered};
-use crate::registry::Registration;
-use crate::session::Session;
-use crate::wait::permits::QueueYield;
-use crate::wait::queue::QueuePosition;
+use crate::error::{self, FIRST_PAUSE, StepError, retry_unanswered};
+use crate::release::Releaser;
+use crate::session::{Session, Sessions};
+use crate::wait::QueuePosition;
+use crate::wait::permits::{Permits, QueueYield};
+use crate::wait::queue::{Queue, grant};
 
-impl Shared {
+/// Acquires locks of any kind.
+#[derive(Debug)]
+pub(crate) struct Acquirer {
+    sessions: Arc<Sessions>,
+    queue: Queue,
+    permits: Permits,
+    releaser: Releaser,
+}
+
+impl Acquirer {
+    pub(crate) fn new(sessions: Arc<Sessions>, queue: Queue, permits: Permits, releaser: Releaser) -> Self {
+        Self { sessions, queue, permits, releaser }
+    }
+
     /// One try: a node in the queue, and away with it unless it is the first.
     pub(crate) async fn try_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let until = Instant::now() + attempt.op_timeout;
@@ -40,18 +52,18 @@ impl Shared {
             Err(trouble) if trouble.is(Fate::Ended) => Err(error::out_of_time(Phase::Acquire)),
             tried => tried.map_err(|trouble| trouble.error(Phase::Acquire)),
         };
-        match self.in_session(attempt, Phase::Acquire, answer).await {
+        match self.sessions.request(attempt, Phase::Acquire, answer).await {
             Err(error) if error.kind() != ErrorKind::Indeterminate => {
-                Err(self.cancel_refused(attempt, Phase::Acquire, error, until).await)
+                Err(self.releaser.cancel_refused(attempt, Phase::Acquire, error, until).await)
             }
             tried => tried,
         }
     }
 
     async fn try_in(&self, session: &Arc<Session>, attempt: &Attempt) -> Result<Option<Grant>, StepError> {
-        let (registration, position) = retry_unanswered(|| self.enqueue(attempt, session)).await?;
+        let (registration, position) = retry_unanswered(|| self.queue.enqueue(attempt, session)).await?;
         if let Kind::Permits { .. } = attempt.kind {
-            return self.try_permits(attempt, &registration, position).await;
+            return self.permits.try_acquire(attempt, &registration, position).await;
         }
         match position {
             // The end of a session takes its registrations away here; its nodes stay until the servers think so, too.
@@ -61,33 +73,8 @@ impl Shared {
                 let suspended = || attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what);
                 Ok(Some(grant(attempt, &registration, sent_at)?.ok_or_else(suspended)?))
             }
-            _ => self.withdraw(&registration).await,
+            _ => self.releaser.withdraw(&registration).await,
         }
-    }
-
-    /// The error of an attempt that was refused, when nothing of it is left. If that does not become known until then, a node of
-    /// it may wait in the queue, and the outcome is not known.
-    async fn cancel_refused(&self, attempt: &Attempt, phase: Phase, error: Error, until: Instant) -> Error {
-        let Some(registration) = self.registry.get(attempt.id) else { return error };
-        let cleared = async {
-            tokio::select! {
-                biased;
-                cleared = retry_unanswered(async || Ok(self.clear(&registration).await?)) => cleared.is_ok(),
-                () = registration.session.ended() => false,
-            }
-        };
-        if let Ok(true) = timeout_at(until, cleared).await {
-            self.registry.deregister(&registration);
-            return error;
-        }
-        let what = "a request was refused, and what had been made could not be deleted";
-        attempt.error(ErrorKind::Indeterminate, phase, what).with_source(error)
-    }
-
-    /// The end of a try in vain.
-    pub(crate) async fn withdraw(&self, registration: &Registration) -> Result<Option<Grant>, StepError> {
-        retry_unanswered(async || Ok(self.remove(registration).await?)).await?;
-        Ok(None)
     }
 
     /// Waits in the queue; `Ok(None)` at the deadline if somebody was before us until then.
@@ -107,9 +94,10 @@ impl Shared {
             () = self.sessions.silence(attempt.patience) => Err(self.unanswered(attempt, &asked)),
         };
         match outcome {
-            Err(error) if error.kind() != ErrorKind::Indeterminate => {
-                Err(self.cancel_refused(attempt, Phase::Wait, error, Instant::now() + attempt.op_timeout).await)
-            }
+            Err(error) if error.kind() != ErrorKind::Indeterminate => Err(self
+                .releaser
+                .cancel_refused(attempt, Phase::Wait, error, Instant::now() + attempt.op_timeout)
+                .await),
             waited => waited,
         }
     }
@@ -119,7 +107,7 @@ impl Shared {
             // A node was asked for, and may be there: also one of a session that is over by our clock only.
             return attempt.error(ErrorKind::Indeterminate, Phase::Wait, "the servers do not answer");
         }
-        self.no_session(Phase::Wait).with_name(&attempt.name)
+        self.sessions.no_session(Phase::Wait).with_name(&attempt.name)
     }
 
     /// Stands in the queue until granted, in as many sessions as that takes. Notes when something may have been asked for.
@@ -158,14 +146,14 @@ impl Shared {
         attempt: &Attempt,
         refused: &watch::Sender<bool>,
     ) -> Result<Grant, StepError> {
-        let (mut registration, mut position) = retry_unanswered(|| self.enqueue(attempt, session)).await?;
+        let (mut registration, mut position) = retry_unanswered(|| self.queue.enqueue(attempt, session)).await?;
         let (mut woken_at, mut queue_yield) = (None, QueueYield::default());
         loop {
             match position {
                 QueuePosition::First(sent_at) => {
                     let granted = match attempt.kind {
                         Kind::Permits { .. } => {
-                            self.wait_for_permits(attempt, &registration, refused, &mut queue_yield).await?
+                            self.permits.acquire(attempt, &registration, refused, &mut queue_yield).await?
                         }
                         _ => grant(attempt, &registration, sent_at)?,
                     };
@@ -177,7 +165,7 @@ impl Shared {
                 }
                 QueuePosition::Behind(path) => {
                     refused.send_replace(true);
-                    let news = self.wait_for_node(&registration, &path).await?;
+                    let news = self.queue.wait_for_node(&registration, &path).await?;
                     woken_at = news.came_at;
                     if let Some(sent_at) = news.first_since {
                         position = QueuePosition::First(sent_at);
@@ -185,42 +173,14 @@ impl Shared {
                     }
                 }
                 QueuePosition::Missing => {
-                    if registration.node().is_some() {
-                        // The server may lag behind: what it does not know yet is searched for behind a `sync`.
-                        self.registry.forget_node(&registration);
-                    } else {
-                        self.registry.deregister(&registration);
-                    }
-                    (registration, position) = retry_unanswered(|| self.enqueue(attempt, session)).await?;
+                    self.queue.lost_node(&registration);
+                    (registration, position) = retry_unanswered(|| self.queue.enqueue(attempt, session)).await?;
                     continue;
                 }
             }
-            position = retry_unanswered(|| self.position(&registration)).await?;
+            position = retry_unanswered(|| self.queue.position(&registration)).await?;
         }
     }
-}
-
-/// The grant of a registration that was found first in the queue by a listing sent at this instant; `None` while no server is reached,
-/// or if the session is over.
-fn grant(attempt: &Attempt, registration: &Registration, sent_at: BootInstant) -> Result<Option<Grant>, Error> {
-    let Some(node) = registration.node() else { return Ok(None) };
-    granted(attempt, &registration.session, node.czxid, sent_at)
-}
-
-/// The grant that the answer to a request sent at this instant proves, with the token of this transaction.
-pub(crate) fn granted(
-    attempt: &Attempt,
-    session: &Session,
-    czxid: i64,
-    sent_at: BootInstant,
-) -> Result<Option<Grant>, Error> {
-    let valid_for = session.is_connected().then(|| session.lasts_from(sent_at)).flatten();
-    let Some(valid_for) = valid_for else { return Ok(None) };
-    let token = u64::try_from(czxid).ok().and_then(FencingToken::new).ok_or_else(|| {
-        let what = format!("the transaction {czxid:#x} is no fencing token: it exceeds 2^53");
-        attempt.error(ErrorKind::Protocol, Phase::Acquire, what)
-    })?;
-    Ok(Some(Grant::new(Some(token), sent_at, valid_for.min(attempt.ttl))))
 }
 
 #[cfg(test)]
@@ -256,17 +216,17 @@ mod tests {
 
     /// The outcome of a try whose session is given up once its node is asked for.
     async fn cut_short(url: &str, name: &str, kind: Kind) -> StepError {
-        let shared = ZkBackend::connect(&ZkConfig::new(url), ClientCrate::ZookeeperClient).await.unwrap().shared;
+        let backend = ZkBackend::connect(&ZkConfig::new(url), ClientCrate::ZookeeperClient).await.unwrap();
         let attempt = || Attempt::new(name.into(), kind, Owner::new(), Duration::from_secs(10)).unwrap();
         let (first, attempt) = (attempt(), attempt());
-        let session = shared.sessions.current().await;
+        let session = backend.sessions.current().await;
         // From here on the lock has its directories.
-        assert!(shared.try_in(&session, &first).await.unwrap().is_some());
-        shared.remove(&shared.registry.get(first.id).unwrap()).await.unwrap();
-        let mut trying = Box::pin(shared.try_in(&session, &attempt));
+        assert!(backend.acquirer.try_in(&session, &first).await.unwrap().is_some());
+        backend.releaser.release(&first).await.unwrap();
+        let mut trying = Box::pin(backend.acquirer.try_in(&session, &attempt));
         assert!((&mut trying).now_or_never().is_none());
         session.give_up();
-        shared.registry.end_session(&session);
+        backend.registry.end_session(&session);
         trying.await.unwrap_err()
     }
 }

@@ -195,7 +195,7 @@ impl ZkConfig {
             self.check_for_zookeeper_async(tls)?;
         }
         match &self.tls {
-            Some(certificates) => certificates.check(&servers)?,
+            Some(certificates) => check_tls(certificates, &servers)?,
             None if tls => return Err(invalid("zks:// needs an authority to trust: ZkConfig::with_tls".to_owned())),
             None => {}
         }
@@ -209,7 +209,7 @@ impl ZkConfig {
             tls: self.tls.clone(),
             access: self.access.clone(),
         };
-        Ok(SessionOptions { by, options, tick, patience: self.client.patience })
+        Ok(SessionOptions { client_crate: by, connect: options, tick, patience: self.client.patience })
     }
 
     /// Refuses whatever `zookeeper-async` cannot do.
@@ -248,6 +248,19 @@ impl fmt::Debug for ZkConfig {
             .field("dialects", &self.dialects)
             .finish()
     }
+}
+
+/// Checks everything about certificates that can be checked without a server, for servers `host:port,host:port`.
+#[cfg(feature = "tls")]
+fn check_tls(tls: &Tls, servers: &str) -> Result<(), Error> {
+    let invalid = |(what, cause)| Error::invalid(Phase::Configure, what).with_backend(crate::NAME).with_source(cause);
+    crate::client::check_tls(tls, servers).map_err(invalid)
+}
+
+#[cfg(not(feature = "tls"))]
+fn check_tls(_: &Tls, _: &str) -> Result<(), Error> {
+    let what = "TLS needs the feature `tls` of lock-zk";
+    Err(Error::new(lock_core::ErrorKind::Unsupported, Phase::Configure, what).with_backend(crate::NAME))
 }
 
 fn invalid(what: String) -> Error {

@@ -15,8 +15,7 @@ use std::time::Duration;
 use lock_core::driver::wait;
 use lock_core::{Error, ErrorKind, Phase};
 
-use crate::client::{Fate, Fault};
-use crate::session::Refusal;
+use crate::client::{Fate, Fault, Refusal};
 
 /// The error of one request.
 pub(crate) fn of_request(fault: Fault, phase: Phase) -> Error {

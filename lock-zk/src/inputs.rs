@@ -8,11 +8,12 @@ use lock_testkit::{SeededRng, fuzz};
 use percent_encoding::percent_decode_str;
 
 use crate::client::Node;
-use crate::store::contender::{Role, waits_for};
+use crate::store::contender::Role;
 use crate::store::dialect::Dialect;
 use crate::store::layout::{Layout, LockPaths, canonical};
 use crate::store::record::HolderRecord;
 use crate::url::Target;
+use crate::wait::queue::waits_for;
 
 const DIALECTS: [Dialect; 4] = [Dialect::Curator, Dialect::CuratorAndKazoo, Dialect::Kazoo, Dialect::ZooKeeper];
 const ROLES: [Role; 4] = [Role::Lock, Role::Read, Role::Write, Role::Permit];

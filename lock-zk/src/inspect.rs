@@ -8,22 +8,33 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
-
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::{ZkBackend, delete_all};
 use crate::client::{Fate, Fault, Node};
 use crate::error;
-use crate::session::Session;
-use crate::store::contender::{Contender, Role, waits_for};
-use crate::store::force_release;
-use crate::store::layout::{self, LockPaths};
+use crate::registry::Registry;
+use crate::release::delete_all;
+use crate::session::{Session, Sessions};
+use crate::store::contender::{Contender, Role};
+use crate::store::force_release::{ForceReleases, keeps_for};
+use crate::store::layout::{Layout, LockPaths};
 use crate::store::record::HolderRecord;
+use crate::wait::queue::waits_for;
+
+/// Looks at locks for an operator, and frees grants by force.
+#[derive(Debug)]
+pub(crate) struct Inspector {
+    sessions: Arc<Sessions>,
+    registry: Arc<Registry>,
+    layout: Arc<Layout>,
+    force_releases: ForceReleases,
+    op_timeout: Duration,
+}
 
 #[async_trait]
-impl Operator for ZkBackend {
+impl Operator for Inspector {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
-        let lock = LockPaths::of(&self.shared.layout, name, kind)?;
+        let lock = LockPaths::of(&self.layout, name, kind)?;
         self.in_time(async |session| {
             let snapshot = LockSnapshot::of(&session, &lock, kind, Inspection::MOST).await?;
             Ok(snapshot.inspection())
@@ -39,7 +50,7 @@ impl Operator for ZkBackend {
         by: &Owner,
         why: &str,
     ) -> Result<bool, Error> {
-        let lock = LockPaths::of(&self.shared.layout, name, kind)?;
+        let lock = LockPaths::of(&self.layout, name, kind)?;
         self.in_time(async |session| {
             let paths = LockSnapshot::of(&session, &lock, kind, usize::MAX).await?.paths_of(grant);
             if paths.is_empty() {
@@ -51,11 +62,21 @@ impl Operator for ZkBackend {
     }
 }
 
-impl ZkBackend {
+impl Inspector {
+    pub(crate) fn new(
+        sessions: Arc<Sessions>,
+        registry: Arc<Registry>,
+        layout: Arc<Layout>,
+        force_releases: ForceReleases,
+        op_timeout: Duration,
+    ) -> Self {
+        Self { sessions, registry, layout, force_releases, op_timeout }
+    }
+
     /// What is found by the present session, or the next one if there is none: all within one operation timeout.
     async fn in_time<T>(&self, look: impl AsyncFnOnce(Arc<Session>) -> Result<T, Error>) -> Result<T, Error> {
-        let until = Instant::now() + self.shared.op_timeout;
-        let session = self.shared.session_by(until, Phase::Inspect).await?;
+        let until = Instant::now() + self.op_timeout;
+        let session = self.sessions.current_by(until, Phase::Inspect).await?;
         timeout_at(until, look(session)).await.unwrap_or_else(|_| {
             let what = "no answer within the operation timeout";
             Err(Error::indeterminate(Phase::Inspect, what).with_backend(crate::NAME))
@@ -63,8 +84,8 @@ impl ZkBackend {
     }
 
     /// The number of a semaphore's permits that are held, by the names of their nodes.
-    pub(crate) async fn count(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
-        let lock = LockPaths::of(&self.shared.layout, name, Kind::Permits { permits: 1, limit })?;
+    pub(crate) async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
+        let lock = LockPaths::of(&self.layout, name, Kind::Permits { permits: 1, limit })?;
         self.in_time(async |session| {
             let held = lock.held(names(&session, lock.permit_directory()).await?)?;
             Ok(held.iter().map(|contender| u64::from(contender.permits)).sum())
@@ -81,7 +102,7 @@ impl ZkBackend {
         by: &Owner,
         why: &str,
     ) -> Result<bool, Fault> {
-        let (connection, prefix) = (&session.connection, &self.shared.layout.prefix);
+        let connection = &session.connection;
         let nodes = connection.read_all(paths).await?;
         let ttl = nodes.iter().flatten().find_map(HolderRecord::parse).map(|record| record.ttl());
         // Part of its permits may have been given back meanwhile.
@@ -90,17 +111,17 @@ impl ZkBackend {
         if paths.is_empty() {
             return Ok(false);
         }
-        force_release::leave_reason(&**connection, prefix, grant, by.to_string(), why.to_owned()).await?;
+        self.force_releases.leave_reason(&**connection, grant, by.to_string(), why.to_owned()).await?;
         let was_there = delete_all(&**connection, &paths).await?;
-        if let Some(registration) = self.shared.registry.get(grant) {
+        if let Some(registration) = self.registry.get(grant) {
             // The holder is a client of ours: its neighbours in the queue wait for it without asking the servers.
-            self.shared.registry.node_deleted(&registration);
+            self.registry.node_deleted(&registration);
         }
-        let (session, reason) = (session.clone(), layout::forced(prefix, grant));
+        let (session, reason) = (session.clone(), self.force_releases.path(grant));
         tokio::spawn(async move {
             tokio::select! {
                 () = session.ended() => {}
-                () = tokio::time::sleep(if was_there { force_release::keeps_for(ttl) } else { Duration::ZERO }) => {
+                () = tokio::time::sleep(if was_there { keeps_for(ttl) } else { Duration::ZERO }) => {
                     drop(session.connection.delete(&reason).await);
                 }
             }

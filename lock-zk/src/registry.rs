@@ -9,9 +9,9 @@ use lock_core::driver::Notices;
 use lock_core::{GrantId, LossReason};
 use tokio::sync::{mpsc, watch};
 
-use crate::client::{Created, Fate, Fault, NewNode};
+use crate::client::{Created, Fate, Fault, NewNode, Node};
 use crate::session::Session;
-use crate::store::contender::Role;
+use crate::store::contender::{Contender, Role};
 use crate::store::layout::LockPaths;
 
 /// The nodes that one attempt has at the servers, or may have: taken before its node is asked for.
@@ -54,6 +54,32 @@ impl Registration {
     pub(crate) fn paths(&self) -> Vec<String> {
         let node = locked(&self.node).as_ref().map(|node| node.path.clone());
         node.into_iter().chain(locked(&self.permits).iter().cloned()).collect()
+    }
+
+    /// Returns its nodes in this directory that the leader knows, of its present session, with what they say.
+    pub(crate) async fn own_nodes(&self, directory: &str) -> Result<Vec<(Contender, Node)>, Fault> {
+        let connection = &self.session.connection;
+        let contenders = self.nodes_in(directory).await?;
+        let paths: Vec<_> = contenders.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
+        let nodes = if paths.is_empty() { Vec::new() } else { connection.read_all(&paths).await? };
+        let own = contenders.into_iter().zip(nodes).filter_map(|(contender, node)| Some((contender, node?)));
+        Ok(own.filter(|(_, node)| node.session == connection.id()).collect())
+    }
+
+    /// Returns every node of its attempt in this directory that the leader knows, of whatever session.
+    pub(crate) async fn nodes_in(&self, directory: &str) -> Result<Vec<Contender>, Fault> {
+        let connection = &self.session.connection;
+        let synced = connection.sync(directory);
+        let listed = connection.children(directory);
+        synced.await?;
+        match listed.await {
+            Ok(names) => {
+                let contenders = names.into_iter().filter_map(|name| self.lock.contender(directory, name));
+                Ok(contenders.filter(|contender| contender.is_of(self.grant)).collect())
+            }
+            Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),
+            Err(fault) => Err(fault),
+        }
     }
 }
 
@@ -120,6 +146,21 @@ impl Registry {
         }
         entries.local_nodes.entry(path).or_default();
         registration.is_changing.store(false, Ordering::Release);
+    }
+
+    /// Makes the directory of the queue in which the registration is to have a node.
+    pub(crate) async fn make_directory(&self, registration: &Registration) -> Result<(), Fault> {
+        let made = registration.session.connection.make_directory(&registration.lock.directory).await;
+        made.map_err(|fault| self.refused_node(registration, fault))
+    }
+
+    /// Deregisters what got no node because of this fault, and returns the fault. A node may be there nevertheless unless the fault
+    /// is a refusal.
+    pub(crate) fn refused_node(&self, registration: &Registration, fault: Fault) -> Fault {
+        if !matches!(fault.fate, Fate::Unknown | Fate::Ended) {
+            self.deregister(registration);
+        }
+        fault
     }
 
     /// The registration has permits now, and is not in the queue any more.
@@ -250,43 +291,49 @@ mod tests {
     use lock_testkit::testing::installed;
 
     use super::*;
-    use crate::backend::ZkBackend;
     use crate::client::ClientCrate;
     use crate::config::ZkConfig;
+    use crate::session::Sessions;
+    use crate::store::layout::Layout;
+
+    async fn connect(url: &str) -> (Sessions, Layout) {
+        let config = ZkConfig::new(url);
+        let options = config.check(ClientCrate::ZookeeperClient).unwrap();
+        (Sessions::open(options, Box::new(|_| {})).await.unwrap(), config.layout())
+    }
 
     #[tokio::test]
     async fn a_registration_in_another_session_replaces_the_one_before() {
         let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-        let shared =
-            ZkBackend::connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap().shared;
-        let shared = Arc::new(shared);
-        let (session, grant) = (shared.sessions.current().await, GrantId::random().unwrap());
-        let lock = || LockPaths::of(&shared.layout, &"again".into(), Kind::Mutex).unwrap();
+        let (sessions, layout) = connect(server.url()).await;
+        let registry = Arc::<Registry>::default();
+        let (session, grant) = (sessions.current().await, GrantId::random().unwrap());
+        let lock = || LockPaths::of(&layout, &"again".into(), Kind::Mutex).unwrap();
         let path = lock().queue_path("again");
-        let before = shared.registry.register(grant, &session, lock());
-        shared.registry.set_node(&before, Created { path: path.clone(), czxid: 1 });
+        let before = registry.register(grant, &session, lock());
+        registry.set_node(&before, Created { path: path.clone(), czxid: 1 });
         let (told, taken) = std::sync::mpsc::channel();
-        let again = (shared.clone(), session, lock());
-        std::thread::spawn(move || told.send(again.0.registry.register(grant, &again.1, again.2)));
+        let again = (registry.clone(), session, lock());
+        std::thread::spawn(move || told.send(again.0.register(grant, &again.1, again.2)));
         let taken = tokio::task::spawn_blocking(move || taken.recv_timeout(std::time::Duration::from_secs(5)));
         assert!(taken.await.unwrap().is_ok_and(|registration| registration.node().is_none()), "a deadlock");
-        assert!(before.node().is_none() && shared.registry.until_gone(&path, grant).is_none());
+        assert!(before.node().is_none() && registry.until_gone(&path, grant).is_none());
     }
 
     #[tokio::test]
     async fn a_node_that_becomes_known_behind_the_end_of_its_session_is_not_noted() {
         let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-        let shared =
-            ZkBackend::connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap().shared;
-        let (session, grant) = (shared.sessions.current().await, GrantId::random().unwrap());
-        let lock = LockPaths::of(&shared.layout, &"late".into(), Kind::Mutex).unwrap();
+        let (sessions, layout) = connect(server.url()).await;
+        let registry = Arc::<Registry>::default();
+        let (session, grant) = (sessions.current().await, GrantId::random().unwrap());
+        let lock = LockPaths::of(&layout, &"late".into(), Kind::Mutex).unwrap();
         let path = lock.queue_path("late");
-        let registration = shared.registry.register(grant, &session, lock);
+        let registration = registry.register(grant, &session, lock);
         let node = || Created { path: path.clone(), czxid: 1 };
-        shared.registry.set_node(&registration, node());
-        assert!(shared.registry.until_gone(&path, grant).is_some());
-        shared.registry.end_session(&session);
-        shared.registry.set_node(&registration, node());
-        assert!(shared.registry.until_gone(&path, grant).is_none(), "whoever stands behind it would wait for ever");
+        registry.set_node(&registration, node());
+        assert!(registry.until_gone(&path, grant).is_some());
+        registry.end_session(&session);
+        registry.set_node(&registration, node());
+        assert!(registry.until_gone(&path, grant).is_none(), "whoever stands behind it would wait for ever");
     }
 }

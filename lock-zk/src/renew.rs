@@ -12,10 +12,10 @@ use lock_core::driver::{Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::Shared;
 use crate::client::{Fault, Node};
-use crate::registry::Registration;
+use crate::registry::{Registration, Registry};
 use crate::session::Session;
+use crate::store::force_release::ForceReleases;
 
 /// What is asked for a grant: its registration, and the nodes that this had then.
 struct HeldNodes {
@@ -55,9 +55,28 @@ struct NodeAnswers {
     fault: Option<Fault>,
 }
 
-impl Shared {
-    /// Looks, by few requests, whether these grants' nodes are still there. What is not answered within this time is unknown.
-    pub(crate) async fn verify(&self, batch: &[Renewal<'_>], limit: Duration) -> Vec<Renewed> {
+/// Looks whether grants still have the nodes by which they hold.
+#[derive(Debug)]
+pub(crate) struct Renewer {
+    registry: Arc<Registry>,
+    force_releases: ForceReleases,
+}
+
+impl Renewer {
+    pub(crate) fn new(registry: Arc<Registry>, force_releases: ForceReleases) -> Self {
+        Self { registry, force_releases }
+    }
+
+    /// Looks, by few requests, whether these grants' nodes are still there.
+    pub(crate) async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
+        let limits = batch.iter().map(|renewal| renewal.attempt.op_timeout.min(renewal.attempt.ttl / 3));
+        let limit = limits.min().unwrap_or_default();
+        self.verify(batch, limit).await
+    }
+
+    /// Looks whether these grants' nodes are still there. What is not answered within this time is unknown.
+    async fn verify(&self, batch: &[Renewal<'_>], limit: Duration) -> Vec<Renewed> {
         let (now, until) = (SystemClock.now(), Instant::now() + limit);
         let asked: Vec<_> =
             batch.iter().map(|renewal| self.registry.get(renewal.attempt.id).map(HeldNodes::of)).collect();
@@ -85,10 +104,11 @@ impl Shared {
 
     /// Leaves a grant of which a node is gone, and what is left of it; why it is gone.
     async fn give_up(&self, registration: &Registration) -> LossReason {
-        let reason = self.loss_reason(registration).await;
+        let connection = &registration.session.connection;
+        let reason = self.force_releases.loss_reason(&**connection, registration.grant).await;
         for path in registration.paths() {
             // Enqueued now; if it fails, the session's end does the same.
-            drop(registration.session.connection.delete(&path));
+            drop(connection.delete(&path));
         }
         self.registry.deregister(registration);
         reason

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use lock_core::{Error, Phase};
-
 /// Certificates for TLS, in PEM.
 ///
 /// A server is trusted if its certificate was issued, for the host to which the client connects, by one of the named
@@ -34,21 +32,6 @@ impl Tls {
     pub fn with_client_pem(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
         self.identity = Some((certificate.into(), key.into()));
         self
-    }
-
-    /// Everything about it that can be checked without a server, for servers `host:port,host:port`.
-    #[cfg(feature = "tls")]
-    pub(crate) fn check(&self, servers: &str) -> Result<(), Error> {
-        let invalid =
-            |(what, cause)| Error::invalid(Phase::Configure, what).with_backend(crate::NAME).with_source(cause);
-        crate::client::check_tls(self, servers).map_err(invalid)
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[expect(clippy::unused_self, reason = "as with the feature")]
-    pub(crate) fn check(&self, _: &str) -> Result<(), Error> {
-        let what = "TLS needs the feature `tls` of lock-zk";
-        Err(Error::new(lock_core::ErrorKind::Unsupported, Phase::Configure, what).with_backend(crate::NAME))
     }
 }
 

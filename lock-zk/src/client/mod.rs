@@ -235,6 +235,19 @@ pub(crate) enum Fate {
     Ended,
 }
 
+/// The refusal of a session that was to be opened, and its cause.
+#[derive(Debug, Clone)]
+pub(crate) struct Refusal {
+    pub(crate) fate: Fate,
+    pub(crate) cause: Arc<dyn std::error::Error + Send + Sync>,
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self { fate: fault.fate, cause: fault.source.into() }
+    }
+}
+
 /// A directory and every one above it, the highest first.
 fn directories(path: &str) -> impl Iterator<Item = &str> {
     let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);

@@ -17,11 +17,11 @@ use crate::backend::ZkBackend;
 #[async_trait]
 impl MutexBackend for ZkBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.shared.try_once(attempt).await
+        self.acquirer.try_once(attempt).await
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.shared.wait(attempt, deadline).await
+        self.acquirer.wait(attempt, deadline).await
     }
 }
 
@@ -29,10 +29,10 @@ impl MutexBackend for ZkBackend {
 #[async_trait]
 impl ReentrantBackend for ZkBackend {
     async fn try_enter(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.shared.try_once(attempt).await
+        self.acquirer.try_once(attempt).await
     }
 
     async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.shared.wait(attempt, deadline).await
+        self.acquirer.wait(attempt, deadline).await
     }
 }

@@ -8,10 +8,10 @@ use lock_core::clock::{Deadline, SystemClock};
 use lock_core::driver::{Attempt, Grant, RwLockBackend};
 use lock_core::{Error, ErrorKind, Phase, driver::wait};
 
-use crate::backend::{Shared, ZkBackend};
+use crate::backend::ZkBackend;
 use crate::client::{Created, Fate, NewNode};
 use crate::error;
-use crate::registry::Registration;
+use crate::registry::{Registration, Registry};
 use crate::store::record::HolderRecord;
 
 /// Pauses between two tries to downgrade: the first one, and the longest.
@@ -21,27 +21,27 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 #[async_trait]
 impl RwLockBackend for ZkBackend {
     async fn try_read(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.shared.try_once(attempt).await
+        self.acquirer.try_once(attempt).await
     }
 
     async fn try_write(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.shared.try_once(attempt).await
+        self.acquirer.try_once(attempt).await
     }
 
     async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.shared.wait(attempt, deadline).await
+        self.acquirer.wait(attempt, deadline).await
     }
 
     async fn write(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.shared.wait(attempt, deadline).await
+        self.acquirer.wait(attempt, deadline).await
     }
 
     async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
-        let Some(registration) = self.shared.registry.get(attempt.id) else { return Err(gone(attempt)) };
+        let Some(registration) = self.registry.get(attempt.id) else { return Err(gone(attempt)) };
         let changed = async {
             tokio::select! {
                 biased;
-                changed = self.shared.change(attempt, &registration) => changed,
+                changed = change(&self.registry, attempt, &registration) => changed,
                 () = registration.session.ended() => Err(gone(attempt)),
             }
         };
@@ -49,35 +49,34 @@ impl RwLockBackend for ZkBackend {
     }
 }
 
-impl Shared {
-    /// Puts a reader's node into the writer's place in the queue, by one transaction.
-    async fn change(&self, attempt: &Attempt, registration: &Registration) -> Result<(), Error> {
-        let Some(write) = registration.node() else { return Err(gone(attempt)) };
-        let path = registration.lock.downgraded(&write.path);
-        if path == write.path {
-            return Ok(());
-        }
-        let wanted = [NewNode::Named(path.clone())];
-        let record = HolderRecord::new(attempt, &registration.session).with_token(write.czxid).to_bytes();
-        let mut was_sent = false;
-        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
-            match registration.exchange(std::slice::from_ref(&write.path), &wanted, &record).await {
-                Err(fault) if fault.fate == Fate::Unknown => {
-                    was_sent = true;
-                    tokio::time::sleep(pause).await;
-                }
-                Err(fault) if fault.fate == Fate::Missing => return Err(gone(attempt)),
-                // Of an earlier sending, whose answer was lost: only this grant makes a node of this name.
-                Err(fault) if fault.fate == Fate::Exists => break,
-                // It may have been done.
-                Err(fault) if was_sent => return Err(error::unsettled(fault, Phase::Downgrade)),
-                Err(fault) => return Err(error::of_request(fault, Phase::Downgrade)),
-                Ok(_) => break,
-            }
-        }
-        self.registry.set_node(registration, Created { path, czxid: write.czxid });
-        Ok(())
+/// Puts a reader's node into the writer's place in the queue, by one transaction.
+async fn change(registry: &Registry, attempt: &Attempt, registration: &Registration) -> Result<(), Error> {
+    let Some(write) = registration.node() else { return Err(gone(attempt)) };
+    let path = registration.lock.downgraded(&write.path);
+    if path == write.path {
+        return Ok(());
     }
+    let wanted = [NewNode::Named(path.clone())];
+    let record =
+        HolderRecord::new(attempt, registration.session.connection.timeout()).with_token(write.czxid).to_bytes();
+    let mut was_sent = false;
+    for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+        match registration.exchange(std::slice::from_ref(&write.path), &wanted, &record).await {
+            Err(fault) if fault.fate == Fate::Unknown => {
+                was_sent = true;
+                tokio::time::sleep(pause).await;
+            }
+            Err(fault) if fault.fate == Fate::Missing => return Err(gone(attempt)),
+            // Of an earlier sending, whose answer was lost: only this grant makes a node of this name.
+            Err(fault) if fault.fate == Fate::Exists => break,
+            // It may have been done.
+            Err(fault) if was_sent => return Err(error::unsettled(fault, Phase::Downgrade)),
+            Err(fault) => return Err(error::of_request(fault, Phase::Downgrade)),
+            Ok(_) => break,
+        }
+    }
+    registry.set_node(registration, Created { path, czxid: write.czxid });
+    Ok(())
 }
 
 fn gone(attempt: &Attempt) -> Error {

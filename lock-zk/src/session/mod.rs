@@ -11,14 +11,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::Attempt;
+use lock_core::{Error, ErrorKind, Phase};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::time::{Instant, timeout_at};
 
-use crate::client::Connection;
+use crate::client::{Connection, Refusal};
+use crate::error;
 use lease::SessionLease;
 use poll::Pollers;
 
-pub(crate) use manager::{Refusal, SessionOptions, Sessions};
+pub(crate) use manager::SessionOptions;
 pub(crate) use poll::Poller;
 
 /// How many bytes of paths a session watches at once: beyond 128 KiB the client crate cannot restore the watches after a
@@ -39,6 +44,158 @@ pub enum SessionState {
     Suspended,
     /// There is no session: what it held is lost, and a new one is being opened.
     Lost,
+}
+
+/// Called with each session that ended.
+pub(crate) type OnSessionEnd = Box<dyn Fn(&Arc<Session>) + Send + Sync>;
+
+/// The sessions of one client, one at a time. Dropping this ends the last one.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    current: watch::Receiver<Option<Arc<Session>>>,
+    status: watch::Receiver<SessionStatus>,
+    /// Closed when this is dropped.
+    alive: watch::Sender<()>,
+}
+
+/// The news of the task beside the session itself.
+#[derive(Debug, Clone)]
+struct SessionStatus {
+    state: SessionState,
+    /// The instant until which everything was answered; beyond that while the session is connected.
+    answered_until: BootInstant,
+    /// The refusal of the last try to open a session, while there is none.
+    refusal: Option<Refusal>,
+    /// There is no session any more, and never will be.
+    closed: bool,
+}
+
+impl Sessions {
+    /// Opens the first session and starts the task that keeps it. `on_end` is called with each session that ended, before a new
+    /// one is opened.
+    pub(crate) async fn open(options: SessionOptions, on_end: OnSessionEnd) -> Result<Self, Error> {
+        manager::start(options, on_end).await
+    }
+
+    /// Returns the present session, or the next one if there is none at present.
+    ///
+    /// # Cancel safety
+    /// Waits only.
+    pub(crate) async fn current(&self) -> Arc<Session> {
+        let mut current = self.current.clone();
+        loop {
+            let session = current.borrow_and_update().clone();
+            if let Some(session) = session
+                && !session.is_over()
+            {
+                return session;
+            }
+            if current.changed().await.is_err() {
+                // The runtime of the task is gone: there will be no session any more.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Asks the present session, or the next one if there is none: all within one operation timeout.
+    ///
+    /// # Errors
+    /// Those of [`error::no_session`] if there was none in time: nothing was sent then.
+    pub(crate) async fn request<T>(
+        &self,
+        attempt: &Attempt,
+        phase: Phase,
+        ask: impl AsyncFnOnce(&Arc<Session>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let until = Instant::now() + attempt.op_timeout;
+        let session = self.current_by(until, phase).await.map_err(|error| error.with_name(&attempt.name))?;
+        let answer = async {
+            tokio::select! {
+                biased;
+                answer = ask(&session) => answer,
+                // By our clock: what was asked for may be there until the servers think so, too.
+                () = session.ended() => Err(error::out_of_time(phase)),
+            }
+        };
+        timeout_at(until, answer).await.unwrap_or_else(|_| {
+            Err(attempt.error(ErrorKind::Indeterminate, phase, "no answer within the operation timeout"))
+        })
+    }
+
+    /// Returns the present session, or the next one if that comes before this instant.
+    ///
+    /// # Errors
+    /// Those of [`no_session`](Sessions::no_session).
+    pub(crate) async fn current_by(&self, until: Instant, phase: Phase) -> Result<Arc<Session>, Error> {
+        tokio::select! {
+            biased;
+            session = self.current() => Ok(session),
+            () = self.closed() => Err(self.no_session(phase)),
+            () = tokio::time::sleep_until(until) => Err(self.no_session(phase)),
+        }
+    }
+
+    /// Returns the error of a request that was not sent, because there is no session.
+    pub(crate) fn no_session(&self, phase: Phase) -> Error {
+        if self.closed().now_or_never().is_some() {
+            let what = "the client's session is closed";
+            return Error::new(ErrorKind::Closed, phase, what).with_backend(crate::NAME);
+        }
+        error::no_session(phase, self.refusal())
+    }
+
+    /// Returns the state of the session at this instant.
+    pub(crate) fn state(&self) -> SessionState {
+        self.status.borrow().state
+    }
+
+    /// Returns the timeout of the present session: the servers keep what it has for so long when they hear nothing of it.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.current.borrow().as_ref().map_or(Duration::ZERO, |session| session.connection.timeout())
+    }
+
+    /// Closes the session: whoever holds or waits by it is told, and no other one is opened. Resolves when the servers have
+    /// confirmed it, or no server is reached any more.
+    ///
+    /// # Cancel safety
+    /// The session is closed although the future was dropped.
+    pub(crate) async fn close(&self) {
+        self.alive.send_replace(());
+        self.closed().await;
+    }
+
+    /// Resolves when there is no session any more, and never will be.
+    async fn closed(&self) {
+        // Without its task there is none, either.
+        let _ = self.status.clone().wait_for(|status| status.closed).await;
+    }
+
+    /// Returns the refusal of the last try to open a session; `None` while there is one.
+    fn refusal(&self) -> Option<Refusal> {
+        self.status.borrow().refusal.clone()
+    }
+
+    /// Resolves when something has been without an answer for this long, counted from now at the earliest.
+    pub(crate) async fn silence(&self, patience: Duration) {
+        let mut since = SystemClock.now();
+        loop {
+            SystemClock.sleep_until(since.plus(patience)).await;
+            let answered_until = self.answered_until();
+            if answered_until <= since {
+                return;
+            }
+            since = answered_until;
+        }
+    }
+
+    /// Returns the instant until which everything that was asked has been answered.
+    fn answered_until(&self) -> BootInstant {
+        let session = self.current.borrow().clone();
+        match session {
+            Some(session) if session.is_connected() => session.answered_until(SystemClock.now()),
+            _ => self.status.borrow().answered_until,
+        }
+    }
 }
 
 /// One session, from its connection to its end.

@@ -1,4 +1,4 @@
-//! One node of a lock's directory: who has made it, what it is for, and whom it waits for.
+//! One node of a lock's directory: its maker, and its role.
 
 use lock_core::GrantId;
 
@@ -31,18 +31,5 @@ impl Contender {
     /// Whether this grant made it.
     pub(crate) fn is_of(&self, grant: GrantId) -> bool {
         self.grant == Some(grant)
-    }
-}
-
-/// Whom the contender at this index of a queue waits for: `None` if it is granted.
-///
-/// Only the nearest that matters is watched, so that a release wakes one: a mutex and a writer wait for whoever is
-/// before them, a reader for the nearest writer before it.
-pub(crate) fn waits_for(queue: &[Contender], index: usize) -> Option<&Contender> {
-    let mut before = queue[..index].iter().rev();
-    match queue[index].role {
-        Role::Lock | Role::Write => before.next(),
-        Role::Read => before.find(|contender| contender.role == Role::Write),
-        Role::Permit => None,
     }
 }

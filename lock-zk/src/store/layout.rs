@@ -224,7 +224,7 @@ pub(crate) fn forced(prefix: &str, grant: GrantId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::contender::waits_for;
+    use crate::wait::queue::waits_for;
 
     fn layout(dialects: &[(&str, Dialect)]) -> Layout {
         let dialects = dialects.iter().map(|(path, dialect)| ((*path).to_owned(), *dialect)).collect();

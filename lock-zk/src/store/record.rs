@@ -7,7 +7,6 @@ use lock_core::driver::{Attempt, Kind};
 use serde::{Deserialize, Serialize};
 
 use crate::client::Node;
-use crate::session::Session;
 
 /// The data of a node, as JSON. Curator writes its address instead, Go nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,11 +32,11 @@ pub(crate) struct PermitRequest {
 }
 
 impl HolderRecord {
-    pub(crate) fn new(attempt: &Attempt, session: &Session) -> Self {
+    pub(crate) fn new(attempt: &Attempt, session_timeout: Duration) -> Self {
         Self {
             owner: attempt.owner.clone(),
             ttl_ms: milliseconds(attempt.ttl),
-            session_ms: milliseconds(session.connection.timeout()),
+            session_ms: milliseconds(session_timeout),
             token: None,
             permits: match attempt.kind {
                 Kind::Permits { permits, limit } => Some(PermitRequest { asked: permits, limit }),

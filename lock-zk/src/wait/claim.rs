@@ -9,50 +9,44 @@
 //! Whoever is refused waits for the node that is in the way, as everybody else does, and all of them claim again.
 
 use lock_core::clock::{Clock, SystemClock};
-use lock_core::driver::{Attempt, Kind};
 
-use crate::backend::Shared;
+use super::QueuePosition;
 use crate::client::Fate;
 use crate::error::StepError;
-use crate::registry::Registration;
-use crate::wait::queue::QueuePosition;
+use crate::registry::{Registration, Registry};
 
-impl Shared {
-    /// Whether this attempt claims. At a path that is shared with clients of other libraries everybody waits in the queue.
-    pub(crate) fn is_unfair(&self, attempt: &Attempt) -> bool {
-        self.unfair_mutex && attempt.kind == Kind::Mutex && !attempt.name.is_at_key()
-    }
-
-    /// Claims a lock for this registration; if somebody else has it, who.
-    pub(crate) async fn claim(&self, registration: &Registration, record: &[u8]) -> Result<QueuePosition, StepError> {
-        let (connection, directory) = (&registration.session.connection, &registration.lock.directory);
-        let path = registration.lock.unnumbered(registration.grant);
-        loop {
-            let sent_at = SystemClock.now();
-            match connection.claim(directory, &path, record).await {
-                Ok(Some(node)) => {
-                    self.registry.set_node(registration, node);
-                    return Ok(QueuePosition::First(sent_at));
-                }
-                Ok(None) => {
-                    if let Some(path) = self.first_of(registration).await? {
-                        return Ok(QueuePosition::Behind(path));
-                    }
-                }
-                Err(fault) if fault.fate == Fate::Missing => self.make_directory(registration).await?,
-                Err(fault) => return Err(self.refused_node(registration, fault)),
+/// Claims a lock for this registration. If somebody else has it, he is the one to wait for.
+pub(crate) async fn claim(
+    registry: &Registry,
+    registration: &Registration,
+    record: &[u8],
+) -> Result<QueuePosition, StepError> {
+    let (connection, directory) = (&registration.session.connection, &registration.lock.directory);
+    let path = registration.lock.unnumbered(registration.grant);
+    loop {
+        let sent_at = SystemClock.now();
+        match connection.claim(directory, &path, record).await {
+            Ok(Some(node)) => {
+                registry.set_node(registration, node);
+                return Ok(QueuePosition::First(sent_at));
             }
+            Ok(None) => {
+                if let Some(path) = first_of(registration).await? {
+                    return Ok(QueuePosition::Behind(path));
+                }
+            }
+            Err(fault) if fault.fate == Fate::Missing => registry.make_directory(registration).await?,
+            Err(fault) => return Err(registry.refused_node(registration, fault).into()),
         }
     }
+}
 
-    /// The node of whoever is first in the queue, or holds the lock; `None` if it has become free.
-    async fn first_of(&self, registration: &Registration) -> Result<Option<String>, StepError> {
-        match registration.session.connection.children(&registration.lock.directory).await {
-            Ok(names) => {
-                Ok(registration.lock.queue(names)?.first().map(|first| registration.lock.queue_path(&first.name)))
-            }
-            Err(fault) if fault.fate == Fate::Missing => Ok(None),
-            Err(fault) => Err(fault.into()),
-        }
+/// Returns the node of whoever is first in the queue, or holds the lock; `None` if it has become free.
+async fn first_of(registration: &Registration) -> Result<Option<String>, StepError> {
+    let lock = &registration.lock;
+    match registration.session.connection.children(&lock.directory).await {
+        Ok(names) => Ok(lock.queue(names)?.first().map(|first| lock.queue_path(&first.name))),
+        Err(fault) if fault.fate == Fate::Missing => Ok(None),
+        Err(fault) => Err(fault.into()),
     }
 }

@@ -11,6 +11,7 @@
 //! them wait.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -19,15 +20,14 @@ use lock_core::{ErrorKind, Phase};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::acquire::granted;
-use crate::backend::Shared;
+use super::queue::{Queue, granted};
+use super::{POLL_INTERVAL, QueuePosition};
 use crate::client::{Fate, Fault, Node, NodeChange};
-use crate::error;
-use crate::error::{FIRST_PAUSE, StepError, retry_unanswered};
-use crate::registry::Registration;
+use crate::error::{self, FIRST_PAUSE, StepError, retry_unanswered};
+use crate::registry::{Registration, Registry};
+use crate::release::Releaser;
 use crate::session::Poller;
 use crate::store::record::HolderRecord;
-use crate::wait::queue::{POLL_INTERVAL, QueuePosition};
 
 /// For how long the first in the queue waits for clients of other libraries before it lets others go first: at first, and at most.
 const FIRST_PATIENCE: Duration = Duration::from_millis(500);
@@ -57,10 +57,22 @@ impl QueueYield {
     }
 }
 
-impl Shared {
+/// The permits of semaphores.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    queue: Queue,
+    registry: Arc<Registry>,
+    releaser: Releaser,
+}
+
+impl Permits {
+    pub(crate) fn new(queue: Queue, registry: Arc<Registry>, releaser: Releaser) -> Self {
+        Self { queue, registry, releaser }
+    }
+
     /// One try of somebody who waits in the queue: not before those who came earlier, unless there is room for all of them. If one
     /// of these stands still, the try is refused.
-    pub(crate) async fn try_permits(
+    pub(crate) async fn try_acquire(
         &self,
         attempt: &Attempt,
         registration: &Registration,
@@ -79,15 +91,15 @@ impl Shared {
                 QueuePosition::Missing if registration.session.is_over() => {
                     return Err(error::out_of_time(Phase::Acquire).into());
                 }
-                _ if left < asked => return self.withdraw(registration).await,
+                _ if left < asked => return self.releaser.withdraw(registration).await,
                 QueuePosition::Behind(path) => {
                     let left = until.saturating_duration_since(Instant::now());
                     let moves_within = left.min(attempt.op_timeout / PART_FOR_ONE_PLACE);
-                    match timeout(moves_within, self.wait_for_node(registration, path)).await {
+                    match timeout(moves_within, self.queue.wait_for_node(registration, path)).await {
                         Ok(news) => {
                             news?;
                         }
-                        Err(_) => return self.withdraw(registration).await,
+                        Err(_) => return self.releaser.withdraw(registration).await,
                     }
                 }
                 _ => {
@@ -96,12 +108,12 @@ impl Shared {
                     }
                 }
             }
-            position = retry_unanswered(|| self.position(registration)).await?;
+            position = retry_unanswered(|| self.queue.position(registration)).await?;
         }
     }
 
     /// Waits, first in the queue, until there is room, and takes it; `None` if the place in the queue is lost meanwhile.
-    pub(crate) async fn wait_for_permits(
+    pub(crate) async fn acquire(
         &self,
         attempt: &Attempt,
         registration: &Registration,
@@ -115,7 +127,7 @@ impl Shared {
             stands = self.stands_in_the_way(attempt, registration, queue_yield.after), if needs_several => {
                 stands?;
                 queue_yield.gave();
-                return self.withdraw(registration).await;
+                return self.releaser.withdraw(registration).await;
             }
         };
         let granted = self.take(attempt, registration).await?;
@@ -224,7 +236,7 @@ impl Shared {
         };
         let Some(czxid) = entered else { return Ok(None) };
         if registration.lock.is_shared() && !retry_unanswered(|| self.is_within_limit(attempt, registration)).await? {
-            return self.withdraw(registration).await;
+            return self.releaser.withdraw(registration).await;
         }
         loop {
             if let Some(granted) = granted(attempt, &registration.session, czxid, sent_at)? {
@@ -251,7 +263,8 @@ impl Shared {
     /// there is no such place any more.
     async fn enter(&self, attempt: &Attempt, registration: &Registration) -> Result<Option<i64>, StepError> {
         let Some(node) = registration.node() else { return Ok(None) };
-        let record = HolderRecord::new(attempt, &registration.session).with_token(node.czxid).to_bytes();
+        let record =
+            HolderRecord::new(attempt, registration.session.connection.timeout()).with_token(node.czxid).to_bytes();
         let wanted = registration.lock.permits(registration.grant, asked(attempt), record.len())?;
         let place = [node.path];
         for _ in 0..2 {
@@ -273,7 +286,7 @@ impl Shared {
     /// Searches for permits of which the answer was lost.
     async fn find_permits(&self, registration: &Registration) -> Result<Option<i64>, StepError> {
         let Some(node) = registration.node() else { return Ok(None) };
-        let found = self.own_nodes(registration, registration.lock.permit_directory()).await?;
+        let found = registration.own_nodes(registration.lock.permit_directory()).await?;
         if found.is_empty() {
             return Ok(None);
         }
@@ -373,8 +386,7 @@ mod tests {
     #[tokio::test]
     async fn who_waits_for_several_without_a_watch_gives_way_too() {
         let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-        let shared =
-            ZkBackend::connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap().shared;
+        let backend = ZkBackend::connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap();
         let foreign = server.client().await.unwrap();
         let make = async |stem: &str| {
             let made = foreign.create(&format!("/api/{stem}"), b"10.0.0.1", NodeKind::EphemeralSequential).await;
@@ -383,13 +395,13 @@ mod tests {
         foreign.create_all("/api/leases").await.unwrap();
         foreign.create_all("/api/locks").await.unwrap();
         make(&format!("leases/{UUID}-lease-")).await;
-        let session = shared.sessions.current().await;
+        let session = backend.sessions.current().await;
         let poller = session.pollers.begin();
         let all = "x".repeat(crate::session::WATCHABLE);
         let _taken = session.watch_budget(&all, &poller).await.unwrap();
         let (name, kind) = (LockName::at_key("/api").unwrap(), Kind::Permits { permits: 2, limit: 2 });
         let attempt = Attempt::new(name, kind, Owner::new(), Duration::from_secs(10)).unwrap();
-        let waiting = shared.wait(&attempt, Deadline::NEVER);
+        let waiting = backend.acquirer.wait(&attempt, Deadline::NEVER);
         let queue = async || foreign.children("/api/locks").await.unwrap().unwrap_or_default();
         let theirs_is_first = async {
             eventually("ours is first in the queue", PROMPTLY, async || queue().await.len() == 1).await;

@@ -1,33 +1,20 @@
 //! The steps of the recipe: taking a place in the queue, finding it again, looking around, waiting for one node.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::Attempt;
+use lock_core::driver::{Attempt, Grant, Kind};
+use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
-use crate::backend::Shared;
-use crate::client::{Created, Fate, Fault, Node};
+use super::claim::claim;
+use super::{POLL_INTERVAL, QueuePosition};
+use crate::client::{Created, Fate, Fault};
 use crate::error::StepError;
-use crate::registry::Registration;
+use crate::registry::{Registration, Registry};
 use crate::session::{Poller, Session};
-use crate::store::contender::{Contender, waits_for};
-use crate::store::layout::LockPaths;
+use crate::store::contender::{Contender, Role};
+use crate::store::layout::{Layout, LockPaths};
 use crate::store::record::HolderRecord;
-
-/// Between two looks of a waiter of its own accord, unless too many wait: the event that was to wake it may have been lost, and
-/// is late by less than a second then.
-pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(500);
-
-/// The place of a registration by a listing.
-pub(crate) enum QueuePosition {
-    /// Nobody that matters is before it; the listing was asked for at this instant.
-    First(BootInstant),
-    /// The node at this path is to go first.
-    Behind(String),
-    /// The registration has no node: somebody has deleted it, or its claim was refused.
-    Missing,
-}
 
 /// The outcome of a wait.
 pub(crate) struct WakeUp {
@@ -41,7 +28,19 @@ impl WakeUp {
     const NONE: Self = Self { came_at: None, first_since: None };
 }
 
-impl Shared {
+/// The queues of a client's locks.
+#[derive(Debug, Clone)]
+pub(crate) struct Queue {
+    registry: Arc<Registry>,
+    layout: Arc<Layout>,
+    unfair_mutex: bool,
+}
+
+impl Queue {
+    pub(crate) fn new(registry: Arc<Registry>, layout: Arc<Layout>, unfair_mutex: bool) -> Self {
+        Self { registry, layout, unfair_mutex }
+    }
+
     /// Takes a place in the queue, or finds the one that an earlier call has taken, and looks around.
     pub(crate) async fn enqueue(
         &self,
@@ -51,7 +50,7 @@ impl Shared {
         let lock = LockPaths::of(&self.layout, &attempt.name, attempt.kind)?;
         if let Some(registration) = self.registry.get(attempt.id)
             && Arc::ptr_eq(&registration.session, session)
-            && (registration.node().is_some() || self.find(&registration).await?)
+            && (registration.node().is_some() || self.find_node(&registration).await?)
         {
             let position = self.position(&registration).await?;
             return Ok((registration, position));
@@ -59,10 +58,10 @@ impl Shared {
         if lock.is_shared() {
             check(session, &lock).await?;
         }
-        let record = HolderRecord::new(attempt, session).to_bytes();
+        let record = HolderRecord::new(attempt, session.connection.timeout()).to_bytes();
         let registration = self.registry.register(attempt.id, session, lock);
         let position = if self.is_unfair(attempt) {
-            self.claim(&registration, &record).await?
+            claim(&self.registry, &registration, &record).await?
         } else {
             self.join(&registration, &record).await?
         };
@@ -82,30 +81,15 @@ impl Shared {
                     self.registry.set_node(registration, node);
                     return judge(registration, listed.await?, sent_at);
                 }
-                Err(fault) if fault.fate == Fate::Missing => self.make_directory(registration).await?,
-                Err(fault) => return Err(self.refused_node(registration, fault)),
+                Err(fault) if fault.fate == Fate::Missing => self.registry.make_directory(registration).await?,
+                Err(fault) => return Err(self.registry.refused_node(registration, fault).into()),
             }
         }
     }
 
-    /// Makes the directory of the queue that this registration is to be in.
-    pub(crate) async fn make_directory(&self, registration: &Registration) -> Result<(), StepError> {
-        let made = registration.session.connection.make_directory(&registration.lock.directory).await;
-        made.map_err(|fault| self.refused_node(registration, fault))
-    }
-
-    /// No node came of it; whether one is there nevertheless is known of a refusal only.
-    pub(crate) fn refused_node(&self, registration: &Registration, fault: Fault) -> StepError {
-        if !matches!(fault.fate, Fate::Unknown | Fate::Ended) {
-            self.registry.deregister(registration);
-        }
-        fault.into()
-    }
-
     /// Searches for the node of a registration whose answer was lost; whether it is there.
-    async fn find(&self, registration: &Registration) -> Result<bool, Fault> {
-        let Some((contender, node)) =
-            self.own_nodes(registration, &registration.lock.directory).await?.into_iter().next()
+    async fn find_node(&self, registration: &Registration) -> Result<bool, Fault> {
+        let Some((contender, node)) = registration.own_nodes(&registration.lock.directory).await?.into_iter().next()
         else {
             return Ok(false);
         };
@@ -114,36 +98,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// The nodes of this registration in this directory that the leader knows, of its present session.
-    pub(crate) async fn own_nodes(
-        &self,
-        registration: &Registration,
-        directory: &str,
-    ) -> Result<Vec<(Contender, Node)>, Fault> {
-        let connection = &registration.session.connection;
-        let contenders = self.nodes_of(registration, directory).await?;
-        let paths: Vec<_> = contenders.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
-        let nodes = if paths.is_empty() { Vec::new() } else { connection.read_all(&paths).await? };
-        let own = contenders.into_iter().zip(nodes).filter_map(|(contender, node)| Some((contender, node?)));
-        Ok(own.filter(|(_, node)| node.session == connection.id()).collect())
-    }
-
-    /// Every node of this attempt in this directory that the leader knows, of whatever session.
-    pub(crate) async fn nodes_of(&self, registration: &Registration, directory: &str) -> Result<Vec<Contender>, Fault> {
-        let connection = &registration.session.connection;
-        let synced = connection.sync(directory);
-        let listed = connection.children(directory);
-        synced.await?;
-        match listed.await {
-            Ok(names) => {
-                let contenders = names.into_iter().filter_map(|name| registration.lock.contender(directory, name));
-                Ok(contenders.filter(|contender| contender.is_of(registration.grant)).collect())
-            }
-            Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),
-            Err(fault) => Err(fault),
-        }
-    }
-
+    /// Returns the position of a registration by a listing of its queue.
     pub(crate) async fn position(&self, registration: &Registration) -> Result<QueuePosition, StepError> {
         if registration.node().is_none() {
             return Ok(QueuePosition::Missing);
@@ -154,6 +109,21 @@ impl Shared {
             Err(fault) if fault.fate == Fate::Missing => Ok(QueuePosition::Missing),
             Err(fault) => Err(fault.into()),
         }
+    }
+
+    /// Notes that the node of a registration was not listed.
+    pub(crate) fn lost_node(&self, registration: &Registration) {
+        if registration.node().is_some() {
+            // The server may lag behind: what it does not know yet is searched for behind a `sync`.
+            self.registry.forget_node(registration);
+        } else {
+            self.registry.deregister(registration);
+        }
+    }
+
+    /// Whether this attempt claims. At a path that is shared with clients of other libraries everybody is in the queue.
+    fn is_unfair(&self, attempt: &Attempt) -> bool {
+        self.unfair_mutex && attempt.kind == Kind::Mutex && !attempt.name.is_at_key()
     }
 
     /// Waits until the node at this path may have gone. One of this process tells; of another one's the servers tell, and
@@ -211,4 +181,44 @@ fn judge(registration: &Registration, names: Vec<String>, sent_at: BootInstant) 
         None => QueuePosition::First(sent_at),
         Some(before) => QueuePosition::Behind(registration.lock.queue_path(&before.name)),
     })
+}
+
+/// Returns the contender for whom the one at this index of a queue waits; `None` if it is granted.
+///
+/// Only the nearest that matters is watched, so that a release wakes one: a mutex and a writer wait for whoever is
+/// before them, a reader for the nearest writer before it.
+pub(crate) fn waits_for(queue: &[Contender], index: usize) -> Option<&Contender> {
+    let mut before = queue[..index].iter().rev();
+    match queue[index].role {
+        Role::Lock | Role::Write => before.next(),
+        Role::Read => before.find(|contender| contender.role == Role::Write),
+        Role::Permit => None,
+    }
+}
+
+/// Returns the grant of a registration that was found first in the queue by a listing sent at this instant; `None` while no server
+/// is reached, or if the session is over.
+pub(crate) fn grant(
+    attempt: &Attempt,
+    registration: &Registration,
+    sent_at: BootInstant,
+) -> Result<Option<Grant>, Error> {
+    let Some(node) = registration.node() else { return Ok(None) };
+    granted(attempt, &registration.session, node.czxid, sent_at)
+}
+
+/// Returns the grant that the answer to a request sent at this instant proves, with the token of this transaction.
+pub(crate) fn granted(
+    attempt: &Attempt,
+    session: &Session,
+    czxid: i64,
+    sent_at: BootInstant,
+) -> Result<Option<Grant>, Error> {
+    let valid_for = session.is_connected().then(|| session.lasts_from(sent_at)).flatten();
+    let Some(valid_for) = valid_for else { return Ok(None) };
+    let token = u64::try_from(czxid).ok().and_then(FencingToken::new).ok_or_else(|| {
+        let what = format!("the transaction {czxid:#x} is no fencing token: it exceeds 2^53");
+        attempt.error(ErrorKind::Protocol, Phase::Acquire, what)
+    })?;
+    Ok(Some(Grant::new(Some(token), sent_at, valid_for.min(attempt.ttl))))
 }

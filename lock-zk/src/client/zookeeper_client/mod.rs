@@ -1,8 +1,8 @@
 //! The crate `zookeeper-client` behind our trait.
 
+mod backlog;
 mod connect;
 mod error;
-mod pending;
 mod scheduler;
 #[cfg(feature = "tls")]
 mod tls;
@@ -148,15 +148,15 @@ impl Connection for ZookeeperClient {
     }
 
     fn heartbeat(&self) -> Response<'static, ()> {
-        let requests = self.scheduler.requests().clone();
-        let mark = requests.mark();
+        let pending = self.scheduler.pending().clone();
+        let mark = pending.mark();
         let deleted =
             self.ask(Priority::Urgent, async move |client: Arc<Client>| client.delete(HEARTBEAT_NODE, None).await);
         Box::pin(async move {
             match deleted.await {
                 // Missing rights, too, are found by the leader.
                 Ok(()) | Err(Fault { fate: Fate::Missing | Fate::Denied, .. }) => {
-                    requests.answered_behind(mark);
+                    pending.answered_behind(mark);
                     Ok(())
                 }
                 Err(fault) => Err(fault),
@@ -165,7 +165,7 @@ impl Connection for ZookeeperClient {
     }
 
     fn unanswered_since(&self) -> Option<BootInstant> {
-        self.scheduler.requests().unanswered_since()
+        self.scheduler.pending().unanswered_since()
     }
 
     fn close(&self) {

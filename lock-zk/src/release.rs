@@ -1,0 +1,229 @@
+//! Releases and cancellations: the deletion of whatever an attempt has at the servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::driver::{Attempt, Cancelled, Grant, Released, wait};
+use lock_core::{Error, ErrorKind, LossReason, Phase};
+use tokio::time::{Instant, timeout_at};
+
+use crate::client::{Connection, Fate, Fault};
+use crate::error::{self, StepError, retry_unanswered};
+use crate::registry::{Registration, Registry};
+use crate::store::force_release::ForceReleases;
+
+/// Pauses between two tries to release: the first one, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Releases what attempts hold, and cancels what they have asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Releaser {
+    registry: Arc<Registry>,
+    force_releases: ForceReleases,
+}
+
+impl Releaser {
+    pub(crate) fn new(registry: Arc<Registry>, force_releases: ForceReleases) -> Self {
+        Self { registry, force_releases }
+    }
+
+    /// Releases a grant, as often as answers are lost, within the operation timeout.
+    pub(crate) async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
+        let Some(registration) = self.registry.get(attempt.id) else {
+            // What a session held goes with it.
+            return Ok(Released::NotHeld(Some(LossReason::SessionExpired)));
+        };
+        let released = async {
+            tokio::select! {
+                biased;
+                released = self.delete_held(&registration) => released,
+                // By our clock. The servers may have the node for a while yet: nobody has said that it is gone.
+                () = registration.session.ended() => Err(error::out_of_time(Phase::Release)),
+            }
+        };
+        wait::within(&SystemClock, attempt, Phase::Release, released).await
+    }
+
+    /// Cancels an attempt, however much of it is at the servers.
+    pub(crate) async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
+        let Some(registration) = self.registry.get(attempt.id) else { return Ok(Cancelled::Settled) };
+        let cleared = async {
+            tokio::select! {
+                biased;
+                cleared = clear(&registration) => match cleared {
+                    Err(fault) if fault.fate != Fate::Ended => Err(error::of_request(fault, Phase::Cancel)),
+                    _ => Ok(()),
+                },
+                () = registration.session.ended() => Ok(()),
+            }
+        };
+        wait::within(&SystemClock, attempt, Phase::Cancel, cleared).await?;
+        self.registry.deregister(&registration);
+        Ok(Cancelled::Settled)
+    }
+
+    /// Cancels an attempt that was refused, and returns its error. If it does not become known until then that nothing of it is left,
+    /// a node of it may be in the queue, and the outcome is not known.
+    pub(crate) async fn cancel_refused(&self, attempt: &Attempt, phase: Phase, error: Error, until: Instant) -> Error {
+        let Some(registration) = self.registry.get(attempt.id) else { return error };
+        let cleared = async {
+            tokio::select! {
+                biased;
+                cleared = retry_unanswered(async || Ok(clear(&registration).await?)) => cleared.is_ok(),
+                () = registration.session.ended() => false,
+            }
+        };
+        if let Ok(true) = timeout_at(until, cleared).await {
+            self.registry.deregister(&registration);
+            return error;
+        }
+        let what = "a request was refused, and what had been made could not be deleted";
+        attempt.error(ErrorKind::Indeterminate, phase, what).with_source(error)
+    }
+
+    /// Ends a try in vain: deletes its nodes, and returns that it has no grant.
+    pub(crate) async fn withdraw(&self, registration: &Registration) -> Result<Option<Grant>, StepError> {
+        retry_unanswered(async || Ok(self.delete_known(registration).await?)).await?;
+        Ok(None)
+    }
+
+    /// Deletes the nodes that are known of a registration, once.
+    async fn delete_known(&self, registration: &Registration) -> Result<(), Fault> {
+        let paths = registration.paths();
+        if !paths.is_empty() {
+            delete_all(&*registration.session.connection, &paths).await?;
+        }
+        self.registry.deregister(registration);
+        Ok(())
+    }
+
+    /// Deletes a holder's nodes, as often as answers are lost.
+    async fn delete_held(&self, registration: &Registration) -> Result<Released, Error> {
+        let paths = registration.paths();
+        if paths.is_empty() {
+            return Ok(Released::NotHeld(None));
+        }
+        let mut unanswered = match self.hand_over(registration).await {
+            Ok(true) => return Ok(Released::Done),
+            Ok(false) => None,
+            Err(fault) => Some(fault),
+        };
+        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+            match delete_with_exchanged(registration, &paths).await {
+                Ok(was_there) => {
+                    self.registry.deregister(registration);
+                    return match (was_there, unanswered) {
+                        (true, _) => Ok(Released::Done),
+                        (false, None) => {
+                            let connection = &*registration.session.connection;
+                            let reason = self.force_releases.loss_reason(connection, registration.grant).await;
+                            Ok(Released::NotHeld(Some(reason)))
+                        }
+                        // Either an earlier request of this release has done it, or the grant was lost before.
+                        (false, Some(fault)) => Err(error::of_request(fault, Phase::Release)),
+                    };
+                }
+                Err(fault) if fault.fate == Fate::Unknown => {
+                    unanswered = Some(fault);
+                    tokio::time::sleep(pause).await;
+                }
+                Err(fault) if fault.fate == Fate::Ended => break,
+                // What was not answered may have been done.
+                Err(fault) if unanswered.is_some() => return Err(error::unsettled(fault, Phase::Release)),
+                Err(fault) => return Err(error::of_request(fault, Phase::Release)),
+            }
+        }
+        // The pauses have no end; the session has, by the servers' word or by ours.
+        self.registry.deregister(registration);
+        Err(error::out_of_time(Phase::Release))
+    }
+
+    /// Deletes a holder's node for the next in the queue, if that is one of this process and is still there, and returns whether
+    /// it did. If not, nothing is said of the holder's node. A fault if the answer is lost.
+    async fn hand_over(&self, registration: &Registration) -> Result<bool, Fault> {
+        let (Some(node), Some(next)) = (registration.node(), self.registry.next_in_queue(registration)) else {
+            return Ok(false);
+        };
+        let sent_at = SystemClock.now();
+        match registration.session.connection.hand_over(&node.path, &next).await {
+            Ok(()) => {
+                self.registry.handed_over(registration, sent_at);
+                Ok(true)
+            }
+            Err(fault) if fault.fate == Fate::Unknown => Err(fault),
+            Err(_) => Ok(false),
+        }
+    }
+}
+
+/// Deletes these nodes of a holder, and what an exchange of them may have left; returns whether all that were known were there.
+async fn delete_with_exchanged(registration: &Registration, paths: &[String]) -> Result<bool, Fault> {
+    let were_there = delete_all(&*registration.session.connection, paths).await?;
+    if registration.is_changing() {
+        clear_unknown(registration).await?;
+    }
+    Ok(were_there)
+}
+
+/// Deletes whatever an attempt has at the servers, whether its answers came or not.
+async fn clear(registration: &Registration) -> Result<(), Fault> {
+    let paths = registration.paths();
+    let connection = &*registration.session.connection;
+    if !paths.is_empty() && delete_all(connection, &paths).await? && !registration.is_changing() {
+        return Ok(());
+    }
+    clear_unknown(registration).await
+}
+
+/// Deletes nodes of an attempt whose answers were lost.
+async fn clear_unknown(registration: &Registration) -> Result<(), Fault> {
+    for directory in registration.lock.directories() {
+        for contender in registration.nodes_in(directory).await? {
+            registration.session.connection.delete(&format!("{directory}/{}", contender.name)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes these nodes, with one round trip, and returns whether all were there. A fault is a refusal of all of them, or unknown.
+pub(crate) async fn delete_all(connection: &dyn Connection, paths: &[String]) -> Result<bool, Fault> {
+    let deleted: Vec<_> = paths.iter().map(|path| connection.delete(path)).collect();
+    together(join_all(deleted).await)
+}
+
+/// Returns the outcome of several deletions: one that was refused says nothing of another that was carried out, or may have been.
+fn together(outcomes: Vec<Result<bool, Fault>>) -> Result<bool, Fault> {
+    let done = |outcome: &Result<bool, Fault>| match outcome {
+        Ok(was_there) => *was_there,
+        Err(fault) => fault.fate == Fate::Unknown,
+    };
+    let may_be_done = outcomes.iter().any(done);
+    let all = outcomes.into_iter().try_fold(true, |all, was_there| Ok(was_there? && all));
+    all.map_err(|fault: Fault| match fault.fate {
+        Fate::Ended => fault,
+        _ if may_be_done => Fault { fate: Fate::Unknown, ..fault },
+        _ => fault,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(fate: Fate) -> Result<bool, Fault> {
+        Err(Fault { fate, source: "a test's".into() })
+    }
+
+    #[test]
+    fn a_refusal_is_told_as_one_only_if_nothing_was_deleted() {
+        let fate = |outcomes| together(outcomes).unwrap_err().fate;
+        assert_eq!(fate(vec![Ok(false), fault(Fate::Denied)]), Fate::Denied);
+        assert_eq!(fate(vec![Ok(true), fault(Fate::Denied)]), Fate::Unknown);
+        assert_eq!(fate(vec![fault(Fate::Denied), fault(Fate::Unknown)]), Fate::Unknown);
+        assert_eq!(fate(vec![Ok(true), fault(Fate::Ended)]), Fate::Ended);
+        assert!(together(vec![Ok(true), Ok(true)]).unwrap() && !together(vec![Ok(true), Ok(false)]).unwrap());
+    }
+}
