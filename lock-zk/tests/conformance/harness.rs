@@ -66,7 +66,7 @@ impl Client for Usual {}
 
 /// Does not apply to ZooKeeper at all.
 pub(crate) const FOREIGN_STARVATION: (&str, &str) =
-    ("C-I04", "clients of other libraries stand in the same line; the case's client only tries");
+    ("C-I04", "clients of other libraries wait in the same queue; the case's client only tries");
 
 pub(crate) struct ZooKeeper<D, C = Usual> {
     url: String,

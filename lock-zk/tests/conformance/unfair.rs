@@ -28,7 +28,7 @@ impl Client for Unfair {
     fn exclusions() -> &'static [(&'static str, &'static str)] {
         &[
             FOREIGN_STARVATION,
-            ("C-F08", "who waits without a line has nothing in its session that could be seen or lost"),
+            ("C-F08", "who waits without a queue has nothing in its session that could be seen or lost"),
         ]
     }
 

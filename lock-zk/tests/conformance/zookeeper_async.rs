@@ -16,7 +16,7 @@ fn main() -> ExitCode {
 
 impl Servers for ZooKeeperServer {}
 
-/// Measured: the answer to the next request is taken for it, the beat notices, and the session is given up.
+/// Measured: the answer to the next request is taken for it, the heartbeat notices, and the session is given up.
 const SHIFTED: &str = "the crate does not compare the numbers of answers: one that is swallowed costs the session";
 
 /// Measured: 524 connections in a second.

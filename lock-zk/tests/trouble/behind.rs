@@ -1,4 +1,4 @@
-//! A client that comes to a server which is behind: its search for a place in line goes behind a `sync`.
+//! A client that comes to a server which is behind: its search for a place in the queue goes behind a `sync`.
 
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
@@ -28,7 +28,7 @@ async fn no_second_place_is_asked_for_while_the_first_one_may_be_unknown_to_the_
     mutex.lock().await.unwrap().release().await.unwrap();
     let (here, there) = if links[0].open_connections() > 0 { (0, 1) } else { (1, 0) };
 
-    // The leader proposes a place in line, of which its followers do not hear yet.
+    // The leader proposes a place in the queue, of which its followers do not hear yet.
     let unheard = [here, there].map(|to| ensemble.hold(leader, followers[to]).unwrap());
     let proposed = counted(leader, "zk_proposal_count").await;
     let waiting = tokio::spawn(async move { mutex.lock().await });
@@ -44,7 +44,7 @@ async fn no_second_place_is_asked_for_while_the_first_one_may_be_unknown_to_the_
     drop(heard);
     eventually("connected", PROMPTLY, async || locks.session_state() == SessionState::Connected).await;
     searched.applied(PROMPTLY).await.unwrap();
-    assert!(again.applied(ms(500)).await.is_err(), "two places in line for one attempt");
+    assert!(again.applied(ms(500)).await.is_err(), "two places in the queue for one attempt");
 
     drop((unacknowledged, still_unheard));
     let held = soon("granted", PROMPTLY * 2, waiting).await.unwrap().unwrap();

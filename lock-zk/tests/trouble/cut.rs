@@ -16,7 +16,7 @@ async fn a_holder_at_a_follower_that_is_cut_off_stops_believing_before_another_i
     let held = a.mutex("cut").with_lease(lease()).lock().await.unwrap();
     let other = b.mutex("cut");
     let waiting = tokio::spawn(async move { other.try_lock_for(Duration::from_secs(20)).await });
-    eventually("two in line", PROMPTLY, async || b.mutex("cut").inspect().await.unwrap().waiters.len() == 1).await;
+    eventually("two in the queue", PROMPTLY, async || b.mutex("cut").inspect().await.unwrap().waiters.len() == 1).await;
     ensemble.cut_off(follower).unwrap();
     eventually("the holder stops believing", PROMPTLY, async || {
         // Looked at in this order: a grant after the first look is no overlap.

@@ -18,7 +18,7 @@ fn shared() -> LockName {
     LockName::at_key(PATH).unwrap()
 }
 
-/// Another library's client takes a place in line; the path of its node.
+/// Another library's client takes a place in the queue; the path of its node.
 async fn foreign(truth: &ZooKeeperClient, stem: &str) -> String {
     truth.create_all(PATH).await.unwrap();
     truth.create(&format!("{PATH}/{stem}"), b"host", NodeKind::EphemeralSequential).await.unwrap().unwrap()
@@ -39,7 +39,7 @@ async fn takes_turns(dialect: Dialect, theirs: &str, token: &str) {
     assert!(mutex.try_lock().await.unwrap().is_none(), "granted beside {holder}");
     let waiter = mutex.clone();
     let waiting = tokio::spawn(async move { waiter.lock().await });
-    eventually("in line", PROMPTLY, async || names(&truth).await.len() == 2).await;
+    eventually("in the queue", PROMPTLY, async || names(&truth).await.len() == 2).await;
     let ours = names(&truth).await.remove(1);
     let stem = &ours[..ours.len() - 10];
     assert!(stem.ends_with(token), "{ours}");

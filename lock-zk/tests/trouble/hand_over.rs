@@ -30,7 +30,7 @@ async fn a_hand_over_within_a_process_takes_three_requests() {
     for task in tasks {
         soon("every turn is taken", PROMPTLY * 3, task).await.unwrap();
     }
-    // Create, list, and the transaction that deletes; a few pings and beats, and a listing where nobody waited.
+    // Create, list, and the transaction that deletes; a few pings and heartbeats, and a listing where nobody waited.
     let requests = received().await - before;
     assert!(requests <= TURNS * 3 + TURNS / 4, "{requests} requests for {TURNS} turns");
 }
@@ -45,7 +45,7 @@ async fn a_lock_is_not_handed_over_to_a_waiter_whose_node_is_gone() {
     for (number, locks) in [&a, &b].into_iter().enumerate() {
         let lock = locks.mutex("gone");
         waiting.push(tokio::spawn(async move { lock.lock().await.unwrap() }));
-        eventually("in line", PROMPTLY, async || nodes(&truth, "gone").await.len() == number + 2).await;
+        eventually("in the queue", PROMPTLY, async || nodes(&truth, "gone").await.len() == number + 2).await;
     }
     let (theirs, ours) = (waiting.pop().unwrap(), waiting.pop().unwrap());
     truth.delete(&nodes(&truth, "gone").await[1]).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_hand_over_of_which_the_answer_is_lost_is_no_loss_of_the_lock() {
     let other = a.mutex("lost");
     let waiting = tokio::spawn(async move { other.lock().await.unwrap() });
     // Answered behind the listing of whoever waits, who therefore knows whom he waits for.
-    eventually("in line", PROMPTLY, async || a.mutex("lost").inspect().await.unwrap().waiters.len() == 1).await;
+    eventually("in the queue", PROMPTLY, async || a.mutex("lost").inspect().await.unwrap().waiters.len() == 1).await;
     let node = nodes(&truth, "lost").await.remove(0);
     let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, node));
     fails(soon("the release", PROMPTLY, held.release()).await, ErrorKind::Indeterminate);
@@ -86,7 +86,7 @@ async fn nothing_is_granted_in_a_session_that_is_suspended() {
         biased;
         granted = &mut waiting => panic!("granted although somebody holds it: {granted:?}"),
         // Answered behind its own listing, as above.
-        () = eventually("in line", PROMPTLY, async || mutex.inspect().await.unwrap().waiters.len() == 1) => {}
+        () = eventually("in the queue", PROMPTLY, async || mutex.inspect().await.unwrap().waiters.len() == 1) => {}
     }
     // The hand-over is answered, and the link cut before whoever waits looks.
     held.release().await.unwrap();

@@ -15,7 +15,7 @@ fn a_restart_within_the_session_costs_nothing() {
         let held = a.mutex("restart").with_ttl(LONG).lock().await.unwrap();
         let other = b.mutex("restart");
         let waiting = tokio::spawn(async move { other.lock().await });
-        eventually("two in line", PROMPTLY, async || nodes(&truth, "restart").await.len() == 2).await;
+        eventually("two in the queue", PROMPTLY, async || nodes(&truth, "restart").await.len() == 2).await;
         drop(truth);
         server.restart().await.unwrap();
         let truth = server.client().await.unwrap();
@@ -82,7 +82,7 @@ fn the_death_of_the_leader_costs_no_lock_and_no_place() {
         leader.kill().unwrap();
         ensemble.until_another_leader(leader).await.unwrap();
         let seen = async || b.mutex("leader").inspect().await.ok();
-        eventually("the line is as it was", LONG, async || {
+        eventually("the queue is as it was", LONG, async || {
             seen().await.is_some_and(|seen| seen.holders[0].grant == Some(held.grant_id()) && seen.waiters.len() == 1)
         })
         .await;

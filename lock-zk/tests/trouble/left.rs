@@ -96,7 +96,7 @@ fn a_wait_that_is_refused_in_its_second_session_does_not_know() {
         let _held = holder.mutex("twice").lock().await.unwrap();
         let mutex = locks.mutex("twice");
         let waiting = tokio::spawn(async move { mutex.lock().await });
-        eventually("two in line", PROMPTLY, async || nodes(&truth, "twice").await.len() == 2).await;
+        eventually("two in the queue", PROMPTLY, async || nodes(&truth, "twice").await.len() == 2).await;
         let silent = link.inject(LinkFault::new(Toxic::Hold, Direction::Both));
         eventually("lost", PROMPTLY, async || locks.session_state() == SessionState::Lost).await;
         // What was held back is among the first ones.

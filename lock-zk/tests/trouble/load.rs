@@ -45,7 +45,7 @@ async fn servers_killed_under_load_neither_let_two_in_nor_leave_anything() {
     let tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(work([&a, &b][task % 2].clone(), room.clone()))).collect();
     for _ in 0..RESTARTS {
         let before = room.grants.load(Ordering::SeqCst);
-        // A session that hangs, as one of zookeeper-async may, blocks the line until its time is over.
+        // A session that hangs, as one of zookeeper-async may, blocks the queue until its time is over.
         eventually("turns are taken", long + PROMPTLY * 2, async || room.grants.load(Ordering::SeqCst) > before + 100)
             .await;
         // Under load, by design: requests are on their way when it dies.

@@ -1,4 +1,4 @@
-//! A creation whose answer is lost: the place in line is searched for by the attempt's id.
+//! A creation whose answer is lost: the place in the queue is searched for by the attempt's id.
 
 use lock_testkit::faults::StoreFault;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
@@ -18,7 +18,7 @@ fn a_node_of_another_session_is_no_place_in_line_whatever_id_it_has() {
         let foreign = "/lock/mutex/lost/_c_0f8fad5b-d9cb-469f-a165-70867728950e-lock-";
         let holder = truth.create(foreign, b"", NodeKind::EphemeralSequential).await.unwrap().unwrap();
         let waiting = tokio::spawn(async move { mutex.lock().await });
-        eventually("two in line", PROMPTLY, async || nodes(&truth, "lost").await.len() == 2).await;
+        eventually("two in the queue", PROMPTLY, async || nodes(&truth, "lost").await.len() == 2).await;
         let place = nodes(&truth, "lost").await.remove(1);
         let (session, stem) = (maker(&truth, &place).await, &place[..place.len() - 10]);
         let forged = truth.create(stem, b"", NodeKind::EphemeralSequential).await.unwrap().unwrap();

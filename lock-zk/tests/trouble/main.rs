@@ -16,12 +16,12 @@ mod hand_over;
 mod input;
 mod kept;
 mod left;
-mod line;
 mod load;
 mod lost;
 mod parts;
 mod patience;
 mod permits;
+mod queue;
 mod rights;
 #[cfg(feature = "sasl")]
 mod sasl;

@@ -33,12 +33,12 @@ async fn each_permit_is_a_node_as_curator_counts_them() {
     let leases = children(&truth, "/api/leases").await;
     assert_eq!(leases.len(), 3, "{leases:?}");
     assert!(leases.iter().all(|lease| lease.starts_with("_c_") && lease.contains("-lease-")), "{leases:?}");
-    assert!(children(&truth, "/api/locks").await.is_empty(), "still in line after the grant");
+    assert!(children(&truth, "/api/locks").await.is_empty(), "still in the queue after the grant");
     three.release_some(1).await.unwrap();
     assert_eq!(children(&truth, "/api/leases").await.len(), 2);
     let error = fails(api.try_acquire_many(1001).await, ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("1000"), "{error}");
-    assert!(children(&truth, "/api/locks").await.is_empty(), "the refused try is still in line");
+    assert!(children(&truth, "/api/locks").await.is_empty(), "the refused try is still in the queue");
     three.release().await.unwrap();
     assert!(children(&truth, "/api/leases").await.is_empty());
 }
@@ -55,7 +55,7 @@ async fn permits_of_other_clients_count() {
     let ours = api.try_acquire().await.unwrap().unwrap();
     let waiter = api.clone();
     let waiting = tokio::spawn(async move { waiter.acquire().await });
-    eventually("in line", PROMPTLY, async || children(&foreign, "/api/locks").await.len() == 1).await;
+    eventually("in the queue", PROMPTLY, async || children(&foreign, "/api/locks").await.len() == 1).await;
     foreign.delete(&theirs).await.unwrap();
     soon("woken by their release", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
     ours.release().await.unwrap();
@@ -70,9 +70,9 @@ async fn a_client_that_takes_its_permits_one_by_one_gets_its_turn() {
     let first = takes_one(&foreign).await;
     let waiter = api.clone();
     let waiting = tokio::spawn(async move { waiter.acquire_many(2).await });
-    eventually("ours is first in line", PROMPTLY, async || children(&foreign, "/api/locks").await.len() == 1).await;
+    eventually("ours is first in the queue", PROMPTLY, async || children(&foreign, "/api/locks").await.len() == 1).await;
     let place = stands_in_line(&foreign).await;
-    eventually("theirs is first in line", PROMPTLY, async || {
+    eventually("theirs is first in the queue", PROMPTLY, async || {
         children(&foreign, "/api/locks").await.first().is_some_and(|first| place.ends_with(first.as_str()))
     })
     .await;
@@ -133,7 +133,7 @@ async fn a_try_behind_the_place_of_a_client_that_stands_still_is_refused_soon() 
     for _ in 0..3 {
         assert!(api.try_acquire().await.unwrap().is_none(), "granted before somebody who came earlier");
     }
-    assert_eq!(children(&foreign, "/api/locks").await.len(), 1, "a refused try is still in line");
+    assert_eq!(children(&foreign, "/api/locks").await.len(), 1, "a refused try is still in the queue");
     foreign.delete(&place).await.unwrap();
     api.try_acquire().await.unwrap().unwrap().release().await.unwrap();
 }

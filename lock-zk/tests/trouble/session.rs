@@ -48,7 +48,7 @@ async fn a_beat_is_agreed_upon_by_a_quorum() {
     };
     let before = committed().await;
     // A refused write is a transaction of its own; a read or a ping is none.
-    eventually("an idle client's beat is a transaction", PROMPTLY, async || committed().await != before).await;
+    eventually("an idle client's heartbeat is a transaction", PROMPTLY, async || committed().await != before).await;
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Paths shared with Curator's semaphores, played here request by request: it makes a permit first and counts then, and
-//! whoever stands first in line gives way to nobody.
+//! whoever stands first in the queue gives way to nobody.
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,8 @@ async fn makes(foreign: &ZooKeeperClient, directory: &str, kind: &str) -> String
     foreign.create(&stem, b"10.0.0.1", NodeKind::EphemeralSequential).await.unwrap().unwrap()
 }
 
-/// Curator's client was first in line, stood still beyond its session, and goes on in the next one: it makes its permit
-/// without a place in line, while ours has counted and not yet taken.
+/// Curator's client was first in the queue, stood still beyond its session, and goes on in the next one: it makes its permit
+/// without a place in the queue, while ours has counted and not yet taken.
 #[tokio::test]
 async fn a_late_permit_of_curators_lets_nobody_of_ours_in_beside_it() {
     let Some(server) = server().await else { return };
@@ -48,7 +48,7 @@ async fn a_late_permit_of_curators_lets_nobody_of_ours_in_beside_it() {
         assert_eq!(counted, 1, "Curator's client waits, and nothing is shown");
         taking.heal().unwrap();
         if waits {
-            eventually("ours is in line", PROMPTLY, async || {
+            eventually("ours is in the queue", PROMPTLY, async || {
                 assert!(!ours.is_finished(), "granted beside Curator's client in round {round}");
                 let (places, permits) = (names(&curator, "/api/locks").await, names(&curator, "/api/leases").await);
                 places.len() == 1 && permits.len() == 1 && theirs.ends_with(&permits[0])
@@ -161,7 +161,7 @@ async fn a_client_of_the_wrong_dialect_does_not_disturb_the_others() {
     let next = right[1].clone();
     let waiting = tokio::spawn(async move { next.lock().await });
     let truth = server.client().await.unwrap();
-    eventually("in line", PROMPTLY, async || names(&truth, "/jobs/x").await.len() == 2).await;
+    eventually("in the queue", PROMPTLY, async || names(&truth, "/jobs/x").await.len() == 2).await;
     for _ in 0..20 {
         fails(wrong.mutex(LockName::at_key("/jobs/x").unwrap()).try_lock().await, ErrorKind::Protocol);
         fails(wrong.mutex(LockName::at_key("/jobs/x").unwrap()).lock().await, ErrorKind::Protocol);
@@ -172,7 +172,7 @@ async fn a_client_of_the_wrong_dialect_does_not_disturb_the_others() {
     let held = soon("granted", PROMPTLY, waiting).await.unwrap().unwrap();
     let third = right[0].clone();
     let third = tokio::spawn(async move { third.lock().await });
-    eventually("in line", PROMPTLY, async || names(&truth, "/jobs/x").await.len() == 2).await;
+    eventually("in the queue", PROMPTLY, async || names(&truth, "/jobs/x").await.len() == 2).await;
     assert!(names(&truth, "/jobs/x").await[1].ends_with("0000000002"), "the wrong client made nodes");
     held.release().await.unwrap();
     soon("granted", PROMPTLY, third).await.unwrap().unwrap().release().await.unwrap();

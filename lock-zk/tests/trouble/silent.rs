@@ -77,7 +77,7 @@ fn a_wait_without_an_answer_ends_with_its_patience_and_nobody_knows_how() {
         let mutex = locks.mutex("mute");
         let waiting = tokio::spawn(async move { mutex.lock().await });
         let truth = server.client().await.unwrap();
-        eventually("two in line", PROMPTLY, async || nodes(&truth, "mute").await.len() == 2).await;
+        eventually("two in the queue", PROMPTLY, async || nodes(&truth, "mute").await.len() == 2).await;
         let _silent = silence(&link, Direction::ToClient);
         let began = Instant::now();
         let error = fails(soon("the end of its patience", PROMPTLY, waiting).await.unwrap(), ErrorKind::Indeterminate);
@@ -97,7 +97,7 @@ fn a_wait_that_outlasts_its_session_in_silence_ends_with_its_patience_and_nobody
         let mutex = locks.mutex("deaf");
         let waiting = tokio::spawn(async move { mutex.lock().await });
         let truth = server.client().await.unwrap();
-        eventually("two in line", PROMPTLY, async || nodes(&truth, "deaf").await.len() == 2).await;
+        eventually("two in the queue", PROMPTLY, async || nodes(&truth, "deaf").await.len() == 2).await;
         let _silent = silence(&link, Direction::Both);
         is(&locks, SessionState::Lost).await;
         fails(soon("the end of its patience", patience * 2, waiting).await.unwrap(), ErrorKind::Indeterminate);
@@ -114,21 +114,21 @@ fn a_session_that_was_given_up_goes_whoever_still_has_a_request_of_it() {
         let (_one, two) = (b.mutex("one").lock().await.unwrap(), b.mutex("two").lock().await.unwrap());
         let forgotten = a.mutex("one");
         let mut unpolled = Box::pin(forgotten.lock());
-        eventually("two in line", PROMPTLY, async || {
+        eventually("two in the queue", PROMPTLY, async || {
             assert!((&mut unpolled).now_or_never().is_none(), "granted beside its holder");
             nodes(&truth, "one").await.len() == 2
         })
         .await;
         let mutex = a.mutex("two");
         let waiting = tokio::spawn(async move { mutex.lock().await });
-        eventually("two in line", PROMPTLY, async || nodes(&truth, "two").await.len() == 2).await;
+        eventually("two in the queue", PROMPTLY, async || nodes(&truth, "two").await.len() == 2).await;
         let former = nodes(&truth, "two").await.remove(1);
         let silent = silence(&link, Direction::Both);
         is(&a, SessionState::Lost).await;
         // Before the servers end the session.
         silent.heal().unwrap();
         is(&a, SessionState::Connected).await;
-        eventually("in line again, without a former place", PROMPTLY, async || {
+        eventually("in the queue again, without a former place", PROMPTLY, async || {
             let line = nodes(&truth, "two").await;
             line.len() == 2 && !line.contains(&former)
         })

@@ -65,7 +65,7 @@ pub(crate) fn watched() -> LeaseOptions {
     LeaseOptions::with_ttl(ms(10_000)).renewed_every(ms(300))
 }
 
-/// The nodes of a mutex, first in line first.
+/// The nodes of a mutex, first in the queue first.
 pub(crate) async fn nodes(truth: &ZooKeeperClient, name: &str) -> Vec<String> {
     let directory = format!("/lock/mutex/{name}");
     let mut names = truth.children(&directory).await.unwrap().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The mutex without a line.
+//! The mutex without a queue.
 
 use futures_util::future::join_all;
 use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
@@ -27,7 +27,7 @@ async fn a_claim_and_a_release_take_one_request_each() {
     for _ in 0..TURNS {
         mutex.lock().await.unwrap().release().await.unwrap();
     }
-    // And a few pings and beats.
+    // And a few pings and heartbeats.
     let requests = received().await - before;
     assert!((TURNS * 2..TURNS * 2 + TURNS / 4).contains(&requests), "{requests} requests for {TURNS} turns");
 }
@@ -77,10 +77,10 @@ async fn who_claims_and_who_stands_in_line_exclude_each_other() {
     let claiming = tokio::spawn(async move { early.lock().await.unwrap() });
     eventually("a watch", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() == 1).await;
     let standing = tokio::spawn(async move { late.lock().await.unwrap() });
-    eventually("two in line", PROMPTLY, async || nodes(&truth, "both").await.len() == 2).await;
+    eventually("two in the queue", PROMPTLY, async || nodes(&truth, "both").await.len() == 2).await;
     first.release().await.unwrap();
-    // Whoever stands in line goes first, whoever came first.
-    let second = soon("the next in line", PROMPTLY, standing).await.unwrap();
+    // Whoever waits in the queue goes first, whoever came first.
+    let second = soon("the next in the queue", PROMPTLY, standing).await.unwrap();
     assert!(!claiming.is_finished(), "two hold one lock");
     second.release().await.unwrap();
     let third = soon("the claim", PROMPTLY, claiming).await.unwrap();
@@ -90,7 +90,7 @@ async fn who_claims_and_who_stands_in_line_exclude_each_other() {
     eventually("behind the claim", PROMPTLY, async || nodes(&truth, "both").await.len() == 2).await;
     assert!(!standing.is_finished(), "two hold one lock");
     third.release().await.unwrap();
-    soon("the next in line", PROMPTLY, standing).await.unwrap().release().await.unwrap();
+    soon("the next in the queue", PROMPTLY, standing).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -144,9 +144,9 @@ async fn at_a_shared_path_everybody_stands_in_line() {
     let other = locks.mutex(shared);
     let waiting = tokio::spawn(async move { other.lock().await.unwrap() });
     let line = async || truth.children("/jobs/import").await.unwrap().unwrap().len();
-    eventually("two in line", PROMPTLY, async || line().await == 2).await;
+    eventually("two in the queue", PROMPTLY, async || line().await == 2).await;
     held.release().await.unwrap();
-    soon("the next in line", PROMPTLY, waiting).await.unwrap().release().await.unwrap();
+    soon("the next in the queue", PROMPTLY, waiting).await.unwrap().release().await.unwrap();
 }
 
 #[test]

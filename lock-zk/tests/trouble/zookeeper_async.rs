@@ -8,11 +8,11 @@ mod cut;
 mod dialects;
 mod flood;
 mod input;
-mod line;
 mod load;
 mod lost;
 mod parts;
 mod permits;
+mod queue;
 mod rights;
 mod session;
 mod silent;
@@ -46,7 +46,7 @@ async fn a_waiter_goes_on_when_its_watch_went_with_its_connection() {
     let waiting = tokio::spawn(async move { mutex.lock().await });
     eventually("a watch", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() == 1).await;
     server.restart().await.unwrap();
-    // Watched again, or in line again: whatever became of its session.
+    // Watched again, or in the queue again: whatever became of its session.
     eventually("a watch", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() == 1).await;
     assert!(!waiting.is_finished(), "granted although somebody holds it");
     eventually("the one before is gone", PROMPTLY, async || truth.delete(&before).await.is_ok()).await;

@@ -1,4 +1,4 @@
-//! The line: who watches whom, and what is in it that does not belong there.
+//! The queue: its watches, and nodes in it that do not belong there.
 
 use lock_testkit::servers::zookeeper::NodeKind;
 use lock_zk::{ErrorKind, LockName, LossReason};
@@ -15,7 +15,7 @@ async fn waiters_of_one_process_watch_nothing_of_their_own() {
     for (number, locks) in [&a, &a, &a, &b, &b, &b].into_iter().enumerate() {
         let lock = locks.mutex("local");
         waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().release().await }));
-        eventually("in line", PROMPTLY, async || nodes(&truth, "local").await.len() == number + 2).await;
+        eventually("in the queue", PROMPTLY, async || nodes(&truth, "local").await.len() == number + 2).await;
     }
     // Only the first of the other process has somebody before it whom it cannot hear of otherwise.
     eventually("one watch", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() == 1).await;
@@ -34,7 +34,7 @@ async fn a_waiter_whose_node_is_deleted_stands_in_line_again() {
     let held = a.mutex("deleted").lock().await.unwrap();
     let other = a.mutex("deleted");
     let waiting = tokio::spawn(async move { other.lock().await });
-    eventually("two in line", PROMPTLY, async || nodes(&truth, "deleted").await.len() == 2).await;
+    eventually("two in the queue", PROMPTLY, async || nodes(&truth, "deleted").await.len() == 2).await;
     truth.delete(&nodes(&truth, "deleted").await[1]).await.unwrap();
     held.release().await.unwrap();
     let next = soon("granted all the same", PROMPTLY, waiting).await.unwrap().unwrap();
