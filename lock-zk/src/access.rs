@@ -1,10 +1,10 @@
-//! Who a client is, and who may touch the nodes that it makes.
+//! The identity of a client, and the rights to the nodes that it makes.
 
 use std::fmt;
 
 use lock_core::{Error, Phase};
 
-/// Who may read, change and delete the nodes that a client makes, the directories of its locks included.
+/// The identities that may read, change and delete the nodes that a client makes, the directories of its locks included.
 ///
 /// Everybody who shares a lock needs all rights to its directory and nodes: a waiter reads the node before it, an operator
 /// deletes a holder's.
@@ -14,7 +14,7 @@ pub enum Access {
     /// Everybody who reaches the servers, as with Curator's defaults.
     #[default]
     Everybody,
-    /// Whoever shows the same credentials as this client.
+    /// All that show the same credentials as this client.
     Creator,
     /// These identities, each a scheme and an id as ZooKeeper writes them: `("digest", "user:base64 of sha1")`,
     /// `("sasl", "user")`, `("ip", "10.0.0.0/8")`.
@@ -35,7 +35,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// What a client shows to the servers.
+/// The credentials that a client shows to the servers.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credentials {
     /// The scheme `digest`: the password goes over the wire as it is.

@@ -1,4 +1,4 @@
-//! How to connect, and what all locks of a client have in common.
+//! The configuration of a client: its servers, and the options of all its locks.
 
 use std::fmt;
 use std::time::Duration;
@@ -35,20 +35,20 @@ const EVERYBODYS: &str = "lock";
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZkConfig {
-    /// Which servers: `zk://host[:port][,host[:port]…][/chroot]`, or `zks://…` for TLS.
+    /// The URL of the servers: `zk://host[:port][,host[:port]…][/chroot]`, or `zks://…` for TLS.
     pub url: String,
     /// The directory under which every lock has its own, except paths given by
     /// [`LockName::at_key`](lock_core::LockName::at_key). Clients with different prefixes do not see each other's locks.
     /// `"lock"` by default; a `/` in it makes a directory of its own.
     pub prefix: String,
-    /// How long the servers keep the session, and with it every lock, of a client that they hear nothing of. The servers
+    /// The time for which the servers keep the session, and with it every lock, of a client that they hear nothing of. The servers
     /// may grant less or more (`minSessionTimeout`, `maxSessionTimeout`). 10 s by default.
     pub session_timeout: Duration,
     /// The `tickTime` of the servers: within a tick their leader learns which clients the others have heard. 2 s, as
     /// ZooKeeper's own default. Too long a value shortens what a lock is believed in; too short a one trusts it too long. Twice
     /// the servers' value for a client of observers that follow a follower (`observerMasterPort`).
     pub tick_time: Duration,
-    /// Who may touch the nodes that this client makes; everybody by default, whatever its credentials. Anything else needs a
+    /// The rights to the nodes that this client makes; everybody's by default, whatever its credentials. Anything else needs a
     /// [prefix](ZkConfig::prefix) of its own, not below `lock`: the first client there makes the directories, and nobody else
     /// could enter them.
     pub access: Access,

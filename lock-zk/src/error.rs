@@ -72,7 +72,7 @@ fn no_connection(fate: Fate) -> (ErrorKind, &'static str) {
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Why a step could not be taken.
+/// The failure of one step of an acquisition.
 #[derive(Debug)]
 pub(crate) enum StepError {
     Fault(Fault),

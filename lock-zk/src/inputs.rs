@@ -160,15 +160,17 @@ fn whatever_a_node_says_is_read_or_not() {
         "ttl_ms":10000,"session_ms":10000,"token":12,"permits":{"asked":1,"limit":3}}"#;
     fuzz::with_rng("what nodes say", |rng| {
         let mut data = match rng.below(2) {
-            0 => text(rng, &["{", "}", "\"owner\":", "[", "18446744073709551616", "1e999", "null", ","], 20)
-                .into_bytes(),
+            0 => {
+                text(rng, &["{", "}", "\"owner\":", "[", "18446744073709551616", "1e999", "null", ","], 20).into_bytes()
+            }
             _ => bent(rng, CARD).into_bytes(),
         };
         if rng.once_in(4) && !data.is_empty() {
             let at = usize::try_from(rng.below(data.len() as u64)).unwrap();
             data[at] = rng.next_u64() as u8;
         }
-        let node = Node { data, czxid: rng.next_u64() as i64, made_at: rng.next_u64() as i64, session: rng.next_u64() as i64 };
+        let node =
+            Node { data, czxid: rng.next_u64() as i64, made_at: rng.next_u64() as i64, session: rng.next_u64() as i64 };
         let record = HolderRecord::parse(&node);
         let _ = HolderRecord::token(record.as_ref(), &node);
         if let Some(record) = record {

@@ -73,7 +73,7 @@ impl Inspector {
         Self { sessions, registry, layout, force_releases, op_timeout }
     }
 
-    /// What is found by the present session, or the next one if there is none: all within one operation timeout.
+    /// Looks by the present session, or the next one if there is none: all within one operation timeout.
     async fn in_time<T>(&self, look: impl AsyncFnOnce(Arc<Session>) -> Result<T, Error>) -> Result<T, Error> {
         let until = Instant::now() + self.op_timeout;
         let session = self.sessions.current_by(until, Phase::Inspect).await?;
@@ -221,7 +221,7 @@ async fn names(session: &Session, directory: &str) -> Result<Vec<String>, Error>
     }
 }
 
-/// What the nodes of these say, in the same order; `None` for one that has gone meanwhile.
+/// Reads the nodes of these contenders, in the same order; `None` for one that has gone meanwhile.
 async fn known(session: &Session, directory: &str, all: Vec<Contender>) -> Result<Vec<Option<ContenderNode>>, Error> {
     let paths: Vec<_> = all.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
     let nodes = match session.connection.read_all(&paths).await {
@@ -249,7 +249,7 @@ async fn held(session: &Session, directory: &str, grants: Vec<Vec<Contender>>) -
     Ok(all)
 }
 
-/// What each of these nodes says; of one that may not be read, that it is there.
+/// Reads these nodes one by one; one that may not be read is there, without contents.
 async fn one_by_one(session: &Session, paths: &[String]) -> Result<Vec<Option<Option<Node>>>, Error> {
     let reads: Vec<_> = paths.iter().map(|path| session.connection.read_all(std::slice::from_ref(path))).collect();
     let read = |outcome: Result<Vec<_>, Fault>| match outcome {

@@ -54,7 +54,7 @@ pub use tls::Tls;
 
 const NAME: &str = "zookeeper";
 
-/// What this backend promises, on one server and on an ensemble, with [mutexes in the queue](ZkConfig::unfair_mutex) or without.
+/// Returns what this backend promises, on one server and on an ensemble, with [mutexes in the queue](ZkConfig::unfair_mutex) or without.
 #[must_use]
 pub fn guarantees(unfair_mutex: bool) -> Guarantees {
     let mut guarantees = Guarantees::none();
@@ -119,7 +119,7 @@ impl ZkLocks {
         Self::over(config, ClientCrate::ZookeeperClient).await
     }
 
-    /// The same by the client crate `zookeeper-async`, where that is what a program has to use.
+    /// Opens a session with these options by the client crate `zookeeper-async`, where that is what a program has to use.
     ///
     /// The locks promise the same, but a server that hangs always costs the session, a semaphore and a downgrade take more
     /// requests, and there is neither SASL nor TLS; the README has the figures.
@@ -156,7 +156,7 @@ impl ZkLocks {
         self.0.backend().close().await
     }
 
-    /// What the client's session is doing at this instant.
+    /// Returns the state of the client's session at this instant.
     #[must_use]
     pub fn session_state(&self) -> SessionState {
         self.0.backend().state()

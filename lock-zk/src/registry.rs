@@ -107,7 +107,7 @@ impl Entries {
 /// A node of this process that is at the servers.
 #[derive(Debug, Default)]
 struct LocalNode {
-    /// When the request was sent whose answer tells who waits that he is first now.
+    /// The sending of the request whose answer tells the next one that he is first now.
     handed_over: watch::Sender<Option<BootInstant>>,
     /// The attempt that waits right behind it, in this process.
     next: Option<GrantId>,

@@ -17,7 +17,7 @@ use crate::registry::{Registration, Registry};
 use crate::session::Session;
 use crate::store::force_release::ForceReleases;
 
-/// What is asked for a grant: its registration, and the nodes that this had then.
+/// The nodes of a grant that are asked for: those that its registration had then.
 struct HeldNodes {
     registration: Arc<Registration>,
     paths: Vec<String>,
@@ -47,11 +47,11 @@ impl HeldNodes {
     }
 }
 
-/// What the servers have answered in time.
+/// The answers that the servers have given in time.
 #[derive(Default)]
 struct NodeAnswers {
     nodes: HashMap<String, Option<Node>>,
-    /// Why the answer about others is missing.
+    /// The fault for which the answers about others are missing.
     fault: Option<Fault>,
 }
 
@@ -115,7 +115,7 @@ impl Renewer {
     }
 }
 
-/// What becomes known until then of the nodes that were asked for in this session.
+/// Reads the nodes that are asked for in this session, as far as they are answered until then.
 async fn look_at(session: &Arc<Session>, asked: &[Option<HeldNodes>], until: Instant) -> NodeAnswers {
     let of_session = asked.iter().flatten().filter(|asked| Arc::ptr_eq(session, &asked.registration.session));
     let paths: Vec<_> = of_session.flat_map(|asked| asked.paths.clone()).collect();

@@ -1,4 +1,4 @@
-//! What TLS needs to know.
+//! Certificates for TLS.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ impl Tls {
 }
 
 impl fmt::Debug for Tls {
-    /// What is there, not what it is.
+    /// Tells what is there, not what it is.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").field("client_certificate", &self.identity.is_some()).finish_non_exhaustive()
     }

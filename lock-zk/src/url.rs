@@ -2,7 +2,7 @@
 
 use lock_core::{Error, Phase};
 
-/// What a URL says, in the form that the client crate takes.
+/// The contents of a URL, in the form that the client crate takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     /// `host:port,host:port`

@@ -1,4 +1,4 @@
-//! What decides between the client crates: a server that hangs, and connections that are reset under load. Needs the feature
+//! The differences between the client crates: a server that hangs, and connections that are reset under load. Needs the feature
 //! `zookeeper-async`.
 
 use std::time::{Duration, Instant};

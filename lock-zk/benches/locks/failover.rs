@@ -1,4 +1,4 @@
-//! What a dead leader and a dead holder cost: an ensemble of three, sessions of 4 s.
+//! The cost of a dead leader and of a dead holder: an ensemble of three, sessions of 4 s.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What 1,000 waiters on one name cost the server while nothing happens, beside the same clients without waiters.
+//! The cost of 1,000 waiters on one name to the server while nothing happens, beside the same clients without waiters.
 
 use std::time::{Duration, Instant};
 

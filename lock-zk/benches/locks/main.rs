@@ -25,12 +25,12 @@ use lock_zk::{ZkConfig, ZkLocks};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// What every part needs.
+/// The things that every part needs.
 struct Bench {
     server: ZooKeeperServer,
-    /// How long each variant is measured in one round.
+    /// The time for which each variant is measured in one round.
     round: Duration,
-    /// How many rounds: the variants take turns in each.
+    /// The number of rounds: the variants take turns in each.
     rounds: u32,
 }
 

@@ -39,7 +39,7 @@ impl Plain {
         self.client.delete(&format!("{}/{name}", self.directory), None)
     }
 
-    /// What an uncontended lock and release send.
+    /// The requests of an uncontended lock and release.
     pub(crate) async fn cycle(&self) -> Outcome {
         let (name, line) = self.stand().await?;
         assert!(line.contains(&name), "the node is not listed");

@@ -7,7 +7,7 @@ use lock_zk::ZkLocks;
 
 use crate::{Bench, Outcome, config};
 
-/// How many clients there are, each with a session of its own and one task.
+/// The numbers of clients, each with a session of its own and one task.
 const CLIENTS: [usize; 4] = [1, 2, 4, 8];
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {

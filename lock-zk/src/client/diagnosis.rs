@@ -1,4 +1,4 @@
-//! Why no session could be opened, for whoever reads the error: client crates say only that the time was over.
+//! The reasons why no session could be opened, for readers of the error: client crates say only that the time was over.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the locks need of a ZooKeeper client: a small trait, so that a second client crate can stand behind it, and the
+//! The needs of the locks of a ZooKeeper client: a small trait, so that a second client crate can stand behind it, and the
 //! four ways in which a request can fail.
 //!
 //! Every method enqueues its request when it is called, not when its answer is first polled: calls in a row travel in
@@ -30,10 +30,10 @@ use zookeeper_client::ZookeeperClient;
 #[cfg(feature = "tls")]
 pub(crate) use zookeeper_client::check_tls;
 
-/// How many bytes of paths and data one request may have: half of what servers take by default (`jute.maxbuffer`, 1 MiB).
+/// The number of bytes of paths and data that one request may have: half of what servers take by default (`jute.maxbuffer`, 1 MiB).
 pub(crate) const MOST_BYTES: usize = 512 * 1024;
 
-/// In which priority a request is sent.
+/// The order in which requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Priority {
     /// In its turn, if somebody still waits for the answer then.
@@ -44,7 +44,7 @@ enum Priority {
     Urgent,
 }
 
-/// By which crate a session is kept.
+/// The crate by which a session is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientCrate {
     /// `zookeeper-client`
@@ -74,7 +74,7 @@ pub(crate) type NodeChange = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Resolves with the next change of the link.
 pub(crate) type LinkChange<'a> = Pin<Box<dyn Future<Output = LinkState> + Send + 'a>>;
 
-/// How to come in.
+/// The servers, and what they are told when a session is opened.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectOptions {
     /// `host:port,host:port`
@@ -89,7 +89,7 @@ pub(crate) struct ConnectOptions {
     pub(crate) credentials: Option<Credentials>,
     /// By TLS, with these certificates.
     pub(crate) tls: Option<Tls>,
-    /// Who may touch what is made.
+    /// The rights to what is made.
     pub(crate) access: Access,
 }
 
@@ -111,19 +111,19 @@ pub(crate) enum NewNode {
 }
 
 impl NewNode {
-    /// What is known of its path.
+    /// Returns its path, as far as that is known before it is made.
     pub(crate) fn path(&self) -> &str {
         let (Self::Named(path) | Self::Sequential(path)) = self;
         path
     }
 }
 
-/// What is stored in a node.
+/// The contents of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) data: Vec<u8>,
     pub(crate) czxid: i64,
-    /// When it was made, in ms since 1970 by the server's clock.
+    /// The time of its making, in ms since 1970 by the server's clock.
     pub(crate) made_at: i64,
     /// The session to which it belongs; 0 if it outlives sessions.
     pub(crate) session: i64,
@@ -132,7 +132,7 @@ pub(crate) struct Node {
 /// Nodes that were read, by their paths; `None` for each that is not there, a fault for each that could not be read.
 pub(crate) type ReadNodes = Vec<(String, Result<Option<Node>, Fault>)>;
 
-/// What has become of the link to the servers.
+/// The state of the link to the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkState {
     /// Requests are answered.
@@ -148,13 +148,13 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// The session's id.
     fn id(&self) -> i64;
 
-    /// How long the servers keep the session when they hear nothing, as negotiated.
+    /// Returns for how long the servers keep the session when they hear nothing, as negotiated.
     fn timeout(&self) -> Duration;
 
     /// Resolves with the next change of the link; never after [`LinkState::Ended`].
     fn link_changed(&self) -> LinkChange<'_>;
 
-    /// When the oldest of the requests was sent that have no answer yet.
+    /// Returns when the oldest of the requests was sent that have no answer yet.
     fn unanswered_since(&self) -> Option<BootInstant>;
 
     /// Ends the session, if the servers can be reached, and every request: whoever waits for one is told that the session has
@@ -194,7 +194,7 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// Reads several nodes by one round trip; `None` for each that is not there.
     fn read_all(&self, paths: &[String]) -> Response<'_, Vec<Option<Node>>>;
 
-    /// The same of nodes by which locks are held, one answer for each request that this takes.
+    /// Reads nodes by which locks are held, before whatever waits for its turn; one answer for each request that this takes.
     fn read_held(&self, paths: &[String]) -> Vec<Response<'static, ReadNodes>>;
 
     /// Makes ephemeral nodes with this data in the place of others: all of it, or nothing. The paths of the new ones, in
@@ -209,14 +209,14 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     fn delete(&self, path: &str) -> Response<'static, bool>;
 }
 
-/// Why a request failed.
+/// The failure of a request.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) fate: Fate,
     pub(crate) source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// What became of a request that failed.
+/// The outcome of a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Refused: the node, or its parent, is not there.

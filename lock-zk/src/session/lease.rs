@@ -1,4 +1,4 @@
-//! Until when a session may be believed in: a pure computation, without clock or I/O.
+//! The lease of a session, until whose end it may be believed in: a pure computation, without clock or I/O.
 //!
 //! A server to which a client is connected need not be the leader, which alone decides when a session has expired. It
 //! tells the leader which of its clients it has heard only when the leader pings it; pings and reads it answers by itself,
@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 
-/// How many heartbeats are sent within a session's timeout, at least.
+/// The least number of heartbeats within a session's timeout.
 const HEARTBEATS: u32 = 8;
 
 /// The lease of one session.
 #[derive(Debug)]
 pub(crate) struct SessionLease {
-    /// What the servers keep the session for, less the margin for the rates of two clocks.
+    /// The time for which the servers keep the session, less the margin for the rates of two clocks.
     lasts: Duration,
     /// Within which time the leader has surely asked each server for what it has heard.
     ping: Duration,
@@ -51,7 +51,7 @@ impl SessionLease {
         }
     }
 
-    /// How far apart heartbeats are to be sent.
+    /// Returns the time between two heartbeats.
     pub(crate) fn heartbeat_interval(&self) -> Duration {
         self.heartbeat_interval
     }
@@ -69,7 +69,7 @@ impl SessionLease {
         self.answered.push_back(Heartbeat { sent_at, answered_at: now });
     }
 
-    /// Until when the session may be believed in, unless it moves on.
+    /// Returns the instant until which the session may be believed in, unless it moves on.
     pub(crate) fn end(&self) -> BootInstant {
         self.end
     }

@@ -21,7 +21,7 @@ use crate::error;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How often requests without an answer are looked for, and how old one must be for a heartbeat to be sent behind it, whose answer tells
+/// The time between two looks for requests without an answer, and the age of one behind which a heartbeat is sent, whose answer tells
 /// whether that one was lost.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -29,13 +29,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const HEARTBEATS_IN_PATIENCE: u32 = 4;
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(50);
 
-/// How to open a session.
+/// The options by which sessions are opened and kept.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionOptions {
     pub(crate) client_crate: ClientCrate,
     pub(crate) connect: ConnectOptions,
     pub(crate) tick: Duration,
-    /// After which time without an answer a wait is given up.
+    /// The time without an answer after which a wait is given up.
     pub(crate) patience: Duration,
 }
 

@@ -26,14 +26,14 @@ use poll::Pollers;
 pub(crate) use manager::SessionOptions;
 pub(crate) use poll::Poller;
 
-/// How many bytes of paths a session watches at once: beyond 128 KiB the client crate cannot restore the watches after a
+/// The number of bytes of paths that a session watches at once: beyond 128 KiB the client crate cannot restore the watches after a
 /// reconnection, and loses the session. About 1,500 locks with short names.
 pub(crate) const WATCHABLE: usize = 120 * 1024;
 
 /// The pause between looks of a waiter that may not watch, unless too many wait.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a client's session is doing.
+/// The state of a client's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionState {
@@ -208,7 +208,7 @@ pub(crate) struct Session {
     /// Bytes of paths that may be watched yet.
     watchable: Semaphore,
     pub(crate) pollers: Pollers,
-    /// How much longer a path is at the servers than here.
+    /// The length by which a path is longer at the servers than here.
     chroot: usize,
 }
 
@@ -226,13 +226,13 @@ impl Session {
         })
     }
 
-    /// How long the session may be believed in from `now` on, if it does not move on; `None` once it is over.
+    /// Returns for how long the session may be believed in from `now` on, if it does not move on; `None` once it is over.
     pub(crate) fn left(&self, now: BootInstant) -> Option<Duration> {
         let mut lease = self.lease();
         (!lease.is_over(now)).then(|| lease.end().since(now))
     }
 
-    /// How long from `start` on, which has passed, the session may be believed in; `None` once it is over.
+    /// Returns for how long from `start` on, which has passed, the session may be believed in; `None` once it is over.
     pub(crate) fn lasts_from(&self, start: BootInstant) -> Option<Duration> {
         let mut lease = self.lease();
         (!lease.is_over(SystemClock.now())).then(|| lease.end().since(start))
@@ -254,7 +254,7 @@ impl Session {
         !self.suspended.load(Ordering::Acquire)
     }
 
-    /// Until when everything that was asked of it has been answered, of the time up to `now`.
+    /// Returns the instant until which everything that was asked of it has been answered, of the time up to `now`.
     fn answered_until(&self, now: BootInstant) -> BootInstant {
         self.connection.unanswered_since().map_or(now, |since| since.min(now))
     }

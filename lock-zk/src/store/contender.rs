@@ -2,7 +2,7 @@
 
 use lock_core::GrantId;
 
-/// What a node is for.
+/// The role of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Role {
     /// A mutex, or a place in a semaphore's queue.
@@ -23,7 +23,7 @@ pub(crate) struct Contender {
     pub(crate) number: i32,
     /// The grant that made it, if its client writes 128 bits, as we, Curator, Go and kazoo do.
     pub(crate) grant: Option<GrantId>,
-    /// How many permits it stands for.
+    /// The number of permits for which it stands.
     pub(crate) permits: u32,
 }
 

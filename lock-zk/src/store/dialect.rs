@@ -1,4 +1,4 @@
-//! How the libraries that share locks on ZooKeeper name their nodes.
+//! The names of nodes, as the libraries that share locks on ZooKeeper write them.
 //!
 //! | dialect | mutex | reader, writer | permit |
 //! |---|---|---|---|
@@ -12,10 +12,10 @@ use lock_core::GrantId;
 
 use crate::store::contender::{Contender, Role};
 
-/// What stands between the id and the number of permits in the name of a node for many of them.
+/// The text between the id and the number of permits in the name of a node for many of them.
 const PERMITS: &str = "-permits-";
 
-/// Which library's clients share a path. Everybody there must speak the same.
+/// The library whose clients share a path. Everybody there must speak the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -32,7 +32,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// What stands before the number of a node for this; `None` if the dialect has no such lock.
+    /// Returns the text before the number of a node in this role; `None` if the dialect has no such lock.
     const fn token(self, role: Role) -> Option<&'static str> {
         match (self, role) {
             (Self::Curator | Self::CuratorAndKazoo, Role::Lock) => Some("-lock-"),
@@ -59,7 +59,7 @@ impl Dialect {
         self.token(role).is_some()
     }
 
-    /// What the name of this grant's node begins with; the server adds the number.
+    /// Returns the beginning of the name of this grant's node; the server adds the number.
     pub(crate) fn stem(self, grant: GrantId, role: Role) -> String {
         // Whoever asks has asked whether there is such a lock.
         let token = self.token(role).unwrap_or_default();
@@ -69,7 +69,7 @@ impl Dialect {
         }
     }
 
-    /// The same of one node that stands for this many permits.
+    /// Returns the beginning of the name of one node that stands for this many permits.
     pub(crate) fn stem_of_many(self, grant: GrantId, permits: u32) -> String {
         let token = self.token(Role::Permit).unwrap_or_default();
         format!("{}{}{PERMITS}{permits}{token}", self.prefix(), uuid(grant))
@@ -130,7 +130,7 @@ impl Dialect {
         Some((format!("{sign}{digits}").parse().ok()?, grant, permits))
     }
 
-    /// What a node of this name is for, among others for `role`.
+    /// Returns the role of a node of this name, among others of `role`.
     fn role_of(self, name: &str, role: Role) -> Role {
         match role {
             Role::Read | Role::Write if name.contains("__READ__") || name.contains("__rlock__") => Role::Read,

@@ -1,4 +1,4 @@
-//! How the holder of a lock learns who has freed it by force: by a node of the operator's session, which the holder reads
+//! The reasons of forced releases, by which a holder learns who has freed its lock: each is a node of the operator's session, which the holder reads
 //! when its next renewal finds its own node gone, and deletes.
 
 use std::time::Duration;

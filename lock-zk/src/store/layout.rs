@@ -1,4 +1,4 @@
-//! Which nodes a lock uses, as Curator lays them out; what they are called in other [dialects](crate::store::dialect).
+//! The nodes of a lock, as Curator lays them out; their names in other [dialects](crate::store::dialect).
 //!
 //! | node | what it is |
 //! |---|---|
@@ -22,10 +22,10 @@ use crate::store::dialect::{Dialect, uuid};
 
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
-/// How many nodes one grant may have, where one transaction can make them all.
+/// The number of nodes that one grant may have, where one transaction can make them all.
 const MOST_NODES: u32 = 1000;
 
-/// Where a client's locks are, and in which dialects.
+/// The places of a client's locks, and their dialects.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     pub(crate) prefix: String,
@@ -41,13 +41,13 @@ impl Layout {
     }
 }
 
-/// Where the nodes of one lock are, and what this attempt's node in the queue is called.
+/// The directories of one lock, and the role of an attempt's node in its queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockPaths {
-    /// Where the queue is.
+    /// The directory of the queue.
     pub(crate) directory: String,
     pub(crate) role: Role,
-    /// Where the permits are, of a semaphore.
+    /// The directory of the permits, of a semaphore.
     leases: Option<String>,
     /// Whether clients of other libraries may be there.
     is_shared: bool,
@@ -55,7 +55,7 @@ pub(crate) struct LockPaths {
 }
 
 impl LockPaths {
-    /// Where a lock of this name and kind lives.
+    /// Returns the paths of a lock of this name and kind.
     ///
     /// # Errors
     /// `InvalidArgument` if a shared path is none, `Unsupported` if its dialect has no such lock.
@@ -87,12 +87,12 @@ impl LockPaths {
         [Some(&*self.directory), self.leases.as_deref()].into_iter().flatten()
     }
 
-    /// Where the permits are; where the queue is, if this is no semaphore.
+    /// Returns the directory of the permits; that of the queue, if this is no semaphore.
     pub(crate) fn permit_directory(&self) -> &str {
         self.leases.as_deref().unwrap_or(&self.directory)
     }
 
-    /// What the path of this grant's node begins with; the server adds the number.
+    /// Returns the beginning of the path of this grant's node; the server adds the number.
     pub(crate) fn stem(&self, grant: GrantId) -> String {
         self.queue_path(&self.dialect.stem(grant, self.role))
     }
@@ -168,7 +168,7 @@ impl LockPaths {
     }
 }
 
-/// Where a lock's nodes are.
+/// Returns the directory of a lock.
 fn directory(prefix: &str, name: &LockName, kind: Kind) -> Result<String, Error> {
     if !name.is_at_key() {
         return Ok(format!("/{prefix}/{}/{}", kind.space(), utf8_percent_encode(name.as_str(), ESCAPED)));
@@ -211,12 +211,12 @@ fn contenders(dialect: Dialect, directory: &str, role: Role, names: Vec<String>)
     names.into_iter().map(|name| dialect.read(role, name).map_err(foreign)).collect()
 }
 
-/// Where the reasons of forced releases are left for the holders.
+/// Returns the directory of the reasons of forced releases.
 pub(crate) fn forced_directory(prefix: &str) -> String {
     format!("/{prefix}/forced")
 }
 
-/// Where the reason is left for the holder of this grant.
+/// Returns the path of the reason for the holder of this grant.
 pub(crate) fn forced(prefix: &str, grant: GrantId) -> String {
     format!("{}/{}", forced_directory(prefix), uuid(grant))
 }

@@ -1,4 +1,4 @@
-//! What is at the servers: which nodes a lock has, what they are called, and what they say.
+//! The nodes at the servers: their places, their names, and what they say.
 
 pub(crate) mod contender;
 pub(crate) mod dialect;

@@ -1,4 +1,4 @@
-//! What a node says of its holder or waiter.
+//! The record in a node, of the holder or waiter that made it.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::client::Node;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HolderRecord {
     pub(crate) owner: Owner,
-    /// How long the holder asked its lease to last.
+    /// The lease that the holder asked for.
     ttl_ms: u64,
-    /// How long the servers keep the session when they hear nothing.
+    /// The timeout of its session.
     session_ms: u64,
     /// The token of a grant that has changed its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -24,7 +24,7 @@ pub(crate) struct HolderRecord {
     permits: Option<PermitRequest>,
 }
 
-/// How many permits a grant has or waits for, and of how many, as its client believes.
+/// The permits that a grant has or waits for, and their limit, as its client believes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PermitRequest {
     pub(crate) asked: u32,
@@ -50,7 +50,7 @@ impl HolderRecord {
         self
     }
 
-    /// What is known of this node's maker; `None` for a client of another library.
+    /// Reads the record of this node's maker; `None` for a client of another library.
     pub(crate) fn parse(node: &Node) -> Option<Self> {
         serde_json::from_slice(&node.data).ok()
     }

@@ -1,4 +1,4 @@
-//! How a place in the queue is taken, and how whoever is behind somebody learns that he is first.
+//! The queue of a lock: nodes in it, and the waits for those before them.
 
 pub(crate) mod claim;
 pub(crate) mod permits;

@@ -29,16 +29,17 @@ use crate::release::Releaser;
 use crate::session::Poller;
 use crate::store::record::HolderRecord;
 
-/// For how long the first in the queue waits for clients of other libraries before it lets others go first: at first, and at most.
+/// The time for which the first in the queue waits for clients of other libraries before it lets others go first: at first, and at
+/// most.
 const FIRST_PATIENCE: Duration = Duration::from_millis(500);
 const LONGEST_PATIENCE: Duration = Duration::from_secs(8);
-/// How many permits, and how many of those in the queue, are looked at for their limit and their library. All of ours have the
+/// The number of permits, and of those in the queue, that are looked at for their limit and their library. All of ours have the
 /// same limit.
 const LOOKED_AT: usize = 100;
-/// Which part of the operation timeout a try spends behind one place in the queue.
+/// The part of the operation timeout that a try spends behind one place in the queue.
 const PART_FOR_ONE_PLACE: u32 = 8;
 
-/// For how long one waiter keeps its place, first in the queue, before those of other libraries.
+/// The growing time for which one waiter keeps its place, first in the queue, before those of other libraries.
 #[derive(Debug)]
 pub(crate) struct QueueYield {
     after: Duration,
@@ -295,13 +296,13 @@ impl Permits {
         Ok(Some(node.czxid))
     }
 
-    /// How many permits are left.
+    /// Returns the number of permits that are left.
     async fn left(&self, attempt: &Attempt, registration: &Registration) -> Result<u32, StepError> {
         let names = self.names(registration, registration.lock.permit_directory()).await?;
         self.count(attempt, registration, names).await
     }
 
-    /// The same, and a watch for the next change.
+    /// Returns the number of permits that are left, and a watch for the next change.
     async fn watched_left(
         &self,
         attempt: &Attempt,
@@ -337,7 +338,7 @@ impl Permits {
         Ok(limit(attempt).saturating_sub(used))
     }
 
-    /// How many permits are left when everybody before us has got his; none if somebody before us has to wait.
+    /// Returns the number of permits that are left when everybody before us has got his; none if somebody before us has to wait.
     async fn left_behind_others(&self, attempt: &Attempt, registration: &Registration) -> Result<u32, StepError> {
         let connection = &registration.session.connection;
         let names = self.names(registration, &registration.lock.directory).await?;

@@ -18,7 +18,7 @@ use crate::store::record::HolderRecord;
 
 /// The outcome of a wait.
 pub(crate) struct WakeUp {
-    /// When it came, if it came as news.
+    /// The instant at which it came, if it came as news.
     pub(crate) came_at: Option<BootInstant>,
     /// The holder before has handed over: when that was asked of the servers, which knew of our node then.
     pub(crate) first_since: Option<BootInstant>,

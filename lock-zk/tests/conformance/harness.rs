@@ -1,4 +1,4 @@
-//! What the conformance suite needs to know of ZooKeeper, however many servers there are.
+//! ZooKeeper for the conformance suite, however many servers there are.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -17,16 +17,16 @@ use lock_testkit::{
 };
 use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
 
-/// What an operator's mistake leaves in a lock's directory.
+/// A node that an operator's mistake leaves in a lock's directory.
 const GARBAGE: &str = "garbage";
 
-/// What a client of another library writes into its nodes' names.
+/// The id that a client of another library writes into its nodes' names.
 const FOREIGN_UUID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
 /// Servers of a suite.
 #[async_trait]
 pub(crate) trait Servers: Deployment {
-    /// What can be done to such servers if a case has them for itself.
+    /// The faults of such servers if a case has them for itself.
     const FAULTS: &'static [ServerFault] = &[];
 
     /// Servers to which this can be done.
@@ -35,10 +35,10 @@ pub(crate) trait Servers: Deployment {
     }
 }
 
-/// By which client the locks of a suite come.
+/// The client by which the locks of a suite come.
 #[async_trait]
 pub(crate) trait Client: Send + Sync + 'static {
-    /// What the trials are called on these servers.
+    /// The name of the trials on these servers.
     fn name(servers: &'static str) -> &'static str {
         servers
     }
@@ -48,7 +48,7 @@ pub(crate) trait Client: Send + Sync + 'static {
         ZkLocks::connect_with(config).await
     }
 
-    /// What of it is tried.
+    /// The part of it that is tried.
     fn offer(client: ZkLocks) -> Locks {
         client.into()
     }

@@ -11,7 +11,7 @@ fn seen(containing: &str) -> LinkFault {
     LinkFault::new(Toxic::Delay { by: ms(0), jitter: ms(0) }, Direction::ToServer).on_request(1, containing)
 }
 
-/// How often the leader has counted this.
+/// Returns how often the leader has counted this.
 async fn counted(leader: &ZooKeeperServer, what: &str) -> i64 {
     leader.figure(what).await.unwrap()
 }

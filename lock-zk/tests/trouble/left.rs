@@ -8,7 +8,7 @@ use crate::support::{
     LASTING, PROMPTLY, SESSION, client, connected, eventually, fails, link, ms, nodes, over, server, soon,
 };
 
-/// What a server says instead of doing it: no right, too much to do.
+/// The refusals of a server: no right, too much to do.
 const REFUSALS: [&str; 2] = ["-102", "-127"];
 
 /// The `nth` request about this path from now on is refused.

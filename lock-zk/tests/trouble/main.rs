@@ -36,13 +36,13 @@ mod unfair;
 
 use lock_zk::{Error, LossReason, Phase, ZkConfig, ZkLocks};
 
-/// By which constructor clients come.
+/// The constructor by which clients come.
 async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
     ZkLocks::connect_with(config).await
 }
 
-/// What holders are told of a session that is gone.
+/// The reasons that holders are told for a session that is gone.
 const SESSION_LOST: &[LossReason] = &[LossReason::SessionExpired];
 
-/// When a client that lacks the right to the prefix learns that.
+/// The phases in which a client that lacks the right to the prefix learns that.
 const DENIED_AT: &[Phase] = &[Phase::Acquire, Phase::Wait];

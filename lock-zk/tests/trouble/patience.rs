@@ -6,7 +6,7 @@ use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
 
 use crate::support::{PROMPTLY, connected, ms};
 
-/// How long a session lives on without its server, and a wait without an answer.
+/// The time for which a session lives on without its server, and a wait without an answer.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// A client with such a session, and such requests and waits.

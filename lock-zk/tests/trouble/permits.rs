@@ -13,7 +13,7 @@ async fn children(truth: &ZooKeeperClient, directory: &str) -> Vec<String> {
     names
 }
 
-/// What one of Curator's clients does first and second to have a permit.
+/// Does what one of Curator's clients does first and second to have a permit.
 async fn stands_in_line(foreign: &ZooKeeperClient) -> String {
     let stem = format!("/api/locks/{UUID}-lock-");
     foreign.create(&stem, b"10.0.0.1", NodeKind::EphemeralSequential).await.unwrap().unwrap()
@@ -70,7 +70,8 @@ async fn a_client_that_takes_its_permits_one_by_one_gets_its_turn() {
     let first = takes_one(&foreign).await;
     let waiter = api.clone();
     let waiting = tokio::spawn(async move { waiter.acquire_many(2).await });
-    eventually("ours is first in the queue", PROMPTLY, async || children(&foreign, "/api/locks").await.len() == 1).await;
+    eventually("ours is first in the queue", PROMPTLY, async || children(&foreign, "/api/locks").await.len() == 1)
+        .await;
     let place = stands_in_line(&foreign).await;
     eventually("theirs is first in the queue", PROMPTLY, async || {
         children(&foreign, "/api/locks").await.first().is_some_and(|first| place.ends_with(first.as_str()))

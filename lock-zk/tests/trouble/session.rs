@@ -1,4 +1,4 @@
-//! What a client says of its session when it was stolen, or is outlived by its server. (What becomes of locks and waits then is
+//! The state that a client tells of its session when it was stolen, or is outlived by its server. (What becomes of locks and waits then is
 //! in the suite: C-D01, C-F07, C-F08.)
 
 use std::time::Instant;

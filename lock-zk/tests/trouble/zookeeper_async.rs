@@ -1,4 +1,4 @@
-//! The same trouble for the client crate `zookeeper-async`. It may lose its session when a server starts again, and locks that
+//! Faults, for the client crate `zookeeper-async`. It may lose its session when a server starts again, and locks that
 //! stay within a process take more requests.
 
 #![cfg(test)]
@@ -23,16 +23,16 @@ use lock_zk::{Access, Error, ErrorKind, LossReason, Phase, ZkConfig, ZkLocks};
 
 use support::{LASTING, PROMPTLY, client, connected, eventually, ms, server, soon, there};
 
-/// By which constructor clients come.
+/// The constructor by which clients come.
 async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
     ZkLocks::connect_with_zookeeper_async(config).await
 }
 
-/// What holders are told of a session that is gone. A server that drops every request of a dead session looks like one that is
+/// The reasons that holders are told for a session that is gone. A server that drops every request of a dead session looks like one that is
 /// silent to this client, and its lease ends first.
 const SESSION_LOST: &[LossReason] = &[LossReason::SessionExpired, LossReason::Expired];
 
-/// When a client that lacks the right to the prefix learns that: its session's own node is there.
+/// The phases in which a client that lacks the right to the prefix learns that: its session's own node is there.
 const DENIED_AT: &[Phase] = &[Phase::Connect];
 
 #[tokio::test]

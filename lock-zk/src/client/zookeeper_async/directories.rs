@@ -16,10 +16,10 @@ use super::{Fate, Fault, Response};
 use crate::access::{Access, Credentials};
 use crate::client::{directories, made};
 
-/// How many such sessions a client has at once. Servers allow 60 connections from one address by default.
+/// The number of such sessions that a client has at once. Servers allow 60 connections from one address by default.
 const AT_ONCE: usize = 2;
 
-/// Where and as whom directories are made.
+/// The making of directories.
 #[derive(Clone)]
 pub(super) struct Directories {
     options: Arc<Target>,

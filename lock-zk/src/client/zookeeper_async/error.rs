@@ -1,4 +1,4 @@
-//! What became of requests, by the words of the crate.
+//! The outcome of failed requests, by the words of the crate.
 
 use zookeeper_async::ZkError;
 

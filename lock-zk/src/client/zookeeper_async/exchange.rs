@@ -80,7 +80,7 @@ impl Exchange {
         self.delete_all(&made).await
     }
 
-    /// What has been made of this path and a number.
+    /// Returns the nodes that have been made of this path and a number.
     async fn numbered(&self, stem: &str) -> Result<Vec<String>, Fault> {
         let (directory, name) = stem.rsplit_once('/').unwrap_or(("", stem));
         let synced = self.requests.sync();

@@ -1,4 +1,4 @@
-//! What the servers grant. The crate does not tell which timeout was negotiated, and waits for ever where nobody answers:
+//! The timeout that the servers grant. The crate does not tell which timeout was negotiated, and waits for ever where nobody answers:
 //! so each server is asked for a session first, which is closed again at once.
 
 use std::io;
@@ -10,10 +10,10 @@ use futures_util::future::join_all;
 use super::raw_session::RawSession;
 use super::{Fate, Fault};
 
-/// For how long a server is waited for, at most.
+/// The longest time for which a server is waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the servers have said.
+/// The answers of the servers.
 #[derive(Debug)]
 pub(super) struct Handshake {
     /// Those that answered, then those that are down at present. The crate would wait for minutes for one that is silent, so such

@@ -1,4 +1,4 @@
-//! What has become of the link, from what the crate says and what it leaves unsaid.
+//! The state of the link, from what the crate says and what it leaves unsaid.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use super::{Fate, Fault, LinkState};
 pub(super) struct LinkMonitor {
     state: Mutex<State>,
     news: mpsc::UnboundedSender<LinkState>,
-    /// How many connections there have been since the first one.
+    /// The number of connections since the first one.
     connections: AtomicU64,
     /// Up to which connection the crate's answers have been put to the proof.
     proven: AtomicU64,
@@ -50,7 +50,7 @@ impl LinkMonitor {
         (Arc::new(Self { state, news, connections, proven, session, watches }), told)
     }
 
-    /// What the crate says. It says it before any request is answered on a new connection.
+    /// Notes what the crate says. It says it before any request is answered on a new connection.
     #[expect(deprecated, reason = "the crate's only sign that the session has expired")]
     pub(super) fn hear(&self, said: ZkState) {
         match said {
@@ -83,7 +83,7 @@ impl LinkMonitor {
         self.link() == LinkState::Ended
     }
 
-    /// How many connections there have been since the first one: what was known to one is unknown to the next.
+    /// Returns the number of connections since the first one: what was known to one is unknown to the next.
     pub(super) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Acquire)
     }
@@ -147,7 +147,7 @@ impl LinkMonitor {
 mod tests {
     use super::*;
 
-    /// What is told of this.
+    /// Returns the states that are announced when this is done.
     fn told(what: impl FnOnce(&LinkMonitor)) -> Vec<LinkState> {
         let (links, mut news) = LinkMonitor::new(Arc::default());
         what(&links);

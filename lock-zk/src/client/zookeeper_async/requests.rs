@@ -15,16 +15,16 @@ use super::scheduler::Scheduler;
 use super::watches::Watches;
 use super::{Created, Fate, Fault, Node, Priority, Response};
 
-/// What requests need; it outlives the connection by those that are under way.
+/// The things that requests need. They outlive the connection by those that are under way.
 pub(super) struct Requests {
     scheduler: Scheduler,
     links: Arc<LinkMonitor>,
     pub(super) watches: Arc<Watches>,
     pub(super) runtime: Handle,
     directories: Directories,
-    /// Who may touch what is made.
+    /// The rights to what is made.
     access: Vec<Acl>,
-    /// What the paths of heartbeats begin with.
+    /// The beginning of the paths of heartbeats.
     sign: String,
     heartbeats: AtomicU64,
     syncs: AtomicU64,

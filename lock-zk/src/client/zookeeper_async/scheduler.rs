@@ -1,4 +1,4 @@
-//! Where requests wait until the crate may be asked. It sends a request when its answer is first polled, and hangs if as
+//! The order of requests, which wait here until the crate may be asked. It sends a request when its answer is first polled, and hangs if as
 //! many wait as its own queue holds: so one task polls them all, in the order in which they came, and fewer than that at
 //! once. What keeps the session and its locks goes before. The task also notices when the servers are silent, and closes the
 //! session when nobody has a request any more, or when it is told to.
@@ -22,7 +22,7 @@ use super::link_monitor::LinkMonitor;
 use super::{Fate, Fault, Priority, RETRY, Response};
 use crate::access::Credentials;
 
-/// How many requests may be under way, and how many more for what goes first. The crate's queue holds 64; it puts pings into
+/// The number of requests that may be under way, and of as many more as go first. The crate's queue holds 64; it puts pings into
 /// it too.
 const AT_ONCE: usize = 48;
 const FIRST: usize = 8;
@@ -39,7 +39,7 @@ pub(super) struct Scheduler {
     owed_since: watch::Receiver<Option<BootInstant>>,
 }
 
-/// What a request and the task that sends it know.
+/// The handle of a request, and of the task that sends it.
 #[derive(Debug, Clone)]
 struct SchedulerHandle {
     client: Arc<OpaqueClient>,
@@ -141,12 +141,12 @@ impl RequestQueue {
     }
 }
 
-/// What is said on a new connection before anything else.
+/// The things to say on a new connection before anything else.
 pub(super) struct Preamble {
     pub(super) credentials: Option<Credentials>,
-    /// What the path of a node begins with that nobody else makes.
+    /// The beginning of the path of a node that nobody else makes.
     pub(super) sign: String,
-    /// Who may touch it.
+    /// The rights to that node.
     pub(super) access: Vec<Acl>,
 }
 
@@ -157,7 +157,7 @@ struct SchedulerTask {
     silence: Duration,
     /// Since when an answer is owed, if there are requests under way.
     owed: watch::Sender<Option<BootInstant>>,
-    /// The same, or when the first of them was sent.
+    /// The instant of the last answer, or of the sending of the first of them.
     last_answer: Instant,
 }
 

@@ -1,4 +1,4 @@
-//! Who waits for which change. The servers keep watches for a connection, the crate does not ask for them again on the next
+//! The watches of a session. The servers keep watches for a connection, the crate does not ask for them again on the next
 //! one: then all of them are called changed, and whoever waits looks, and watches again.
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use zookeeper_async::{WatchedEvent, WatchedEventType};
 
 use super::NodeChange;
 
-/// What of a node is watched.
+/// The part of a node that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
     /// Its data and its end.
@@ -44,7 +44,7 @@ impl Watches {
         Watch { watches: self.clone(), what, fired }
     }
 
-    /// What the servers say.
+    /// Fires the watches that an event of the servers concerns.
     pub(super) fn fire(&self, event: &WatchedEvent) {
         let Some(path) = &event.path else { return };
         let subjects: &[_] = match event.event_type {

@@ -1,4 +1,4 @@
-//! How a session is opened: to whom, by which credentials, and for whom what it makes is.
+//! The opening of a session: the servers, the credentials, and the rights to what it makes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::tls;
 use crate::access::{Access, Credentials};
 use crate::client::ConnectOptions;
 
-/// For how long a server may be silent before its connection is given up, at least, where the session allows it.
+/// The shortest silence of a server after which its connection is given up, where the session allows it.
 const STARVED: Duration = Duration::from_secs(1);
 
 /// The number of times that the address of the only server is given. The crate tries each address once without a pause, then again with pauses
@@ -55,7 +55,7 @@ fn introduce(connector: Connector, credentials: Option<&Credentials>) -> Connect
     }
 }
 
-/// Who may touch what is made.
+/// Returns the rights to what is made.
 pub(super) fn acl(access: &Access) -> Vec<Acl> {
     let all = |who| Acl::new(Permission::ALL, who);
     match access {

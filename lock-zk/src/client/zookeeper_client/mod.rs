@@ -28,10 +28,10 @@ use super::{
 };
 use scheduler::Scheduler;
 
-/// How many nodes are read by one request, at most.
+/// The number of nodes that one request reads, at most.
 const CHUNK: usize = 500;
 
-/// Where heartbeats go. Nobody makes this node, so that a heartbeat changes nothing; the refusal is agreed upon by a quorum as any
+/// The node to which heartbeats go. Nobody makes it, so that a heartbeat changes nothing; the refusal is agreed upon by a quorum as any
 /// other outcome of a write is.
 const HEARTBEAT_NODE: &str = "/lock-zk-beat";
 
@@ -44,7 +44,7 @@ pub(crate) struct ZookeeperClient {
     timeout: Duration,
     scheduler: Scheduler,
     states: Mutex<StateWatcher>,
-    /// Who may touch what is made.
+    /// The rights to what is made.
     access: Arc<[Acl]>,
 }
 

@@ -178,7 +178,7 @@ struct Slot<T>(Mutex<RequestState<T>>);
 enum RequestState<T> {
     Sent {
         request: Boxed<T>,
-        /// Of whoever waits.
+        /// The waker of the future that waits.
         waker: Waker,
     },
     Answered(Result<T, Fault>),
@@ -230,7 +230,7 @@ impl PendingRequests {
         }
     }
 
-    /// When the oldest request was sent that has no answer.
+    /// Returns when the oldest request was sent that has no answer.
     pub(super) fn unanswered_since(&self) -> Option<BootInstant> {
         loop {
             let (number, sent_at, request) = self.oldest()?;

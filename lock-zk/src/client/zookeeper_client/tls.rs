@@ -11,7 +11,7 @@ use crate::tls::Tls;
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the crate says in the place of a cause.
+/// The cause, where the crate tells none.
 const NO_SESSION: &str = "no server opened a session over TLS in time; a certificate that one side does not accept looks \
                           like a server that is down, and the servers' log tells them apart";
 
@@ -39,7 +39,7 @@ fn options(tls: &Tls) -> Result<TlsOptions, ClientError> {
     }
 }
 
-/// What the crate would refuse when it connects, or end the program for: certificates that cannot be read, a key that is not
+/// Checks for what the crate would refuse when it connects, or end the program: certificates that cannot be read, a key that is not
 /// that of its certificate, a host that no certificate can name.
 pub(crate) fn check(tls: &Tls, servers: &str) -> Result<(), (&'static str, Cause)> {
     options(tls).map_err(|cause| ("a certificate or key for TLS cannot be read as PEM", cause.into()))?;
