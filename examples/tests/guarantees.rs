@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use lock_core::{Guarantee, Guarantees, MemoryLocks};
-use lock_memcached::RestartGuard;
+use lock_memcached::RestartPolicy;
 use lock_redis::Topology;
 
 const BEGIN: &str = "<!-- guarantees: begin -->\n";
@@ -63,8 +63,8 @@ fn the_table_says_what_the_backends_declare() {
         ("Redis, quorum", lock_redis::quorum::guarantees()),
         ("ZooKeeper", lock_zk::guarantees(false)),
         ("ZooKeeper, unfair mutex", lock_zk::guarantees(true)),
-        ("memcached", lock_memcached::guarantees(RestartGuard::Quarantine)),
-        ("memcached, guard off", lock_memcached::guarantees(RestartGuard::Off)),
+        ("memcached", lock_memcached::guarantees(RestartPolicy::Quarantine)),
+        ("memcached, guard off", lock_memcached::guarantees(RestartPolicy::Off)),
     ];
     let declared = table(&backends);
 

@@ -10,17 +10,17 @@ use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::{Attempt, Backend, Cancelled, Kind, Operator, Released, Renewal, Renewed};
 use lock_core::{Error, ErrorKind, Guarantees, Phase, driver::wait};
 
-use crate::config::{MemcachedConfig, RestartGuard};
+use crate::config::{MemcachedConfig, RestartPolicy};
 use crate::connection::link::Link;
-use crate::give::Freed;
-use crate::grants::Grants;
-use crate::guard::Guard;
+use crate::gate::EpochGate;
 use crate::hand_over::HandedOver;
 use crate::keys::{self, Key, Keys};
-use crate::line::Lines;
 use crate::pace::Pace;
-use crate::scribe::Scribe;
-use crate::{health, renew, wire};
+use crate::pieces::Removed;
+use crate::queue::WaitQueues;
+use crate::record::HolderInfoWriter;
+use crate::registry::Registry;
+use crate::{health, renew, ttl};
 
 /// One client's connections to a server, and its waiters.
 #[derive(Debug)]
@@ -32,12 +32,12 @@ pub struct MemcachedBackend {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) link: Link,
-    pub(crate) guard: Guard,
+    pub(crate) gate: EpochGate,
     pub(crate) keys: Keys,
-    pub(crate) grants: Grants,
-    pub(crate) lines: Arc<Lines>,
+    pub(crate) registry: Registry,
+    pub(crate) queues: Arc<WaitQueues>,
     pub(crate) pace: Pace,
-    pub(crate) scribe: Scribe,
+    pub(crate) holder_info: HolderInfoWriter,
     pub(crate) op_timeout: Duration,
     pub(crate) longest_lease: Duration,
     pub(crate) longest_pause: Duration,
@@ -49,25 +49,25 @@ impl MemcachedBackend {
         let (address, op_timeout) = (config.check()?, config.client.op_timeout);
         let link = Link::new(address, config.connections, op_timeout).await?;
         let keys = Keys::new(&config.prefix);
-        let guard = Guard::new(config, keys.epoch.clone());
+        let gate = EpochGate::new(config, keys.epoch.clone());
         // First of all: its look at the server's clock has to go over a connection that was just opened.
-        guard.begin(&link).await?;
+        gate.begin(&link).await?;
         let evicts = health::check(&link, config).await?;
-        let off = config.restart_guard == RestartGuard::Off;
+        let off = config.restart_policy == RestartPolicy::Off;
         let shared = Arc::new(Shared {
             link,
-            guard,
+            gate,
             keys,
-            grants: Grants::default(),
-            lines: Arc::default(),
+            registry: Registry::default(),
+            queues: Arc::default(),
             pace: Pace::default(),
-            scribe: Scribe::default(),
+            holder_info: HolderInfoWriter::default(),
             op_timeout,
             longest_lease: if off { lock_core::LeaseOptions::MAX_TTL } else { config.longest_lease },
             longest_pause: config.longest_pause,
             readers: config.readers,
         });
-        let guarantees = crate::guarantees(config.restart_guard);
+        let guarantees = crate::guarantees(config.restart_policy);
         Ok(Self { shared, guarantees: if evicts { crate::evicting(guarantees) } else { guarantees } })
     }
 }
@@ -116,16 +116,16 @@ impl Shared {
     pub(crate) fn wake(&self, lock: &Key, kind: Kind) {
         match kind {
             Kind::Read | Kind::Write => {
-                self.lines.wake(&keys::writer(lock));
-                self.lines.wake(&keys::readers(lock));
+                self.queues.wake(&keys::writer(lock));
+                self.queues.wake(&keys::readers(lock));
             }
-            _ => self.lines.wake(lock),
+            _ => self.queues.wake(lock),
         }
     }
 }
 
 /// The line in which a holder of the whole lock finds the next one.
-fn line_of_next(lock: &Key, kind: Kind) -> Option<Key> {
+fn queue_of_next(lock: &Key, kind: Kind) -> Option<Key> {
     match kind {
         Kind::Mutex | Kind::Reentrant => Some(lock.clone()),
         Kind::Write => Some(keys::writer(lock)),
@@ -167,21 +167,21 @@ impl Backend for MemcachedBackend {
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
         let shared = &self.shared;
-        let Some(entry) = shared.grants.get(attempt.id) else { return Ok(Released::NotHeld(None)) };
-        let handed = match line_of_next(&entry.lock, attempt.kind) {
-            Some(line) => shared.hand_over(&line, attempt, &entry).await,
+        let Some(entry) = shared.registry.get(attempt.id) else { return Ok(Released::NotHeld(None)) };
+        let handed = match queue_of_next(&entry.lock, attempt.kind) {
+            Some(queue) => shared.hand_over(&queue, attempt, &entry).await,
             None => HandedOver::No,
         };
         if handed == HandedOver::Yes {
-            shared.unshow(&entry);
-            shared.grants.close(attempt.id);
+            shared.forget_holder(&entry);
+            shared.registry.close(attempt.id);
             return Ok(Released::Done);
         }
-        let freed = shared.within(attempt, Phase::Release, shared.free_pieces(&entry, Phase::Release)).await?;
-        shared.unshow(&entry);
-        shared.grants.close(attempt.id);
+        let freed = shared.within(attempt, Phase::Release, shared.release_all(&entry, Phase::Release)).await?;
+        shared.forget_holder(&entry);
+        shared.registry.close(attempt.id);
         shared.wake(&entry.lock, attempt.kind);
-        if handed == HandedOver::Perhaps || freed.gone == 0 && freed != Freed::default() {
+        if handed == HandedOver::Perhaps || freed.gone == 0 && freed != Removed::default() {
             return Ok(Released::Done);
         }
         let reasons = Box::pin(shared.forced([entry.nonce].into_iter())).await;
@@ -190,29 +190,29 @@ impl Backend for MemcachedBackend {
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
         let shared = &self.shared;
-        let Some(entry) = shared.grants.get(attempt.id) else { return Ok(Cancelled::Settled) };
+        let Some(entry) = shared.registry.get(attempt.id) else { return Ok(Cancelled::Settled) };
         let undone = async {
             // A request that is under way is carried through first.
             let _turn = entry.turn().await;
-            shared.free_pieces(&entry, Phase::Cancel).await?;
-            shared.free_unsure(&entry, Phase::Cancel).await
+            shared.release_all(&entry, Phase::Cancel).await?;
+            shared.release_unanswered(&entry, Phase::Cancel).await
         };
         shared.within(attempt, Phase::Cancel, undone).await?;
-        shared.unshow(&entry);
+        shared.forget_holder(&entry);
         shared.wake(&entry.lock, attempt.kind);
-        Ok(if shared.grants.close(attempt.id) { Cancelled::Settled } else { Cancelled::AskAgain })
+        Ok(if shared.registry.close(attempt.id) { Cancelled::Settled } else { Cancelled::AskAgain })
     }
 
     fn is_settled(&self, attempt: &Attempt) -> bool {
-        self.shared.grants.get(attempt.id).is_none()
+        self.shared.registry.get(attempt.id).is_none()
     }
 
     fn outlasts_lease(&self) -> Duration {
-        wire::OUTLASTS
+        ttl::OUTLASTS
     }
 
     fn forget(&self, attempt: &Attempt) {
-        self.shared.grants.forget(attempt.id);
+        self.shared.registry.forget(attempt.id);
     }
 
     fn operator(&self) -> Option<&dyn Operator> {

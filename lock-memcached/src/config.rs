@@ -12,12 +12,12 @@ use crate::{epoch, url};
 ///
 /// ```
 /// use std::time::Duration;
-/// use lock_memcached::{MemcachedConfig, RestartGuard};
+/// use lock_memcached::{MemcachedConfig, RestartPolicy};
 ///
 /// let config = MemcachedConfig::new("memcached://127.0.0.1:11211")
 ///     .with_prefix("billing")
 ///     .with_longest_lease(Duration::from_secs(15))
-///     .with_restart_guard(RestartGuard::EndEarly);
+///     .with_restart_policy(RestartPolicy::EndEarly);
 /// # drop(config);
 /// ```
 #[derive(Clone)]
@@ -36,7 +36,7 @@ pub struct MemcachedConfig {
     /// clients of one prefix have to agree on it. 30 s by default, at most 511 s.
     pub longest_lease: Duration,
     /// What keeps two holders apart when the server restarts or is flushed.
-    pub restart_guard: RestartGuard,
+    pub restart_policy: RestartPolicy,
     /// Refuse a server that evicts items when its memory is full, rather than warn.
     pub refuse_eviction: bool,
     /// How long a waiting client pauses between two looks at most, before jitter; 25 ms by default.
@@ -51,7 +51,7 @@ pub struct MemcachedConfig {
 /// What keeps two holders apart when the server forgets its locks: it restarts, or somebody flushes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum RestartGuard {
+pub enum RestartPolicy {
     /// After a restart or a flush nobody is granted a lock until the longest lease is over. So it is too when the prefix
     /// is used for the first time.
     #[default]
@@ -74,7 +74,7 @@ impl std::fmt::Debug for MemcachedConfig {
             .field("prefix", &self.prefix)
             .field("client", &self.client)
             .field("longest_lease", &self.longest_lease)
-            .field("restart_guard", &self.restart_guard)
+            .field("restart_policy", &self.restart_policy)
             .field("refuse_eviction", &self.refuse_eviction)
             .field("longest_pause", &self.longest_pause)
             .field("readers", &self.readers)
@@ -92,7 +92,7 @@ impl MemcachedConfig {
             prefix: "lock".to_owned(),
             client: ClientOptions::default(),
             longest_lease: Duration::from_secs(30),
-            restart_guard: RestartGuard::default(),
+            restart_policy: RestartPolicy::default(),
             refuse_eviction: false,
             longest_pause: Duration::from_millis(25),
             readers: 64,
@@ -123,8 +123,8 @@ impl MemcachedConfig {
 
     /// The same with another guard.
     #[must_use]
-    pub fn with_restart_guard(mut self, guard: RestartGuard) -> Self {
-        self.restart_guard = guard;
+    pub fn with_restart_policy(mut self, policy: RestartPolicy) -> Self {
+        self.restart_policy = policy;
         self
     }
 

@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 
 use lock_core::{Error, ErrorKind, Phase};
-use memcache::exp::Error as Told;
+use memcache::exp::Error as ClientError;
 
 use crate::connection::address::Address;
 
@@ -35,17 +35,17 @@ impl Failure {
     ///
     /// # Errors
     /// If it is no such reply.
-    pub(crate) fn refused(error: Told) -> io::Result<Self> {
+    pub(crate) fn refused(error: ClientError) -> io::Result<Self> {
         let (kind, what) = match &error {
-            Told::Server(_) => (ErrorKind::Unavailable, "the server cannot serve now"),
-            Told::Rejected(_) => (ErrorKind::Protocol, "the server refused the request"),
+            ClientError::Server(_) => (ErrorKind::Unavailable, "the server cannot serve now"),
+            ClientError::Rejected(_) => (ErrorKind::Protocol, "the server refused the request"),
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         Ok(Self { kind, is_unknown: false, what: what.into(), source: Some(Arc::new(error)) })
     }
 
     /// A command that cannot be put into words: nothing was sent.
-    pub(crate) fn unsendable(error: Told) -> Self {
+    pub(crate) fn unsendable(error: ClientError) -> Self {
         let what = "the request is not possible";
         Self { kind: ErrorKind::InvalidArgument, is_unknown: false, what: what.into(), source: Some(Arc::new(error)) }
     }
@@ -136,11 +136,11 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_apart_from_an_unknown_outcome() {
-        let full = Failure::refused(Told::Server("out of memory".to_owned())).unwrap();
+        let full = Failure::refused(ClientError::Server("out of memory".to_owned())).unwrap();
         assert_eq!((full.kind, full.is_unknown), (ErrorKind::Unavailable, false));
-        let refused = Failure::refused(Told::Rejected("invalid flag".to_owned())).unwrap();
+        let refused = Failure::refused(ClientError::Rejected("invalid flag".to_owned())).unwrap();
         assert_eq!((refused.kind, refused.is_unknown), (ErrorKind::Protocol, false));
-        assert!(Failure::refused(Told::Protocol("what?".to_owned())).is_err());
+        assert!(Failure::refused(ClientError::Protocol("what?".to_owned())).is_err());
         let timed_out = || io::Error::from(io::ErrorKind::TimedOut);
         let unknown = Failure::of_io(timed_out(), true);
         assert_eq!((unknown.kind, unknown.is_unknown), (ErrorKind::Indeterminate, true));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn an_item_without_a_number_is_known_by_what_the_server_says() {
-        let refused = |text: &str| Failure::refused(Told::Rejected(text.to_owned())).unwrap();
+        let refused = |text: &str| Failure::refused(ClientError::Rejected(text.to_owned())).unwrap();
         assert!(refused("cannot increment or decrement non-numeric value").is_non_numeric());
         assert!(!refused("invalid flag").is_non_numeric());
     }

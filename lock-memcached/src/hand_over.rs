@@ -1,4 +1,4 @@
-//! A lock that stays within the process: from its holder to the first one in line, by one command.
+//! A lock that stays within the process: from its holder to the first one in the queue, by one command.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 
 use crate::backend::Shared;
-use crate::carried::carried;
-use crate::connection::command::{Answer, Command};
-use crate::grants::{Entry, Piece};
-use crate::guard::{self, Verdict};
+use crate::connection::command::{Command, CommandAnswer};
+use crate::detach_on_drop::detach_on_drop;
+use crate::gate::{self, GateVerdict};
+use crate::item_refresh::lasts;
 use crate::keys::Key;
-use crate::line::Offer;
-use crate::refresh::lasts;
-use crate::wire;
+use crate::queue::Offer;
+use crate::registry::{Entry, Piece};
+use crate::ttl;
 
 /// What became of a lock that was to be handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,21 +28,21 @@ pub(crate) enum HandedOver {
 }
 
 impl Shared {
-    /// Hands a lock of one piece to the first one in its line.
+    /// Hands a lock of one piece to the first one in its queue.
     ///
-    /// Carried through although this future is dropped: the lock may be the other one's by then.
-    pub(crate) async fn hand_over(self: &Arc<Self>, line: &Key, attempt: &Attempt, entry: &Arc<Entry>) -> HandedOver {
-        if !self.lines.has(line) {
+    /// DetachOnDrop through although this future is dropped: the lock may be the other one's by then.
+    pub(crate) async fn hand_over(self: &Arc<Self>, queue: &Key, attempt: &Attempt, entry: &Arc<Entry>) -> HandedOver {
+        if !self.queues.has(queue) {
             return HandedOver::No;
         }
         let [piece] = &*entry.pieces() else { return HandedOver::No };
-        // A writer that became a reader has a key that nobody waits for in this line.
-        if piece.key != *line {
+        // A writer that became a reader has a key that nobody waits for in this queue.
+        if piece.key != *queue {
             return HandedOver::No;
         }
-        let Some(offer) = self.lines.offer(line) else { return HandedOver::No };
+        let Some(offer) = self.queues.offer(queue) else { return HandedOver::No };
         let (shared, entry, piece) = (self.clone(), entry.clone(), piece.clone());
-        let work = carried(async move { shared.hand_to(offer, &entry, piece).await });
+        let work = detach_on_drop(async move { shared.hand_to(offer, &entry, piece).await });
         self.within(attempt, Phase::Release, async { Ok(work.await) }).await.unwrap_or(HandedOver::Perhaps)
     }
 
@@ -52,14 +52,14 @@ impl Shared {
         let until = self.gone_by(sent_at, offer.ttl);
         offer.entry.claiming(&key, until);
         offer.entry.kept(sent_at, offer.ttl);
-        let seconds = wire::seconds(offer.ttl);
+        let seconds = ttl::seconds(offer.ttl);
         let (own, to) = (entry.own(seen), offer.entry.nonce);
         let change = Command::HandOver { key: key.clone(), own, to, seconds };
-        let commands = [change, Command::Look { key: key.clone() }].into_iter().chain(self.guard.look());
+        let commands = [change, Command::Look { key: key.clone() }].into_iter().chain(self.gate.look());
         let mut answers = self.link.run(commands.collect()).await.into_iter();
         let seen = match answers.next() {
-            Some(Answer::Done(seen)) => seen,
-            Some(Answer::Failed(failure)) if failure.is_unknown => return HandedOver::Perhaps,
+            Some(CommandAnswer::Done(seen)) => seen,
+            Some(CommandAnswer::Failed(failure)) if failure.is_unknown => return HandedOver::Perhaps,
             _ => {
                 offer.entry.refused(&key);
                 return HandedOver::No;
@@ -68,13 +68,13 @@ impl Shared {
         entry.lost(&key);
         offer.entry.won(&key, seen);
         let lasts = answers.next().is_some_and(|look| matches!(lasts(&look, seconds), Ok(true)));
-        if let (true, Ok(Verdict::Counts(epoch))) = (lasts, self.guard.judge(answers.next(), sent_at)) {
-            let (token, ttl) = (guard::token(epoch, seen.cas), offer.ttl);
+        if let (true, Ok(GateVerdict::Counts(epoch))) = (lasts, self.gate.judge(answers.next(), sent_at)) {
+            let (token, ttl) = (gate::token(epoch, seen.cas), offer.ttl);
             offer.grant(Grant::new(token, sent_at, ttl));
         } else {
             // Not to be told: it looks for itself, once this one is gone.
             let pieces = offer.entry.pieces();
-            if self.free_pieces(&offer.entry, Phase::Release).await.is_err() {
+            if self.release_all(&offer.entry, Phase::Release).await.is_err() {
                 offer.entry.doubt(&pieces, until);
             }
         }

@@ -11,14 +11,14 @@ use lock_testkit::{SeededRng, fuzz};
 
 use crate::config::MemcachedConfig;
 use crate::connection::address::Address;
-use crate::connection::command::{Answer, Command, Item};
+use crate::connection::cas::{self, CasNumber, OwnItem};
+use crate::connection::command::{Command, CommandAnswer, Item};
 use crate::connection::reply::Reply;
-use crate::connection::seen::{self, Own, Seen};
 use crate::epoch::{self, Epoch};
 use crate::inspect;
 use crate::keys::{self, Keys};
 use crate::nonce::Nonce;
-use crate::scribe::Card;
+use crate::record::HolderRecord;
 use crate::semaphore::stored_limit;
 use crate::url;
 
@@ -29,7 +29,7 @@ fn nonce(rng: &mut SeededRng) -> Nonce {
 }
 
 fn item(value: &[u8]) -> Item {
-    Item { value: value.to_vec(), seen: Seen::of_a_test(7), left: 9 }
+    Item { value: value.to_vec(), seen: CasNumber::of_a_test(7), left: 9 }
 }
 
 #[test]
@@ -144,14 +144,14 @@ fn lines_of_replies_are_read_or_make_no_sense() {
         }
         let long = reply.follows();
         assert!(long.is_none_or(|long| long <= 64 << 20 && words.get(1) == Some(&long.to_string().as_bytes())));
-        let own = Own { value: NUMBER.parse().unwrap(), seen: Seen::of_a_test(1) };
+        let own = OwnItem { value: NUMBER.parse().unwrap(), seen: CasNumber::of_a_test(1) };
         let key: keys::Key = "a".into();
-        match reply.means(&Command::Release { key, own }, Vec::new(), Seen::of_a_test) {
-            Answer::Done(_) => assert!([&b"HD"[..], b"VA"].contains(&words[0])),
-            Answer::Missing => assert!([&b"EN"[..], b"NF"].contains(&words[0])),
-            Answer::Other => assert!(refused || [&b"EX"[..], b"NS"].contains(&words[0])),
-            Answer::Failed(_) => {}
-            Answer::Item(_) => panic!("a deletion reads nothing"),
+        match reply.means(&Command::Release { key, own }, Vec::new(), CasNumber::of_a_test) {
+            CommandAnswer::Done(_) => assert!([&b"HD"[..], b"VA"].contains(&words[0])),
+            CommandAnswer::Missing => assert!([&b"EN"[..], b"NF"].contains(&words[0])),
+            CommandAnswer::Other => assert!(refused || [&b"EX"[..], b"NS"].contains(&words[0])),
+            CommandAnswer::Failed(_) => {}
+            CommandAnswer::Item(_) => panic!("a deletion reads nothing"),
         }
     });
 }
@@ -167,7 +167,7 @@ fn what_a_reply_says_is_what_it_means() {
         let long = rng.below(300);
         let reply = Reply::parse(format!("VA {long} {}", words.join(" ")).as_bytes()).unwrap();
         assert!(reply.is_to(mark) && !reply.is_to(mark ^ 1) && reply.follows() == usize::try_from(long).ok());
-        let answer = reply.means(&Command::Read { key: "a".into() }, b"x".to_vec(), Seen::of_a_test);
+        let answer = reply.means(&Command::Read { key: "a".into() }, b"x".to_vec(), CasNumber::of_a_test);
         let found = answer.item().unwrap().unwrap();
         assert_eq!((found.seen.cas, found.left, &*found.value), (cas, left, &b"x"[..]));
     });
@@ -180,23 +180,23 @@ fn an_item_is_never_taken_for_one_that_it_is_not() {
     fuzz::bytes("values of locks", &samples, |value| {
         let read = Nonce::read(value);
         assert_eq!(read.map(|nonce| nonce.number().to_string().into_bytes()), read.map(|_| value.to_vec()));
-        assert!(read.is_none_or(|nonce| seen::number(value) == Some(nonce.number())));
-        let spelled = seen::number(value).map(|number| number.to_string().into_bytes());
+        assert!(read.is_none_or(|nonce| cas::number(value) == Some(nonce.number())));
+        let spelled = cas::number(value).map(|number| number.to_string().into_bytes());
         assert!(spelled.is_none_or(
             |spelled| value.starts_with(&spelled) && value[spelled.len()..].iter().all(|byte| *byte == b' ')
         ));
         // Whoever's it is: what changes only one's own is not done if another's came with the answer.
-        let own = Own { value: NUMBER.parse().unwrap(), seen: Seen::of_a_test(1) };
-        let is_own = seen::number(value) == Some(own.value);
+        let own = OwnItem { value: NUMBER.parse().unwrap(), seen: CasNumber::of_a_test(1) };
+        let is_own = cas::number(value) == Some(own.value);
         let commands = [
             Command::Claim { key: "a".into(), value: own.value, seconds: 9 },
             Command::Renew { key: "a".into(), own, seconds: 9 },
-            Command::AddOne { key: "a".into(), own: Own { value: own.value - 1, ..own }, ends_at: 9 },
+            Command::AddOne { key: "a".into(), own: OwnItem { value: own.value - 1, ..own }, ends_at: 9 },
         ];
         for command in commands {
             let reply = Reply::parse(b"VA 19 c8 O7").unwrap();
-            let answer = reply.means(&command, value.to_vec(), Seen::of_a_test);
-            assert_eq!(matches!(answer, Answer::Done(_)), is_own, "{command:?}: {}", value.escape_ascii());
+            let answer = reply.means(&command, value.to_vec(), CasNumber::of_a_test);
+            assert_eq!(matches!(answer, CommandAnswer::Done(_)), is_own, "{command:?}: {}", value.escape_ascii());
         }
     });
 }
@@ -207,13 +207,9 @@ fn numbers_of_grants_are_read_again_and_are_nobody_else_s() {
         let (one, other) = (nonce(rng), nonce(rng));
         assert_eq!(Nonce::read(one.number().to_string().as_bytes()), Some(one));
         let held = format!("{} ", other.number());
-        assert_eq!(seen::number(held.as_bytes()) == Some(one.number()), one == other);
+        assert_eq!(cas::number(held.as_bytes()) == Some(one.number()), one == other);
         for foreign in [format!("+{}", one.number()), format!("0{}", one.number()), format!(" {}", one.number())] {
-            assert_eq!(
-                (Nonce::read(foreign.as_bytes()), seen::number(foreign.as_bytes())),
-                (None, None),
-                "{foreign:?}"
-            );
+            assert_eq!((Nonce::read(foreign.as_bytes()), cas::number(foreign.as_bytes())), (None, None), "{foreign:?}");
         }
     });
 }
@@ -225,7 +221,7 @@ fn epochs_are_read_as_they_were_written_or_not_at_all() {
     let samples = [closed.as_bytes(), open.as_bytes(), b"9223372036854775808", b"18446744073709551615", b"1", b"x"];
     fuzz::bytes("epochs", &samples, |value| {
         let Some(epoch) = Epoch::of(value) else { return };
-        assert_eq!(seen::number(value), Some(epoch.value()), "{}", value.escape_ascii());
+        assert_eq!(cas::number(value), Some(epoch.value()), "{}", value.escape_ascii());
         assert!(epoch.longest() >= Duration::from_secs(1) && epoch.longest() <= epoch::LONGEST);
         assert!((1..=FencingToken::MAX.as_u64()).contains(&epoch.id()) && epoch.open == (epoch.value() & 1 == 1));
         assert_eq!(Epoch::of(epoch.value().to_string().as_bytes()), Some(epoch));
@@ -248,20 +244,20 @@ fn limits_are_numbers_in_their_range_or_refused() {
 fn what_is_said_of_holders_is_read_or_not() {
     let id = "0f8fad5bd9cb469fa16570867728950e";
     let owner = format!(r#"{{"id":"{id}","host":"a","pid":7,"label":null}}"#);
-    let card = format!(r#"{{"grant":"{id}","owner":{owner},"token":12,"since":1795247659123}}"#);
+    let record = format!(r#"{{"grant":"{id}","owner":{owner},"token":12,"since":1795247659123}}"#);
     let reason = r#"["somebody","because"]"#;
-    fuzz::texts("cards and reasons", &[&card, reason, r#"{"since":18446744073709551615}"#], |text| {
-        if let Ok(card) = serde_json::from_str::<Card>(text) {
-            let written = serde_json::to_string(&card).unwrap();
-            let again = serde_json::from_str::<Card>(&written).unwrap();
+    fuzz::texts("records and reasons", &[&record, reason, r#"{"since":18446744073709551615}"#], |text| {
+        if let Ok(record) = serde_json::from_str::<HolderRecord>(text) {
+            let written = serde_json::to_string(&record).unwrap();
+            let again = serde_json::from_str::<HolderRecord>(&written).unwrap();
             assert_eq!(serde_json::to_string(&again).unwrap(), written);
             // However wrong its clock is.
-            let number = Nonce::of(card.grant);
+            let number = Nonce::of(record.grant);
             let items = [(false, item(number.number().to_string().as_bytes()))];
-            let told = inspect::told(&items, &[(number, card)].into());
+            let told = inspect::told(&items, &[(number, record)].into());
             assert_eq!(told.holders.len() + told.waiters.len(), 1);
         }
-        let told = inspect::reason(Answer::Item(item(text.as_bytes())));
+        let told = inspect::reason(CommandAnswer::Item(item(text.as_bytes())));
         assert_eq!(told.is_some(), serde_json::from_str::<(String, String)>(text).is_ok());
     });
 }

@@ -10,15 +10,15 @@ use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, LossReason, Owner, Phase, Waiter};
 
 use crate::backend::{MemcachedBackend, Shared};
-use crate::carried::carried;
-use crate::connection::command::{Answer, Command, Item};
-use crate::connection::seen::Own;
+use crate::connection::cas::OwnItem;
+use crate::connection::command::{Command, CommandAnswer, Item};
+use crate::detach_on_drop::detach_on_drop;
 use crate::error::Failure;
-use crate::grants::Entry;
 use crate::keys::{self, Key};
 use crate::nonce::Nonce;
-use crate::scribe::{self, Card};
-use crate::wire;
+use crate::record::{self, HolderRecord};
+use crate::registry::Entry;
+use crate::ttl;
 
 /// How often a holder is looked for that is not described yet.
 const LOOKS: usize = 4;
@@ -46,7 +46,7 @@ impl Operator for MemcachedBackend {
         let shared = self.shared.clone();
         let lock = shared.keys.lock(name, kind)?;
         let reason = (by.to_string(), why.to_owned());
-        let forced = carried(async move {
+        let forced = detach_on_drop(async move {
             let freed = shared.force(&lock, kind, Nonce::of(grant), reason).await;
             freed.map_err(|failure| shared.link.error(failure, Phase::Inspect))
         });
@@ -59,12 +59,12 @@ impl Shared {
         for look in 1.. {
             let items = self.items(lock, kind).await?;
             let numbers: Vec<_> = items.iter().filter_map(|(_, item)| Nonce::read(&item.value)).collect();
-            let cards = self.cards(&numbers).await?;
+            let records = self.records(&numbers).await?;
             // A grant is described a moment after it was granted.
-            if numbers.iter().all(|nonce| cards.contains_key(nonce)) || look == LOOKS {
-                return Ok(told(&items, &cards));
+            if numbers.iter().all(|nonce| records.contains_key(nonce)) || look == LOOKS {
+                return Ok(told(&items, &records));
             }
-            SystemClock.sleep_until(SystemClock.now().plus(scribe::AFTER * 4)).await;
+            SystemClock.sleep_until(SystemClock.now().plus(record::AFTER * 4)).await;
         }
         Ok(Inspection::default())
     }
@@ -107,43 +107,43 @@ impl Shared {
         })
     }
 
-    async fn cards(&self, numbers: &[Nonce]) -> Result<HashMap<Nonce, Card>, Failure> {
+    async fn records(&self, numbers: &[Nonce]) -> Result<HashMap<Nonce, HolderRecord>, Failure> {
         let reads = numbers.iter().map(|nonce| Command::Read { key: self.keys.holder(*nonce) });
         let answers = self.link.run(reads.collect()).await;
-        let mut cards = HashMap::new();
+        let mut records = HashMap::new();
         for (nonce, answer) in numbers.iter().zip(answers) {
             if let Some(item) = answer.item()?
-                && let Ok(card) = serde_json::from_slice(&item.value)
+                && let Ok(record) = serde_json::from_slice(&item.value)
             {
-                cards.insert(*nonce, card);
+                records.insert(*nonce, record);
             }
         }
-        Ok(cards)
+        Ok(records)
     }
 
     /// Leaves the reason first, then frees every part: the holder finds the one when it misses the other.
     async fn force(&self, lock: &Key, kind: Kind, nonce: Nonce, why: (String, String)) -> Result<bool, Failure> {
         let keys = self.keys_of(lock, kind).await?;
-        let found = self.mine(keys.iter().map(|(_, key)| (nonce, key))).await;
+        let found = self.find_own(keys.iter().map(|(_, key)| (nonce, key))).await;
         let mut releases = Vec::new();
         for ((_, key), found) in keys.iter().zip(found) {
-            let own = found?.map(|seen| Own { value: nonce.number(), seen });
+            let own = found?.map(|seen| OwnItem { value: nonce.number(), seen });
             releases.extend(own.map(|own| Command::Release { key: key.clone(), own }));
         }
         if releases.is_empty() {
             return Ok(false);
         }
         let text = serde_json::to_string(&why).unwrap_or_default();
-        let seconds = wire::seconds(self.longest_lease);
+        let seconds = ttl::seconds(self.longest_lease);
         let note = Command::Note { key: self.keys.forced(nonce), text, seconds };
-        if let Answer::Failed(failure) = self.link.run_one(note).await {
+        if let CommandAnswer::Failed(failure) = self.link.run_one(note).await {
             return Err(failure);
         }
         let mut freed = false;
         for answer in self.link.run(releases).await {
             match answer {
-                Answer::Failed(failure) => return Err(failure),
-                answer => freed |= matches!(answer, Answer::Done(_)),
+                CommandAnswer::Failed(failure) => return Err(failure),
+                answer => freed |= matches!(answer, CommandAnswer::Done(_)),
             }
         }
         if freed {
@@ -159,7 +159,7 @@ impl Shared {
     }
 
     /// Forgets who held, in the background, unless that was done with the release.
-    pub(crate) fn unshow(self: &Arc<Self>, entry: &Entry) {
+    pub(crate) fn forget_holder(self: &Arc<Self>, entry: &Entry) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current()
             && entry.hide()
         {
@@ -175,25 +175,25 @@ impl Shared {
 }
 
 /// By whom and why a grant was freed by force, out of what was left for its holder.
-pub(crate) fn reason(answer: Answer) -> Option<LossReason> {
+pub(crate) fn reason(answer: CommandAnswer) -> Option<LossReason> {
     let (by, reason) = serde_json::from_slice(&answer.item().ok()??.value).ok()?;
     Some(LossReason::ForceReleased { by, reason })
 }
 
 /// One holder for each number, with as many permits as it has items; the earliest first. A writer that waits for the readers
 /// that are there is no holder yet.
-pub(crate) fn told(items: &[(bool, Item)], cards: &HashMap<Nonce, Card>) -> Inspection {
+pub(crate) fn told(items: &[(bool, Item)], records: &HashMap<Nonce, HolderRecord>) -> Inspection {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut inspection = Inspection::default();
     let mut holders: Vec<(Option<Nonce>, Holder)> = Vec::new();
     let are_shared = items.iter().any(|(shared, _)| *shared);
     for (shared, item) in items {
         let nonce = Nonce::read(&item.value);
-        let card = nonce.and_then(|nonce| cards.get(&nonce));
-        if let (false, true, Some(card)) = (*shared, are_shared, card.filter(|card| card.waits)) {
-            let mut waiter = Waiter::new(card.grant);
-            waiter.owner = Some(card.owner.clone());
-            waiter.waiting_for = Some(now.saturating_sub(Duration::from_millis(card.since)));
+        let record = nonce.and_then(|nonce| records.get(&nonce));
+        if let (false, true, Some(record)) = (*shared, are_shared, record.filter(|record| record.waits)) {
+            let mut waiter = Waiter::new(record.grant);
+            waiter.owner = Some(record.owner.clone());
+            waiter.waiting_for = Some(now.saturating_sub(Duration::from_millis(record.since)));
             inspection.waiters.push(waiter);
             continue;
         }
@@ -204,11 +204,11 @@ pub(crate) fn told(items: &[(bool, Item)], cards: &HashMap<Nonce, Card>) -> Insp
         let mut holder = Holder::unknown();
         holder.shared = *shared;
         holder.expires_in = u64::try_from(item.left).ok().map(Duration::from_secs);
-        if let Some(card) = card {
-            holder.grant = Some(card.grant);
-            holder.owner = Some(card.owner.clone());
-            holder.token = card.token;
-            holder.held_for = Some(now.saturating_sub(Duration::from_millis(card.since)));
+        if let Some(record) = record {
+            holder.grant = Some(record.grant);
+            holder.owner = Some(record.owner.clone());
+            holder.token = record.token;
+            holder.held_for = Some(now.saturating_sub(Duration::from_millis(record.since)));
         }
         holders.push((nonce, holder));
     }

@@ -15,45 +15,45 @@
 
 #![forbid(unsafe_code)]
 
+mod acquire;
 mod backend;
-mod carried;
-mod claim;
 mod config;
 mod connection;
+mod detach_on_drop;
 mod epoch;
 mod error;
-mod give;
-mod grants;
-mod guard;
+mod fairness;
+mod gate;
 mod hand_over;
 mod health;
 #[cfg(test)]
 mod inputs;
 mod inspect;
+mod item_refresh;
 mod keys;
-mod line;
 mod mutex;
 mod nonce;
 mod pace;
+mod pieces;
+mod queue;
+mod reader_slots;
+mod record;
 mod reentrant;
-mod refresh;
+mod registry;
 mod renew;
-mod room;
 mod rwlock;
-mod scribe;
 mod semaphore;
 mod server_clock;
 mod single;
 mod slots;
-mod streak;
+mod ttl;
 mod url;
-mod waiter;
-mod wire;
+mod wait;
 
 use std::ops::Deref;
 
 pub use backend::MemcachedBackend;
-pub use config::{MemcachedConfig, RestartGuard};
+pub use config::{MemcachedConfig, RestartPolicy};
 pub use lock_core::{
     Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
     FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,
@@ -67,9 +67,9 @@ const NAME: &str = "memcached";
 /// Promises of this backend with this guard, on a server that evicts nothing (`-M`). A client of a server that does says so
 /// in its own `guarantees()`, and so `require` refuses it.
 #[must_use]
-pub fn guarantees(guard: RestartGuard) -> Guarantees {
+pub fn guarantees(policy: RestartPolicy) -> Guarantees {
     let mut guarantees = Guarantees::none();
-    if guard != RestartGuard::Off {
+    if policy != RestartPolicy::Off {
         guarantees.exclusion_across_restart = Support::Yes;
         guarantees.fencing = Support::Yes;
         guarantees.fencing_across_restart = Support::Unless("the clocks of two clients differ by the longest lease");

@@ -2,7 +2,7 @@
 
 use lock_core::GrantId;
 
-use crate::connection::seen;
+use crate::connection::cas;
 
 /// All numbers have 19 digits, so that one can take another's place without new memory. None is 2⁶³ or more: in what follows
 /// the item of such a number, 1.6.18 looks for a minus sign, and if it finds one there, it calls the item non-numeric.
@@ -23,7 +23,7 @@ impl Nonce {
     /// Out of an item's value; `None` for what another library has stored.
     pub(crate) fn read(value: &[u8]) -> Option<Self> {
         // None of ours ever becomes shorter: none has blanks after it.
-        let number = seen::number(value).filter(|_| value.last() != Some(&b' '))?;
+        let number = cas::number(value).filter(|_| value.last() != Some(&b' '))?;
         (LOWEST..LOWEST + MANY).contains(&number).then_some(Self(number))
     }
 

@@ -15,18 +15,18 @@ pub(crate) struct Pace(AtomicU64);
 
 /// One waiter's part of them, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Share<'a> {
+pub(crate) struct PaceShare<'a> {
     pace: &'a Pace,
     keys: AtomicU32,
 }
 
 impl Pace {
-    pub(crate) fn share(&self) -> Share<'_> {
-        Share { pace: self, keys: AtomicU32::new(0) }
+    pub(crate) fn share(&self) -> PaceShare<'_> {
+        PaceShare { pace: self, keys: AtomicU32::new(0) }
     }
 }
 
-impl Share<'_> {
+impl PaceShare<'_> {
     /// Looks at so many keys from now on; how long to pause between two looks at least.
     pub(crate) fn pause(&self, keys: u32) -> Duration {
         let before = self.keys.swap(keys, Ordering::Relaxed);
@@ -36,7 +36,7 @@ impl Share<'_> {
     }
 }
 
-impl Drop for Share<'_> {
+impl Drop for PaceShare<'_> {
     fn drop(&mut self) {
         self.pace.0.fetch_sub(self.keys.load(Ordering::Relaxed).into(), Ordering::Relaxed);
     }

@@ -10,10 +10,10 @@ use lock_core::{Error, LossReason, Phase};
 use crate::backend::Shared;
 use crate::connection::command::Command;
 use crate::error::Failure;
-use crate::grants::{Entry, Piece};
-use crate::guard::Verdict;
-use crate::refresh::Due;
-use crate::wire;
+use crate::gate::GateVerdict;
+use crate::item_refresh::ItemRefresh;
+use crate::registry::{Entry, Piece};
+use crate::ttl;
 
 /// One lease of a batch.
 struct Lease<'a> {
@@ -32,7 +32,7 @@ impl Shared {
         let leases: Vec<_> = batch.iter().map(|renewal| Lease::new(self, renewal)).collect();
         let mut dues: Vec<_> = leases.iter().flat_map(Lease::dues).collect();
         let of_rwlocks = leases.iter().any(|lease| matches!(lease.attempt.kind, Kind::Read | Kind::Write));
-        let room = of_rwlocks.then(|| self.keep_room());
+        let room = of_rwlocks.then(|| self.keep_reader_slots());
         let beside = leases.iter().flat_map(|lease| self.kept_beside(lease)).chain(room).collect();
         let verdict = self.refresh(&mut dues, beside).await;
         let mut fates = dues.into_iter().filter_map(|due| due.fate);
@@ -45,17 +45,17 @@ impl Shared {
         renewed
     }
 
-    fn renewed(&self, lease: &Lease<'_>, fate: Fate, verdict: &Result<Verdict, Failure>) -> Renewed {
+    fn renewed(&self, lease: &Lease<'_>, fate: Fate, verdict: &Result<GateVerdict, Failure>) -> Renewed {
         match (fate, verdict) {
-            (Ok(true), Ok(Verdict::Counts(_))) => {
+            (Ok(true), Ok(GateVerdict::Counts(_))) => {
                 lease.kept();
                 Renewed::For(lease.ttl)
             }
             // It is there, but its end is not where it should be: the server's clock stands, or the epoch is gone.
-            (Ok(true), Ok(Verdict::No(_))) => Renewed::Held,
+            (Ok(true), Ok(GateVerdict::No(_))) => Renewed::Held,
             (Ok(true), Err(failure)) => Renewed::Unknown(self.unknown(lease, failure.clone())),
             (Ok(false), _) => {
-                self.grants.close(lease.attempt.id);
+                self.registry.close(lease.attempt.id);
                 Renewed::Lost(LossReason::Taken)
             }
             (Err(failure), _) => Renewed::Unknown(self.unknown(lease, failure)),
@@ -81,7 +81,7 @@ impl Shared {
     /// What is to live on with a lease: who holds it, and the limit of its semaphore.
     fn kept_beside(&self, lease: &Lease<'_>) -> Vec<Command> {
         let shown = lease.entry.as_ref().filter(|entry| entry.is_shown());
-        let seconds = wire::seconds(lease.until().since(lease.sent_at));
+        let seconds = ttl::seconds(lease.until().since(lease.sent_at));
         let holder = shown.map(|entry| Command::Keep { key: self.keys.holder(entry.nonce), seconds });
         let is_semaphore = matches!(lease.attempt.kind, Kind::Permits { .. });
         let of_semaphore = lease.entry.as_ref().filter(|_| is_semaphore);
@@ -92,7 +92,7 @@ impl Shared {
 impl<'a> Lease<'a> {
     fn new(shared: &Shared, renewal: &Renewal<'a>) -> Self {
         let Renewal { attempt, ttl, .. } = *renewal;
-        let entry = shared.grants.get(attempt.id);
+        let entry = shared.registry.get(attempt.id);
         let pieces = entry.as_ref().map(|entry| entry.pieces()).unwrap_or_default();
         Self { attempt, ttl, entry, pieces, sent_at: SystemClock.now() }
     }
@@ -104,8 +104,8 @@ impl<'a> Lease<'a> {
         self.sent_at.plus(self.ttl).max(kept_until)
     }
 
-    fn dues(&self) -> Vec<Due> {
-        let due = |entry| self.pieces.iter().map(move |piece| Due::new(entry, piece.clone(), self.until()));
+    fn dues(&self) -> Vec<ItemRefresh> {
+        let due = |entry| self.pieces.iter().map(move |piece| ItemRefresh::new(entry, piece.clone(), self.until()));
         self.entry.iter().flat_map(due).collect()
     }
 
@@ -117,7 +117,7 @@ impl<'a> Lease<'a> {
         for (piece, item) in self.pieces.iter().zip(items) {
             match item {
                 Ok(true) => {}
-                Ok(false) if entry.gives_back(&piece.key) => {}
+                Ok(false) if entry.is_released(&piece.key) => {}
                 Ok(false) => {
                     entry.lost(&piece.key);
                     fate = Ok(false);

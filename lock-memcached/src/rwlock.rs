@@ -12,17 +12,17 @@ use lock_core::clock::{Clock, Deadline, SystemClock};
 use lock_core::driver::{Attempt, Grant, RwLockBackend};
 use lock_core::{Error, ErrorKind, Phase};
 
+use crate::acquire::{ClaimRound, TryOutcome};
 use crate::backend::{MemcachedBackend, Shared};
-use crate::claim::{Outcome, Round};
-use crate::connection::command::{Answer, Command};
+use crate::connection::command::{Command, CommandAnswer};
 use crate::error::Failure;
-use crate::grants::Entry;
-use crate::guard::Verdict;
+use crate::gate::GateVerdict;
 use crate::keys::{self, Key};
-use crate::line::locked;
+use crate::queue::locked;
+use crate::registry::Entry;
 use crate::slots::{self, TRIES};
-use crate::waiter::{self, Wanted};
-use crate::{refresh, wire};
+use crate::wait::{self, WantedLock};
+use crate::{item_refresh, ttl};
 
 /// A lock to be read, by one attempt.
 struct Reader<'a> {
@@ -49,17 +49,17 @@ struct Writer<'a> {
 impl<'a> Reader<'a> {
     fn new(shared: &'a Arc<Shared>, attempt: &'a Attempt) -> Result<Self, Error> {
         let lock = shared.key_of(attempt)?;
-        let (entry, is_full) = (shared.grants.of(attempt, &lock), AtomicBool::default());
+        let (entry, is_full) = (shared.registry.of(attempt, &lock), AtomicBool::default());
         Ok(Self { shared, attempt, entry, lock, is_full })
     }
 
     /// Takes one of the slots, and looks for a writer afterwards; `None` if there is no slot.
-    async fn take_slot(&self) -> Result<Option<Round>, Error> {
+    async fn take_slot(&self) -> Result<Option<ClaimRound>, Error> {
         let Self { shared, attempt, entry, lock, .. } = self;
         let mut number = slots::any(entry, 0, shared.readers);
         for turn in 1..=TRIES {
             let look = vec![Command::Look { key: keys::writer(lock) }];
-            let round = shared.claim_in_room(attempt, entry, keys::slot(lock, number), look).await?;
+            let round = shared.claim_with_slots_agreed(attempt, entry, keys::slot(lock, number), look).await?;
             if entry.has_pieces() {
                 self.is_full.store(false, Ordering::Relaxed);
                 return Ok(Some(round));
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Wanted for Reader<'_> {
+impl WantedLock for Reader<'_> {
     async fn looks_free(&self) -> Result<bool, Error> {
         self.shared.looks_free(self.attempt, &keys::writer(&self.lock)).await
     }
@@ -83,8 +83,8 @@ impl Wanted for Reader<'_> {
         if self.is_full.load(Ordering::Relaxed) { self.shared.readers } else { 1 }
     }
 
-    async fn take(&self) -> Result<Outcome, Error> {
-        let Some(round) = self.take_slot().await? else { return Ok(Outcome::Held) };
+    async fn take(&self) -> Result<TryOutcome, Error> {
+        let Some(round) = self.take_slot().await? else { return Ok(TryOutcome::Held) };
         let is_complete = self.shared.first_there(&round)?.is_none();
         self.shared.settle(self.attempt, &self.entry, &round, is_complete).await
     }
@@ -97,7 +97,7 @@ impl Wanted for Reader<'_> {
 impl<'a> Writer<'a> {
     fn new(shared: &'a Arc<Shared>, attempt: &'a Attempt, stays: bool) -> Result<Self, Error> {
         let lock = shared.key_of(attempt)?;
-        Ok(Self { shared, attempt, entry: shared.grants.of(attempt, &lock), lock, stays, reader: Mutex::default() })
+        Ok(Self { shared, attempt, entry: shared.registry.of(attempt, &lock), lock, stays, reader: Mutex::default() })
     }
 
     fn looks(&self) -> Vec<Command> {
@@ -116,77 +116,77 @@ impl<'a> Writer<'a> {
     }
 
     /// Takes the key, and looks for readers afterwards.
-    async fn enter(&self) -> Result<Outcome, Error> {
+    async fn enter(&self) -> Result<TryOutcome, Error> {
         let (shared, attempt, entry) = (self.shared, self.attempt, &self.entry);
         if !self.stays {
             // A try that has no chance does not turn readers away.
             let free = shared.free_of(attempt, &self.lock, 0..shared.readers).await?;
             if u32::try_from(free.len()).is_ok_and(|free| free < shared.readers) {
-                return Ok(Outcome::Held);
+                return Ok(TryOutcome::Held);
             }
         }
-        let round = shared.claim_in_room(attempt, entry, keys::writer(&self.lock), self.looks()).await?;
+        let round = shared.claim_with_slots_agreed(attempt, entry, keys::writer(&self.lock), self.looks()).await?;
         let reader = shared.first_there(&round)?;
-        let waits = self.stays && reader.is_some() && matches!(round.verdict, Verdict::Counts(_));
+        let waits = self.stays && reader.is_some() && matches!(round.verdict, GateVerdict::Counts(_));
         if waits && entry.has_pieces() {
             *locked(&self.reader) = reader;
-            shared.shown_waiting(attempt, entry);
+            shared.describe_waiting(attempt, entry);
         }
-        if waits || !entry.has_pieces() && matches!(round.verdict, Verdict::Counts(_)) {
-            return Ok(Outcome::Held);
+        if waits || !entry.has_pieces() && matches!(round.verdict, GateVerdict::Counts(_)) {
+            return Ok(TryOutcome::Held);
         }
         shared.settle(attempt, entry, &round, reader.is_none() && entry.has_pieces()).await
     }
 
     /// Keeps the key, and looks whether the readers have left.
-    async fn stay(&self) -> Result<Outcome, Error> {
+    async fn stay(&self) -> Result<TryOutcome, Error> {
         let (shared, attempt, entry) = (self.shared, self.attempt, &self.entry);
         let renewed = async {
             let _turn = entry.turn().await;
             let Some(piece) = entry.pieces().pop() else { return Ok(None) };
             let sent_at = SystemClock.now();
-            let seconds = wire::seconds(attempt.ttl);
-            let renewal = refresh::renewal(&piece.key, entry.own(piece.seen), seconds);
-            let card = entry.is_shown().then(|| Command::Keep { key: shared.keys.holder(entry.nonce), seconds });
-            let has_card = card.is_some();
-            let beside = card.into_iter().chain(shared.guard.look());
+            let seconds = ttl::seconds(attempt.ttl);
+            let renewal = item_refresh::renewal(&piece.key, entry.own(piece.seen), seconds);
+            let record = entry.is_shown().then(|| Command::Keep { key: shared.keys.holder(entry.nonce), seconds });
+            let has_record = record.is_some();
+            let beside = record.into_iter().chain(shared.gate.look());
             let commands = renewal.into_iter().chain(self.looks()).chain(beside);
             let mut answers = shared.link.run(commands.collect()).await;
-            let verdict = shared.guard.verdict(&mut answers, sent_at)?;
-            if has_card {
+            let verdict = shared.gate.verdict(&mut answers, sent_at)?;
+            if has_record {
                 answers.pop();
             }
             match answers.remove(0) {
-                Answer::Done(seen) => entry.renewed(&piece.key, seen),
-                Answer::Failed(failure) => return Err(failure),
-                Answer::Missing => {
+                CommandAnswer::Done(seen) => entry.renewed(&piece.key, seen),
+                CommandAnswer::Failed(failure) => return Err(failure),
+                CommandAnswer::Missing => {
                     entry.lost(&piece.key);
                     return Ok(None);
                 }
                 // A renewal that was not answered may have changed it: the next claim looks whose it is.
-                Answer::Other | Answer::Item(_) => {
+                CommandAnswer::Other | CommandAnswer::Item(_) => {
                     entry.doubt(std::slice::from_ref(&piece), shared.gone_by(sent_at, attempt.ttl));
                     return Ok(None);
                 }
             }
-            if !refresh::lasts(&answers.remove(0), seconds)? {
+            if !item_refresh::lasts(&answers.remove(0), seconds)? {
                 return Ok(None);
             }
             entry.kept(sent_at, attempt.ttl);
-            Ok(Some(Round { sent_at, verdict, also: answers }))
+            Ok(Some(ClaimRound { sent_at, verdict, also: answers }))
         };
         let renewed = async { renewed.await.map_err(|failure: Failure| shared.link.error(failure, Phase::Wait)) };
-        let Some(round) = shared.within(attempt, Phase::Wait, renewed).await? else { return Ok(Outcome::Held) };
+        let Some(round) = shared.within(attempt, Phase::Wait, renewed).await? else { return Ok(TryOutcome::Held) };
         let reader = shared.first_there(&round)?;
         *locked(&self.reader) = reader;
-        if reader.is_some() && matches!(round.verdict, Verdict::Counts(_)) {
-            return Ok(Outcome::Held);
+        if reader.is_some() && matches!(round.verdict, GateVerdict::Counts(_)) {
+            return Ok(TryOutcome::Held);
         }
         shared.settle(attempt, entry, &round, true).await
     }
 }
 
-impl Wanted for Writer<'_> {
+impl WantedLock for Writer<'_> {
     async fn looks_free(&self) -> Result<bool, Error> {
         if self.entry.has_pieces() {
             return Ok(!self.still_reads().await?);
@@ -194,7 +194,7 @@ impl Wanted for Writer<'_> {
         self.shared.looks_free(self.attempt, &keys::writer(&self.lock)).await
     }
 
-    async fn take(&self) -> Result<Outcome, Error> {
+    async fn take(&self) -> Result<TryOutcome, Error> {
         if self.entry.has_pieces() { self.stay().await } else { self.enter().await }
     }
 
@@ -209,7 +209,7 @@ impl Wanted for Writer<'_> {
 
 impl Shared {
     /// The first one that is there of what was looked at beside the claim.
-    fn first_there(&self, round: &Round) -> Result<Option<u32>, Error> {
+    fn first_there(&self, round: &ClaimRound) -> Result<Option<u32>, Error> {
         let mut first = None;
         for (number, answer) in (0..).zip(&round.also) {
             if answer.is_there().map_err(|failure| self.link.error(failure, Phase::Acquire))? {
@@ -223,7 +223,7 @@ impl Shared {
     async fn downgrade(self: &Arc<Self>, attempt: &Attempt) -> Result<(), Error> {
         let not_held =
             || attempt.error(ErrorKind::NotHeld, Phase::Downgrade, "the server has no such grant (any more)");
-        let entry = self.grants.get(attempt.id).ok_or_else(not_held)?;
+        let entry = self.registry.get(attempt.id).ok_or_else(not_held)?;
         let lock = &entry.lock;
         let key = keys::writer(lock);
         let (writer, slots): (Vec<_>, Vec<_>) = entry.pieces().into_iter().partition(|piece| piece.key == key);
@@ -233,10 +233,10 @@ impl Shared {
         if slots.is_empty() {
             self.add_slot(attempt, &entry).await?;
         }
-        let freed = self.within(attempt, Phase::Downgrade, self.free(&entry, writer, Phase::Downgrade)).await?;
+        let freed = self.within(attempt, Phase::Downgrade, self.release_some(&entry, writer, Phase::Downgrade)).await?;
         if freed.gone > 0 {
             // It was lost before: whoever writes now did not see the slot in time.
-            self.within(attempt, Phase::Downgrade, self.free_pieces(&entry, Phase::Downgrade)).await?;
+            self.within(attempt, Phase::Downgrade, self.release_all(&entry, Phase::Downgrade)).await?;
             return Err(not_held());
         }
         self.wake(lock, attempt.kind);
@@ -250,10 +250,10 @@ impl Shared {
             let round = self.claim(attempt, entry, vec![keys::slot(&entry.lock, number)], Vec::new()).await?;
             let slot: Vec<_> = entry.pieces().into_iter().filter(|piece| piece.key != key).collect();
             match round.verdict {
-                Verdict::Counts(_) if slot.is_empty() => {}
-                Verdict::Counts(_) => return Ok(()),
-                Verdict::No(why) => {
-                    self.within(attempt, Phase::Downgrade, self.free(entry, slot, Phase::Downgrade)).await?;
+                GateVerdict::Counts(_) if slot.is_empty() => {}
+                GateVerdict::Counts(_) => return Ok(()),
+                GateVerdict::No(why) => {
+                    self.within(attempt, Phase::Downgrade, self.release_some(entry, slot, Phase::Downgrade)).await?;
                     return Err(why.into_error(Phase::Downgrade));
                 }
             }
@@ -274,12 +274,12 @@ impl RwLockBackend for MemcachedBackend {
 
     async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let wanted = Reader::new(&self.shared, attempt)?;
-        waiter::wait(&self.shared, &keys::readers(&wanted.lock), &wanted, attempt, deadline).await
+        wait::wait(&self.shared, &keys::readers(&wanted.lock), &wanted, attempt, deadline).await
     }
 
     async fn write(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let wanted = Writer::new(&self.shared, attempt, true)?;
-        waiter::wait(&self.shared, &keys::writer(&wanted.lock), &wanted, attempt, deadline).await
+        wait::wait(&self.shared, &keys::writer(&wanted.lock), &wanted, attempt, deadline).await
     }
 
     async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {

@@ -10,19 +10,19 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use lock_core::clock::{Clock, Deadline, SystemClock};
 use lock_core::driver::{Attempt, Grant, Kind, SemaphoreBackend};
-use lock_core::{Error, ErrorKind, LockName, Phase, driver::wait};
+use lock_core::{Error, ErrorKind, LockName, Phase, driver};
 
+use crate::acquire::TryOutcome;
 use crate::backend::{MemcachedBackend, Shared};
-use crate::claim::Outcome;
-use crate::connection::command::{Answer, Command, Item};
-use crate::connection::seen::{self, Own};
+use crate::connection::cas::{self, OwnItem};
+use crate::connection::command::{Command, CommandAnswer, Item};
 use crate::error::Failure;
-use crate::grants::Entry;
 use crate::keys::{self, Key};
-use crate::line::locked;
+use crate::queue::locked;
+use crate::registry::Entry;
 use crate::slots::{self, CHUNK, TRIES};
-use crate::waiter::{self, Wanted};
-use crate::wire;
+use crate::ttl;
+use crate::wait::{self, WantedLock};
 
 /// How many permits a semaphore may have: each is a key, and all of them are looked at.
 const MOST: u32 = 1000;
@@ -56,7 +56,7 @@ impl<'a> Permits<'a> {
         Ok(Self {
             shared,
             attempt,
-            entry: shared.grants.of(attempt, &lock),
+            entry: shared.registry.of(attempt, &lock),
             lock,
             wanted,
             limit,
@@ -82,22 +82,22 @@ impl<'a> Permits<'a> {
     }
 
     /// Whether the limit that is stored is this one. One that nobody holds permits under is forgotten.
-    async fn agrees(&self, answer: Option<Answer>) -> Result<bool, Error> {
+    async fn agrees(&self, answer: Option<CommandAnswer>) -> Result<bool, Error> {
         let shared = self.shared;
         let agreed = async {
-            let found = answer.map_or(Ok(None), Answer::item)?;
+            let found = answer.map_or(Ok(None), CommandAnswer::item)?;
             let Some((limit, item)) = found.map(stored_limit).transpose()? else { return Ok(Some(true)) };
             if limit == self.limit {
                 return Ok(Some(true));
             }
             shared
-                .free_pieces(&self.entry, Phase::Acquire)
+                .release_all(&self.entry, Phase::Acquire)
                 .await
                 .map_err(|_| Failure::protocol("permits stay behind"))?;
             if u32::try_from(shared.look_at_slots(&self.lock, 0..limit).await?.len()).is_ok_and(|free| free < limit) {
                 return Ok(None);
             }
-            let own = Own { value: limit.into(), seen: item.seen };
+            let own = OwnItem { value: limit.into(), seen: item.seen };
             let forget = Command::Release { key: keys::limit(&self.lock), own };
             shared.link.run_one(forget).await;
             Ok(Some(false))
@@ -111,7 +111,7 @@ impl<'a> Permits<'a> {
     }
 }
 
-impl Wanted for Permits<'_> {
+impl WantedLock for Permits<'_> {
     async fn looks_free(&self) -> Result<bool, Error> {
         if self.wanted > 1 {
             let free = self.shared.free_slots(self.attempt, &self.lock, self.limit, self.wanted).await?;
@@ -132,13 +132,13 @@ impl Wanted for Permits<'_> {
         if self.wanted > 1 { self.limit } else { self.limit.min(CHUNK) }
     }
 
-    async fn take(&self) -> Result<Outcome, Error> {
+    async fn take(&self) -> Result<TryOutcome, Error> {
         let (shared, attempt, entry) = (self.shared, self.attempt, &self.entry);
-        let mut pauses = wait::pauses(std::time::Duration::from_millis(1), shared.longest_pause);
+        let mut pauses = driver::wait::pauses(std::time::Duration::from_millis(1), shared.longest_pause);
         for turn in 0..TRIES {
             let numbers = self.choose(turn).await?;
             if numbers.len() < self.wanted {
-                return Ok(Outcome::Held);
+                return Ok(TryOutcome::Held);
             }
             let keys = numbers.iter().map(|number| keys::slot(&self.lock, *number)).collect();
             let key = keys::limit(&self.lock);
@@ -150,7 +150,7 @@ impl Wanted for Permits<'_> {
             if self.agrees(stored).await? {
                 let is_complete = entry.pieces().len() == self.wanted;
                 match shared.settle(attempt, entry, &round, is_complete).await? {
-                    Outcome::Held => {}
+                    TryOutcome::Held => {}
                     outcome => return Ok(outcome),
                 }
             }
@@ -160,7 +160,7 @@ impl Wanted for Permits<'_> {
                 SystemClock.sleep_until(SystemClock.now().plus(pause)).await;
             }
         }
-        Ok(Outcome::Held)
+        Ok(TryOutcome::Held)
     }
 
     fn entry(&self) -> &Arc<Entry> {
@@ -181,13 +181,13 @@ impl Shared {
     }
 
     fn limit_seconds(&self) -> u32 {
-        wire::seconds(self.longest_lease)
+        ttl::seconds(self.longest_lease)
     }
 }
 
 /// The number that an item holds on which clients have agreed.
 pub(crate) fn stored_limit(item: Item) -> Result<(u32, Item), Failure> {
-    let number = seen::number(&item.value).and_then(|number| u32::try_from(number).ok());
+    let number = cas::number(&item.value).and_then(|number| u32::try_from(number).ok());
     let limit = number.filter(|limit| (1..=MOST).contains(limit));
     limit.map(|limit| (limit, item)).ok_or_else(|| Failure::protocol("the key of a limit holds something else"))
 }
@@ -201,19 +201,19 @@ impl SemaphoreBackend for MemcachedBackend {
 
     async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let wanted = Permits::new(&self.shared, attempt)?;
-        waiter::wait(&self.shared, &wanted.lock, &wanted, attempt, deadline).await
+        wait::wait(&self.shared, &wanted.lock, &wanted, attempt, deadline).await
     }
 
     async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
         let shared = &self.shared;
-        let entry = shared.grants.get(attempt.id);
+        let entry = shared.registry.get(attempt.id);
         let pieces = entry.as_ref().map(|entry| entry.pieces()).unwrap_or_default();
         let (Some(entry), false) = (entry, pieces.is_empty()) else {
             let what = "the server has no such grant (any more)";
             return Err(attempt.error(ErrorKind::NotHeld, Phase::Release, what));
         };
         let rest = pieces.into_iter().skip(usize::try_from(keep).unwrap_or(usize::MAX)).collect();
-        shared.within(attempt, Phase::Release, shared.free(&entry, rest, Phase::Release)).await?;
+        shared.within(attempt, Phase::Release, shared.release_some(&entry, rest, Phase::Release)).await?;
         shared.wake(&entry.lock, attempt.kind);
         Ok(())
     }

@@ -12,7 +12,7 @@ use lock_core::clock::BootInstant;
 
 /// Time by which the server's clock may be behind its measure: it counts whole seconds, and makes steps of two. The measure itself
 /// may be late by as much as whole seconds and a step take, two seconds. What is stored by a clock that is just not noticed
-/// to stand has [`crate::wire::MARGIN`] for the sum of both.
+/// to stand has [`crate::ttl::MARGIN`] for the sum of both.
 const TOLERANCE: i64 = 2_500;
 
 /// The answers of two looks that are to show a tick are at most this far apart: between them no standstill fits that is not tolerated.
@@ -41,7 +41,7 @@ pub(crate) struct ServerClock {
 
 /// One look: what was left of an item that ends at a fixed time, and when we asked and were answered.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Look {
+pub(crate) struct ClockLook {
     /// The item's epoch: numbers of different items cannot be compared.
     pub(crate) epoch: u64,
     /// What is left of it, in whole seconds.
@@ -57,7 +57,7 @@ impl ServerClock {
     }
 
     /// Takes a look, and says whether the clock runs.
-    pub(crate) fn runs(&mut self, look: Look) -> bool {
+    pub(crate) fn runs(&mut self, look: ClockLook) -> bool {
         if self.epoch != look.epoch {
             *self = Self { epoch: look.epoch, is_met_anew: self.is_met_anew, ..Self::default() };
         }
@@ -77,7 +77,7 @@ impl ServerClock {
     }
 
     /// Takes a look before there is a measure: the second one of two that show a tick is the first one.
-    fn is_seen_to_tick(&mut self, time: i64, look: Look) -> bool {
+    fn is_seen_to_tick(&mut self, time: i64, look: ClockLook) -> bool {
         let before = self.first.replace((time, look.answered));
         let ticks = self.is_met_anew
             || before.is_some_and(|(first, at)| time > first && look.answered.since(at) <= TICKS_WITHIN);
@@ -88,7 +88,7 @@ impl ServerClock {
     }
 
     /// Takes a look of which it is known that the clock runs.
-    fn measure(&mut self, time: i64, look: Look) {
+    fn measure(&mut self, time: i64, look: ClockLook) {
         if self.since.is_none_or(|since| look.answered.since(since) >= RENEWED_EVERY) {
             (self.before, self.ahead, self.since) = (self.ahead, None, Some(look.answered));
         }
@@ -105,9 +105,9 @@ mod tests {
     use super::*;
 
     /// A look at `local` ms, when the server's clock says `server` s.
-    fn look(local: u64, server: i64) -> Look {
+    fn look(local: u64, server: i64) -> ClockLook {
         let asked = BootInstant::from_origin(Duration::from_millis(local));
-        Look { epoch: 1, left: 1_000_000 - server, asked, answered: asked.plus(Duration::from_millis(1)) }
+        ClockLook { epoch: 1, left: 1_000_000 - server, asked, answered: asked.plus(Duration::from_millis(1)) }
     }
 
     /// A clock that was seen to tick at this local time, in ms.
@@ -115,7 +115,7 @@ mod tests {
         let (mut clock, second) = (ServerClock::default(), at / 1000);
         let asked = BootInstant::from_origin(Duration::from_millis(at.unsigned_abs()));
         for server in [second - 1, second] {
-            clock.runs(Look { epoch: 1, left: 1_000_000 - server, asked, answered: asked });
+            clock.runs(ClockLook { epoch: 1, left: 1_000_000 - server, asked, answered: asked });
         }
         clock
     }
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn the_margin_holds_what_the_server_s_seconds_and_an_unnoticed_standstill_take_together() {
         let whole_seconds = 2_000;
-        assert!(crate::wire::MARGIN.as_millis() >= u128::from((whole_seconds + TOLERANCE).unsigned_abs()));
+        assert!(crate::ttl::MARGIN.as_millis() >= u128::from((whole_seconds + TOLERANCE).unsigned_abs()));
     }
 
     /// A server that counts seconds from `phase` ms on, late by up to `drift` ms, and stood still from `stopped` to `went_on`.
@@ -146,9 +146,9 @@ mod tests {
             (self.says(stored) + i64::from(seconds)) * 1000 + self.phase
         }
 
-        fn look(&self, asked: i64, answered: i64) -> Look {
+        fn look(&self, asked: i64, answered: i64) -> ClockLook {
             let at = |ms: i64| BootInstant::from_origin(Duration::from_millis(ms.unsigned_abs()));
-            Look { epoch: 1, left: 1_000_000 - self.says(answered), asked: at(asked), answered: at(answered) }
+            ClockLook { epoch: 1, left: 1_000_000 - self.says(answered), asked: at(asked), answered: at(answered) }
         }
     }
 
@@ -171,7 +171,7 @@ mod tests {
                             continue;
                         }
                         granted += 1;
-                        let ends = server.ends(went_on, crate::wire::seconds(Duration::from_millis(lease)));
+                        let ends = server.ends(went_on, crate::ttl::seconds(Duration::from_millis(lease)));
                         let believed = asked + i64::try_from(lease).unwrap();
                         assert!(
                             ends >= believed,
@@ -259,7 +259,7 @@ mod tests {
     fn numbers_of_another_epoch_are_not_compared() {
         let mut clock = met(10_000);
         assert!(clock.runs(look(10_000, 10)));
-        assert!(!clock.runs(Look { epoch: 2, ..look(11_000, -500) }));
-        assert!(clock.runs(Look { epoch: 2, ..look(11_020, -499) }));
+        assert!(!clock.runs(ClockLook { epoch: 2, ..look(11_000, -500) }));
+        assert!(clock.runs(ClockLook { epoch: 2, ..look(11_020, -499) }));
     }
 }

@@ -6,12 +6,12 @@ use lock_core::Error;
 use lock_core::clock::Deadline;
 use lock_core::driver::{Attempt, Grant};
 
+use crate::acquire::TryOutcome;
 use crate::backend::Shared;
-use crate::claim::Outcome;
 use crate::connection::command::Command;
-use crate::grants::Entry;
 use crate::keys::Key;
-use crate::waiter::{self, Wanted};
+use crate::registry::Entry;
+use crate::wait::{self, WantedLock};
 
 /// A lock of one key, wanted by one attempt.
 struct Single<'a> {
@@ -24,16 +24,16 @@ struct Single<'a> {
 impl<'a> Single<'a> {
     fn new(shared: &'a Arc<Shared>, attempt: &'a Attempt) -> Result<Self, Error> {
         let key = shared.key_of(attempt)?;
-        Ok(Self { shared, attempt, entry: shared.grants.of(attempt, &key), key })
+        Ok(Self { shared, attempt, entry: shared.registry.of(attempt, &key), key })
     }
 }
 
-impl Wanted for Single<'_> {
+impl WantedLock for Single<'_> {
     async fn looks_free(&self) -> Result<bool, Error> {
         self.shared.looks_free(self.attempt, &self.key).await
     }
 
-    async fn take(&self) -> Result<Outcome, Error> {
+    async fn take(&self) -> Result<TryOutcome, Error> {
         let round = self.shared.claim(self.attempt, &self.entry, vec![self.key.clone()], Vec::new()).await?;
         self.shared.settle(self.attempt, &self.entry, &round, self.entry.has_pieces()).await
     }
@@ -60,21 +60,21 @@ impl Shared {
         deadline: Deadline,
     ) -> Result<Option<Grant>, Error> {
         let wanted = Single::new(self, attempt)?;
-        waiter::wait(self, &wanted.key, &wanted, attempt, deadline).await
+        wait::wait(self, &wanted.key, &wanted, attempt, deadline).await
     }
 
     /// One try of a lock of any kind. If it comes to nothing, nothing is left of it.
     pub(crate) async fn once(
         self: &Arc<Self>,
-        wanted: &impl Wanted,
+        wanted: &impl WantedLock,
         attempt: &Attempt,
     ) -> Result<Option<Grant>, Error> {
         let taken = self.within(attempt, lock_core::Phase::Acquire, wanted.take()).await;
-        let granted = taken.and_then(Outcome::of_a_try);
+        let granted = taken.and_then(TryOutcome::of_a_try);
         if !matches!(granted, Ok(Some(_))) {
-            self.grants.close(attempt.id);
+            self.registry.close(attempt.id);
         }
-        Ok(self.shown(attempt, wanted.entry(), granted?))
+        Ok(self.described(attempt, wanted.entry(), granted?))
     }
 
     /// Whether nobody has this key, by a cheap read.

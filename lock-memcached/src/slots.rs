@@ -8,8 +8,8 @@ use lock_core::{Error, Phase};
 use crate::backend::Shared;
 use crate::connection::command::Command;
 use crate::error::Failure;
-use crate::grants::Entry;
 use crate::keys::{self, Key};
+use crate::registry::Entry;
 
 /// How often others are let go first when somebody else was faster, before a try says that there is no room.
 pub(crate) const TRIES: u32 = 4;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{ClientOptions, Error, GrantId, LockName, Locks};
-use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
+use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::memcached::{Memcached, MemcachedServer};
 use lock_testkit::{
@@ -115,7 +115,7 @@ async fn connect(url: &str, namespace: &str, longest_lease: Duration) -> Result<
         .with_prefix(namespace)
         .with_client(client)
         .with_longest_lease(longest_lease)
-        .with_restart_guard(RestartGuard::EndEarly);
+        .with_restart_policy(RestartPolicy::EndEarly);
     Ok(MemcachedLocks::connect_with(config).await?.into())
 }
 

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use lock_core::{ClientOptions, Error, ErrorKind, Locks};
-use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
+use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
@@ -20,7 +20,7 @@ async fn connect(url: &str, options: ClientOptions) -> Result<Locks, Error> {
         return ZkLocks::connect_with(config).await.map(Into::into);
     }
     if url.starts_with("memcached") {
-        let mut config = MemcachedConfig::new(url).with_restart_guard(RestartGuard::Off);
+        let mut config = MemcachedConfig::new(url).with_restart_policy(RestartPolicy::Off);
         config.client = options;
         return MemcachedLocks::connect_with(config).await.map(Into::into);
     }

@@ -15,7 +15,7 @@ mod uncontended;
 use std::time::Duration;
 
 use lock_core::{ClientOptions, LeaseOptions};
-use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
+use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit::bench::{Outcome, Plan};
 use lock_testkit::servers::memcached::MemcachedServer;
 
@@ -33,11 +33,11 @@ struct Bench {
 
 impl Bench {
     async fn locks(&self) -> Outcome<MemcachedLocks> {
-        locks(self.server.url(), RestartGuard::Quarantine).await
+        locks(self.server.url(), RestartPolicy::Quarantine).await
     }
 
     async fn unguarded(&self) -> Outcome<MemcachedLocks> {
-        locks(self.server.url(), RestartGuard::Off).await
+        locks(self.server.url(), RestartPolicy::Off).await
     }
 
     /// A number that the server counts.
@@ -47,11 +47,11 @@ impl Bench {
     }
 }
 
-async fn locks(url: &str, guard: RestartGuard) -> Outcome<MemcachedLocks> {
+async fn locks(url: &str, policy: RestartPolicy) -> Outcome<MemcachedLocks> {
     let mut client = ClientOptions::default();
     client.lease = LeaseOptions::with_ttl(LEASE);
     let config = MemcachedConfig::new(url).with_prefix("bench").with_client(client).with_longest_lease(LEASE);
-    let locks = MemcachedLocks::connect_with(config.with_restart_guard(guard)).await?;
+    let locks = MemcachedLocks::connect_with(config.with_restart_policy(policy)).await?;
     // A new server grants nothing until the leases of a former one would be over.
     locks.mutex("first").lock().await?.release().await?;
     Ok(locks)

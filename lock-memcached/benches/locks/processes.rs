@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use lock_core::clock::{Clock, SystemClock};
-use lock_memcached::RestartGuard;
+use lock_memcached::RestartPolicy;
 use lock_testkit::bench::{Outcome, Process, Series};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -60,7 +60,7 @@ pub(crate) fn now() -> u64 {
 
 /// One process: says that it is ready, is told for how long, takes turns, and says when.
 pub(crate) async fn child((url, part): (String, String)) -> Outcome {
-    let mutex = locks(&url, RestartGuard::Quarantine).await?.mutex(&*part);
+    let mutex = locks(&url, RestartPolicy::Quarantine).await?.mutex(&*part);
     println!("ready");
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     let milliseconds = input.next_line().await?.ok_or("no word came")?.parse()?;

@@ -9,7 +9,7 @@ use memcache::exp::{
     build_get, build_set,
 };
 
-use super::seen::{Own, Seen};
+use super::cas::{CasNumber, OwnItem};
 use crate::error::Failure;
 use crate::keys::Key;
 use crate::nonce::Nonce;
@@ -20,33 +20,33 @@ const NONE: u64 = i64::MAX.unsigned_abs();
 /// A command.
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
-    /// Takes a key if it is free. [`Answer::Done`] or [`Answer::Other`].
+    /// Takes a key if it is free. [`CommandAnswer::Done`] or [`CommandAnswer::Other`].
     Claim { key: Key, value: u64, seconds: u32 },
-    /// Gives an item that is unchanged more time. [`Answer::Done`], [`Answer::Other`] or [`Answer::Missing`].
-    Renew { key: Key, own: Own, seconds: u32 },
+    /// Gives an item that is unchanged more time. [`CommandAnswer::Done`], [`CommandAnswer::Other`] or [`CommandAnswer::Missing`].
+    Renew { key: Key, own: OwnItem, seconds: u32 },
     /// Turns an item that is unchanged into another one's. As `Renew`.
-    HandOver { key: Key, own: Own, to: Nonce, seconds: u32 },
+    HandOver { key: Key, own: OwnItem, to: Nonce, seconds: u32 },
     /// Adds one to an item that is unchanged, and has it end at this second since 1970. As `Renew`.
-    AddOne { key: Key, own: Own, ends_at: u32 },
+    AddOne { key: Key, own: OwnItem, ends_at: u32 },
     /// Deletes an item that is unchanged. As `Renew`.
-    Release { key: Key, own: Own },
-    /// What a key has. [`Answer::Item`] or [`Answer::Missing`].
+    Release { key: Key, own: OwnItem },
+    /// What a key has. [`CommandAnswer::Item`] or [`CommandAnswer::Missing`].
     Read { key: Key },
-    /// Whether there is such a key. [`Answer::Item`], without its value, or [`Answer::Missing`].
+    /// Whether there is such a key. [`CommandAnswer::Item`], without its value, or [`CommandAnswer::Missing`].
     Look { key: Key },
     /// Gives an item more time, whosever it is, and reads it; only for what no lock depends on. As `Read`.
     Keep { key: Key, seconds: u32 },
-    /// Stores a text; only for what no lock depends on. [`Answer::Done`].
+    /// Stores a text; only for what no lock depends on. [`CommandAnswer::Done`].
     Note { key: Key, text: String, seconds: u32 },
-    /// Deletes a text. [`Answer::Done`] or [`Answer::Missing`].
+    /// Deletes a text. [`CommandAnswer::Done`] or [`CommandAnswer::Missing`].
     Forget { key: Key },
 }
 
 /// What the server answers.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum CommandAnswer {
     /// It was done. The item now has this CAS number; 0 where that has none.
-    Done(Seen),
+    Done(CasNumber),
     /// There is such an item.
     Item(Item),
     /// There is none.
@@ -61,14 +61,14 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) value: Vec<u8>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: CasNumber,
     /// For how many seconds it lives on, without end below zero.
     pub(crate) left: i64,
 }
 
 impl Command {
     /// The item that is to be changed only if it is unchanged.
-    pub(super) fn own(&self) -> Option<(&Key, Own)> {
+    pub(super) fn own(&self) -> Option<(&Key, OwnItem)> {
         match self {
             Self::Renew { key, own, .. }
             | Self::HandOver { key, own, .. }
@@ -140,7 +140,7 @@ impl Command {
 }
 
 /// Changes an item that is unchanged, and reads it: the value says whose it is.
-fn add(key: &Key, own: Own, delta: u64, seconds: u32) -> Result<MetaCommand, Error> {
+fn add(key: &Key, own: OwnItem, delta: u64, seconds: u32) -> Result<MetaCommand, Error> {
     let mut change = arithmetic(own.seen.cas, true);
     (change.delta, change.ttl) = (Some(delta), Some(seconds));
     build_arithmetic(key.as_bytes(), &change)
@@ -158,7 +158,7 @@ fn get(value: bool, touch: Option<u32>) -> GetOptions {
     options
 }
 
-impl Answer {
+impl CommandAnswer {
     /// Why it says nothing, if it does not.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         match self {

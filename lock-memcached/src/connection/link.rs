@@ -15,11 +15,11 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::address::Address;
-use super::command::{Answer, Command};
-use super::pipe::{Pipe, by};
-use super::places::{Places, resolve};
+use super::command::{Command, CommandAnswer};
+use super::pipeline::{Connection, by};
+use super::resolved::{ResolvedPlaces, resolve};
 use crate::error::Failure;
-use crate::line::locked;
+use crate::queue::locked;
 
 /// How long a connection may be idle before it is opened anew.
 const IDLE: Duration = Duration::from_secs(90);
@@ -31,22 +31,22 @@ pub(crate) struct Link {
     most: usize,
     /// The right to have a connection in use.
     free: Semaphore,
-    pool: Mutex<Pool>,
+    pool: Mutex<ConnectionPool>,
 }
 
 #[derive(Default)]
-struct Pool {
+struct ConnectionPool {
     /// Not in use.
-    idle: Vec<Idle>,
-    places: Places,
+    idle: Vec<IdleConnection>,
+    places: ResolvedPlaces,
     /// Grows when the server is reached at another place.
     moves: u64,
     /// Connections that there have been.
     opened: u64,
 }
 
-struct Idle {
-    pipe: Pipe,
+struct IdleConnection {
+    pipe: Connection,
     since: BootInstant,
     /// Only there it can be used: another one's reactor may stand still.
     runtime: Id,
@@ -55,7 +55,7 @@ struct Idle {
 /// A connection in use. It goes back to the others if nothing is under way on it when this is dropped.
 pub(crate) struct InUse<'a> {
     link: &'a Link,
-    pipe: Option<Pipe>,
+    pipe: Option<Connection>,
     moves: u64,
     until: BootInstant,
     _right: SemaphorePermit<'a>,
@@ -79,20 +79,20 @@ impl Link {
     }
 
     /// Sends commands in one write, over one connection, and answers each, in order.
-    pub(crate) async fn run(&self, commands: Vec<Command>) -> Vec<Answer> {
+    pub(crate) async fn run(&self, commands: Vec<Command>) -> Vec<CommandAnswer> {
         if commands.is_empty() {
             return Vec::new();
         }
         match self.connection(self.deadline()).await {
             Ok(mut connection) => connection.run(commands).await,
-            Err(failure) => commands.iter().map(|_| Answer::Failed(failure.clone())).collect(),
+            Err(failure) => commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect(),
         }
     }
 
     /// One command.
-    pub(crate) async fn run_one(&self, command: Command) -> Answer {
+    pub(crate) async fn run_one(&self, command: Command) -> CommandAnswer {
         // There are as many answers as commands.
-        self.run(vec![command]).await.pop().unwrap_or_else(|| Answer::Failed(Failure::senseless()))
+        self.run(vec![command]).await.pop().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()))
     }
 
     /// A connection for steps that belong together and end by the operation timeout.
@@ -137,7 +137,7 @@ impl Link {
         Handle::try_current().ok().map(|runtime| runtime.id())
     }
 
-    async fn open(&self, until: BootInstant) -> Result<(Pipe, u64), Failure> {
+    async fn open(&self, until: BootInstant) -> Result<(Connection, u64), Failure> {
         let known = locked(&self.pool).places.to_try(SystemClock.now());
         let places = match known {
             Some(places) => places,
@@ -157,7 +157,7 @@ impl Link {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         let many = places.len();
         for (tried, place) in places.into_iter().enumerate() {
-            match Pipe::open(place, number, share(SystemClock.now(), until, many - tried)).await {
+            match Connection::open(place, number, share(SystemClock.now(), until, many - tried)).await {
                 Ok(pipe) => return Ok((pipe, locked(&self.pool).reached(place, &self.address))),
                 Err(error) => last = error,
             }
@@ -171,16 +171,16 @@ impl Link {
     }
 }
 
-impl Pool {
+impl ConnectionPool {
     /// The oldest one that is not in use and alive, over which the most numbers are known; and how often the server has moved.
-    fn take(&mut self, now: BootInstant, runtime: Option<Id>) -> (Option<Pipe>, u64) {
+    fn take(&mut self, now: BootInstant, runtime: Option<Id>) -> (Option<Connection>, u64) {
         self.idle.retain(|idle| now.since(idle.since) < IDLE);
-        let oldest = |idle: &Vec<Idle>| {
+        let oldest = |idle: &Vec<IdleConnection>| {
             let here = idle.iter().enumerate().filter(|(_, idle)| Some(idle.runtime) == runtime);
             here.min_by_key(|(_, idle)| idle.pipe.number()).map(|(position, _)| position)
         };
         while let Some(position) = oldest(&self.idle) {
-            let Idle { pipe, .. } = self.idle.swap_remove(position);
+            let IdleConnection { pipe, .. } = self.idle.swap_remove(position);
             if pipe.is_alive() {
                 return (Some(pipe), self.moves);
             }
@@ -207,17 +207,17 @@ impl Pool {
 
 impl InUse<'_> {
     /// Sends commands in one write, and answers each, in order.
-    pub(crate) async fn run(&mut self, commands: Vec<Command>) -> Vec<Answer> {
+    pub(crate) async fn run(&mut self, commands: Vec<Command>) -> Vec<CommandAnswer> {
         match &mut self.pipe {
             Some(pipe) => pipe.exchange(commands, self.until).await,
-            None => commands.iter().map(|_| Answer::Failed(Failure::senseless())).collect(),
+            None => commands.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect(),
         }
     }
 
     /// One command.
-    pub(crate) async fn run_one(&mut self, command: Command) -> Answer {
+    pub(crate) async fn run_one(&mut self, command: Command) -> CommandAnswer {
         // There are as many answers as commands.
-        self.run(vec![command]).await.pop().unwrap_or_else(|| Answer::Failed(Failure::senseless()))
+        self.run(vec![command]).await.pop().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()))
     }
 
     /// Asks what the server counts, or with `" settings"` how it is set up.
@@ -231,11 +231,11 @@ impl InUse<'_> {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        let Some(pipe) = self.pipe.take().filter(Pipe::is_in_order) else { return };
+        let Some(pipe) = self.pipe.take().filter(Connection::is_in_order) else { return };
         let Some(runtime) = self.link.runtime() else { return };
         let mut pool = locked(&self.link.pool);
         if pool.moves == self.moves {
-            pool.idle.push(Idle { pipe, since: SystemClock.now(), runtime });
+            pool.idle.push(IdleConnection { pipe, since: SystemClock.now(), runtime });
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Talking to the server: everything that knows the client crate.
 
 pub(crate) mod address;
+pub(crate) mod cas;
 pub(crate) mod command;
 pub(crate) mod link;
-mod pipe;
-mod places;
+mod pipeline;
 pub(crate) mod reply;
-pub(crate) mod seen;
+mod resolved;

@@ -4,8 +4,8 @@ use std::io;
 
 use memcache::exp::{MetaResponse, ReturnCode, parse_meta_result};
 
-use super::command::{Answer, Command, Item};
-use super::seen::{self, Own, Seen};
+use super::cas::{self, CasNumber, OwnItem};
+use super::command::{Command, CommandAnswer, Item};
 use crate::error::Failure;
 
 /// The longest value that is read: what other libraries keep under a shared key may be as long as the server takes it.
@@ -53,32 +53,34 @@ impl Reply {
     }
 
     /// Answers this command. `seen` makes a number one that was learned here and now.
-    pub(crate) fn means(self, command: &Command, value: Vec<u8>, seen: impl FnOnce(u64) -> Seen) -> Answer {
+    pub(crate) fn means(self, command: &Command, value: Vec<u8>, seen: impl FnOnce(u64) -> CasNumber) -> CommandAnswer {
         let (code, cas, left) = match self {
             // `ma` says so of an item without any text, whoever stored that.
-            Self::Refusal(failure) if failure.is_non_numeric() => return Answer::Other,
-            Self::Refusal(failure) => return Answer::Failed(failure),
+            Self::Refusal(failure) if failure.is_non_numeric() => return CommandAnswer::Other,
+            Self::Refusal(failure) => return CommandAnswer::Failed(failure),
             Self::Answer { code, cas, left, .. } => (code, cas, left),
         };
         let seen = seen(cas.unwrap_or_default());
         let is_read = matches!(command, Command::Read { .. } | Command::Look { .. } | Command::Keep { .. });
         match code {
-            ReturnCode::En | ReturnCode::Nf => Answer::Missing,
-            ReturnCode::Hd | ReturnCode::Va if is_read => Answer::Item(Item { value, seen, left: left.unwrap_or(-1) }),
-            // The number was right, and the item is another's all the same.
-            ReturnCode::Va if command.leaves().is_some_and(|left| !Own { value: left, seen }.is(&value)) => {
-                Answer::Other
+            ReturnCode::En | ReturnCode::Nf => CommandAnswer::Missing,
+            ReturnCode::Hd | ReturnCode::Va if is_read => {
+                CommandAnswer::Item(Item { value, seen, left: left.unwrap_or(-1) })
             }
-            ReturnCode::Hd | ReturnCode::Va => Answer::Done(seen),
-            ReturnCode::Ex | ReturnCode::Ns => Answer::Other,
-            _ => Answer::Failed(Failure::senseless()),
+            // The number was right, and the item is another's all the same.
+            ReturnCode::Va if command.leaves().is_some_and(|left| !OwnItem { value: left, seen }.is(&value)) => {
+                CommandAnswer::Other
+            }
+            ReturnCode::Hd | ReturnCode::Va => CommandAnswer::Done(seen),
+            ReturnCode::Ex | ReturnCode::Ns => CommandAnswer::Other,
+            _ => CommandAnswer::Failed(Failure::senseless()),
         }
     }
 }
 
 fn length(line: &[u8]) -> io::Result<usize> {
     let word = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).nth(1);
-    let length = word.and_then(seen::number).and_then(|length| usize::try_from(length).ok());
+    let length = word.and_then(cas::number).and_then(|length| usize::try_from(length).ok());
     length.filter(|length| *length <= LONGEST_VALUE).ok_or_else(senseless)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_memcached::RestartGuard;
+use lock_memcached::RestartPolicy;
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
@@ -25,7 +25,7 @@ async fn number(server: &MemcachedServer) -> Option<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_was_carried_out_without_an_answer_is_found_out_by_the_next_one() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (link, locks) = far(&server, RestartGuard::Off).await;
+    let (link, locks) = far(&server, RestartPolicy::Off).await;
     let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, LOCK));
     let guard = locks.mutex("held").with_ttl(TTL).try_lock_for(ms(15_000)).await.unwrap();
     let guard = guard.expect("its own item kept it out");
@@ -40,7 +40,7 @@ async fn a_claim_that_was_carried_out_without_an_answer_is_found_out_by_the_next
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_to_the_renewal_of_what_was_found_costs_one_more_try() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (link, locks) = far(&server, RestartGuard::Off).await;
+    let (link, locks) = far(&server, RestartPolicy::Off).await;
     let first = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, LOCK));
     let second = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, RENEWAL));
     let guard = locks.mutex("held").with_ttl(TTL).try_lock_for(ms(15_000)).await.unwrap();
@@ -54,8 +54,8 @@ async fn a_lost_answer_to_the_renewal_of_what_was_found_costs_one_more_try() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_s_item_is_not_taken_for_what_an_unanswered_claim_took() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (link, locks) = far(&server, RestartGuard::Off).await;
-    let other = client(&server, RestartGuard::Off).await.mutex("held").with_ttl(TTL).lock().await.unwrap();
+    let (link, locks) = far(&server, RestartPolicy::Off).await;
+    let other = client(&server, RestartPolicy::Off).await.mutex("held").with_ttl(TTL).lock().await.unwrap();
     let theirs = number(&server).await;
     let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, LOCK));
     let waiting = tokio::spawn(async move { locks.mutex("held").with_ttl(TTL).lock().await });
@@ -73,7 +73,7 @@ async fn a_stranger_s_item_is_not_taken_for_what_an_unanswered_claim_took() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_whose_hand_over_was_not_answered_is_no_loss() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (link, locks) = far(&server, RestartGuard::Off).await;
+    let (link, locks) = far(&server, RestartPolicy::Off).await;
     let mutex = locks.mutex("held").with_ttl(TTL);
     let guard = mutex.lock().await.unwrap();
     let waiting = tokio::spawn(async move { mutex.lock().await });

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lock_memcached::{ErrorKind, LeaseOptions, MemcachedLocks, MutexGuard, RestartGuard};
+use lock_memcached::{ErrorKind, LeaseOptions, MemcachedLocks, MutexGuard, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::testing::about_time;
@@ -101,7 +101,7 @@ fn after_a_flush_nobody_enters_while_the_former_holder_believes() {
 fn without_the_guard_two_hold_at_once_after_a_flush_as_the_documents_warn() {
     about_time(async || {
         let Some(server) = server(MemcachedOptions::new()).await else { return };
-        let (a, b) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+        let (a, b) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
         // Not renewed meanwhile, which would find out.
         let lease = LeaseOptions::with_ttl(ms(30_000)).without_renewal();
         let former = a.mutex("held").with_lease(lease).lock().await.unwrap();
@@ -117,7 +117,7 @@ fn without_the_guard_two_hold_at_once_after_a_flush_as_the_documents_warn() {
 async fn a_quarantine_is_told_and_a_wait_outlasts_it() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let began = Instant::now();
-    let locks = client(&server, RestartGuard::Quarantine).await;
+    let locks = client(&server, RestartPolicy::Quarantine).await;
     let error = locks.mutex("a").try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.is_definite() && error.to_string().contains("former holders"), "{error}");
@@ -131,7 +131,7 @@ async fn a_quarantine_is_told_and_a_wait_outlasts_it() {
 fn a_quarantine_ends_early_only_on_a_server_that_was_up_for_long_and_never_flushed() {
     about_time(async || {
         let Some(server) = server(MemcachedOptions::new()).await else { return };
-        let young = client(&server, RestartGuard::EndEarly).await;
+        let young = client(&server, RestartPolicy::EndEarly).await;
         assert_eq!(young.mutex("a").try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
         // Longer than the longest lease and 4 s, by the server's own clock.
         crate::support::eventually("the server is old", async || {
@@ -139,7 +139,7 @@ fn a_quarantine_ends_early_only_on_a_server_that_was_up_for_long_and_never_flush
         })
         .await;
         let config = |prefix: &str| {
-            crate::support::config(&server).with_prefix(prefix).with_restart_guard(RestartGuard::EndEarly)
+            crate::support::config(&server).with_prefix(prefix).with_restart_policy(RestartPolicy::EndEarly)
         };
         let old = MemcachedLocks::connect_with(config("old")).await.unwrap();
         old.mutex("a").try_lock().await.unwrap().unwrap().release().await.unwrap();

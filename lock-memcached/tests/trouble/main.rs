@@ -7,10 +7,10 @@
 
 mod claims;
 mod forgets;
-mod line;
 mod lives;
 mod memory;
 mod pauses;
+mod queue;
 mod reader;
 mod refusals;
 mod renewals;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_memcached::{ErrorKind, LeaseOptions, LossReason, RestartGuard};
+use lock_memcached::{ErrorKind, LeaseOptions, LossReason, RestartPolicy};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::testing::about_time;
 
@@ -48,7 +48,7 @@ fn a_full_server_refuses_new_locks_and_keeps_the_held_ones() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_learns_of_its_eviction_at_its_next_renewal() {
     let Some(server) = server(MemcachedOptions::new().with_memory(2).evicting()).await else { return };
-    let locks = client(&server, RestartGuard::Off).await;
+    let locks = client(&server, RestartPolicy::Off).await;
     // Renewals are followed by a read, which the server takes for a sign of life: so this one is not renewed by itself.
     let lease = LeaseOptions::with_ttl(Duration::from_secs(60)).without_renewal();
     let held = locks.mutex("held").with_lease(lease).lock().await.unwrap();

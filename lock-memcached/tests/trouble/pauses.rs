@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use lock_memcached::{ErrorKind, LeaseOptions, MemcachedLocks, RestartGuard};
+use lock_memcached::{ErrorKind, LeaseOptions, MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::servers::memcached::MemcachedOptions;
 use tokio::task::JoinHandle;
@@ -202,6 +202,6 @@ async fn a_client_that_connects_while_the_server_stands_is_granted_nothing_that_
 #[tokio::test]
 async fn each_look_at_a_clock_of_which_nothing_is_known_goes_over_a_new_connection() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (link, _locks) = far(&server, RestartGuard::Quarantine).await;
+    let (link, _locks) = far(&server, RestartPolicy::Quarantine).await;
     assert_eq!(link.connections(), 2);
 }

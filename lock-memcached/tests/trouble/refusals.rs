@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_memcached::{LockName, MemcachedLocks, RestartGuard};
+use lock_memcached::{LockName, MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
@@ -20,8 +20,8 @@ fn refused(request: &str) -> LinkFault {
 
 /// A client without a guard behind a link, and one that is not.
 async fn clients(server: &MemcachedServer) -> (Proxy, MemcachedLocks, MemcachedLocks) {
-    let (link, locks) = far(server, RestartGuard::Off).await;
-    (link, locks, client(server, RestartGuard::Off).await)
+    let (link, locks) = far(server, RestartPolicy::Off).await;
+    (link, locks, client(server, RestartPolicy::Off).await)
 }
 
 async fn is_there(server: &MemcachedServer, key: &str) -> bool {
@@ -57,7 +57,7 @@ async fn a_permit_that_was_claimed_after_a_refused_one_is_given_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_could_not_be_given_back_is_told_and_undone() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (link, locks) = far(&server, RestartGuard::Quarantine).await;
+    let (link, locks) = far(&server, RestartPolicy::Quarantine).await;
     let full = link.inject(refused("md lock:mutex:a "));
     // The epoch is closed, so the claim does not count.
     let error = locks.mutex("a").try_lock().await.unwrap_err();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
 use lock_core::LeaseOptions;
-use lock_memcached::{MemcachedLocks, RestartGuard};
+use lock_memcached::{MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
@@ -22,7 +22,7 @@ fn renewals_that_were_carried_out_without_an_answer_are_found_out_together() {
         let Some(server) = server(MemcachedOptions::new()).await else { return };
         let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
         // Each unanswered request costs one, and over a new one an item is read before it is renewed.
-        let mut config = config(&server).with_restart_guard(RestartGuard::Off).with_connections(200);
+        let mut config = config(&server).with_restart_policy(RestartPolicy::Off).with_connections(200);
         config.client.op_timeout = ms(1000);
         config.url = format!("memcached://{}", link.address());
         let locks = MemcachedLocks::connect_with(config).await.unwrap();
@@ -62,7 +62,7 @@ async fn a_shorter_extension_over_a_new_connection_never_shortens_a_longer_one()
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let (short, long) = (LEASE * 2, LEASE * 20);
     let fresh = async || {
-        let config = config(&server).with_restart_guard(RestartGuard::Off).with_longest_lease(long);
+        let config = config(&server).with_restart_policy(RestartPolicy::Off).with_longest_lease(long);
         MemcachedLocks::connect_with(config).await.unwrap()
     };
     let began = Instant::now();
@@ -101,7 +101,7 @@ async fn a_waiting_writer_finds_its_key_again_after_a_renewal_without_an_answer(
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     // Its first renewal is due after half of it.
     let ttl = LEASE * 20;
-    let (holder, waiting) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+    let (holder, waiting) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
     let reader = holder.rwlock("a").with_ttl(ttl).read().await.unwrap();
     let lock = waiting.rwlock("a").with_ttl(ttl);
     let writing = tokio::spawn(async move { lock.write().await });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_memcached::{ErrorKind, Guarantee, MemcachedLocks, RestartGuard};
+use lock_memcached::{ErrorKind, Guarantee, MemcachedLocks, RestartPolicy};
 use lock_testkit::servers::memcached::MemcachedOptions;
 use lock_testkit::testing::about_time;
 
@@ -30,7 +30,7 @@ async fn a_server_that_evicts_is_refused_if_that_is_wanted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_lives_on_with_each_permit_that_is_taken() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let config = config(&server).with_restart_guard(RestartGuard::Off).with_longest_lease(LEASE * 20);
+    let config = config(&server).with_restart_policy(RestartPolicy::Off).with_longest_lease(LEASE * 20);
     let locks = MemcachedLocks::connect_with(config).await.unwrap();
     let permits = locks.semaphore("a", 1);
     let left = async || {
@@ -47,10 +47,10 @@ async fn a_limit_lives_on_with_each_permit_that_is_taken() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_that_waits_is_shown_as_a_waiter() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let locks = client(&server, RestartGuard::Off).await;
+    let locks = client(&server, RestartPolicy::Off).await;
     let lock = locks.rwlock("a").with_ttl(LEASE * 60);
     let reader = lock.read().await.unwrap();
-    let other = client(&server, RestartGuard::Off).await.rwlock("a").with_ttl(LEASE * 60);
+    let other = client(&server, RestartPolicy::Off).await.rwlock("a").with_ttl(LEASE * 60);
     let writing = tokio::spawn(async move { other.write().await });
     eventually("it waits", async || lock.inspect().await.unwrap().waiters.len() == 1).await;
     let seen = lock.inspect().await.unwrap();
@@ -71,7 +71,7 @@ fn a_second_runtime_has_connections_of_its_own_and_tells_who_holds() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = (runtime(), runtime());
     let Some(server) = first.block_on(server(MemcachedOptions::new())) else { return };
-    let locks = first.block_on(client(&server, RestartGuard::Off));
+    let locks = first.block_on(client(&server, RestartPolicy::Off));
     first.block_on(async { locks.mutex("a").lock().await.unwrap().release().await.unwrap() });
     second.block_on(async {
         for name in 0..3 {
@@ -100,7 +100,7 @@ async fn clients_that_disagree_on_the_longest_lease_are_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_disagree_on_the_room_for_readers_are_told() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let config = || config(&server).with_restart_guard(RestartGuard::Off);
+    let config = || config(&server).with_restart_policy(RestartPolicy::Off);
     let many = MemcachedLocks::connect_with(config()).await.unwrap();
     let few = MemcachedLocks::connect_with(config().with_readers(2)).await.unwrap();
     many.rwlock("a").read().await.unwrap().release().await.unwrap();
@@ -135,7 +135,7 @@ async fn nobody_there_is_unavailable() {
 #[tokio::test]
 async fn too_many_permits_are_refused() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let locks = client(&server, RestartGuard::Off).await;
+    let locks = client(&server, RestartPolicy::Off).await;
     let error = locks.semaphore("a", 1001).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::{ClientOptions, LeaseOptions};
-use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
+use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit::proxy::{Protocol, Proxy};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::{ms, testing};
@@ -23,20 +23,20 @@ pub(crate) fn config(server: &MemcachedServer) -> MemcachedConfig {
     MemcachedConfig::new(server.url()).with_client(client).with_longest_lease(LEASE)
 }
 
-pub(crate) async fn client(server: &MemcachedServer, guard: RestartGuard) -> MemcachedLocks {
-    MemcachedLocks::connect_with(config(server).with_restart_guard(guard)).await.unwrap()
+pub(crate) async fn client(server: &MemcachedServer, policy: RestartPolicy) -> MemcachedLocks {
+    MemcachedLocks::connect_with(config(server).with_restart_policy(policy)).await.unwrap()
 }
 
 /// A client behind a link.
-pub(crate) async fn far(server: &MemcachedServer, guard: RestartGuard) -> (Proxy, MemcachedLocks) {
+pub(crate) async fn far(server: &MemcachedServer, policy: RestartPolicy) -> (Proxy, MemcachedLocks) {
     let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
-    let mut config = config(server).with_restart_guard(guard);
+    let mut config = config(server).with_restart_policy(policy);
     config.url = format!("memcached://{}", link.address());
     let locks = MemcachedLocks::connect_with(config).await.unwrap();
     (link, locks)
 }
 
-/// A client with the guard on, once the first quarantine is over.
+/// A client that quarantines, once the first quarantine is over.
 pub(crate) async fn open(server: &MemcachedServer) -> MemcachedLocks {
     opened(config(server)).await
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartGuard};
+use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 
@@ -30,7 +30,7 @@ async fn rate(server: &MemcachedServer) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_for_one_of_a_thousand_permits_is_no_storm_and_ends_soon() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (holder, waiting) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+    let (holder, waiting) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
     let mut held = holder.semaphore("a", 1000).with_ttl(LONG).try_acquire_many(1000).await.unwrap().unwrap();
     let permits = waiting.semaphore("a", 1000).with_ttl(LONG);
     let wait = tokio::spawn(async move { permits.acquire().await });
@@ -45,7 +45,7 @@ async fn a_wait_for_one_of_a_thousand_permits_is_no_storm_and_ends_soon() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_that_waits_for_a_reader_looks_at_that_one() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (holder, waiting) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+    let (holder, waiting) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
     let reader = holder.rwlock("a").with_ttl(LONG).read().await.unwrap();
     let lock = waiting.rwlock("a").with_ttl(LONG);
     let wait = tokio::spawn(async move { lock.write().await });
@@ -58,7 +58,7 @@ async fn a_writer_that_waits_for_a_reader_looks_at_that_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_names_are_waited_for_at_one_rate() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (holder, waiting) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+    let (holder, waiting) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
     let names = 0..2000;
     let mut held = Vec::new();
     for name in names.clone() {
@@ -84,7 +84,7 @@ async fn thousands_of_names_are_waited_for_at_one_rate() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_leases_that_end_in_an_outage_open_no_connection_of_their_own() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let locks = client(&server, RestartGuard::Off).await;
+    let locks = client(&server, RestartPolicy::Off).await;
     let mut held = Vec::new();
     for name in 0..500 {
         held.push(locks.mutex(format!("{name}")).lock().await.unwrap());
@@ -122,7 +122,7 @@ fn sockets_to(server: &MemcachedServer) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_wait_and_no_question_outlasts_its_bound() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let locks = client(&server, RestartGuard::Off).await;
+    let locks = client(&server, RestartPolicy::Off).await;
     let held = locks.mutex("held").with_ttl(LONG).lock().await.unwrap();
     server.stop().unwrap();
     let asks = |number: usize, locks: MemcachedLocks| async move {
@@ -159,7 +159,7 @@ async fn no_wait_and_no_question_outlasts_its_bound() {
 async fn requests_one_after_the_other_have_one_bound() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
-    let mut config = crate::support::config(&server).with_restart_guard(RestartGuard::Off).with_longest_lease(LONG);
+    let mut config = crate::support::config(&server).with_restart_policy(RestartPolicy::Off).with_longest_lease(LONG);
     config.url = format!("memcached://{}", link.address());
     config.client.op_timeout = Duration::from_secs(1);
     let locks = MemcachedLocks::connect_with(config).await.unwrap();
@@ -185,7 +185,7 @@ async fn requests_one_after_the_other_have_one_bound() {
 async fn a_claim_that_is_never_answered_gives_its_connection_back() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
-    let mut config = crate::support::config(&server).with_restart_guard(RestartGuard::Off).with_connections(1);
+    let mut config = crate::support::config(&server).with_restart_policy(RestartPolicy::Off).with_connections(1);
     config.url = format!("memcached://{}", link.address());
     let locks = MemcachedLocks::connect_with(config).await.unwrap();
     let lost = link.inject(LinkFault::new(Toxic::Swallow, Direction::ToServer).on_request(1, "ma lock:mutex:a "));
@@ -198,10 +198,10 @@ async fn a_claim_that_is_never_answered_gives_its_connection_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_given_up_and_what_is_contended_no_more_is_forgotten() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let mut config = crate::support::config(&server).with_restart_guard(RestartGuard::Off);
+    let mut config = crate::support::config(&server).with_restart_policy(RestartPolicy::Off);
     config.client.op_timeout = Duration::from_millis(300);
     let locks = MemcachedLocks::connect_with(config).await.unwrap();
-    let other = client(&server, RestartGuard::Off).await;
+    let other = client(&server, RestartPolicy::Off).await;
     for name in 0..20 {
         let held = other.mutex(format!("{name}")).lock().await.unwrap();
         let mutex = locks.mutex(format!("{name}"));
@@ -209,9 +209,9 @@ async fn what_was_given_up_and_what_is_contended_no_more_is_forgotten() {
         held.release().await.unwrap();
     }
     let count = |what: &str| format!("{:?}", locks.backend()).matches(what).count();
-    eventually("contended lines are forgotten", async || {
+    eventually("contended queues are forgotten", async || {
         let _ = locks.mutex("free").lock().await.unwrap().release().await;
-        count("Line {") <= 1
+        count("WaitQueue {") <= 1
     })
     .await;
     let mut held = Vec::new();

@@ -1,4 +1,4 @@
-//! Giving items more time: all of them in one pipeline, and those that have changed meanwhile together once more.
+//! Releasing items more time: all of them in one pipeline, and those that have changed meanwhile together once more.
 //!
 //! What is left of an item is looked at after its renewal: while a client is slow to read the item, the server makes a new
 //! one of it when it is changed, which does not get the new TTL (seen with 1.6.18), although the answer says so. Once
@@ -9,39 +9,39 @@ use std::sync::Arc;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 
 use crate::backend::Shared;
-use crate::connection::command::{Answer, Command};
-use crate::connection::seen::{Own, Seen};
+use crate::connection::cas::{CasNumber, OwnItem};
+use crate::connection::command::{Command, CommandAnswer};
 use crate::error::Failure;
-use crate::grants::{Entry, Piece};
-use crate::guard::Verdict;
+use crate::gate::GateVerdict;
 use crate::keys::Key;
-use crate::wire;
+use crate::registry::{Entry, Piece};
+use crate::ttl;
 
 /// How often items are tried again that another request of this client has changed meanwhile.
 const ROUNDS: usize = 3;
 
 /// An item that is to live on.
 #[derive(Debug)]
-pub(crate) struct Due {
+pub(crate) struct ItemRefresh {
     entry: Arc<Entry>,
     key: Key,
     /// By which it is known to be unchanged; `None` if it has changed.
-    seen: Option<Seen>,
+    seen: Option<CasNumber>,
     /// Until when it is to live.
     until: BootInstant,
     /// Whether it lives on, once that is known.
     pub(crate) fate: Option<Result<bool, Failure>>,
 }
 
-impl Due {
+impl ItemRefresh {
     pub(crate) fn new(entry: &Arc<Entry>, Piece { key, seen }: Piece, until: BootInstant) -> Self {
         Self { entry: entry.clone(), key, seen: Some(seen), until, fate: None }
     }
 
     /// Takes the answers to a renewal: what was done, and how long the item lives now.
-    fn told(&mut self, renewed: Answer, look: &Answer, seconds: u32) {
+    fn told(&mut self, renewed: CommandAnswer, look: &CommandAnswer, seconds: u32) {
         match renewed {
-            Answer::Done(seen) => {
+            CommandAnswer::Done(seen) => {
                 self.entry.renewed(&self.key, seen);
                 self.seen = Some(seen);
                 match lasts(look, seconds) {
@@ -50,10 +50,10 @@ impl Due {
                     Err(failure) => self.fate = Some(Err(failure)),
                 }
             }
-            Answer::Missing => self.fate = Some(Ok(false)),
-            Answer::Failed(failure) => self.fate = Some(Err(failure)),
+            CommandAnswer::Missing => self.fate = Some(Ok(false)),
+            CommandAnswer::Failed(failure) => self.fate = Some(Err(failure)),
             // Another renewal was faster, or had been carried out without an answer; or it is another's.
-            Answer::Other | Answer::Item(_) => {
+            CommandAnswer::Other | CommandAnswer::Item(_) => {
                 self.seen = None;
                 self.changed();
             }
@@ -71,7 +71,7 @@ impl Due {
 impl Shared {
     /// Has items live on, and asks `beside` in the same pipeline. Each one's fate is known afterwards, after eleven round
     /// trips at most, however many there are; the verdict says whether it can be relied on.
-    pub(crate) async fn refresh(&self, dues: &mut [Due], beside: Vec<Command>) -> Result<Verdict, Failure> {
+    pub(crate) async fn refresh(&self, dues: &mut [ItemRefresh], beside: Vec<Command>) -> Result<GateVerdict, Failure> {
         let mut verdict = self.refresh_once(dues, beside).await;
         for _ in 0..ROUNDS {
             self.find_again(dues).await;
@@ -79,7 +79,7 @@ impl Shared {
                 break;
             }
             let once_more = self.refresh_once(dues, Vec::new()).await;
-            if matches!(verdict, Ok(Verdict::Counts(_))) {
+            if matches!(verdict, Ok(GateVerdict::Counts(_))) {
                 verdict = once_more;
             }
         }
@@ -90,19 +90,19 @@ impl Shared {
     }
 
     /// Renews every item whose fate is not known.
-    async fn refresh_once(&self, dues: &mut [Due], beside: Vec<Command>) -> Result<Verdict, Failure> {
+    async fn refresh_once(&self, dues: &mut [ItemRefresh], beside: Vec<Command>) -> Result<GateVerdict, Failure> {
         let sent_at = SystemClock.now();
         let mut commands = Vec::new();
         let mut asked = Vec::new();
         for due in dues.iter_mut().filter(|due| due.fate.is_none()) {
             let Some(seen) = due.seen else { continue };
             // It may be extended meanwhile: a renewal never asks for less than another one has.
-            let seconds = wire::seconds(due.entry.asks(due.until).since(sent_at));
+            let seconds = ttl::seconds(due.entry.asks(due.until).since(sent_at));
             commands.extend(renewal(&due.key, due.entry.own(seen), seconds));
             asked.push((due, seconds));
         }
-        let mut answers = self.link.run(commands.into_iter().chain(beside).chain(self.guard.look()).collect()).await;
-        let verdict = self.guard.verdict(&mut answers, sent_at);
+        let mut answers = self.link.run(commands.into_iter().chain(beside).chain(self.gate.look()).collect()).await;
+        let verdict = self.gate.verdict(&mut answers, sent_at);
         let mut answers = answers.into_iter();
         for (due, seconds) in asked {
             // There are as many answers as commands.
@@ -114,12 +114,12 @@ impl Shared {
     }
 
     /// Looks for the items that have changed: those that are still their attempt's have new numbers.
-    async fn find_again(&self, dues: &mut [Due]) {
+    async fn find_again(&self, dues: &mut [ItemRefresh]) {
         let mut changed: Vec<_> = dues.iter_mut().filter(|due| due.fate.is_none() && due.seen.is_none()).collect();
         if changed.is_empty() {
             return;
         }
-        let found = self.mine(changed.iter().map(|due| (due.entry.nonce, &due.key))).await;
+        let found = self.find_own(changed.iter().map(|due| (due.entry.nonce, &due.key))).await;
         for (due, found) in changed.iter_mut().zip(found) {
             match found {
                 Ok(Some(seen)) => due.seen = Some(seen),
@@ -131,15 +131,15 @@ impl Shared {
 }
 
 /// Renews an item, and looks how long it lives.
-pub(crate) fn renewal(key: &Key, own: Own, seconds: u32) -> [Command; 2] {
+pub(crate) fn renewal(key: &Key, own: OwnItem, seconds: u32) -> [Command; 2] {
     [Command::Renew { key: key.clone(), own, seconds }, Command::Look { key: key.clone() }]
 }
 
 /// Whether an item lives as long as it was told to. A second may have begun since.
-pub(crate) fn lasts(look: &Answer, seconds: u32) -> Result<bool, Failure> {
+pub(crate) fn lasts(look: &CommandAnswer, seconds: u32) -> Result<bool, Failure> {
     match look {
-        Answer::Item(item) => Ok(item.left < 0 || item.left + 1 >= i64::from(seconds)),
-        Answer::Failed(failure) => Err(failure.clone()),
+        CommandAnswer::Item(item) => Ok(item.left < 0 || item.left + 1 >= i64::from(seconds)),
+        CommandAnswer::Failed(failure) => Err(failure.clone()),
         _ => Ok(false),
     }
 }

@@ -14,9 +14,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::command::{Answer, Command};
+use super::cas::CasNumber;
+use super::command::{Command, CommandAnswer};
 use super::reply::Reply;
-use super::seen::Seen;
 use crate::error::Failure;
 
 /// The longest line of a reply, which has a key of 250 bytes at most.
@@ -24,7 +24,7 @@ const LONGEST_LINE: u64 = 4096;
 
 /// One connection.
 #[derive(Debug)]
-pub(super) struct Pipe {
+pub(super) struct Connection {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
     number: u64,
@@ -37,7 +37,7 @@ pub(super) struct Pipe {
 }
 
 /// Commands in the server's words.
-struct Batch {
+struct CommandBatch {
     commands: Vec<Command>,
     bytes: Vec<u8>,
     /// Where each command ends.
@@ -47,12 +47,12 @@ struct Batch {
 
 /// The part of a batch that is done.
 #[derive(Default)]
-struct Progress {
+struct BatchProgress {
     written: usize,
-    answers: Vec<Answer>,
+    answers: Vec<CommandAnswer>,
 }
 
-impl Pipe {
+impl Connection {
     /// Opens the connection with this number; it has to be open by `until`.
     pub(super) async fn open(place: SocketAddr, number: u64, until: BootInstant) -> io::Result<Self> {
         let stream = by(until, TcpStream::connect(place)).await?;
@@ -79,7 +79,7 @@ impl Pipe {
     }
 
     /// Sends commands in one write, and answers each, in order. Everything is over by `until`.
-    pub(super) async fn exchange(&mut self, commands: Vec<Command>, until: BootInstant) -> Vec<Answer> {
+    pub(super) async fn exchange(&mut self, commands: Vec<Command>, until: BootInstant) -> Vec<CommandAnswer> {
         let elsewhere = |command: &Command| command.own().is_some_and(|(_, own)| !self.knows(own.seen));
         if !commands.iter().any(elsewhere) {
             return self.send(commands, until).await;
@@ -100,32 +100,32 @@ impl Pipe {
             }
         }
         let mut sent = self.send(to_send, until).await.into_iter();
-        let missing = || Answer::Failed(Failure::senseless());
+        let missing = || CommandAnswer::Failed(Failure::senseless());
         answers.into_iter().map(|answer| answer.or_else(|| sent.next()).unwrap_or_else(missing)).collect()
     }
 
     /// Whether a number means the same here.
-    fn knows(&self, seen: Seen) -> bool {
+    fn knows(&self, seen: CasNumber) -> bool {
         seen.counts_over(self.number, self.answered)
     }
 
     /// Sends commands as they are.
-    async fn send(&mut self, commands: Vec<Command>, until: BootInstant) -> Vec<Answer> {
+    async fn send(&mut self, commands: Vec<Command>, until: BootInstant) -> Vec<CommandAnswer> {
         if commands.is_empty() {
             return Vec::new();
         }
         if self.is_broken {
-            let failed = |_| Answer::Failed(Failure::of_io(io::ErrorKind::NotConnected.into(), false));
+            let failed = |_| CommandAnswer::Failed(Failure::of_io(io::ErrorKind::NotConnected.into(), false));
             return commands.iter().map(failed).collect();
         }
-        let batch = match Batch::of(commands, self.mark) {
+        let batch = match CommandBatch::of(commands, self.mark) {
             Ok(batch) => batch,
-            Err((many, failure)) => return (0..many).map(|_| Answer::Failed(failure.clone())).collect(),
+            Err((many, failure)) => return (0..many).map(|_| CommandAnswer::Failed(failure.clone())).collect(),
         };
         self.mark += batch.ends.len() as u64;
         // Until all of it is answered: this future may be dropped.
         self.is_broken = true;
-        let mut progress = Progress::default();
+        let mut progress = BatchProgress::default();
         match by(until, self.run(&batch, &mut progress)).await {
             Ok(()) => self.is_broken = progress.answers.iter().any(|answer| answer.failure().is_some()),
             Err(error) => {
@@ -133,7 +133,7 @@ impl Pipe {
                 let error = Arc::new(error);
                 let failed = |position: usize| {
                     let sent = progress.written >= batch.ends[position] && batch.commands[position].changes();
-                    Answer::Failed(Failure::of_shared(&error, sent))
+                    CommandAnswer::Failed(Failure::of_shared(&error, sent))
                 };
                 let failed: Vec<_> = unanswered.map(failed).collect();
                 progress.answers.extend(failed);
@@ -143,9 +143,9 @@ impl Pipe {
     }
 
     /// Writes and reads at the same time: what many commands are answered with fits into no buffer.
-    async fn run(&mut self, batch: &Batch, progress: &mut Progress) -> io::Result<()> {
+    async fn run(&mut self, batch: &CommandBatch, progress: &mut BatchProgress) -> io::Result<()> {
         let Self { reader, writer, number, answered, .. } = self;
-        let Progress { written, answers } = progress;
+        let BatchProgress { written, answers } = progress;
         let asked = SystemClock.now();
         let write = async {
             while *written < batch.bytes.len() {
@@ -168,7 +168,7 @@ impl Pipe {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
                 answered.get_or_insert_with(|| SystemClock.now());
-                answers.push(reply.means(command, value, |cas| Seen { cas, over: *number, asked }));
+                answers.push(reply.means(command, value, |cas| CasNumber { cas, over: *number, asked }));
             }
             Ok(())
         };
@@ -199,7 +199,7 @@ impl Pipe {
     }
 }
 
-impl Batch {
+impl CommandBatch {
     /// Puts commands into words; if one of them cannot be, nothing is sent of any.
     fn of(commands: Vec<Command>, first: u64) -> Result<Self, (usize, Failure)> {
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
@@ -213,13 +213,15 @@ impl Batch {
 }
 
 /// A command about an item whose number was learned elsewhere, once the item was read here; or what it comes to at once.
-fn verified(command: Command, found: Option<Answer>) -> Result<Command, Answer> {
+fn verified(command: Command, found: Option<CommandAnswer>) -> Result<Command, CommandAnswer> {
     match found {
-        Some(Answer::Item(item)) if command.own().is_some_and(|(_, own)| own.is(&item.value)) => Ok(command.of(&item)),
-        Some(Answer::Item(_) | Answer::Other | Answer::Done(_)) => Err(Answer::Other),
-        Some(Answer::Missing) => Err(Answer::Missing),
-        Some(Answer::Failed(failure)) => Err(Answer::Failed(failure)),
-        None => Err(Answer::Failed(Failure::senseless())),
+        Some(CommandAnswer::Item(item)) if command.own().is_some_and(|(_, own)| own.is(&item.value)) => {
+            Ok(command.of(&item))
+        }
+        Some(CommandAnswer::Item(_) | CommandAnswer::Other | CommandAnswer::Done(_)) => Err(CommandAnswer::Other),
+        Some(CommandAnswer::Missing) => Err(CommandAnswer::Missing),
+        Some(CommandAnswer::Failed(failure)) => Err(CommandAnswer::Failed(failure)),
+        None => Err(CommandAnswer::Failed(Failure::senseless())),
     }
 }
 

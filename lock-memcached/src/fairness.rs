@@ -17,20 +17,20 @@ const SHARE: u32 = 4;
 const LEAST: Duration = Duration::from_millis(1);
 const MOST: Duration = Duration::from_millis(30);
 /// For how long others count as wanting a lock after one of them kept us waiting for it.
-pub(crate) const WANTED_FOR: Duration = Duration::from_secs(1);
+pub(crate) const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
 /// Turns in a row, of one client.
 #[derive(Debug, Default)]
-pub(crate) struct Streak {
+pub(crate) struct Fairness {
     since: Option<BootInstant>,
     times: u32,
     others_until: Option<BootInstant>,
     refused_at: Option<BootInstant>,
 }
 
-impl Streak {
+impl Fairness {
     /// Whether the lock may be taken once more. If not, others have their turn for a moment, and a new row begins.
-    pub(crate) fn goes_on(&mut self, now: BootInstant) -> bool {
+    pub(crate) fn may_continue(&mut self, now: BootInstant) -> bool {
         if now < self.others_until() {
             return false;
         }
@@ -50,22 +50,22 @@ impl Streak {
     }
 
     /// Until when a claim has to leave the lock to others: while they have their turn, and if they want it and our row is over.
-    pub(crate) fn others_are_next(&mut self, now: BootInstant) -> Option<BootInstant> {
-        let is_their_turn = now < self.others_until() || self.is_wanted(now) && !self.goes_on(now);
+    pub(crate) fn yields_until(&mut self, now: BootInstant) -> Option<BootInstant> {
+        let is_their_turn = now < self.others_until() || self.is_contended(now) && !self.may_continue(now);
         is_their_turn.then(|| self.others_until())
     }
 
     /// It was free, and taken by a claim. If others want it that is one more time in a row; otherwise no row is counted.
     pub(crate) fn claimed(&mut self, now: BootInstant) {
-        if self.is_wanted(now) {
+        if self.is_contended(now) {
             self.counts(now);
         } else {
-            self.begins_anew();
+            self.reset();
         }
     }
 
     /// It was taken after somebody else had it.
-    pub(crate) fn begins_anew(&mut self) {
+    pub(crate) fn reset(&mut self) {
         *self = Self { refused_at: self.refused_at, ..Self::default() };
     }
 
@@ -80,8 +80,8 @@ impl Streak {
     }
 
     /// Whether others seem to want it too.
-    pub(crate) fn is_wanted(&self, now: BootInstant) -> bool {
-        self.refused_at.is_some_and(|refused| now.since(refused) < WANTED_FOR)
+    pub(crate) fn is_contended(&self, now: BootInstant) -> bool {
+        self.refused_at.is_some_and(|refused| now.since(refused) < CONTENDED_FOR)
     }
 }
 
@@ -94,47 +94,47 @@ mod tests {
     }
 
     /// Takes the lock once more, if it may be.
-    fn takes(streak: &mut Streak, ms: u64) -> bool {
-        let may = streak.goes_on(at(ms));
+    fn takes(fairness: &mut Fairness, ms: u64) -> bool {
+        let may = fairness.may_continue(at(ms));
         if may {
-            streak.counts(at(ms));
+            fairness.counts(at(ms));
         }
         may
     }
 
     #[test]
     fn a_row_ends_after_eight_times_or_a_tenth_of_a_second() {
-        let mut streak = Streak::default();
-        assert!((0..8).all(|_| takes(&mut streak, 1000)));
-        assert!(!takes(&mut streak, 1000));
-        assert!(!takes(&mut streak, 1000), "others have their turn");
-        assert!(takes(&mut streak, 1001), "for a millisecond");
-        assert!(!takes(&mut streak, 1101));
-        assert_eq!(streak.others_until(), at(1126), "for a quarter of what we had");
+        let mut fairness = Fairness::default();
+        assert!((0..8).all(|_| takes(&mut fairness, 1000)));
+        assert!(!takes(&mut fairness, 1000));
+        assert!(!takes(&mut fairness, 1000), "others have their turn");
+        assert!(takes(&mut fairness, 1001), "for a millisecond");
+        assert!(!takes(&mut fairness, 1101));
+        assert_eq!(fairness.others_until(), at(1126), "for a quarter of what we had");
     }
 
     #[test]
     fn claims_leave_the_lock_to_others_if_they_want_it() {
-        let mut streak = Streak::default();
+        let mut fairness = Fairness::default();
         for _ in 0..20 {
-            assert_eq!(streak.others_are_next(at(1000)), None, "nobody else wants it");
-            streak.claimed(at(1000));
+            assert_eq!(fairness.yields_until(at(1000)), None, "nobody else wants it");
+            fairness.claimed(at(1000));
         }
-        streak.refused(at(1000));
+        fairness.refused(at(1000));
         for _ in 0..8 {
-            assert_eq!(streak.others_are_next(at(1000)), None);
-            streak.claimed(at(1000));
+            assert_eq!(fairness.yields_until(at(1000)), None);
+            fairness.claimed(at(1000));
         }
-        assert_eq!(streak.others_are_next(at(1000)), Some(at(1001)));
-        streak.claimed(at(1001));
-        assert_eq!(streak.others_are_next(at(2100)), None, "nobody has wanted it for a second");
+        assert_eq!(fairness.yields_until(at(1000)), Some(at(1001)));
+        fairness.claimed(at(1001));
+        assert_eq!(fairness.yields_until(at(2100)), None, "nobody has wanted it for a second");
     }
 
     #[test]
     fn claims_leave_the_lock_to_others_while_they_have_their_turn() {
-        let mut streak = Streak::default();
-        while takes(&mut streak, 1000) {}
-        assert_eq!(streak.others_are_next(at(1000)), Some(at(1001)));
-        assert_eq!(streak.others_are_next(at(1001)), None);
+        let mut fairness = Fairness::default();
+        while takes(&mut fairness, 1000) {}
+        assert_eq!(fairness.yields_until(at(1000)), Some(at(1001)));
+        assert_eq!(fairness.yields_until(at(1001)), None);
     }
 }

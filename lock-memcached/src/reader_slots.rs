@@ -8,12 +8,12 @@ use std::sync::Arc;
 use lock_core::driver::Attempt;
 use lock_core::{Error, Phase};
 
+use crate::acquire::ClaimRound;
 use crate::backend::Shared;
-use crate::claim::Round;
-use crate::connection::command::{Answer, Command};
+use crate::connection::command::{Command, CommandAnswer};
 use crate::error::Failure;
-use crate::grants::Entry;
 use crate::keys::Key;
+use crate::registry::Entry;
 use crate::semaphore::stored_limit;
 
 /// For how long the number is stored, and stored anew in time: 30 days, the longest relative TTL.
@@ -21,28 +21,28 @@ const KEPT_FOR: u32 = 30 * 24 * 60 * 60;
 
 impl Shared {
     /// A claim that counts only if all clients have agreed on the room; otherwise an error, and nothing is left of it.
-    pub(crate) async fn claim_in_room(
+    pub(crate) async fn claim_with_slots_agreed(
         self: &Arc<Self>,
         attempt: &Attempt,
         entry: &Arc<Entry>,
         key: Key,
         mut also: Vec<Command>,
-    ) -> Result<Round, Error> {
+    ) -> Result<ClaimRound, Error> {
         let room = self.keys.readers.clone();
         also.push(Command::Claim { key: room.clone(), value: self.readers.into(), seconds: KEPT_FOR });
         also.push(Command::Read { key: room });
         let mut round = self.claim(attempt, entry, vec![key], also).await?;
         let stored = round.also.pop();
         round.also.pop();
-        if let Err(failure) = self.agrees_on_room(stored).await {
+        if let Err(failure) = self.check_reader_slots(stored).await {
             self.settle(attempt, entry, &round, false).await?;
             return Err(self.link.error(failure, Phase::Acquire));
         }
         Ok(round)
     }
 
-    async fn agrees_on_room(&self, stored: Option<Answer>) -> Result<(), Failure> {
-        let Some(item) = stored.map_or(Ok(None), Answer::item)? else { return Ok(()) };
+    async fn check_reader_slots(&self, stored: Option<CommandAnswer>) -> Result<(), Failure> {
+        let Some(item) = stored.map_or(Ok(None), CommandAnswer::item)? else { return Ok(()) };
         let (agreed, item) = stored_limit(item)?;
         if agreed != self.readers {
             return Err(Failure::disagreement(format!(
@@ -51,13 +51,13 @@ impl Shared {
             )));
         }
         if item.left < i64::from(KEPT_FOR) / 2 {
-            self.link.run_one(self.keep_room()).await;
+            self.link.run_one(self.keep_reader_slots()).await;
         }
         Ok(())
     }
 
     /// Has the agreement live on.
-    pub(crate) fn keep_room(&self) -> Command {
+    pub(crate) fn keep_reader_slots(&self) -> Command {
         Command::Keep { key: self.keys.readers.clone(), seconds: KEPT_FOR }
     }
 }

@@ -1,21 +1,21 @@
-//! Giving back: only what is still ours, by its CAS number in that life of the server in which it was learned.
+//! Releasing back: only what is still ours, by its CAS number in that life of the server in which it was learned.
 
 use lock_core::{Error, Phase};
 
 use crate::backend::Shared;
-use crate::connection::command::{Answer, Command};
-use crate::connection::seen::Seen;
+use crate::connection::cas::CasNumber;
+use crate::connection::command::{Command, CommandAnswer};
 use crate::error::Failure;
-use crate::grants::{Entry, Piece};
 use crate::keys::Key;
 use crate::nonce::Nonce;
+use crate::registry::{Entry, Piece};
 
 /// How often a piece is looked at anew that a renewal has changed meanwhile.
 const ROUNDS: usize = 20;
 
 /// What became of an attempt's pieces.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Freed {
+pub(crate) struct Removed {
     /// So many were there and are gone.
     pub(crate) freed: usize,
     /// So many were not there any more.
@@ -24,44 +24,44 @@ pub(crate) struct Freed {
 
 impl Shared {
     /// Frees everything that an attempt is known to have.
-    pub(crate) async fn free_pieces(&self, entry: &Entry, phase: Phase) -> Result<Freed, Error> {
+    pub(crate) async fn release_all(&self, entry: &Entry, phase: Phase) -> Result<Removed, Error> {
         entry.end();
-        self.free_now(entry, entry.pieces(), phase).await
+        self.release_now(entry, entry.pieces(), phase).await
     }
 
     /// Frees some of what an attempt is known to have.
-    pub(crate) async fn free(&self, entry: &Entry, pieces: Vec<Piece>, phase: Phase) -> Result<Freed, Error> {
-        let _giving = entry.giving(&pieces);
-        self.free_now(entry, pieces, phase).await
+    pub(crate) async fn release_some(&self, entry: &Entry, pieces: Vec<Piece>, phase: Phase) -> Result<Removed, Error> {
+        let _giving = entry.releasing(&pieces);
+        self.release_now(entry, pieces, phase).await
     }
 
-    async fn free_now(&self, entry: &Entry, pieces: Vec<Piece>, phase: Phase) -> Result<Freed, Error> {
-        self.free_each(entry, pieces).await.map_err(|failure| self.link.error(failure, phase))
+    async fn release_now(&self, entry: &Entry, pieces: Vec<Piece>, phase: Phase) -> Result<Removed, Error> {
+        self.release_each(entry, pieces).await.map_err(|failure| self.link.error(failure, phase))
     }
 
-    async fn free_each(&self, entry: &Entry, mut pieces: Vec<Piece>) -> Result<Freed, Failure> {
-        let mut count = Freed::default();
-        let mut card = (entry.is_ending() && entry.hide()).then(|| self.forget(entry));
+    async fn release_each(&self, entry: &Entry, mut pieces: Vec<Piece>) -> Result<Removed, Failure> {
+        let mut count = Removed::default();
+        let mut record = (entry.is_ending() && entry.hide()).then(|| self.forget(entry));
         for _ in 0..ROUNDS {
             if pieces.is_empty() {
                 break;
             }
             let deletion = |Piece { key, seen }: &Piece| Command::Release { key: key.clone(), own: entry.own(*seen) };
             // Last, so that no piece is paired with its answer, which does not matter.
-            let answers = self.link.run(pieces.iter().map(deletion).chain(card.take()).collect()).await;
+            let answers = self.link.run(pieces.iter().map(deletion).chain(record.take()).collect()).await;
             let mut changed = Vec::new();
             for (piece, answer) in std::mem::take(&mut pieces).into_iter().zip(answers) {
                 match answer {
-                    Answer::Done(_) => count.freed(entry, &piece),
-                    Answer::Missing => count.gone(entry, &piece),
-                    Answer::Failed(failure) => return Err(failure),
-                    Answer::Other | Answer::Item(_) => changed.push(piece),
+                    CommandAnswer::Done(_) => count.freed(entry, &piece),
+                    CommandAnswer::Missing => count.gone(entry, &piece),
+                    CommandAnswer::Failed(failure) => return Err(failure),
+                    CommandAnswer::Other | CommandAnswer::Item(_) => changed.push(piece),
                 }
             }
             if changed.is_empty() {
                 break;
             }
-            let found = Box::pin(self.mine(changed.iter().map(|piece| (entry.nonce, &piece.key)))).await;
+            let found = Box::pin(self.find_own(changed.iter().map(|piece| (entry.nonce, &piece.key)))).await;
             for (piece, found) in changed.into_iter().zip(found) {
                 match found? {
                     Some(seen) => pieces.push(Piece { seen, ..piece }),
@@ -73,27 +73,27 @@ impl Shared {
     }
 
     /// The CAS number that each of these items has now; none for one that is not this grant's (any more).
-    pub(crate) async fn mine(
+    pub(crate) async fn find_own(
         &self,
         items: impl Iterator<Item = (Nonce, &Key)> + Clone,
-    ) -> Vec<Result<Option<Seen>, Failure>> {
+    ) -> Vec<Result<Option<CasNumber>, Failure>> {
         let reads = items.clone().map(|(_, key)| Command::Read { key: key.clone() });
         let answers = self.link.run(reads.collect()).await;
-        let mine = items.zip(answers).map(|((nonce, _), answer)| {
+        let find_own = items.zip(answers).map(|((nonce, _), answer)| {
             let found = answer.item()?.filter(|item| Nonce::read(&item.value) == Some(nonce));
             Ok(found.map(|item| item.seen))
         });
-        mine.collect()
+        find_own.collect()
     }
 
     /// Looks for claims that were not answered, and frees what they took.
-    pub(crate) async fn free_unsure(&self, entry: &Entry, phase: Phase) -> Result<(), Error> {
+    pub(crate) async fn release_unanswered(&self, entry: &Entry, phase: Phase) -> Result<(), Error> {
         let keys = entry.unsure();
         if keys.is_empty() {
             return Ok(());
         }
         let freed = async {
-            let found = self.mine(keys.iter().map(|key| (entry.nonce, key))).await;
+            let found = self.find_own(keys.iter().map(|key| (entry.nonce, key))).await;
             let (mut there, mut releases) = (Vec::new(), Vec::new());
             for (key, found) in keys.iter().zip(found) {
                 let Some(seen) = found? else { continue };
@@ -103,8 +103,8 @@ impl Shared {
             for (key, answer) in there.into_iter().zip(self.link.run(releases).await) {
                 match answer {
                     // A claim that was found is one that is not on its way any more.
-                    Answer::Done(_) => entry.refused(key),
-                    Answer::Failed(failure) => return Err(failure),
+                    CommandAnswer::Done(_) => entry.refused(key),
+                    CommandAnswer::Failed(failure) => return Err(failure),
                     _ => {}
                 }
             }
@@ -114,7 +114,7 @@ impl Shared {
     }
 }
 
-impl Freed {
+impl Removed {
     fn freed(&mut self, entry: &Entry, piece: &Piece) {
         self.freed += 1;
         entry.lost(&piece.key);

@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 
 use crate::backend::Shared;
 use crate::connection::command::Command;
-use crate::grants::Entry;
-use crate::wire;
+use crate::registry::Entry;
+use crate::ttl;
 
 /// How long a grant has to last until it is described.
 pub(crate) const AFTER: Duration = Duration::from_millis(5);
@@ -28,7 +28,7 @@ const WAITING: usize = 1024;
 
 /// What is known of a holder, beside its number.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Card {
+pub(crate) struct HolderRecord {
     pub(crate) grant: GrantId,
     pub(crate) owner: Owner,
     pub(crate) token: Option<u64>,
@@ -41,7 +41,7 @@ pub(crate) struct Card {
 
 /// The way to the task that describes grants. It ends with its runtime, and is started again on that of the next grant.
 #[derive(Debug, Default)]
-pub(crate) struct Scribe(Mutex<Option<mpsc::Sender<Task>>>);
+pub(crate) struct HolderInfoWriter(Mutex<Option<mpsc::Sender<Task>>>);
 
 #[derive(Debug)]
 struct Task {
@@ -52,7 +52,7 @@ struct Task {
     ttl: Duration,
 }
 
-impl Scribe {
+impl HolderInfoWriter {
     fn describe(&self, shared: &Arc<Shared>, task: Task) {
         let mut way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let running = way.take().filter(|sender| !sender.is_closed());
@@ -72,7 +72,7 @@ impl Scribe {
 
 impl Shared {
     /// Has a grant described, if it is one and lasts.
-    pub(crate) fn shown(
+    pub(crate) fn described(
         self: &Arc<Self>,
         attempt: &Attempt,
         entry: &Arc<Entry>,
@@ -85,7 +85,7 @@ impl Shared {
     }
 
     /// Has a writer described that keeps others out while it waits for readers.
-    pub(crate) fn shown_waiting(self: &Arc<Self>, attempt: &Attempt, entry: &Arc<Entry>) {
+    pub(crate) fn describe_waiting(self: &Arc<Self>, attempt: &Attempt, entry: &Arc<Entry>) {
         self.describe(attempt, entry, None, true);
     }
 
@@ -93,7 +93,7 @@ impl Shared {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let since = u64::try_from(since).unwrap_or_default();
         let task = Task { entry: Arc::downgrade(entry), token, since, waits, ttl: attempt.ttl };
-        self.scribe.describe(self, task);
+        self.holder_info.describe(self, task);
     }
 }
 
@@ -125,9 +125,9 @@ impl Shared {
         let notes = held.iter().filter_map(|(entry, task)| {
             entry.show();
             let (grant, owner) = (entry.grant, entry.owner.clone());
-            let card = Card { grant, owner, token: task.token, since: task.since, waits: task.waits };
-            let text = serde_json::to_string(&card).ok()?;
-            Some(Command::Note { key: self.keys.holder(entry.nonce), text, seconds: wire::seconds(task.ttl) })
+            let record = HolderRecord { grant, owner, token: task.token, since: task.since, waits: task.waits };
+            let text = serde_json::to_string(&record).ok()?;
+            Some(Command::Note { key: self.keys.holder(entry.nonce), text, seconds: ttl::seconds(task.ttl) })
         });
         let notes: Vec<_> = notes.collect();
         if notes.is_empty() {

@@ -11,14 +11,14 @@ use std::time::Duration;
 use lock_core::clock::BootInstant;
 
 use super::address::Address;
-use super::pipe::by;
+use super::pipeline::by;
 
 /// Time for which a name is believed that has led to nobody.
 const BELIEVED: Duration = Duration::from_secs(1);
 
 /// Where the server is.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct ResolvedPlaces {
     known: Vec<SocketAddr>,
     /// The place that was reached last.
     reached: Option<SocketAddr>,
@@ -26,7 +26,7 @@ pub(super) struct Places {
     is_in_doubt: bool,
 }
 
-impl Places {
+impl ResolvedPlaces {
     /// Where to look; nothing if the name has to be resolved first.
     pub(super) fn to_try(&self, now: BootInstant) -> Option<Vec<SocketAddr>> {
         let believed = self.resolved.is_some_and(|resolved| now.since(resolved) < BELIEVED);
@@ -68,7 +68,7 @@ mod tests {
     fn a_name_is_resolved_again_once_a_second_while_nobody_is_reached() {
         let at = |ms| BootInstant::from_origin(Duration::from_millis(ms));
         let place = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let mut places = Places::default();
+        let mut places = ResolvedPlaces::default();
         assert_eq!(places.to_try(at(0)), None);
         places.resolved(at(0), vec![place(1), place(2)]);
         assert_eq!(places.to_try(at(9000)), Some(vec![place(1), place(2)]));

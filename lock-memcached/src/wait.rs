@@ -1,6 +1,6 @@
 //! Waiting, for a server that neither queues nor pushes.
 //!
-//! The waiters of one client for one lock stand in line, first come first served. Only the first one asks the server: a claim
+//! The waiters of one client for one lock stand in a queue, first come first served. Only the first one asks the server: a claim
 //! when it comes, and then one cheap read, after pauses that grow to about 25 ms (longer if there is much to look at, see
 //! [`crate::pace`]), and a claim when the lock seems free. A
 //! holder in the same process does not let the first one find out by itself: it turns its item into that one's, in one command,
@@ -14,22 +14,22 @@ use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase, driver::wait};
 use tokio::sync::oneshot;
 
+use crate::acquire::{TryOutcome, may_pass};
 use crate::backend::Shared;
-use crate::claim::{Outcome, may_pass};
-use crate::grants::Entry;
 use crate::keys::Key;
-use crate::line::{Line, Offer, locked};
+use crate::queue::{Offer, WaitQueue, locked};
+use crate::registry::Entry;
 
 /// The first pause between two looks.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 /// A lock that is wanted.
-pub(crate) trait Wanted: Send + Sync {
+pub(crate) trait WantedLock: Send + Sync {
     /// Whether a claim has a chance, by one cheap read.
     fn looks_free(&self) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// One try.
-    fn take(&self) -> impl Future<Output = Result<Outcome, Error>> + Send;
+    fn take(&self) -> impl Future<Output = Result<TryOutcome, Error>> + Send;
 
     /// At how many keys a look looks.
     fn keys(&self) -> u32 {
@@ -45,25 +45,25 @@ pub(crate) trait Wanted: Send + Sync {
     }
 }
 
-/// Waits in line until the lock is granted, or the deadline passes.
-pub(crate) async fn wait<W: Wanted>(
+/// Waits in the queue until the lock is granted, or the deadline passes.
+pub(crate) async fn wait<W: WantedLock>(
     shared: &Arc<Shared>,
-    line: &Key,
+    queue: &Key,
     wanted: &W,
     attempt: &Attempt,
     deadline: Deadline,
 ) -> Result<Option<Grant>, Error> {
-    let place = shared.lines.enter(line);
-    let line = place.line();
+    let ticket = shared.queues.join(queue);
+    let queue = ticket.queue();
     let waiter = Waiter { shared, wanted, attempt, deadline, since: SystemClock.now() };
     // What most waits end before is boxed: they need not carry it about.
     let granted = async {
-        match line.first.try_acquire() {
-            Ok(_first) => match waiter.begins(line).await {
-                Ok(Outcome::Granted(grant)) => Ok(Some(grant)),
-                outcome => Box::pin(waiter.asks(line, outcome)).await,
+        match queue.first.try_acquire() {
+            Ok(_first) => match waiter.first_try(queue).await {
+                Ok(TryOutcome::Granted(grant)) => Ok(Some(grant)),
+                outcome => Box::pin(waiter.polls(queue, outcome)).await,
             },
-            Err(_) => Box::pin(waiter.stands(line)).await,
+            Err(_) => Box::pin(waiter.waits_its_turn(queue)).await,
         }
     };
     // However many requests are under way one after the other.
@@ -76,7 +76,7 @@ pub(crate) async fn wait<W: Wanted>(
             return Err(attempt.error(ErrorKind::Indeterminate, Phase::Wait, what));
         }
     };
-    Ok(shared.shown(attempt, wanted.entry(), granted))
+    Ok(shared.described(attempt, wanted.entry(), granted))
 }
 
 /// Who waits.
@@ -88,54 +88,54 @@ struct Waiter<'a, W> {
     since: BootInstant,
 }
 
-impl<W: Wanted> Waiter<'_, W> {
-    /// Tries as the first one in line. If others want the lock too, it has to have been left to them now and then.
-    async fn begins(&self, line: &Line) -> Result<Outcome, Error> {
-        // Not the instant at which it came: it may have stood in line since.
-        let others_until = locked(&line.streak).others_are_next(SystemClock.now());
+impl<W: WantedLock> Waiter<'_, W> {
+    /// Tries as the first one in the queue. If others want the lock too, it has to have been left to them now and then.
+    async fn first_try(&self, queue: &WaitQueue) -> Result<TryOutcome, Error> {
+        // Not the instant at which it came: it may have stood in the queue since.
+        let others_until = locked(&queue.fairness).yields_until(SystemClock.now());
         if let Some(others_until) = others_until {
             SystemClock.sleep_until(others_until.min(self.deadline.instant())).await;
         }
-        let outcome = self.claims(line, self.wanted.take()).await;
-        if let Ok(Outcome::Granted(_)) = outcome {
-            locked(&line.streak).claimed(SystemClock.now());
+        let outcome = self.observes(queue, self.wanted.take()).await;
+        if let Ok(TryOutcome::Granted(_)) = outcome {
+            locked(&queue.fairness).claimed(SystemClock.now());
         }
         outcome
     }
 
     /// Learns from a try whether others want the lock: they do if it is refused while nobody of this client has had it.
     ///
-    /// Only the first one in line tries, so nobody else of this client gets the lock meanwhile.
-    async fn claims(
+    /// Only the first one in the queue tries, so nobody else of this client gets the lock meanwhile.
+    async fn observes(
         &self,
-        line: &Line,
-        attempt: impl Future<Output = Result<Outcome, Error>>,
-    ) -> Result<Outcome, Error> {
-        let was_ours = line.is_held_here();
+        queue: &WaitQueue,
+        attempt: impl Future<Output = Result<TryOutcome, Error>>,
+    ) -> Result<TryOutcome, Error> {
+        let was_ours = queue.is_held_here();
         let outcome = attempt.await;
         match outcome {
-            Ok(Outcome::Granted(_)) => line.held_by(self.wanted.entry()),
-            Ok(Outcome::Held) if !was_ours => locked(&line.streak).refused(SystemClock.now()),
+            Ok(TryOutcome::Granted(_)) => queue.held_by(self.wanted.entry()),
+            Ok(TryOutcome::Held) if !was_ours => locked(&queue.fairness).refused(SystemClock.now()),
             _ => {}
         }
         outcome
     }
 
-    /// Stands in line until it is the first one, and asks then.
-    async fn stands(&self, line: &Line) -> Result<Option<Grant>, Error> {
+    /// Stands in the queue until it is the first one, and asks then.
+    async fn waits_its_turn(&self, queue: &WaitQueue) -> Result<Option<Grant>, Error> {
         let patience = self.attempt.patience;
         let _first = loop {
-            let silence = line.silence(self.since, patience);
+            let silence = queue.silence(self.since, patience);
             tokio::select! {
                 biased;
-                first = line.first.acquire() => break first,
+                first = queue.first.acquire() => break first,
                 () = SystemClock.sleep_until(self.deadline.instant().min(silence)) => {}
             }
             let now = SystemClock.now();
             let is_over = self.deadline.has_passed(now);
             // Who asks, asks all the time: so long a silence at the end is no answer that somebody holds.
             let patience = if is_over { self.attempt.op_timeout.min(patience) } else { patience };
-            if now >= line.silence(self.since, patience) {
+            if now >= queue.silence(self.since, patience) {
                 let what = format!("the server has not answered for {patience:?}");
                 return Err(self.attempt.error(ErrorKind::Unavailable, Phase::Wait, what));
             }
@@ -144,14 +144,14 @@ impl<W: Wanted> Waiter<'_, W> {
             }
         };
         // Who was before it has the lock now, or has given it back already: too soon for it to be handed over.
-        match self.begins(line).await {
-            Ok(Outcome::Granted(grant)) => Ok(Some(grant)),
-            outcome => self.asks(line, outcome).await,
+        match self.first_try(queue).await {
+            Ok(TryOutcome::Granted(grant)) => Ok(Some(grant)),
+            outcome => self.polls(queue, outcome).await,
         }
     }
 
-    /// Asks as the first one in line; this is what its first try has come to.
-    async fn asks(&self, line: &Line, mut outcome: Result<Outcome, Error>) -> Result<Option<Grant>, Error> {
+    /// Asks as the first one in the queue; this is what its first try has come to.
+    async fn polls(&self, queue: &WaitQueue, mut outcome: Result<TryOutcome, Error>) -> Result<Option<Grant>, Error> {
         let mut pauses = wait::pauses(FIRST_PAUSE, self.shared.longest_pause);
         let share = self.shared.pace.share();
         loop {
@@ -162,54 +162,54 @@ impl<W: Wanted> Waiter<'_, W> {
                 pause = wait::pauses(least, least).next().unwrap_or(least);
             }
             let refused = match outcome {
-                Ok(Outcome::Granted(grant)) => {
-                    locked(&line.streak).begins_anew();
+                Ok(TryOutcome::Granted(grant)) => {
+                    locked(&queue.fairness).reset();
                     return Ok(Some(grant));
                 }
-                Ok(Outcome::Held) => None,
-                Ok(Outcome::NotNow(why)) => {
+                Ok(TryOutcome::Held) => None,
+                Ok(TryOutcome::NotNow(why)) => {
                     pause = pause.max(why.pause());
                     Some(why.into_error(Phase::Wait))
                 }
                 Err(error) if may_pass(&error) => {
                     let now = SystemClock.now();
-                    if self.deadline.has_passed(now) || now >= line.silence(self.since, self.attempt.patience) {
+                    if self.deadline.has_passed(now) || now >= queue.silence(self.since, self.attempt.patience) {
                         return Err(error);
                     }
-                    if let Some(grant) = self.pauses(line, pause.max(self.shared.longest_pause)).await {
+                    if let Some(grant) = self.pauses(queue, pause.max(self.shared.longest_pause)).await {
                         return Ok(Some(grant));
                     }
-                    outcome = self.claims(line, self.tries()).await;
+                    outcome = self.observes(queue, self.looks_and_tries()).await;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            line.answered();
+            queue.answered();
             if self.deadline.has_passed(SystemClock.now()) {
                 return refused.map_or(Ok(None), Err);
             }
-            if let Some(grant) = self.pauses(line, pause).await {
+            if let Some(grant) = self.pauses(queue, pause).await {
                 return Ok(Some(grant));
             }
-            outcome = self.claims(line, self.tries()).await;
+            outcome = self.observes(queue, self.looks_and_tries()).await;
         }
     }
 
     /// A claim, if a look says that it has a chance; without a look if what is there may be this attempt's own, because a
     /// claim or a hand-over was not answered.
-    async fn tries(&self) -> Result<Outcome, Error> {
+    async fn looks_and_tries(&self) -> Result<TryOutcome, Error> {
         let may_be_own = !self.wanted.entry().unsure().is_empty();
-        if may_be_own || self.wanted.looks_free().await? { self.wanted.take().await } else { Ok(Outcome::Held) }
+        if may_be_own || self.wanted.looks_free().await? { self.wanted.take().await } else { Ok(TryOutcome::Held) }
     }
 
     /// Pauses, ready to be handed the lock; until it is woken at the latest, or the deadline passes.
-    async fn pauses(&self, line: &Line, pause: Duration) -> Option<Grant> {
+    async fn pauses(&self, queue: &WaitQueue, pause: Duration) -> Option<Grant> {
         let now = SystemClock.now();
-        let others_until = locked(&line.streak).others_until();
+        let others_until = locked(&queue.fairness).others_until();
         let until = now.plus(pause).max(others_until).min(self.deadline.instant());
         if !self.wanted.can_receive() {
             tokio::select! {
-                () = line.wake.notified() => {}
+                () = queue.wake.notified() => {}
                 () = SystemClock.sleep_until(until) => {}
             }
             return None;
@@ -220,15 +220,15 @@ impl<W: Wanted> Waiter<'_, W> {
         let turn = tokio::select! {
             biased;
             turn = entry.turn() => turn,
-            () = line.wake.notified() => return None,
+            () = queue.wake.notified() => return None,
             () = SystemClock.sleep_until(until) => return None,
         };
-        *locked(&line.offer) = Some(Offer { entry, ttl: self.attempt.ttl, granted, _turn: turn });
-        let withdrawal = Withdrawal(line);
+        *locked(&queue.offer) = Some(Offer { entry, ttl: self.attempt.ttl, granted, _turn: turn });
+        let withdrawal = Withdrawal(queue);
         tokio::select! {
             biased;
             grant = &mut handed => return grant.ok(),
-            () = line.wake.notified() => {}
+            () = queue.wake.notified() => {}
             () = SystemClock.sleep_until(until) => {}
         }
         drop(withdrawal);
@@ -238,7 +238,7 @@ impl<W: Wanted> Waiter<'_, W> {
 }
 
 /// Takes an offer back that nobody has taken.
-struct Withdrawal<'a>(&'a Line);
+struct Withdrawal<'a>(&'a WaitQueue);
 
 impl Drop for Withdrawal<'_> {
     fn drop(&mut self) {

@@ -8,19 +8,19 @@ use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::Shared;
-use crate::carried::carried;
-use crate::connection::command::{Answer, Command};
+use crate::connection::command::{Command, CommandAnswer};
+use crate::detach_on_drop::detach_on_drop;
 use crate::epoch::Epoch;
 use crate::error::Failure;
-use crate::grants::{Entry, Piece};
-use crate::guard::{self, NotNow, Verdict};
+use crate::gate::{self, GateVerdict, NotNow};
 use crate::keys::Key;
 use crate::nonce::Nonce;
-use crate::{refresh, wire};
+use crate::registry::{Entry, Piece};
+use crate::{item_refresh, ttl};
 
 /// What one try came to.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum TryOutcome {
     Granted(Grant),
     /// Somebody else has it.
     Held,
@@ -30,11 +30,11 @@ pub(crate) enum Outcome {
 
 /// What one pipeline came to.
 #[derive(Debug)]
-pub(crate) struct Round {
+pub(crate) struct ClaimRound {
     pub(crate) sent_at: BootInstant,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: GateVerdict,
     /// Answers to what else was asked.
-    pub(crate) also: Vec<Answer>,
+    pub(crate) also: Vec<CommandAnswer>,
 }
 
 impl Shared {
@@ -48,24 +48,30 @@ impl Shared {
         entry: &Arc<Entry>,
         keys: Vec<Key>,
         also: Vec<Command>,
-    ) -> Result<Round, Error> {
+    ) -> Result<ClaimRound, Error> {
         let (shared, entry, ttl) = (self.clone(), entry.clone(), attempt.ttl);
-        let work = carried(async move {
+        let work = detach_on_drop(async move {
             let _turn = entry.turn().await;
             shared.claim_now(&entry, &keys, also, ttl).await
         });
         self.within(attempt, Phase::Acquire, work).await
     }
 
-    async fn claim_now(&self, entry: &Entry, keys: &[Key], also: Vec<Command>, ttl: Duration) -> Result<Round, Error> {
-        let (sent_at, seconds) = (SystemClock.now(), wire::seconds(ttl));
+    async fn claim_now(
+        &self,
+        entry: &Entry,
+        keys: &[Key],
+        also: Vec<Command>,
+        ttl: Duration,
+    ) -> Result<ClaimRound, Error> {
+        let (sent_at, seconds) = (SystemClock.now(), ttl::seconds(ttl));
         entry.kept(sent_at, ttl);
         let until = self.gone_by(sent_at, ttl);
         let claim = |key: &Key| {
             entry.claiming(key, until);
             Command::Claim { key: key.clone(), value: entry.nonce.number(), seconds }
         };
-        let commands: Vec<_> = keys.iter().map(claim).chain(also).chain(self.guard.look()).collect();
+        let commands: Vec<_> = keys.iter().map(claim).chain(also).chain(self.gate.look()).collect();
         let mut answers = self.link.run(commands).await.into_iter();
         let mut failed = None;
         for (key, answer) in keys.iter().zip(answers.by_ref()) {
@@ -73,29 +79,29 @@ impl Shared {
             failed = failed.or(told.err());
         }
         let mut also: Vec<_> = answers.collect();
-        let judged = self.guard.verdict(&mut also, sent_at);
+        let judged = self.gate.verdict(&mut also, sent_at);
         let unread = also.iter().find_map(|answer| answer.failure().cloned());
         let (failure, is_answered) = match (failed, unread.map_or(judged, Err)) {
-            (None, Ok(verdict)) => return Ok(Round { sent_at, verdict, also }),
+            (None, Ok(verdict)) => return Ok(ClaimRound { sent_at, verdict, also }),
             (None, Err(failure)) => (failure, true),
             (Some(failure), _) => (failure, false),
         };
         let won: Vec<_> = entry.pieces().into_iter().filter(|piece| keys.contains(&piece.key)).collect();
         if is_answered && won.is_empty() {
             // Nothing depends on what could not be read.
-            return Ok(Round { sent_at, verdict: Verdict::Counts(None), also: Vec::new() });
+            return Ok(ClaimRound { sent_at, verdict: GateVerdict::Counts(None), also: Vec::new() });
         }
         Err(Box::pin(self.without_trace(entry, &won, until, self.error(failure))).await)
     }
 
     /// Takes the answer to a claim.
-    async fn told(&self, entry: &Entry, key: &Key, answer: Answer, seconds: u32) -> Result<(), Failure> {
+    async fn told(&self, entry: &Entry, key: &Key, answer: CommandAnswer, seconds: u32) -> Result<(), Failure> {
         match answer {
-            Answer::Done(seen) => {
+            CommandAnswer::Done(seen) => {
                 entry.won(key, seen);
                 if seen.cas == 0 { Err(Failure::without_cas()) } else { Ok(()) }
             }
-            Answer::Failed(failure) => {
+            CommandAnswer::Failed(failure) => {
                 if !failure.is_unknown {
                     entry.refused(key);
                 }
@@ -112,10 +118,13 @@ impl Shared {
     async fn recognise(&self, entry: &Entry, key: &Key, seconds: u32) -> Result<(), Failure> {
         let found = self.link.run_one(Command::Read { key: key.clone() }).await.item()?;
         let Some(item) = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce)) else { return Ok(()) };
-        let mut answers = self.link.run(refresh::renewal(key, entry.own(item.seen), seconds).into()).await.into_iter();
+        let mut answers =
+            self.link.run(item_refresh::renewal(key, entry.own(item.seen), seconds).into()).await.into_iter();
         match (answers.next(), answers.next()) {
-            (Some(Answer::Done(seen)), Some(look)) if refresh::lasts(&look, seconds)? => entry.won(key, seen),
-            (Some(Answer::Failed(failure)), _) => return Err(failure),
+            (Some(CommandAnswer::Done(seen)), Some(look)) if item_refresh::lasts(&look, seconds)? => {
+                entry.won(key, seen)
+            }
+            (Some(CommandAnswer::Failed(failure)), _) => return Err(failure),
             _ => {}
         }
         Ok(())
@@ -125,7 +134,7 @@ impl Shared {
     /// What the attempt had before stays: a writer whose downgrade fails goes on writing.
     async fn without_trace(&self, entry: &Entry, won: &[Piece], until: BootInstant, error: Error) -> Error {
         let is_certain = entry.unsure().is_empty();
-        if self.free(entry, won.to_vec(), Phase::Acquire).await.is_err() {
+        if self.release_some(entry, won.to_vec(), Phase::Acquire).await.is_err() {
             return self.in_doubt(entry, won, until, error);
         }
         if is_certain { error } else { self.in_doubt(entry, &[], until, error) }
@@ -145,29 +154,29 @@ impl Shared {
         &self,
         attempt: &Attempt,
         entry: &Entry,
-        round: &Round,
+        round: &ClaimRound,
         is_complete: bool,
-    ) -> Result<Outcome, Error> {
-        if let (true, Verdict::Counts(epoch)) = (is_complete, round.verdict) {
-            return Ok(Outcome::Granted(self.grant(attempt, entry, epoch, round.sent_at)));
+    ) -> Result<TryOutcome, Error> {
+        if let (true, GateVerdict::Counts(epoch)) = (is_complete, round.verdict) {
+            return Ok(TryOutcome::Granted(self.grant(attempt, entry, epoch, round.sent_at)));
         }
         if entry.has_pieces() {
-            Box::pin(self.give_up(attempt, entry, round.sent_at)).await?;
+            Box::pin(self.abandon(attempt, entry, round.sent_at)).await?;
         }
         match round.verdict {
-            Verdict::Counts(_) => Ok(Outcome::Held),
-            Verdict::No(why) => {
-                Box::pin(self.guard.tend(&self.link, why)).await?;
-                Ok(Outcome::NotNow(why))
+            GateVerdict::Counts(_) => Ok(TryOutcome::Held),
+            GateVerdict::No(why) => {
+                Box::pin(self.gate.tend(&self.link, why)).await?;
+                Ok(TryOutcome::NotNow(why))
             }
         }
     }
 
     /// Gives back what a try has won that comes to nothing.
-    async fn give_up(&self, attempt: &Attempt, entry: &Entry, sent_at: BootInstant) -> Result<(), Error> {
+    async fn abandon(&self, attempt: &Attempt, entry: &Entry, sent_at: BootInstant) -> Result<(), Error> {
         let _turn = entry.turn().await;
         let won = entry.pieces();
-        let freed = self.within(attempt, Phase::Acquire, self.free_pieces(entry, Phase::Acquire)).await;
+        let freed = self.within(attempt, Phase::Acquire, self.release_all(entry, Phase::Acquire)).await;
         let until = self.gone_by(sent_at, attempt.ttl);
         freed.map(drop).map_err(|error| self.in_doubt(entry, &won, until, error))
     }
@@ -175,12 +184,12 @@ impl Shared {
     /// When a claim that was sent at this instant cannot be carried out any more, and what it took is gone. Late at the
     /// worst: it is dropped from the server's buffers, or ends there by itself.
     pub(crate) fn gone_by(&self, sent_at: BootInstant, ttl: Duration) -> BootInstant {
-        sent_at.plus(self.op_timeout).plus(Duration::from_secs(wire::seconds(ttl).into()))
+        sent_at.plus(self.op_timeout).plus(Duration::from_secs(ttl::seconds(ttl).into()))
     }
 
     /// The grant that a complete entry is.
     pub(crate) fn grant(&self, attempt: &Attempt, entry: &Entry, epoch: Option<Epoch>, sent_at: BootInstant) -> Grant {
-        Grant::new(guard::token(epoch, entry.newest_cas()), sent_at, attempt.ttl)
+        Grant::new(gate::token(epoch, entry.newest_cas()), sent_at, attempt.ttl)
     }
 
     /// An error of an acquisition.
@@ -189,7 +198,7 @@ impl Shared {
     }
 }
 
-impl Outcome {
+impl TryOutcome {
     /// The answer to a try.
     pub(crate) fn of_a_try(self) -> Result<Option<Grant>, Error> {
         match self {

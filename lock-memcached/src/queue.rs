@@ -1,4 +1,4 @@
-//! Where the waiters of one client stand in line for one lock.
+//! Where the waiters of one client stand in a queue for one lock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,29 +8,29 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::Grant;
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, oneshot};
 
-use crate::grants::Entry;
+use crate::fairness::{CONTENDED_FOR, Fairness};
 use crate::keys::Key;
-use crate::streak::{Streak, WANTED_FOR};
+use crate::registry::Entry;
 
 /// The lines of one client.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(Mutex<Map>);
+pub(crate) struct WaitQueues(Mutex<QueueMap>);
 
 #[derive(Debug, Default)]
-struct Map {
-    lines: HashMap<Key, Arc<Line>>,
+struct QueueMap {
+    queues: HashMap<Key, Arc<WaitQueue>>,
     /// When those that nobody stands in were looked through last.
     swept_at: Option<BootInstant>,
 }
 
 /// Who waits for one lock.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct WaitQueue {
     /// Taken by the first one; the others wait for it in the order of their coming.
     pub(crate) first: Semaphore,
     /// What a holder in this process may hand its lock to.
     pub(crate) offer: Mutex<Option<Offer>>,
-    pub(crate) streak: Mutex<Streak>,
+    pub(crate) fairness: Mutex<Fairness>,
     pub(crate) wake: Notify,
     /// Who of this client was granted the lock last.
     holder: Mutex<Weak<Entry>>,
@@ -47,56 +47,56 @@ pub(crate) struct Offer {
     pub(crate) _turn: OwnedMutexGuard<()>,
 }
 
-impl Lines {
-    /// Whether anybody waits in this line.
+impl WaitQueues {
+    /// Whether anybody waits in this queue.
     pub(crate) fn has(&self, key: &Key) -> bool {
-        self.all().lines.get(key).is_some_and(is_waited_in)
+        self.all().queues.get(key).is_some_and(is_waited_in)
     }
 
-    /// The first one's wish in this line, if a lock may be handed to it now.
+    /// The first one's wish in this queue, if a lock may be handed to it now.
     pub(crate) fn offer(&self, key: &Key) -> Option<Offer> {
-        // The map stays locked: a line that is in use here would not end with its last place.
+        // The map stays locked: a queue that is in use here would not end with its last waiter.
         let all = self.all();
-        let line = all.lines.get(key)?;
-        let (mut offer, mut streak, now) = (locked(&line.offer), locked(&line.streak), SystemClock.now());
-        if offer.is_none() || !streak.goes_on(now) {
+        let queue = all.queues.get(key)?;
+        let (mut offer, mut fairness, now) = (locked(&queue.offer), locked(&queue.fairness), SystemClock.now());
+        if offer.is_none() || !fairness.may_continue(now) {
             return None;
         }
-        streak.counts(now);
+        fairness.counts(now);
         let offer = offer.take()?;
-        line.held_by(&offer.entry);
+        queue.held_by(&offer.entry);
         Some(offer)
     }
 
-    /// Has the first one in this line look at once, unless it is others' turn.
+    /// Has the first one in this queue look at once, unless it is others' turn.
     pub(crate) fn wake(&self, key: &Key) {
-        if let Some(line) = self.all().lines.get(key)
-            && is_waited_in(line)
-            && SystemClock.now() >= locked(&line.streak).others_until()
+        if let Some(queue) = self.all().queues.get(key)
+            && is_waited_in(queue)
+            && SystemClock.now() >= locked(&queue.fairness).others_until()
         {
-            line.wake.notify_one();
+            queue.wake.notify_one();
         }
     }
 
-    pub(crate) fn enter(self: &Arc<Self>, key: &Key) -> Place {
+    pub(crate) fn join(self: &Arc<Self>, key: &Key) -> QueueTicket {
         let mut all = self.all();
         all.sweep();
-        let line = all.lines.entry(key.clone()).or_insert_with(|| Arc::new(Line::new())).clone();
+        let queue = all.queues.entry(key.clone()).or_insert_with(|| Arc::new(WaitQueue::new())).clone();
         drop(all);
-        Place { lines: self.clone(), key: key.clone(), line }
+        QueueTicket { queues: self.clone(), key: key.clone(), queue }
     }
 
-    fn all(&self) -> MutexGuard<'_, Map> {
+    fn all(&self) -> MutexGuard<'_, QueueMap> {
         locked(&self.0)
     }
 }
 
-impl Line {
+impl WaitQueue {
     fn new() -> Self {
         Self {
             first: Semaphore::new(1),
             offer: Mutex::default(),
-            streak: Mutex::default(),
+            fairness: Mutex::default(),
             wake: Notify::new(),
             holder: Mutex::default(),
             answered_at: Mutex::new(SystemClock.now()),
@@ -107,7 +107,7 @@ impl Line {
         *locked(&self.holder) = Arc::downgrade(entry);
     }
 
-    /// Whether somebody of this client has the lock, as far as this line has seen.
+    /// Whether somebody of this client has the lock, as far as this queue has seen.
     pub(crate) fn is_held_here(&self) -> bool {
         locked(&self.holder).upgrade().is_some_and(|entry| entry.has_pieces())
     }
@@ -130,48 +130,48 @@ impl Offer {
     }
 }
 
-/// A waiter's place. Leaving the last one ends the line, unless others want the lock too.
-pub(crate) struct Place {
-    lines: Arc<Lines>,
+/// A waiter's ticket. Leaving the last one ends the queue, unless others want the lock too.
+pub(crate) struct QueueTicket {
+    queues: Arc<WaitQueues>,
     key: Key,
-    line: Arc<Line>,
+    queue: Arc<WaitQueue>,
 }
 
-impl Place {
-    pub(crate) fn line(&self) -> &Line {
-        &self.line
+impl QueueTicket {
+    pub(crate) fn queue(&self) -> &WaitQueue {
+        &self.queue
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueTicket {
     fn drop(&mut self) {
-        let mut all = self.lines.all();
+        let mut all = self.queues.all();
         // Ours, and the one in the map: whoever enters holds the map.
-        if Arc::strong_count(&self.line) > 2 {
+        if Arc::strong_count(&self.queue) > 2 {
             return;
         }
         // Otherwise it is swept away later.
-        if !locked(&self.line.streak).is_wanted(SystemClock.now()) {
-            all.lines.remove(&self.key);
+        if !locked(&self.queue.fairness).is_contended(SystemClock.now()) {
+            all.queues.remove(&self.key);
         }
     }
 }
 
-impl Map {
+impl QueueMap {
     /// Ends the lines that nobody stands in and that have not been left just now. Whoever enters one sweeps, at most once a
     /// second: what stays is what was contended within the last two seconds before the client's last wait.
     fn sweep(&mut self) {
         let now = SystemClock.now();
-        if self.swept_at.is_none_or(|before| now.since(before) >= WANTED_FOR) {
-            self.lines.retain(|_, line| is_waited_in(line) || locked(&line.streak).is_wanted(now));
+        if self.swept_at.is_none_or(|before| now.since(before) >= CONTENDED_FOR) {
+            self.queues.retain(|_, queue| is_waited_in(queue) || locked(&queue.fairness).is_contended(now));
             self.swept_at = Some(now);
         }
     }
 }
 
 /// Whether anybody stands in it: the map has the first reference.
-fn is_waited_in(line: &Arc<Line>) -> bool {
-    Arc::strong_count(line) > 1
+fn is_waited_in(queue: &Arc<WaitQueue>) -> bool {
+    Arc::strong_count(queue) > 1
 }
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -184,19 +184,19 @@ mod tests {
     use lock_core::driver::{Attempt, Kind};
 
     use super::*;
-    use crate::connection::seen::Seen;
-    use crate::grants::Grants;
+    use crate::connection::cas::CasNumber;
+    use crate::registry::Registry;
 
     #[test]
     fn a_lock_is_held_here_until_its_holder_has_given_it_back() {
-        let (line, grants, key) = (Line::new(), Grants::default(), Key::from("lock"));
+        let (queue, registry, key) = (WaitQueue::new(), Registry::default(), Key::from("lock"));
         let attempt = Attempt::new("lock".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
-        let entry = grants.of(&attempt, &key);
-        assert!(!line.is_held_here());
-        entry.won(&key, Seen::of_a_test(1));
-        line.held_by(&entry);
-        assert!(line.is_held_here());
+        let entry = registry.of(&attempt, &key);
+        assert!(!queue.is_held_here());
+        entry.won(&key, CasNumber::of_a_test(1));
+        queue.held_by(&entry);
+        assert!(queue.is_held_here());
         entry.lost(&key);
-        assert!(!line.is_held_here());
+        assert!(!queue.is_held_here());
     }
 }

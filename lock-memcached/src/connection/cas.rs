@@ -3,13 +3,13 @@
 //! Numbers begin anew with each process of the server. After a restart the number of a former item may be that of somebody
 //! else's, and a command that names it alone would change that one: a release that the network delivers late, the renewal of
 //! a client that was suspended. A connection ends with the process that it leads to. So over one that was there before the
-//! number was asked for, the number means what it meant; over any other one the item is read first ([`super::pipe`]).
+//! number was asked for, the number means what it meant; over any other one the item is read first ([`super::pipeline`]).
 
 use lock_core::clock::BootInstant;
 
 /// A CAS number, and where it was learned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct CasNumber {
     pub(crate) cas: u64,
     /// Over which connection.
     pub(super) over: u64,
@@ -19,12 +19,12 @@ pub(crate) struct Seen {
 
 /// An item that is to be changed only as long as it is unchanged and holds this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Own {
+pub(crate) struct OwnItem {
     pub(crate) value: u64,
-    pub(crate) seen: Seen,
+    pub(crate) seen: CasNumber,
 }
 
-impl Seen {
+impl CasNumber {
     /// Whether the number means the same over a connection with this number, that was answered first at `answered`.
     pub(super) fn counts_over(self, connection: u64, answered: Option<BootInstant>) -> bool {
         self.over == connection || answered.is_some_and(|answered| answered <= self.asked)
@@ -36,7 +36,7 @@ impl Seen {
     }
 }
 
-impl Own {
+impl OwnItem {
     /// Whether an item with this value is the one that is meant.
     pub(super) fn is(&self, value: &[u8]) -> bool {
         number(value) == Some(self.value)
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_number_counts_over_its_own_connection_and_older_ones() {
         let at = |ms| BootInstant::from_origin(Duration::from_millis(ms));
-        let seen = Seen { cas: 7, over: 1, asked: at(100) };
+        let seen = CasNumber { cas: 7, over: 1, asked: at(100) };
         assert!(seen.counts_over(1, None));
         assert!(seen.counts_over(2, Some(at(100))));
         assert!(!seen.counts_over(2, Some(at(101))), "it was answered first after the number was asked for");

@@ -12,16 +12,16 @@ use tokio::runtime::Handle;
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A future that is carried through once it was polled.
-pub(crate) struct Carried<T: Send + 'static> {
+pub(crate) struct DetachOnDrop<T: Send + 'static> {
     work: Option<Work<T>>,
     began: bool,
 }
 
-pub(crate) fn carried<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Carried<T> {
-    Carried { work: Some(Box::pin(work)), began: false }
+pub(crate) fn detach_on_drop<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> DetachOnDrop<T> {
+    DetachOnDrop { work: Some(Box::pin(work)), began: false }
 }
 
-impl<T: Send + 'static> Future for Carried<T> {
+impl<T: Send + 'static> Future for DetachOnDrop<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -34,7 +34,7 @@ impl<T: Send + 'static> Future for Carried<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Carried<T> {
+impl<T: Send + 'static> Drop for DetachOnDrop<T> {
     fn drop(&mut self) {
         if let (Some(work), true, Ok(runtime)) = (self.work.take(), self.began, Handle::try_current()) {
             runtime.spawn(async move {
@@ -55,7 +55,7 @@ mod tests {
         for begun in [true, false] {
             let (go, gone) = oneshot::channel::<()>();
             let (done, is_done) = oneshot::channel();
-            let mut work = carried(async move {
+            let mut work = detach_on_drop(async move {
                 let _ = gone.await;
                 let _ = done.send(());
             });

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use lock_memcached::{Error, Mutex, MutexGuard, RestartGuard};
+use lock_memcached::{Error, Mutex, MutexGuard, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::servers::memcached::MemcachedOptions;
 use lock_testkit::testing::about_time;
@@ -27,7 +27,7 @@ fn in_line(mutex: &Mutex) -> impl Future<Output = Result<MutexGuard, Error>> + S
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_idle_waiters_ask_no_more_than_one() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (holder, waiting) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+    let (holder, waiting) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
     let held = holder.mutex("held").with_ttl(LONG).lock().await.unwrap();
     let mutex = waiting.mutex("held").with_ttl(LONG);
     let waiters: Vec<_> = (0..50).map(|_| tokio::spawn(in_line(&mutex))).collect();
@@ -71,7 +71,7 @@ fn a_lock_is_handed_over_in_the_order_of_the_waiters_with_growing_tokens() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_process_leaves_others_their_turn() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (busy, other) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+    let (busy, other) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
     let tasks: Vec<_> = (0..8)
         .map(|_| {
             let mutex = busy.mutex("held").with_ttl(LONG);
@@ -96,7 +96,7 @@ async fn a_busy_process_leaves_others_their_turn() {
 fn a_client_that_others_kept_waiting_leaves_the_lock_free_now_and_then() {
     about_time(async || {
         let Some(server) = server(MemcachedOptions::new()).await else { return };
-        let (one, other) = (client(&server, RestartGuard::Off).await, client(&server, RestartGuard::Off).await);
+        let (one, other) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
         let (ours, theirs) = (one.mutex("held").with_ttl(LONG), other.mutex("held").with_ttl(LONG));
         let held = theirs.lock().await.unwrap();
         let wait = in_line(&ours);

@@ -7,14 +7,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
-use crate::config::{MemcachedConfig, RestartGuard};
-use crate::connection::command::{Answer, Command, Item};
+use crate::config::{MemcachedConfig, RestartPolicy};
+use crate::connection::cas::OwnItem;
+use crate::connection::command::{Command, CommandAnswer, Item};
 use crate::connection::link::{InUse, Link};
-use crate::connection::seen::Own;
 use crate::epoch::{self, Age, Epoch};
 use crate::error::Failure;
 use crate::keys::Key;
-use crate::server_clock::{Look, ServerClock};
+use crate::server_clock::{ClockLook, ServerClock};
 
 /// How long a waiter pauses at most while nothing is granted.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
@@ -27,8 +27,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// The epoch, as this client uses it.
 #[derive(Debug)]
-pub(crate) struct Guard {
-    mode: RestartGuard,
+pub(crate) struct EpochGate {
+    mode: RestartPolicy,
     longest: Duration,
     op_timeout: Duration,
     key: Key,
@@ -41,7 +41,7 @@ pub(crate) struct Guard {
 
 /// What the epoch says of a claim that was sent before it was read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Verdict {
+pub(crate) enum GateVerdict {
     /// It counts.
     Counts(Option<Epoch>),
     /// It does not, now.
@@ -59,10 +59,10 @@ pub(crate) enum NotNow {
     ClockStands,
 }
 
-impl Guard {
+impl EpochGate {
     pub(crate) fn new(config: &MemcachedConfig, key: Key) -> Self {
         Self {
-            mode: config.restart_guard,
+            mode: config.restart_policy,
             longest: config.longest_lease,
             op_timeout: config.client.op_timeout,
             key,
@@ -74,26 +74,26 @@ impl Guard {
 
     /// What is to be sent after a claim, in the same pipeline; nothing if the guard is off.
     pub(crate) fn look(&self) -> Option<Command> {
-        (self.mode != RestartGuard::Off).then(|| Command::Read { key: self.key.clone() })
+        (self.mode != RestartPolicy::Off).then(|| Command::Read { key: self.key.clone() })
     }
 
-    /// What the last one of these answers says, which is that to [`look`](Guard::look).
-    pub(crate) fn verdict(&self, answers: &mut Vec<Answer>, asked: BootInstant) -> Result<Verdict, Failure> {
-        let last = if self.mode == RestartGuard::Off { None } else { answers.pop() };
+    /// What the last one of these answers says, which is that to [`look`](EpochGate::look).
+    pub(crate) fn verdict(&self, answers: &mut Vec<CommandAnswer>, asked: BootInstant) -> Result<GateVerdict, Failure> {
+        let last = if self.mode == RestartPolicy::Off { None } else { answers.pop() };
         self.judge(last, asked)
     }
 
-    /// What the answer to [`look`](Guard::look) says.
-    pub(crate) fn judge(&self, answer: Option<Answer>, asked: BootInstant) -> Result<Verdict, Failure> {
-        let Some(answer) = answer else { return Ok(Verdict::Counts(None)) };
-        let Some(item) = answer.item()? else { return Ok(Verdict::No(NotNow::Missing)) };
+    /// What the answer to [`look`](EpochGate::look) says.
+    pub(crate) fn judge(&self, answer: Option<CommandAnswer>, asked: BootInstant) -> Result<GateVerdict, Failure> {
+        let Some(answer) = answer else { return Ok(GateVerdict::Counts(None)) };
+        let Some(item) = answer.item()? else { return Ok(GateVerdict::No(NotNow::Missing)) };
         let epoch = self.epoch(&item)?;
         if !epoch.open {
-            return Ok(Verdict::No(NotNow::Closed(self.closed_for(epoch, item.left))));
+            return Ok(GateVerdict::No(NotNow::Closed(self.closed_for(epoch, item.left))));
         }
-        let look = Look { epoch: epoch.id(), left: item.left, asked, answered: SystemClock.now() };
+        let look = ClockLook { epoch: epoch.id(), left: item.left, asked, answered: SystemClock.now() };
         let runs = self.clock.lock().unwrap_or_else(PoisonError::into_inner).runs(look);
-        Ok(if runs { Verdict::Counts(Some(epoch)) } else { Verdict::No(NotNow::ClockStands) })
+        Ok(if runs { GateVerdict::Counts(Some(epoch)) } else { GateVerdict::No(NotNow::ClockStands) })
     }
 
     /// Sees to it that there is an epoch, and measures the server's clock if it is open.
@@ -102,7 +102,7 @@ impl Guard {
     /// each look goes over one of its own.
     pub(crate) async fn begin(&self, link: &Link) -> Result<(), Error> {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner).is_met_anew(true);
-        if let Verdict::No(why) = self.met(link).await? {
+        if let GateVerdict::No(why) = self.met(link).await? {
             self.tend(link, why).await?;
             // It may just have been opened.
             self.met(link).await?;
@@ -112,8 +112,8 @@ impl Guard {
     }
 
     /// Looks at the epoch alone, over a connection that is opened for it.
-    async fn met(&self, link: &Link) -> Result<Verdict, Error> {
-        let Some(look) = self.look() else { return Ok(Verdict::Counts(None)) };
+    async fn met(&self, link: &Link) -> Result<GateVerdict, Error> {
+        let Some(look) = self.look() else { return Ok(GateVerdict::Counts(None)) };
         let asked = SystemClock.now();
         let answer = async { Ok(link.newly_opened().await?.run_one(look).await) };
         let judged = answer.await.and_then(|answer| self.judge(Some(answer), asked));
@@ -121,8 +121,8 @@ impl Guard {
     }
 
     /// Looks at the epoch alone.
-    async fn asked(&self, link: &Link) -> Result<Verdict, Error> {
-        let Some(look) = self.look() else { return Ok(Verdict::Counts(None)) };
+    async fn asked(&self, link: &Link) -> Result<GateVerdict, Error> {
+        let Some(look) = self.look() else { return Ok(GateVerdict::Counts(None)) };
         let asked = SystemClock.now();
         let judged = self.judge(Some(link.run_one(look).await), asked);
         judged.map_err(|failure| link.error(failure, Phase::Acquire))
@@ -132,7 +132,7 @@ impl Guard {
     /// timeout at most: the rest is for the request that asks for it.
     async fn until_it_ticks(&self, link: &Link) -> Result<(), Error> {
         let until = SystemClock.now().plus(LONGEST_TICK.min(self.op_timeout / 2));
-        while SystemClock.now() < until && matches!(self.asked(link).await?, Verdict::No(NotNow::ClockStands)) {
+        while SystemClock.now() < until && matches!(self.asked(link).await?, GateVerdict::No(NotNow::ClockStands)) {
             SystemClock.sleep_until(SystemClock.now().plus(BETWEEN_LOOKS)).await;
         }
         Ok(())
@@ -140,7 +140,7 @@ impl Guard {
 
     /// Does what can be done about a missing or closed epoch, or a clock that was not seen to run.
     pub(crate) async fn tend(&self, link: &Link, why: NotNow) -> Result<(), Error> {
-        let early = self.mode == RestartGuard::EndEarly;
+        let early = self.mode == RestartPolicy::EndEarly;
         let due = match why {
             NotNow::Missing | NotNow::ClockStands => true,
             NotNow::Closed(left) => left.is_zero() || early,
@@ -159,7 +159,7 @@ impl Guard {
             }
             let epoch = Epoch::new(self.longest, since_1970());
             let claim = Command::Claim { key: self.key.clone(), value: epoch.value(), seconds: epoch::CLOSED_FOR };
-            if let Answer::Failed(failure) = connection.run_one(claim).await {
+            if let CommandAnswer::Failed(failure) = connection.run_one(claim).await {
                 return Err(failure);
             }
             tracing::warn!(server = %link.address(), longest_lease = ?self.longest,
@@ -183,15 +183,15 @@ impl Guard {
             return Ok(());
         }
         let is_over = self.closed_for(epoch, item.left).is_zero();
-        if !is_over && (self.mode != RestartGuard::EndEarly || !self.forgot_nothing(connection).await?) {
+        if !is_over && (self.mode != RestartPolicy::EndEarly || !self.forgot_nothing(connection).await?) {
             return Ok(());
         }
         let ends_at = since_1970().saturating_add(epoch::OPEN_FOR).as_secs();
         let ends_at = u32::try_from(ends_at).unwrap_or(u32::MAX).min(i32::MAX.unsigned_abs());
-        let own = Own { value: epoch.value(), seen: item.seen };
+        let own = OwnItem { value: epoch.value(), seen: item.seen };
         // If it has changed, somebody else was faster.
         match connection.run_one(Command::AddOne { key: self.key.clone(), own, ends_at }).await {
-            Answer::Failed(failure) => Err(failure),
+            CommandAnswer::Failed(failure) => Err(failure),
             _ => Ok(()),
         }
     }

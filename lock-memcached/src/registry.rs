@@ -9,14 +9,14 @@ use lock_core::driver::Attempt;
 use lock_core::{GrantId, Owner};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
-use crate::connection::seen::{Own, Seen};
+use crate::connection::cas::{CasNumber, OwnItem};
 use crate::keys::Key;
 use crate::nonce::Nonce;
 
 /// Every attempt that has, or may have, anything at the server: those that hold or wait, and those that the core has not
 /// finished undoing.
 #[derive(Debug, Default)]
-pub(crate) struct Grants(Mutex<HashMap<GrantId, Arc<Entry>>>);
+pub(crate) struct Registry(Mutex<HashMap<GrantId, Arc<Entry>>>);
 
 /// One attempt, and what it has.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ struct State {
     /// Until when it was asked to be kept, answered or not.
     asked_until: BootInstant,
     /// Keys that are just being given back.
-    giving: Vec<Key>,
+    releasing: Vec<Key>,
     is_shown: bool,
     is_ending: bool,
 }
@@ -49,7 +49,7 @@ struct State {
 pub(crate) struct Piece {
     pub(crate) key: Key,
     /// By which its item is known to be unchanged.
-    pub(crate) seen: Seen,
+    pub(crate) seen: CasNumber,
 }
 
 /// A key whose claim was not answered.
@@ -60,7 +60,7 @@ struct Unsure {
     until: BootInstant,
 }
 
-impl Grants {
+impl Registry {
     pub(crate) fn get(&self, id: GrantId) -> Option<Arc<Entry>> {
         self.all().get(&id).cloned()
     }
@@ -98,7 +98,7 @@ impl Entry {
             unsure: Vec::new(),
             kept_until: BootInstant::from_origin(Duration::ZERO),
             asked_until: BootInstant::from_origin(Duration::ZERO),
-            giving: Vec::new(),
+            releasing: Vec::new(),
             is_shown: false,
             is_ending: false,
         };
@@ -111,8 +111,8 @@ impl Entry {
     }
 
     /// Its item with this number.
-    pub(crate) fn own(&self, seen: Seen) -> Own {
-        Own { value: self.nonce.number(), seen }
+    pub(crate) fn own(&self, seen: CasNumber) -> OwnItem {
+        OwnItem { value: self.nonce.number(), seen }
     }
 
     pub(crate) fn pieces(&self) -> Vec<Piece> {
@@ -144,21 +144,21 @@ impl Entry {
     }
 
     /// The last claim of a key was answered: it is.
-    pub(crate) fn won(&self, key: &Key, seen: Seen) {
+    pub(crate) fn won(&self, key: &Key, seen: CasNumber) {
         self.refused(key);
         self.has(key, seen);
     }
 
     /// A key's item was renewed. Answers may overtake each other, and the release: numbers only grow, and what was given back
     /// does not come back.
-    pub(crate) fn renewed(&self, key: &Key, seen: Seen) {
+    pub(crate) fn renewed(&self, key: &Key, seen: CasNumber) {
         let mut state = self.state();
         if let Some(piece) = state.pieces.iter_mut().find(|piece| piece.key == *key && piece.seen.cas < seen.cas) {
             piece.seen = seen;
         }
     }
 
-    fn has(&self, key: &Key, seen: Seen) {
+    fn has(&self, key: &Key, seen: CasNumber) {
         let mut state = self.state();
         match state.pieces.iter_mut().find(|piece| piece.key == *key) {
             Some(piece) => piece.seen = seen,
@@ -179,16 +179,16 @@ impl Entry {
     }
 
     /// These pieces are being given back, as long as the answer lives.
-    pub(crate) fn giving(&self, pieces: &[Piece]) -> Giving<'_> {
+    pub(crate) fn releasing(&self, pieces: &[Piece]) -> Releasing<'_> {
         let keys: Vec<_> = pieces.iter().map(|piece| piece.key.clone()).collect();
-        self.state().giving.extend(keys.iter().cloned());
-        Giving { entry: self, keys }
+        self.state().releasing.extend(keys.iter().cloned());
+        Releasing { entry: self, keys }
     }
 
     /// Whether a key is being given back, or has been: that it is gone is no loss then.
-    pub(crate) fn gives_back(&self, key: &Key) -> bool {
+    pub(crate) fn is_released(&self, key: &Key) -> bool {
         let state = self.state();
-        state.is_ending || state.giving.contains(key) || !state.pieces.iter().any(|piece| piece.key == *key)
+        state.is_ending || state.releasing.contains(key) || !state.pieces.iter().any(|piece| piece.key == *key)
     }
 
     /// Keys whose claims were not answered and may be carried out yet.
@@ -251,14 +251,14 @@ impl Entry {
 }
 
 /// Pieces that are being given back.
-pub(crate) struct Giving<'a> {
+pub(crate) struct Releasing<'a> {
     entry: &'a Entry,
     keys: Vec<Key>,
 }
 
-impl Drop for Giving<'_> {
+impl Drop for Releasing<'_> {
     fn drop(&mut self) {
-        self.entry.state().giving.retain(|key| !self.keys.contains(key));
+        self.entry.state().releasing.retain(|key| !self.keys.contains(key));
     }
 }
 
@@ -290,14 +290,14 @@ mod tests {
         let (entry, later) = (entry(), SystemClock.now().plus(Duration::from_secs(60)));
         entry.claiming(&key("a"), later);
         entry.claiming(&key("a"), later);
-        entry.won(&key("a"), Seen::of_a_test(3));
-        assert_eq!(entry.pieces(), [Piece { key: key("a"), seen: Seen::of_a_test(3) }]);
+        entry.won(&key("a"), CasNumber::of_a_test(3));
+        assert_eq!(entry.pieces(), [Piece { key: key("a"), seen: CasNumber::of_a_test(3) }]);
         assert_eq!(entry.unsure(), [key("a")]);
-        entry.renewed(&key("a"), Seen::of_a_test(4));
-        entry.renewed(&key("a"), Seen::of_a_test(2));
-        assert_eq!(entry.pieces(), [Piece { key: key("a"), seen: Seen::of_a_test(4) }]);
+        entry.renewed(&key("a"), CasNumber::of_a_test(4));
+        entry.renewed(&key("a"), CasNumber::of_a_test(2));
+        assert_eq!(entry.pieces(), [Piece { key: key("a"), seen: CasNumber::of_a_test(4) }]);
         entry.lost(&key("a"));
-        entry.renewed(&key("a"), Seen::of_a_test(5));
+        entry.renewed(&key("a"), CasNumber::of_a_test(5));
         assert_eq!(entry.pieces(), []);
     }
 }
