@@ -8,15 +8,15 @@ use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::backend::Shared;
-use crate::connection::command::{Command, CommandAnswer};
-use crate::detach_on_drop::detach_on_drop;
+use crate::client::command::{Command, CommandAnswer};
+use crate::client::detach_on_drop::detach_on_drop;
 use crate::epoch::Epoch;
+use crate::epoch::gate::{self, GateVerdict, NotNow};
 use crate::error::Failure;
-use crate::gate::{self, GateVerdict, NotNow};
-use crate::keys::Key;
-use crate::nonce::Nonce;
 use crate::registry::{Entry, Piece};
-use crate::{item_refresh, ttl};
+use crate::store::keys::Key;
+use crate::store::nonce::Nonce;
+use crate::store::{refresh, ttl};
 
 /// What one try came to.
 #[derive(Debug)]
@@ -118,12 +118,9 @@ impl Shared {
     async fn recognise(&self, entry: &Entry, key: &Key, seconds: u32) -> Result<(), Failure> {
         let found = self.link.run_one(Command::Read { key: key.clone() }).await.item()?;
         let Some(item) = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce)) else { return Ok(()) };
-        let mut answers =
-            self.link.run(item_refresh::renewal(key, entry.own(item.seen), seconds).into()).await.into_iter();
+        let mut answers = self.link.run(refresh::renewal(key, entry.own(item.seen), seconds).into()).await.into_iter();
         match (answers.next(), answers.next()) {
-            (Some(CommandAnswer::Done(seen)), Some(look)) if item_refresh::lasts(&look, seconds)? => {
-                entry.won(key, seen)
-            }
+            (Some(CommandAnswer::Done(seen)), Some(look)) if refresh::lasts(&look, seconds)? => entry.won(key, seen),
             (Some(CommandAnswer::Failed(failure)), _) => return Err(failure),
             _ => {}
         }

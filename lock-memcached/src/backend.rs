@@ -10,17 +10,19 @@ use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::{Attempt, Backend, Cancelled, Kind, Operator, Released, Renewal, Renewed};
 use lock_core::{Error, ErrorKind, Guarantees, Phase, driver::wait};
 
+use crate::client::health;
+use crate::client::link::Link;
 use crate::config::{MemcachedConfig, RestartPolicy};
-use crate::connection::link::Link;
-use crate::gate::EpochGate;
-use crate::hand_over::HandedOver;
-use crate::keys::{self, Key, Keys};
-use crate::pace::Pace;
-use crate::pieces::Removed;
-use crate::queue::WaitQueues;
-use crate::record::HolderInfoWriter;
+use crate::epoch::gate::EpochGate;
 use crate::registry::Registry;
-use crate::{health, renew, ttl};
+use crate::renew;
+use crate::store::keys::{self, Key, Keys};
+use crate::store::pieces::Removed;
+use crate::store::record::HolderInfoWriter;
+use crate::store::ttl;
+use crate::wait::hand_over::HandedOver;
+use crate::wait::pace::Pace;
+use crate::wait::queue::WaitQueues;
 
 /// One client's connections to a server, and its waiters.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lock_core::{ClientOptions, Error, Phase};
 
-use crate::connection::address::Address;
-use crate::keys::Keys;
+use crate::client::address::Address;
+use crate::store::keys::Keys;
 use crate::{epoch, url};
 
 /// Configuration of a [`MemcachedLocks`](crate::MemcachedLocks) client.

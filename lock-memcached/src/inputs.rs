@@ -9,17 +9,17 @@ use lock_core::driver::Kind;
 use lock_core::{FencingToken, GrantId, LockName};
 use lock_testkit::{SeededRng, fuzz};
 
+use crate::client::address::Address;
+use crate::client::cas::{self, CasNumber, OwnItem};
+use crate::client::command::{Command, CommandAnswer, Item};
+use crate::client::reply::Reply;
 use crate::config::MemcachedConfig;
-use crate::connection::address::Address;
-use crate::connection::cas::{self, CasNumber, OwnItem};
-use crate::connection::command::{Command, CommandAnswer, Item};
-use crate::connection::reply::Reply;
 use crate::epoch::{self, Epoch};
 use crate::inspect;
-use crate::keys::{self, Keys};
-use crate::nonce::Nonce;
-use crate::record::HolderRecord;
-use crate::semaphore::stored_limit;
+use crate::kinds::semaphore::stored_limit;
+use crate::store::keys::{self, Keys};
+use crate::store::nonce::Nonce;
+use crate::store::record::HolderRecord;
 use crate::url;
 
 const NUMBER: &str = "1234567890123456789";

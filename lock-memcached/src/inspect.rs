@@ -10,15 +10,15 @@ use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, LossReason, Owner, Phase, Waiter};
 
 use crate::backend::{MemcachedBackend, Shared};
-use crate::connection::cas::OwnItem;
-use crate::connection::command::{Command, CommandAnswer, Item};
-use crate::detach_on_drop::detach_on_drop;
+use crate::client::cas::OwnItem;
+use crate::client::command::{Command, CommandAnswer, Item};
+use crate::client::detach_on_drop::detach_on_drop;
 use crate::error::Failure;
-use crate::keys::{self, Key};
-use crate::nonce::Nonce;
-use crate::record::{self, HolderRecord};
 use crate::registry::Entry;
-use crate::ttl;
+use crate::store::keys::{self, Key};
+use crate::store::nonce::Nonce;
+use crate::store::record::{self, HolderRecord};
+use crate::store::ttl;
 
 /// How often a holder is looked for that is not described yet.
 const LOOKS: usize = 4;

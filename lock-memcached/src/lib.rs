@@ -17,36 +17,17 @@
 
 mod acquire;
 mod backend;
+mod client;
 mod config;
-mod connection;
-mod detach_on_drop;
 mod epoch;
 mod error;
-mod fairness;
-mod gate;
-mod hand_over;
-mod health;
 #[cfg(test)]
 mod inputs;
 mod inspect;
-mod item_refresh;
-mod keys;
-mod mutex;
-mod nonce;
-mod pace;
-mod pieces;
-mod queue;
-mod reader_slots;
-mod record;
-mod reentrant;
+mod kinds;
 mod registry;
 mod renew;
-mod rwlock;
-mod semaphore;
-mod server_clock;
-mod single;
-mod slots;
-mod ttl;
+mod store;
 mod url;
 mod wait;
 

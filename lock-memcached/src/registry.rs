@@ -9,9 +9,9 @@ use lock_core::driver::Attempt;
 use lock_core::{GrantId, Owner};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
-use crate::connection::cas::{CasNumber, OwnItem};
-use crate::keys::Key;
-use crate::nonce::Nonce;
+use crate::client::cas::{CasNumber, OwnItem};
+use crate::store::keys::Key;
+use crate::store::nonce::Nonce;
 
 /// Every attempt that has, or may have, anything at the server: those that hold or wait, and those that the core has not
 /// finished undoing.

@@ -8,12 +8,12 @@ use lock_core::driver::{Attempt, Kind, Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 
 use crate::backend::Shared;
-use crate::connection::command::Command;
+use crate::client::command::Command;
+use crate::epoch::gate::GateVerdict;
 use crate::error::Failure;
-use crate::gate::GateVerdict;
-use crate::item_refresh::ItemRefresh;
 use crate::registry::{Entry, Piece};
-use crate::ttl;
+use crate::store::refresh::ItemRefresh;
+use crate::store::ttl;
 
 /// One lease of a batch.
 struct Lease<'a> {

@@ -14,14 +14,14 @@ use lock_core::{Error, ErrorKind, LockName, Phase, driver};
 
 use crate::acquire::TryOutcome;
 use crate::backend::{MemcachedBackend, Shared};
-use crate::connection::cas::{self, OwnItem};
-use crate::connection::command::{Command, CommandAnswer, Item};
+use crate::client::cas::{self, OwnItem};
+use crate::client::command::{Command, CommandAnswer, Item};
 use crate::error::Failure;
-use crate::keys::{self, Key};
-use crate::queue::locked;
+use crate::kinds::slots::{self, CHUNK, TRIES};
 use crate::registry::Entry;
-use crate::slots::{self, CHUNK, TRIES};
-use crate::ttl;
+use crate::store::keys::{self, Key};
+use crate::store::ttl;
+use crate::wait::queue::locked;
 use crate::wait::{self, WantedLock};
 
 /// How many permits a semaphore may have: each is a key, and all of them are looked at.

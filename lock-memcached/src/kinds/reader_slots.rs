@@ -10,11 +10,11 @@ use lock_core::{Error, Phase};
 
 use crate::acquire::ClaimRound;
 use crate::backend::Shared;
-use crate::connection::command::{Command, CommandAnswer};
+use crate::client::command::{Command, CommandAnswer};
 use crate::error::Failure;
-use crate::keys::Key;
+use crate::kinds::semaphore::stored_limit;
 use crate::registry::Entry;
-use crate::semaphore::stored_limit;
+use crate::store::keys::Key;
 
 /// For how long the number is stored, and stored anew in time: 30 days, the longest relative TTL.
 const KEPT_FOR: u32 = 30 * 24 * 60 * 60;

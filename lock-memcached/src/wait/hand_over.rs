@@ -7,14 +7,14 @@ use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 
 use crate::backend::Shared;
-use crate::connection::command::{Command, CommandAnswer};
-use crate::detach_on_drop::detach_on_drop;
-use crate::gate::{self, GateVerdict};
-use crate::item_refresh::lasts;
-use crate::keys::Key;
-use crate::queue::Offer;
+use crate::client::command::{Command, CommandAnswer};
+use crate::client::detach_on_drop::detach_on_drop;
+use crate::epoch::gate::{self, GateVerdict};
 use crate::registry::{Entry, Piece};
-use crate::ttl;
+use crate::store::keys::Key;
+use crate::store::refresh::lasts;
+use crate::store::ttl;
+use crate::wait::queue::Offer;
 
 /// What became of a lock that was to be handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

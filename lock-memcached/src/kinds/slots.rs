@@ -6,10 +6,10 @@ use lock_core::driver::Attempt;
 use lock_core::{Error, Phase};
 
 use crate::backend::Shared;
-use crate::connection::command::Command;
+use crate::client::command::Command;
 use crate::error::Failure;
-use crate::keys::{self, Key};
 use crate::registry::Entry;
+use crate::store::keys::{self, Key};
 
 /// How often others are let go first when somebody else was faster, before a try says that there is no room.
 pub(crate) const TRIES: u32 = 4;

@@ -11,8 +11,8 @@ use memcache::exp::{
 
 use super::cas::{CasNumber, OwnItem};
 use crate::error::Failure;
-use crate::keys::Key;
-use crate::nonce::Nonce;
+use crate::store::keys::Key;
+use crate::store::nonce::Nonce;
 
 /// No item has this CAS number.
 const NONE: u64 = i64::MAX.unsigned_abs();

@@ -19,7 +19,7 @@ use super::command::{Command, CommandAnswer};
 use super::pipeline::{Connection, by};
 use super::resolved::{ResolvedPlaces, resolve};
 use crate::error::Failure;
-use crate::queue::locked;
+use crate::wait::queue::locked;
 
 /// How long a connection may be idle before it is opened anew.
 const IDLE: Duration = Duration::from_secs(90);

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::backend::Shared;
-use crate::connection::command::Command;
+use crate::client::command::Command;
 use crate::registry::Entry;
-use crate::ttl;
+use crate::store::ttl;
 
 /// How long a grant has to last until it is described.
 pub(crate) const AFTER: Duration = Duration::from_millis(5);

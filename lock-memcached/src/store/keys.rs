@@ -23,7 +23,7 @@ use lock_core::driver::Kind;
 use lock_core::{Error, ErrorKind, LockName, Phase};
 use sha2::{Digest, Sha256};
 
-use crate::nonce::Nonce;
+use crate::store::nonce::Nonce;
 
 /// A key as the server knows it.
 pub(crate) type Key = Arc<str>;

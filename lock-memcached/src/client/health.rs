@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use lock_core::{Error, ErrorKind, Phase};
 
+use crate::client::link::Link;
 use crate::config::MemcachedConfig;
-use crate::connection::link::Link;
 use crate::error::Failure;
 
 /// Memory in use above which a server is said to be short of it, in percent.

@@ -3,12 +3,12 @@
 use lock_core::{Error, Phase};
 
 use crate::backend::Shared;
-use crate::connection::cas::CasNumber;
-use crate::connection::command::{Command, CommandAnswer};
+use crate::client::cas::CasNumber;
+use crate::client::command::{Command, CommandAnswer};
 use crate::error::Failure;
-use crate::keys::Key;
-use crate::nonce::Nonce;
 use crate::registry::{Entry, Piece};
+use crate::store::keys::Key;
+use crate::store::nonce::Nonce;
 
 /// How often a piece is looked at anew that a renewal has changed meanwhile.
 const ROUNDS: usize = 20;

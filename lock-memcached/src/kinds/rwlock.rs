@@ -14,15 +14,15 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire::{ClaimRound, TryOutcome};
 use crate::backend::{MemcachedBackend, Shared};
-use crate::connection::command::{Command, CommandAnswer};
+use crate::client::command::{Command, CommandAnswer};
+use crate::epoch::gate::GateVerdict;
 use crate::error::Failure;
-use crate::gate::GateVerdict;
-use crate::keys::{self, Key};
-use crate::queue::locked;
+use crate::kinds::slots::{self, TRIES};
 use crate::registry::Entry;
-use crate::slots::{self, TRIES};
+use crate::store::keys::{self, Key};
+use crate::store::{refresh, ttl};
+use crate::wait::queue::locked;
 use crate::wait::{self, WantedLock};
-use crate::{item_refresh, ttl};
 
 /// A lock to be read, by one attempt.
 struct Reader<'a> {
@@ -146,7 +146,7 @@ impl<'a> Writer<'a> {
             let Some(piece) = entry.pieces().pop() else { return Ok(None) };
             let sent_at = SystemClock.now();
             let seconds = ttl::seconds(attempt.ttl);
-            let renewal = item_refresh::renewal(&piece.key, entry.own(piece.seen), seconds);
+            let renewal = refresh::renewal(&piece.key, entry.own(piece.seen), seconds);
             let record = entry.is_shown().then(|| Command::Keep { key: shared.keys.holder(entry.nonce), seconds });
             let has_record = record.is_some();
             let beside = record.into_iter().chain(shared.gate.look());
@@ -169,7 +169,7 @@ impl<'a> Writer<'a> {
                     return Ok(None);
                 }
             }
-            if !item_refresh::lasts(&answers.remove(0), seconds)? {
+            if !refresh::lasts(&answers.remove(0), seconds)? {
                 return Ok(None);
             }
             entry.kept(sent_at, attempt.ttl);

@@ -2,9 +2,14 @@
 //!
 //! The waiters of one client for one lock stand in a queue, first come first served. Only the first one asks the server: a claim
 //! when it comes, and then one cheap read, after pauses that grow to about 25 ms (longer if there is much to look at, see
-//! [`crate::pace`]), and a claim when the lock seems free. A
+//! [`crate::wait::pace`]), and a claim when the lock seems free. A
 //! holder in the same process does not let the first one find out by itself: it turns its item into that one's, in one command,
 //! or else wakes it. Waiters of other clients get their turn because a client has a lock only a few times in a row.
+
+pub(crate) mod fairness;
+pub(crate) mod hand_over;
+pub(crate) mod pace;
+pub(crate) mod queue;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +21,9 @@ use tokio::sync::oneshot;
 
 use crate::acquire::{TryOutcome, may_pass};
 use crate::backend::Shared;
-use crate::keys::Key;
-use crate::queue::{Offer, WaitQueue, locked};
 use crate::registry::Entry;
+use crate::store::keys::Key;
+use crate::wait::queue::{Offer, WaitQueue, locked};
 
 /// The first pause between two looks.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);

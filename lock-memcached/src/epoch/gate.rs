@@ -7,14 +7,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
+use crate::client::cas::OwnItem;
+use crate::client::command::{Command, CommandAnswer, Item};
+use crate::client::link::{InUse, Link};
 use crate::config::{MemcachedConfig, RestartPolicy};
-use crate::connection::cas::OwnItem;
-use crate::connection::command::{Command, CommandAnswer, Item};
-use crate::connection::link::{InUse, Link};
+use crate::epoch::server_clock::{ClockLook, ServerClock};
 use crate::epoch::{self, Age, Epoch};
 use crate::error::Failure;
-use crate::keys::Key;
-use crate::server_clock::{ClockLook, ServerClock};
+use crate::store::keys::Key;
 
 /// How long a waiter pauses at most while nothing is granted.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);

@@ -5,15 +5,18 @@
 //! key, in one pipeline. Without it, nothing is granted. Whoever misses it puts it back *closed*; it is opened when the
 //! longest lease is over since, and only then locks are granted again.
 //!
-//! The item is a number of 63 bits (for why not 64, see [`crate::nonce`]): the longest lease in seconds (9 bits), when it was made in µs since 1970 by its
+//! The item is a number of 63 bits (for why not 64, see [`crate::store::nonce`]): the longest lease in seconds (9 bits), when it was made in µs since 1970 by its
 //! maker's clock (53 bits), and whether it is open (1 bit). The µs are what a life of the server's memory is known by, and
 //! what the fencing tokens of that life begin with.
+
+pub(crate) mod gate;
+pub(crate) mod server_clock;
 
 use std::time::Duration;
 
 use lock_core::FencingToken;
 
-use crate::connection::cas;
+use crate::client::cas;
 
 /// The longest lease that fits.
 pub(crate) const LONGEST: Duration = Duration::from_secs((1 << 9) - 1);

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 
 use crate::backend::Shared;
-use crate::connection::cas::{CasNumber, OwnItem};
-use crate::connection::command::{Command, CommandAnswer};
+use crate::client::cas::{CasNumber, OwnItem};
+use crate::client::command::{Command, CommandAnswer};
+use crate::epoch::gate::GateVerdict;
 use crate::error::Failure;
-use crate::gate::GateVerdict;
-use crate::keys::Key;
 use crate::registry::{Entry, Piece};
-use crate::ttl;
+use crate::store::keys::Key;
+use crate::store::ttl;
 
 /// How often items are tried again that another request of this client has changed meanwhile.
 const ROUNDS: usize = 3;

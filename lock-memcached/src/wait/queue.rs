@@ -8,9 +8,9 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::Grant;
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, oneshot};
 
-use crate::fairness::{CONTENDED_FOR, Fairness};
-use crate::keys::Key;
 use crate::registry::Entry;
+use crate::store::keys::Key;
+use crate::wait::fairness::{CONTENDED_FOR, Fairness};
 
 /// The lines of one client.
 #[derive(Debug, Default)]
@@ -184,7 +184,7 @@ mod tests {
     use lock_core::driver::{Attempt, Kind};
 
     use super::*;
-    use crate::connection::cas::CasNumber;
+    use crate::client::cas::CasNumber;
     use crate::registry::Registry;
 
     #[test]

@@ -2,7 +2,7 @@
 
 use lock_core::GrantId;
 
-use crate::connection::cas;
+use crate::client::cas;
 
 /// All numbers have 19 digits, so that one can take another's place without new memory. None is 2⁶³ or more: in what follows
 /// the item of such a number, 1.6.18 looks for a minus sign, and if it finds one there, it calls the item non-numeric.

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use lock_core::Error;
 use lock_core::clock::Deadline;
-use lock_core::driver::{Attempt, Grant};
+use lock_core::driver::{Attempt, Grant, MutexBackend, ReentrantBackend};
 
 use crate::acquire::TryOutcome;
-use crate::backend::Shared;
-use crate::connection::command::Command;
-use crate::keys::Key;
+use crate::backend::{MemcachedBackend, Shared};
+use crate::client::command::Command;
 use crate::registry::Entry;
+use crate::store::keys::Key;
 use crate::wait::{self, WantedLock};
 
 /// A lock of one key, wanted by one attempt.
@@ -84,5 +85,28 @@ impl Shared {
             there.map_err(|failure| self.link.error(failure, lock_core::Phase::Wait))
         };
         Ok(!self.within(attempt, lock_core::Phase::Wait, look).await?)
+    }
+}
+
+#[async_trait]
+impl MutexBackend for MemcachedBackend {
+    async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.shared.try_single(attempt).await
+    }
+
+    async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.shared.wait_for_single(attempt, deadline).await
+    }
+}
+
+/// The core counts the depth, so that a client asks once for each owner; two clients with one owner exclude each other.
+#[async_trait]
+impl ReentrantBackend for MemcachedBackend {
+    async fn try_enter(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.shared.try_single(attempt).await
+    }
+
+    async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.shared.wait_for_single(attempt, deadline).await
     }
 }

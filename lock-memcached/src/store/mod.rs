@@ -1,0 +1,8 @@
+//! What is kept at the server, and how it is encoded: keys, values, times to live.
+
+pub(crate) mod keys;
+pub(crate) mod nonce;
+pub(crate) mod pieces;
+pub(crate) mod record;
+pub(crate) mod refresh;
+pub(crate) mod ttl;
