@@ -7,15 +7,17 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase};
 
-use crate::backend::Shared;
 use crate::client::command::{Command, CommandAnswer};
 use crate::client::detach_on_drop::detach_on_drop;
+use crate::client::link::Link;
 use crate::epoch::Epoch;
-use crate::epoch::gate::{self, GateVerdict, NotNow};
+use crate::epoch::gate::{self, EpochGate, GateVerdict, NotNow};
 use crate::error::Failure;
-use crate::registry::{Entry, Piece};
+use crate::registry::{Entry, Piece, Registry};
 use crate::store::keys::Key;
 use crate::store::nonce::Nonce;
+use crate::store::pieces::Pieces;
+use crate::store::record::HolderRecords;
 use crate::store::{refresh, ttl};
 
 /// What one try came to.
@@ -37,7 +39,59 @@ pub(crate) struct ClaimRound {
     pub(crate) also: Vec<CommandAnswer>,
 }
 
-impl Shared {
+/// A lock that is wanted.
+pub(crate) trait WantedLock: Send + Sync {
+    /// Whether a claim has a chance, by one cheap read.
+    fn looks_free(&self) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// One try.
+    fn take(&self) -> impl Future<Output = Result<TryOutcome, Error>> + Send;
+
+    /// The number of keys at which a look looks.
+    fn keys(&self) -> u32 {
+        1
+    }
+
+    /// The registry's entry of the attempt.
+    fn entry(&self) -> &Arc<Entry>;
+
+    /// Whether a holder of this process may hand its lock to the entry.
+    fn can_receive(&self) -> bool {
+        false
+    }
+}
+
+/// Claims keys.
+pub(crate) struct Acquirer {
+    link: Arc<Link>,
+    gate: Arc<EpochGate>,
+    pieces: Arc<Pieces>,
+    registry: Arc<Registry>,
+    records: Arc<HolderRecords>,
+}
+
+impl Acquirer {
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        gate: &Arc<EpochGate>,
+        pieces: &Arc<Pieces>,
+        registry: &Arc<Registry>,
+        records: &Arc<HolderRecords>,
+    ) -> Arc<Self> {
+        let (link, gate, pieces) = (link.clone(), gate.clone(), pieces.clone());
+        Arc::new(Self { link, gate, pieces, registry: registry.clone(), records: records.clone() })
+    }
+
+    /// One try of a lock of any kind. If it comes to nothing, nothing is left of it.
+    pub(crate) async fn try_once(&self, wanted: &impl WantedLock, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        let taken = self.link.within(attempt, Phase::Acquire, wanted.take()).await;
+        let granted = taken.and_then(TryOutcome::of_a_try);
+        if !matches!(granted, Ok(Some(_))) {
+            self.registry.close(attempt.id);
+        }
+        Ok(self.records.described(attempt, wanted.entry(), granted?))
+    }
+
     /// Claims these keys, asks what else is to be asked, and reads the epoch. What was won is in the attempt's entry,
     /// whatever the verdict is. Once sent it is carried through, even if this future is dropped.
     ///
@@ -49,12 +103,12 @@ impl Shared {
         keys: Vec<Key>,
         also: Vec<Command>,
     ) -> Result<ClaimRound, Error> {
-        let (shared, entry, ttl) = (self.clone(), entry.clone(), attempt.ttl);
+        let (acquirer, entry, ttl) = (self.clone(), entry.clone(), attempt.ttl);
         let work = detach_on_drop(async move {
             let _turn = entry.turn().await;
-            shared.claim_now(&entry, &keys, also, ttl).await
+            acquirer.claim_now(&entry, &keys, also, ttl).await
         });
-        self.within(attempt, Phase::Acquire, work).await
+        self.link.within(attempt, Phase::Acquire, work).await
     }
 
     async fn claim_now(
@@ -66,7 +120,7 @@ impl Shared {
     ) -> Result<ClaimRound, Error> {
         let (sent_at, seconds) = (SystemClock.now(), ttl::seconds(ttl));
         entry.kept(sent_at, ttl);
-        let until = self.gone_by(sent_at, ttl);
+        let until = self.link.gone_by(sent_at, ttl);
         let claim = |key: &Key| {
             entry.claiming(key, until);
             Command::Claim { key: key.clone(), value: entry.nonce.number(), seconds }
@@ -131,7 +185,7 @@ impl Shared {
     /// What the attempt had before stays: a writer whose downgrade fails goes on writing.
     async fn without_trace(&self, entry: &Entry, won: &[Piece], until: BootInstant, error: Error) -> Error {
         let is_certain = entry.unsure().is_empty();
-        if self.release_some(entry, won.to_vec(), Phase::Acquire).await.is_err() {
+        if self.pieces.release_some(entry, won.to_vec(), Phase::Acquire).await.is_err() {
             return self.in_doubt(entry, won, until, error);
         }
         if is_certain { error } else { self.in_doubt(entry, &[], until, error) }
@@ -173,31 +227,70 @@ impl Shared {
     async fn abandon(&self, attempt: &Attempt, entry: &Entry, sent_at: BootInstant) -> Result<(), Error> {
         let _turn = entry.turn().await;
         let won = entry.pieces();
-        let freed = self.within(attempt, Phase::Acquire, self.release_all(entry, Phase::Acquire)).await;
-        let until = self.gone_by(sent_at, attempt.ttl);
+        let freed = self.link.within(attempt, Phase::Acquire, self.pieces.release_all(entry, Phase::Acquire)).await;
+        let until = self.link.gone_by(sent_at, attempt.ttl);
         freed.map(drop).map_err(|error| self.in_doubt(entry, &won, until, error))
     }
 
-    /// When a claim that was sent at this instant cannot be carried out any more, and what it took is gone. Late at the
-    /// worst: it is dropped from the server's buffers, or ends there by itself.
-    pub(crate) fn gone_by(&self, sent_at: BootInstant, ttl: Duration) -> BootInstant {
-        sent_at.plus(self.op_timeout).plus(Duration::from_secs(ttl::seconds(ttl).into()))
+    /// Keeps the key that a waiting attempt has, asks what else is to be asked, and reads the epoch; nothing if it has no
+    /// key any more, or may have none.
+    pub(crate) async fn keep(
+        &self,
+        attempt: &Attempt,
+        entry: &Entry,
+        also: Vec<Command>,
+    ) -> Result<Option<ClaimRound>, Error> {
+        let kept = async {
+            let _turn = entry.turn().await;
+            let Some(piece) = entry.pieces().pop() else { return Ok(None) };
+            let (sent_at, seconds) = (SystemClock.now(), ttl::seconds(attempt.ttl));
+            let renewal = refresh::renewal(&piece.key, entry.own(piece.seen), seconds);
+            let record = self.records.keep(entry, seconds);
+            let has_record = record.is_some();
+            let beside = record.into_iter().chain(self.gate.look());
+            let commands = renewal.into_iter().chain(also).chain(beside);
+            let mut answers = self.link.run(commands.collect()).await;
+            let verdict = self.gate.verdict(&mut answers, sent_at)?;
+            if has_record {
+                answers.pop();
+            }
+            match answers.remove(0) {
+                CommandAnswer::Done(seen) => entry.renewed(&piece.key, seen),
+                CommandAnswer::Failed(failure) => return Err(failure),
+                CommandAnswer::Missing => {
+                    entry.lost(&piece.key);
+                    return Ok(None);
+                }
+                // A renewal that was not answered may have changed it: the next claim looks whose it is.
+                CommandAnswer::Other | CommandAnswer::Item(_) => {
+                    entry.doubt(std::slice::from_ref(&piece), self.link.gone_by(sent_at, attempt.ttl));
+                    return Ok(None);
+                }
+            }
+            if !refresh::lasts(&answers.remove(0), seconds)? {
+                return Ok(None);
+            }
+            entry.kept(sent_at, attempt.ttl);
+            Ok(Some(ClaimRound { sent_at, verdict, also: answers }))
+        };
+        let kept = async { kept.await.map_err(|failure: Failure| self.link.error(failure, Phase::Wait)) };
+        self.link.within(attempt, Phase::Wait, kept).await
     }
 
     /// The grant that a complete entry is.
-    pub(crate) fn grant(&self, attempt: &Attempt, entry: &Entry, epoch: Option<Epoch>, sent_at: BootInstant) -> Grant {
+    fn grant(&self, attempt: &Attempt, entry: &Entry, epoch: Option<Epoch>, sent_at: BootInstant) -> Grant {
         Grant::new(gate::token(epoch, entry.newest_cas()), sent_at, attempt.ttl)
     }
 
     /// An error of an acquisition.
-    fn error(&self, failure: Failure) -> Error {
+    pub(crate) fn error(&self, failure: Failure) -> Error {
         self.link.error(failure, Phase::Acquire)
     }
 }
 
 impl TryOutcome {
     /// The answer to a try.
-    pub(crate) fn of_a_try(self) -> Result<Option<Grant>, Error> {
+    fn of_a_try(self) -> Result<Option<Grant>, Error> {
         match self {
             Self::Granted(grant) => Ok(Some(grant)),
             Self::Held => Ok(None),

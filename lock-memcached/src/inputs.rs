@@ -16,7 +16,8 @@ use crate::client::reply::Reply;
 use crate::config::MemcachedConfig;
 use crate::epoch::{self, Epoch};
 use crate::inspect;
-use crate::kinds::semaphore::stored_limit;
+use crate::kinds::slots::stored_limit;
+use crate::store::forced;
 use crate::store::keys::{self, Keys};
 use crate::store::nonce::Nonce;
 use crate::store::record::HolderRecord;
@@ -257,7 +258,7 @@ fn what_is_said_of_holders_is_read_or_not() {
             let told = inspect::told(&items, &[(number, record)].into());
             assert_eq!(told.holders.len() + told.waiters.len(), 1);
         }
-        let told = inspect::reason(CommandAnswer::Item(item(text.as_bytes())));
+        let told = forced::reason(CommandAnswer::Item(item(text.as_bytes())));
         assert_eq!(told.is_some(), serde_json::from_str::<(String, String)>(text).is_ok());
     });
 }

@@ -7,32 +7,41 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::{Kind, Operator};
-use lock_core::{Error, GrantId, Holder, Inspection, LockName, LossReason, Owner, Phase, Waiter};
+use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 
-use crate::backend::{MemcachedBackend, Shared};
 use crate::client::cas::OwnItem;
 use crate::client::command::{Command, CommandAnswer, Item};
 use crate::client::detach_on_drop::detach_on_drop;
+use crate::client::link::Link;
 use crate::error::Failure;
-use crate::registry::Entry;
-use crate::store::keys::{self, Key};
+use crate::kinds::slots::stored_limit;
+use crate::store::forced::ForcedReasons;
+use crate::store::keys::{self, Key, Keys};
 use crate::store::nonce::Nonce;
-use crate::store::record::{self, HolderRecord};
-use crate::store::ttl;
+use crate::store::record::{self, HolderRecord, HolderRecords};
 
 /// How often a holder is looked for that is not described yet.
 const LOOKS: usize = 4;
 
+/// The operator's side of one client.
+#[derive(Clone)]
+pub(crate) struct Inspector {
+    pub(crate) link: Arc<Link>,
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) records: Arc<HolderRecords>,
+    pub(crate) reasons: ForcedReasons,
+    pub(crate) readers: u32,
+}
+
 #[async_trait]
-impl Operator for MemcachedBackend {
+impl Operator for Inspector {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
-        let shared = &self.shared;
-        let lock = shared.keys.lock(name, kind)?;
+        let lock = self.keys.lock(name, kind)?;
         let inspected = async {
-            let found = shared.inspected(&lock, kind).await;
-            found.map_err(|failure| shared.link.error(failure, Phase::Inspect))
+            let found = self.inspected(&lock, kind).await;
+            found.map_err(|failure| self.link.error(failure, Phase::Inspect))
         };
-        shared.in_time(inspected).await
+        self.link.in_time(inspected).await
     }
 
     async fn force_release(
@@ -43,23 +52,23 @@ impl Operator for MemcachedBackend {
         by: &Owner,
         why: &str,
     ) -> Result<bool, Error> {
-        let shared = self.shared.clone();
-        let lock = shared.keys.lock(name, kind)?;
+        let inspector = self.clone();
+        let lock = self.keys.lock(name, kind)?;
         let reason = (by.to_string(), why.to_owned());
         let forced = detach_on_drop(async move {
-            let freed = shared.force(&lock, kind, Nonce::of(grant), reason).await;
-            freed.map_err(|failure| shared.link.error(failure, Phase::Inspect))
+            let freed = inspector.force(&lock, kind, Nonce::of(grant), reason).await;
+            freed.map_err(|failure| inspector.link.error(failure, Phase::Inspect))
         });
-        self.shared.in_time(forced).await
+        self.link.in_time(forced).await
     }
 }
 
-impl Shared {
+impl Inspector {
     async fn inspected(&self, lock: &Key, kind: Kind) -> Result<Inspection, Failure> {
         for look in 1.. {
             let items = self.items(lock, kind).await?;
             let numbers: Vec<_> = items.iter().filter_map(|(_, item)| Nonce::read(&item.value)).collect();
-            let records = self.records(&numbers).await?;
+            let records = self.records.read(&numbers).await?;
             // A grant is described a moment after it was granted.
             if numbers.iter().all(|nonce| records.contains_key(nonce)) || look == LOOKS {
                 return Ok(told(&items, &records));
@@ -77,7 +86,7 @@ impl Shared {
             let items = self.items(&lock, kind).await;
             items.map(|items| items.len() as u64).map_err(|failure| self.link.error(failure, Phase::Inspect))
         };
-        self.in_time(counted).await
+        self.link.in_time(counted).await
     }
 
     /// Every item that holds a part of the lock, and whether that part is shared.
@@ -107,24 +116,16 @@ impl Shared {
         })
     }
 
-    async fn records(&self, numbers: &[Nonce]) -> Result<HashMap<Nonce, HolderRecord>, Failure> {
-        let reads = numbers.iter().map(|nonce| Command::Read { key: self.keys.holder(*nonce) });
-        let answers = self.link.run(reads.collect()).await;
-        let mut records = HashMap::new();
-        for (nonce, answer) in numbers.iter().zip(answers) {
-            if let Some(item) = answer.item()?
-                && let Ok(record) = serde_json::from_slice(&item.value)
-            {
-                records.insert(*nonce, record);
-            }
-        }
-        Ok(records)
+    /// The limit under which permits were taken, if there is one.
+    async fn limit(&self, lock: &Key) -> Result<Option<u32>, Failure> {
+        let found = self.link.run_one(Command::Read { key: keys::limit(lock) }).await.item()?;
+        Ok(found.map(stored_limit).transpose()?.map(|(limit, _)| limit))
     }
 
     /// Leaves the reason first, then frees every part: the holder finds the one when it misses the other.
     async fn force(&self, lock: &Key, kind: Kind, nonce: Nonce, why: (String, String)) -> Result<bool, Failure> {
         let keys = self.keys_of(lock, kind).await?;
-        let found = self.find_own(keys.iter().map(|(_, key)| (nonce, key))).await;
+        let found = self.link.find_own(keys.iter().map(|(_, key)| (nonce, key))).await;
         let mut releases = Vec::new();
         for ((_, key), found) in keys.iter().zip(found) {
             let own = found?.map(|seen| OwnItem { value: nonce.number(), seen });
@@ -133,12 +134,7 @@ impl Shared {
         if releases.is_empty() {
             return Ok(false);
         }
-        let text = serde_json::to_string(&why).unwrap_or_default();
-        let seconds = ttl::seconds(self.longest_lease);
-        let note = Command::Note { key: self.keys.forced(nonce), text, seconds };
-        if let CommandAnswer::Failed(failure) = self.link.run_one(note).await {
-            return Err(failure);
-        }
+        self.reasons.leave(nonce, &why).await?;
         let mut freed = false;
         for answer in self.link.run(releases).await {
             match answer {
@@ -147,37 +143,10 @@ impl Shared {
             }
         }
         if freed {
-            self.link.run_one(Command::Forget { key: self.keys.holder(nonce) }).await;
+            self.link.run_one(self.records.forget(nonce)).await;
         }
         Ok(freed)
     }
-
-    /// Why each of these grants, which are gone, was freed by force, if it was.
-    pub(crate) async fn forced(&self, grants: impl Iterator<Item = Nonce>) -> Vec<Option<LossReason>> {
-        let reads = grants.map(|nonce| Command::Read { key: self.keys.forced(nonce) });
-        self.link.run(reads.collect()).await.into_iter().map(reason).collect()
-    }
-
-    /// Forgets who held, in the background, unless that was done with the release.
-    pub(crate) fn forget_holder(self: &Arc<Self>, entry: &Entry) {
-        if let Ok(runtime) = tokio::runtime::Handle::try_current()
-            && entry.hide()
-        {
-            let (shared, forget) = (self.clone(), self.forget(entry));
-            runtime.spawn(async move { shared.link.run_one(forget).await });
-        }
-    }
-
-    /// Forgets who held.
-    pub(crate) fn forget(&self, entry: &Entry) -> Command {
-        Command::Forget { key: self.keys.holder(entry.nonce) }
-    }
-}
-
-/// By whom and why a grant was freed by force, out of what was left for its holder.
-pub(crate) fn reason(answer: CommandAnswer) -> Option<LossReason> {
-    let (by, reason) = serde_json::from_slice(&answer.item().ok()??.value).ok()?;
-    Some(LossReason::ForceReleased { by, reason })
 }
 
 /// One holder for each number, with as many permits as it has items; the earliest first. A writer that waits for the readers

@@ -26,6 +26,7 @@ mod inputs;
 mod inspect;
 mod kinds;
 mod registry;
+mod release;
 mod renew;
 mod store;
 mod url;

@@ -1,22 +1,27 @@
 //! What this client has at the server, as far as it knows.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::Attempt;
-use lock_core::{GrantId, Owner};
+use lock_core::{Error, GrantId, Owner};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 use crate::client::cas::{CasNumber, OwnItem};
-use crate::store::keys::Key;
+use crate::store::keys::{Key, Keys};
 use crate::store::nonce::Nonce;
+use crate::store::ttl::LongestLease;
 
 /// Every attempt that has, or may have, anything at the server: those that hold or wait, and those that the core has not
 /// finished undoing.
-#[derive(Debug, Default)]
-pub(crate) struct Registry(Mutex<HashMap<GrantId, Arc<Entry>>>);
+pub(crate) struct Registry {
+    keys: Arc<Keys>,
+    longest: LongestLease,
+    entries: Mutex<HashMap<GrantId, Arc<Entry>>>,
+}
 
 /// One attempt, and what it has.
 #[derive(Debug)]
@@ -61,14 +66,20 @@ struct Unsure {
 }
 
 impl Registry {
+    pub(crate) fn new(keys: &Arc<Keys>, longest: LongestLease) -> Self {
+        Self { keys: keys.clone(), longest, entries: Mutex::default() }
+    }
+
     pub(crate) fn get(&self, id: GrantId) -> Option<Arc<Entry>> {
         self.all().get(&id).cloned()
     }
 
-    /// The attempt's entry, made at its first claim.
-    pub(crate) fn of(&self, attempt: &Attempt, lock: &Key) -> Arc<Entry> {
-        let make = || Arc::new(Entry::new(attempt.id, attempt.owner.clone(), lock.clone()));
-        self.all().entry(attempt.id).or_insert_with(make).clone()
+    /// The attempt's entry, made when it first asks; an error if no lock has such a name or such a lease.
+    pub(crate) fn register(&self, attempt: &Attempt) -> Result<Arc<Entry>, Error> {
+        self.longest.check(attempt, attempt.ttl)?;
+        let lock = self.keys.lock(&attempt.name, attempt.kind)?;
+        let make = || Arc::new(Entry::new(attempt.id, attempt.owner.clone(), lock));
+        Ok(self.all().entry(attempt.id).or_insert_with(make).clone())
     }
 
     /// Forgets an attempt that has nothing; whether it had not.
@@ -87,7 +98,13 @@ impl Registry {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<GrantId, Arc<Entry>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.entries)
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Registry").field(&self.entries).finish()
     }
 }
 
@@ -246,7 +263,7 @@ impl Entry {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 }
 
@@ -260,6 +277,11 @@ impl Drop for Releasing<'_> {
     fn drop(&mut self) {
         self.entry.state().releasing.retain(|key| !self.keys.contains(key));
     }
+}
+
+/// A mutex whose data are whole whenever it is free, even after a panic.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

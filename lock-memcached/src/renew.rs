@@ -5,18 +5,21 @@ use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Kind, Renewal, Renewed};
-use lock_core::{Error, LossReason, Phase};
+use lock_core::{Error, ErrorKind, LossReason, Phase};
 
-use crate::backend::Shared;
 use crate::client::command::Command;
+use crate::client::link::Link;
 use crate::epoch::gate::GateVerdict;
 use crate::error::Failure;
-use crate::registry::{Entry, Piece};
-use crate::store::refresh::ItemRefresh;
-use crate::store::ttl;
+use crate::registry::{Entry, Piece, Registry};
+use crate::store::forced::ForcedReasons;
+use crate::store::keys::{self, Keys};
+use crate::store::record::HolderRecords;
+use crate::store::refresh::{ItemRefresh, Refresher};
+use crate::store::ttl::{self, LongestLease};
 
 /// One lease of a batch.
-struct Lease<'a> {
+struct LeaseRenewal<'a> {
     attempt: &'a Attempt,
     ttl: Duration,
     entry: Option<Arc<Entry>>,
@@ -27,14 +30,47 @@ struct Lease<'a> {
 /// Whether a lease lives on.
 type Fate = Result<bool, Failure>;
 
-impl Shared {
-    pub(crate) async fn renew_all(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        let leases: Vec<_> = batch.iter().map(|renewal| Lease::new(self, renewal)).collect();
-        let mut dues: Vec<_> = leases.iter().flat_map(Lease::dues).collect();
+/// Renews leases.
+pub(crate) struct Renewer {
+    pub(crate) link: Arc<Link>,
+    pub(crate) refresher: Refresher,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) records: Arc<HolderRecords>,
+    pub(crate) reasons: ForcedReasons,
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) longest: LongestLease,
+    pub(crate) op_timeout: Duration,
+}
+
+impl Renewer {
+    pub(crate) async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        if let Some(Err(error)) =
+            batch.iter().map(|renewal| self.longest.check(renewal.attempt, renewal.ttl)).find(Result::is_err)
+        {
+            // Only an extension by hand asks for so much, and asks alone.
+            return vec![Renewed::Unknown(error)];
+        }
+        let late = SystemClock.sleep_until(SystemClock.now().plus(patience(batch, self.op_timeout)));
+        tokio::select! {
+            biased;
+            renewed = self.renew_all(batch) => renewed,
+            () = late => {
+                let unknown = |renewal: &Renewal<'_>| {
+                    let what = "no answer in time";
+                    Renewed::Unknown(renewal.attempt.error(ErrorKind::Indeterminate, Phase::Renew, what))
+                };
+                batch.iter().map(unknown).collect()
+            }
+        }
+    }
+
+    async fn renew_all(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        let leases: Vec<_> = batch.iter().map(|renewal| LeaseRenewal::new(&self.registry, renewal)).collect();
+        let mut dues: Vec<_> = leases.iter().flat_map(LeaseRenewal::dues).collect();
         let of_rwlocks = leases.iter().any(|lease| matches!(lease.attempt.kind, Kind::Read | Kind::Write));
-        let room = of_rwlocks.then(|| self.keep_reader_slots());
-        let beside = leases.iter().flat_map(|lease| self.kept_beside(lease)).chain(room).collect();
-        let verdict = self.refresh(&mut dues, beside).await;
+        let slots = of_rwlocks.then(|| self.keys.keep_reader_slots());
+        let beside = leases.iter().flat_map(|lease| self.kept_beside(lease)).chain(slots).collect();
+        let verdict = self.refresher.refresh(&mut dues, beside).await;
         let mut fates = dues.into_iter().filter_map(|due| due.fate);
         let renewed = leases.iter().map(|lease| {
             let fate = lease.fate(fates.by_ref().take(lease.pieces.len()));
@@ -45,7 +81,7 @@ impl Shared {
         renewed
     }
 
-    fn renewed(&self, lease: &Lease<'_>, fate: Fate, verdict: &Result<GateVerdict, Failure>) -> Renewed {
+    fn renewed(&self, lease: &LeaseRenewal<'_>, fate: Fate, verdict: &Result<GateVerdict, Failure>) -> Renewed {
         match (fate, verdict) {
             (Ok(true), Ok(GateVerdict::Counts(_))) => {
                 lease.kept();
@@ -62,15 +98,15 @@ impl Shared {
         }
     }
 
-    fn unknown(&self, lease: &Lease<'_>, failure: Failure) -> Error {
+    fn unknown(&self, lease: &LeaseRenewal<'_>, failure: Failure) -> Error {
         self.link.error(failure, Phase::Renew).with_name(&lease.attempt.name)
     }
 
     /// Says of those that were freed by force by whom, and why.
-    async fn give_reasons(&self, leases: &[Lease<'_>], renewed: &mut [Renewed]) {
+    async fn give_reasons(&self, leases: &[LeaseRenewal<'_>], renewed: &mut [Renewed]) {
         let lost = leases.iter().zip(renewed).filter(|(_, renewed)| matches!(renewed, Renewed::Lost(_)));
         let lost: Vec<_> = lost.filter_map(|(lease, renewed)| Some((lease.entry.as_ref()?.nonce, renewed))).collect();
-        let reasons = self.forced(lost.iter().map(|(nonce, _)| *nonce)).await;
+        let reasons = self.reasons.read(lost.iter().map(|(nonce, _)| *nonce)).await;
         for ((_, renewed), reason) in lost.into_iter().zip(reasons) {
             if let Some(reason) = reason {
                 *renewed = Renewed::Lost(reason);
@@ -79,20 +115,19 @@ impl Shared {
     }
 
     /// What is to live on with a lease: who holds it, and the limit of its semaphore.
-    fn kept_beside(&self, lease: &Lease<'_>) -> Vec<Command> {
-        let shown = lease.entry.as_ref().filter(|entry| entry.is_shown());
+    fn kept_beside(&self, lease: &LeaseRenewal<'_>) -> Vec<Command> {
         let seconds = ttl::seconds(lease.until().since(lease.sent_at));
-        let holder = shown.map(|entry| Command::Keep { key: self.keys.holder(entry.nonce), seconds });
+        let record = lease.entry.as_ref().and_then(|entry| self.records.keep(entry, seconds));
         let is_semaphore = matches!(lease.attempt.kind, Kind::Permits { .. });
         let of_semaphore = lease.entry.as_ref().filter(|_| is_semaphore);
-        holder.into_iter().chain(of_semaphore.map(|entry| self.keep_limit(&entry.lock))).collect()
+        record.into_iter().chain(of_semaphore.map(|entry| keys::keep_limit(&entry.lock, self.longest))).collect()
     }
 }
 
-impl<'a> Lease<'a> {
-    fn new(shared: &Shared, renewal: &Renewal<'a>) -> Self {
+impl<'a> LeaseRenewal<'a> {
+    fn new(registry: &Registry, renewal: &Renewal<'a>) -> Self {
         let Renewal { attempt, ttl, .. } = *renewal;
-        let entry = shared.registry.get(attempt.id);
+        let entry = registry.get(attempt.id);
         let pieces = entry.as_ref().map(|entry| entry.pieces()).unwrap_or_default();
         Self { attempt, ttl, entry, pieces, sent_at: SystemClock.now() }
     }
@@ -136,7 +171,7 @@ impl<'a> Lease<'a> {
 }
 
 /// How long renewals are waited for: an answer counts as long as the lease lasts. The core sends another one meanwhile.
-pub(crate) fn patience(batch: &[Renewal<'_>], op_timeout: Duration) -> Duration {
+fn patience(batch: &[Renewal<'_>], op_timeout: Duration) -> Duration {
     let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(op_timeout);
     op_timeout.min(shortest)
 }

@@ -6,20 +6,26 @@
 
 use std::fmt;
 use std::io;
+use std::pin::pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{Attempt, wait};
 use lock_core::{Error, Phase};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::address::Address;
+use super::cas::CasNumber;
 use super::command::{Command, CommandAnswer};
 use super::pipeline::{Connection, by};
 use super::resolved::{ResolvedPlaces, resolve};
 use crate::error::Failure;
-use crate::wait::queue::locked;
+use crate::registry::locked;
+use crate::store::keys::Key;
+use crate::store::nonce::Nonce;
+use crate::store::ttl;
 
 /// How long a connection may be idle before it is opened anew.
 const IDLE: Duration = Duration::from_secs(90);
@@ -103,6 +109,60 @@ impl Link {
     /// The error of a request that failed.
     pub(crate) fn error(&self, failure: Failure, phase: Phase) -> Error {
         failure.into_error(phase, &self.address)
+    }
+
+    /// Bounds a request by the attempt's operation timeout.
+    pub(crate) async fn within<T>(
+        &self,
+        attempt: &Attempt,
+        phase: Phase,
+        request: impl Future<Output = Result<T, Error>> + Send,
+    ) -> Result<T, Error> {
+        // Pinned here: handed on by value, it would be part of each layer's future once more.
+        let bounded = wait::within(&SystemClock, attempt, phase, pin!(request)).await;
+        bounded.map_err(|error| error.with_server(self.address.to_string()))
+    }
+
+    /// Bounds an operator's request by the operation timeout.
+    pub(crate) async fn in_time<T>(&self, request: impl Future<Output = Result<T, Error>> + Send) -> Result<T, Error> {
+        let late = SystemClock.sleep_until(self.deadline());
+        tokio::select! {
+            biased;
+            answer = pin!(request) => answer,
+            () = late => {
+                let error = Error::indeterminate(Phase::Inspect, "no answer within the operation timeout");
+                Err(error.with_backend(crate::NAME).with_server(self.address.to_string()))
+            }
+        }
+    }
+
+    /// The end of a claim that is sent at this instant: from then on it cannot be carried out any more, and what it took is
+    /// gone. At the worst it is carried out as late as it is dropped from the server's buffers.
+    pub(crate) fn gone_by(&self, sent_at: BootInstant, ttl: Duration) -> BootInstant {
+        sent_at.plus(self.op_timeout).plus(Duration::from_secs(ttl::seconds(ttl).into()))
+    }
+
+    /// Whether nobody has this key, by a cheap read.
+    pub(crate) async fn is_free(&self, attempt: &Attempt, key: &Key) -> Result<bool, Error> {
+        let look = async {
+            let there = self.run_one(Command::Look { key: key.clone() }).await.is_there();
+            there.map_err(|failure| self.error(failure, Phase::Wait))
+        };
+        Ok(!self.within(attempt, Phase::Wait, look).await?)
+    }
+
+    /// The CAS number that each of these items has now; none for one that is not this grant's (any more).
+    pub(crate) async fn find_own(
+        &self,
+        items: impl Iterator<Item = (Nonce, &Key)> + Clone,
+    ) -> Vec<Result<Option<CasNumber>, Failure>> {
+        let reads = items.clone().map(|(_, key)| Command::Read { key: key.clone() });
+        let answers = self.run(reads.collect()).await;
+        let own = items.zip(answers).map(|((nonce, _), answer)| {
+            let found = answer.item()?.filter(|item| Nonce::read(&item.value) == Some(nonce));
+            Ok(found.map(|item| item.seen))
+        });
+        own.collect()
     }
 
     fn deadline(&self) -> BootInstant {

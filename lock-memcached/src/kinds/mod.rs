@@ -1,7 +1,79 @@
 //! The kinds of locks, and where they differ: the keys they have, and the order in which those are taken.
 
 pub(crate) mod reader_slots;
-mod rwlock;
+pub(crate) mod rwlock;
 pub(crate) mod semaphore;
-mod single;
-mod slots;
+pub(crate) mod single;
+pub(crate) mod slots;
+
+use async_trait::async_trait;
+use lock_core::clock::Deadline;
+use lock_core::driver::{Attempt, Grant, MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
+use lock_core::{Error, LockName};
+
+use crate::backend::MemcachedBackend;
+
+#[async_trait]
+impl MutexBackend for MemcachedBackend {
+    async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.single.try_once(attempt).await
+    }
+
+    async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.single.wait(attempt, deadline).await
+    }
+}
+
+/// The core counts the depth, so that a client asks once for each owner; two clients with one owner exclude each other.
+#[async_trait]
+impl ReentrantBackend for MemcachedBackend {
+    async fn try_enter(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.single.try_once(attempt).await
+    }
+
+    async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.single.wait(attempt, deadline).await
+    }
+}
+
+#[async_trait]
+impl RwLockBackend for MemcachedBackend {
+    async fn try_read(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.rwlocks.try_read(attempt).await
+    }
+
+    async fn try_write(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.rwlocks.try_write(attempt).await
+    }
+
+    async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.rwlocks.read(attempt, deadline).await
+    }
+
+    async fn write(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.rwlocks.write(attempt, deadline).await
+    }
+
+    async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
+        self.rwlocks.downgrade(attempt).await
+    }
+}
+
+#[async_trait]
+impl SemaphoreBackend for MemcachedBackend {
+    async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.semaphores.try_once(attempt).await
+    }
+
+    async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.semaphores.wait(attempt, deadline).await
+    }
+
+    async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
+        self.semaphores.shrink(attempt, keep).await
+    }
+
+    async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
+        self.inspector.permits_held(name, limit).await
+    }
+}

@@ -6,33 +6,76 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use async_trait::async_trait;
 use lock_core::clock::{Clock, Deadline, SystemClock};
-use lock_core::driver::{Attempt, Grant, Kind, SemaphoreBackend};
-use lock_core::{Error, ErrorKind, LockName, Phase, driver};
+use lock_core::driver::{Attempt, Grant, Kind};
+use lock_core::{Error, ErrorKind, Phase, driver};
 
-use crate::acquire::TryOutcome;
-use crate::backend::{MemcachedBackend, Shared};
-use crate::client::cas::{self, OwnItem};
-use crate::client::command::{Command, CommandAnswer, Item};
+use crate::acquire::{Acquirer, TryOutcome, WantedLock};
+use crate::client::cas::OwnItem;
+use crate::client::command::{Command, CommandAnswer};
+use crate::client::link::Link;
 use crate::error::Failure;
-use crate::kinds::slots::{self, CHUNK, TRIES};
-use crate::registry::Entry;
-use crate::store::keys::{self, Key};
-use crate::store::ttl;
-use crate::wait::queue::locked;
-use crate::wait::{self, WantedLock};
+use crate::kinds::slots::{self, CHUNK, MOST, Slots, TRIES, stored_limit};
+use crate::registry::{Entry, Registry, locked};
+use crate::release::Releaser;
+use crate::store::keys;
+use crate::store::ttl::LongestLease;
+use crate::wait::Waits;
 
-/// How many permits a semaphore may have: each is a key, and all of them are looked at.
-const MOST: u32 = 1000;
+/// The semaphores of one client.
+pub(crate) struct Semaphores {
+    link: Arc<Link>,
+    registry: Arc<Registry>,
+    acquirer: Arc<Acquirer>,
+    waits: Arc<Waits>,
+    releaser: Arc<Releaser>,
+    slots: Slots,
+    longest: LongestLease,
+    longest_pause: Duration,
+}
+
+impl Semaphores {
+    pub(crate) fn new(
+        (link, registry, acquirer): (&Arc<Link>, &Arc<Registry>, &Arc<Acquirer>),
+        (waits, releaser): (&Arc<Waits>, &Arc<Releaser>),
+        longest: LongestLease,
+        longest_pause: Duration,
+    ) -> Self {
+        let (slots, link, registry) = (Slots::new(link), link.clone(), registry.clone());
+        let (acquirer, waits, releaser) = (acquirer.clone(), waits.clone(), releaser.clone());
+        Self { link, registry, acquirer, waits, releaser, slots, longest, longest_pause }
+    }
+
+    pub(crate) async fn try_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.acquirer.try_once(&Permits::new(self, attempt)?, attempt).await
+    }
+
+    pub(crate) async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        let wanted = Permits::new(self, attempt)?;
+        self.waits.wait(&wanted.entry.lock, &wanted, attempt, deadline).await
+    }
+
+    pub(crate) async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
+        let entry = self.registry.get(attempt.id);
+        let pieces = entry.as_ref().map(|entry| entry.pieces()).unwrap_or_default();
+        let (Some(entry), false) = (entry, pieces.is_empty()) else {
+            let what = "the server has no such grant (any more)";
+            return Err(attempt.error(ErrorKind::NotHeld, Phase::Release, what));
+        };
+        let rest = pieces.into_iter().skip(usize::try_from(keep).unwrap_or(usize::MAX)).collect();
+        self.releaser.release_some(attempt, &entry, rest, Phase::Release).await?;
+        self.releaser.wake(&entry.lock, attempt.kind);
+        Ok(())
+    }
+}
 
 /// Permits, wanted by one attempt.
 struct Permits<'a> {
-    shared: &'a Arc<Shared>,
+    locks: &'a Semaphores,
     attempt: &'a Attempt,
     entry: Arc<Entry>,
-    lock: Key,
     wanted: usize,
     limit: u32,
     /// From which slot on the next look of a waiter looks.
@@ -42,7 +85,7 @@ struct Permits<'a> {
 }
 
 impl<'a> Permits<'a> {
-    fn new(shared: &'a Arc<Shared>, attempt: &'a Attempt) -> Result<Self, Error> {
+    fn new(locks: &'a Semaphores, attempt: &'a Attempt) -> Result<Self, Error> {
         let Kind::Permits { permits, limit } = attempt.kind else {
             return Err(attempt.error(ErrorKind::InvalidArgument, Phase::Acquire, "not an attempt of a semaphore"));
         };
@@ -50,14 +93,12 @@ impl<'a> Permits<'a> {
             let what = format!("a semaphore has {MOST} permits at most here, not {limit}");
             return Err(attempt.error(ErrorKind::InvalidArgument, Phase::Configure, what));
         }
-        let lock = shared.key_of(attempt)?;
         // It is at most `MOST`.
         let wanted = usize::try_from(permits).unwrap_or(usize::MAX);
         Ok(Self {
-            shared,
+            locks,
             attempt,
-            entry: shared.registry.of(attempt, &lock),
-            lock,
+            entry: locks.registry.register(attempt)?,
             wanted,
             limit,
             at: AtomicU32::default(),
@@ -71,7 +112,7 @@ impl<'a> Permits<'a> {
             let seen = locked(&self.free).take();
             return Ok(vec![seen.unwrap_or_else(|| slots::any(&self.entry, turn, self.limit))]);
         }
-        let mut free = self.shared.free_slots(self.attempt, &self.lock, self.limit, self.wanted).await?;
+        let mut free = self.locks.slots.free_slots(self.attempt, &self.entry.lock, self.limit, self.wanted).await?;
         if self.wanted == 1 && !free.is_empty() {
             let many = u32::try_from(free.len()).unwrap_or(u32::MAX);
             let one = slots::any(&self.entry, turn, many);
@@ -83,27 +124,30 @@ impl<'a> Permits<'a> {
 
     /// Whether the limit that is stored is this one. One that nobody holds permits under is forgotten.
     async fn agrees(&self, answer: Option<CommandAnswer>) -> Result<bool, Error> {
-        let shared = self.shared;
+        let locks = self.locks;
         let agreed = async {
             let found = answer.map_or(Ok(None), CommandAnswer::item)?;
             let Some((limit, item)) = found.map(stored_limit).transpose()? else { return Ok(Some(true)) };
             if limit == self.limit {
                 return Ok(Some(true));
             }
-            shared
+            locks
+                .releaser
                 .release_all(&self.entry, Phase::Acquire)
                 .await
                 .map_err(|_| Failure::protocol("permits stay behind"))?;
-            if u32::try_from(shared.look_at_slots(&self.lock, 0..limit).await?.len()).is_ok_and(|free| free < limit) {
+            if u32::try_from(locks.slots.look_at_slots(&self.entry.lock, 0..limit).await?.len())
+                .is_ok_and(|free| free < limit)
+            {
                 return Ok(None);
             }
             let own = OwnItem { value: limit.into(), seen: item.seen };
-            let forget = Command::Release { key: keys::limit(&self.lock), own };
-            shared.link.run_one(forget).await;
+            let forget = Command::Release { key: keys::limit(&self.entry.lock), own };
+            locks.link.run_one(forget).await;
             Ok(Some(false))
         };
-        let agreed = async { agreed.await.map_err(|failure: Failure| shared.link.error(failure, Phase::Acquire)) };
-        let agreed = shared.within(self.attempt, Phase::Acquire, agreed).await?;
+        let agreed = async { agreed.await.map_err(|failure: Failure| locks.link.error(failure, Phase::Acquire)) };
+        let agreed = locks.link.within(self.attempt, Phase::Acquire, agreed).await?;
         agreed.ok_or_else(|| {
             let what = "the permits in use were asked for with another limit";
             self.attempt.error(ErrorKind::LimitMismatch, Phase::Acquire, what)
@@ -114,7 +158,7 @@ impl<'a> Permits<'a> {
 impl WantedLock for Permits<'_> {
     async fn looks_free(&self) -> Result<bool, Error> {
         if self.wanted > 1 {
-            let free = self.shared.free_slots(self.attempt, &self.lock, self.limit, self.wanted).await?;
+            let free = self.locks.slots.free_slots(self.attempt, &self.entry.lock, self.limit, self.wanted).await?;
             return Ok(free.len() >= self.wanted);
         }
         // One part of the slots after the other.
@@ -123,7 +167,7 @@ impl WantedLock for Permits<'_> {
         if some.end == self.limit {
             self.at.store(0, Ordering::Relaxed);
         }
-        let free = self.shared.free_of(self.attempt, &self.lock, some).await?;
+        let free = self.locks.slots.free_of(self.attempt, &self.entry.lock, some).await?;
         *locked(&self.free) = free.first().copied();
         Ok(!free.is_empty())
     }
@@ -133,23 +177,23 @@ impl WantedLock for Permits<'_> {
     }
 
     async fn take(&self) -> Result<TryOutcome, Error> {
-        let (shared, attempt, entry) = (self.shared, self.attempt, &self.entry);
-        let mut pauses = driver::wait::pauses(std::time::Duration::from_millis(1), shared.longest_pause);
+        let (locks, attempt, entry) = (self.locks, self.attempt, &self.entry);
+        let mut pauses = driver::wait::pauses(Duration::from_millis(1), locks.longest_pause);
         for turn in 0..TRIES {
             let numbers = self.choose(turn).await?;
             if numbers.len() < self.wanted {
                 return Ok(TryOutcome::Held);
             }
-            let keys = numbers.iter().map(|number| keys::slot(&self.lock, *number)).collect();
-            let key = keys::limit(&self.lock);
-            let limit = Command::Claim { key, value: self.limit.into(), seconds: shared.limit_seconds() };
+            let keys = numbers.iter().map(|number| keys::slot(&self.entry.lock, *number)).collect();
+            let key = keys::limit(&self.entry.lock);
+            let limit = Command::Claim { key, value: self.limit.into(), seconds: locks.longest.seconds() };
             // It has to outlast what is taken now, whoever stored it, and when.
-            let keep = shared.keep_limit(&self.lock);
-            let mut round = shared.claim(attempt, entry, keys, vec![limit, keep]).await?;
+            let keep = keys::keep_limit(&self.entry.lock, locks.longest);
+            let mut round = locks.acquirer.claim(attempt, entry, keys, vec![limit, keep]).await?;
             let stored = round.also.pop();
             if self.agrees(stored).await? {
                 let is_complete = entry.pieces().len() == self.wanted;
-                match shared.settle(attempt, entry, &round, is_complete).await? {
+                match locks.acquirer.settle(attempt, entry, &round, is_complete).await? {
                     TryOutcome::Held => {}
                     outcome => return Ok(outcome),
                 }
@@ -165,60 +209,5 @@ impl WantedLock for Permits<'_> {
 
     fn entry(&self) -> &Arc<Entry> {
         &self.entry
-    }
-}
-
-impl Shared {
-    /// The limit under which permits were taken, if there is one.
-    pub(crate) async fn limit(&self, lock: &Key) -> Result<Option<u32>, Failure> {
-        let found = self.link.run_one(Command::Read { key: keys::limit(lock) }).await.item()?;
-        Ok(found.map(stored_limit).transpose()?.map(|(limit, _)| limit))
-    }
-
-    /// Has the limit live on, as long as any lease.
-    pub(crate) fn keep_limit(&self, lock: &Key) -> Command {
-        Command::Keep { key: keys::limit(lock), seconds: self.limit_seconds() }
-    }
-
-    fn limit_seconds(&self) -> u32 {
-        ttl::seconds(self.longest_lease)
-    }
-}
-
-/// The number that an item holds on which clients have agreed.
-pub(crate) fn stored_limit(item: Item) -> Result<(u32, Item), Failure> {
-    let number = cas::number(&item.value).and_then(|number| u32::try_from(number).ok());
-    let limit = number.filter(|limit| (1..=MOST).contains(limit));
-    limit.map(|limit| (limit, item)).ok_or_else(|| Failure::protocol("the key of a limit holds something else"))
-}
-
-#[async_trait]
-impl SemaphoreBackend for MemcachedBackend {
-    async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        let wanted = Permits::new(&self.shared, attempt)?;
-        self.shared.once(&wanted, attempt).await
-    }
-
-    async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        let wanted = Permits::new(&self.shared, attempt)?;
-        wait::wait(&self.shared, &wanted.lock, &wanted, attempt, deadline).await
-    }
-
-    async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
-        let shared = &self.shared;
-        let entry = shared.registry.get(attempt.id);
-        let pieces = entry.as_ref().map(|entry| entry.pieces()).unwrap_or_default();
-        let (Some(entry), false) = (entry, pieces.is_empty()) else {
-            let what = "the server has no such grant (any more)";
-            return Err(attempt.error(ErrorKind::NotHeld, Phase::Release, what));
-        };
-        let rest = pieces.into_iter().skip(usize::try_from(keep).unwrap_or(usize::MAX)).collect();
-        shared.within(attempt, Phase::Release, shared.release_some(&entry, rest, Phase::Release)).await?;
-        shared.wake(&entry.lock, attempt.kind);
-        Ok(())
-    }
-
-    async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
-        self.shared.permits_held(name, limit).await
     }
 }

@@ -1,12 +1,14 @@
 //! Locks of several keys of one kind: the slots of a semaphore, and those of a read-write lock's readers.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use lock_core::driver::Attempt;
 use lock_core::{Error, Phase};
 
-use crate::backend::Shared;
-use crate::client::command::Command;
+use crate::client::cas;
+use crate::client::command::{Command, Item};
+use crate::client::link::Link;
 use crate::error::Failure;
 use crate::registry::Entry;
 use crate::store::keys::{self, Key};
@@ -17,7 +19,19 @@ pub(crate) const TRIES: u32 = 4;
 /// At so many slots a look looks at once.
 pub(crate) const CHUNK: u32 = 64;
 
-impl Shared {
+/// The most that a client takes for the number of slots of one lock: each is a key, and all of them are looked at.
+pub(crate) const MOST: u32 = 1000;
+
+/// Looks at slots.
+pub(crate) struct Slots {
+    link: Arc<Link>,
+}
+
+impl Slots {
+    pub(crate) fn new(link: &Arc<Link>) -> Self {
+        Self { link: link.clone() }
+    }
+
     /// The numbers of slots, of so many, that nobody holds: looks no further when enough have been found.
     pub(crate) async fn free_slots(
         &self,
@@ -42,7 +56,7 @@ impl Shared {
             let free = self.look_at_slots(lock, some).await;
             free.map_err(|failure| self.link.error(failure, Phase::Acquire))
         };
-        self.within(attempt, Phase::Acquire, looked).await
+        self.link.within(attempt, Phase::Acquire, looked).await
     }
 
     /// The same, not bounded in time.
@@ -68,4 +82,11 @@ pub(crate) fn any(entry: &Entry, turn: u32, many: u32) -> u32 {
     let number = entry.nonce.number() % u64::from(many.max(1));
     // It is below a number of 32 bits.
     u32::try_from(number).unwrap_or_default().wrapping_add(turn) % many.max(1)
+}
+
+/// The number that an item holds on which clients have agreed.
+pub(crate) fn stored_limit(item: Item) -> Result<(u32, Item), Failure> {
+    let number = cas::number(&item.value).and_then(|number| u32::try_from(number).ok());
+    let limit = number.filter(|limit| (1..=MOST).contains(limit));
+    limit.map(|limit| (limit, item)).ok_or_else(|| Failure::protocol("the key of a limit holds something else"))
 }

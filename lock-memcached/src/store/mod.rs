@@ -1,5 +1,6 @@
 //! What is kept at the server, and how it is encoded: keys, values, times to live.
 
+pub(crate) mod forced;
 pub(crate) mod keys;
 pub(crate) mod nonce;
 pub(crate) mod pieces;

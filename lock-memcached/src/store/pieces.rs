@@ -1,14 +1,14 @@
 //! Releasing back: only what is still ours, by its CAS number in that life of the server in which it was learned.
 
+use std::sync::Arc;
+
 use lock_core::{Error, Phase};
 
-use crate::backend::Shared;
-use crate::client::cas::CasNumber;
 use crate::client::command::{Command, CommandAnswer};
+use crate::client::link::Link;
 use crate::error::Failure;
 use crate::registry::{Entry, Piece};
-use crate::store::keys::Key;
-use crate::store::nonce::Nonce;
+use crate::store::record::HolderRecords;
 
 /// How often a piece is looked at anew that a renewal has changed meanwhile.
 const ROUNDS: usize = 20;
@@ -22,7 +22,17 @@ pub(crate) struct Removed {
     pub(crate) gone: usize,
 }
 
-impl Shared {
+/// Releases keys of grants.
+pub(crate) struct Pieces {
+    link: Arc<Link>,
+    records: Arc<HolderRecords>,
+}
+
+impl Pieces {
+    pub(crate) fn new(link: &Arc<Link>, records: &Arc<HolderRecords>) -> Self {
+        Self { link: link.clone(), records: records.clone() }
+    }
+
     /// Frees everything that an attempt is known to have.
     pub(crate) async fn release_all(&self, entry: &Entry, phase: Phase) -> Result<Removed, Error> {
         entry.end();
@@ -41,7 +51,7 @@ impl Shared {
 
     async fn release_each(&self, entry: &Entry, mut pieces: Vec<Piece>) -> Result<Removed, Failure> {
         let mut count = Removed::default();
-        let mut record = (entry.is_ending() && entry.hide()).then(|| self.forget(entry));
+        let mut record = (entry.is_ending() && entry.hide()).then(|| self.records.forget(entry.nonce));
         for _ in 0..ROUNDS {
             if pieces.is_empty() {
                 break;
@@ -61,7 +71,7 @@ impl Shared {
             if changed.is_empty() {
                 break;
             }
-            let found = Box::pin(self.find_own(changed.iter().map(|piece| (entry.nonce, &piece.key)))).await;
+            let found = Box::pin(self.link.find_own(changed.iter().map(|piece| (entry.nonce, &piece.key)))).await;
             for (piece, found) in changed.into_iter().zip(found) {
                 match found? {
                     Some(seen) => pieces.push(Piece { seen, ..piece }),
@@ -72,20 +82,6 @@ impl Shared {
         if pieces.is_empty() { Ok(count) } else { Err(Failure::protocol("the item changes all the time")) }
     }
 
-    /// The CAS number that each of these items has now; none for one that is not this grant's (any more).
-    pub(crate) async fn find_own(
-        &self,
-        items: impl Iterator<Item = (Nonce, &Key)> + Clone,
-    ) -> Vec<Result<Option<CasNumber>, Failure>> {
-        let reads = items.clone().map(|(_, key)| Command::Read { key: key.clone() });
-        let answers = self.link.run(reads.collect()).await;
-        let find_own = items.zip(answers).map(|((nonce, _), answer)| {
-            let found = answer.item()?.filter(|item| Nonce::read(&item.value) == Some(nonce));
-            Ok(found.map(|item| item.seen))
-        });
-        find_own.collect()
-    }
-
     /// Looks for claims that were not answered, and frees what they took.
     pub(crate) async fn release_unanswered(&self, entry: &Entry, phase: Phase) -> Result<(), Error> {
         let keys = entry.unsure();
@@ -93,7 +89,7 @@ impl Shared {
             return Ok(());
         }
         let freed = async {
-            let found = self.find_own(keys.iter().map(|key| (entry.nonce, key))).await;
+            let found = self.link.find_own(keys.iter().map(|key| (entry.nonce, key))).await;
             let (mut there, mut releases) = (Vec::new(), Vec::new());
             for (key, found) in keys.iter().zip(found) {
                 let Some(seen) = found? else { continue };

@@ -3,7 +3,8 @@
 //! A lock's own item has room for a number only. A grant that lasts is described in one more item, by one task per client,
 //! a moment after it was granted: short holds cost nothing. It is best effort: no lock depends on it.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::clock::{Clock, SystemClock};
@@ -12,9 +13,12 @@ use lock_core::{GrantId, Owner};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::backend::Shared;
 use crate::client::command::Command;
-use crate::registry::Entry;
+use crate::client::link::Link;
+use crate::error::Failure;
+use crate::registry::{Entry, locked};
+use crate::store::keys::Keys;
+use crate::store::nonce::Nonce;
 use crate::store::ttl;
 
 /// How long a grant has to last until it is described.
@@ -39,9 +43,13 @@ pub(crate) struct HolderRecord {
     pub(crate) waits: bool,
 }
 
-/// The way to the task that describes grants. It ends with its runtime, and is started again on that of the next grant.
-#[derive(Debug, Default)]
-pub(crate) struct HolderInfoWriter(Mutex<Option<mpsc::Sender<Task>>>);
+/// The records of this client's holders.
+pub(crate) struct HolderRecords {
+    link: Arc<Link>,
+    keys: Arc<Keys>,
+    /// To the task that writes them. It ends with its runtime, and is started again on that of the next grant.
+    writer: Mutex<Option<mpsc::Sender<Task>>>,
+}
 
 #[derive(Debug)]
 struct Task {
@@ -52,25 +60,11 @@ struct Task {
     ttl: Duration,
 }
 
-impl HolderInfoWriter {
-    fn describe(&self, shared: &Arc<Shared>, task: Task) {
-        let mut way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = way.take().filter(|sender| !sender.is_closed());
-        let sender = running.or_else(|| {
-            let runtime = tokio::runtime::Handle::try_current().ok()?;
-            let (sender, tasks) = mpsc::channel(WAITING);
-            runtime.spawn(write_all(Arc::downgrade(shared), tasks));
-            Some(sender)
-        });
-        if let Some(sender) = &sender {
-            // If it has just ended, or has too many before it, this one is not described: it is best effort.
-            let _ = sender.try_send(task);
-        }
-        *way = sender;
+impl HolderRecords {
+    pub(crate) fn new(link: &Arc<Link>, keys: &Arc<Keys>) -> Arc<Self> {
+        Arc::new(Self { link: link.clone(), keys: keys.clone(), writer: Mutex::default() })
     }
-}
 
-impl Shared {
     /// Has a grant described, if it is one and lasts.
     pub(crate) fn described(
         self: &Arc<Self>,
@@ -93,34 +87,56 @@ impl Shared {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let since = u64::try_from(since).unwrap_or_default();
         let task = Task { entry: Arc::downgrade(entry), token, since, waits, ttl: attempt.ttl };
-        self.holder_info.describe(self, task);
-    }
-}
-
-async fn write_all(shared: Weak<Shared>, mut tasks: mpsc::Receiver<Task>) {
-    while let Some(first) = tasks.recv().await {
-        SystemClock.sleep_until(SystemClock.now().plus(AFTER)).await;
-        let mut held: Vec<_> = first.held().into_iter().collect();
-        // Short holds are over by now: however many there were, none of them is left waiting.
-        while held.len() < BATCH
-            && let Ok(task) = tasks.try_recv()
-        {
-            held.extend(task.held());
+        let mut writer = locked(&self.writer);
+        let running = writer.take().filter(|sender| !sender.is_closed());
+        let sender = running.or_else(|| {
+            let runtime = tokio::runtime::Handle::try_current().ok()?;
+            let (sender, tasks) = mpsc::channel(WAITING);
+            runtime.spawn(write_all(Arc::downgrade(self), tasks));
+            Some(sender)
+        });
+        if let Some(sender) = &sender {
+            // If it has just ended, or has too many before it, this one is not described: it is best effort.
+            let _ = sender.try_send(task);
         }
-        let Some(shared) = shared.upgrade() else { return };
-        shared.write(held).await;
+        *writer = sender;
     }
-}
 
-impl Task {
-    /// The grant's entry, if it is still held.
-    fn held(self) -> Option<(Arc<Entry>, Self)> {
-        let entry = self.entry.upgrade().filter(|entry| !entry.is_empty())?;
-        Some((entry, self))
+    /// Keeps a grant's record for as long as the grant, if it has one.
+    pub(crate) fn keep(&self, entry: &Entry, seconds: u32) -> Option<Command> {
+        entry.is_shown().then(|| Command::Keep { key: self.keys.holder(entry.nonce), seconds })
     }
-}
 
-impl Shared {
+    /// Deletes a grant's record.
+    pub(crate) fn forget(&self, nonce: Nonce) -> Command {
+        Command::Forget { key: self.keys.holder(nonce) }
+    }
+
+    /// Deletes a grant's record in the background, unless that was done with the release.
+    pub(crate) fn forget_soon(&self, entry: &Entry) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && entry.hide()
+        {
+            let (link, forget) = (self.link.clone(), self.forget(entry.nonce));
+            runtime.spawn(async move { link.run_one(forget).await });
+        }
+    }
+
+    /// Reads the records of these grants.
+    pub(crate) async fn read(&self, grants: &[Nonce]) -> Result<HashMap<Nonce, HolderRecord>, Failure> {
+        let reads = grants.iter().map(|nonce| Command::Read { key: self.keys.holder(*nonce) });
+        let answers = self.link.run(reads.collect()).await;
+        let mut records = HashMap::new();
+        for (nonce, answer) in grants.iter().zip(answers) {
+            if let Some(item) = answer.item()?
+                && let Ok(record) = serde_json::from_slice(&item.value)
+            {
+                records.insert(*nonce, record);
+            }
+        }
+        Ok(records)
+    }
+
     async fn write(&self, held: Vec<(Arc<Entry>, Task)>) {
         let notes = held.iter().filter_map(|(entry, task)| {
             entry.show();
@@ -136,9 +152,32 @@ impl Shared {
         self.link.run(notes).await;
         // What was given back meanwhile may have been described after it was forgotten.
         let over = held.iter().filter(|(entry, _)| entry.is_empty());
-        let forget: Vec<_> = over.map(|(entry, _)| self.forget(entry)).collect();
+        let forget: Vec<_> = over.map(|(entry, _)| self.forget(entry.nonce)).collect();
         if !forget.is_empty() {
             self.link.run(forget).await;
         }
+    }
+}
+
+async fn write_all(records: Weak<HolderRecords>, mut tasks: mpsc::Receiver<Task>) {
+    while let Some(first) = tasks.recv().await {
+        SystemClock.sleep_until(SystemClock.now().plus(AFTER)).await;
+        let mut held: Vec<_> = first.held().into_iter().collect();
+        // Short holds are over by now: however many there were, none of them is left waiting.
+        while held.len() < BATCH
+            && let Ok(task) = tasks.try_recv()
+        {
+            held.extend(task.held());
+        }
+        let Some(records) = records.upgrade() else { return };
+        records.write(held).await;
+    }
+}
+
+impl Task {
+    /// The grant's entry, if it is still held.
+    fn held(self) -> Option<(Arc<Entry>, Self)> {
+        let entry = self.entry.upgrade().filter(|entry| !entry.is_empty())?;
+        Some((entry, self))
     }
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 
-use crate::backend::Shared;
 use crate::client::cas::{CasNumber, OwnItem};
 use crate::client::command::{Command, CommandAnswer};
-use crate::epoch::gate::GateVerdict;
+use crate::client::link::Link;
+use crate::epoch::gate::{EpochGate, GateVerdict};
 use crate::error::Failure;
 use crate::registry::{Entry, Piece};
 use crate::store::keys::Key;
@@ -68,7 +68,17 @@ impl ItemRefresh {
     }
 }
 
-impl Shared {
+/// Gives items more time.
+pub(crate) struct Refresher {
+    link: Arc<Link>,
+    gate: Arc<EpochGate>,
+}
+
+impl Refresher {
+    pub(crate) fn new(link: &Arc<Link>, gate: &Arc<EpochGate>) -> Self {
+        Self { link: link.clone(), gate: gate.clone() }
+    }
+
     /// Has items live on, and asks `beside` in the same pipeline. Each one's fate is known afterwards, after eleven round
     /// trips at most, however many there are; the verdict says whether it can be relied on.
     pub(crate) async fn refresh(&self, dues: &mut [ItemRefresh], beside: Vec<Command>) -> Result<GateVerdict, Failure> {
@@ -119,7 +129,7 @@ impl Shared {
         if changed.is_empty() {
             return;
         }
-        let found = self.find_own(changed.iter().map(|due| (due.entry.nonce, &due.key))).await;
+        let found = self.link.find_own(changed.iter().map(|due| (due.entry.nonce, &due.key))).await;
         for (due, found) in changed.iter_mut().zip(found) {
             match found {
                 Ok(Some(seen)) => due.seen = Some(seen),

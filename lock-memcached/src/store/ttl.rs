@@ -7,6 +7,11 @@
 
 use std::time::Duration;
 
+use lock_core::driver::Attempt;
+use lock_core::{Error, ErrorKind, LeaseOptions, Phase};
+
+use crate::config::{MemcachedConfig, RestartPolicy};
+
 /// How much longer than its lease an item is stored.
 pub(crate) const MARGIN: Duration = Duration::from_secs(5);
 
@@ -18,6 +23,31 @@ pub(crate) fn seconds(lease: Duration) -> u32 {
     let whole = lease.as_secs() + u64::from(lease.subsec_nanos() > 0);
     // No lease is longer than a day.
     u32::try_from(whole + MARGIN.as_secs()).unwrap_or(u32::MAX)
+}
+
+/// The longest lease that a client grants.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LongestLease(Duration);
+
+impl LongestLease {
+    pub(crate) fn of(config: &MemcachedConfig) -> Self {
+        let is_off = config.restart_policy == RestartPolicy::Off;
+        Self(if is_off { LeaseOptions::MAX_TTL } else { config.longest_lease })
+    }
+
+    /// Refuses an attempt with a longer TTL.
+    pub(crate) fn check(self, attempt: &Attempt, ttl: Duration) -> Result<(), Error> {
+        if ttl <= self.0 {
+            return Ok(());
+        }
+        let what = format!("the TTL is {ttl:?}, above the client's longest_lease of {:?}", self.0);
+        Err(attempt.error(ErrorKind::InvalidArgument, Phase::Configure, what))
+    }
+
+    /// The TTL of an item that is to outlast every lease.
+    pub(crate) fn seconds(self) -> u32 {
+        seconds(self.0)
+    }
 }
 
 #[cfg(test)]

@@ -6,15 +6,16 @@ use lock_core::Phase;
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 
-use crate::backend::Shared;
 use crate::client::command::{Command, CommandAnswer};
 use crate::client::detach_on_drop::detach_on_drop;
-use crate::epoch::gate::{self, GateVerdict};
+use crate::client::link::Link;
+use crate::epoch::gate::{self, EpochGate, GateVerdict};
 use crate::registry::{Entry, Piece};
 use crate::store::keys::Key;
+use crate::store::pieces::Pieces;
 use crate::store::refresh::lasts;
 use crate::store::ttl;
-use crate::wait::queue::Offer;
+use crate::wait::queue::{Offer, WaitQueues};
 
 /// What became of a lock that was to be handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,25 @@ pub(crate) enum HandedOver {
     Perhaps,
 }
 
-impl Shared {
+/// Hands locks to this client's own waiters.
+pub(crate) struct HandOver {
+    link: Arc<Link>,
+    gate: Arc<EpochGate>,
+    queues: Arc<WaitQueues>,
+    pieces: Arc<Pieces>,
+}
+
+impl HandOver {
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        gate: &Arc<EpochGate>,
+        queues: &Arc<WaitQueues>,
+        pieces: &Arc<Pieces>,
+    ) -> Arc<Self> {
+        let (link, gate, queues, pieces) = (link.clone(), gate.clone(), queues.clone(), pieces.clone());
+        Arc::new(Self { link, gate, queues, pieces })
+    }
+
     /// Hands a lock of one piece to the first one in its queue.
     ///
     /// DetachOnDrop through although this future is dropped: the lock may be the other one's by then.
@@ -41,15 +60,15 @@ impl Shared {
             return HandedOver::No;
         }
         let Some(offer) = self.queues.offer(queue) else { return HandedOver::No };
-        let (shared, entry, piece) = (self.clone(), entry.clone(), piece.clone());
-        let work = detach_on_drop(async move { shared.hand_to(offer, &entry, piece).await });
-        self.within(attempt, Phase::Release, async { Ok(work.await) }).await.unwrap_or(HandedOver::Perhaps)
+        let (hand_over, entry, piece) = (self.clone(), entry.clone(), piece.clone());
+        let work = detach_on_drop(async move { hand_over.hand_to(offer, &entry, piece).await });
+        self.link.within(attempt, Phase::Release, async { Ok(work.await) }).await.unwrap_or(HandedOver::Perhaps)
     }
 
     /// Turns the item into the other one's.
     async fn hand_to(&self, offer: Offer, entry: &Entry, Piece { key, seen }: Piece) -> HandedOver {
         let sent_at = SystemClock.now();
-        let until = self.gone_by(sent_at, offer.ttl);
+        let until = self.link.gone_by(sent_at, offer.ttl);
         offer.entry.claiming(&key, until);
         offer.entry.kept(sent_at, offer.ttl);
         let seconds = ttl::seconds(offer.ttl);
@@ -74,7 +93,7 @@ impl Shared {
         } else {
             // Not to be told: it looks for itself, once this one is gone.
             let pieces = offer.entry.pieces();
-            if self.release_all(&offer.entry, Phase::Release).await.is_err() {
+            if self.pieces.release_all(&offer.entry, Phase::Release).await.is_err() {
                 offer.entry.doubt(&pieces, until);
             }
         }

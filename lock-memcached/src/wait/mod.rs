@@ -19,74 +19,68 @@ use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase, driver::wait};
 use tokio::sync::oneshot;
 
-use crate::acquire::{TryOutcome, may_pass};
-use crate::backend::Shared;
-use crate::registry::Entry;
+use crate::acquire::{TryOutcome, WantedLock, may_pass};
+use crate::registry::locked;
 use crate::store::keys::Key;
-use crate::wait::queue::{Offer, WaitQueue, locked};
+use crate::store::record::HolderRecords;
+use crate::wait::pace::Pace;
+use crate::wait::queue::{Offer, WaitQueue, WaitQueues};
 
 /// The first pause between two looks.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
-/// A lock that is wanted.
-pub(crate) trait WantedLock: Send + Sync {
-    /// Whether a claim has a chance, by one cheap read.
-    fn looks_free(&self) -> impl Future<Output = Result<bool, Error>> + Send;
-
-    /// One try.
-    fn take(&self) -> impl Future<Output = Result<TryOutcome, Error>> + Send;
-
-    /// At how many keys a look looks.
-    fn keys(&self) -> u32 {
-        1
-    }
-
-    /// What the attempt has.
-    fn entry(&self) -> &Arc<Entry>;
-
-    /// Whether a holder of this process may hand its lock to the entry.
-    fn can_receive(&self) -> bool {
-        false
-    }
+/// Waits of one client.
+pub(crate) struct Waits {
+    queues: Arc<WaitQueues>,
+    records: Arc<HolderRecords>,
+    pace: Pace,
+    longest_pause: Duration,
 }
 
-/// Waits in the queue until the lock is granted, or the deadline passes.
-pub(crate) async fn wait<W: WantedLock>(
-    shared: &Arc<Shared>,
-    queue: &Key,
-    wanted: &W,
-    attempt: &Attempt,
-    deadline: Deadline,
-) -> Result<Option<Grant>, Error> {
-    let ticket = shared.queues.join(queue);
-    let queue = ticket.queue();
-    let waiter = Waiter { shared, wanted, attempt, deadline, since: SystemClock.now() };
-    // What most waits end before is boxed: they need not carry it about.
-    let granted = async {
-        match queue.first.try_acquire() {
-            Ok(_first) => match waiter.first_try(queue).await {
-                Ok(TryOutcome::Granted(grant)) => Ok(Some(grant)),
-                outcome => Box::pin(waiter.polls(queue, outcome)).await,
-            },
-            Err(_) => Box::pin(waiter.waits_its_turn(queue)).await,
-        }
-    };
-    // However many requests are under way one after the other.
-    let late = deadline.instant().plus(attempt.op_timeout);
-    let granted = tokio::select! {
-        biased;
-        granted = granted => granted?,
-        () = SystemClock.sleep_until(late) => {
-            let what = "no answer within the operation timeout after the deadline";
-            return Err(attempt.error(ErrorKind::Indeterminate, Phase::Wait, what));
-        }
-    };
-    Ok(shared.described(attempt, wanted.entry(), granted))
+impl Waits {
+    pub(crate) fn new(queues: &Arc<WaitQueues>, records: &Arc<HolderRecords>, longest_pause: Duration) -> Arc<Self> {
+        let (queues, records, pace) = (queues.clone(), records.clone(), Pace::default());
+        Arc::new(Self { queues, records, pace, longest_pause })
+    }
+
+    /// Waits in the queue until the lock is granted, or the deadline passes.
+    pub(crate) async fn wait<W: WantedLock>(
+        &self,
+        queue: &Key,
+        wanted: &W,
+        attempt: &Attempt,
+        deadline: Deadline,
+    ) -> Result<Option<Grant>, Error> {
+        let ticket = self.queues.join(queue);
+        let queue = ticket.queue();
+        let waiter = Waiter { waits: self, wanted, attempt, deadline, since: SystemClock.now() };
+        // What most waits end before is boxed: they need not carry it about.
+        let granted = async {
+            match queue.first.try_acquire() {
+                Ok(_first) => match waiter.first_try(queue).await {
+                    Ok(TryOutcome::Granted(grant)) => Ok(Some(grant)),
+                    outcome => Box::pin(waiter.polls(queue, outcome)).await,
+                },
+                Err(_) => Box::pin(waiter.waits_its_turn(queue)).await,
+            }
+        };
+        // However many requests are under way one after the other.
+        let late = deadline.instant().plus(attempt.op_timeout);
+        let granted = tokio::select! {
+            biased;
+            granted = granted => granted?,
+            () = SystemClock.sleep_until(late) => {
+                let what = "no answer within the operation timeout after the deadline";
+                return Err(attempt.error(ErrorKind::Indeterminate, Phase::Wait, what));
+            }
+        };
+        Ok(self.records.described(attempt, wanted.entry(), granted))
+    }
 }
 
 /// Who waits.
 struct Waiter<'a, W> {
-    shared: &'a Shared,
+    waits: &'a Waits,
     wanted: &'a W,
     attempt: &'a Attempt,
     deadline: Deadline,
@@ -157,11 +151,11 @@ impl<W: WantedLock> Waiter<'_, W> {
 
     /// Asks as the first one in the queue; this is what its first try has come to.
     async fn polls(&self, queue: &WaitQueue, mut outcome: Result<TryOutcome, Error>) -> Result<Option<Grant>, Error> {
-        let mut pauses = wait::pauses(FIRST_PAUSE, self.shared.longest_pause);
-        let share = self.shared.pace.share();
+        let mut pauses = wait::pauses(FIRST_PAUSE, self.waits.longest_pause);
+        let share = self.waits.pace.share();
         loop {
             // The sequence is endless; the longest pause is its own last value.
-            let mut pause = pauses.next().unwrap_or(self.shared.longest_pause);
+            let mut pause = pauses.next().unwrap_or(self.waits.longest_pause);
             let least = share.pause(self.wanted.keys());
             if pause < least {
                 pause = wait::pauses(least, least).next().unwrap_or(least);
@@ -181,7 +175,7 @@ impl<W: WantedLock> Waiter<'_, W> {
                     if self.deadline.has_passed(now) || now >= queue.silence(self.since, self.attempt.patience) {
                         return Err(error);
                     }
-                    if let Some(grant) = self.pauses(queue, pause.max(self.shared.longest_pause)).await {
+                    if let Some(grant) = self.pauses(queue, pause.max(self.waits.longest_pause)).await {
                         return Ok(Some(grant));
                     }
                     outcome = self.observes(queue, self.looks_and_tries()).await;

@@ -1,15 +1,15 @@
 //! Where the waiters of one client stand in a queue for one lock.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::Grant;
+use lock_core::driver::{Grant, Kind};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, oneshot};
 
-use crate::registry::Entry;
-use crate::store::keys::Key;
+use crate::registry::{Entry, locked};
+use crate::store::keys::{self, Key};
 use crate::wait::fairness::{CONTENDED_FOR, Fairness};
 
 /// The lines of one client.
@@ -69,12 +69,23 @@ impl WaitQueues {
     }
 
     /// Has the first one in this queue look at once, unless it is others' turn.
-    pub(crate) fn wake(&self, key: &Key) {
+    fn wake(&self, key: &Key) {
         if let Some(queue) = self.all().queues.get(key)
             && is_waited_in(queue)
             && SystemClock.now() >= locked(&queue.fairness).others_until()
         {
             queue.wake.notify_one();
+        }
+    }
+
+    /// Has those look at once who wait for this lock, which may be free now.
+    pub(crate) fn wake_lock(&self, lock: &Key, kind: Kind) {
+        match kind {
+            Kind::Read | Kind::Write => {
+                self.wake(&keys::writer(lock));
+                self.wake(&keys::readers(lock));
+            }
+            _ => self.wake(lock),
         }
     }
 
@@ -174,10 +185,6 @@ fn is_waited_in(queue: &Arc<WaitQueue>) -> bool {
     Arc::strong_count(queue) > 1
 }
 
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use lock_core::Owner;
@@ -185,13 +192,20 @@ mod tests {
 
     use super::*;
     use crate::client::cas::CasNumber;
+    use crate::config::MemcachedConfig;
     use crate::registry::Registry;
+    use crate::store::keys::Keys;
+    use crate::store::ttl::LongestLease;
+
+    fn registry() -> Registry {
+        Registry::new(&Arc::new(Keys::new("lock")), LongestLease::of(&MemcachedConfig::new("memcached://a")))
+    }
 
     #[test]
     fn a_lock_is_held_here_until_its_holder_has_given_it_back() {
-        let (queue, registry, key) = (WaitQueue::new(), Registry::default(), Key::from("lock"));
+        let (queue, registry, key) = (WaitQueue::new(), registry(), Key::from("lock"));
         let attempt = Attempt::new("lock".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
-        let entry = registry.of(&attempt, &key);
+        let entry = registry.register(&attempt).unwrap();
         assert!(!queue.is_held_here());
         entry.won(&key, CasNumber::of_a_test(1));
         queue.held_by(&entry);
