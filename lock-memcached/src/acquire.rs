@@ -20,7 +20,7 @@ use crate::store::pieces::Pieces;
 use crate::store::record::HolderRecords;
 use crate::store::{refresh, ttl};
 
-/// What one try came to.
+/// Outcome of one try.
 #[derive(Debug)]
 pub(crate) enum TryOutcome {
     Granted(Grant),
@@ -30,7 +30,7 @@ pub(crate) enum TryOutcome {
     NotNow(NotNow),
 }
 
-/// What one pipeline came to.
+/// Outcome of one pipeline.
 #[derive(Debug)]
 pub(crate) struct ClaimRound {
     pub(crate) sent_at: BootInstant,
@@ -181,7 +181,7 @@ impl Acquirer {
         Ok(())
     }
 
-    /// Gives back what a claim has won although something failed, so that the failure is definite; or says that it is not.
+    /// Releases the keys that a claim has won although something failed, so that the failure is definite; or says that it is not.
     /// What the attempt had before stays: a writer whose downgrade fails goes on writing.
     async fn without_trace(&self, entry: &Entry, won: &[Piece], until: BootInstant, error: Error) -> Error {
         let is_certain = entry.unsure().is_empty();
@@ -223,7 +223,7 @@ impl Acquirer {
         }
     }
 
-    /// Gives back what a try has won that comes to nothing.
+    /// Releases the keys of a try that comes to nothing.
     async fn abandon(&self, attempt: &Attempt, entry: &Entry, sent_at: BootInstant) -> Result<(), Error> {
         let _turn = entry.turn().await;
         let won = entry.pieces();

@@ -1,4 +1,4 @@
-//! How to connect, and what all locks of a client have in common.
+//! Configuration of a client: how to connect, and the settings that all of its locks share.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ use crate::{epoch, url};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct MemcachedConfig {
-    /// Which server: `memcached://host[:port]`. One server, without users, passwords and TLS. The host's address is looked
+    /// URL of the server, `memcached://host[:port]`: one server, without users, passwords and TLS. The host's address is looked
     /// up when the client connects.
     pub url: String,
-    /// What every key begins with, except keys given by [`LockName::at_key`](lock_core::LockName::at_key). Clients with
+    /// Prefix of every key, except keys given by [`LockName::at_key`](lock_core::LockName::at_key). Clients with
     /// different prefixes do not see each other's locks, and must not share such a key. `"lock"` by default; at most 64 bytes
     /// as they are in keys, where odd characters take three.
     pub prefix: String,
@@ -35,20 +35,20 @@ pub struct MemcachedConfig {
     /// The longest lease that a lock may have, and so the time for which nobody is granted a lock after a restart. All
     /// clients of one prefix have to agree on it. 30 s by default, at most 511 s.
     pub longest_lease: Duration,
-    /// What keeps two holders apart when the server restarts or is flushed.
+    /// Protection against two holders when the server restarts or is flushed.
     pub restart_policy: RestartPolicy,
     /// Refuse a server that evicts items when its memory is full, rather than warn.
     pub refuse_eviction: bool,
-    /// How long a waiting client pauses between two looks at most, before jitter; 25 ms by default.
+    /// Longest pause of a waiting client between two looks, before jitter; 25 ms by default.
     pub longest_pause: Duration,
-    /// How many readers a read-write lock has room for. All clients of one prefix have to agree on it: one with another
+    /// Readers for which a read-write lock has room. All clients of one prefix have to agree on it: one with another
     /// number than the others is refused when it locks. 64 by default, at most 1,000.
     pub readers: u32,
-    /// How many connections the client opens at most; 32 by default.
+    /// Most connections that the client opens; 32 by default.
     pub connections: usize,
 }
 
-/// What keeps two holders apart when the server forgets its locks: it restarts, or somebody flushes it.
+/// Protection against two holders when the server forgets its locks: it restarts, or somebody flushes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RestartPolicy {
@@ -56,7 +56,7 @@ pub enum RestartPolicy {
     /// is used for the first time.
     #[default]
     Quarantine,
-    /// The same, but ended early if the server's `stats` show that it cannot have forgotten a lock whose lease still runs:
+    /// A quarantine that ends early if the server's `stats` show that it cannot have forgotten a lock whose lease still runs:
     /// it has been up for longer than the longest lease, was never flushed, and has evicted and moved nothing. What they
     /// do not show: a `stats reset`, a `flush_all` with a delay, an epoch that was deleted by hand.
     EndEarly,
@@ -100,56 +100,56 @@ impl MemcachedConfig {
         }
     }
 
-    /// The same with another prefix.
+    /// Sets the prefix.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// The same with other options for its locks.
+    /// Sets lease, time limits and label.
     #[must_use]
     pub fn with_client(mut self, client: ClientOptions) -> Self {
         self.client = client;
         self
     }
 
-    /// The same with another longest lease.
+    /// Sets the longest lease.
     #[must_use]
     pub fn with_longest_lease(mut self, longest: Duration) -> Self {
         self.longest_lease = longest;
         self
     }
 
-    /// The same with another guard.
+    /// Sets the protection across restarts.
     #[must_use]
     pub fn with_restart_policy(mut self, policy: RestartPolicy) -> Self {
         self.restart_policy = policy;
         self
     }
 
-    /// The same, refusing a server that may evict a lock.
+    /// Refuses a server that may evict a lock.
     #[must_use]
     pub fn refusing_eviction(mut self) -> Self {
         self.refuse_eviction = true;
         self
     }
 
-    /// The same with another longest pause between two looks of a waiting client.
+    /// Sets the longest pause between two looks of a waiting client.
     #[must_use]
     pub fn with_longest_pause(mut self, pause: Duration) -> Self {
         self.longest_pause = pause;
         self
     }
 
-    /// The same with room for another number of readers.
+    /// Sets the number of readers for which a read-write lock has room.
     #[must_use]
     pub fn with_readers(mut self, readers: u32) -> Self {
         self.readers = readers;
         self
     }
 
-    /// The same with another number of connections at most.
+    /// Sets the most connections that the client opens.
     #[must_use]
     pub fn with_connections(mut self, connections: usize) -> Self {
         self.connections = connections;

@@ -20,7 +20,7 @@ use crate::store::keys::{self, Key, Keys};
 use crate::store::nonce::Nonce;
 use crate::store::record::{self, HolderRecord, HolderRecords};
 
-/// How often a holder is looked for that is not described yet.
+/// Looks for the record of a holder that is not described yet.
 const LOOKS: usize = 4;
 
 /// The operator's side of one client.
@@ -122,7 +122,7 @@ impl Inspector {
         Ok(found.map(stored_limit).transpose()?.map(|(limit, _)| limit))
     }
 
-    /// Leaves the reason first, then frees every part: the holder finds the one when it misses the other.
+    /// Leaves the reason first, then releases every part: the holder finds the one when it misses the other.
     async fn force(&self, lock: &Key, kind: Kind, nonce: Nonce, why: (String, String)) -> Result<bool, Failure> {
         let keys = self.keys_of(lock, kind).await?;
         let found = self.link.find_own(keys.iter().map(|(_, key)| (nonce, key))).await;

@@ -1,4 +1,4 @@
-//! What this client has at the server, as far as it knows.
+//! Registry of what this client has at the server, as far as it knows.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -41,7 +41,7 @@ struct State {
     pieces: Vec<Piece>,
     unsure: Vec<Unsure>,
     kept_until: BootInstant,
-    /// Until when it was asked to be kept, answered or not.
+    /// The latest end that was asked for, answered or not.
     asked_until: BootInstant,
     /// Keys that are just being given back.
     releasing: Vec<Key>,
@@ -53,7 +53,7 @@ struct State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) key: Key,
-    /// By which its item is known to be unchanged.
+    /// The number by which its item is known to be unchanged.
     pub(crate) seen: CasNumber,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Piece {
 #[derive(Debug, Clone)]
 struct Unsure {
     key: Key,
-    /// From when on the claim cannot be carried out any more.
+    /// The end of its time: from then on the claim cannot be carried out any more.
     until: BootInstant,
 }
 
@@ -229,7 +229,7 @@ impl Entry {
         state.asked_until
     }
 
-    /// Until when the server keeps the grant, at least.
+    /// The instant until which the server keeps the grant, at least.
     pub(crate) fn kept_until(&self) -> BootInstant {
         self.state().kept_until
     }

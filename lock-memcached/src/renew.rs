@@ -114,7 +114,7 @@ impl Renewer {
         }
     }
 
-    /// What is to live on with a lease: who holds it, and the limit of its semaphore.
+    /// Commands that keep what lives on with a lease: its record, and the limit of its semaphore.
     fn kept_beside(&self, lease: &LeaseRenewal<'_>) -> Vec<Command> {
         let seconds = ttl::seconds(lease.until().since(lease.sent_at));
         let record = lease.entry.as_ref().and_then(|entry| self.records.keep(entry, seconds));
@@ -132,7 +132,7 @@ impl<'a> LeaseRenewal<'a> {
         Self { attempt, ttl, entry, pieces, sent_at: SystemClock.now() }
     }
 
-    /// Until when it is to live.
+    /// The end that is asked for.
     fn until(&self) -> BootInstant {
         let kept_until = self.entry.as_ref().map_or(self.sent_at, |entry| entry.kept_until());
         // It may be overtaken by an extension: it never asks for less than has been promised.
@@ -170,7 +170,7 @@ impl<'a> LeaseRenewal<'a> {
     }
 }
 
-/// How long renewals are waited for: an answer counts as long as the lease lasts. The core sends another one meanwhile.
+/// Time for which renewals are waited for: an answer counts as long as the lease lasts. The core sends another one meanwhile.
 fn patience(batch: &[Renewal<'_>], op_timeout: Duration) -> Duration {
     let shortest = batch.iter().map(|renewal| renewal.attempt.ttl).min().unwrap_or(op_timeout);
     op_timeout.min(shortest)

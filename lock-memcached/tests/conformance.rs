@@ -26,7 +26,7 @@ fn longest_lease() -> Duration {
 
 struct Memcache {
     server: MemcachedServer,
-    /// What the foreign client has put into which key.
+    /// Values that the foreign client has stored, by key.
     foreign: Mutex<HashMap<String, String>>,
 }
 
@@ -184,7 +184,7 @@ impl Admin for Memcache {
         Ok(())
     }
 
-    /// Whatever a key has, it is held by somebody.
+    /// A key with any value is held by somebody.
     async fn put_garbage(&self, _: &str, _: &LockName) -> Result<bool, HarnessError> {
         Ok(false)
     }

@@ -14,7 +14,7 @@ const HOLD: Duration = Duration::from_millis(1);
 /// One hold of so many is the process's last.
 const CRASHES: u64 = 1000;
 
-/// What one process said of a hold.
+/// One line of a process about a hold.
 struct Hold {
     from: u64,
     /// Nothing if the process has ended.

@@ -1,4 +1,4 @@
-//! What 50 waiters of one process on one name cost the server while nothing happens, beside the same clients without
+//! The cost at the server of 50 waiters of one process on one name while nothing happens, beside the same clients without
 //! waiters.
 
 use std::time::{Duration, Instant};

@@ -25,7 +25,7 @@ const PARTS: [&str; 6] = ["uncontended", "handover", "processes", "idle", "crash
 /// The lease: short, so that a new server's quarantine and a dead holder's lock are over soon.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// What every part needs.
+/// The server and the settings that every part needs.
 struct Bench {
     server: MemcachedServer,
     plan: Plan,

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::{Bench, crashes, locks};
 
-/// What a child process is told: the server's URL.
+/// The orders to a child process: the server's URL.
 pub(crate) const URL: &str = "LOCK_BENCH_CHILD_URL";
 /// And in what it takes part.
 pub(crate) const PART: &str = "LOCK_BENCH_CHILD_PART";
@@ -18,7 +18,7 @@ pub(crate) const PART: &str = "LOCK_BENCH_CHILD_PART";
 /// Longer than the row of turns that one process may have.
 const HOLD: Duration = Duration::from_millis(60);
 
-/// What this process was started for, if it was by a benchmark: the URL, and the part.
+/// The purpose of this process, if a benchmark started it: the URL, and the part.
 pub(crate) fn is_child() -> Option<(String, String)> {
     Some((std::env::var(URL).ok()?, std::env::var(PART).ok()?))
 }

@@ -13,7 +13,7 @@ pub(crate) struct CasNumber {
     pub(crate) cas: u64,
     /// Over which connection.
     pub(super) over: u64,
-    /// When it was asked for.
+    /// The instant at which it was asked for.
     pub(super) asked: BootInstant,
 }
 

@@ -30,9 +30,9 @@ pub(crate) enum Command {
     AddOne { key: Key, own: OwnItem, ends_at: u32 },
     /// Deletes an item that is unchanged. As `Renew`.
     Release { key: Key, own: OwnItem },
-    /// What a key has. [`CommandAnswer::Item`] or [`CommandAnswer::Missing`].
+    /// Reads the item of a key. [`CommandAnswer::Item`] or [`CommandAnswer::Missing`].
     Read { key: Key },
-    /// Whether there is such a key. [`CommandAnswer::Item`], without its value, or [`CommandAnswer::Missing`].
+    /// Looks whether there is such a key. [`CommandAnswer::Item`], without its value, or [`CommandAnswer::Missing`].
     Look { key: Key },
     /// Gives an item more time, whosever it is, and reads it; only for what no lock depends on. As `Read`.
     Keep { key: Key, seconds: u32 },
@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Forget { key: Key },
 }
 
-/// What the server answers.
+/// Answer of the server to a command.
 #[derive(Debug)]
 pub(crate) enum CommandAnswer {
     /// It was done. The item now has this CAS number; 0 where that has none.
@@ -62,7 +62,7 @@ pub(crate) enum CommandAnswer {
 pub(crate) struct Item {
     pub(crate) value: Vec<u8>,
     pub(crate) seen: CasNumber,
-    /// For how many seconds it lives on, without end below zero.
+    /// Seconds for which it lives on; below zero without end.
     pub(crate) left: i64,
 }
 
@@ -159,7 +159,7 @@ fn get(value: bool, touch: Option<u32>) -> GetOptions {
 }
 
 impl CommandAnswer {
-    /// Why it says nothing, if it does not.
+    /// The failure, if it is one.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Failed(failure) => Some(failure),

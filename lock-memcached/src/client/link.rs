@@ -27,7 +27,7 @@ use crate::store::keys::Key;
 use crate::store::nonce::Nonce;
 use crate::store::ttl;
 
-/// How long a connection may be idle before it is opened anew.
+/// The longest time for which an idle connection is used again.
 const IDLE: Duration = Duration::from_secs(90);
 
 /// A client's connections to its server.
@@ -300,7 +300,7 @@ impl Drop for InUse<'_> {
     }
 }
 
-/// By when one of so many places has to be reached, so that there is time for each of the others.
+/// The instant by which one of so many places has to be reached, so that there is time for each of the others.
 fn share(now: BootInstant, until: BootInstant, places: usize) -> BootInstant {
     let places = u32::try_from(places).unwrap_or(u32::MAX).max(1);
     now.plus(until.since(now) / places)

@@ -28,7 +28,7 @@ pub(super) struct Connection {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
     number: u64,
-    /// When it was answered for the first time.
+    /// The instant of its first answer.
     answered: Option<BootInstant>,
     /// The next command's mark.
     mark: u64,
@@ -40,7 +40,7 @@ pub(super) struct Connection {
 struct CommandBatch {
     commands: Vec<Command>,
     bytes: Vec<u8>,
-    /// Where each command ends.
+    /// The end of each command among the bytes.
     ends: Vec<usize>,
     first: u64,
 }

@@ -1,4 +1,4 @@
-//! Where a client's server is, as its name was resolved.
+//! The places of a client's server, as its name was resolved.
 //!
 //! The name is resolved once, and every connection goes to the one place that answered. Only when that can be reached no more
 //! the name is resolved again, at most once a second. If the server is then reached at another place, whatever is open to
@@ -16,7 +16,7 @@ use super::pipeline::by;
 /// Time for which a name is believed that has led to nobody.
 const BELIEVED: Duration = Duration::from_secs(1);
 
-/// Where the server is.
+/// The places at which the server may be.
 #[derive(Debug, Default)]
 pub(super) struct ResolvedPlaces {
     known: Vec<SocketAddr>,
@@ -27,7 +27,7 @@ pub(super) struct ResolvedPlaces {
 }
 
 impl ResolvedPlaces {
-    /// Where to look; nothing if the name has to be resolved first.
+    /// Returns the places to try; nothing if the name has to be resolved first.
     pub(super) fn to_try(&self, now: BootInstant) -> Option<Vec<SocketAddr>> {
         let believed = self.resolved.is_some_and(|resolved| now.since(resolved) < BELIEVED);
         (!self.known.is_empty() && (!self.is_in_doubt || believed)).then(|| self.known.clone())

@@ -1,4 +1,4 @@
-//! What keeps two holders apart when the server forgets its locks: reading the epoch with every claim,
+//! The gate that keeps two holders apart when the server forgets its locks: reading the epoch with every claim,
 //! putting it back when it is missing, and opening it when the former leases are over.
 
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +16,7 @@ use crate::epoch::{self, Age, Epoch};
 use crate::error::Failure;
 use crate::store::keys::Key;
 
-/// How long a waiter pauses at most while nothing is granted.
+/// Longest pause of a waiter while nothing is granted.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Longest time that a server's clock takes to tick, with its steps of two and a busy machine.
@@ -39,7 +39,7 @@ pub(crate) struct EpochGate {
     tending: tokio::sync::Mutex<()>,
 }
 
-/// What the epoch says of a claim that was sent before it was read.
+/// Verdict on a claim that was sent before the epoch was read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum GateVerdict {
     /// It counts.
@@ -48,7 +48,7 @@ pub(crate) enum GateVerdict {
     No(NotNow),
 }
 
-/// Why nothing is granted.
+/// Reason for which nothing is granted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum NotNow {
     /// The server has no epoch: it was restarted or flushed, or never had one.
@@ -72,18 +72,18 @@ impl EpochGate {
         }
     }
 
-    /// What is to be sent after a claim, in the same pipeline; nothing if the guard is off.
+    /// The command that follows a claim in the same pipeline; nothing if the policy is off.
     pub(crate) fn look(&self) -> Option<Command> {
         (self.mode != RestartPolicy::Off).then(|| Command::Read { key: self.key.clone() })
     }
 
-    /// What the last one of these answers says, which is that to [`look`](EpochGate::look).
+    /// Judges by the last one of these answers, which is that to [`look`](EpochGate::look).
     pub(crate) fn verdict(&self, answers: &mut Vec<CommandAnswer>, asked: BootInstant) -> Result<GateVerdict, Failure> {
         let last = if self.mode == RestartPolicy::Off { None } else { answers.pop() };
         self.judge(last, asked)
     }
 
-    /// What the answer to [`look`](EpochGate::look) says.
+    /// Judges by the answer to [`look`](EpochGate::look).
     pub(crate) fn judge(&self, answer: Option<CommandAnswer>, asked: BootInstant) -> Result<GateVerdict, Failure> {
         let Some(answer) = answer else { return Ok(GateVerdict::Counts(None)) };
         let Some(item) = answer.item()? else { return Ok(GateVerdict::No(NotNow::Missing)) };
@@ -234,7 +234,7 @@ impl EpochGate {
 }
 
 impl NotNow {
-    /// When to ask again.
+    /// Pause before the next claim.
     pub(crate) fn pause(self) -> Duration {
         match self {
             Self::Closed(left) => left.clamp(Duration::from_millis(1), LONGEST_PAUSE),

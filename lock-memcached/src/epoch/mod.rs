@@ -21,16 +21,16 @@ use crate::client::cas;
 /// The longest lease that fits.
 pub(crate) const LONGEST: Duration = Duration::from_secs((1 << 9) - 1);
 
-/// For how long a closed epoch is stored: 30 days, the longest relative TTL. What is left of it tells its age.
+/// TTL of a closed epoch, in seconds: 30 days, the longest relative TTL. What is left of it tells its age.
 pub(crate) const CLOSED_FOR: u32 = 30 * 24 * 60 * 60;
 
-/// For how long an open one is stored. When it ends, a quarantine follows, as after a restart.
+/// TTL of an open epoch. When it ends, a quarantine follows, as after a restart.
 pub(crate) const OPEN_FOR: Duration = Duration::from_secs(5 * 365 * 24 * 60 * 60);
 
 /// By the server's whole seconds and by the clocks of two clients, an age may be too high by this much.
 const COARSE: Duration = Duration::from_secs(4);
 
-/// What is added for the time that a look at one's own clock takes.
+/// Allowance for the time that a look at one's own clock takes.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// One life of the server's memory.
@@ -38,7 +38,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(crate) struct Epoch {
     /// The longest lease that its clients may have, in seconds.
     longest: u64,
-    /// When it began, in µs since 1970.
+    /// Its beginning, in µs since 1970.
     micros: u64,
     /// Whether locks are granted.
     pub(crate) open: bool,
@@ -64,7 +64,7 @@ impl Epoch {
         self.longest << 54 | self.micros << 1 | u64::from(self.open)
     }
 
-    /// What its life is known by.
+    /// The number by which its life is known.
     pub(crate) fn id(self) -> u64 {
         self.micros
     }
@@ -85,7 +85,7 @@ impl Epoch {
         self.micros.checked_add(cas).and_then(FencingToken::new)
     }
 
-    /// How long it has to stay closed yet.
+    /// Time for which it has to stay closed yet.
     pub(crate) fn closed_for(self, age: Age) -> Duration {
         let longest = self.longest();
         let watched = (longest + longest / 100 + GRACE).saturating_sub(age.watched);
@@ -94,7 +94,7 @@ impl Epoch {
     }
 }
 
-/// How old a closed epoch is, at least.
+/// Least age of a closed epoch, by several clocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Age {
     /// By this client's own clock, since it first saw it.

@@ -18,7 +18,7 @@ const TOLERANCE: i64 = 2_500;
 /// The answers of two looks that are to show a tick are at most this far apart: between them no standstill fits that is not tolerated.
 const TICKS_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// For how long an observation serves as the measure. Two clocks drift apart by much less than the tolerance meanwhile.
+/// Time for which an observation serves as the measure. Two clocks drift apart by much less than the tolerance meanwhile.
 const RENEWED_EVERY: Duration = Duration::from_secs(60);
 
 /// After so many seconds on its own a clock that is behind runs again: it was put back for good.
@@ -28,7 +28,7 @@ const RUNS_AGAIN: i64 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock {
     epoch: u64,
-    /// By how much the server's time was ahead of ours, at most, in this span and in the one before.
+    /// The most by which the server's time was ahead of ours, in this span and in the one before.
     ahead: Option<i64>,
     before: Option<i64>,
     since: Option<BootInstant>,
@@ -44,7 +44,7 @@ pub(crate) struct ServerClock {
 pub(crate) struct ClockLook {
     /// The item's epoch: numbers of different items cannot be compared.
     pub(crate) epoch: u64,
-    /// What is left of it, in whole seconds.
+    /// Its rest, in whole seconds.
     pub(crate) left: i64,
     pub(crate) asked: BootInstant,
     pub(crate) answered: BootInstant,
@@ -141,7 +141,7 @@ mod tests {
             (known - self.phase - self.drift).div_euclid(1000)
         }
 
-        /// When an item ends that is stored at this time with this TTL.
+        /// The end of an item that is stored at this time with this TTL.
         fn ends(&self, stored: i64, seconds: u32) -> i64 {
             (self.says(stored) + i64::from(seconds)) * 1000 + self.phase
         }

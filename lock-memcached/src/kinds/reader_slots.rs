@@ -1,4 +1,4 @@
-//! How many readers the read-write locks of a prefix have room for.
+//! Number of slots that the read-write locks of a prefix have for readers.
 //!
 //! A writer looks at as many slots as it knows of, so clients that know of different numbers would not see each other. The
 //! number is in an item of its own, which is read with each claim: a client with another number is refused.

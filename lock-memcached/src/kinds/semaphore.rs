@@ -78,7 +78,7 @@ struct Permits<'a> {
     entry: Arc<Entry>,
     wanted: usize,
     limit: u32,
-    /// From which slot on the next look of a waiter looks.
+    /// First slot of the next look of a waiter.
     at: AtomicU32,
     /// A slot that was free when a waiter looked.
     free: Mutex<Option<u32>>,

@@ -13,10 +13,10 @@ use crate::error::Failure;
 use crate::registry::Entry;
 use crate::store::keys::{self, Key};
 
-/// How often others are let go first when somebody else was faster, before a try says that there is no room.
+/// Tries after somebody else was faster, before it counts as full.
 pub(crate) const TRIES: u32 = 4;
 
-/// At so many slots a look looks at once.
+/// Slots at which a look looks at once.
 pub(crate) const CHUNK: u32 = 64;
 
 /// The most that a client takes for the number of slots of one lock: each is a key, and all of them are looked at.
@@ -59,7 +59,7 @@ impl Slots {
         self.link.within(attempt, Phase::Acquire, looked).await
     }
 
-    /// The same, not bounded in time.
+    /// Looks for slots that nobody holds, not bounded in time.
     pub(crate) async fn look_at_slots(&self, lock: &Key, some: Range<u32>) -> Result<Vec<u32>, Failure> {
         let answers = self.link.run(looks(lock, some.clone()).collect()).await;
         let mut free = Vec::new();

@@ -1,4 +1,4 @@
-//! Which keys a lock uses.
+//! The keys of locks.
 //!
 //! | key | content |
 //! |---|---|
@@ -54,7 +54,7 @@ impl Keys {
         Self { epoch: format!("{prefix}:epoch").into(), readers: format!("{prefix}:readers").into(), prefix }
     }
 
-    /// What every key of its own begins with.
+    /// The prefix of its own keys, as it is in them.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -100,12 +100,12 @@ impl Keys {
         Command::Keep { key: self.readers.clone(), seconds: AGREEMENT_KEPT_FOR }
     }
 
-    /// Who a number is.
+    /// The key of the record of who a number is.
     pub(crate) fn holder(&self, nonce: Nonce) -> Key {
         format!("{}:holder:{}", self.prefix, nonce.number()).into()
     }
 
-    /// Why a number's grant was freed by force.
+    /// The key of the reason for which a number's grant was released by force.
     pub(crate) fn forced(&self, nonce: Nonce) -> Key {
         format!("{}:forced:{}", self.prefix, nonce.number()).into()
     }
@@ -121,7 +121,7 @@ pub(crate) fn writer(lock: &str) -> Key {
     format!("{lock}:w").into()
 }
 
-/// Where a read-write lock's readers stand in line; no key of the server.
+/// The name of the queue of a read-write lock's readers; no key of the server.
 pub(crate) fn readers(lock: &str) -> Key {
     format!("{lock}:r").into()
 }

@@ -1,4 +1,4 @@
-//! What is kept at the server, and how it is encoded: keys, values, times to live.
+//! Items at the server, and their encoding: keys, values, times to live.
 
 pub(crate) mod forced;
 pub(crate) mod keys;

@@ -1,4 +1,4 @@
-//! What a lock's item holds: a number that tells whose it is.
+//! The number in a lock's item, which tells whose it is.
 
 use lock_core::GrantId;
 

@@ -1,4 +1,4 @@
-//! Releasing back: only what is still ours, by its CAS number in that life of the server in which it was learned.
+//! Releasing keys: only what is still ours, by its CAS number in that life of the server in which it was learned.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::error::Failure;
 use crate::registry::{Entry, Piece};
 use crate::store::record::HolderRecords;
 
-/// How often a piece is looked at anew that a renewal has changed meanwhile.
+/// Rounds for a piece that a renewal changes again and again.
 const ROUNDS: usize = 20;
 
-/// What became of an attempt's pieces.
+/// Fate of an attempt's pieces.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Removed {
     /// So many were there and are gone.

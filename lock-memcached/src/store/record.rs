@@ -1,4 +1,4 @@
-//! For `inspect`: who holds, in an item beside the lock's.
+//! Records of holders for `inspect`, in an item beside the lock's.
 //!
 //! A lock's own item has room for a number only. A grant that lasts is described in one more item, by one task per client,
 //! a moment after it was granted: short holds cost nothing. It is best effort: no lock depends on it.
@@ -21,22 +21,22 @@ use crate::store::keys::Keys;
 use crate::store::nonce::Nonce;
 use crate::store::ttl;
 
-/// How long a grant has to last until it is described.
+/// Time that a grant has to last until it is described.
 pub(crate) const AFTER: Duration = Duration::from_millis(5);
 
-/// How many descriptions are sent at once at most.
+/// Most records that are written at once.
 const BATCH: usize = 128;
 
 /// The most grants that wait to be described. One more is not described.
 const WAITING: usize = 1024;
 
-/// What is known of a holder, beside its number.
+/// Record of a holder, beside its number.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct HolderRecord {
     pub(crate) grant: GrantId,
     pub(crate) owner: Owner,
     pub(crate) token: Option<u64>,
-    /// Since when, in ms since 1970 by the holder's clock.
+    /// Beginning of the hold, in ms since 1970 by the holder's clock.
     pub(crate) since: u64,
     /// Whether it waits for others to leave.
     #[serde(default)]

@@ -17,7 +17,7 @@ use crate::registry::{Entry, Piece};
 use crate::store::keys::Key;
 use crate::store::ttl;
 
-/// How often items are tried again that another request of this client has changed meanwhile.
+/// Rounds for items that another request of this client has changed meanwhile.
 const ROUNDS: usize = 3;
 
 /// An item that is to live on.
@@ -25,9 +25,9 @@ const ROUNDS: usize = 3;
 pub(crate) struct ItemRefresh {
     entry: Arc<Entry>,
     key: Key,
-    /// By which it is known to be unchanged; `None` if it has changed.
+    /// The number by which it is known to be unchanged; `None` if it has changed.
     seen: Option<CasNumber>,
-    /// Until when it is to live.
+    /// The end that is asked for.
     until: BootInstant,
     /// Whether it lives on, once that is known.
     pub(crate) fate: Option<Result<bool, Failure>>,

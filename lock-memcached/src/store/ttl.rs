@@ -12,10 +12,10 @@ use lock_core::{Error, ErrorKind, LeaseOptions, Phase};
 
 use crate::config::{MemcachedConfig, RestartPolicy};
 
-/// How much longer than its lease an item is stored.
+/// Time for which an item is stored beyond its lease.
 pub(crate) const MARGIN: Duration = Duration::from_secs(5);
 
-/// For how much longer than its lease an item blocks others if nobody frees it: the margin, and what rounding adds.
+/// Time for which an item blocks others beyond its lease if nobody deletes it: the margin, and what rounding adds.
 pub(crate) const OUTLASTS: Duration = Duration::from_secs(MARGIN.as_secs() + 1);
 
 /// The TTL of an item that is to live for this long at least.

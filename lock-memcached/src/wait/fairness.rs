@@ -1,4 +1,4 @@
-//! How often a lock stays within one client before others get their turn.
+//! Fairness between clients: a lock stays within one only for so long, before others get their turn.
 //!
 //! Between a release and the next claim of the same client there is no time in which the look of another one would meet the
 //! free lock, but by chance. So a client that was kept waiting by others a moment ago, and one whose tasks hand a lock over to
@@ -12,11 +12,11 @@ use lock_core::clock::BootInstant;
 const TIMES: u32 = 8;
 /// For so long in a row at most.
 const LASTING: Duration = Duration::from_millis(100);
-/// For how long others have their turn then: a part of the time that we had, within bounds.
+/// Time for which others have their turn then: a part of the time that we had, within bounds.
 const SHARE: u32 = 4;
 const LEAST: Duration = Duration::from_millis(1);
 const MOST: Duration = Duration::from_millis(30);
-/// For how long others count as wanting a lock after one of them kept us waiting for it.
+/// Time for which others count as wanting a lock after one of them kept us waiting for it.
 pub(crate) const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
 /// Turns in a row, of one client.
@@ -49,7 +49,7 @@ impl Fairness {
         self.times += 1;
     }
 
-    /// Until when a claim has to leave the lock to others: while they have their turn, and if they want it and our row is over.
+    /// The instant until which a claim leaves the lock to others: while they have their turn, and if they want it and our row is over.
     pub(crate) fn yields_until(&mut self, now: BootInstant) -> Option<BootInstant> {
         let is_their_turn = now < self.others_until() || self.is_contended(now) && !self.may_continue(now);
         is_their_turn.then(|| self.others_until())
@@ -74,7 +74,7 @@ impl Fairness {
         self.refused_at = Some(now);
     }
 
-    /// Until when others have their turn.
+    /// The instant until which others have their turn.
     pub(crate) fn others_until(&self) -> BootInstant {
         self.others_until.unwrap_or(BootInstant::from_origin(Duration::ZERO))
     }

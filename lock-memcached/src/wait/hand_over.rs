@@ -17,7 +17,7 @@ use crate::store::refresh::lasts;
 use crate::store::ttl;
 use crate::wait::queue::{Offer, WaitQueues};
 
-/// What became of a lock that was to be handed over.
+/// Outcome of a hand-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandedOver {
     /// It is not ours any more.

@@ -78,7 +78,7 @@ impl Waits {
     }
 }
 
-/// Who waits.
+/// One waiter.
 struct Waiter<'a, W> {
     waits: &'a Waits,
     wanted: &'a W,

@@ -1,4 +1,4 @@
-//! Where the waiters of one client stand in a queue for one lock.
+//! The waiters of one client for one lock, in order of arrival.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -19,20 +19,20 @@ pub(crate) struct WaitQueues(Mutex<QueueMap>);
 #[derive(Debug, Default)]
 struct QueueMap {
     queues: HashMap<Key, Arc<WaitQueue>>,
-    /// When those that nobody stands in were looked through last.
+    /// The instant of the last sweep.
     swept_at: Option<BootInstant>,
 }
 
-/// Who waits for one lock.
+/// The waiters for one lock, in order of arrival.
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
     /// Taken by the first one; the others wait for it in the order of their coming.
     pub(crate) first: Semaphore,
-    /// What a holder in this process may hand its lock to.
+    /// The first one's offer to take the lock from a holder in this process.
     pub(crate) offer: Mutex<Option<Offer>>,
     pub(crate) fairness: Mutex<Fairness>,
     pub(crate) wake: Notify,
-    /// Who of this client was granted the lock last.
+    /// The last one of this client that was granted the lock.
     holder: Mutex<Weak<Entry>>,
     answered_at: Mutex<BootInstant>,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Offer {
     pub(crate) entry: Arc<Entry>,
     pub(crate) ttl: Duration,
     pub(crate) granted: oneshot::Sender<Grant>,
-    /// Who undoes the first one's attempt has to wait until the hand-over is through.
+    /// Held, so that whoever undoes the first one's attempt waits until the hand-over is through.
     pub(crate) _turn: OwnedMutexGuard<()>,
 }
 

@@ -11,12 +11,12 @@ use crate::support::{client, eventually, far, server};
 
 /// So long that no wait outlasts an item that nobody knows of.
 const TTL: Duration = Duration::from_secs(60);
-/// What every claim and every renewal of the lock contains.
+/// Text in every claim and every renewal of the lock.
 const LOCK: &str = "ma lock:mutex:held ";
-/// What every renewal contains: the TTL with its margin.
+/// Text in every renewal: the TTL with its margin.
 const RENEWAL: &str = " T65";
 
-/// What the lock's item holds.
+/// The value of the lock's item.
 async fn number(server: &MemcachedServer) -> Option<String> {
     let value = server.client().get("lock:mutex:held").await.unwrap();
     value.map(|value| String::from_utf8_lossy(&value).into_owned())

@@ -9,7 +9,7 @@ use lock_testkit::testing::about_time;
 
 use crate::support::{LEASE, client, open, pass, server};
 
-/// How the server forgets.
+/// Ways in which the server forgets.
 #[derive(Clone, Copy, Debug)]
 enum Forgets {
     Restart,

@@ -1,4 +1,4 @@
-//! What a server does in trouble: it restarts, is flushed, stands still, is full, or is read slowly.
+//! Servers in trouble: one restarts, is flushed, stands still, is full, or is read slowly.
 //!
 //! Without a server each test says that it was skipped; with `LOCK_TESTKIT_REQUIRE=1` it fails. The long runs are ignored:
 //! `cargo test -p lock-memcached --test trouble -- --ignored --nocapture`.

@@ -90,7 +90,7 @@ async fn a_claim_that_a_frozen_server_carries_out_late_is_undone() {
     eventually("the lock is free", async || matches!(locks.mutex("held").try_lock().await, Ok(Some(_)))).await;
 }
 
-/// What is claimed at the beginning of such a pause counts no more, what is claimed at its end does.
+/// A claim at the beginning of such a pause counts no more, one at its end does.
 const THREE_SECONDS: Duration = Duration::from_secs(3);
 /// So many phases of the server's ticks within its seconds are tried.
 const PHASES: u32 = 25;

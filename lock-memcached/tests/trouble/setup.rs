@@ -65,7 +65,7 @@ async fn a_writer_that_waits_is_shown_as_a_waiter() {
     .await;
 }
 
-/// What was opened on one runtime is not used on another, which may stand still.
+/// A connection of one runtime is not used on another: the first may stand still.
 #[test]
 fn a_second_runtime_has_connections_of_its_own_and_tells_who_holds() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -41,7 +41,7 @@ pub(crate) async fn open(server: &MemcachedServer) -> MemcachedLocks {
     opened(config(server)).await
 }
 
-/// The same, set up like this.
+/// A client of this configuration, once the first quarantine is over.
 pub(crate) async fn opened(config: MemcachedConfig) -> MemcachedLocks {
     let locks = MemcachedLocks::connect_with(config).await.unwrap();
     locks.mutex("first").try_lock_for(ms(30_000)).await.unwrap().unwrap().release().await.unwrap();

@@ -1,4 +1,4 @@
-//! What waiting costs the server, which is asked again and again.
+//! The cost of waiting at the server, which is asked again and again.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ async fn gets(server: &MemcachedServer) -> u64 {
     server.client().stats("").await.unwrap()["cmd_get"].parse().unwrap()
 }
 
-/// How many keys are looked at in a second.
+/// Keys that are looked at in a second.
 async fn rate(server: &MemcachedServer) -> u64 {
     // The first pauses are short.
     pass(Duration::from_millis(1500)).await;
@@ -101,7 +101,7 @@ async fn many_leases_that_end_in_an_outage_open_no_connection_of_their_own() {
     eventually("all goes on", async || matches!(locks.mutex("next").try_lock().await, Ok(Some(_)))).await;
 }
 
-/// How many sockets of this process lead to the server.
+/// Sockets of this process that lead to the server.
 fn sockets_to(server: &MemcachedServer) -> usize {
     let port = server.address().rsplit(':').next().unwrap().parse::<u16>().unwrap();
     let ours: Vec<_> = std::fs::read_dir("/proc/self/fd")
