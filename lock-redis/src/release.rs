@@ -1,58 +1,132 @@
-//! What makes room for others: a release, a cancellation, a change of what is held.
+//! Releases, cancellations and changes of what is held: take it back, undo that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::clock::BootInstant;
-use lock_core::driver::{Attempt, Released};
+use lock_core::driver::{Attempt, Cancelled, Released};
 use lock_core::{Error, ErrorKind, Phase};
 
-use crate::backend::Shared;
 use crate::cause::Cause;
+use crate::client::identity::Identity;
+use crate::client::links::{Links, SentBefore};
 use crate::client::push;
 use crate::store::dialect::Form;
-use crate::store::keys::Keys;
+use crate::store::keys::{KeySpace, Keys};
 use crate::store::scripts::{self, Script};
 use crate::wait::queue::WaitQueues;
 
 /// What a script that made room replies if it could not let in at once all who find room.
 pub(crate) const MORE: i64 = 2;
 
-impl Shared {
+/// The releases, cancellations and changes of one client.
+#[derive(Debug)]
+pub(crate) struct Releases {
+    links: Arc<Links>,
+    keys: Arc<KeySpace>,
+    identity: Arc<Identity>,
+    queues: Arc<WaitQueues>,
+}
+
+impl Releases {
+    /// The releases of this client; its queues are told who comes next.
+    pub(crate) fn new(
+        links: &Arc<Links>,
+        keys: &Arc<KeySpace>,
+        identity: &Arc<Identity>,
+        queues: &Arc<WaitQueues>,
+    ) -> Self {
+        Self { links: links.clone(), keys: keys.clone(), identity: identity.clone(), queues: queues.clone() }
+    }
+
+    /// Releases a grant: in the short way if nobody is known to wait.
+    pub(crate) async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
+        let until = self.links.until();
+        let keys = &self.keys.of(&attempt.name, attempt.kind);
+        match self.short(keys, attempt, until).await? {
+            ShortRelease::Done => Ok(Released::Done),
+            ShortRelease::TakeLongWay(before) => {
+                let script = &keys.scripts().release;
+                self.run(ReleaseRequest { script, keys, attempt, mode: "", phase: Phase::Release, until }, before).await
+            }
+        }
+    }
+
+    /// Undoes an attempt, by this deadline.
+    pub(crate) async fn cancel(&self, attempt: &Attempt, until: BootInstant) -> Result<Cancelled, Error> {
+        if attempt.note() == 0 {
+            // Nothing was ever sent.
+            self.queues.forget(attempt.id);
+            return Ok(Cancelled::Settled);
+        }
+        let keys = &self.keys.of(&attempt.name, attempt.kind);
+        let script = &keys.scripts().cancel;
+        let request = ReleaseRequest { script, keys, attempt, mode: "", phase: Phase::Cancel, until };
+        self.run(request, SentBefore::NEVER).await?;
+        if !self.is_settled(attempt) {
+            return Ok(Cancelled::AskAgain);
+        }
+        self.queues.forget(attempt.id);
+        Ok(Cancelled::Settled)
+    }
+
+    /// Whether nothing that was sent for this attempt can still be carried out.
+    pub(crate) fn is_settled(&self, attempt: &Attempt) -> bool {
+        let first = attempt.note();
+        first == 0 || self.links.is_settled(first, || self.keys.of(&attempt.name, attempt.kind).lock)
+    }
+
+    /// Gives a grant another mode, of no more weight.
+    pub(crate) async fn change_mode(&self, attempt: &Attempt, mode: &str, phase: Phase) -> Result<(), Error> {
+        let keys = &self.keys.of(&attempt.name, attempt.kind);
+        let until = self.links.until();
+        let request = ReleaseRequest { script: &scripts::CHANGE_MODE, keys, attempt, mode, phase, until };
+        match self.run(request, SentBefore::NEVER).await? {
+            Released::Done => Ok(()),
+            _ => {
+                let what = "the server has no such grant (any more)";
+                Err(attempt.error(ErrorKind::NotHeld, phase, what).with_server(self.links.server()))
+            }
+        }
+    }
+
     /// Gives a lock back for which nobody waits, or says that it has to be done the long way.
-    pub(crate) async fn release_short(
-        &self,
-        keys: &Keys,
-        attempt: &Attempt,
-        until: BootInstant,
-    ) -> Result<ShortRelease, Error> {
-        if keys.form != Form::Text || self.waiters.is_busy(&keys.lock) {
+    async fn short(&self, keys: &Keys, attempt: &Attempt, until: BootInstant) -> Result<ShortRelease, Error> {
+        if keys.form != Form::Text || self.queues.is_busy(&keys.lock) {
             return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER));
         }
         let nonce = attempt.id.to_string();
         let args = [nonce.as_bytes()];
-        let reply = self.run(&scripts::RELEASE_SHORT, &keys.to_drop(), &args, attempt, Phase::Release, until).await;
+        let reply = self
+            .links
+            .run_for(attempt, &scripts::RELEASE_SHORT, &keys.to_release(), &args, Phase::Release, until)
+            .await;
         let (reply, before) = match reply {
             Ok(reply) => reply,
             Err(error) if is_foreign(&error) => return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER)),
             Err(error) => return Err(error),
         };
-        if self.short(reply.value, &nonce, Phase::Release)?.0 == b'+' {
+        if self.links.short_reply(reply.value, &nonce, Phase::Release)?.0 == b'+' {
             return Ok(ShortRelease::Done);
         }
-        self.waiters.found_held(&keys.lock);
+        self.queues.found_held(&keys.lock);
         Ok(ShortRelease::TakeLongWay(before))
     }
 
     /// Runs a script that makes room for others.
-    pub(crate) async fn run_release(&self, request: ReleaseRequest<'_>, before: SentBefore) -> Result<Released, Error> {
+    async fn run(&self, request: ReleaseRequest<'_>, before: SentBefore) -> Result<Released, Error> {
         let ReleaseRequest { script, keys, attempt, mode, phase, until } = request;
         let nonce = attempt.id.to_string();
-        let args =
-            [nonce.as_bytes(), self.client.as_bytes(), self.channels.as_bytes(), keys.shared_arg(), mode.as_bytes()];
+        let args = [
+            nonce.as_bytes(),
+            self.identity.client.as_bytes(),
+            self.identity.channels.as_bytes(),
+            keys.shared_arg(),
+            mode.as_bytes(),
+        ];
         // If this future is dropped, the reply is too, and with it the news of a next holder in this process.
-        let lost_news = AskOnDrop { waiters: &self.waiters, lock: &keys.lock, armed: true };
-        let reply = self.run(script, &keys.all(), &args, attempt, phase, until).await;
+        let lost_news = AskOnDrop { queues: &self.queues, lock: &keys.lock, armed: true };
+        let reply = self.links.run_for(attempt, script, &keys.all(), &args, phase, until).await;
         let (reply, again) = match reply {
             Ok(reply) => reply,
             // Whatever the key holds, it is not this grant.
@@ -60,13 +134,13 @@ impl Shared {
             Err(error) if before.0 && error.is_definite() => {
                 let what =
                     "whether an earlier sending of this release freed the grant is unknown, and the next one failed";
-                let unknown = attempt.error(ErrorKind::Indeterminate, phase, what).with_server(self.link.server());
+                let unknown = attempt.error(ErrorKind::Indeterminate, phase, what).with_server(self.links.server());
                 return Err(unknown.with_source(error));
             }
             Err(error) => return Err(error),
         };
         lost_news.disarm();
-        let mut fields = self.fields(reply.value, &nonce, phase)?;
+        let mut fields = self.links.fields(reply.value, &nonce, phase)?;
         let done = fields.number()?;
         if done == 0 {
             let why = fields.text()?;
@@ -74,16 +148,16 @@ impl Shared {
                 // Either an earlier sending of this release has done it, or the grant was lost before.
                 let what =
                     "the grant is gone; whether this release freed it is unknown, as its first answer never came";
-                return Err(attempt.error(ErrorKind::Indeterminate, phase, what).with_server(self.link.server()));
+                return Err(attempt.error(ErrorKind::Indeterminate, phase, what).with_server(self.links.server()));
             }
             return Ok(Released::NotHeld((!why.is_empty()).then(|| push::forced(&why))));
         }
         if done == MORE {
-            self.waiters.go_on(Arc::new(keys.clone()));
+            self.queues.go_on(Arc::new(keys.clone()));
         }
         let next = fields.grants()?;
         for granted in &next {
-            self.waiters.granted(*granted, Some(reply.sent_at));
+            self.queues.granted(*granted, Some(reply.sent_at));
         }
         if !next.is_empty() {
             // The new holders are tasks of this process: they go first.
@@ -95,35 +169,27 @@ impl Shared {
 
 /// A request that makes room for others: a release, a cancellation, a change of what is held.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ReleaseRequest<'a> {
+struct ReleaseRequest<'a> {
     /// Replies `{nonce, 1, grants…}`, where the grants are those of this client's waiters that found room, or
     /// `{nonce, 0, why}`; the second is [`MORE`] if more waiters find room than one run lets in.
-    pub(crate) script: &'static Script,
-    pub(crate) keys: &'a Keys,
-    pub(crate) attempt: &'a Attempt,
+    script: &'static Script,
+    keys: &'a Keys,
+    attempt: &'a Attempt,
     /// What the grant is to become, for a change.
-    pub(crate) mode: &'a str,
-    pub(crate) phase: Phase,
-    pub(crate) until: BootInstant,
+    mode: &'a str,
+    phase: Phase,
+    until: BootInstant,
 }
 
-/// Whether the request that was answered had been sent once before, without an answer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SentBefore(pub(crate) bool);
-
-impl SentBefore {
-    pub(crate) const NEVER: Self = Self(false);
-}
-
-/// What the short way back has done.
-pub(crate) enum ShortRelease {
+/// The outcome of the short way.
+enum ShortRelease {
     Done,
     TakeLongWay(SentBefore),
 }
 
 /// Asks for a lock at once if an answer that may have named its next holder is lost.
 struct AskOnDrop<'a> {
-    waiters: &'a WaitQueues,
+    queues: &'a WaitQueues,
     lock: &'a str,
     armed: bool,
 }
@@ -137,7 +203,7 @@ impl AskOnDrop<'_> {
 impl Drop for AskOnDrop<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.waiters.ask_after(self.lock, Duration::ZERO);
+            self.queues.ask_after(self.lock, Duration::ZERO);
         }
     }
 }

@@ -5,8 +5,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::clock::BootInstant;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::Attempt;
 use lock_core::{Error, Phase};
+use redis::Value;
 use tokio::sync::watch;
 
 use super::address::Address;
@@ -14,14 +16,17 @@ use super::call::Call;
 use super::dial::{Dial, Opener};
 use super::key_tracking::{KeyTracking, OnChange};
 use super::link::Link;
+use super::link::request::{Failed, Raw, Reply, Request};
 use super::locate::Location;
 use super::locate::cluster::Router;
 use super::locate::sentinel::{self, Sentinels};
 use super::push::Push;
 use super::replica_acks::ReplicaAcks;
-use super::request::{Failed, Raw, Reply, Request};
-use crate::config::RedisConfig;
+use crate::config::{RedisConfig, Replicas};
+use crate::error::{self, Fate};
 use crate::guarantees::Topology;
+use crate::store::keys::Keys;
+use crate::store::reply::Fields;
 use crate::store::scripts::Script;
 use crate::url::{Servers, Target};
 
@@ -30,7 +35,14 @@ use crate::url::{Servers, Target};
 pub(crate) struct Links {
     masters: Masters,
     opener: Arc<Opener>,
-    replica_acks: Option<ReplicaAcks>,
+}
+
+/// Whether the request that was answered had been sent once before, without an answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SentBefore(pub(crate) bool);
+
+impl SentBefore {
+    pub(crate) const NEVER: Self = Self(false);
 }
 
 #[derive(Debug)]
@@ -60,8 +72,7 @@ impl Links {
             }
             Servers::Cluster(seeds) => Masters::Cluster(Router::connect(opener.clone(), seeds).await?),
         };
-        let replica_acks = config.replicas.map(|needed| ReplicaAcks::new(opener.clone(), needed));
-        Ok(Self { masters, opener, replica_acks })
+        Ok(Self { masters, opener })
     }
 
     /// Makes the connections that are not made yet, as far as they can be made soon.
@@ -79,9 +90,19 @@ impl Links {
         }
     }
 
-    /// Who asks replicas, if that is wanted.
-    pub(crate) fn replica_acks(&self) -> Option<&ReplicaAcks> {
-        self.replica_acks.as_ref()
+    /// Requests for acknowledgements by so many replicas.
+    pub(crate) fn replica_acks(&self, needed: Replicas) -> ReplicaAcks {
+        ReplicaAcks::new(self.opener.clone(), needed)
+    }
+
+    /// The time that one operation may take.
+    pub(crate) fn op_timeout(&self) -> Duration {
+        self.opener.op_timeout
+    }
+
+    /// The end of an operation that begins now.
+    pub(crate) fn until(&self) -> BootInstant {
+        SystemClock.now().plus(self.op_timeout())
     }
 
     /// Where the master of this key is, if anybody is.
@@ -194,6 +215,78 @@ impl Links {
         }
     }
 
+    /// Runs a script that is idempotent by the attempt's nonce, within one operation timeout that ends at `until`. If the
+    /// connection breaks under it, it is sent once more on a clean one; the answer then says whether it was sent before.
+    pub(crate) async fn run_for(
+        &self,
+        attempt: &Attempt,
+        script: &Script,
+        keys: &[Cow<'_, str>],
+        args: &[&[u8]],
+        phase: Phase,
+        until: BootInstant,
+    ) -> Result<(Reply, SentBefore), Error> {
+        let mut unknown = None;
+        self.asks_for(attempt.ttl);
+        loop {
+            // The earliest connection that may have carried anything of this attempt.
+            let note = |generation| {
+                let before = attempt.note();
+                if before == 0 || generation < before {
+                    attempt.set_note(generation);
+                }
+            };
+            let Failed { fate, error, .. } = match self.run(script, keys, args, phase, until, note).await {
+                Ok(reply) => return Ok((reply, SentBefore(unknown.is_some()))),
+                Err(failed) => failed,
+            };
+            if fate == Fate::Refused {
+                return Err(unknown.unwrap_or(error));
+            }
+            let again = SystemClock.now() < until
+                && self.ready(&keys[0], until).await.is_ok()
+                && self.is_settled(attempt.note(), || keys[0].to_string());
+            if !again {
+                return Err(unknown.unwrap_or(error));
+            }
+            unknown.get_or_insert(error);
+        }
+    }
+
+    /// Runs a script that belongs to no attempt.
+    pub(crate) async fn run_once(
+        &self,
+        script: &Script,
+        keys: &Keys,
+        args: &[&[u8]],
+        phase: Phase,
+    ) -> Result<Reply, Error> {
+        let outcome = self.run(script, &keys.all(), args, phase, self.until(), |_| {}).await;
+        outcome.map_err(|failed| failed.error)
+    }
+
+    /// Reads `{token, ...}`, where the token says which request is answered: a reply to another one costs the connection.
+    pub(crate) fn fields(&self, raw: Raw, token: &str, phase: Phase) -> Result<Fields, Error> {
+        let fields = Fields::answering(token, raw.value, phase, self.server());
+        fields.ok_or_else(|| self.not_mine(raw.generation, phase))
+    }
+
+    /// Reads `<nonce><sign><rest>`, the reply of the short ways.
+    pub(crate) fn short_reply(&self, raw: Raw, nonce: &str, phase: Phase) -> Result<(u8, String), Error> {
+        if let Value::BulkString(bytes) = raw.value
+            && let Some((sign, rest)) = bytes.strip_prefix(nonce.as_bytes()).and_then(<[u8]>::split_first)
+        {
+            return Ok((*sign, String::from_utf8_lossy(rest).into_owned()));
+        }
+        Err(self.not_mine(raw.generation, phase))
+    }
+
+    /// Gives up a connection that replied to somebody else's request: it cannot be trusted any more.
+    fn not_mine(&self, generation: u64, phase: Phase) -> Error {
+        self.distrust(generation);
+        error::of_another(phase, self.server())
+    }
+
     /// Runs a script, waiting for a connection at most until `until`. What may have been carried out is never sent again.
     ///
     /// `sent` is told each connection before anything is sent on it, so that a caller that is dropped in the middle
@@ -232,5 +325,35 @@ impl Masters {
     async fn one(dial: Dial, sentinels: Option<Arc<Sentinels>>) -> Result<Self, Error> {
         let dial = Arc::new(dial);
         Ok(Self::One { link: Link::connect(dial.clone()).await?, dial, sentinels })
+    }
+}
+
+/// Closes the command connections of a client that does not come to be, by an error or because nobody waits for it.
+pub(crate) struct UnfinishedLinks {
+    links: Arc<Links>,
+    armed: bool,
+}
+
+impl UnfinishedLinks {
+    pub(crate) fn new(links: Links) -> Self {
+        Self { links: Arc::new(links), armed: true }
+    }
+
+    pub(crate) fn links(&self) -> &Links {
+        &self.links
+    }
+
+    /// The links of a client that has come to be.
+    pub(crate) fn finish(mut self) -> Arc<Links> {
+        self.armed = false;
+        self.links.clone()
+    }
+}
+
+impl Drop for UnfinishedLinks {
+    fn drop(&mut self) {
+        if self.armed {
+            self.links.close();
+        }
     }
 }

@@ -8,6 +8,7 @@
 pub(crate) mod address;
 pub(crate) mod call;
 pub(crate) mod dial;
+pub(crate) mod identity;
 pub(crate) mod key_tracking;
 pub(crate) mod link;
 pub(crate) mod links;
@@ -19,6 +20,5 @@ pub(crate) mod predecessors;
 mod pulse;
 pub(crate) mod push;
 pub(crate) mod replica_acks;
-pub(crate) mod request;
 pub(crate) mod tls;
 mod uptime;

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::address::Address;
 use super::call::Call;
 use super::dial::{Commands, Opener};
-use super::request::{Text, evaluation_of};
+use super::link::request::{Text, evaluation_of};
 use crate::config::Replicas;
 use crate::error;
 use crate::store::scripts::Script;

@@ -24,8 +24,8 @@ use super::member::{Request, ScriptVote};
 use super::scripts;
 use super::tally::{Standing, Tally, Vote};
 use super::wait::{QueuePlace, WaitEnded};
-use crate::backend::milliseconds;
-use crate::client::request::Failed;
+use crate::client::link::request::Failed;
+use crate::store::milliseconds;
 
 /// How long servers that are well take at most: no round begins that has less, and the undo of one whose time is over is
 /// waited for that long.

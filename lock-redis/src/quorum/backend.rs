@@ -21,10 +21,11 @@ use super::tally::majority;
 use super::wait::{Handover, Queues};
 use super::{NAME, guarantees_if};
 use crate::client::dial::Dial;
+use crate::client::link::request::Failed;
 use crate::client::predecessors::Predecessors;
 use crate::client::push::{Inbox, Message, Push};
-use crate::client::request::Failed;
-use crate::store::keys::Keys;
+use crate::store::dialect::Dialects;
+use crate::store::keys::{KeySpace, Keys};
 
 /// How long connecting may take at least.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -62,7 +63,7 @@ impl QuorumBackend {
             background: background.clone(),
             op_timeout,
             limit: config.limit(),
-            prefix: config.prefix.clone(),
+            keys: KeySpace::new(config.prefix.clone(), Dialects::new()),
             client: GrantId::random()?,
         });
         let stopping = releases.clone();

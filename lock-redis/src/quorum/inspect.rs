@@ -13,7 +13,7 @@ use super::backend::QuorumBackend;
 use super::fan_out::FanOut;
 use super::member::{Member, Request};
 use super::scripts;
-use crate::client::request::Failed;
+use crate::client::link::request::Failed;
 
 /// What one server has.
 #[derive(Debug, Clone)]

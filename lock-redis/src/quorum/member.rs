@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 
 use crate::client::dial::Dial;
 use crate::client::link::Link;
+use crate::client::link::request::{self, Failed, Raw};
 use crate::client::predecessors::Predecessors;
-use crate::client::request::{self, Failed, Raw};
 use crate::error::{self, Fate};
 use crate::store::reply::Fields;
 use crate::store::scripts::Script;

@@ -14,11 +14,10 @@ use super::member::{Member, OwedRelease, Request, ScriptVote};
 use super::refusal::too_few;
 use super::scripts;
 use super::tally::majority;
-use crate::backend::milliseconds;
+use crate::client::link::request::Failed;
 use crate::client::push;
-use crate::client::request::Failed;
-use crate::store::dialect::Dialects;
-use crate::store::keys::{self, Keys};
+use crate::store::keys::{KeySpace, Keys};
+use crate::store::milliseconds;
 
 /// Frees whatever the round; the largest number that a script keeps exactly.
 pub(super) const EVERY_ROUND: u64 = (1 << 53) - 1;
@@ -34,7 +33,7 @@ pub(super) struct Releases {
     pub(super) op_timeout: Duration,
     /// The longest TTL that is let through, if there is one.
     pub(super) limit: Option<Duration>,
-    pub(super) prefix: String,
+    pub(super) keys: KeySpace,
     /// The client's id: under it servers reserve a lock for the client's waiters, and tell them on its channel.
     pub(super) client: GrantId,
 }
@@ -78,16 +77,16 @@ impl Releases {
     /// # Errors
     /// If it is to be kept at a key that this client uses for something else.
     pub(super) fn checked_keys(&self, name: &LockName) -> Result<Keys, Error> {
-        Keys::checked(&self.prefix, name, Kind::Mutex, &Dialects::new())
+        self.keys.checked(name, Kind::Mutex)
     }
 
     pub(super) fn keys(&self, name: &LockName) -> Keys {
-        Keys::of(&self.prefix, name, Kind::Mutex, &Dialects::new())
+        self.keys.of(name, Kind::Mutex)
     }
 
     /// The channel on which the servers tell this client's waiters.
     pub(super) fn channel(&self) -> String {
-        format!("{}{}", keys::channels(&self.prefix), self.client)
+        format!("{}{}", self.keys.channels(), self.client)
     }
 
     /// The undoing of every round of an attempt up to this one. Nobody is told of it: others saw the lock held, or try again
@@ -118,7 +117,7 @@ impl Releases {
     /// Takes this client out of the waiters of a lock on every server but these, in the background; servers that have reserved
     /// the lock for it tell the next client.
     pub(super) fn stop_waiting(&self, lock: &str, except: &[usize]) {
-        let Some(keys) = Keys::of_mutex(&self.prefix, lock) else { return };
+        let Some(keys) = self.keys.of_mutex(lock) else { return };
         let request = self.request(
             &keys,
             Phase::Cancel,
@@ -149,7 +148,7 @@ impl Releases {
         let ReleaseArgs { id, last_round, why, tells, stops } = args;
         let (channels, pause) = match tells {
             Tells::Nobody => (String::new(), Duration::ZERO),
-            Tells::Next(pause) => (keys::channels(&self.prefix), pause),
+            Tells::Next(pause) => (self.keys.channels(), pause),
         };
         let reserves = if keys.shared { "" } else { "1" };
         let stops = if stops { "1" } else { "" };

@@ -16,9 +16,9 @@ use super::backend::QuorumBackend;
 use super::fan_out::FanOut;
 use super::member::Member;
 use super::release::lost_by;
-use crate::backend::renewal_of;
 use crate::client::call::Call;
-use crate::client::request::{Failed, Raw};
+use crate::client::link::request::{Failed, Raw};
+use crate::renew::renewal_of;
 use crate::store::scripts;
 
 /// One server's answer to one renewal.

@@ -24,6 +24,48 @@ use crate::store::scripts::Scripts;
 /// The part between the prefix and the name in the keys of this client's own locks, and in the side keys of shared ones.
 const SPACES: [&str; 5] = ["mutex", "reentrant", "rwlock", "semaphore", "key"];
 
+/// The keys of all locks of one client.
+#[derive(Debug, Clone)]
+pub(crate) struct KeySpace {
+    prefix: String,
+    dialects: Dialects,
+}
+
+impl KeySpace {
+    /// Keys under this prefix, and shared ones in these dialects.
+    pub(crate) fn new(prefix: String, dialects: Dialects) -> Self {
+        Self { prefix, dialects }
+    }
+
+    /// The keys of a lock that somebody asks for.
+    ///
+    /// # Errors
+    /// If it is to be kept at a key that this client uses for something else.
+    pub(crate) fn checked(&self, name: &LockName, kind: Kind) -> Result<Keys, Error> {
+        Keys::checked(&self.prefix, name, kind, &self.dialects)
+    }
+
+    /// The keys of a lock that was asked for before.
+    pub(crate) fn of(&self, name: &LockName, kind: Kind) -> Keys {
+        Keys::of(&self.prefix, name, kind, &self.dialects)
+    }
+
+    /// The keys of the mutex that has this key; `None` if no name has it.
+    pub(crate) fn of_mutex(&self, lock: &str) -> Option<Keys> {
+        Keys::of_mutex(&self.prefix, lock)
+    }
+
+    /// The form in which a lock is kept.
+    pub(crate) fn form(&self, name: &LockName, kind: Kind) -> Form {
+        Form::of(name, kind, &self.dialects)
+    }
+
+    /// The prefix of every client's push channel.
+    pub(crate) fn channels(&self) -> String {
+        format!("{}:client:", self.prefix)
+    }
+}
+
 /// The keys of one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Keys {
@@ -91,17 +133,17 @@ impl Keys {
     }
 
     /// Lock and fence: what the short way to a free lock needs.
-    pub(crate) fn to_take(&self) -> [Cow<'_, str>; 2] {
+    pub(crate) fn to_acquire(&self) -> [Cow<'_, str>; 2] {
         [Cow::Borrowed(&*self.lock), self.side(":f")]
     }
 
     /// Lock and waiters: what the usual sign of life needs.
-    pub(crate) fn to_peek(&self) -> [Cow<'_, str>; 2] {
+    pub(crate) fn to_heartbeat(&self) -> [Cow<'_, str>; 2] {
         [Cow::Borrowed(&*self.lock), self.side(":w")]
     }
 
-    /// The lock: what the short way back needs.
-    pub(crate) fn to_drop(&self) -> [Cow<'_, str>; 1] {
+    /// The lock: what the short release needs.
+    pub(crate) fn to_release(&self) -> [Cow<'_, str>; 1] {
         [Cow::Borrowed(&*self.lock)]
     }
 
@@ -118,11 +160,6 @@ impl Keys {
     fn side(&self, ending: &str) -> Cow<'_, str> {
         Cow::Owned([self.side.as_deref().unwrap_or(&self.lock), ending].concat())
     }
-}
-
-/// The prefix of every client's push channel.
-pub(crate) fn channels(prefix: &str) -> String {
-    format!("{prefix}:client:")
 }
 
 fn escaped(name: &str) -> Cow<'_, str> {

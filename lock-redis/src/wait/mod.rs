@@ -1,4 +1,194 @@
-//! Waiting for a lock: the waiters of this client, and the heartbeats that keep their places at the server.
+//! Waiting for a lock: tell me when.
+//!
+//! A waiter's request puts it into the queue at the server; whoever makes room there grants the lock to the first waiters
+//! that live and fit, and tells them by push, so that each owns its grant when it wakes. See `store/scripts/queue.lua` for the
+//! data, [`queue`] for what makes a push count, and [`heartbeat`] for what keeps the places of this client's waiters.
 
+pub(crate) mod foreign;
 pub(crate) mod heartbeat;
+pub(crate) mod inbox;
 pub(crate) mod queue;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use lock_core::driver::{Attempt, Grant};
+use lock_core::{Error, ErrorKind, Phase};
+
+use self::foreign::ForeignHolders;
+use self::queue::{Enqueued, News, Pause, WaitQueues, WaiterGuard};
+use crate::acquire::{AcquireReply, Acquisitions, ShortAcquire};
+use crate::client::links::Links;
+use crate::store::dialect::Form;
+use crate::store::keys::{KeySpace, Keys};
+
+/// The pause before asking again after an answer that says that the server cannot serve now.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The waits of one client for locks.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    links: Arc<Links>,
+    keys: Arc<KeySpace>,
+    acquisitions: Arc<Acquisitions>,
+    queues: Arc<WaitQueues>,
+    foreign: Arc<ForeignHolders>,
+}
+
+impl Waits {
+    /// Waits in these queues.
+    pub(crate) fn new(
+        acquisitions: &Arc<Acquisitions>,
+        links: &Arc<Links>,
+        keys: &Arc<KeySpace>,
+        queues: &Arc<WaitQueues>,
+        foreign: &Arc<ForeignHolders>,
+    ) -> Self {
+        Self {
+            acquisitions: acquisitions.clone(),
+            links: links.clone(),
+            keys: keys.clone(),
+            queues: queues.clone(),
+            foreign: foreign.clone(),
+        }
+    }
+
+    /// Acquires the lock, now or when it is the attempt's turn; a grant counts only if it is confirmed where that is wanted.
+    pub(crate) async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        let granted = self.wait(attempt, deadline).await?;
+        self.acquisitions.confirmed(attempt, granted, self.links.until()).await
+    }
+
+    async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        let keys = Arc::new(self.keys.checked(&attempt.name, attempt.kind)?);
+        let (mut silent_since, mut unknown) = (SystemClock.now(), None);
+        if keys.form == Form::Text && !self.queues.is_busy(&keys.lock) {
+            match self.acquisitions.short(&keys, attempt, self.links.until()).await {
+                Ok(ShortAcquire::Granted(grant)) => return Ok(Some(grant)),
+                Ok(ShortAcquire::Held | ShortAcquire::AskTheQueue) => silent_since = SystemClock.now(),
+                Err(error) if deadline.has_passed(SystemClock.now()) => return Err(error),
+                // Whatever is refused here, is refused below too, where it is waited for.
+                Err(error) => unknown = (!error.is_definite()).then_some(error),
+            }
+            self.queues.found_held(&keys.lock);
+        }
+        self.in_turn(&keys, attempt, deadline, silent_since, unknown).await
+    }
+
+    /// Waits in the queue, for a caller that has had no answer since `silent_since`, and perhaps an error that left an earlier
+    /// request of this attempt `unknown`.
+    async fn in_turn(
+        &self,
+        keys: &Arc<Keys>,
+        attempt: &Attempt,
+        deadline: Deadline,
+        mut silent_since: BootInstant,
+        mut unknown: Option<Error>,
+    ) -> Result<Option<Grant>, Error> {
+        let waiting = self.queues.enter(attempt.id, keys);
+        loop {
+            let error = match self.acquisitions.ask(keys, attempt, Some(&waiting), self.links.until()).await {
+                Ok(AcquireReply::Granted(grant)) => {
+                    waiting.is_over();
+                    return Ok(Some(grant));
+                }
+                // It has no place yet: there were too many dead ones to drop in one run.
+                Ok(AcquireReply::Queued(Enqueued { ticket: 0, pause: Pause::None, .. })) => {
+                    if deadline.has_passed(SystemClock.now()) {
+                        return Ok(None);
+                    }
+                    silent_since = SystemClock.now();
+                    continue;
+                }
+                Ok(AcquireReply::Queued(queued)) => {
+                    waiting.queued(queued);
+                    self.foreign.look_out(keys, queued.pause);
+                    // From here on it may be granted without being told.
+                    unknown = None;
+                    match turn(&waiting, attempt, deadline)
+                        .await
+                        .map_err(|error| error.with_server(self.links.server()))?
+                    {
+                        WaitOutcome::Granted(grant) => {
+                            waiting.is_over();
+                            return Ok(Some(grant));
+                        }
+                        WaitOutcome::Over => return Ok(None),
+                        WaitOutcome::AskAgain => silent_since = SystemClock.now(),
+                    }
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let now = SystemClock.now();
+            let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
+            if !passes || deadline.has_passed(now) || now.since(silent_since) >= attempt.patience {
+                return Err(honest(attempt, error, unknown, waiting.ticket().is_some()));
+            }
+            if !error.is_definite() {
+                unknown.get_or_insert(error);
+            }
+            SystemClock.sleep_until(now.plus(PAUSE).min(deadline.instant())).await;
+        }
+    }
+}
+
+/// The error of a wait that fails with this one: unknown if the outcome of anything before is, however definite the last
+/// error is.
+fn honest(attempt: &Attempt, error: Error, unknown: Option<Error>, queued: bool) -> Error {
+    match unknown {
+        Some(first) => first,
+        None if queued && error.is_definite() => {
+            stood_in_line(attempt, "the next request failed".to_owned()).with_source(error)
+        }
+        None => error,
+    }
+}
+
+/// The error of a waiter that the server has put into its queue, and that does not hear any more.
+fn stood_in_line(attempt: &Attempt, why: String) -> Error {
+    let what = format!("the attempt stood in line, and whether it was granted the lock since is unknown: {why}");
+    attempt.error(ErrorKind::Indeterminate, Phase::Wait, what)
+}
+
+/// The end of a stay in the queue.
+enum WaitOutcome {
+    Granted(Grant),
+    AskAgain,
+    Over,
+}
+
+/// Waits for news, for the deadline, or until the server has been silent for too long.
+async fn turn(waiting: &WaiterGuard, attempt: &Attempt, deadline: Deadline) -> Result<WaitOutcome, Error> {
+    loop {
+        let silence = waiting.silent_since().plus(attempt.patience);
+        // Thousands may wait without a deadline, and what they hear is told otherwise.
+        let end = match deadline {
+            Deadline::NEVER => SystemClock.sleep_roughly_until(silence),
+            _ => SystemClock.sleep_until(deadline.instant().min(silence)),
+        };
+        tokio::select! {
+            biased;
+            news = waiting.news() => return Ok(match news {
+                News::Granted(grant) => WaitOutcome::Granted(grant),
+                News::AskAgain => WaitOutcome::AskAgain,
+            }),
+            () = end => {}
+        }
+        let now = SystemClock.now();
+        let silent_for = now.since(waiting.silent_since());
+        if silent_for >= attempt.patience || (deadline.has_passed(now) && silent_for >= attempt.op_timeout) {
+            return Err(match waiting.refused() {
+                Some(why) => {
+                    let what = format!("every request about it has failed for {silent_for:?}");
+                    stood_in_line(attempt, what).with_source(why.to_string())
+                }
+                None => stood_in_line(attempt, format!("the server has not answered for {silent_for:?}")),
+            });
+        }
+        if deadline.has_passed(now) {
+            return Ok(WaitOutcome::Over);
+        }
+    }
+}

@@ -11,16 +11,19 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, GrantId, Phase};
 
 use self::schedule::{Batch, HeartbeatSchedule, PipelineOutcome};
-use crate::backend::Shared;
 use crate::client::address::Address;
 use crate::client::call::Call;
-use crate::client::request::{Failed, Raw};
+use crate::client::identity::Identity;
+use crate::client::link::request::{Failed, Raw};
+use crate::client::links::Links;
+use crate::client::push::Push;
 use crate::guarantees::Topology;
 use crate::store::dialect::Form;
 use crate::store::keys::Keys;
 use crate::store::reply::Fields;
 use crate::store::scripts;
-use crate::wait::queue::{DueHeartbeat, Echo, HeartbeatReply, KnownHolder, Pause};
+use crate::wait::foreign::ForeignHolders;
+use crate::wait::queue::{DueHeartbeat, Echo, HeartbeatReply, KnownHolder, Pause, WaitQueues};
 
 /// The heartbeats that one pipeline carries, at most; of short ones, and of long ones.
 const QUIET_PIPELINE: usize = 512;
@@ -32,13 +35,34 @@ const NOT_QUIET: i64 = -5;
 /// Its answer for a lock whose holder is the one that was asked about.
 const SAME: i64 = 0;
 
-impl Shared {
+/// The heartbeats of one client.
+#[derive(Debug)]
+pub(crate) struct Heartbeats {
+    links: Arc<Links>,
+    queues: Arc<WaitQueues>,
+    push: Arc<Push>,
+    identity: Arc<Identity>,
+    foreign: Arc<ForeignHolders>,
+}
+
+impl Heartbeats {
+    /// The heartbeats for those who wait in these queues.
+    pub(crate) fn new(
+        links: &Arc<Links>,
+        queues: &Arc<WaitQueues>,
+        push: &Arc<Push>,
+        identity: Arc<Identity>,
+        foreign: Arc<ForeignHolders>,
+    ) -> Self {
+        Self { links: links.clone(), queues: queues.clone(), push: push.clone(), identity, foreign }
+    }
+
     /// Gives back what a waiter that gave up was granted all the same. Best effort: the claim time ends it otherwise.
     async fn return_unwanted(&self, nonce: GrantId, keys: &Keys) {
         let nonce = nonce.to_string();
         // Asked for in nobody's name, so that a next holder of this client is told by push too.
-        let args = [nonce.as_bytes(), b"", self.channels.as_bytes(), keys.shared_arg()];
-        if let Err(error) = self.run_once(&keys.scripts().cancel, keys, &args, Phase::Cancel).await {
+        let args = [nonce.as_bytes(), b"", self.identity.channels.as_bytes(), keys.shared_arg()];
+        if let Err(error) = self.links.run_once(&keys.scripts().cancel, keys, &args, Phase::Cancel).await {
             tracing::debug!(%error, "an unwanted grant could not be given back");
         }
     }
@@ -56,7 +80,7 @@ impl Shared {
             };
         }
         let calls: Vec<_> = due.iter().enumerate().map(|(i, due)| self.call(due, echo && i == 0)).collect();
-        let outcomes = self.link.run_each(&kind.form.scripts().heartbeat, &calls, Phase::Wait, until).await;
+        let outcomes = self.links.run_each(&kind.form.scripts().heartbeat, &calls, Phase::Wait, until).await;
         let read = |(due, outcome): (DueHeartbeat, Result<Raw, Failed>)| {
             let answer = outcome.map_err(|failed| failed.error).and_then(|raw| self.read(&due, sent_at, raw));
             (due, answer.map(Some))
@@ -74,8 +98,8 @@ impl Shared {
     ) -> Vec<HeartbeatAnswer> {
         let call = |(i, some): (usize, &[DueHeartbeat])| {
             let echo = if echo && i == 0 { "1" } else { "" };
-            let first = [&*self.client, &self.channels, &number_of(some), echo];
-            let mut call = Call::of(some.iter().flat_map(|due| due.keys.to_peek())).with(first);
+            let first = [&*self.identity.client, &self.identity.channels, &number_of(some), echo];
+            let mut call = Call::of(some.iter().flat_map(|due| due.keys.to_heartbeat())).with(first);
             for DueHeartbeat { nonces, holder, .. } in some {
                 // It has one waiter.
                 nonces.iter().take(1).for_each(|nonce| call.push(nonce));
@@ -84,13 +108,13 @@ impl Shared {
             call
         };
         let calls: Vec<_> = due.chunks(LOCKS_PER_RUN).enumerate().map(call).collect();
-        let outcomes = self.link.run_each(&scripts::HEARTBEAT_SHORT, &calls, Phase::Wait, until).await;
+        let outcomes = self.links.run_each(&scripts::HEARTBEAT_SHORT, &calls, Phase::Wait, until).await;
         let mut answers = Vec::with_capacity(due.len());
         let mut due = due.into_iter();
         for outcome in outcomes {
             let some: Vec<_> = due.by_ref().take(LOCKS_PER_RUN).collect();
             let read = outcome.map_err(|failed| failed.error).and_then(|raw| {
-                let mut fields = self.fields(raw, &number_of(&some), Phase::Wait)?;
+                let mut fields = self.links.fields(raw, &number_of(&some), Phase::Wait)?;
                 some.iter().map(|due| read_short(&mut fields, due, sent_at)).collect::<Result<Vec<_>, _>>()
             });
             match read {
@@ -105,18 +129,99 @@ impl Shared {
 
     fn call(&self, due: &DueHeartbeat, echo: bool) -> Call {
         let echo = if echo { "1" } else { "" };
-        let first =
-            [&*self.client, &self.channels, if due.keys.shared { "1" } else { "" }, &due.number.to_string(), echo];
+        let first = [
+            &*self.identity.client,
+            &self.identity.channels,
+            if due.keys.shared { "1" } else { "" },
+            &due.number.to_string(),
+            echo,
+        ];
         Call::of(due.keys.all()).with(first).with(&due.nonces)
     }
 
     fn read(&self, due: &DueHeartbeat, sent_at: BootInstant, raw: Raw) -> Result<HeartbeatReply, Error> {
-        let mut fields = self.fields(raw, &due.number.to_string(), Phase::Wait)?;
+        let mut fields = self.links.fields(raw, &due.number.to_string(), Phase::Wait)?;
         let known = fields.number()? == 1;
         let pause = Pause::of(fields.number()?);
         let queued = fields.text()?.bytes().map(|digit| digit == b'1').collect();
         let last_token = u64::try_from(fields.number()?).ok();
         Ok(HeartbeatReply { sent_at, known, pause, queued, last_token, holder: None, grants: fields.grants()? })
+    }
+
+    /// Asks for all locks on which this client waits, until its links are closed.
+    pub(crate) async fn run(self) {
+        let mut heartbeats = FuturesUnordered::new();
+        let mut returns = FuturesUnordered::new();
+        let mut changes = self.links.changes();
+        let (mut echo, mut schedule) = (Echo::default(), HeartbeatSchedule::new(self.links.op_timeout()));
+        while !self.links.is_closed() {
+            let (due, next) = self.queues.due(usize::MAX);
+            // One that is being replaced already is left alone.
+            if echo.is_missing(SystemClock.now(), self.push.heard_at()) && self.push.is_up() {
+                tracing::info!(server = self.links.server(), "no pushes arrive; subscribing anew");
+                self.push.distrust();
+            }
+            for (nonce, keys) in self.queues.unwanted() {
+                let this = &self;
+                returns.push(async move { this.return_unwanted(nonce, &keys).await });
+            }
+            due.into_iter().for_each(|due| self.lay(&mut schedule, due));
+            for batch in schedule.take(|kind: Kind| if kind.quiet { QUIET_PIPELINE } else { PIPELINE }) {
+                heartbeats.push(self.send(batch, echo.ask(SystemClock.now())));
+            }
+            tokio::select! {
+                Some(outcome) = heartbeats.next() => self.take(outcome, &mut echo, &mut schedule),
+                Some(()) = returns.next() => {}
+                Ok(()) = changes.changed() => self.queues.ask_all(),
+                () = self.queues.wake.notified() => {}
+                () = SystemClock.sleep_until(next.min(echo.next())) => {}
+            }
+        }
+    }
+
+    /// Lays a heartbeat beside the others for its server.
+    fn lay(&self, schedule: &mut HeartbeatSchedule<Server, Kind, DueHeartbeat>, due: DueHeartbeat) {
+        let in_cluster = self.links.topology() == Topology::Cluster;
+        let server = if in_cluster { self.links.master(&due.keys.lock) } else { None };
+        let form = due.keys.form;
+        // In a cluster a script has the keys of one slot.
+        let quiet = due.quiet && form == Form::Text && !due.keys.shared && !in_cluster;
+        schedule.add(server, Kind { form, quiet }, DueHeartbeat { quiet, ..due });
+    }
+
+    /// Takes what a pipeline brought.
+    fn take(
+        &self,
+        HeartbeatOutcome { server, sent_at, echo: asked, answers }: HeartbeatOutcome,
+        echo: &mut Echo,
+        schedule: &mut HeartbeatSchedule<Server, Kind, DueHeartbeat>,
+    ) {
+        let now = SystemClock.now();
+        if asked {
+            match answers.first() {
+                Some((_, Ok(_))) => echo.answered(now),
+                _ => echo.failed(),
+            }
+        }
+        let outcome = match answers.iter().filter(|(_, answer)| answer.is_ok()).count() {
+            0 => PipelineOutcome::Failed,
+            all if all == answers.len() => PipelineOutcome::Answered(now.since(sent_at)),
+            _ => PipelineOutcome::InPart,
+        };
+        schedule.ended(&server, outcome, |due| self.queues.is_wanted(due));
+        for (due, answer) in answers {
+            match answer {
+                Ok(None) => self.queues.is_not_quiet(&due),
+                Ok(Some(answer)) => {
+                    self.queues.answered(&due, &answer);
+                    self.foreign.look_out(&due.keys, answer.pause);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "a waiter could not ask");
+                    self.queues.unanswered(&due, &error);
+                }
+            }
+        }
     }
 }
 
@@ -179,80 +284,4 @@ struct HeartbeatOutcome {
     sent_at: BootInstant,
     echo: bool,
     answers: Vec<HeartbeatAnswer>,
-}
-
-/// The one task that asks for all locks on which this client waits.
-pub(crate) async fn for_ever(shared: Arc<Shared>) {
-    let mut heartbeats = FuturesUnordered::new();
-    let mut returns = FuturesUnordered::new();
-    let mut changes = shared.link.changes();
-    let (mut echo, mut schedule) = (Echo::default(), HeartbeatSchedule::new(shared.op_timeout));
-    while !shared.link.is_closed() {
-        let (due, next) = shared.waiters.due(usize::MAX);
-        // One that is being replaced already is left alone.
-        if echo.is_missing(SystemClock.now(), shared.push.heard_at()) && shared.push.is_up() {
-            tracing::info!(server = shared.link.server(), "no pushes arrive; subscribing anew");
-            shared.push.distrust();
-        }
-        for (nonce, keys) in shared.waiters.unwanted() {
-            let shared = &shared;
-            returns.push(async move { shared.return_unwanted(nonce, &keys).await });
-        }
-        due.into_iter().for_each(|due| lay(&shared, &mut schedule, due));
-        for batch in schedule.take(|kind: Kind| if kind.quiet { QUIET_PIPELINE } else { PIPELINE }) {
-            heartbeats.push(shared.send(batch, echo.ask(SystemClock.now())));
-        }
-        tokio::select! {
-            Some(outcome) = heartbeats.next() => take(&shared, outcome, &mut echo, &mut schedule),
-            Some(()) = returns.next() => {}
-            Ok(()) = changes.changed() => shared.waiters.ask_all(),
-            () = shared.waiters.wake.notified() => {}
-            () = SystemClock.sleep_until(next.min(echo.next())) => {}
-        }
-    }
-}
-
-/// Lays a heartbeat beside the others for its server.
-fn lay(shared: &Shared, schedule: &mut HeartbeatSchedule<Server, Kind, DueHeartbeat>, due: DueHeartbeat) {
-    let in_cluster = shared.link.topology() == Topology::Cluster;
-    let server = if in_cluster { shared.link.master(&due.keys.lock) } else { None };
-    let form = due.keys.form;
-    // In a cluster a script has the keys of one slot.
-    let quiet = due.quiet && form == Form::Text && !due.keys.shared && !in_cluster;
-    schedule.add(server, Kind { form, quiet }, DueHeartbeat { quiet, ..due });
-}
-
-/// Takes what a pipeline brought.
-fn take(
-    shared: &Shared,
-    HeartbeatOutcome { server, sent_at, echo: asked, answers }: HeartbeatOutcome,
-    echo: &mut Echo,
-    schedule: &mut HeartbeatSchedule<Server, Kind, DueHeartbeat>,
-) {
-    let now = SystemClock.now();
-    if asked {
-        match answers.first() {
-            Some((_, Ok(_))) => echo.answered(now),
-            _ => echo.failed(),
-        }
-    }
-    let outcome = match answers.iter().filter(|(_, answer)| answer.is_ok()).count() {
-        0 => PipelineOutcome::Failed,
-        all if all == answers.len() => PipelineOutcome::Answered(now.since(sent_at)),
-        _ => PipelineOutcome::InPart,
-    };
-    schedule.ended(&server, outcome, |due| shared.waiters.is_wanted(due));
-    for (due, answer) in answers {
-        match answer {
-            Ok(None) => shared.waiters.is_not_quiet(&due),
-            Ok(Some(answer)) => {
-                shared.waiters.answered(&due, &answer);
-                shared.look_out(&due.keys, answer.pause);
-            }
-            Err(error) => {
-                tracing::debug!(%error, "a waiter could not ask");
-                shared.waiters.unanswered(&due, &error);
-            }
-        }
-    }
 }

@@ -27,9 +27,10 @@ use tokio::sync::Notify;
 use self::agenda::{Agenda, Entry};
 pub(crate) use self::echo::Echo;
 pub(crate) use self::known_holder::KnownHolder;
-use self::waiter::LocalWaiter;
+pub(crate) use self::waiter::LocalWaiter;
 pub(crate) use self::waiter::News;
 pub(crate) use self::waiter_guard::{Enqueued, WaiterGuard};
+use crate::registry::Registry;
 use crate::store::keys::Keys;
 
 /// The time between two heartbeats of a client for a lock on which it waits: a lost push, a foreign release or a crashed holder
@@ -49,8 +50,6 @@ const RETRY: Duration = Duration::from_millis(200);
 /// The time for which a lock that was found held counts as busy, and the number of such locks that are remembered.
 const BUSY: Duration = Duration::from_secs(1);
 const MOST_BUSY: usize = 1024;
-/// The number of remembered waiters that gave up.
-const MOST_ABANDONED: usize = 10_000;
 /// The number of short heartbeats that follow each other at most.
 const MOST_QUIET: u8 = 64;
 /// The number of a client's first waiters for which one heartbeat asks.
@@ -68,16 +67,11 @@ pub(crate) struct WaitQueues {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    places: HashMap<GrantId, Arc<LocalWaiter>>,
+    registry: Registry,
     queues: HashMap<String, LockQueue>,
     agenda: Agenda,
     /// The number of heartbeats so far.
     heartbeats: u64,
-    /// Waiters that gave up: none of them ever becomes a guard, so a grant to one is given back at once. Kept until their
-    /// cancellation is confirmed or given up.
-    abandoned: HashMap<GrantId, Arc<Keys>>,
-    /// Grants to such waiters.
-    unwanted: Vec<(GrantId, Arc<Keys>)>,
     /// Locks at which more waiters find room than the last run of a script let in.
     unfinished: HashMap<String, Arc<Keys>>,
     /// Locks that were found held, and until when the short ways are not worth a try.
@@ -175,9 +169,9 @@ pub(crate) struct Granted {
 impl WaitQueues {
     /// A place for this nonce, before anything is sent: a push may come before the reply.
     pub(crate) fn enter(self: &Arc<Self>, nonce: GrantId, keys: &Arc<Keys>) -> WaiterGuard {
-        let place = Arc::new(LocalWaiter::new(nonce));
-        self.lock().places.insert(nonce, place.clone());
-        WaiterGuard { waiters: self.clone(), keys: keys.clone(), place, granted: AtomicBool::new(false) }
+        let waiter = Arc::new(LocalWaiter::new(nonce));
+        self.lock().registry.register(waiter.clone());
+        WaiterGuard { queues: self.clone(), keys: keys.clone(), waiter, granted: AtomicBool::new(false) }
     }
 
     /// Whether somebody waits for this lock, or did a moment ago: then the long ways are the shorter ones.
@@ -195,7 +189,7 @@ impl WaitQueues {
 
     /// Nothing of this attempt can be granted any more, or nobody cares any more.
     pub(crate) fn forget(&self, nonce: GrantId) {
-        self.lock().abandoned.remove(&nonce);
+        self.lock().registry.forget(nonce);
     }
 
     /// Remembers that this lock was found held.
@@ -222,15 +216,14 @@ impl WaitQueues {
     pub(crate) fn granted(&self, granted: Granted, sent_at: Option<BootInstant>) {
         let nonce = granted.nonce;
         let mut queues = self.lock();
-        let Some(place) = queues.places.get(&nonce).cloned() else {
-            if let Some(keys) = queues.abandoned.remove(&nonce) {
-                queues.unwanted.push((nonce, keys));
+        let Some(waiter) = queues.registry.waiter(nonce).cloned() else {
+            if queues.registry.is_unwanted(nonce) {
                 self.wake.notify_one();
             }
             return;
         };
         drop(queues);
-        place.granted(granted, sent_at);
+        waiter.granted(granted, sent_at);
     }
 
     /// Asks for this lock after a pause, if anybody waits for it.
@@ -262,7 +255,7 @@ impl WaitQueues {
 
     /// Grants that nobody wants any more, to be given back.
     pub(crate) fn unwanted(&self) -> Vec<(GrantId, Arc<Keys>)> {
-        std::mem::take(&mut self.lock().unwanted)
+        self.lock().registry.take_unwanted()
     }
 
     /// The heartbeats that are due, so many at most, and when the next ones are.
@@ -311,7 +304,7 @@ impl WaitQueues {
         agenda.put_off(&mut queue.entry, SystemClock.now().plus(pause).min(queue.again_at));
         queue.refused = Some(error.to_string().into());
         if !passes {
-            queue.waiting.values().for_each(|place| place.ask_again());
+            queue.waiting.values().for_each(|waiter| waiter.ask_again());
         }
     }
 
@@ -331,13 +324,13 @@ impl WaitQueues {
             self.go_on(due.keys.clone());
         }
         let mut guard = self.lock();
-        let QueueState { queues, agenda, places, .. } = &mut *guard;
+        let QueueState { queues, agenda, registry, .. } = &mut *guard;
         let Some(queue) = queues.get_mut(&due.keys.lock).filter(|_| !due.nonces.is_empty()) else { return };
         queue.asking = false;
         queue.answered_at = now;
         queue.refused = None;
         // News were lost, perhaps also of those who were not asked for.
-        let is_news = |granted: &Granted| places.contains_key(&granted.nonce);
+        let is_news = |granted: &Granted| registry.waiter(granted.nonce).is_some();
         let lost = answer.grants.iter().any(is_news) || answer.queued.contains(&false);
         let sound = answer.known && !lost && queue.again_at == BootInstant::FAR_FUTURE;
         queue.quiet = match queue.quiet {
@@ -352,23 +345,23 @@ impl WaitQueues {
         agenda.put_off(&mut queue.entry, at.min(queue.again_at));
         queue.holder = answer.holder;
         if !answer.known {
-            let forgotten = queue.waiting.values().filter(|place| place.asked_at() <= answer.sent_at);
-            forgotten.for_each(|place| place.is_forgotten());
+            let forgotten = queue.waiting.values().filter(|waiter| waiter.asked_at() <= answer.sent_at);
+            forgotten.for_each(|waiter| waiter.is_forgotten());
             return;
         }
-        let places: Vec<_> = due.nonces.iter().map(|nonce| places.get(nonce).cloned()).collect();
+        let waiters: Vec<_> = due.nonces.iter().map(|nonce| registry.waiter(*nonce).cloned()).collect();
         drop(guard);
         for granted in &answer.grants {
             self.granted(*granted, Some(answer.sent_at));
         }
-        for (place, queued) in places.iter().zip(&answer.queued) {
-            let Some(place) = place else { continue };
+        for (waiter, queued) in waiters.iter().zip(&answer.queued) {
+            let Some(waiter) = waiter else { continue };
             if *queued {
-                place.still_queued(answer.sent_at, answer.last_token);
-            } else if place.asked_at() <= answer.sent_at
-                && answer.grants.iter().all(|granted| granted.nonce != place.nonce)
+                waiter.still_queued(answer.sent_at, answer.last_token);
+            } else if waiter.asked_at() <= answer.sent_at
+                && answer.grants.iter().all(|granted| granted.nonce != waiter.nonce)
             {
-                place.ask_again();
+                waiter.ask_again();
             }
         }
     }

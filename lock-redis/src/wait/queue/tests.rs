@@ -222,7 +222,7 @@ fn a_waiter_that_gave_up_is_forgotten_with_its_clean_up() {
     let (waiters, keys, nonce) = waiters();
     drop(waiters.enter(nonce, &keys));
     waiters.forget(nonce);
-    assert!(waiters.lock().abandoned.is_empty());
+    assert!(waiters.lock().registry.is_empty());
     waiters.granted(grant(nonce, 1), None);
     assert!(waiters.unwanted().is_empty());
 }
@@ -234,7 +234,7 @@ fn nothing_is_left_of_a_waiter_that_has_gone() {
     waiting.queued(queued(SystemClock.now(), 7, 0));
     drop(waiting);
     let queues = waiters.lock();
-    assert!(queues.places.is_empty() && queues.queues.is_empty());
+    assert!(queues.registry.waiter(nonce).is_none() && queues.queues.is_empty());
     assert_eq!(queues.agenda.next(), BootInstant::FAR_FUTURE);
 }
 

@@ -11,8 +11,8 @@ use super::{Granted, locked};
 
 /// One waiter.
 #[derive(Debug)]
-pub(super) struct LocalWaiter {
-    pub(super) nonce: GrantId,
+pub(crate) struct LocalWaiter {
+    pub(crate) nonce: GrantId,
     slot: Mutex<Slot>,
     told: Notify,
 }

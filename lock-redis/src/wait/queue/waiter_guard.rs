@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 
 use super::waiter::{LocalWaiter, News};
-use super::{LONGEST_PERIOD, MOST_ABANDONED, Pause, WaitQueues};
+use super::{LONGEST_PERIOD, Pause, WaitQueues};
 use crate::store::keys::Keys;
 
 /// A place in the queue; leaving it is dropping this.
 #[derive(Debug)]
 pub(crate) struct WaiterGuard {
-    pub(super) waiters: Arc<WaitQueues>,
+    pub(super) queues: Arc<WaitQueues>,
     pub(super) keys: Arc<Keys>,
-    pub(super) place: Arc<LocalWaiter>,
+    pub(super) waiter: Arc<LocalWaiter>,
     pub(super) granted: AtomicBool,
 }
 
@@ -41,39 +41,39 @@ impl WaiterGuard {
     pub(crate) fn queued(&self, Enqueued { sent_at, ticket, known, pause, last_token }: Enqueued) {
         let now = SystemClock.now();
         if pause == Pause::None {
-            self.waiters.go_on(self.keys.clone());
+            self.queues.go_on(self.keys.clone());
         }
-        self.place.queued(sent_at, ticket, last_token);
-        let mut queues = self.waiters.lock();
-        self.waiters.any.store(true, Ordering::Release);
-        let (queue, agenda) = queues.queue(&self.keys, now);
+        self.waiter.queued(sent_at, ticket, last_token);
+        let mut state = self.queues.lock();
+        self.queues.any.store(true, Ordering::Release);
+        let (queue, agenda) = state.queue(&self.keys, now);
         queue.answered_at = now;
         queue.refused = None;
-        queue.waiting.insert((ticket, self.place.nonce), self.place.clone());
+        queue.waiting.insert((ticket, self.waiter.nonce), self.waiter.clone());
         if !known {
             // The server had forgotten this client, and with it whoever else had asked before.
-            let others = queue.waiting.values().filter(|place| place.nonce != self.place.nonce);
-            others.filter(|place| place.asked_at() <= sent_at).for_each(|place| place.ask_again());
+            let others = queue.waiting.values().filter(|waiter| waiter.nonce != self.waiter.nonce);
+            others.filter(|waiter| waiter.asked_at() <= sent_at).for_each(|waiter| waiter.ask_again());
         }
         if queue.ask_within(agenda, now, pause) {
-            self.waiters.wake.notify_one();
+            self.queues.wake.notify_one();
         }
     }
 
     /// The ticket of the place that this waiter had, if any.
     pub(crate) fn ticket(&self) -> Option<u64> {
-        self.place.ticket()
+        self.waiter.ticket()
     }
 
     /// Since when the server owes an answer about this lock. Not from its last one: until the next heartbeat nobody asks.
     pub(crate) fn silent_since(&self) -> BootInstant {
-        let queue = self.waiters.lock().queues.get(&self.keys.lock).map(|queue| queue.answered_at);
-        queue.unwrap_or_else(|| self.place.asked_at()).plus(LONGEST_PERIOD)
+        let queue = self.queues.lock().queues.get(&self.keys.lock).map(|queue| queue.answered_at);
+        queue.unwrap_or_else(|| self.waiter.asked_at()).plus(LONGEST_PERIOD)
     }
 
     /// Why the last request about this lock failed, if it did.
     pub(crate) fn refused(&self) -> Option<Arc<str>> {
-        self.waiters.lock().queues.get(&self.keys.lock)?.refused.clone()
+        self.queues.lock().queues.get(&self.keys.lock)?.refused.clone()
     }
 
     /// What there is to tell, once there is something.
@@ -81,23 +81,17 @@ impl WaiterGuard {
     /// # Cancel safety
     /// News are not lost.
     pub(crate) async fn news(&self) -> News {
-        self.place.news().await
+        self.waiter.news().await
     }
 }
 
 impl Drop for WaiterGuard {
     fn drop(&mut self) {
-        let mut queues = self.waiters.lock();
-        queues.places.remove(&self.place.nonce);
-        if !self.granted.load(Ordering::Acquire) {
-            if queues.abandoned.len() >= MOST_ABANDONED {
-                // The server's own bounds remain: a claim time for each.
-                queues.abandoned.clear();
-            }
-            queues.abandoned.insert(self.place.nonce, self.keys.clone());
-        }
-        if let Some(ticket) = self.place.ticket() {
-            queues.leave(&self.keys.lock, ticket, self.place.nonce);
+        let mut state = self.queues.lock();
+        let gave_up = (!self.granted.load(Ordering::Acquire)).then(|| self.keys.clone());
+        state.registry.deregister(self.waiter.nonce, gave_up);
+        if let Some(ticket) = self.waiter.ticket() {
+            state.leave(&self.keys.lock, ticket, self.waiter.nonce);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The command connection to one server: one multiplexed connection, redialled for ever. What is sent over it is in
 //! [`request`](super::request).
 
+pub(crate) mod request;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -10,12 +12,12 @@ use lock_core::{Error, ErrorKind, Phase};
 use redis::RedisError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, TryAcquireError, watch};
 
-use super::address::Address;
-use super::dial::{Commands, Dial};
-use super::loading::Loading;
-use super::pace::Pace;
-use super::predecessors::{Predecessor, Predecessors};
-use super::pulse::Pulse;
+use crate::client::address::Address;
+use crate::client::dial::{Commands, Dial};
+use crate::client::loading::Loading;
+use crate::client::pace::Pace;
+use crate::client::predecessors::{Predecessor, Predecessors};
+use crate::client::pulse::Pulse;
 use crate::error;
 
 /// How old a connection must be for "you can't write against a read only replica" to mean that the address has moved on
@@ -55,7 +57,7 @@ struct Presence {
 
 /// The turn of a request on a connection.
 #[derive(Debug)]
-pub(super) enum SendTurn {
+pub(in crate::client) enum SendTurn {
     /// It has come, and lasts until this is dropped.
     Now(OwnedSemaphorePermit),
     /// The connection was given up before.
@@ -66,13 +68,13 @@ pub(super) enum SendTurn {
 
 /// A connection that is in use.
 #[derive(Debug, Clone)]
-pub(super) struct Live {
-    pub(super) generation: u64,
-    pub(super) server: Address,
+pub(in crate::client) struct Live {
+    pub(in crate::client) generation: u64,
+    pub(in crate::client) server: Address,
     since: BootInstant,
-    pub(super) commands: Commands,
+    pub(in crate::client) commands: Commands,
     pulse: Arc<Mutex<Pulse>>,
-    pub(super) loading: Arc<Loading>,
+    pub(in crate::client) loading: Arc<Loading>,
     turns: Arc<Semaphore>,
 }
 
@@ -110,7 +112,7 @@ impl Link {
         &self.dial.server
     }
 
-    pub(super) fn op_timeout(&self) -> Duration {
+    pub(in crate::client) fn op_timeout(&self) -> Duration {
         self.dial.op_timeout()
     }
 
@@ -120,7 +122,7 @@ impl Link {
     }
 
     /// Changes when the connection was replaced.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    pub(in crate::client) fn changes(&self) -> watch::Receiver<u64> {
         self.predecessors.changes()
     }
 
@@ -196,17 +198,17 @@ impl Link {
     }
 
     /// Cuts the pause short if it pauses between two attempts to connect: there is reason to hope.
-    pub(super) fn hurry(&self) {
+    pub(in crate::client) fn hurry(&self) {
         self.broken.notify_one();
     }
 
     /// The present connection.
-    pub(super) fn present(&self) -> Option<Live> {
+    pub(in crate::client) fn present(&self) -> Option<Live> {
         self.presence.read().unwrap_or_else(PoisonError::into_inner).live.clone()
     }
 
     /// The present connection, or the next one if it comes in time.
-    pub(super) async fn live(&self, until: BootInstant) -> Result<Live, Error> {
+    pub(in crate::client) async fn live(&self, until: BootInstant) -> Result<Live, Error> {
         if let Some(live) = self.present() {
             return Ok(live);
         }
@@ -225,7 +227,7 @@ impl Link {
     }
 
     /// That there is no connection, and why.
-    pub(super) fn down(&self) -> Error {
+    pub(in crate::client) fn down(&self) -> Error {
         let (kind, what, cause) = match &*self.last_error() {
             Some(error) => {
                 (error.kind(), error.what().to_owned(), std::error::Error::source(error).map(ToString::to_string))
@@ -242,7 +244,7 @@ impl Link {
 
     /// Takes note of an answer, or of what came instead, to a request over this connection that had `patience` in all;
     /// gives the connection up if that says that it is dead, or leads to the wrong server.
-    pub(super) fn judge(
+    pub(in crate::client) fn judge(
         &self,
         live: &Live,
         sent_at: BootInstant,
@@ -299,7 +301,7 @@ impl Link {
 
 impl Live {
     /// Waits for the turn of a request that has time until `until`, for half of that at most: the other half is for the answer.
-    pub(super) async fn turn(&self, until: BootInstant) -> SendTurn {
+    pub(in crate::client) async fn turn(&self, until: BootInstant) -> SendTurn {
         // The usual case costs no timer.
         match self.turns.clone().try_acquire_owned() {
             Ok(turn) => return SendTurn::Now(turn),

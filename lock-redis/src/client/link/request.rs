@@ -7,9 +7,9 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, Phase};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
-use super::call::Call;
-use super::dial::Commands;
-use super::link::{Link, Live, SendTurn};
+use super::{Link, Live, SendTurn};
+use crate::client::call::Call;
+use crate::client::dial::Commands;
 use crate::error::{self, Fate};
 use crate::store::scripts::Script;
 
@@ -49,23 +49,23 @@ pub(crate) struct Failed {
 
 impl Failed {
     /// Nothing was sent.
-    pub(super) fn unsent(error: Error) -> Self {
+    pub(in crate::client) fn unsent(error: Error) -> Self {
         Self { fate: Fate::Refused, error, wrong_type: false }
     }
 
     /// Nothing was sent: the turn of the request did not come in time.
-    pub(super) fn no_turn(phase: Phase, server: &str) -> Self {
+    pub(in crate::client) fn no_turn(phase: Phase, server: &str) -> Self {
         let error = Error::unavailable(phase, "too many requests of this client wait for their turn");
         Self::unsent(error.with_backend(crate::NAME).with_server(server))
     }
 
-    pub(super) fn of(error: RedisError, phase: Phase, server: &str) -> Self {
+    pub(in crate::client) fn of(error: RedisError, phase: Phase, server: &str) -> Self {
         let (fate, wrong_type) = (error::fate(&error), error::is_wrong_type(&error));
         Self { fate, error: error::of_request(error, phase, server), wrong_type }
     }
 
     /// The same for another request that shares its fate.
-    pub(super) fn again(&self, phase: Phase) -> Self {
+    pub(in crate::client) fn again(&self, phase: Phase) -> Self {
         let error = Error::new(self.error.kind(), phase, self.error.what().to_owned()).with_backend(crate::NAME);
         Self::unsent(match self.error.server() {
             Some(server) => error.with_server(server),
@@ -117,7 +117,7 @@ impl Link {
     }
 
     /// Runs a script on this connection; `asking` where the server is about to take the keys over.
-    pub(super) async fn run_on(
+    pub(in crate::client) async fn run_on(
         &self,
         mut live: Live,
         request: Request<'_>,
@@ -191,7 +191,7 @@ impl Link {
     }
 
     /// [`run_each`](Link::run_each) on this connection, by a caller that had `patience` in all.
-    pub(super) async fn run_each_on(
+    pub(in crate::client) async fn run_each_on(
         &self,
         mut live: Live,
         script: &Script,
@@ -260,7 +260,7 @@ fn late() -> RedisError {
 
 /// Whether a script's text travels with a run of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Text {
+pub(in crate::client) enum Text {
     /// It does not: the server knows it.
     Never,
     /// With the first run, from which the server has it for the others.
@@ -289,7 +289,7 @@ fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: 
     eval
 }
 
-pub(super) fn evaluation_of(script: &Script, call: &Call, text: Text) -> Cmd {
+pub(in crate::client) fn evaluation_of(script: &Script, call: &Call, text: Text) -> Cmd {
     let (command, code) = match text {
         Text::Never => ("EVALSHA", &*script.digest),
         Text::Once => ("EVAL", script.code),

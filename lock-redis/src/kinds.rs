@@ -1,0 +1,81 @@
+//! The four kinds of lock, for lock-core. They differ by the mode of a request alone ([`record::mode`](crate::store::record::mode)).
+
+use async_trait::async_trait;
+use lock_core::clock::Deadline;
+use lock_core::driver::{Attempt, Grant, Kind, MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
+use lock_core::{Error, LockName, Phase};
+
+use crate::backend::RedisBackend;
+use crate::store::record::permits_mode;
+
+#[async_trait]
+impl MutexBackend for RedisBackend {
+    async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.acquisitions.try_acquire(attempt).await
+    }
+
+    async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.waits.acquire(attempt, deadline).await
+    }
+}
+
+/// Exclusion between owners, whatever the client through which they come.
+#[async_trait]
+impl ReentrantBackend for RedisBackend {
+    async fn try_enter(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.acquisitions.try_acquire(attempt).await
+    }
+
+    async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.waits.acquire(attempt, deadline).await
+    }
+}
+
+/// Fair by arrival; readers in front are admitted together.
+#[async_trait]
+impl RwLockBackend for RedisBackend {
+    async fn try_read(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.acquisitions.try_acquire(attempt).await
+    }
+
+    async fn try_write(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.acquisitions.try_acquire(attempt).await
+    }
+
+    async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.waits.acquire(attempt, deadline).await
+    }
+
+    async fn write(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.waits.acquire(attempt, deadline).await
+    }
+
+    async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
+        self.releases.change_mode(attempt, "R", Phase::Downgrade).await
+    }
+}
+
+/// All or nothing; first come, first served.
+#[async_trait]
+impl SemaphoreBackend for RedisBackend {
+    async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        self.acquisitions.try_acquire(attempt).await
+    }
+
+    async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.waits.acquire(attempt, deadline).await
+    }
+
+    async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
+        let limit = match attempt.kind {
+            Kind::Permits { limit, .. } => limit,
+            // Not a semaphore's attempt: the server has no such grant, and says so.
+            _ => keep,
+        };
+        self.releases.change_mode(attempt, &permits_mode(keep, limit), Phase::Release).await
+    }
+
+    async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
+        self.inspector.permits_held(name, limit).await
+    }
+}

@@ -1,7 +1,0 @@
-//! The four kinds of lock.
-
-pub(crate) mod holders;
-mod mutex;
-mod reentrant;
-mod rwlock;
-mod semaphore;
