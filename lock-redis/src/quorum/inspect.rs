@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lock_core::clock::BootInstant;
 use lock_core::driver::{Kind, Operator, Released};
 use lock_core::{Error, ErrorKind, GrantId, Holder, Inspection, LockName, Owner, Phase};
 
 use super::NAME;
-use super::backend::QuorumBackend;
-use super::fan_out::FanOut;
 use super::member::{Member, Request};
+use super::members::Members;
+use super::release_requests::ReleaseRequests;
 use super::scripts;
 use crate::client::link::request::Failed;
+use crate::store::keys::KeySpace;
 
 /// What one server has.
 #[derive(Debug, Clone)]
@@ -23,21 +25,35 @@ struct ServerView {
     by: Option<Vec<u8>>,
 }
 
+/// The operator's side of one client.
+#[derive(Debug)]
+pub(super) struct Inspector {
+    members: Arc<Members>,
+    requests: Arc<ReleaseRequests>,
+    keys: Arc<KeySpace>,
+}
+
+impl Inspector {
+    /// The inspector of the locks at these servers.
+    pub(super) fn new(members: &Arc<Members>, requests: &Arc<ReleaseRequests>, keys: &Arc<KeySpace>) -> Self {
+        Self { members: members.clone(), requests: requests.clone(), keys: keys.clone() }
+    }
+}
+
 #[async_trait]
-impl Operator for QuorumBackend {
+impl Operator for Inspector {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         only_mutex(kind)?;
-        let (keys, until) = (vec![self.releases.checked_keys(name)?.lock], self.until());
+        let (keys, until) = (vec![self.keys.checked(name, Kind::Mutex)?.lock], self.members.until());
         let request = Arc::new(Request { script: &scripts::INSPECT, keys, args: Vec::new(), phase: Phase::Inspect });
-        let look = |member: &Arc<Member>| member.clone().look(request.clone(), until);
-        let mut asked = FanOut::all(&self.background, self.members.iter().map(look));
+        let mut asked = self.members.ask(|member| look(member, request.clone(), until));
         let (mut seen, mut reasons) = (HashMap::<_, Vec<_>>::new(), Vec::new());
         while let Some((_, answer)) = asked.next_until(until).await {
             match answer {
                 Ok(ServerView { holder, by }) => {
                     let holders = seen.entry(by.clone()).or_default();
                     holders.push(holder);
-                    if holders.len() >= self.majority() {
+                    if holders.len() >= self.members.majority() {
                         return Ok(inspection(by.is_some().then(|| merged(holders))));
                     }
                 }
@@ -45,8 +61,8 @@ impl Operator for QuorumBackend {
             }
         }
         let answered: usize = seen.values().map(Vec::len).sum();
-        if answered < self.majority() {
-            return Err(self.too_few(Phase::Inspect, reasons));
+        if answered < self.members.majority() {
+            return Err(self.members.too_few(Phase::Inspect, reasons));
         }
         // Nobody has a majority: attempts that are about to be undone, or remains of a lease that is over.
         Ok(inspection(None))
@@ -62,23 +78,17 @@ impl Operator for QuorumBackend {
     ) -> Result<bool, Error> {
         only_mutex(kind)?;
         let why = serde_json::json!([by.to_string(), why]).to_string();
-        let answers = self.releases.send(&self.releases.force(name, grant, &why)?);
-        Ok(self.releases.confirmed(answers, Phase::Inspect).await?.released == Released::Done)
+        let answers = self.requests.send(&self.requests.force(name, grant, &why)?);
+        Ok(self.requests.confirmed(answers, Phase::Inspect).await?.released == Released::Done)
     }
 }
 
-impl Member {
-    /// `{lock, now µs, what it holds, PTTL}`.
-    async fn look(
-        self: Arc<Self>,
-        request: Arc<Request>,
-        until: lock_core::clock::BootInstant,
-    ) -> Result<ServerView, Error> {
-        let raw = self.ask(&request, until).await.map_err(|Failed { error, .. }| error)?;
-        let mut fields = self.fields(raw, &request.keys[0], Phase::Inspect)?;
-        let (now, held, ends_in) = (fields.number()?, fields.bytes()?, fields.number()?);
-        Ok(seen(now, &held, ends_in))
-    }
+/// Asks one server; reads `{lock, now µs, what it holds, PTTL}`.
+async fn look(member: Arc<Member>, request: Arc<Request>, until: BootInstant) -> Result<ServerView, Error> {
+    let raw = member.ask(&request, until).await.map_err(|Failed { error, .. }| error)?;
+    let mut fields = member.fields(raw, &request.keys[0], Phase::Inspect)?;
+    let (now, held, ends_in) = (fields.number()?, fields.bytes()?, fields.number()?);
+    Ok(seen(now, &held, ends_in))
 }
 
 /// What `PTTL` says of a key that does not exist.

@@ -12,11 +12,14 @@ mod config;
 mod fan_out;
 mod inspect;
 mod member;
-mod refusal;
+mod members;
 mod release;
+mod release_requests;
 mod renew;
 mod scripts;
 mod tally;
+mod too_few;
+mod ttl_limit;
 mod wait;
 
 use std::ops::Deref;

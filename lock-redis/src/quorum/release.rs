@@ -1,228 +1,79 @@
-//! Releasing on every server: releases, undone rounds, grants freed by force, and news of a release for those who wait.
+//! Releases and cancellations: take it back, undo that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, Kind, Released};
-use lock_core::{Error, GrantId, LockName, LossReason, Phase};
+use lock_core::driver::{Attempt, Cancelled, Kind, Released};
+use lock_core::{Error, Phase};
 
-use super::NAME;
-use super::background::Background;
-use super::fan_out::FanOut;
-use super::member::{Member, OwedRelease, Request, ScriptVote};
-use super::refusal::too_few;
-use super::scripts;
-use super::tally::majority;
+use super::member::Member;
+use super::members::Members;
+use super::release_requests::{Freed, ReleaseRequests, Tells, first_sent};
+use super::wait::queues::{Handover, Queues};
 use crate::client::link::request::Failed;
-use crate::client::push;
 use crate::store::keys::{KeySpace, Keys};
-use crate::store::milliseconds;
 
-/// Frees whatever the round; the largest number that a script keeps exactly.
-pub(super) const EVERY_ROUND: u64 = (1 << 53) - 1;
-
-/// The answers of all servers to a release.
-pub(super) type ReleaseVotes = FanOut<Result<ScriptVote, Failed>>;
-
-/// One client's way to give back.
+/// The releases and cancellations of one client.
 #[derive(Debug)]
 pub(super) struct Releases {
-    pub(super) members: Arc<[Arc<Member>]>,
-    pub(super) background: Background,
-    pub(super) op_timeout: Duration,
-    /// The longest TTL that is let through, if there is one.
-    pub(super) limit: Option<Duration>,
-    pub(super) keys: KeySpace,
-    /// The client's id: under it servers reserve a lock for the client's waiters, and tell them on its channel.
-    pub(super) client: GrantId,
-}
-
-/// A release that a majority has confirmed.
-#[derive(Debug)]
-pub(super) struct Freed {
-    pub(super) released: Released,
-    /// Whether other clients wait for the lock.
-    pub(super) others_wait: bool,
-}
-
-/// The clients that are told of a release.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Tells {
-    Nobody,
-    /// The one that has waited longest; it asks after this pause.
-    Next(Duration),
-}
-
-/// The arguments of `release.lua`.
-struct ReleaseArgs<'a> {
-    id: GrantId,
-    last_round: u64,
-    /// The reason of a release by force.
-    why: &'a str,
-    tells: Tells,
-    /// Whether the id is a client's that waits no longer.
-    stops: bool,
-}
-
-impl ReleaseArgs<'_> {
-    fn of(id: GrantId, tells: Tells) -> Self {
-        Self { id, last_round: EVERY_ROUND, why: "", tells, stops: false }
-    }
+    members: Arc<Members>,
+    requests: Arc<ReleaseRequests>,
+    keys: Arc<KeySpace>,
+    queues: Arc<Queues>,
 }
 
 impl Releases {
-    /// The keys of a lock that somebody asks for.
-    ///
-    /// # Errors
-    /// If it is to be kept at a key that this client uses for something else.
-    pub(super) fn checked_keys(&self, name: &LockName) -> Result<Keys, Error> {
-        self.keys.checked(name, Kind::Mutex)
+    /// Releases by these requests; those who wait in these queues come next.
+    pub(super) fn new(
+        members: &Arc<Members>,
+        requests: &Arc<ReleaseRequests>,
+        keys: &Arc<KeySpace>,
+        queues: &Arc<Queues>,
+    ) -> Self {
+        Self { members: members.clone(), requests: requests.clone(), keys: keys.clone(), queues: queues.clone() }
     }
 
-    pub(super) fn keys(&self, name: &LockName) -> Keys {
-        self.keys.of(name, Kind::Mutex)
-    }
-
-    /// The channel on which the servers tell this client's waiters.
-    pub(super) fn channel(&self) -> String {
-        format!("{}{}", self.keys.channels(), self.client)
-    }
-
-    /// The undoing of every round of an attempt up to this one. Nobody is told of it: others saw the lock held, or try again
-    /// by themselves.
-    pub(super) fn undo(&self, attempt: &Attempt, last_round: u64) -> OwedRelease {
-        self.release_of(attempt, last_round, Phase::Cancel, Tells::Nobody)
-    }
-
-    /// The release of an attempt's grant; who is told of it.
-    pub(super) fn release(&self, attempt: &Attempt, phase: Phase, tells: Tells) -> OwedRelease {
-        self.release_of(attempt, EVERY_ROUND, phase, tells)
-    }
-
-    /// The release of a grant of anybody, by force.
-    ///
-    /// # Errors
-    /// As of `checked_keys`.
-    pub(super) fn force(&self, name: &LockName, id: GrantId, why: &str) -> Result<OwedRelease, Error> {
-        let keys = self.checked_keys(name)?;
-        let request = self.request(
-            &keys,
-            Phase::Inspect,
-            ReleaseArgs { why, ..ReleaseArgs::of(id, Tells::Next(Duration::ZERO)) },
-        );
-        Ok(self.owed(id, SystemClock.now(), Duration::ZERO, request))
-    }
-
-    /// Takes this client out of the waiters of a lock on every server but these, in the background; servers that have reserved
-    /// the lock for it tell the next client.
-    pub(super) fn stop_waiting(&self, lock: &str, except: &[usize]) {
-        let Some(keys) = self.keys.of_mutex(lock) else { return };
-        let request = self.request(
-            &keys,
-            Phase::Cancel,
-            ReleaseArgs { stops: true, ..ReleaseArgs::of(self.client, Tells::Next(Duration::ZERO)) },
-        );
-        let until = self.until();
-        let members = self.members.iter().enumerate().filter(|(place, _)| !except.contains(place));
-        // The answers are waited for in the background. Nothing is owed: the list of waiters expires, and the client may wait
-        // again by the time that a server is back.
-        let stops = members.map(|(place, member)| (place, member.clone().put(request.clone(), until)));
-        drop(FanOut::some(&self.background, stops));
-    }
-
-    fn release_of(&self, attempt: &Attempt, last_round: u64, phase: Phase, tells: Tells) -> OwedRelease {
-        let args = ReleaseArgs { last_round, ..ReleaseArgs::of(attempt.id, tells) };
-        let request = self.request(&self.keys(&attempt.name), phase, args);
-        self.owed(attempt.id, first_sent(attempt), attempt.ttl, request)
-    }
-
-    /// An extension by hand may outlast the TTL, up to the longest one of the configuration; the servers end what is left.
-    fn owed(&self, id: GrantId, since: BootInstant, ttl: Duration, request: Arc<Request>) -> OwedRelease {
-        let lasts = ttl.max(self.limit.unwrap_or_default());
-        OwedRelease { id, since, over_at: self.until().plus(lasts), request }
-    }
-
-    /// The run of `release.lua` for this grant, or for this client's own id.
-    fn request(&self, keys: &Keys, phase: Phase, args: ReleaseArgs<'_>) -> Arc<Request> {
-        let ReleaseArgs { id, last_round, why, tells, stops } = args;
-        let (channels, pause) = match tells {
-            Tells::Nobody => (String::new(), Duration::ZERO),
-            Tells::Next(pause) => (self.keys.channels(), pause),
-        };
-        let reserves = if keys.shared { "" } else { "1" };
-        let stops = if stops { "1" } else { "" };
-        let (id, last_round, pause) = (id.to_string(), last_round.to_string(), milliseconds(pause));
-        let args = vec![id, last_round, why.to_owned(), channels, stops.to_owned(), pause, reserves.to_owned()];
-        let keys = vec![keys.lock.clone(), keys.forced().into_owned(), keys.waiters().into_owned()];
-        Arc::new(Request { script: &scripts::RELEASE, keys, args, phase })
-    }
-
-    /// Gives back on every server. The requests are on their way when this returns.
-    pub(super) fn send(&self, owed_release: &OwedRelease) -> ReleaseVotes {
-        self.send_except(owed_release, &[])
-    }
-
-    /// Gives back on every server but these.
-    pub(super) fn send_except(&self, owed_release: &OwedRelease, except: &[usize]) -> ReleaseVotes {
-        let until = self.until();
-        let members = self.members.iter().enumerate().filter(|(place, _)| !except.contains(place));
-        FanOut::some(
-            &self.background,
-            members.map(|(place, member)| (place, member.clone().release(owed_release.clone(), until))),
-        )
-    }
-
-    /// Waits until a majority has freed the grant or a majority has none of it. If neither comes, the lock is free as soon as
-    /// a majority has answered: then nothing of the grant keeps others from a majority.
-    pub(super) async fn confirmed(&self, mut answers: ReleaseVotes, phase: Phase) -> Result<Freed, Error> {
-        let (servers, until) = (self.members.len(), self.until());
-        let majority = majority(servers);
-        let (mut freed, mut absent, mut why, mut reasons) = (0, 0, None, Vec::new());
-        let mut others_wait = false;
-        while freed < majority && absent < majority {
-            match answers.next_until(until).await {
-                Some((_, Ok(ScriptVote { yes: true, rest }))) => {
-                    freed += 1;
-                    others_wait |= rest.parse().is_ok_and(|waiting: u64| waiting > 0);
-                }
-                Some((_, Ok(ScriptVote { yes: false, rest }))) => {
-                    absent += 1;
-                    why = why.or(lost_by(&rest));
-                }
-                // Whatever the key holds there, it is not this grant.
-                Some((_, Err(failed))) if failed.wrong_type => absent += 1,
-                Some((_, Err(failed))) => reasons.push(failed.error),
-                None => {
-                    // Those that are missing were asked too, by a runtime that stands still.
-                    if freed + absent + reasons.len() < servers {
-                        let what = "no answer within the operation timeout";
-                        reasons.push(Error::indeterminate(phase, what).with_backend(NAME));
-                    }
-                    break;
-                }
-            }
+    /// Releases a grant on every server, and hands the lock over to a waiter of this client if it is its turn.
+    pub(super) async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
+        let Keys { lock, shared, .. } = self.keys.of(&attempt.name, Kind::Mutex);
+        let Handover { here, elsewhere, pause } = self.queues.released(&lock, attempt.id, shared);
+        let tells = if elsewhere { Tells::Next(pause) } else { Tells::Nobody };
+        let answers = self.requests.send(&self.requests.release(attempt, Phase::Release, tells));
+        if here {
+            self.queues.hand_over(&lock, pause);
         }
-        if absent >= majority {
-            return Ok(Freed { released: Released::NotHeld(why), others_wait });
-        }
-        if freed + absent >= majority {
-            return Ok(Freed { released: Released::Done, others_wait });
-        }
-        Err(too_few(phase, servers, reasons))
+        let Freed { released, others_wait } = self.requests.confirmed(answers, Phase::Release).await?;
+        self.queues.set_others_wait(&lock, others_wait);
+        Ok(released)
     }
 
-    fn until(&self) -> BootInstant {
-        SystemClock.now().plus(self.op_timeout)
+    /// Undoes an attempt on every server.
+    pub(super) async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
+        if attempt.note() == 0 {
+            // Nothing was ever sent.
+            return Ok(Cancelled::Settled);
+        }
+        let since = first_sent(attempt);
+        // It may have been granted meanwhile: then its release is news for others.
+        let mut asked = self.requests.send(&self.requests.release(attempt, Phase::Cancel, Tells::Next(Duration::ZERO)));
+        let (mut settled, mut answers, until) = (true, 0, self.members.until());
+        while let Some((place, answer)) = asked.next_until(until).await {
+            answers += 1;
+            let link = &self.members.at(place).link;
+            settled &= match answer {
+                Ok(_) | Err(Failed { wrong_type: true, .. }) => link.is_settled_since(since),
+                Err(_) => !link.was_up_since(since),
+            };
+        }
+        settled &= answers == self.members.count();
+        Ok(if settled { Cancelled::Settled } else { Cancelled::AskAgain })
     }
-}
 
-/// The instant at which the attempt sent its first request: its note, in µs, as long as it is not 0.
-pub(super) fn first_sent(attempt: &Attempt) -> BootInstant {
-    BootInstant::from_origin(Duration::from_micros(attempt.note()))
-}
-
-/// An operator's reason, if the grant was freed by force.
-pub(super) fn lost_by(why: &str) -> Option<LossReason> {
-    (!why.is_empty()).then(|| push::forced(why))
+    /// Whether nothing that was sent for this attempt can still be carried out.
+    /// A server that is away is owed what a release could not undo there.
+    pub(super) fn is_settled(&self, attempt: &Attempt) -> bool {
+        let since = first_sent(attempt);
+        let settled = |member: &Arc<Member>| !member.link.is_up() || member.link.is_settled_since(since);
+        attempt.note() == 0 || self.members.iter().all(settled)
+    }
 }

@@ -1,4 +1,4 @@
-//! Extending leases on all servers.
+//! Renewals: leases are extended on all servers.
 //!
 //! A majority has to confirm. A minority that has lost the entry never gets it back by a renewal: only a new acquisition
 //! may take what is free.
@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Renewal, Renewed};
+use lock_core::driver::{Kind, Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 
-use super::backend::QuorumBackend;
-use super::fan_out::FanOut;
 use super::member::Member;
-use super::release::lost_by;
+use super::members::Members;
+use super::release_requests::lost_by;
+use super::ttl_limit::TtlLimit;
 use crate::client::call::Call;
 use crate::client::link::request::{Failed, Raw};
 use crate::renew::renewal_of;
+use crate::store::keys::KeySpace;
 use crate::store::scripts;
 
 /// One server's answer to one renewal.
@@ -37,14 +38,27 @@ struct RenewalVotes {
     failures: Vec<Error>,
 }
 
-impl QuorumBackend {
+/// The renewals of one client.
+#[derive(Debug)]
+pub(super) struct Renewals {
+    members: Arc<Members>,
+    keys: Arc<KeySpace>,
+    ttl: Arc<TtlLimit>,
+}
+
+impl Renewals {
+    /// Renewals at these servers.
+    pub(super) fn new(members: &Arc<Members>, keys: &Arc<KeySpace>, ttl: &Arc<TtlLimit>) -> Self {
+        Self { members: members.clone(), keys: keys.clone(), ttl: ttl.clone() }
+    }
+
     /// Renews leases in groups of like urgency: a short one, which is to be tried again soon, does not end the patience of
     /// all others.
-    pub(super) async fn renew_on_all(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+    pub(super) async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let mut renewed: Vec<_> = batch.iter().map(|_| None).collect();
         let mut groups: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (place, renewal) in batch.iter().enumerate() {
-            match self.check_ttl(renewal.ttl) {
+            match self.ttl.check(renewal.ttl) {
                 Ok(()) => groups.entry(self.patience(renewal).as_millis().max(1).ilog2()).or_default().push(place),
                 Err(error) => renewed[place] = Some(Renewed::Unknown(error)),
             }
@@ -52,7 +66,7 @@ impl QuorumBackend {
         let asked = groups.into_values().map(async |places| {
             let these = places.iter().map(|place| &batch[*place]);
             let patience = these.clone().map(|renewal| self.patience(renewal)).min().unwrap_or_default();
-            let call = |renewal: &Renewal<'_>| renewal_of(self.releases.keys(&renewal.attempt.name), renewal);
+            let call = |renewal: &Renewal<'_>| renewal_of(self.keys.of(&renewal.attempt.name, Kind::Mutex), renewal);
             let answers = self.extend(these.map(call).collect(), SystemClock.now().plus(patience)).await;
             (places, answers)
         });
@@ -68,27 +82,25 @@ impl QuorumBackend {
 
     /// The time for which a renewal may wait for its answers: if none come within a third of the lease, it is tried again meanwhile.
     fn patience(&self, renewal: &Renewal<'_>) -> Duration {
-        self.op_timeout.min(renewal.attempt.ttl / 3)
+        self.members.op_timeout().min(renewal.attempt.ttl / 3)
     }
 
     fn renewed(&self, renewal: &Renewal<'_>, answers: RenewalVotes) -> Renewed {
-        if answers.extended >= self.majority() {
+        if answers.extended >= self.members.majority() {
             return Renewed::For(renewal.ttl);
         }
-        if answers.gone >= self.majority() {
+        if answers.gone >= self.members.majority() {
             return Renewed::Lost(answers.why.unwrap_or(LossReason::Taken));
         }
-        let down = self.members.iter().filter_map(|member| member.link.outage());
-        Renewed::Unknown(self.too_few(Phase::Renew, answers.failures.into_iter().chain(down).collect()))
+        let down = self.members.outages();
+        Renewed::Unknown(self.members.too_few(Phase::Renew, answers.failures.into_iter().chain(down).collect()))
     }
 
     /// Asks the servers that can be reached, until each call has a majority for one answer or none can come.
     async fn extend(&self, calls: Arc<[Call]>, until: BootInstant) -> Vec<RenewalVotes> {
-        let majority = self.majority();
+        let majority = self.members.majority();
         let mut answers: Vec<_> = calls.iter().map(|_| RenewalVotes::default()).collect();
-        let reachable = self.members.iter().filter(|member| member.link.is_up());
-        let mut asked =
-            FanOut::all(&self.background, reachable.map(|member| member.clone().extend(calls.clone(), until)));
+        let mut asked = self.members.ask_reachable(|member| extend(member, calls.clone(), until));
         while answers.iter().any(|answers| answers.extended < majority && answers.gone < majority) {
             let Some((_, of_one)) = asked.next_until(until).await else { break };
             answers.iter_mut().zip(of_one).for_each(|(answers, answer)| answers.count(answer));
@@ -110,23 +122,22 @@ impl RenewalVotes {
     }
 }
 
-impl Member {
-    async fn extend(self: Arc<Self>, calls: Arc<[Call]>, until: BootInstant) -> Vec<RenewalVote> {
-        let values = self.link.run_each(&scripts::MUTEX.renew, &calls, Phase::Renew, until).await;
-        let read = |(call, value): (&Call, Result<_, Failed>)| match value {
-            Ok(raw) => self.extended(call.args().next().unwrap_or_default(), raw).unwrap_or_else(RenewalVote::Failed),
-            Err(Failed { wrong_type: true, .. }) => RenewalVote::Gone(None),
-            Err(Failed { error, .. }) => RenewalVote::Failed(error),
-        };
-        calls.iter().zip(values).map(read).collect()
-    }
+/// Asks one server to extend leases.
+async fn extend(member: Arc<Member>, calls: Arc<[Call]>, until: BootInstant) -> Vec<RenewalVote> {
+    let values = member.link.run_each(&scripts::MUTEX.renew, &calls, Phase::Renew, until).await;
+    let read = |(call, value): (&Call, Result<_, Failed>)| match value {
+        Ok(raw) => extended(&member, call.args().next().unwrap_or_default(), raw).unwrap_or_else(RenewalVote::Failed),
+        Err(Failed { wrong_type: true, .. }) => RenewalVote::Gone(None),
+        Err(Failed { error, .. }) => RenewalVote::Failed(error),
+    };
+    calls.iter().zip(values).map(read).collect()
+}
 
-    /// `{nonce, 1}` or `{nonce, 0, why}`.
-    fn extended(&self, nonce: &str, raw: Raw) -> Result<RenewalVote, Error> {
-        let mut fields = self.fields(raw, nonce, Phase::Renew)?;
-        if fields.number()? == 1 {
-            return Ok(RenewalVote::Extended);
-        }
-        Ok(RenewalVote::Gone(lost_by(&fields.text()?)))
+/// Reads `{nonce, 1}` or `{nonce, 0, why}`.
+fn extended(member: &Member, nonce: &str, raw: Raw) -> Result<RenewalVote, Error> {
+    let mut fields = member.fields(raw, nonce, Phase::Renew)?;
+    if fields.number()? == 1 {
+        return Ok(RenewalVote::Extended);
     }
+    Ok(RenewalVote::Gone(lost_by(&fields.text()?)))
 }

@@ -1,446 +1,163 @@
-//! The waiters of one client, in a queue for each lock.
-//!
-//! Only the first one of a queue asks the servers, so that a wait costs them the same however many tasks wait. The others
-//! wait for its place. A release in the same client hands the lock over: the first one's request follows the release on
-//! every connection. Local knowledge saves requests, never a grant.
+//! Waiting for a lock: the first waiter of a client asks for all of them.
 
 mod fairness;
+pub(super) mod queues;
 mod release_news;
 
-use std::collections::HashMap;
-use std::fmt;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::GrantId;
-use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
-use lock_core::driver::Attempt;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use lock_core::clock::{Clock, Deadline, SystemClock};
+use lock_core::driver::{Attempt, Grant, wait};
+use lock_core::{Error, ErrorKind, Phase};
 
-use self::fairness::{HandoverRun, REST};
-use self::release_news::ReleaseNews;
+use self::queues::{QueuePlace, Queues, WaitEnded};
+use super::NAME;
+use super::acquire::{Acquisitions, Round, refused};
+use super::release_requests::ReleaseRequests;
+use crate::client::push::Push;
 
-/// Takes this client out of the waiters of a lock at the servers, which tell the next client if they have told this one.
-type StopWaiting = Box<dyn Fn(&str) + Send + Sync>;
+/// The time after which a waiter asks without being told, where it should be told: a lost message costs that.
+const AGAIN: Duration = Duration::from_millis(900);
+/// The time after which a waiter asks while the servers cannot tell it.
+const UNTOLD: Duration = Duration::from_millis(100);
+/// The rounding of a server's milliseconds.
+const ROUNDING: Duration = Duration::from_millis(1);
+/// The longest pause while no majority answers, before jitter.
+const SILENT: Duration = Duration::from_millis(250);
 
-/// The queues of one client: one for each lock that is waited for.
-pub(super) struct Queues {
-    queues: Mutex<HashMap<String, Arc<Queue>>>,
-    /// The runs of keys that foreign clients use too, and when each went on last: they outlast a queue, so that a lock that one
-    /// task takes again and again is left free now and then too.
-    shared: Mutex<HashMap<String, (HandoverRun, BootInstant)>>,
-    majority: usize,
-    stop_waiting: StopWaiting,
-}
-
-/// The waiters for one lock.
+/// The waits of one client for locks.
 #[derive(Debug)]
-struct Queue {
-    /// The first place. The semaphore keeps the others in order.
-    first: Semaphore,
-    wake: Notify,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    waiting: usize,
-    /// The grant that a waiter of this queue was given last, until it is released.
-    held_by: Option<GrantId>,
-    run: HandoverRun,
-    told: ReleaseNews,
-    /// The instant of a majority's last answer.
-    answered_at: BootInstant,
-    /// Whether somebody held the lock, or may have, when the servers were asked last.
-    may_be_held: bool,
-    /// Whether servers may count this client among the waiters.
-    is_registered: bool,
-}
-
-/// The end of a wait in a queue without the first place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WaitEnded {
-    /// The deadline has passed while somebody may have held the lock.
-    Held,
-    /// The deadline or the patience is over, and nobody is known to hold the lock.
-    Unknown,
-}
-
-/// The next place of a released lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Handover {
-    /// A waiter of this client asks as soon as the release is sent.
-    pub(super) here: bool,
-    /// The servers tell the next waiting client.
-    pub(super) elsewhere: bool,
-    /// Both ask after this pause, in which foreign clients have their turn.
-    pub(super) pause: Duration,
-}
-
-/// The time after which a shared key that nobody releases any more begins a new run.
-const FORGOTTEN: Duration = Duration::from_secs(1);
-/// The number of runs that are kept before those that are over are looked for.
-const RUNS: usize = 64;
-
-impl Queues {
-    pub(super) fn new(majority: usize, stop_waiting: StopWaiting) -> Arc<Self> {
-        Arc::new(Self { queues: Mutex::default(), shared: Mutex::default(), majority, stop_waiting })
-    }
-
-    /// Enters the queue of this lock.
-    pub(super) fn enter(self: &Arc<Self>, lock: &str) -> QueuePlace {
-        let mut queues = locked(&self.queues);
-        let queue = queues.entry(lock.to_owned()).or_insert_with(|| Arc::new(Queue::new(SystemClock.now()))).clone();
-        locked(&queue.state).waiting += 1;
-        drop(queues);
-        QueuePlace { queues: self.clone(), lock: lock.to_owned(), queue }
-    }
-
-    /// Decides who gets the lock that this grant releases; `shared` if foreign clients use its key too.
-    pub(super) fn released(&self, lock: &str, grant: GrantId, shared: bool) -> Handover {
-        let now = SystemClock.now();
-        let queue = self.of(lock);
-        let mut state = queue.as_ref().map(|queue| locked(&queue.state));
-        let here = state.as_mut().is_some_and(|state| state.held_by.take_if(|holder| *holder == grant).is_some());
-        if shared {
-            let pause = self.shared_run_may_stay(lock, now);
-            return Handover { here, elsewhere: !here || !pause.is_zero(), pause };
-        }
-        let stays = here && state.is_some_and(|mut state| state.run.may_stay(now));
-        Handover { here, elsewhere: !stays, pause: Duration::ZERO }
-    }
-
-    /// Counts a release of a shared key; for how long it is left free.
-    fn shared_run_may_stay(&self, lock: &str, now: BootInstant) -> Duration {
-        let mut shared = locked(&self.shared);
-        if shared.len() >= RUNS {
-            shared.retain(|_, (_, last)| now.since(*last) < FORGOTTEN);
-        }
-        let (run, last) = shared.entry(lock.to_owned()).or_insert_with(|| (HandoverRun::default(), now));
-        if now.since(*last) >= FORGOTTEN {
-            *run = HandoverRun::default();
-        }
-        *last = now;
-        run.set_others_wait(true);
-        if run.may_stay(now) {
-            return Duration::ZERO;
-        }
-        run.rest(now);
-        REST
-    }
-
-    /// The end of a rest, in which this client does not ask for a shared key.
-    fn rests_until(&self, lock: &str) -> Option<BootInstant> {
-        locked(&self.shared).get(lock).and_then(|(run, _)| run.rests_until(SystemClock.now()))
-    }
-
-    /// Has the first waiter ask after this pause: a release is on its way on every connection.
-    pub(super) fn hand_over(&self, lock: &str, pause: Duration) {
-        let from = SystemClock.now().plus(pause);
-        if !self.tell(lock, |told| told.by_holder(from)) {
-            // The waiter has gone meanwhile.
-            (self.stop_waiting)(lock);
-        }
-    }
-
-    /// Takes a server's word that this lock is free, to be asked for after this pause.
-    pub(super) fn told(&self, lock: &str, server: usize, pause: Duration) {
-        let from = SystemClock.now().plus(pause);
-        if !self.tell(lock, |told| told.by_server(server, from)) {
-            (self.stop_waiting)(lock);
-        }
-    }
-
-    /// Notes whether other clients wait for this lock.
-    pub(super) fn set_others_wait(&self, lock: &str, others_wait: bool) {
-        if let Some(queue) = self.of(lock) {
-            locked(&queue.state).run.set_others_wait(others_wait);
-        }
-    }
-
-    /// Takes note that a server counts this client among the waiters for this lock. If nobody of it waits any more, it is taken
-    /// out.
-    pub(super) fn is_registered(&self, lock: &str) {
-        let queues = locked(&self.queues);
-        if let Some(queue) = queues.get(lock) {
-            locked(&queue.state).is_registered = true;
-            return;
-        }
-        drop(queues);
-        (self.stop_waiting)(lock);
-    }
-
-    /// Whether anybody is there to be told. The map stays locked: a queue that ends takes all its news into account.
-    fn tell(&self, lock: &str, news: impl FnOnce(&mut ReleaseNews)) -> bool {
-        let queues = locked(&self.queues);
-        let Some(queue) = queues.get(lock) else { return false };
-        news(&mut locked(&queue.state).told);
-        queue.wake.notify_one();
-        true
-    }
-
-    fn of(&self, lock: &str) -> Option<Arc<Queue>> {
-        locked(&self.queues).get(lock).cloned()
-    }
-}
-
-impl fmt::Debug for Queues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queues").field("locks", &locked(&self.queues).len()).finish_non_exhaustive()
-    }
-}
-
-impl Queue {
-    fn new(now: BootInstant) -> Self {
-        Self {
-            first: Semaphore::new(1),
-            wake: Notify::new(),
-            state: Mutex::new(State {
-                waiting: 0,
-                held_by: None,
-                run: HandoverRun::default(),
-                told: ReleaseNews::default(),
-                answered_at: now,
-                may_be_held: false,
-                is_registered: false,
-            }),
-        }
-    }
-}
-
-/// A waiter's place in a queue. The last one that leaves ends the queue.
-#[derive(Debug)]
-pub(super) struct QueuePlace {
+pub(super) struct Waits {
+    acquisitions: Arc<Acquisitions>,
+    requests: Arc<ReleaseRequests>,
     queues: Arc<Queues>,
-    lock: String,
-    queue: Arc<Queue>,
+    /// The channels, one at each server, on which waiters are told of a release.
+    pushes: Vec<Arc<Push>>,
 }
 
-impl QueuePlace {
-    /// Waits for the first place, at most until the deadline or until the servers have been silent for the attempt's
-    /// patience.
-    pub(super) async fn first(&self, attempt: &Attempt, deadline: Deadline) -> Result<SemaphorePermit<'_>, WaitEnded> {
+impl Waits {
+    /// Waits in these queues, for releases that are told over these connections.
+    pub(super) fn new(
+        acquisitions: &Arc<Acquisitions>,
+        requests: &Arc<ReleaseRequests>,
+        queues: &Arc<Queues>,
+        pushes: Vec<Arc<Push>>,
+    ) -> Self {
+        Self { acquisitions: acquisitions.clone(), requests: requests.clone(), queues: queues.clone(), pushes }
+    }
+
+    /// Acquires the lock, now or when it is the attempt's turn.
+    pub(super) async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        let place = self.queues.enter(&self.acquisitions.check(attempt)?.lock);
+        match place.first(attempt, deadline).await {
+            Ok(_first) => self.ask_until(attempt, &place, deadline).await,
+            Err(WaitEnded::Held) => Ok(None),
+            Err(WaitEnded::Unknown) => {
+                let what = "no majority of the servers says that somebody holds the lock; another task of this client asks them";
+                Err(Error::unavailable(Phase::Acquire, what).with_backend(NAME))
+            }
+        }
+    }
+
+    /// Asks from the first place of a queue until the lock is granted or the deadline passes.
+    async fn ask_until(
+        &self,
+        attempt: &Attempt,
+        place: &QueuePlace,
+        deadline: Deadline,
+    ) -> Result<Option<Grant>, Error> {
         let since = SystemClock.now();
-        let mut first = pin!(self.queue.first.acquire());
-        loop {
-            let silent_at = self.state().answered_at.max(since).plus(attempt.patience);
-            tokio::select! {
-                biased;
-                permit = first.as_mut() => match permit {
-                    Ok(permit) => return Ok(permit),
-                    // It is never closed.
-                    Err(_) => std::future::pending().await,
-                },
-                () = SystemClock.sleep_until(silent_at.min(deadline.instant())) => {}
+        let (mut answered, mut may_be_held) = (since, false);
+        // An earlier round that may still be carried out somewhere, whatever is said of later ones.
+        let mut unknown = None;
+        let mut splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
+        let mut silences = wait::pauses(wait::FIRST_PAUSE, SILENT);
+        if place.is_held_here() {
+            place.pause(since.plus(AGAIN).min(deadline.instant())).await;
+            may_be_held = true;
+            if deadline.has_passed(SystemClock.now()) {
+                return Ok(None);
             }
-            let (now, state) = (SystemClock.now(), self.state());
+        }
+        let mut rounds = 0_u64;
+        loop {
+            rounds += 1;
+            place.rest(deadline.instant()).await;
+            place.asks();
+            // Whoever is dropped during the round may be counted as well.
+            let was_registered = place.registers(true);
+            let outcome = self.acquisitions.round(attempt, Some(since), self.acquisitions.until()).await;
+            let now = SystemClock.now();
+            if let Ok(round) = &outcome {
+                answered = now;
+                place.answered(!matches!(round, Round::Split));
+                silences = wait::pauses(wait::FIRST_PAUSE, SILENT);
+            } else {
+                place.not_answered();
+            }
+            // Both are endless.
+            let split = |splits: &mut dyn Iterator<Item = Duration>| splits.next().unwrap_or(wait::LONGEST_PAUSE);
+            let pause = match outcome {
+                Ok(Round::Granted { grant, by, contested, rest }) => {
+                    place.granted(attempt.id);
+                    if !contested {
+                        place.registers(was_registered);
+                    }
+                    // Whoever refuses it from now on counts this client as a waiter.
+                    let (queues, lock) = (self.queues.clone(), place.lock().to_owned());
+                    rest.look_at_the_rest(move |answer| {
+                        if answer.is_ok_and(|said| !said.yes) {
+                            queues.is_registered(&lock);
+                        }
+                    });
+                    // Those that have not answered yet may have refused it too. Those that have granted it have taken the client
+                    // out, but in the first round, in which it may not have waited for a whole microsecond.
+                    if place.deregisters() {
+                        self.requests.stop_waiting(place.lock(), if rounds > 1 { &by } else { &[] });
+                    }
+                    return Ok(Some(grant));
+                }
+                Ok(Round::Held(ends_in)) => {
+                    may_be_held = true;
+                    splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
+                    let again = if self.are_told() { AGAIN } else { UNTOLD };
+                    ends_in.map_or(again, |ends_in| again.min(ends_in + ROUNDING))
+                }
+                Ok(Round::MayBeHeld) => {
+                    may_be_held = true;
+                    split(&mut splits)
+                }
+                Ok(Round::Split) => split(&mut splits),
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate) => {
+                    if deadline.has_passed(now) || now.since(answered) >= attempt.patience {
+                        return Err(unknown.unwrap_or(error));
+                    }
+                    if error.kind() == ErrorKind::Indeterminate {
+                        unknown.get_or_insert(error);
+                    }
+                    silences.next().unwrap_or(SILENT)
+                }
+                Err(error) => return Err(unknown.unwrap_or(error)),
+            };
             if deadline.has_passed(now) {
-                return Err(if state.may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });
+                return match unknown {
+                    Some(unknown) if !may_be_held => Err(unknown),
+                    _ => refused(may_be_held),
+                };
             }
-            if now >= state.answered_at.max(since).plus(attempt.patience) {
-                return Err(WaitEnded::Unknown);
-            }
+            place.pause(now.plus(pause).min(deadline.instant())).await;
         }
     }
 
-    /// The key of the lock.
-    pub(super) fn lock(&self) -> &str {
-        &self.lock
-    }
-
-    /// Whether a waiter of this queue has the lock, as far as this client knows: its release will tell.
-    pub(super) fn is_held_here(&self) -> bool {
-        self.state().held_by.is_some()
-    }
-
-    /// Pauses while the lock is left to foreign clients, at most until this instant.
-    pub(super) async fn rest(&self, deadline: BootInstant) {
-        if let Some(until) = self.queues.rests_until(&self.lock) {
-            SystemClock.sleep_until(until.min(deadline)).await;
-        }
-    }
-
-    /// Forgets the news: the servers are asked now.
-    pub(super) fn asks(&self) {
-        self.state().told = ReleaseNews::default();
-    }
-
-    /// Notes that a majority has answered, and whether somebody may hold the lock.
-    pub(super) fn answered(&self, may_be_held: bool) {
-        let mut state = self.state();
-        (state.answered_at, state.may_be_held) = (SystemClock.now(), may_be_held);
-    }
-
-    /// Notes whether servers may count this client among the waiters now; returns what was noted before.
-    pub(super) fn registers(&self, is_registered: bool) -> bool {
-        std::mem::replace(&mut self.state().is_registered, is_registered)
-    }
-
-    /// Whether this client has to be taken out of the waiters at the servers, as nobody else of it waits; it counts as done.
-    pub(super) fn deregisters(&self) -> bool {
-        let mut state = self.state();
-        state.waiting == 1 && std::mem::take(&mut state.is_registered)
-    }
-
-    /// Notes that no majority has answered.
-    pub(super) fn not_answered(&self) {
-        self.state().may_be_held = false;
-    }
-
-    /// Notes the grant: the next waiter need not ask before it is released.
-    pub(super) fn granted(&self, grant: GrantId) {
-        self.answered(true);
-        let mut state = self.state();
-        // Whatever came meanwhile was said of the same release.
-        (state.held_by, state.told) = (Some(grant), ReleaseNews::default());
-    }
-
-    /// Pauses until there is news, at most until this instant.
-    pub(super) async fn pause(&self, until: BootInstant) {
-        loop {
-            let ask_at = self.state().told.ask_at(self.queues.majority).min(until);
-            if SystemClock.now() >= ask_at {
-                return;
-            }
-            tokio::select! {
-                () = self.queue.wake.notified() => {}
-                () = SystemClock.sleep_until(ask_at) => {}
-            }
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.queue.state)
+    /// Whether a majority of the servers can tell this client of a release.
+    fn are_told(&self) -> bool {
+        self.pushes.iter().filter(|push| push.is_up()).count() >= self.queues.majority()
     }
 }
 
-impl Drop for QueuePlace {
+impl Drop for Waits {
     fn drop(&mut self) {
-        let mut queues = locked(&self.queues.queues);
-        let mut state = self.state();
-        state.waiting -= 1;
-        if state.waiting > 0 {
-            return;
-        }
-        queues.remove(&self.lock);
-        let is_counted_on = state.is_registered || state.told.is_any();
-        drop((state, queues));
-        if is_counted_on {
-            (self.queues.stop_waiting)(&self.lock);
-        }
-    }
-}
-
-/// Every critical section leaves the data whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use lock_core::Owner;
-    use lock_core::driver::Kind;
-
-    use super::*;
-
-    fn queues() -> (Arc<Queues>, Arc<AtomicUsize>) {
-        let passed = Arc::<AtomicUsize>::default();
-        let count = passed.clone();
-        let stop_waiting = move |lock: &str| {
-            assert_eq!(lock, "a");
-            count.fetch_add(1, Ordering::Relaxed);
-        };
-        (Queues::new(2, Box::new(stop_waiting)), passed)
-    }
-
-    fn grant() -> GrantId {
-        GrantId::random().unwrap()
-    }
-
-    #[test]
-    fn a_release_is_handed_over_to_a_waiter_of_the_same_client_and_otherwise_told() {
-        let (queues, _) = queues();
-        let told = |here, elsewhere| Handover { here, elsewhere, pause: Duration::ZERO };
-        assert_eq!(queues.released("a", grant(), false), told(false, true), "nobody waits");
-        let (place, id) = (queues.enter("a"), grant());
-        assert_eq!(queues.released("a", id, false), told(false, true), "a grant of a try");
-        place.granted(id);
-        assert_eq!(queues.released("a", id, false), told(true, false));
-        assert_eq!(queues.released("a", id, false), told(false, true), "a repetition");
-    }
-
-    #[test]
-    fn a_run_of_hand_overs_ends_if_others_wait() {
-        let (queues, _) = queues();
-        let place = queues.enter("a");
-        queues.set_others_wait("a", true);
-        let mut stayed = 0;
-        loop {
-            let id = grant();
-            place.granted(id);
-            let Handover { here, elsewhere, .. } = queues.released("a", id, false);
-            assert!(here);
-            if elsewhere {
-                break;
-            }
-            stayed += 1;
-        }
-        assert!((1..=20).contains(&stayed), "{stayed}");
-    }
-
-    /// Between two of its releases nobody of this client waits: the account is kept all the same.
-    #[test]
-    fn a_shared_key_is_left_free_now_and_then() {
-        let (queues, _) = queues();
-        let rested = (0..=20).position(|_| queues.released("a", grant(), true).pause == REST);
-        assert!(rested.is_some(), "21 releases in a row");
-        assert!(queues.rests_until("a").is_some());
-        assert_eq!(queues.released("b", grant(), true).pause, Duration::ZERO, "another key");
-    }
-
-    #[test]
-    fn news_that_nobody_waits_for_is_passed_on() {
-        let (queues, passed) = queues();
-        queues.told("a", 0, Duration::ZERO);
-        queues.hand_over("a", Duration::ZERO);
-        assert_eq!(passed.load(Ordering::Relaxed), 2, "nobody waits");
-        let (first, second) = (queues.enter("a"), queues.enter("a"));
-        queues.hand_over("a", Duration::ZERO);
-        drop(first);
-        assert_eq!(passed.load(Ordering::Relaxed), 2, "the second one has it");
-        drop(second);
-        assert_eq!(passed.load(Ordering::Relaxed), 3, "the last one left without asking");
-        assert!(locked(&queues.queues).is_empty());
-    }
-
-    #[test]
-    fn a_registration_that_is_heard_of_late_ends_with_the_last_waiter() {
-        let (queues, passed) = queues();
-        let place = queues.enter("a");
-        queues.is_registered("a");
-        assert_eq!(passed.load(Ordering::Relaxed), 0, "somebody waits");
-        drop(place);
-        assert_eq!(passed.load(Ordering::Relaxed), 1);
-        queues.is_registered("a");
-        assert_eq!(passed.load(Ordering::Relaxed), 2, "nobody waits");
-    }
-
-    #[tokio::test]
-    async fn a_waiter_behind_the_first_ends_with_its_deadline_or_its_patience() {
-        let (queues, _) = queues();
-        let (first, second) = (queues.enter("a"), queues.enter("a"));
-        let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
-        let _held = first.first(&attempt, Deadline::NEVER).await.unwrap();
-        let soon = || Deadline::after(SystemClock.now(), Duration::from_millis(5));
-        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Unknown, "nothing was answered yet");
-        first.answered(true);
-        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Held);
-        first.not_answered();
-        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Unknown);
-        attempt.patience = Duration::from_millis(5);
-        assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), WaitEnded::Unknown);
+        self.pushes.iter().for_each(|push| push.close());
     }
 }

@@ -1,0 +1,452 @@
+//! The waiters of one client, in a queue for each lock.
+//!
+//! Only the first one of a queue asks the servers, so that a wait costs them the same however many tasks wait. The others
+//! wait for its place. A release in the same client hands the lock over: the first one's request follows the release on
+//! every connection. Local knowledge saves requests, never a grant.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::GrantId;
+use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use lock_core::driver::Attempt;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+
+use super::fairness::{HandoverRun, REST};
+use super::release_news::ReleaseNews;
+
+/// Takes this client out of the waiters of a lock at the servers, which tell the next client if they have told this one.
+type StopWaiting = Box<dyn Fn(&str) + Send + Sync>;
+
+/// The queues of one client: one for each lock that is waited for.
+pub(in crate::quorum) struct Queues {
+    queues: Mutex<HashMap<String, Arc<Queue>>>,
+    /// The runs of keys that foreign clients use too, and when each went on last: they outlast a queue, so that a lock that one
+    /// task takes again and again is left free now and then too.
+    shared: Mutex<HashMap<String, (HandoverRun, BootInstant)>>,
+    majority: usize,
+    stop_waiting: StopWaiting,
+}
+
+/// The waiters for one lock.
+#[derive(Debug)]
+struct Queue {
+    /// The first place. The semaphore keeps the others in order.
+    first: Semaphore,
+    wake: Notify,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    waiting: usize,
+    /// The grant that a waiter of this queue was given last, until it is released.
+    held_by: Option<GrantId>,
+    run: HandoverRun,
+    told: ReleaseNews,
+    /// The instant of a majority's last answer.
+    answered_at: BootInstant,
+    /// Whether somebody held the lock, or may have, when the servers were asked last.
+    may_be_held: bool,
+    /// Whether servers may count this client among the waiters.
+    is_registered: bool,
+}
+
+/// The end of a wait in a queue without the first place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::quorum) enum WaitEnded {
+    /// The deadline has passed while somebody may have held the lock.
+    Held,
+    /// The deadline or the patience is over, and nobody is known to hold the lock.
+    Unknown,
+}
+
+/// The next place of a released lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::quorum) struct Handover {
+    /// A waiter of this client asks as soon as the release is sent.
+    pub(in crate::quorum) here: bool,
+    /// The servers tell the next waiting client.
+    pub(in crate::quorum) elsewhere: bool,
+    /// Both ask after this pause, in which foreign clients have their turn.
+    pub(in crate::quorum) pause: Duration,
+}
+
+/// The time after which a shared key that nobody releases any more begins a new run.
+const FORGOTTEN: Duration = Duration::from_secs(1);
+/// The number of runs that are kept before those that are over are looked for.
+const RUNS: usize = 64;
+
+impl Queues {
+    pub(in crate::quorum) fn new(majority: usize, stop_waiting: StopWaiting) -> Arc<Self> {
+        Arc::new(Self { queues: Mutex::default(), shared: Mutex::default(), majority, stop_waiting })
+    }
+
+    /// The number of servers that is more than half of them.
+    pub(in crate::quorum) fn majority(&self) -> usize {
+        self.majority
+    }
+
+    /// Enters the queue of this lock.
+    pub(in crate::quorum) fn enter(self: &Arc<Self>, lock: &str) -> QueuePlace {
+        let mut queues = locked(&self.queues);
+        let queue = queues.entry(lock.to_owned()).or_insert_with(|| Arc::new(Queue::new(SystemClock.now()))).clone();
+        locked(&queue.state).waiting += 1;
+        drop(queues);
+        QueuePlace { queues: self.clone(), lock: lock.to_owned(), queue }
+    }
+
+    /// Decides who gets the lock that this grant releases; `shared` if foreign clients use its key too.
+    pub(in crate::quorum) fn released(&self, lock: &str, grant: GrantId, shared: bool) -> Handover {
+        let now = SystemClock.now();
+        let queue = self.of(lock);
+        let mut state = queue.as_ref().map(|queue| locked(&queue.state));
+        let here = state.as_mut().is_some_and(|state| state.held_by.take_if(|holder| *holder == grant).is_some());
+        if shared {
+            let pause = self.shared_run_may_stay(lock, now);
+            return Handover { here, elsewhere: !here || !pause.is_zero(), pause };
+        }
+        let stays = here && state.is_some_and(|mut state| state.run.may_stay(now));
+        Handover { here, elsewhere: !stays, pause: Duration::ZERO }
+    }
+
+    /// Counts a release of a shared key; for how long it is left free.
+    fn shared_run_may_stay(&self, lock: &str, now: BootInstant) -> Duration {
+        let mut shared = locked(&self.shared);
+        if shared.len() >= RUNS {
+            shared.retain(|_, (_, last)| now.since(*last) < FORGOTTEN);
+        }
+        let (run, last) = shared.entry(lock.to_owned()).or_insert_with(|| (HandoverRun::default(), now));
+        if now.since(*last) >= FORGOTTEN {
+            *run = HandoverRun::default();
+        }
+        *last = now;
+        run.set_others_wait(true);
+        if run.may_stay(now) {
+            return Duration::ZERO;
+        }
+        run.rest(now);
+        REST
+    }
+
+    /// The end of a rest, in which this client does not ask for a shared key.
+    fn rests_until(&self, lock: &str) -> Option<BootInstant> {
+        locked(&self.shared).get(lock).and_then(|(run, _)| run.rests_until(SystemClock.now()))
+    }
+
+    /// Has the first waiter ask after this pause: a release is on its way on every connection.
+    pub(in crate::quorum) fn hand_over(&self, lock: &str, pause: Duration) {
+        let from = SystemClock.now().plus(pause);
+        if !self.tell(lock, |told| told.by_holder(from)) {
+            // The waiter has gone meanwhile.
+            (self.stop_waiting)(lock);
+        }
+    }
+
+    /// Takes a server's word that this lock is free, to be asked for after this pause.
+    pub(in crate::quorum) fn told(&self, lock: &str, server: usize, pause: Duration) {
+        let from = SystemClock.now().plus(pause);
+        if !self.tell(lock, |told| told.by_server(server, from)) {
+            (self.stop_waiting)(lock);
+        }
+    }
+
+    /// Notes whether other clients wait for this lock.
+    pub(in crate::quorum) fn set_others_wait(&self, lock: &str, others_wait: bool) {
+        if let Some(queue) = self.of(lock) {
+            locked(&queue.state).run.set_others_wait(others_wait);
+        }
+    }
+
+    /// Takes note that a server counts this client among the waiters for this lock. If nobody of it waits any more, it is taken
+    /// out.
+    pub(in crate::quorum) fn is_registered(&self, lock: &str) {
+        let queues = locked(&self.queues);
+        if let Some(queue) = queues.get(lock) {
+            locked(&queue.state).is_registered = true;
+            return;
+        }
+        drop(queues);
+        (self.stop_waiting)(lock);
+    }
+
+    /// Whether anybody is there to be told. The map stays locked: a queue that ends takes all its news into account.
+    fn tell(&self, lock: &str, news: impl FnOnce(&mut ReleaseNews)) -> bool {
+        let queues = locked(&self.queues);
+        let Some(queue) = queues.get(lock) else { return false };
+        news(&mut locked(&queue.state).told);
+        queue.wake.notify_one();
+        true
+    }
+
+    fn of(&self, lock: &str) -> Option<Arc<Queue>> {
+        locked(&self.queues).get(lock).cloned()
+    }
+}
+
+impl fmt::Debug for Queues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queues").field("locks", &locked(&self.queues).len()).finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    fn new(now: BootInstant) -> Self {
+        Self {
+            first: Semaphore::new(1),
+            wake: Notify::new(),
+            state: Mutex::new(State {
+                waiting: 0,
+                held_by: None,
+                run: HandoverRun::default(),
+                told: ReleaseNews::default(),
+                answered_at: now,
+                may_be_held: false,
+                is_registered: false,
+            }),
+        }
+    }
+}
+
+/// A waiter's place in a queue. The last one that leaves ends the queue.
+#[derive(Debug)]
+pub(in crate::quorum) struct QueuePlace {
+    queues: Arc<Queues>,
+    lock: String,
+    queue: Arc<Queue>,
+}
+
+impl QueuePlace {
+    /// Waits for the first place, at most until the deadline or until the servers have been silent for the attempt's
+    /// patience.
+    pub(in crate::quorum) async fn first(
+        &self,
+        attempt: &Attempt,
+        deadline: Deadline,
+    ) -> Result<SemaphorePermit<'_>, WaitEnded> {
+        let since = SystemClock.now();
+        let mut first = pin!(self.queue.first.acquire());
+        loop {
+            let silent_at = self.state().answered_at.max(since).plus(attempt.patience);
+            tokio::select! {
+                biased;
+                permit = first.as_mut() => match permit {
+                    Ok(permit) => return Ok(permit),
+                    // It is never closed.
+                    Err(_) => std::future::pending().await,
+                },
+                () = SystemClock.sleep_until(silent_at.min(deadline.instant())) => {}
+            }
+            let (now, state) = (SystemClock.now(), self.state());
+            if deadline.has_passed(now) {
+                return Err(if state.may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });
+            }
+            if now >= state.answered_at.max(since).plus(attempt.patience) {
+                return Err(WaitEnded::Unknown);
+            }
+        }
+    }
+
+    /// The key of the lock.
+    pub(in crate::quorum) fn lock(&self) -> &str {
+        &self.lock
+    }
+
+    /// Whether a waiter of this queue has the lock, as far as this client knows: its release will tell.
+    pub(in crate::quorum) fn is_held_here(&self) -> bool {
+        self.state().held_by.is_some()
+    }
+
+    /// Pauses while the lock is left to foreign clients, at most until this instant.
+    pub(in crate::quorum) async fn rest(&self, deadline: BootInstant) {
+        if let Some(until) = self.queues.rests_until(&self.lock) {
+            SystemClock.sleep_until(until.min(deadline)).await;
+        }
+    }
+
+    /// Forgets the news: the servers are asked now.
+    pub(in crate::quorum) fn asks(&self) {
+        self.state().told = ReleaseNews::default();
+    }
+
+    /// Notes that a majority has answered, and whether somebody may hold the lock.
+    pub(in crate::quorum) fn answered(&self, may_be_held: bool) {
+        let mut state = self.state();
+        (state.answered_at, state.may_be_held) = (SystemClock.now(), may_be_held);
+    }
+
+    /// Notes whether servers may count this client among the waiters now; returns what was noted before.
+    pub(in crate::quorum) fn registers(&self, is_registered: bool) -> bool {
+        std::mem::replace(&mut self.state().is_registered, is_registered)
+    }
+
+    /// Whether this client has to be taken out of the waiters at the servers, as nobody else of it waits; it counts as done.
+    pub(in crate::quorum) fn deregisters(&self) -> bool {
+        let mut state = self.state();
+        state.waiting == 1 && std::mem::take(&mut state.is_registered)
+    }
+
+    /// Notes that no majority has answered.
+    pub(in crate::quorum) fn not_answered(&self) {
+        self.state().may_be_held = false;
+    }
+
+    /// Notes the grant: the next waiter need not ask before it is released.
+    pub(in crate::quorum) fn granted(&self, grant: GrantId) {
+        self.answered(true);
+        let mut state = self.state();
+        // Whatever came meanwhile was said of the same release.
+        (state.held_by, state.told) = (Some(grant), ReleaseNews::default());
+    }
+
+    /// Pauses until there is news, at most until this instant.
+    pub(in crate::quorum) async fn pause(&self, until: BootInstant) {
+        loop {
+            let ask_at = self.state().told.ask_at(self.queues.majority).min(until);
+            if SystemClock.now() >= ask_at {
+                return;
+            }
+            tokio::select! {
+                () = self.queue.wake.notified() => {}
+                () = SystemClock.sleep_until(ask_at) => {}
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.queue.state)
+    }
+}
+
+impl Drop for QueuePlace {
+    fn drop(&mut self) {
+        let mut queues = locked(&self.queues.queues);
+        let mut state = self.state();
+        state.waiting -= 1;
+        if state.waiting > 0 {
+            return;
+        }
+        queues.remove(&self.lock);
+        let is_counted_on = state.is_registered || state.told.is_any();
+        drop((state, queues));
+        if is_counted_on {
+            (self.queues.stop_waiting)(&self.lock);
+        }
+    }
+}
+
+/// Every critical section leaves the data whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use lock_core::Owner;
+    use lock_core::driver::Kind;
+
+    use super::*;
+
+    fn queues() -> (Arc<Queues>, Arc<AtomicUsize>) {
+        let passed = Arc::<AtomicUsize>::default();
+        let count = passed.clone();
+        let stop_waiting = move |lock: &str| {
+            assert_eq!(lock, "a");
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        (Queues::new(2, Box::new(stop_waiting)), passed)
+    }
+
+    fn grant() -> GrantId {
+        GrantId::random().unwrap()
+    }
+
+    #[test]
+    fn a_release_is_handed_over_to_a_waiter_of_the_same_client_and_otherwise_told() {
+        let (queues, _) = queues();
+        let told = |here, elsewhere| Handover { here, elsewhere, pause: Duration::ZERO };
+        assert_eq!(queues.released("a", grant(), false), told(false, true), "nobody waits");
+        let (place, id) = (queues.enter("a"), grant());
+        assert_eq!(queues.released("a", id, false), told(false, true), "a grant of a try");
+        place.granted(id);
+        assert_eq!(queues.released("a", id, false), told(true, false));
+        assert_eq!(queues.released("a", id, false), told(false, true), "a repetition");
+    }
+
+    #[test]
+    fn a_run_of_hand_overs_ends_if_others_wait() {
+        let (queues, _) = queues();
+        let place = queues.enter("a");
+        queues.set_others_wait("a", true);
+        let mut stayed = 0;
+        loop {
+            let id = grant();
+            place.granted(id);
+            let Handover { here, elsewhere, .. } = queues.released("a", id, false);
+            assert!(here);
+            if elsewhere {
+                break;
+            }
+            stayed += 1;
+        }
+        assert!((1..=20).contains(&stayed), "{stayed}");
+    }
+
+    /// Between two of its releases nobody of this client waits: the account is kept all the same.
+    #[test]
+    fn a_shared_key_is_left_free_now_and_then() {
+        let (queues, _) = queues();
+        let rested = (0..=20).position(|_| queues.released("a", grant(), true).pause == REST);
+        assert!(rested.is_some(), "21 releases in a row");
+        assert!(queues.rests_until("a").is_some());
+        assert_eq!(queues.released("b", grant(), true).pause, Duration::ZERO, "another key");
+    }
+
+    #[test]
+    fn news_that_nobody_waits_for_is_passed_on() {
+        let (queues, passed) = queues();
+        queues.told("a", 0, Duration::ZERO);
+        queues.hand_over("a", Duration::ZERO);
+        assert_eq!(passed.load(Ordering::Relaxed), 2, "nobody waits");
+        let (first, second) = (queues.enter("a"), queues.enter("a"));
+        queues.hand_over("a", Duration::ZERO);
+        drop(first);
+        assert_eq!(passed.load(Ordering::Relaxed), 2, "the second one has it");
+        drop(second);
+        assert_eq!(passed.load(Ordering::Relaxed), 3, "the last one left without asking");
+        assert!(locked(&queues.queues).is_empty());
+    }
+
+    #[test]
+    fn a_registration_that_is_heard_of_late_ends_with_the_last_waiter() {
+        let (queues, passed) = queues();
+        let place = queues.enter("a");
+        queues.is_registered("a");
+        assert_eq!(passed.load(Ordering::Relaxed), 0, "somebody waits");
+        drop(place);
+        assert_eq!(passed.load(Ordering::Relaxed), 1);
+        queues.is_registered("a");
+        assert_eq!(passed.load(Ordering::Relaxed), 2, "nobody waits");
+    }
+
+    #[tokio::test]
+    async fn a_waiter_behind_the_first_ends_with_its_deadline_or_its_patience() {
+        let (queues, _) = queues();
+        let (first, second) = (queues.enter("a"), queues.enter("a"));
+        let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
+        let _held = first.first(&attempt, Deadline::NEVER).await.unwrap();
+        let soon = || Deadline::after(SystemClock.now(), Duration::from_millis(5));
+        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Unknown, "nothing was answered yet");
+        first.answered(true);
+        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Held);
+        first.not_answered();
+        assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Unknown);
+        attempt.patience = Duration::from_millis(5);
+        assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), WaitEnded::Unknown);
+    }
+}
