@@ -53,6 +53,18 @@ pub(crate) enum Need {
     DisposableServer(ServerFault),
 }
 
+impl Need {
+    /// Returns the kind of lock that a form is made of, if it is no mutex.
+    fn of_form(form: Form) -> Option<Self> {
+        match form {
+            Form::Mutex => None,
+            Form::Write => Some(Self::RwLock),
+            Form::Single | Form::Drained => Some(Self::Semaphore),
+            Form::Reentrant => Some(Self::Reentrant),
+        }
+    }
+}
+
 impl Abilities {
     /// Asks a client and the harness; no traffic beyond the connection.
     pub(crate) async fn of(harness: &dyn Harness) -> Result<Self, Error> {
@@ -86,7 +98,7 @@ impl Abilities {
 
     /// Returns why a case with these needs cannot run in this form here; `None` if it can.
     pub(crate) fn lacking(&self, form: Form, needs: &[Need]) -> Option<String> {
-        form.need().into_iter().chain(needs.iter().copied()).find_map(|need| self.lacks(need))
+        Need::of_form(form).into_iter().chain(needs.iter().copied()).find_map(|need| self.lacks(need))
     }
 
     fn lacks(&self, need: Need) -> Option<String> {

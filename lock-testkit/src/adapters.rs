@@ -10,7 +10,6 @@ use lock_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::abilities::Need;
 use crate::failure::{Failure, OrFail};
 
 /// As what a case meets its lock.
@@ -46,16 +45,6 @@ impl Form {
             Self::Single => "semaphore of one",
             Self::Drained => "drained semaphore",
             Self::Reentrant => "reentrant",
-        }
-    }
-
-    /// The ability that the backend must have for it.
-    pub(crate) fn need(self) -> Option<Need> {
-        match self {
-            Self::Mutex => None,
-            Self::Write => Some(Need::RwLock),
-            Self::Single | Self::Drained => Some(Need::Semaphore),
-            Self::Reentrant => Some(Need::Reentrant),
         }
     }
 

@@ -39,7 +39,7 @@
 //! others are shown as ignored with the reason. `CASES.md` tells the claim behind each id.
 //!
 //! # What it does not depend on
-//! No lock client: the few wire commands that servers, ground truth and specimens need are spoken here ([`servers`]).
+//! No lock client: the few wire commands that servers and ground truth need are spoken here ([`servers`]).
 //!
 //! # Tests beside it
 //! A backend's own tests start servers, wait with a deadline, and judge what is about time as the suite does ([`testing`]),
@@ -51,14 +51,13 @@
 //! [`history`] writes down what processes do with their locks, [`checker`] judges it, [`report`] draws it.
 //!
 //! # It can fail
-//! [`specimens`] are deliberately broken locks, the classic recipes of the literature, each rejected by a named case.
+//! The repository's `tests/specimens` has deliberately broken locks, the classic recipes of the literature, each rejected by
+//! a named case.
 
 #![forbid(unsafe_code)]
 
 mod abilities;
 mod adapters;
-#[cfg(feature = "bench")]
-pub mod bench;
 mod cases;
 pub mod checker;
 mod child;
@@ -80,7 +79,6 @@ pub mod report;
 mod rng;
 mod run;
 pub mod servers;
-pub mod specimens;
 mod stalls;
 pub mod testing;
 mod time;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_testkit::bench::Outcome;
+use bench_support::Outcome;
 use memcache::exp::{Arithmetic, AsyncMetaClient, Delete, Get, Meta, Op, OpResult};
 
 use crate::Bench;

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use bench_support::{Outcome, Process, jain};
 use lock_memcached::Mutex;
-use lock_testkit::bench::{Outcome, Process, jain};
 
 use crate::Bench;
 use crate::processes::{PART, URL, now};

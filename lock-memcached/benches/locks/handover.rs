@@ -1,7 +1,7 @@
 //! Hand-over between tasks of one process, each grant with its own number at the server: from the call of `release` until
 //! the next holder knows, against a round trip.
 
-use lock_testkit::bench::{Cycle, Hands, Outcome, Series, for_a_while, jain};
+use bench_support::{Cycle, Hands, Outcome, Series, for_a_while, jain};
 use memcache::exp::AsyncMetaClient;
 
 use crate::{Bench, bare};

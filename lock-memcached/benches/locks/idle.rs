@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use bench_support::{Outcome, cpu_seconds};
 use lock_memcached::LeaseOptions;
-use lock_testkit::bench::{Outcome, cpu_seconds};
 
 use crate::{Bench, LEASE};
 

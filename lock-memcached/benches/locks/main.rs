@@ -14,9 +14,9 @@ mod uncontended;
 
 use std::time::Duration;
 
+use bench_support::{Outcome, Plan};
 use lock_core::{ClientOptions, LeaseOptions};
 use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
-use lock_testkit::bench::{Outcome, Plan};
 use lock_testkit::servers::memcached::MemcachedServer;
 
 /// The parts that can be asked for by name.

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use bench_support::{Outcome, Process, Series};
 use lock_core::clock::{Clock, SystemClock};
 use lock_memcached::RestartPolicy;
-use lock_testkit::bench::{Outcome, Process, Series};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::{Bench, crashes, locks};

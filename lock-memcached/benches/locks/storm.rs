@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use bench_support::{Outcome, Series, cpu_seconds, granted, release_all};
 use futures_util::future::join_all;
 use lock_memcached::{LeaseOptions, MemcachedLocks, MutexGuard};
-use lock_testkit::bench::{Outcome, Series, cpu_seconds, granted, release_all};
 use tokio::task::JoinHandle;
 
 use crate::Bench;

@@ -1,7 +1,7 @@
 //! Lock and release of free locks, each task its own name, against the bare pair and the bare pipelines.
 
+use bench_support::{Cycle, Outcome, Series, for_a_while};
 use lock_memcached::Mutex;
-use lock_testkit::bench::{Cycle, Outcome, Series, for_a_while};
 use memcache::exp::AsyncMetaClient;
 
 use crate::{Bench, bare};

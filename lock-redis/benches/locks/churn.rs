@@ -1,7 +1,7 @@
 //! 100,000 lock/release cycles over 10,000 names: what is left in the client's memory and at the server. The baseline is
 //! the first tenth of the cycles.
 
-use lock_testkit::bench::resident_bytes;
+use bench_support::resident_bytes;
 use redis::cmd;
 
 use crate::{Bench, Outcome, bare};

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bench_support::{Series, for_a_while};
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::HarnessError;
-use lock_testkit::bench::{Series, for_a_while};
 use lock_testkit::servers::redis::{ClusterDeployment, RedisServer};
 use tokio::task::JoinHandle;
 

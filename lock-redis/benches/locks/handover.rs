@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use lock_testkit::bench::{Baton, Hands, Series, jain};
+use bench_support::{Baton, Hands, Series, jain};
 use redis::cmd;
 
 use crate::{Bench, Outcome, bare};

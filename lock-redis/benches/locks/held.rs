@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
+use bench_support::{cpu_seconds, resident_bytes};
 use lock_redis::MutexGuard;
-use lock_testkit::bench::{cpu_seconds, resident_bytes};
 use redis::cmd;
 
 use crate::{Bench, Outcome, bare};

@@ -1,7 +1,7 @@
 //! What one task does with our locks again and again.
 
+use bench_support::Cycle;
 use lock_redis::{Mutex, RwLock, Semaphore};
-use lock_testkit::bench::Cycle;
 
 use crate::Outcome;
 

@@ -4,8 +4,8 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use bench_support::{Series, jain};
 use lock_core::clock::{Clock, SystemClock};
-use lock_testkit::bench::{Series, jain};
 use redis::cmd;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};

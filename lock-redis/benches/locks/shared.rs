@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use bench_support::{Cycle, Series, for_a_while};
 use lock_redis::Semaphore;
-use lock_testkit::bench::{Cycle, Series, for_a_while};
 use redis::aio::MultiplexedConnection;
 use redis::{Value, cmd};
 

@@ -1,6 +1,6 @@
 //! Lock and release of free locks, each task its own name, against the bare pair and against two empty scripts.
 
-use lock_testkit::bench::{Cycle, Series, for_a_while};
+use bench_support::{Cycle, Series, for_a_while};
 use redis::aio::MultiplexedConnection;
 
 use crate::ours::Ours;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use bench_support::{Hands, Series, for_a_while, jain};
 use lock_redis::{LeaseOptions, QuorumConfig, QuorumLocks};
 use lock_testkit::HarnessError;
-use lock_testkit::bench::{Hands, Series, for_a_while, jain};
 use lock_testkit::servers::redis::RedisServer;
 
 use crate::ours::Ours;

@@ -13,5 +13,5 @@ pub(crate) fn micros(times: &mut [Duration], quantile: f64) -> f64 {
 
 /// MiB of memory that this process has in RAM.
 pub(crate) fn resident_mib() -> Outcome<f64> {
-    Ok(lock_testkit::bench::resident_bytes()? as f64 / f64::from(1 << 20))
+    Ok(bench_support::resident_bytes()? as f64 / f64::from(1 << 20))
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_testkit::bench::jain;
+use bench_support::jain;
 use lock_zk::ZkLocks;
 
 use crate::{Bench, Outcome, config};

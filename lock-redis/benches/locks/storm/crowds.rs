@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use bench_support::Process;
 use lock_redis::{LeaseOptions, RedisConfig, RedisLocks};
-use lock_testkit::bench::Process;
 use tokio::time::sleep;
 
 use super::table::{Bar, Table};

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use bench_support::cpu_seconds;
 use futures_util::future::join_all;
 use lock_redis::{LeaseOptions, RedisConfig, RedisLocks};
-use lock_testkit::bench::cpu_seconds;
 use tokio::time::sleep;
 
 use super::table::{Bar, Table};

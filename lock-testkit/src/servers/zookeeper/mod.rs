@@ -25,4 +25,4 @@ pub use records::{Acl, NodeKind, Stat};
 pub use server::{URL_VARIABLE, ZooKeeperServer};
 pub use session::Session;
 pub use status::Mode;
-pub(crate) use watch::Change;
+pub use watch::Change;

@@ -120,7 +120,10 @@ impl ZooKeeperClient {
     }
 
     /// Lists the children and watches for one more of them, or one less; see [`children`](ZooKeeperClient::children).
-    pub(crate) async fn watch_children(&self, path: &str) -> Result<Option<(Vec<String>, Change)>, HarnessError> {
+    ///
+    /// # Errors
+    /// As said above.
+    pub async fn watch_children(&self, path: &str) -> Result<Option<(Vec<String>, Change)>, HarnessError> {
         let (names, change) = self.look_and_watch(Operation::Children, path).await?;
         let Some(names) = names else { return Ok(None) };
         Ok(Some((Reader::new(&names).each(Reader::text)?, change)))
@@ -128,7 +131,10 @@ impl ZooKeeperClient {
 
     /// Watches for a change of a node's data, or its deletion; `None` if there is no such node, and then there is no
     /// watch either.
-    pub(crate) async fn watch_data(&self, path: &str) -> Result<Option<Change>, HarnessError> {
+    ///
+    /// # Errors
+    /// As said above.
+    pub async fn watch_data(&self, path: &str) -> Result<Option<Change>, HarnessError> {
         let (data, change) = self.look_and_watch(Operation::Data, path).await?;
         Ok(data.map(|_| change))
     }

@@ -16,7 +16,7 @@ const UNASKED: i32 = -1;
 
 /// Tells once when a node that is watched may have changed.
 #[derive(Debug)]
-pub(crate) struct Change {
+pub struct Change {
     path: String,
     changes: Changes,
 }
@@ -30,7 +30,7 @@ impl Change {
     ///
     /// # Cancel safety
     /// May be dropped and called again.
-    pub(crate) async fn happened(&mut self) {
+    pub async fn happened(&mut self) {
         loop {
             match self.changes.recv().await {
                 Ok(path) if path != self.path => {}

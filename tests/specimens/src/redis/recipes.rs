@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
+use lock_testkit::servers::resp::Value;
+use lock_testkit::{HarnessError, ms};
 use tracing::Instrument;
 
 use super::troubled::{
@@ -11,9 +13,7 @@ use super::troubled::{
     Unrecognised,
 };
 use super::{At, Recipe};
-use crate::error::HarnessError;
-use crate::servers::resp::Value;
-use crate::time::{ms, op_timeout, pass};
+use crate::op_timeout;
 
 /// Sets the key if nobody has; an earlier try under this nonce, whose reply was lost, is recognised.
 const SET_OR_RECOGNISE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end \
@@ -231,7 +231,7 @@ impl Steps for GetThenDelete {
             return Ok(false);
         }
         // The pause that a garbage collection or a busy machine makes between two steps, made visible.
-        pass(ms(150)).await;
+        tokio::time::sleep(ms(150)).await;
         is_one(at.redis.command(&["DEL", &at.key]).await?)
     }
 
@@ -276,7 +276,7 @@ impl Steps for OrphanedTask {
                 if redis.command(&["SET", &key, &nonce, "NX", "PX", &ttl]).await?.is_ok() {
                     return Ok(true);
                 }
-                pass(ms(50)).await;
+                tokio::time::sleep(ms(50)).await;
             }
             Ok(false)
         };

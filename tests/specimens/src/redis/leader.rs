@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use lock_core::Error;
+use lock_testkit::HarnessError;
+use lock_testkit::servers::redis::SentinelDeployment;
+use lock_testkit::servers::resp::Resp;
 
 use super::Recipe;
-use crate::error::HarnessError;
-use crate::servers::redis::SentinelDeployment;
-use crate::servers::resp::Resp;
-use crate::specimens::backend::unavailable;
+use crate::backend::unavailable;
 
 /// The server to which a client's commands go.
 #[derive(Debug)]

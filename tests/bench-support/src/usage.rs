@@ -1,6 +1,6 @@
 //! The resources that a process has used, from `/proc`.
 
-use super::Outcome;
+use crate::Outcome;
 
 /// Seconds of processor time that a process has used.
 ///

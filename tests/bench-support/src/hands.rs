@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Outcome, Series};
+use crate::{Outcome, Series};
 
 /// The measurements so far of tasks that take turns.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
+use lock_testkit::HarnessError;
 
 use super::line::{Line, grant, is_shared};
-use crate::error::HarnessError;
 
 #[async_trait]
 impl Operator for Line {

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_testkit::servers::zookeeper::{Change, NodeKind, ZooKeeperClient};
+use lock_testkit::{HarnessError, ms};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-
-use crate::error::HarnessError;
-use crate::servers::zookeeper::{Change, NodeKind, ZooKeeperClient};
-use crate::time::{ms, pass};
 
 /// The silence after which the server ends a session: twice the lease of the cases.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
@@ -157,7 +155,7 @@ async fn give_up(url: &str, session: Option<Arc<ZooKeeperClient>>) {
         match ended.await {
             Ok(()) => return,
             Err(error) if error.to_string().contains("SessionExpired") => return,
-            Err(_) => pass(ms(50)).await,
+            Err(_) => tokio::time::sleep(ms(50)).await,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use super::{Outcome, Series};
+use crate::{Outcome, Series};
 
 /// One task's step, done again and again.
 pub trait Cycle: Send + 'static {

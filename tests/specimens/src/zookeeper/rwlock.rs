@@ -6,7 +6,7 @@ use lock_core::driver::{Attempt, Grant, RwLockBackend};
 use lock_core::{Error, ErrorKind, Phase};
 
 use super::line::Line;
-use crate::specimens::backend::SpecimenBackend;
+use crate::backend::SpecimenBackend;
 
 #[async_trait]
 impl RwLockBackend for SpecimenBackend<Line> {

@@ -17,11 +17,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use lock_core::driver::Attempt;
 use lock_core::{Error, GrantId, LockName, Locks};
+use lock_testkit::{Admin, GroundTruth, Harness, HarnessError, Missing, ms};
 
 use super::{Rejection, backend};
-use crate::error::{HarnessError, Missing};
-use crate::harness::{Admin, GroundTruth, Harness};
-use crate::time::ms;
 
 /// A way to keep a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

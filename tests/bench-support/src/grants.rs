@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use lock_core::MutexGuard;
 use tokio::task::JoinHandle;
 
-use super::Outcome;
+use crate::Outcome;
 
 /// Releases these; returns for each when that was asked for.
 ///

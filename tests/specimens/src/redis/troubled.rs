@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lock_testkit::{HarnessError, ms};
 use tokio::sync::OnceCell;
 
 use super::At;
 use super::recipes::{COMPARE_AND_DELETE, Reference, Steps, is_one, milliseconds};
-use crate::error::HarnessError;
-use crate::time::ms;
 
 /// The time for which these wait for an answer to a renewal.
 fn patience() -> Duration {

@@ -7,12 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::driver::{Attempt, Kind, Operator};
 use lock_core::{GrantId, Guarantees, LockName, Support};
+use lock_testkit::HarnessError;
+use lock_testkit::servers::zookeeper::{Change, NodeKind};
 
 use super::Recipe;
 use super::session::Session;
-use crate::error::HarnessError;
-use crate::servers::zookeeper::{Change, NodeKind};
-use crate::specimens::backend::{Look, Steps};
+use crate::backend::{Look, Steps};
 
 /// A recipe's client.
 #[derive(Debug)]

@@ -13,11 +13,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::driver::Attempt;
 use lock_core::{Error, LockName, Locks};
+use lock_testkit::servers::memcached::{Memcached, MemcachedServer};
+use lock_testkit::{Admin, GroundTruth, Harness, HarnessError, Missing};
 
 use super::{Rejection, backend};
-use crate::error::{HarnessError, Missing};
-use crate::harness::{Admin, GroundTruth, Harness};
-use crate::servers::memcached::{Memcached, MemcachedServer};
 
 /// A way to acquire and release a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::Outcome;
+use crate::Outcome;
 
 /// Latencies in nanoseconds, and how many operations fitted into how much time.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Outcome;
+use crate::Outcome;
 
 /// The choices made on the command line.
 #[derive(Debug, Clone)]

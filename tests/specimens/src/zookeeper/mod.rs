@@ -29,14 +29,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{Error, Locks};
+use lock_testkit::faults::{Proof, StoreFault};
+use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperServer};
+use lock_testkit::{
+    DisposableServer, DisposableServers, GroundTruth, Harness, HarnessError, Missing, ServerFault, Sessions,
+};
 
 use self::line::Line;
 use self::session::{Session, TIMEOUT};
 use super::{Rejection, backend};
-use crate::error::{HarnessError, Missing};
-use crate::faults::{Proof, StoreFault};
-use crate::harness::{DisposableServer, DisposableServers, GroundTruth, Harness, ServerFault, Sessions};
-use crate::servers::zookeeper::{ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperServer};
 
 /// A way to acquire and release a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -46,16 +46,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::driver::Attempt;
 use lock_core::{Error, LockName, Locks};
+use lock_testkit::proxy::Protocol;
+use lock_testkit::servers::ClockedRedis;
+use lock_testkit::servers::redis::{RedisOptions, RedisServer, SentinelDeployment};
+use lock_testkit::servers::resp::Resp;
+use lock_testkit::{
+    Admin, DisposableServer, DisposableServers, GroundTruth, Harness, HarnessError, Linked, Missing, ServerFault,
+};
 
 use self::leader::Way;
 use super::{Rejection, backend};
-use crate::error::{HarnessError, Missing};
-use crate::harness::{Admin, DisposableServer, DisposableServers, GroundTruth, Harness, Linked, ServerFault};
-use crate::proxy::Protocol;
-use crate::servers::ClockedRedis;
-use crate::servers::redis::{RedisOptions, RedisServer, SentinelDeployment};
-use crate::servers::resp::Resp;
-use crate::servers::url::ServerUrl;
 
 /// A way to acquire and release a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -192,6 +192,7 @@ impl DisposableServers for Specimen {
             ServerFault::Restart | ServerFault::Flush => {
                 Box::new(RedisServer::start_with(&RedisOptions::new().persistent()).await?)
             }
+            _ => return Err(Missing::new(format!("no servers for a {fault:?}"))),
         })
     }
 
@@ -207,7 +208,8 @@ impl Linked for Specimen {
     }
 
     fn servers(&self) -> Vec<String> {
-        ServerUrl::parse(&self.url, 6379).map(|url| url.addresses).unwrap_or_default()
+        let authority = self.url.split('/').nth(2).unwrap_or_default();
+        vec![authority.rsplit('@').next().unwrap_or_default().to_owned()]
     }
 
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {

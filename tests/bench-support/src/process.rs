@@ -5,7 +5,7 @@ use std::process::{ExitStatus, Stdio};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use super::Outcome;
+use crate::Outcome;
 
 /// A copy of this program. Killed when this is dropped.
 #[derive(Debug)]

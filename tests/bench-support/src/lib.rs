@@ -1,7 +1,9 @@
-//! Common parts of the backends' benchmarks (feature `bench`): which parts are to be run, series of latencies, tasks and
+//! Common parts of the backends' benchmarks: which parts are to be run, series of latencies, tasks and
 //! processes that take turns, crowds that are granted, and what a process has used.
 //!
 //! A benchmark measures every figure beside its baseline, in turn with it, in the same run on the same server.
+
+#![forbid(unsafe_code)]
 
 mod cycle;
 mod grants;

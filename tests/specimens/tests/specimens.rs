@@ -11,9 +11,9 @@ use lock_testkit::servers::Deployment;
 use lock_testkit::servers::memcached::MemcachedServer;
 use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::servers::zookeeper::ZooKeeperServer;
-use lock_testkit::specimens::{Rejection, memcached, redis, shelf, zookeeper};
 use lock_testkit::testing::about_time;
 use lock_testkit::{Harness, Missing, Outcome, REQUIRE_VARIABLE, run_case};
+use specimens::{Rejection, memcached, redis, shelf, zookeeper};
 use tokio::runtime::Runtime;
 
 /// Cases that reject no specimen yet, which the reference on Redis passes too: it is a lock.

@@ -8,9 +8,9 @@ use futures_util::future::BoxFuture;
 use lock_core::clock::{BootInstant, Deadline};
 use lock_core::driver::{Attempt, Backend, Cancelled, Grant, MutexBackend, Operator, Released, Renewal, Renewed};
 use lock_core::{Client, ClientOptions, Error, ErrorKind, Guarantees, Locks, LossReason, Phase, driver::wait};
+use lock_testkit::HarnessError;
 
-use crate::error::HarnessError;
-use crate::time::op_timeout;
+use crate::op_timeout;
 
 /// The steps in which recipes differ, at whichever server.
 #[async_trait]
