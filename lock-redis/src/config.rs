@@ -1,4 +1,4 @@
-//! How to connect, and what all locks of a client have in common.
+//! The configuration of a client: its servers, and what all its locks have in common.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,16 +27,16 @@ use crate::url::{Login, Servers, Target};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RedisConfig {
-    /// Which servers: `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with TLS, `unix:///path`,
+    /// The servers: `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with TLS, `unix:///path`,
     /// `redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/master-name[/database]`, or
     /// `redis-cluster://[user[:password]@]host[:port][,host[:port]…]`.
     pub url: String,
-    /// What every key and channel begins with, except keys given by [`LockName::at_key`](lock_core::LockName::at_key).
+    /// The prefix of every key and channel, except keys given by [`LockName::at_key`](lock_core::LockName::at_key).
     /// Clients with different prefixes do not see each other's locks. `"lock"` by default.
     pub prefix: String,
     /// Lease, time limits and label.
     pub client: ClientOptions,
-    /// How many replicas must have acknowledged a grant, and how long that may take; none by default.
+    /// The number of replicas that must have acknowledged a grant, and the time for that; none by default.
     pub replicas: Option<Replicas>,
     pub(crate) dialects: Dialects,
     credentials: Option<Login>,
@@ -45,13 +45,13 @@ pub struct RedisConfig {
     network: Option<Arc<dyn Network>>,
 }
 
-/// What [`RedisConfig::with_replicas`] asks for.
+/// The replicas that [`RedisConfig::with_replicas`] asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Replicas {
-    /// How many replicas must have a grant, at least.
+    /// The least number of replicas that must have a grant.
     pub count: u32,
-    /// How long they may take.
+    /// The time that they may take.
     pub timeout: Duration,
 }
 
@@ -84,14 +84,14 @@ impl RedisConfig {
         Self::new(format!("redis-cluster://{}", listed(nodes)))
     }
 
-    /// The same as this user, whatever the URL says. An empty user is the default one.
+    /// Logs in as this user, whatever the URL says. An empty user is the default one.
     #[must_use]
     pub fn with_credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some(login(user, password));
         self
     }
 
-    /// The same as this user at the sentinels, which have users of their own. Without this they are asked without
+    /// Logs in as this user at the sentinels, which have users of their own. Without this they are asked without
     /// credentials.
     #[must_use]
     pub fn with_sentinel_credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
@@ -99,7 +99,7 @@ impl RedisConfig {
         self
     }
 
-    /// The same with TLS to every server and sentinel, with these certificates. Needs the feature `tls`.
+    /// Uses TLS to every server and sentinel, with these certificates. Needs the feature `tls`.
     #[must_use]
     pub fn with_tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
@@ -118,7 +118,7 @@ impl RedisConfig {
         self
     }
 
-    /// The same with this dialect at this key, which other libraries' clients share
+    /// Speaks this dialect at this key, which other libraries' clients share
     /// ([`LockName::at_key`](lock_core::LockName::at_key)).
     #[must_use]
     pub fn with_dialect_at(mut self, key: impl Into<String>, dialect: Dialect) -> Self {
@@ -126,7 +126,7 @@ impl RedisConfig {
         self
     }
 
-    /// The same over a network that is not the system's. For the simulation.
+    /// Connects over a network that is not the system's. For the simulation.
     #[doc(hidden)]
     #[must_use]
     pub fn over(mut self, network: Arc<dyn Network>) -> Self {
@@ -134,14 +134,14 @@ impl RedisConfig {
         self
     }
 
-    /// The same with another prefix.
+    /// Sets another prefix.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// The same with other options for its locks.
+    /// Sets other options for its locks.
     #[must_use]
     pub fn with_client(mut self, client: ClientOptions) -> Self {
         self.client = client;

@@ -14,7 +14,7 @@ use crate::release::Releases;
 use crate::renew::{Renewals, renewal_of};
 use crate::store::keys::KeySpace;
 
-/// How long past its deadline an acquisition may take to undo a grant. What that does not settle, the core does.
+/// The time past its deadline that an acquisition may take to undo a grant. What that does not settle, the core does.
 const UNDOING: Duration = Duration::from_millis(100);
 
 /// The confirmation of grants by replicas.

@@ -20,7 +20,7 @@ use redis::{RedisError, ServerErrorKind};
 
 use crate::cause::Cause;
 
-/// What became of a request that failed.
+/// The fate of a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Never carried out.
@@ -54,7 +54,7 @@ pub(crate) fn code(error: &RedisError) -> Option<&str> {
     code_within(text).or_else(|| error.code())
 }
 
-/// How Redis 6.2 tells the code of an error inside a script: within a text, behind the line, with a dash or without
+/// Finds the code of an error inside a script as Redis 6.2 tells it: within a text, behind the line, with a dash or without
 /// (`… @user_script:11: WRONGTYPE …`, `… @user_script: 11: -OOM …`).
 fn code_within(text: &str) -> Option<&str> {
     let (_, rest) = text.rsplit_once("@user_script")?;
@@ -91,7 +91,7 @@ pub(crate) fn of_connect(error: RedisError, server: &str) -> Error {
         .with_source(Cause::from(&error))
 }
 
-/// Why a host's name has no address.
+/// The reason why a host's name has no address.
 #[derive(Debug)]
 pub(crate) struct Unresolved(String);
 
@@ -110,7 +110,7 @@ impl fmt::Display for Unresolved {
 
 impl std::error::Error for Unresolved {}
 
-/// What an error of input or output was made of.
+/// The cause of an error of input or output.
 fn inner(error: &RedisError) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
     type Shared = std::sync::Arc<dyn std::error::Error + Send + Sync>;
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Shared>());

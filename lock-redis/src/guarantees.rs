@@ -2,7 +2,7 @@
 
 use lock_core::{Guarantees, Support};
 
-/// What this backend promises on a single server; for others see [`Topology::guarantees`].
+/// The promises of this backend on a single server; for others see [`Topology::guarantees`].
 #[must_use]
 pub fn guarantees() -> Guarantees {
     let mut guarantees = Guarantees::none();
@@ -21,7 +21,7 @@ pub fn guarantees() -> Guarantees {
     guarantees
 }
 
-/// How the servers of a client are arranged.
+/// The arrangement of the servers of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Topology {
@@ -34,7 +34,7 @@ pub enum Topology {
 }
 
 impl Topology {
-    /// What is promised there.
+    /// The promises on such servers.
     #[must_use]
     pub fn guarantees(self) -> Guarantees {
         let mut guarantees = guarantees();

@@ -16,7 +16,7 @@ use crate::store::keys::{KeySpace, Keys};
 use crate::store::scripts::{self, Script};
 use crate::wait::queue::WaitQueues;
 
-/// What a script that made room replies if it could not let in at once all who find room.
+/// The reply of a script that made room if it could not let in at once all who find room.
 pub(crate) const MORE: i64 = 2;
 
 /// The releases, cancellations and changes of one client.
@@ -175,7 +175,7 @@ struct ReleaseRequest<'a> {
     script: &'static Script,
     keys: &'a Keys,
     attempt: &'a Attempt,
-    /// What the grant is to become, for a change.
+    /// The mode that the grant is to get, for a change.
     mode: &'a str,
     phase: Phase,
     until: BootInstant,

@@ -1,4 +1,4 @@
-//! What TLS needs to know.
+//! The certificates for TLS.
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ impl Tls {
 }
 
 impl fmt::Debug for Tls {
-    /// What is there, not what it is.
+    /// Shows what is there, not what it is.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
             .field("own_ca", &self.authority.is_some())

@@ -20,7 +20,7 @@ use crate::client::address::Address;
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// What a URL says.
+/// The target that a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) servers: Servers,
@@ -29,7 +29,7 @@ pub(crate) struct Target {
     pub(crate) tls: bool,
 }
 
-/// How the servers are arranged.
+/// The servers, and their arrangement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Servers {
     /// One server.
@@ -166,7 +166,7 @@ fn decoded(text: &str) -> Result<String, Error> {
     text.map(Into::into).map_err(|_| wrong("a percent-encoded part is not UTF-8"))
 }
 
-/// What is wrong is said without a word of the URL itself: any part of it may be a misplaced password.
+/// Says what is wrong without a word of the URL itself: any part of it may be a misplaced password.
 fn wrong(what: &'static str) -> Error {
     Error::invalid(Phase::Configure, format!("the URL is wrong: {what}")).with_backend(crate::NAME)
 }

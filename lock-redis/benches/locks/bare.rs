@@ -54,7 +54,7 @@ pub(crate) async fn load(connection: &mut MultiplexedConnection, code: &str) -> 
     Ok(Script::new(code).get_hash().to_owned())
 }
 
-/// How many commands clients have sent so far, those inside scripts not counted, and this question not either.
+/// The number of commands that clients have sent so far, those inside scripts not counted, and this question not either.
 pub(crate) async fn client_commands(connection: &mut MultiplexedConnection) -> Outcome<u64> {
     let info: String = cmd("INFO").arg("commandstats").query_async(connection).await?;
     let mut calls = 0;

@@ -1,4 +1,4 @@
-//! What waiters cost the server while nothing happens: commands per second of one process on one name.
+//! The cost of waiters at the server while nothing happens: commands per second of one process on one name.
 
 use std::time::{Duration, Instant};
 

@@ -22,13 +22,13 @@ use std::time::Duration;
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::servers::redis::RedisServer;
 
-/// What every part needs.
+/// The deployment and the clients of every part.
 #[derive(Debug, Clone)]
 struct Bench {
     url: String,
-    /// How long each variant is measured in one round.
+    /// The time for which each variant is measured in one round.
     round: Duration,
-    /// How many rounds: the variants take turns in each.
+    /// The number of rounds: the variants take turns in each.
     rounds: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What one task does with our locks again and again.
+//! The loop of one task that uses our locks.
 
 use bench_support::Cycle;
 use lock_redis::{Mutex, RwLock, Semaphore};

@@ -47,7 +47,7 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-/// What one variant has shown so far.
+/// The figures of one variant so far.
 pub(crate) struct Seen {
     variant: &'static str,
     pub(crate) series: Series,

@@ -10,7 +10,7 @@ use lock_testkit::servers::redis::RedisServer;
 use crate::ours::Ours;
 use crate::{Bench, Outcome};
 
-/// Which servers fail.
+/// The servers that fail.
 const TWO: [usize; 2] = [1, 3];
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {

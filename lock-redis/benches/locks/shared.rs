@@ -13,7 +13,7 @@ use redis::{Value, cmd};
 use crate::ours::Ours;
 use crate::{Bench, Outcome, bare};
 
-/// What `RedisLocks` sends, word for word.
+/// The commands of `RedisLocks`, word for word.
 const ACQUIRE: &str = concat!(
     include_str!("../../src/store/scripts/holders/acquire_short.lua"),
     include_str!("../../src/store/scripts/base.lua"),
@@ -83,7 +83,7 @@ impl Bare {
         Ok(Self { connection, digests, mode, key: String::new(), number: 0 })
     }
 
-    /// The same with a lock of the task's own.
+    /// Acquires and releases a lock of the task's own.
     fn of(&self, space: &str, task: usize) -> Self {
         Self { key: format!("bare:{space}:{{task {task}}}"), ..self.clone() }
     }
@@ -176,7 +176,7 @@ async fn semaphore(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-/// How long permits were held, how many were granted in which time, and how many at once at most.
+/// The time for which permits were held, how many were granted in which time, and how many at once at most.
 async fn contend(bench: &Bench, semaphore: Semaphore, hold: Duration) -> Outcome<(Series, Series, u32)> {
     let (present, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let start = Instant::now();

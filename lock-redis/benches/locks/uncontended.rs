@@ -52,7 +52,7 @@ async fn measure(bench: &Bench, tasks: usize) -> Outcome<[Series; 3]> {
     Ok(all)
 }
 
-/// What one task does again and again without a lock library.
+/// The loop of one task without a lock library.
 enum Without {
     Pair(Bare),
     Scripts(Bare),

@@ -1,9 +1,9 @@
-//! Where a server listens.
+//! The address at which a server listens.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a server listens.
+/// The address at which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Address {
     /// A host's name or IP address, without brackets, and a port.
@@ -44,7 +44,7 @@ impl Address {
         Self::of(host, port.parse().ok()?, asked)
     }
 
-    /// The same of a host and a port.
+    /// The address of a host and a port.
     pub(crate) fn of(host: &str, port: u16, asked: &Self) -> Option<Self> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         match (host, asked) {

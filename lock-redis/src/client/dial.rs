@@ -23,15 +23,15 @@ use crate::error;
 use crate::tls::Tls;
 use crate::url::Login;
 
-/// How long one attempt to connect may take at least and at most; between them, one operation timeout. Long enough for a
+/// The bounds of the time for one attempt to connect; between them, one operation timeout. Long enough for a
 /// first packet that is lost, and short enough not to sleep through the end of an outage.
 const SHORTEST_ATTEMPT: Duration = Duration::from_secs(1);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
 
-/// How many requests may queue for the wire before further ones wait for a place.
+/// The number of requests that may queue for the wire before further ones wait for a place.
 const PIPELINE: usize = 1024;
 
-/// How connections are opened, whichever server they go to.
+/// A way of opening connections, whichever server they go to.
 pub(crate) struct Opener {
     info: RedisConnectionInfo,
     encryption: Option<Encryption>,
@@ -106,17 +106,17 @@ impl Opener {
         Ok(Self { info, encryption: tls.map(Encryption::new).transpose()?, network: None, op_timeout })
     }
 
-    /// The same over another network than the system's.
+    /// Opens connections over another network than the system's.
     pub(crate) fn over(self, network: Option<Arc<dyn Network>>) -> Self {
         Self { network, ..self }
     }
 
-    /// How long one attempt to connect may take, with all of its steps.
+    /// The time for one attempt to connect, with all of its steps.
     pub(super) fn connect_timeout(&self) -> Duration {
         self.op_timeout.clamp(SHORTEST_ATTEMPT, LONGEST_ATTEMPT)
     }
 
-    /// What comes of this step of connecting, in time.
+    /// Waits for this step of connecting, for as long as an attempt may take.
     async fn in_time<T>(&self, step: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
         tokio::time::timeout(self.connect_timeout(), step).await.unwrap_or_else(late)
@@ -213,7 +213,7 @@ pub(crate) struct Dial {
     place: Location,
     /// A server that has been up for less is as good as down.
     min_uptime: Duration,
-    /// What errors call it: host, port and database, or the name of the master; no credentials.
+    /// The server's name in errors: host, port and database, or the name of the master; no credentials.
     pub(crate) server: String,
 }
 
@@ -227,12 +227,12 @@ impl Dial {
         Self::at(opener, Location::At(address), server)
     }
 
-    /// To whatever server stands at that place when it is dialled.
+    /// Dials whatever server stands at that place at the time.
     pub(super) fn at(opener: Arc<Opener>, place: Location, server: String) -> Self {
         Self { opener, place, min_uptime: Duration::ZERO, server }
     }
 
-    /// The same for a server that is left alone until it has been up for this long.
+    /// Leaves a server alone until it has been up for this long.
     pub(crate) fn once_up_for(self, min_uptime: Duration) -> Self {
         Self { min_uptime, ..self }
     }
@@ -241,7 +241,7 @@ impl Dial {
         self.opener.op_timeout
     }
 
-    /// What comes of a step that belongs to connecting, in time.
+    /// Waits for a step that belongs to connecting, for as long as an attempt may take.
     pub(super) async fn in_time<T>(&self, step: impl Future<Output = RedisResult<T>>) -> Result<T, Error> {
         self.opener.in_time(step).await.map_err(|e| error::of_connect(e, &self.server))
     }

@@ -17,16 +17,16 @@ use super::address::Address;
 use super::dial::{Commands, Opener};
 use super::pace::Pace;
 
-/// How many keys one pipeline looks at.
+/// The number of keys that one pipeline looks at.
 const MOST: usize = 128;
-/// How many looks wait at most for one master; the heartbeats find what more would have heard.
+/// The number of looks that wait at most for one master; the heartbeats find what more would have heard.
 const WAITING: usize = 16_384;
-/// After how long without a look a connection is closed.
+/// The time without a look after which a connection is closed.
 const IDLE: Duration = Duration::from_secs(30);
 /// The time in which nobody looks after a refusal: the server does not know how to track, or this user may not have it track.
 const REFUSED: Duration = Duration::from_secs(5);
 
-/// What is done with a key that has changed; does not block.
+/// The handler of a key that has changed; does not block.
 pub(crate) type OnChange = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The trackers of one client, one for each master where a foreign client was in the way of late.

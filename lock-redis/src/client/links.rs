@@ -105,7 +105,7 @@ impl Links {
         SystemClock.now().plus(self.op_timeout())
     }
 
-    /// Where the master of this key is, if anybody is.
+    /// The address of the master of this key, if there is one.
     pub(crate) fn master(&self, key: &str) -> Option<Address> {
         match &self.masters {
             Masters::One { link, .. } => link.present().map(|live| live.server),
@@ -130,7 +130,7 @@ impl Links {
         KeyTracking::new(self.opener.clone(), heard)
     }
 
-    /// How to reach a server that publishes what the masters do.
+    /// The way to a server that publishes what the masters do.
     pub(crate) fn to_listen(&self) -> Arc<Dial> {
         match &self.masters {
             Masters::One { dial, .. } => dial.clone(),
@@ -148,7 +148,7 @@ impl Links {
         }
     }
 
-    /// What errors call the server.
+    /// The server's name in errors.
     pub(crate) fn server(&self) -> &str {
         match &self.masters {
             Masters::One { link, .. } => link.server(),

@@ -10,13 +10,13 @@ use lock_core::clock::BootInstant;
 
 use crate::store::scripts::Script;
 
-/// When the text of each script was told last over one connection. Bounded by the number of scripts.
+/// The instants at which each script's text was sent last over one connection. Bounded by the number of scripts.
 #[derive(Debug, Default)]
 pub(super) struct Loading {
     scripts: Mutex<HashMap<&'static str, Arc<tokio::sync::Mutex<Told>>>>,
 }
 
-/// When the text was sent that the server has taken, if it was.
+/// The instant at which the text was sent that the server has taken, if it has.
 pub(super) type Told = Option<BootInstant>;
 
 impl Loading {

@@ -10,7 +10,7 @@ use lock_core::driver::wait;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long a connection has to last to be of use. One that ends at once is an attempt that failed.
+/// The time that a connection has to last to be of use. One that ends at once is an attempt that failed.
 const OF_USE: Duration = Duration::from_secs(1);
 
 /// The pauses before the attempts of one connection.

@@ -46,9 +46,9 @@ pub(super) struct Predecessor {
     generation: u64,
     server: Address,
     identity: Option<Identity>,
-    /// When it was given up, once it was.
+    /// The instant at which it was given up, once it was.
     ended_at: BootInstant,
-    /// When nothing is left any more of whatever it carried.
+    /// The instant from which nothing is left of whatever it carried.
     over_at: BootInstant,
 }
 
@@ -203,7 +203,7 @@ impl Predecessor {
     }
 }
 
-/// By what the server knows a connection.
+/// The identity of a connection at its server.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Identity {
     id: String,

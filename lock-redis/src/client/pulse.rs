@@ -16,7 +16,7 @@ const LONG_SILENCE: Duration = Duration::from_millis(500);
 /// may have been there in time.
 const STOOD_STILL: Duration = Duration::from_millis(100);
 
-/// When a connection answered, and how soon it can.
+/// The last answer on a connection, and the time of its round trips.
 #[derive(Debug)]
 pub(super) struct Pulse {
     answered_at: BootInstant,

@@ -79,12 +79,12 @@ impl Push {
         self.listens_to().is_some()
     }
 
-    /// When the server said something last.
+    /// The instant at which the server said something last.
     pub(crate) fn heard_at(&self) -> BootInstant {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which server the subscription is at.
+    /// The server that has the subscription.
     pub(super) fn listens_to(&self) -> Option<Address> {
         self.listens_to.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

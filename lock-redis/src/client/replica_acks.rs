@@ -21,9 +21,9 @@ use crate::config::Replicas;
 use crate::error;
 use crate::store::scripts::Script;
 
-/// How many grants one `WAIT` confirms at most, and how many wait for the next one.
+/// The number of grants that one `WAIT` confirms at most, and that wait for the next one.
 const MOST: usize = 16_384;
-/// After how long without a grant the connection is closed.
+/// The time without a grant after which the connection is closed.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// The requests for acknowledgements of one client, by the master that granted something of late.
@@ -34,7 +34,7 @@ pub(crate) struct ReplicaAcks {
     each: Mutex<HashMap<Address, mpsc::Sender<AckRequest>>>,
 }
 
-/// What became of a renewal, and how many replicas know it.
+/// The reply to a renewal, and the number of replicas that know it.
 #[derive(Debug)]
 pub(crate) struct Acknowledged {
     pub(crate) value: Value,

@@ -1,4 +1,4 @@
-//! For how long a server has been up.
+//! The uptime of a server.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use redis::cmd;
 use super::dial::nowhere;
 use crate::error;
 
-/// What the server's whole seconds may be too much: its start and its present were both rounded off.
+/// The error of the server's whole seconds: its start and its present were both rounded off.
 const ROUNDED: Duration = Duration::from_secs(1);
 
 /// Refuses a server that may have been up for less than this.

@@ -1,13 +1,9 @@
-//! The mutex: rounds of asking every server at once.
+//! Rounds of asking every server at once: may I have it now.
 //!
 //! A round ends when a majority has granted the lock, or when it is certain that none will. The lease counts from before
 //! the first request was sent, and the core looks at the clock when it takes the grant: a reply that was delayed, by the
 //! network or by a pause of this process, has used up that much of it. A round that fails is undone on every server,
 //! wherever it did not say that somebody else has the lock, before the next one begins.
-//!
-//! The first waiter of a client asks for all of them (`wait/`). Where somebody else has a majority it asks again when
-//! servers tell it that the lock is free, and now and then, since what they tell may be lost. When the votes are split it asks
-//! again after growing pauses of random length, so that those who split them once do not do so for ever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +24,7 @@ use crate::client::link::request::Failed;
 use crate::store::keys::{KeySpace, Keys};
 use crate::store::milliseconds;
 
-/// How long servers that are well take at most: no round begins that has less, and the undo of one whose time is over is
+/// The longest time that servers take that are well: no round begins that has less, and the undo of one whose time is over is
 /// waited for that long.
 const MOMENT: Duration = Duration::from_millis(100);
 
@@ -134,7 +130,7 @@ impl Acquisitions {
         }
     }
 
-    /// Where no majority can be reached, the others are not bothered.
+    /// Fails if no majority can be reached: then the others are not bothered.
     fn check_reachable(&self) -> Result<(), Error> {
         let down: Vec<_> = self.members.outages().collect();
         let up = self.members.count() - down.len();
@@ -219,7 +215,7 @@ struct Votes {
     refused: Vec<usize>,
     /// The shortest time after which it may be free at one of those.
     ends_in: Option<Duration>,
-    /// Why the others did not answer.
+    /// The reasons why the others did not answer.
     reasons: Vec<Error>,
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::member::Member;
 
-/// How often it is looked whether a server can be reached again.
+/// The time between two looks whether a server can be reached again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Takes futures that are to be finished; the task ends when the last one of these is gone.

@@ -1,4 +1,4 @@
-//! Which servers, and what all locks of a client have in common.
+//! The configuration of a client: its servers, and what all its locks have in common.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct QuorumConfig {
     /// `unix:///path[?db=…&user=…&pass=…]`: at least three that fail independently of each other. No replicas of each other, and no two names of one server. An odd number: a fourth one survives
     /// no more failures than three.
     pub urls: Vec<String>,
-    /// What every key begins with, except keys given by [`LockName::at_key`](lock_core::LockName::at_key). `"lock"` by
+    /// The prefix of every key, except keys given by [`LockName::at_key`](lock_core::LockName::at_key). `"lock"` by
     /// default.
     pub prefix: String,
     /// Lease, time limits and label.
@@ -66,35 +66,35 @@ impl QuorumConfig {
         }
     }
 
-    /// The same with another prefix.
+    /// Sets another prefix.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// The same with TLS to every server, with these certificates. Needs the feature `tls`.
+    /// Uses TLS to every server, with these certificates. Needs the feature `tls`.
     #[must_use]
     pub fn with_tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// The same with other options for its locks.
+    /// Sets other options for its locks.
     #[must_use]
     pub fn with_client(mut self, client: ClientOptions) -> Self {
         self.client = client;
         self
     }
 
-    /// The same with another [`longest_ttl`](QuorumConfig::longest_ttl).
+    /// Sets another [`longest_ttl`](QuorumConfig::longest_ttl).
     #[must_use]
     pub fn with_longest_ttl(mut self, ttl: Duration) -> Self {
         self.longest_ttl = Some(ttl);
         self
     }
 
-    /// The same, asking servers however lately they [started](QuorumConfig::counts_young_servers).
+    /// Asks servers however lately they [started](QuorumConfig::counts_young_servers).
     #[must_use]
     pub fn counting_young_servers(mut self) -> Self {
         self.counts_young_servers = true;
@@ -106,7 +106,7 @@ impl QuorumConfig {
         (!self.counts_young_servers).then(|| self.longest_ttl.unwrap_or(self.client.lease.ttl))
     }
 
-    /// How to reach each server.
+    /// The way to each server.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](lock_core::ErrorKind::InvalidArgument) for whatever can be found wrong without one.

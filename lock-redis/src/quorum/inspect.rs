@@ -17,11 +17,11 @@ use super::scripts;
 use crate::client::link::request::Failed;
 use crate::store::keys::KeySpace;
 
-/// What one server has.
+/// One server's view of a lock.
 #[derive(Debug, Clone)]
 struct ServerView {
     holder: Holder,
-    /// Who holds it, as the same on every server: our nonce, or all of a foreign client's value; `None` if it is free.
+    /// The holder, by what is the same on every server: our nonce, or all of a foreign client's value; `None` if it is free.
     by: Option<Vec<u8>>,
 }
 
@@ -91,7 +91,7 @@ async fn look(member: Arc<Member>, request: Arc<Request>, until: BootInstant) ->
     Ok(seen(now, &held, ends_in))
 }
 
-/// What `PTTL` says of a key that does not exist.
+/// The answer of `PTTL` for a key that does not exist.
 const NO_KEY: i64 = -2;
 
 /// The end of what a reserved lock holds, behind the client's id.
@@ -124,7 +124,7 @@ fn ours(held: &[u8], now: i64) -> Option<Holder> {
     Some(holder)
 }
 
-/// What a majority has in common: held since the first of them granted it, and until the first of them frees it.
+/// The view that a majority has in common: held since the first of them granted it, and until the first of them frees it.
 fn merged(holders: &[Holder]) -> Holder {
     let mut holder = holders.first().cloned().unwrap_or_else(Holder::unknown);
     holder.held_for = holders.iter().filter_map(|holder| holder.held_for).max();

@@ -36,7 +36,7 @@ pub(super) struct ScriptVote {
     pub(super) rest: String,
 }
 
-/// What an attempt has to give back, and since when it has been sending.
+/// The release that an attempt owes a server, and since when it has been sending.
 #[derive(Debug, Clone)]
 pub(super) struct OwedRelease {
     pub(super) id: GrantId,

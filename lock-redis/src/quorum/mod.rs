@@ -1,9 +1,10 @@
 //! Redlock: one mutex over several independent servers, held while a majority of them says so.
 //!
-//! `tally.rs` counts votes and does nothing else. `fan_out.rs` asks all servers at once and hands what the caller does not
-//! wait for to `background.rs`, the one task of a client. `member.rs` is one server: its connection, and what it has to
-//! give back when it can be reached again. `release.rs` gives back; `wait/` has the waiters of this client, of which one
-//! asks. README and `docs/decisions/` tell what a quorum promises and what it does not.
+//! `tally.rs` counts votes and does nothing else. `members.rs` has the servers; `fan_out.rs` asks all of them at once and hands
+//! what the caller does not wait for to `background.rs`, the one task of a client. `member.rs` is one server: its connection, and
+//! the releases that it is owed when it can be reached again. `acquire.rs`, `wait/`, `renew.rs`, `release.rs` and `inspect.rs` are
+//! what the files of these names are for one server; in `wait/` the first waiter of a client asks for all of them. README and
+//! `docs/decisions/` tell what a quorum promises and what it does not.
 
 mod acquire;
 mod backend;
@@ -32,7 +33,7 @@ pub use config::QuorumConfig;
 /// The backend's name in errors and metrics.
 const NAME: &str = "redis-quorum";
 
-/// What a quorum of independent servers promises, restarts being guarded against as by default.
+/// The promises of a quorum of independent servers, restarts being guarded against as by default.
 #[must_use]
 pub fn guarantees() -> Guarantees {
     guarantees_if(true)

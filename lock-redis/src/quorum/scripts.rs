@@ -1,4 +1,4 @@
-//! What each server of a quorum runs.
+//! The scripts that each server of a quorum runs.
 
 use std::sync::LazyLock;
 
@@ -14,5 +14,5 @@ macro_rules! script {
 pub(super) static ACQUIRE: LazyLock<Script> = script!("acquire.lua");
 /// One server's part of releasing a lock.
 pub(super) static RELEASE: LazyLock<Script> = script!("release.lua");
-/// What one server knows of a lock.
+/// Reads what one server knows of a lock.
 pub(super) static INSPECT: LazyLock<Script> = script!("inspect.lua");

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// How many of so many servers are more than half: any two majorities share a server.
+/// The number of servers that is more than half of so many: any two majorities share a server.
 pub(super) const fn majority(servers: usize) -> usize {
     servers / 2 + 1
 }
@@ -17,7 +17,7 @@ pub(super) enum Vote {
     Failed,
 }
 
-/// What follows from the votes so far.
+/// The state of the vote so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Further votes may decide.
@@ -56,7 +56,7 @@ impl Tally {
         }
     }
 
-    /// How many servers said whether they grant it.
+    /// The number of servers that said whether they grant it.
     pub(super) fn answered(&self) -> usize {
         self.granted + self.held.values().sum::<usize>()
     }
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(verdict(5, "+aabx"), Standing::MayBeHeld);
     }
 
-    /// Whatever comes after it, a verdict other than `Open` was right; and when all have voted there is one.
+    /// Tests that, whatever comes after it, a verdict other than `Open` was right; and when all have voted there is one.
     #[test]
     fn every_order_of_votes_ends_in_a_verdict() {
         let letters = ['+', 'a', 'b', 'x'];

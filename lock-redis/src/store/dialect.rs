@@ -1,4 +1,4 @@
-//! How a lock is kept at its key, which matters to the libraries that share it.
+//! The forms in which a lock is kept at its key, which matter to the libraries that share it.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use lock_core::driver::Kind;
 use super::redisson;
 use super::scripts::{self, Scripts};
 
-/// Which library's clients share the mutex at a key ([`LockName::at_key`]). Everybody there must speak the same: to others the
+/// The library whose clients share the mutex at a key ([`LockName::at_key`]). Everybody there must speak the same: to others the
 /// key holds data of another type, and they are refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -23,7 +23,7 @@ pub enum Dialect {
 /// The dialects of shared keys, where they are not the default.
 pub(crate) type Dialects = HashMap<String, Dialect>;
 
-/// How a lock is kept.
+/// The form in which a lock is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
     /// One holder, as a text: `scripts/mutex/text.lua`.

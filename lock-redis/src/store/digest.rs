@@ -1,4 +1,4 @@
-//! By what a server knows a script.
+//! The digest by which a server knows a script.
 
 pub(crate) fn of(code: &str) -> String {
     redis::Script::new(code).get_hash().to_owned()

@@ -1,4 +1,4 @@
-//! Which keys a lock uses.
+//! The keys of a lock.
 //!
 //! | key | content |
 //! |---|---|
@@ -70,7 +70,7 @@ impl KeySpace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) lock: String,
-    /// What the side keys begin with, if that is not the lock's key.
+    /// The beginning of the side keys, if that is not the lock's key.
     side: Option<String>,
     /// Whether foreign clients use the lock's key too.
     pub(crate) shared: bool,
@@ -122,7 +122,7 @@ impl Keys {
         self.form.scripts()
     }
 
-    /// What says whether foreign clients use the lock's key too, in a script's arguments.
+    /// The argument of scripts that says whether foreign clients use the lock's key too.
     pub(crate) fn shared_arg(&self) -> &'static [u8] {
         if self.shared { b"1" } else { b"" }
     }

@@ -20,7 +20,7 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// What stands behind the token that says which request is answered; `None` if that is another one.
+    /// The fields behind the token that says which request is answered; `None` if that is another one.
     pub(crate) fn answering(token: &str, value: Value, phase: Phase, server: &str) -> Option<Self> {
         let Value::Array(fields) = value else { return None };
         let mut fields = Self { rest: fields.into_iter(), phase, server: server.to_owned() };

@@ -34,7 +34,7 @@ pub(crate) struct Scripts {
     pub(crate) heartbeat: Script,
     /// Frees one grant by force.
     pub(crate) force_release: Script,
-    /// Who holds and who waits.
+    /// Lists who holds and who waits.
     pub(crate) inspect: Script,
 }
 

@@ -10,7 +10,7 @@ use lock_core::{Error, GrantId};
 const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
 
-/// What the client puts into which key, until it gives it back.
+/// The value that the client puts into a key, until it gives it back.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignClient(Mutex<HashMap<String, String>>);
 

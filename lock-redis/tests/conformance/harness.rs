@@ -1,4 +1,4 @@
-//! What the conformance suite needs to know of Redis, however the servers are arranged.
+//! The harness of the conformance suite for Redis, however the servers are arranged.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl<D: Deployment> Redis<D> {
         Err(HarnessError::new("no sentinel knows the master"))
     }
 
-    /// What the servers that have this command's key say to it: one, or all that are independent of each other.
+    /// Replies of the servers that have this command's key: one, or all that are independent of each other.
     async fn command<P: AsRef<[u8]> + Sync>(&self, parts: &[P]) -> Result<Vec<Value>, HarnessError> {
         let mut replies = Vec::new();
         for master in self.masters().await? {

@@ -1,4 +1,4 @@
-//! What comes too late: undos and copies of earlier rounds (C-M23).
+//! Late requests: undos and copies of earlier rounds (C-M23).
 
 use crate::servers::{ALL, GIVE, PROMPTLY, Servers, TAKE, about_time, eventually, key, long, ms};
 

@@ -8,13 +8,13 @@ use tokio::task::JoinHandle;
 
 use crate::servers::{ALL, PROMPTLY, Servers, eventually, ms};
 
-/// Who is inside at present, as far as he has not said that he leaves.
+/// The task that is inside at present, as far as it has not said that it leaves.
 type Inside = Arc<Mutex<(u32, Option<Arc<MutexGuard>>)>>;
 
 /// Racers, until it is over.
 struct Race {
     inside: Inside,
-    /// How often each one has been inside.
+    /// The number of times that each one has been inside.
     grants: Arc<[AtomicU32]>,
     over: Arc<AtomicBool>,
     racers: Vec<JoinHandle<()>>,
@@ -60,7 +60,7 @@ impl Race {
         .await;
     }
 
-    /// How many were seen inside so far.
+    /// The number of those who were seen inside so far.
     fn seen(&self) -> u32 {
         self.inside.lock().unwrap().0
     }

@@ -86,7 +86,7 @@ impl Servers {
         }
     }
 
-    /// What one server has written down: keys and arguments of this script's runs, the first one first.
+    /// The log of one server: keys and arguments of this script's runs, the first one first.
     pub(crate) async fn written(&self, server: usize, script: &str) -> Vec<Vec<String>> {
         let entries = self.run(server, &["SLOWLOG", "GET", "100000"]).await.into_parts();
         let command = |entry: Value| -> Option<Vec<String>> {
@@ -100,12 +100,12 @@ impl Servers {
         runs
     }
 
-    /// What a lock holds at one server.
+    /// The content of a lock at one server.
     pub(crate) async fn held(&self, server: usize, name: &str) -> Option<String> {
         self.run(server, &["GET", &key(name)]).await.as_text()
     }
 
-    /// On which of these servers the grant is.
+    /// Those of these servers that have the grant.
     pub(crate) async fn holding(&self, which: &[usize], name: &str, grant: GrantId) -> Vec<usize> {
         let mut holding = Vec::new();
         for i in which {

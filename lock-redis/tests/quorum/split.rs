@@ -8,7 +8,7 @@ use lock_redis::{ClientOptions, ErrorKind, Phase, QuorumLocks, Retry};
 
 use crate::servers::{ALL, PROMPTLY, SHORT, Servers, TAKE, about_time, eventually, hasty, key, long, ms};
 
-/// What an attempt of somebody else has left at these servers, for this long.
+/// Leaves what another's attempt would leave at these servers, for this long.
 async fn others_try(servers: &Servers, at: &[(usize, char)], lasts: Duration) {
     let ttl = lasts.as_millis().to_string();
     for (server, who) in at {

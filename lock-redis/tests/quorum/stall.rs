@@ -160,7 +160,7 @@ fn a_holder_whose_majority_stands_still_is_told_by_its_deadline() {
     });
 }
 
-/// What was sent to a server that stood still is undone there, also by a client that is gone otherwise.
+/// Tests that what was sent to a server that stood still is undone there, also by a client that is gone otherwise.
 #[test]
 fn connections_that_were_given_up_are_cleaned_after_a_resume() {
     about_time(async || {

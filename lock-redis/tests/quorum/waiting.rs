@@ -6,7 +6,7 @@ use lock_testkit::servers::resp::Value;
 use crate::servers::{ALL, PROMPTLY, Servers, eventually, key, long, ms};
 
 impl Servers {
-    /// How many clients wait for a lock at one server.
+    /// The number of clients that wait for a lock at one server.
     async fn waiting(&self, server: usize, name: &str) -> Option<i64> {
         self.run(server, &["ZCARD", &format!("{}:w", key(name))]).await.as_int()
     }
@@ -19,7 +19,7 @@ impl Servers {
         }
     }
 
-    /// How many commands all servers have run, those of scripts included.
+    /// The number of commands that all servers have run, those of scripts included.
     async fn commands(&self) -> u64 {
         let mut calls = 0;
         for server in ALL {
@@ -99,7 +99,7 @@ async fn a_server_that_refuses_a_waiter_after_the_others_have_granted_forgets_it
     guard.release().await.unwrap();
 }
 
-/// Whatever comes in between: the lock is reserved for the waiter in the step that frees it.
+/// Tests hand-overs with others in between: the lock is reserved for the waiter in the step that frees it.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_overtakes_a_client_that_waits() {
     let Some(servers) = Servers::start().await else { return };

@@ -52,7 +52,7 @@ pub(crate) struct Lock {
     digests: HashMap<&'static str, String>,
 }
 
-/// What its keys hold.
+/// The content of its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Data {
     /// Of a mutex one text under an empty name, of the other kinds the fields of the hash.
@@ -120,7 +120,7 @@ impl Lock {
         self.resp.command(&command).await.map_err(|error| error.to_string())
     }
 
-    /// What the keys hold, and the ms until the lock's key ends.
+    /// The content of the keys, and the ms until the lock's key ends.
     pub(crate) async fn look(&mut self) -> (Data, i64) {
         let keys = ["", ":q", ":w", ":f", ":x", ":told"].map(|ending| self.key(ending));
         let parts = self.send(LOOK, "look", &keys, &[]).await.unwrap().into_parts();
@@ -167,7 +167,7 @@ pub(crate) fn pairs(texts: &[String]) -> BTreeMap<String, String> {
     texts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
 }
 
-/// How much of the server's own time has gone by; by so much its keys end earlier than by the test's clock.
+/// The server's own time that has gone by; by so much its keys end earlier than by the test's clock.
 pub(crate) struct Real(Instant);
 
 impl Real {

@@ -18,7 +18,7 @@ mod turns;
 #[path = "../../src/store/digest.rs"]
 mod digest;
 
-/// The same concatenations as the library's.
+/// The scripts, put together as the library does it.
 #[path = "../../src/store/scripts.rs"]
 mod scripts;
 

@@ -1,4 +1,4 @@
-//! What a lock promises, without a server: the rules of `lock_core::memory`, and those of the queue of living waiters.
+//! A model of a lock, without a server: the rules of `lock_core::memory`, and those of the queue of living waiters.
 
 use std::collections::BTreeMap;
 
@@ -59,12 +59,12 @@ struct Waiter {
     request: Request,
 }
 
-/// What is known of the waiting clients while anybody waits.
+/// The state of the waiting clients while anybody waits.
 #[derive(Debug, Clone, Default)]
 struct Signs {
     alive_until: BTreeMap<String, u64>,
     last_sign: Option<u64>,
-    /// Until when nobody is dropped who was alive then.
+    /// The instant until which nobody is dropped who was alive then.
     grace: Option<(u64, u64)>,
     last_ticket: u64,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Model {
     pub(crate) forced: Option<String>,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Granted { token: u64, for_ms: u64 },

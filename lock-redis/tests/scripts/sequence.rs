@@ -443,7 +443,7 @@ impl std::fmt::Display for Sequence {
     }
 }
 
-/// What is held, as `nonce -> end:token:client:mode`; of a mutex, whose end is its key's, with an end of 0.
+/// The holders, as `nonce -> end:token:client:mode`; of a mutex, whose end is its key's, with an end of 0.
 fn holders(data: &Data, kind: Kind, now: u64) -> BTreeMap<String, String> {
     if kind == Kind::Mutex {
         let held = data.held.get("").map(|held| held.trim_end_matches('!').splitn(4, ':').collect::<Vec<_>>());

@@ -9,12 +9,12 @@ use crate::sequence::{CLIENTS, Sequence};
 const JOIN: &str = include_str!("../../src/store/scripts/mutex/enqueue_short.lua");
 const HAND_OVER: &str = include_str!("../../src/store/scripts/mutex/handover_short.lua");
 
-/// The same lock twice: one that is taken the short way, one that is taken the long way.
+/// Two copies of a lock: one that is taken the short way, one that is taken the long way.
 struct Twins {
     short: Lock,
     long: Lock,
     before: Data,
-    /// How often take, join, drop and hand-over decided.
+    /// The number of times that each of the short scripts decided.
     decided: [u32; 4],
 }
 

@@ -11,23 +11,23 @@ use tokio::task::JoinHandle;
 use crate::astray;
 use crate::support::{PROMPTLY, eventually, ms, soon};
 
-/// How many tasks lock and release while something happens. (With 48, the client crate's own cluster connection was seen
+/// The number of tasks that lock and release while something happens. (With 48, the client crate's own cluster connection was seen
 /// to come to a standstill.)
 pub(crate) const TASKS: usize = 1000;
 
-/// By when any single call has come back, if none hangs: the wait that it asks for, and the operation timeouts of what
+/// The time by which any single call has come back, if none hangs: the wait that it asks for, and the operation timeouts of what
 /// goes wrong on the way.
 const CALL: Duration = Duration::from_secs(20);
 
 /// Tasks that lock and release, two on each name.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
-    /// How many times each task took its lock and gave it back.
+    /// The number of times that each task acquired and released its lock.
     cycles: Arc<[AtomicU64]>,
     tasks: Vec<JoinHandle<Tally>>,
 }
 
-/// What is looked at when a lock is granted.
+/// The check that is made when a lock is granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Nobody else is inside, and the token is the highest so far.
@@ -36,7 +36,7 @@ pub(crate) enum Look {
     Away,
 }
 
-/// What one task met.
+/// The course of one task.
 #[derive(Debug, Default)]
 struct Tally {
     longest_gap: Duration,

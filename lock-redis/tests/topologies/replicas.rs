@@ -8,7 +8,7 @@ use lock_testkit::servers::redis::{ClusterDeployment, RedisServer, SentinelDeplo
 
 use crate::support::{PROMPTLY, about_time, connect, eventually, installed, ms, obtain, say, soon};
 
-/// How long replicas may take. One that is there needs a millisecond; but it reports by itself only once a second.
+/// The time that replicas may take. One that is there needs a millisecond; but it reports by itself only once a second.
 const WITHIN: Duration = Duration::from_millis(1500);
 
 async fn insisting(url: &str, replicas: u32) -> RedisLocks {

@@ -14,7 +14,7 @@ fn rights(user: &str) -> Vec<&'static str> {
     line.split_whitespace().filter(|word| *word != "\\").collect()
 }
 
-/// What the README says is needed beside that.
+/// The rights that the README says are needed beside those.
 fn more(what: &str) -> Vec<&'static str> {
     let sentence = README.split_once("Beside these, ").expect("the README has the sentence").1;
     let clause = sentence.split([',', '.']).find(|clause| clause.contains(what)).expect("it says what for");

@@ -1,4 +1,4 @@
-//! What the tests here have in common.
+//! Helpers of the tests here.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use lock_testkit::servers::resp::Value;
 use lock_testkit::testing::connected;
 pub(crate) use lock_testkit::testing::{PROMPTLY, about_time, eventually, installed, soon};
 
-/// By when a deployment has failed over and works again, even on a busy machine.
+/// The time by which a deployment has failed over and works again, even on a busy machine.
 pub(crate) const FAILOVER: Duration = Duration::from_secs(60);
 
 pub(crate) const fn ms(milliseconds: u64) -> Duration {

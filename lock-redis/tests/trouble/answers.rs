@@ -7,7 +7,7 @@ use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
 use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, long, ms, obtain, often, refused, renewed, soon};
 
-/// What a server may say instead of doing something, and what that is to us.
+/// Refusals of a server, and the errors that we make of them.
 const REFUSALS: [(&str, ErrorKind); 9] = [
     ("LOADING Redis is loading the dataset in memory", ErrorKind::Unavailable),
     ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", ErrorKind::Unavailable),

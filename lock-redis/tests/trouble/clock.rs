@@ -64,7 +64,7 @@ async fn who_waits_while_the_clock_is_put_forward_is_granted_and_the_holder_is_t
     server.is_as_new(&a, "clock").await;
 }
 
-/// Whose lease it is: the only one that is shown, with no more than it may have.
+/// Checks whose lease it is: the only one that is shown, with no more than it may have.
 fn only(inspection: Inspection, ttl: Duration) {
     let [holder] = &inspection.holders[..] else { panic!("{inspection:?}") };
     assert!(holder.expires_in.unwrap() <= ttl, "{holder:?}");

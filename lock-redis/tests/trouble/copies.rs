@@ -42,7 +42,7 @@ impl Way {
         self.server.run(&["GET", &format!("{}:f", key("copies"))]).await.as_text()
     }
 
-    /// What was held up arrives, and takes the lock, which is free: for nobody, and not for long.
+    /// Tests that a request that was held up arrives, and takes the lock, which is free: for nobody, and not for long.
     async fn let_through(&self, held_up: Injected<'static>) {
         let before = self.last_token().await;
         held_up.heal().unwrap();

@@ -1,4 +1,4 @@
-//! What locks cost at the server, in commands of clients.
+//! The cost of locks at the server, in commands of clients.
 
 use std::time::Instant;
 

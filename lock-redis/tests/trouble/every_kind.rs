@@ -1,4 +1,4 @@
-//! The same trouble for the reentrant lock, the read-write lock and the semaphore, whose grants live in a hash.
+//! Trouble for the reentrant lock, the read-write lock and the semaphore, whose grants live in a hash.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -98,7 +98,7 @@ async fn a_shared_key_that_is_found_free_is_not_left_free_once_more() {
     held.release().await.unwrap();
 }
 
-/// How often each contender had the key: ours, and last the foreign poller.
+/// The number of times that each contender had the key: ours, and last the foreign poller.
 type Shares = Arc<[AtomicU32; 3]>;
 
 /// Two clients of ours and a foreign poller take turns until there have been this many grants.

@@ -1,4 +1,4 @@
-//! What is told of a wait whose outcome is unknown, and of a server that refuses what a waiter asks.
+//! Errors of a wait whose outcome is unknown, and of a server that refuses what a waiter asks.
 
 use lock_redis::{ClientOptions, Error, RedisConfig, RedisLocks};
 use lock_testkit::faults::Injected;

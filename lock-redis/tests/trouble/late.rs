@@ -1,4 +1,4 @@
-//! What comes too late or from another time: copies of earlier requests, and marks of a clock that was set back since.
+//! Late requests, and marks from another time: copies of earlier requests, and marks of a clock that was set back since.
 
 use lock_redis::LockName;
 

@@ -44,7 +44,7 @@ impl RLock {
         }
     }
 
-    /// How it ends: whether the lock is free now; nothing if it was not this one's.
+    /// The end of it: whether the lock is free now; nothing if it was not this one's.
     async fn unlock(&self) -> Option<bool> {
         let reply = self.0.command(&["EVAL", UNLOCK, "2", "jobs", CHANNEL, OWNER]).await.unwrap();
         reply.as_int().map(|free| free == 1)

@@ -15,7 +15,7 @@ use crate::server::{PROMPTLY, Server, configured, eventually, everything_of, has
 const USER: &str = "s3cret-user";
 const PASSWORD: &str = "s3cret-password";
 
-/// What the log of this process has said, each sentence once.
+/// The sentences in the log of this process, each once.
 static SAID: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 
 /// Listens to every span and event.

@@ -11,7 +11,7 @@ use lock_testkit::servers::resp::{Resp, Value};
 use lock_testkit::testing::connected;
 pub(crate) use lock_testkit::testing::{PROMPTLY, about_time, eventually, installed, renewed, soon};
 
-/// How long a lock may be free while somebody waits for it, and what a busy machine may add to that.
+/// The time for which a lock may be free while somebody waits for it, and what a busy machine may add to that.
 pub(crate) const HAND_OVER: Duration = Duration::from_millis(1000);
 pub(crate) const SLACK: Duration = Duration::from_millis(1500);
 /// An operation timeout that makes trouble show soon.
@@ -42,7 +42,7 @@ impl Server {
         Self::start_with(&RedisOptions::new()).await
     }
 
-    /// The same with these options.
+    /// Starts one with these options.
     pub(crate) async fn start_with(options: &RedisOptions) -> Option<Self> {
         let own = installed(RedisServer::start_with(options).await)?;
         Some(Self { operator: own.client().unwrap(), own })
@@ -114,7 +114,7 @@ impl Server {
         waiting.await.unwrap().release().await.unwrap();
     }
 
-    /// How many stand in the queue for this lock.
+    /// The number of waiters in the queue for this lock.
     pub(crate) async fn queued(&self, name: &str) -> usize {
         let count = self.run(&["ZCARD", &format!("{}:q", key(name))]).await;
         usize::try_from(count.as_int().unwrap()).unwrap()
@@ -184,12 +184,12 @@ pub(crate) fn key(name: &str) -> String {
     format!("lock:mutex:{{{name}}}")
 }
 
-/// How many scripts clients have had run.
+/// The number of scripts that clients have had run.
 pub(crate) async fn runs(server: &Server) -> u64 {
     calls(server, "eval").await
 }
 
-/// How often commands whose names begin so have been called, by scripts too.
+/// The number of calls of commands whose names begin so, by scripts too.
 pub(crate) async fn calls(server: &Server, names: &str) -> u64 {
     let stats = server.say("INFO commandstats").await.as_text().unwrap();
     let calls = stats.lines().filter(|line| line.strip_prefix("cmdstat_").is_some_and(|line| line.starts_with(names)));
@@ -263,7 +263,7 @@ pub(crate) fn refused<T: Debug>(
     error
 }
 
-/// Whatever an error can be made to say: its message first, its causes, and all of it for developers.
+/// The texts that an error can be made to say: its message first, its causes, and all of it for developers.
 pub(crate) fn everything_of(error: &Error) -> Vec<String> {
     let mut said = vec![error.to_string(), format!("{error:?}"), format!("{error:#?}")];
     let mut cause = std::error::Error::source(error);

@@ -1,5 +1,5 @@
 //! The command connection to one server: one multiplexed connection, redialled for ever. What is sent over it is in
-//! [`request`](super::request).
+//! [`request`].
 
 pub(crate) mod request;
 
@@ -20,7 +20,7 @@ use crate::client::predecessors::{Predecessor, Predecessors};
 use crate::client::pulse::Pulse;
 use crate::error;
 
-/// How old a connection must be for "you can't write against a read only replica" to mean that the address has moved on
+/// The age that a connection must have for "you can't write against a read only replica" to mean that the address has moved on
 /// to another server since, so that dialling again may find that one.
 const SETTLED: Duration = Duration::from_secs(1);
 
@@ -152,7 +152,7 @@ impl Link {
         self.presence.read().unwrap_or_else(PoisonError::into_inner).live.is_some()
     }
 
-    /// Why there is no connection now, if there is none.
+    /// The reason why there is no connection now, if there is none.
     pub(crate) fn outage(&self) -> Option<Error> {
         (!self.is_up()).then(|| self.down())
     }

@@ -16,7 +16,7 @@ use crate::store::scripts::Script;
 /// A request that begins this much after its operation needs no timeout of its own.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// What came back, and over which connection.
+/// The value that came back, and the connection over which it came.
 #[derive(Debug)]
 pub(crate) struct Raw {
     pub(crate) value: Value,
@@ -64,7 +64,7 @@ impl Failed {
         Self { fate, error: error::of_request(error, phase, server), wrong_type }
     }
 
-    /// The same for another request that shares its fate.
+    /// A copy for another request that shares its fate.
     pub(in crate::client) fn again(&self, phase: Phase) -> Self {
         let error = Error::new(self.error.kind(), phase, self.error.what().to_owned()).with_backend(crate::NAME);
         Self::unsent(match self.error.server() {

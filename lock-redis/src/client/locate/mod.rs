@@ -1,4 +1,4 @@
-//! Where the server that is meant is to be found at this moment.
+//! Finding the server that is meant: its address at this moment.
 
 pub(crate) mod cluster;
 pub(crate) mod sentinel;
@@ -13,10 +13,10 @@ use self::cluster::map::Nodes;
 use self::sentinel::Sentinels;
 use crate::client::address::Address;
 
-/// How many nodes of a cluster are tried, where any of them would do.
+/// The number of nodes of a cluster that are tried, where any of them would do.
 const MOST_CHOICES: usize = 3;
 
-/// Where a server is to be found.
+/// A server's place, which may move.
 #[derive(Debug)]
 pub(crate) enum Location {
     /// Always there.
@@ -36,7 +36,7 @@ impl Location {
         }
     }
 
-    /// In how many places it is worth looking, one after the other.
+    /// The number of places in which it is worth looking, one after the other.
     pub(in crate::client) fn choices(&self) -> usize {
         match self {
             Self::At(_) | Self::Master(_) => 1,

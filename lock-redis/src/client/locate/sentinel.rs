@@ -26,9 +26,9 @@ use crate::client::pace::Pace;
 use crate::client::push::Push;
 use crate::error;
 
-/// How often the sentinels are asked although none of them announced anything.
+/// The time after which the sentinels are asked although none of them announced anything.
 const PERIOD: Duration = Duration::from_secs(3);
-/// How long the others are waited for once most of them have answered.
+/// The time for which the others are waited for once most of them have answered.
 const GRACE: Duration = Duration::from_millis(100);
 
 const SWITCH: &str = "+switch-master";
@@ -49,7 +49,7 @@ struct Sentinel {
     present: Mutex<Option<Commands>>,
 }
 
-/// What one sentinel says.
+/// The answer of one sentinel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Vote {
     epoch: u64,
@@ -62,13 +62,13 @@ impl Sentinels {
         Self { opener, master, each, switched: Notify::new() }
     }
 
-    /// What errors call the master.
+    /// The master's name in errors.
     pub(in crate::client) fn shown(&self) -> String {
         let sentinels: Vec<_> = self.each.iter().map(|sentinel| sentinel.address.to_string()).collect();
         format!("{} of {}", self.master, sentinels.join(","))
     }
 
-    /// Where the master is.
+    /// Finds the master.
     ///
     /// # Errors
     /// If no sentinel says; the last error.
@@ -99,7 +99,7 @@ impl Sentinels {
         Error::new(ErrorKind::Unavailable, Phase::Connect, what).with_backend(crate::NAME).with_server(self.shown())
     }
 
-    /// What this sentinel says; `None` if it knows no master of this name.
+    /// Asks this sentinel; `None` if it knows no master of this name.
     async fn ask(&self, sentinel: &Sentinel) -> RedisResult<Option<Vote>> {
         let present = sentinel.present().take();
         let mut commands = match present {

@@ -1,4 +1,8 @@
 //! Waiting for a lock: the first waiter of a client asks for all of them.
+//!
+//! Where somebody else has a majority it asks again when servers tell it that the lock is free, and now and then, since what they
+//! tell may be lost. When the votes are split it asks again after growing pauses of random length, so that those who split them
+//! once do not do so for ever.
 
 mod fairness;
 pub(super) mod queues;

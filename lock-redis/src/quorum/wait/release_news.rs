@@ -13,7 +13,7 @@ const GRACE: Duration = Duration::from_millis(3);
 pub(super) struct ReleaseNews {
     servers: BTreeSet<usize>,
     first_at: Option<BootInstant>,
-    /// From when on the lock may be asked for after a release of this client.
+    /// The instant from which the lock may be asked for after a release of this client.
     handed_over: Option<BootInstant>,
 }
 

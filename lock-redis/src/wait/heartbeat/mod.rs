@@ -241,7 +241,7 @@ fn copied(error: &Error) -> Error {
     }
 }
 
-/// By which the reply to a short heartbeat is known.
+/// The number by which the reply to a short heartbeat is known.
 fn number_of(some: &[DueHeartbeat]) -> String {
     some.first().map_or_else(String::new, |due| due.number.to_string())
 }

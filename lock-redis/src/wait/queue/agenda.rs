@@ -53,7 +53,7 @@ impl Agenda {
         self.entries.first_key_value().filter(|(entry, _)| entry.at <= now).map(|(_, keys)| keys)
     }
 
-    /// When the first lock is due.
+    /// The instant at which the first lock is due.
     pub(super) fn next(&self) -> BootInstant {
         self.entries.first_key_value().map_or(BootInstant::FAR_FUTURE, |(entry, _)| entry.at)
     }

@@ -15,7 +15,7 @@ const GRACE: Duration = Duration::from_millis(500);
 /// The echo that was asked for last.
 #[derive(Debug, Default)]
 pub(crate) struct Echo {
-    /// When the last one was asked for.
+    /// The instant at which the last one was asked for.
     last: Option<BootInstant>,
     /// The one that has not been heard yet.
     pending: Option<Pending>,
@@ -24,7 +24,7 @@ pub(crate) struct Echo {
 #[derive(Debug)]
 struct Pending {
     asked_at: BootInstant,
-    /// When the heartbeat that asked for it was answered.
+    /// The instant at which the heartbeat that asked for it was answered.
     answered_at: Option<BootInstant>,
 }
 
@@ -65,7 +65,7 @@ impl Echo {
         missing
     }
 
-    /// When [`is_missing`](Echo::is_missing) is to be asked.
+    /// The instant at which [`is_missing`](Echo::is_missing) is to be asked.
     pub(crate) fn next(&self) -> BootInstant {
         let answered_at = self.pending.as_ref().and_then(|pending| pending.answered_at);
         answered_at.map_or(BootInstant::FAR_FUTURE, |at| at.plus(GRACE))

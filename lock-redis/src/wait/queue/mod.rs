@@ -83,26 +83,26 @@ struct QueueState {
 struct LockQueue {
     keys: Arc<Keys>,
     waiting: BTreeMap<(u64, GrantId), Arc<LocalWaiter>>,
-    /// When to ask for it; never while a heartbeat is on its way.
+    /// The time to ask for it; never while a heartbeat is on its way.
     entry: Entry,
     /// Whether a heartbeat is due or on its way, and the number of the last one.
     asking: bool,
     heartbeat: u64,
-    /// When to ask again, as was found out since that heartbeat was sent.
+    /// The time to ask again, as was found out since that heartbeat was sent.
     again_at: BootInstant,
     /// The number of answers in a row that had no news.
     quiet: u8,
     /// The holder of the lock, as far as the last short heartbeat has told.
     holder: Option<KnownHolder>,
     answered_at: BootInstant,
-    /// Why the last heartbeat failed, if it did.
+    /// The reason why the last heartbeat failed, if it did.
     refused: Option<Arc<str>>,
 }
 
 /// A heartbeat that is due.
 #[derive(Debug)]
 pub(crate) struct DueHeartbeat {
-    /// By which its reply is known.
+    /// The number by which its reply is known.
     pub(crate) number: u64,
     pub(crate) keys: Arc<Keys>,
     /// Of waiters; none if it only goes on where another script stopped.
@@ -135,7 +135,7 @@ pub(crate) struct HeartbeatReply {
 pub(crate) enum Pause {
     /// At once: there is more to do than one run of a script may.
     None,
-    /// When this holder's lease ends.
+    /// After this time, when the holder's lease ends.
     Until(Duration),
     /// There is no holder with a lease.
     Regular,

@@ -19,7 +19,7 @@ pub(crate) struct LocalWaiter {
 
 #[derive(Debug)]
 struct Slot {
-    /// When the last request was sent that was answered "still waiting".
+    /// The instant at which the last request was sent that was answered "still waiting".
     asked_at: BootInstant,
     /// Grants up to this token are from an earlier stay in the queue, perhaps one whose confirmation never came.
     floor: u64,
@@ -27,7 +27,7 @@ struct Slot {
     news: Option<News>,
 }
 
-/// What a waiter is told.
+/// The news that a waiter is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
     /// It has the lock.
@@ -94,12 +94,12 @@ impl LocalWaiter {
         locked(&self.slot).ticket
     }
 
-    /// When the last request was sent that was answered "still waiting".
+    /// The instant at which the last request was sent that was answered "still waiting".
     pub(super) fn asked_at(&self) -> BootInstant {
         locked(&self.slot).asked_at
     }
 
-    /// What there is to tell, once there is something.
+    /// Waits for news.
     ///
     /// # Cancel safety
     /// News are not lost.

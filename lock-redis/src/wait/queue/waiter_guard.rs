@@ -18,10 +18,10 @@ pub(crate) struct WaiterGuard {
     pub(super) granted: AtomicBool,
 }
 
-/// What the server said to a waiter that it put into the queue.
+/// The reply to a waiter that the server put into the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Enqueued {
-    /// When the request was sent.
+    /// The instant at which the request was sent.
     pub(crate) sent_at: BootInstant,
     pub(crate) ticket: u64,
     /// Whether the server knew that this client waits.
@@ -71,12 +71,12 @@ impl WaiterGuard {
         queue.unwrap_or_else(|| self.waiter.asked_at()).plus(LONGEST_PERIOD)
     }
 
-    /// Why the last request about this lock failed, if it did.
+    /// The reason why the last request about this lock failed, if it did.
     pub(crate) fn refused(&self) -> Option<Arc<str>> {
         self.queues.lock().queues.get(&self.keys.lock)?.refused.clone()
     }
 
-    /// What there is to tell, once there is something.
+    /// Waits for news.
     ///
     /// # Cancel safety
     /// News are not lost.

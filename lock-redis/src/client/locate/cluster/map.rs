@@ -1,4 +1,4 @@
-//! Who serves which slot, as the nodes say.
+//! The map of a cluster: who serves which slot, as the nodes say.
 //!
 //! Nodes may disagree for a while, and one that is cut off from the others stays with what it knew. So several are
 //! asked, and for each slot the claim of the highest configuration epoch counts, which is how the nodes themselves decide.
@@ -19,7 +19,7 @@ use crate::client::address::Address;
 /// In place of an owner.
 const NOBODY: u16 = u16::MAX;
 
-/// Who serves which slot.
+/// The nodes of a cluster, and the slots that each serves.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Map {
     /// Those that serve slots.
@@ -29,7 +29,7 @@ pub(crate) struct Map {
     owners: Vec<u16>,
 }
 
-/// What one node says.
+/// The answer of one node about all of them.
 #[derive(Debug)]
 pub(super) struct View {
     asked: Address,
@@ -74,7 +74,7 @@ impl Map {
         Self { masters, others: Vec::new(), owners }
     }
 
-    /// The same with these other nodes.
+    /// Adds these other nodes.
     pub(super) fn with_replicas<'a>(mut self, replicas: impl IntoIterator<Item = &'a Address>) -> Self {
         let others = replicas.into_iter().filter(|replica| !self.masters.contains(replica));
         self.others = others.cloned().collect();
@@ -123,7 +123,7 @@ impl View {
         Ok(Self::read(&nodes, &slots, asked))
     }
 
-    /// Who was asked.
+    /// The node that was asked.
     pub(super) fn asked(&self) -> &Address {
         &self.asked
     }

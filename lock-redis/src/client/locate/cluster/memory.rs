@@ -10,7 +10,7 @@ use lock_core::clock::BootInstant;
 
 use super::map::{Claim, Map, View};
 
-/// How long a claim is believed that nobody confirms.
+/// The time for which a claim is believed that nobody confirms.
 const BELIEVED: Duration = Duration::from_secs(30);
 
 /// The claims that were believed last. Bounded by the number of masters.

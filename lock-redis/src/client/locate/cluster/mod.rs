@@ -35,16 +35,16 @@ use crate::store::scripts::Script;
 use map::{Map, Nodes};
 use slot::slot;
 
-/// How long to pause before a node that is not ready is asked again.
+/// The pause before a node that is not ready is asked again.
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// How often somebody who waits for a node asks for a new map.
+/// The time after which somebody who waits for a node asks for a new map again.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// For how long a link to a node that is no master is kept that nobody uses.
+/// The time for which an unused link to a node that is no master is kept.
 const UNUSED: Duration = Duration::from_secs(30);
 
-/// How many times in a row a request follows a redirection at once.
+/// The number of redirections that a request follows at once.
 const HOPS: u32 = 4;
 
 /// The command connections to a cluster.
@@ -70,14 +70,14 @@ struct Used {
     at: BootInstant,
 }
 
-/// Which node to ask.
+/// The node to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Way {
     /// The master of the slot.
     Owner,
     /// The one that another node named.
     To(Address),
-    /// The same, of a slot that is on its way there.
+    /// A node to which the slot is on its way: asked with `ASKING`.
     Asking(Address),
 }
 
@@ -162,7 +162,7 @@ impl Router {
         self.reach(slot(key.as_bytes()), &Way::Owner, until).await.map(|_| ())
     }
 
-    /// Where the master of this key is, if anybody is.
+    /// The address of the master of this key, if there is one.
     pub(crate) fn master(&self, key: &str) -> Option<Address> {
         self.nodes.map().owner(slot(key.as_bytes())).cloned()
     }
@@ -282,7 +282,7 @@ impl Router {
         Ok(reply.value)
     }
 
-    /// Where to go with a request that this node has refused for certain; `None` if it is not for the router to decide.
+    /// The way on for a request that this node has refused for certain; `None` if it is not for the router to decide.
     fn after(&self, slot: u16, node: &Address, error: &RedisError) -> Option<Way> {
         use ServerErrorKind::{Ask, ClusterDown, MasterDown, Moved, ReadOnly, TryAgain};
         if error.is_io_error() {

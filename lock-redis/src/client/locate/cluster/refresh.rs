@@ -16,15 +16,15 @@ use crate::client::address::Address;
 use crate::client::dial::{Commands, Opener, nowhere};
 use crate::error;
 
-/// How often the map is looked at when nobody asks for it.
+/// The time between two looks at the map when nobody asks for it.
 const PERIOD: Duration = Duration::from_secs(5);
 /// The first pause between two looks for a map that does not change, and the longest before jitter, which at most doubles
 /// it.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How many nodes are asked at once.
+/// The number of nodes that are asked at once.
 const ASKED: usize = 6;
-/// How long one node may take, and how long others are waited for after the first answer.
+/// The time that one node may take, and for which others are waited for after the first answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(100);
 
@@ -77,7 +77,7 @@ pub(super) async fn for_ever(router: Arc<Router>, mut memory: Memory) {
     }
 }
 
-/// Whom to ask: nodes that are connected. If a new map is wanted, or there is none, others are connected to, in turn, and
+/// The nodes to ask: those that are connected. If a new map is wanted, or there is none, others are connected to, in turn, and
 /// asked the next time.
 fn chosen(router: &Router, wanted: bool) -> Vec<(Address, Commands)> {
     let (mut connected, mut others) = (Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
-//! Which slot a key is in.
+//! The slot of a key.
 
-/// How many slots a cluster has.
+/// The number of slots of a cluster.
 pub(crate) const SLOTS: u16 = 16384;
 
 /// The slot of a key: CRC16 of its hash tag, which is what stands between the first `{` and the next `}` if that is not
