@@ -49,8 +49,8 @@ impl Acquirer {
         let until = Instant::now() + attempt.op_timeout;
         let answer = async |session: &Arc<Session>| match self.try_in(session, attempt).await {
             // By its crate's word. A node that was asked for may be there until the servers think so, too.
-            Err(trouble) if trouble.is(Fate::Ended) => Err(error::out_of_time(Phase::Acquire)),
-            tried => tried.map_err(|trouble| trouble.error(Phase::Acquire)),
+            Err(failure) if failure.is(Fate::Ended) => Err(error::out_of_time(Phase::Acquire)),
+            tried => tried.map_err(|failure| failure.error(Phase::Acquire)),
         };
         match self.sessions.request(attempt, Phase::Acquire, answer).await {
             Err(error) if error.kind() != ErrorKind::Indeterminate => {
@@ -110,7 +110,7 @@ impl Acquirer {
         self.sessions.no_session(Phase::Wait).with_name(&attempt.name)
     }
 
-    /// Stands in the queue until granted, in as many sessions as that takes. Notes when something may have been asked for.
+    /// Waits in the queue until granted, in as many sessions as that takes. Notes when something may have been asked for.
     ///
     /// A refusal is definite in the first of them only: the servers may have the node of a former one until they think that it is
     /// over, too.
@@ -122,20 +122,20 @@ impl Acquirer {
     ) -> Result<Grant, Error> {
         loop {
             let session = self.sessions.current().await;
-            let stood_before = asked.swap(true, Ordering::AcqRel);
+            let waited_before = asked.swap(true, Ordering::AcqRel);
             let outcome = tokio::select! {
                 biased;
                 outcome = self.wait_in_session(&session, attempt, refused) => outcome,
                 () = session.ended() => continue,
             };
             match outcome {
-                Err(trouble) if trouble.is(Fate::Ended) => session.ended().await,
-                Err(trouble) if stood_before => {
+                Err(failure) if failure.is(Fate::Ended) => session.ended().await,
+                Err(failure) if waited_before => {
                     let what = "a session ended while it waited, and the next one was refused";
                     let error = attempt.error(ErrorKind::Indeterminate, Phase::Wait, what);
-                    return Err(error.with_source(trouble.error(Phase::Wait)));
+                    return Err(error.with_source(failure.error(Phase::Wait)));
                 }
-                outcome => return outcome.map_err(|trouble| trouble.error(Phase::Wait)),
+                outcome => return outcome.map_err(|failure| failure.error(Phase::Wait)),
             }
         }
     }
@@ -165,9 +165,9 @@ impl Acquirer {
                 }
                 QueuePosition::Behind(path) => {
                     refused.send_replace(true);
-                    let news = self.queue.wait_for_node(&registration, &path).await?;
-                    woken_at = news.came_at;
-                    if let Some(sent_at) = news.first_since {
+                    let wake_up = self.queue.wait_for_node(&registration, &path).await?;
+                    woken_at = wake_up.came_at;
+                    if let Some(sent_at) = wake_up.first_since {
                         position = QueuePosition::First(sent_at);
                         continue;
                     }
@@ -206,8 +206,8 @@ mod tests {
             // The session's task may find it over before the answer comes: then the request has ended with the session.
             let answered = eventually("an answer behind the end", PROMPTLY * 3, async || {
                 rounds += 1;
-                let trouble = cut_short(server.url(), &format!("late-{rounds}"), kind).await;
-                (!trouble.is(Fate::Ended)).then(|| trouble.error(Phase::Acquire))
+                let failure = cut_short(server.url(), &format!("late-{rounds}"), kind).await;
+                (!failure.is(Fate::Ended)).then(|| failure.error(Phase::Acquire))
             });
             let error = answered.await;
             assert_eq!(error.kind(), ErrorKind::Indeterminate, "{kind:?}: {error}");

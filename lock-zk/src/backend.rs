@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::driver::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
-use lock_core::{Error, Guarantees, LockName, Phase};
+use lock_core::{Error, Guarantees, LockName};
 
 use crate::acquire::Acquirer;
 use crate::client::ClientCrate;
@@ -58,11 +58,7 @@ impl ZkBackend {
 
     /// Closes the session, with everything that is held by it.
     pub(crate) async fn close(&self) -> Result<(), Error> {
-        let closed = tokio::time::timeout(self.op_timeout, self.sessions.close()).await;
-        closed.map_err(|_| {
-            let what = "no server has confirmed within the operation timeout that the session is closed";
-            Error::indeterminate(Phase::Release, what).with_backend(crate::NAME)
-        })
+        self.sessions.close(self.op_timeout).await
     }
 
     /// Returns the state of the client's session.

@@ -68,9 +68,14 @@ fn no_connection(fate: Fate) -> (ErrorKind, &'static str) {
     }
 }
 
-/// Pauses after a lost answer: the first one, and the longest.
+/// The first pause after a lost answer, and the longest one.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
-pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Returns the pauses between repetitions of what was not answered, without end.
+pub(crate) fn pauses() -> impl Iterator<Item = Duration> {
+    wait::pauses(FIRST_PAUSE, LONGEST_PAUSE)
+}
 
 /// The failure of one step of an acquisition.
 #[derive(Debug)]
@@ -110,11 +115,11 @@ pub(crate) async fn retry_unanswered<T, F>(mut step: impl FnMut() -> F) -> Resul
 where
     F: Future<Output = Result<T, StepError>>,
 {
-    let mut pauses = wait::pauses(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut pauses = pauses();
     loop {
         match step().await {
-            Err(trouble) if trouble.is(Fate::Unknown) => {
-                tracing::debug!(?trouble, "no answer; asking again");
+            Err(error) if error.is(Fate::Unknown) => {
+                tracing::debug!(?error, "no answer; asking again");
                 // The iterator is endless; the longest pause is its own last value.
                 tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
             }

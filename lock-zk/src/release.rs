@@ -1,7 +1,6 @@
 //! Releases and cancellations: the deletion of whatever an attempt has at the servers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::clock::{Clock, SystemClock};
@@ -13,10 +12,6 @@ use crate::client::{Connection, Fate, Fault};
 use crate::error::{self, StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
 use crate::store::force_release::ForceReleases;
-
-/// Pauses between two tries to release: the first one, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Releases what attempts hold, and cancels what they have asked for.
 #[derive(Debug, Clone)]
@@ -111,7 +106,7 @@ impl Releaser {
             Ok(false) => None,
             Err(fault) => Some(fault),
         };
-        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+        for pause in error::pauses() {
             match delete_with_exchanged(registration, &paths).await {
                 Ok(was_there) => {
                     self.registry.deregister(registration);

@@ -1,8 +1,6 @@
 //! The read-write lock, in the layout of Curator's `InterProcessReadWriteLock`: readers and writers in one queue, in which
 //! a reader waits for the writers before it only.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use lock_core::clock::{Deadline, SystemClock};
 use lock_core::driver::{Attempt, Grant, RwLockBackend};
@@ -13,10 +11,6 @@ use crate::client::{Created, Fate, NewNode};
 use crate::error;
 use crate::registry::{Registration, Registry};
 use crate::store::record::HolderRecord;
-
-/// Pauses between two tries to downgrade: the first one, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 #[async_trait]
 impl RwLockBackend for ZkBackend {
@@ -60,7 +54,7 @@ async fn change(registry: &Registry, attempt: &Attempt, registration: &Registrat
     let record =
         HolderRecord::new(attempt, registration.session.connection.timeout()).with_token(write.czxid).to_bytes();
     let mut was_sent = false;
-    for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+    for pause in error::pauses() {
         match registration.exchange(std::slice::from_ref(&write.path), &wanted, &record).await {
             Err(fault) if fault.fate == Fate::Unknown => {
                 was_sent = true;

@@ -29,7 +29,7 @@ impl SemaphoreBackend for ZkBackend {
                 shrunk = retry_unanswered(|| shrink(&self.registry, attempt, &registration, keep)) => match shrunk {
                     // An earlier request may have done it.
                     Err(StepError::Fault(fault)) if registration.is_changing() => Err(error::unsettled(fault, Phase::Release)),
-                    shrunk => shrunk.map_err(|trouble| trouble.error(Phase::Release)),
+                    shrunk => shrunk.map_err(|failure| failure.error(Phase::Release)),
                 },
                 () = registration.session.ended() => Err(gone(attempt)),
             }

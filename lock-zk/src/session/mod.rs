@@ -154,14 +154,20 @@ impl Sessions {
         self.current.borrow().as_ref().map_or(Duration::ZERO, |session| session.connection.timeout())
     }
 
-    /// Closes the session: whoever holds or waits by it is told, and no other one is opened. Resolves when the servers have
+    /// Closes the session: whoever holds or waits by it is told, and no other one is opened. Returns when the servers have
     /// confirmed it, or no server is reached any more.
+    ///
+    /// # Errors
+    /// `Indeterminate` if neither was so within this time.
     ///
     /// # Cancel safety
     /// The session is closed although the future was dropped.
-    pub(crate) async fn close(&self) {
+    pub(crate) async fn close(&self, limit: Duration) -> Result<(), Error> {
         self.alive.send_replace(());
-        self.closed().await;
+        tokio::time::timeout(limit, self.closed()).await.map_err(|_| {
+            let what = "no server has confirmed within the operation timeout that the session is closed";
+            Error::indeterminate(Phase::Release, what).with_backend(crate::NAME)
+        })
     }
 
     /// Resolves when there is no session any more, and never will be.

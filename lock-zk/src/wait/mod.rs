@@ -1,6 +1,7 @@
 //! The queue of a lock: nodes in it, and the waits for those before them.
 
-pub(crate) mod claim;
+mod claim;
+mod free_permits;
 pub(crate) mod permits;
 pub(crate) mod queue;
 

@@ -56,20 +56,20 @@ impl Queue {
             return Ok((registration, position));
         }
         if lock.is_shared() {
-            check(session, &lock).await?;
+            check_dialect(session, &lock).await?;
         }
         let record = HolderRecord::new(attempt, session.connection.timeout()).to_bytes();
         let registration = self.registry.register(attempt.id, session, lock);
         let position = if self.is_unfair(attempt) {
             claim(&self.registry, &registration, &record).await?
         } else {
-            self.join(&registration, &record).await?
+            self.append(&registration, &record).await?
         };
         Ok((registration, position))
     }
 
     /// Takes the place at the end of the queue, and looks around.
-    async fn join(&self, registration: &Registration, record: &[u8]) -> Result<QueuePosition, StepError> {
+    async fn append(&self, registration: &Registration, record: &[u8]) -> Result<QueuePosition, StepError> {
         let connection = &registration.session.connection;
         let stem = registration.lock.stem(registration.grant);
         loop {
@@ -79,7 +79,7 @@ impl Queue {
             match created.await {
                 Ok(node) => {
                     self.registry.set_node(registration, node);
-                    return judge(registration, listed.await?, sent_at);
+                    return position_among(registration, listed.await?, sent_at);
                 }
                 Err(fault) if fault.fate == Fate::Missing => self.registry.make_directory(registration).await?,
                 Err(fault) => return Err(self.registry.refused_node(registration, fault).into()),
@@ -105,7 +105,7 @@ impl Queue {
         }
         let sent_at = SystemClock.now();
         match registration.session.connection.children(&registration.lock.directory).await {
-            Ok(names) => judge(registration, names, sent_at),
+            Ok(names) => position_among(registration, names, sent_at),
             Err(fault) if fault.fate == Fate::Missing => Ok(QueuePosition::Missing),
             Err(fault) => Err(fault.into()),
         }
@@ -164,7 +164,7 @@ async fn is_gone(registration: &Registration, path: &str, poller: &Poller<'_>) -
 
 /// Whether everybody at a shared path speaks our dialect. Asked before anything is made there: whoever speaks another one would
 /// fail because of us, as long as our node is there.
-async fn check(session: &Session, lock: &LockPaths) -> Result<(), StepError> {
+async fn check_dialect(session: &Session, lock: &LockPaths) -> Result<(), StepError> {
     match session.connection.children(&lock.directory).await {
         Ok(names) => Ok(lock.queue(names).map(drop)?),
         Err(fault) if fault.fate == Fate::Missing => Ok(()),
@@ -172,7 +172,12 @@ async fn check(session: &Session, lock: &LockPaths) -> Result<(), StepError> {
     }
 }
 
-fn judge(registration: &Registration, names: Vec<String>, sent_at: BootInstant) -> Result<QueuePosition, StepError> {
+/// Returns the position of a registration among these nodes of its queue.
+fn position_among(
+    registration: &Registration,
+    names: Vec<String>,
+    sent_at: BootInstant,
+) -> Result<QueuePosition, StepError> {
     let queue = registration.lock.queue(names)?;
     let node = registration.node();
     let mine = |contender: &Contender| node.as_ref().is_some_and(|node| node.path.ends_with(&contender.name));

@@ -20,12 +20,12 @@ const STARVED: Duration = Duration::from_secs(1);
 /// 7.5 s, with 1.1 s between two of them at most. Of several servers each is given once: to try a silent one twice in a row would cost its timeout twice.
 const TRIES: usize = 16;
 
-/// A new session with one of the servers.
+/// Opens a session with one of the servers.
 pub(super) async fn open(options: &ConnectOptions) -> Result<Client, Fault> {
     // A hung server is to be left soon enough for another one to keep the session; a starved one is not hung.
     let silence = (options.timeout / 5).max(STARVED.min(options.timeout * 2 / 5));
     let connector = Client::connector().with_session_timeout(options.timeout).with_connection_timeout(silence);
-    let connector = introduce(connector, options.credentials.as_ref());
+    let connector = with_credentials(connector, options.credentials.as_ref());
     let target = format!("{}{}", addresses(&options.servers), options.chroot);
     match &options.tls {
         #[cfg(feature = "tls")]
@@ -35,13 +35,13 @@ pub(super) async fn open(options: &ConnectOptions) -> Result<Client, Fault> {
     }
 }
 
-/// The servers, as the crate is to try them.
+/// Returns the servers, as the crate is to try them.
 fn addresses(servers: &str) -> String {
     if servers.contains(',') { servers.to_owned() } else { vec![servers; TRIES].join(",") }
 }
 
-/// A connector that shows these credentials on every connection.
-fn introduce(connector: Connector, credentials: Option<&Credentials>) -> Connector {
+/// Returns a connector that shows these credentials on every connection.
+fn with_credentials(connector: Connector, credentials: Option<&Credentials>) -> Connector {
     match credentials {
         Some(Credentials::Digest { user, password }) => {
             connector.with_auth("digest", format!("{user}:{password}").as_bytes())

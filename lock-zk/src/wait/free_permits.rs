@@ -1,0 +1,199 @@
+//! The free permits of a semaphore: counting them, and waiting until they are enough.
+//!
+//! All of this only reads. Taking permits is the business of [`Permits`](super::permits::Permits).
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{Attempt, Kind};
+use lock_core::{ErrorKind, Phase};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::POLL_INTERVAL;
+use crate::client::{Connection, Fate, Fault, Node, NodeChange};
+use crate::error::{StepError, retry_unanswered};
+use crate::registry::Registration;
+use crate::session::Poller;
+use crate::store::layout::LockPaths;
+use crate::store::record::HolderRecord;
+
+/// The number of permits, and of those in the queue, that are looked at for their limit and their library. All of ours have the
+/// same limit.
+const LOOKED_AT: usize = 100;
+
+/// The free permits of a semaphore, as one attempt counts them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FreePermits<'a> {
+    attempt: &'a Attempt,
+    registration: &'a Registration,
+}
+
+impl<'a> FreePermits<'a> {
+    pub(super) const fn new(attempt: &'a Attempt, registration: &'a Registration) -> Self {
+        Self { attempt, registration }
+    }
+
+    /// Returns the number of permits that the attempt asks for.
+    pub(super) const fn asked(self) -> u32 {
+        match self.attempt.kind {
+            Kind::Permits { permits, .. } => permits,
+            _ => 1,
+        }
+    }
+
+    fn lock(self) -> &'a LockPaths {
+        &self.registration.lock
+    }
+
+    fn connection(self) -> &'a dyn Connection {
+        &*self.registration.session.connection
+    }
+
+    const fn limit(self) -> u32 {
+        match self.attempt.kind {
+            Kind::Permits { limit, .. } => limit,
+            _ => 1,
+        }
+    }
+
+    /// Returns the number of permits that are left.
+    pub(super) async fn count(self) -> Result<u32, StepError> {
+        let names = self.names(self.lock().permit_directory()).await?;
+        self.free_beside(names).await
+    }
+
+    /// Returns the number of permits that are left, and a watch for the next change.
+    async fn count_and_watch(self) -> Result<(u32, NodeChange), StepError> {
+        match self.connection().watch_children(self.lock().permit_directory()).await {
+            Ok((names, change)) => Ok((self.free_beside(names).await?, change)),
+            Err(fault) if fault.fate == Fate::Missing => Ok((self.limit(), Box::pin(std::future::ready(())))),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// Returns the number of permits that are left beside these nodes of permits.
+    ///
+    /// # Errors
+    /// `LimitMismatch` if somebody else's client believes in another limit.
+    async fn free_beside(self, names: Vec<String>) -> Result<u32, StepError> {
+        let held = self.lock().held(names)?;
+        let paths: Vec<_> = held.iter().take(LOOKED_AT).map(|lease| self.lock().permit_path(&lease.name)).collect();
+        if !paths.is_empty() {
+            for node in self.connection().read_all(&paths).await?.into_iter().flatten() {
+                let permits = HolderRecord::parse(&node).and_then(|record| record.permits());
+                if let Some(theirs) = permits.map(|permits| permits.limit).filter(|theirs| *theirs != self.limit()) {
+                    let what =
+                        format!("the permits in use were asked for with a limit of {theirs}, not {}", self.limit());
+                    return Err(self.attempt.error(ErrorKind::LimitMismatch, Phase::Acquire, what).into());
+                }
+            }
+        }
+        let used = held.iter().fold(0_u32, |used, lease| used.saturating_add(lease.permits));
+        Ok(self.limit().saturating_sub(used))
+    }
+
+    /// Returns the number of permits that are left when everybody before us has got his; none if somebody before us has to wait.
+    pub(super) async fn count_behind_others(self) -> Result<u32, StepError> {
+        let (lock, connection) = (self.lock(), self.connection());
+        let queue = self.names(&lock.directory).await?;
+        let queue = lock.queue(queue)?.into_iter().map(|contender| lock.queue_path(&contender.name));
+        let mine = self.registration.node().map(|node| node.path);
+        let before: Vec<_> = queue.take_while(|path| Some(path) != mine.as_ref()).collect();
+        let nodes = if before.is_empty() { Vec::new() } else { connection.read_all(&before).await? };
+        // Clients of other libraries take one at a time.
+        let theirs = nodes.iter().flatten().map(|node| HolderRecord::parse(node).and_then(|record| record.permits()));
+        let theirs = theirs.map(|permits| permits.map_or(1, |permits| permits.asked));
+        let left = self.count().await?;
+        Ok(theirs.into_iter().try_fold(left, u32::checked_sub).unwrap_or(0))
+    }
+
+    /// Whether our permits are within the limit when all that were made before them are counted, whoever has made them.
+    pub(super) async fn is_within_limit(self) -> Result<bool, StepError> {
+        let held = self.lock().held(self.names(self.lock().permit_directory()).await?)?;
+        let mut of_ours = held.iter().filter(|lease| lease.is_of(self.registration.grant)).map(|lease| lease.number);
+        let Some(first) = of_ours.next() else { return Ok(false) };
+        let last = of_ours.fold(first, |last, number| if number.wrapping_sub(last) > 0 { number } else { last });
+        // The numbers wrap; a semaphore has far fewer permits than half their range.
+        let before = held.iter().filter(|lease| last.wrapping_sub(lease.number) >= 0);
+        let counted = before.fold(0_u32, |counted, lease| counted.saturating_add(lease.permits));
+        Ok(counted <= self.limit())
+    }
+
+    /// Waits until there are enough, and returns when news of it came, if they did.
+    pub(super) async fn until_enough(self, refused: &watch::Sender<bool>) -> Result<Option<BootInstant>, StepError> {
+        let (mut woken_at, poller) = (None, self.registration.session.pollers.begin());
+        while retry_unanswered(|| self.count()).await? < self.asked() {
+            refused.send_replace(true);
+            let Some(_kept) = self.registration.session.watch_budget(self.lock().permit_directory(), &poller).await
+            else {
+                continue;
+            };
+            let (left, change) = retry_unanswered(|| self.count_and_watch()).await?;
+            if left >= self.asked() {
+                break;
+            }
+            tokio::select! {
+                biased;
+                () = change => woken_at = Some(SystemClock.now()),
+                // What was to wake us may have been lost.
+                has = self.poll(&poller) => has?,
+            }
+        }
+        Ok(woken_at)
+    }
+
+    /// Looks now and then until there are enough.
+    async fn poll(self, poller: &Poller<'_>) -> Result<(), StepError> {
+        loop {
+            sleep(poller.pause(POLL_INTERVAL)).await;
+            if retry_unanswered(|| self.count()).await? >= self.asked() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks after every such interval until a client of another library that has permits stands behind us, and could have one
+    /// more if we did not wait for several.
+    pub(super) async fn until_others_need_one(self, every: Duration) -> Result<(), StepError> {
+        loop {
+            sleep(every).await;
+            if retry_unanswered(|| self.count()).await? > 0 && retry_unanswered(|| self.is_waited_for()).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether a session of another library's client has permits and a place behind us.
+    async fn is_waited_for(self) -> Result<bool, StepError> {
+        let leases = self.names(self.lock().permit_directory()).await?;
+        let leases: Vec<_> = leases.iter().take(LOOKED_AT).map(|name| self.lock().permit_path(name)).collect();
+        let holders: HashSet<_> = self.foreign(&leases).await?.iter().map(|node| node.session).collect();
+        if holders.is_empty() {
+            return Ok(false);
+        }
+        let queue = self.lock().queue(self.names(&self.lock().directory).await?)?;
+        let queue = queue.iter().map(|contender| self.lock().queue_path(&contender.name));
+        let mine = self.registration.node().map(|node| node.path);
+        let behind: Vec<_> = queue.skip_while(|path| Some(path) != mine.as_ref()).skip(1).take(LOOKED_AT).collect();
+        Ok(self.foreign(&behind).await?.iter().any(|node| holders.contains(&node.session)))
+    }
+
+    /// Reads these nodes, and returns those that clients of other libraries have made.
+    async fn foreign(self, paths: &[String]) -> Result<Vec<Node>, Fault> {
+        if paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        let nodes = self.connection().read_all(paths).await?;
+        Ok(nodes.into_iter().flatten().filter(|node| HolderRecord::parse(node).is_none()).collect())
+    }
+
+    /// Returns the names in a directory; none if there is no such directory.
+    async fn names(self, directory: &str) -> Result<Vec<String>, Fault> {
+        match self.connection().children(directory).await {
+            Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),
+            names => names,
+        }
+    }
+}
