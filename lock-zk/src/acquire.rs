@@ -28,19 +28,19 @@ use crate::release::Releaser;
 use crate::session::{Session, Sessions};
 use crate::wait::QueuePosition;
 use crate::wait::permits::{Permits, QueueYield};
-use crate::wait::queue::{Queue, grant};
+use crate::wait::queue::{LockQueues, grant};
 
 /// Acquires locks of any kind.
 #[derive(Debug)]
 pub(crate) struct Acquirer {
     sessions: Arc<Sessions>,
-    queue: Queue,
+    queue: LockQueues,
     permits: Permits,
     releaser: Releaser,
 }
 
 impl Acquirer {
-    pub(crate) fn new(sessions: Arc<Sessions>, queue: Queue, permits: Permits, releaser: Releaser) -> Self {
+    pub(crate) fn new(sessions: Arc<Sessions>, queue: LockQueues, permits: Permits, releaser: Releaser) -> Self {
         Self { sessions, queue, permits, releaser }
     }
 

@@ -18,7 +18,7 @@ use crate::session::{SessionState, Sessions};
 use crate::store::force_release::ForceReleases;
 use crate::store::layout;
 use crate::wait::permits::Permits;
-use crate::wait::queue::Queue;
+use crate::wait::queue::LockQueues;
 
 /// Locks on ZooKeeper, for [`Client`](lock_core::Client).
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl ZkBackend {
         let (layout, op_timeout) = (Arc::new(config.layout()), config.client.op_timeout);
         let force_releases = ForceReleases::below(&layout.prefix);
         let releaser = Releaser::new(registry.clone(), force_releases.clone());
-        let queue = Queue::new(registry.clone(), layout.clone(), config.unfair_mutex);
+        let queue = LockQueues::new(registry.clone(), layout.clone(), config.unfair_mutex);
         let permits = Permits::new(queue.clone(), registry.clone(), releaser.clone());
         Ok(Self {
             acquirer: Acquirer::new(sessions.clone(), queue, permits, releaser.clone()),

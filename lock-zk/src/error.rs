@@ -15,11 +15,11 @@ use std::time::Duration;
 use lock_core::driver::wait;
 use lock_core::{Error, ErrorKind, Phase};
 
-use crate::client::{Fate, Fault, Refusal};
+use crate::client::{Failure, Fate, Refusal};
 
 /// The error of one request.
-pub(crate) fn of_request(fault: Fault, phase: Phase) -> Error {
-    let (kind, what) = match fault.fate {
+pub(crate) fn of_request(failure: Failure, phase: Phase) -> Error {
+    let (kind, what) = match failure.fate {
         Fate::Missing => (ErrorKind::Protocol, "a node that must be there is not"),
         Fate::Exists => (ErrorKind::Protocol, "a node that cannot be there is"),
         Fate::Denied => (ErrorKind::Denied, "the servers refuse the right to a node"),
@@ -28,20 +28,20 @@ pub(crate) fn of_request(fault: Fault, phase: Phase) -> Error {
         Fate::Unknown => (ErrorKind::Indeterminate, "the connection was lost before the answer came"),
         Fate::Ended => (ErrorKind::Unavailable, "the session ended before the answer came"),
     };
-    Error::new(kind, phase, what).with_backend(crate::NAME).with_source(fault.source)
+    Error::new(kind, phase, what).with_backend(crate::NAME).with_source(failure.source)
 }
 
 /// The error of an attempt to connect: then nothing was asked for yet.
-pub(crate) fn of_connect(fault: Fault, servers: &str) -> Error {
-    let (kind, what) = no_connection(fault.fate);
-    Error::new(kind, Phase::Connect, what).with_backend(crate::NAME).with_server(servers).with_source(fault.source)
+pub(crate) fn of_connect(failure: Failure, servers: &str) -> Error {
+    let (kind, what) = no_connection(failure.fate);
+    Error::new(kind, Phase::Connect, what).with_backend(crate::NAME).with_server(servers).with_source(failure.source)
 }
 
 /// A request was refused after one for the same purpose had not been answered, which may have been carried out.
-pub(crate) fn unsettled(fault: Fault, phase: Phase) -> Error {
+pub(crate) fn unsettled(failure: Failure, phase: Phase) -> Error {
     Error::indeterminate(phase, "a request was not answered, and its repetition was refused")
         .with_backend(crate::NAME)
-        .with_source(fault.source)
+        .with_source(failure.source)
 }
 
 /// The session may not be believed in any longer, and no server has answered: what it held goes when they think so, too.
@@ -80,13 +80,13 @@ pub(crate) fn pauses() -> impl Iterator<Item = Duration> {
 /// The failure of one step of an acquisition.
 #[derive(Debug)]
 pub(crate) enum StepError {
-    Fault(Fault),
+    Failure(Failure),
     Error(Error),
 }
 
-impl From<Fault> for StepError {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
+impl From<Failure> for StepError {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
     }
 }
 
@@ -98,12 +98,12 @@ impl From<Error> for StepError {
 
 impl StepError {
     pub(crate) fn is(&self, fate: Fate) -> bool {
-        matches!(self, Self::Fault(fault) if fault.fate == fate)
+        matches!(self, Self::Failure(failure) if failure.fate == fate)
     }
 
     pub(crate) fn error(self, phase: Phase) -> Error {
         match self {
-            Self::Fault(fault) => of_request(fault, phase),
+            Self::Failure(failure) => of_request(failure, phase),
             Self::Error(error) => error,
         }
     }

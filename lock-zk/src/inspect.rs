@@ -10,7 +10,7 @@ use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::{Fate, Fault, Node};
+use crate::client::{Failure, Fate, Node};
 use crate::error;
 use crate::registry::Registry;
 use crate::release::delete_all;
@@ -101,7 +101,7 @@ impl Inspector {
         grant: GrantId,
         by: &Owner,
         why: &str,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, Failure> {
         let connection = &session.connection;
         let nodes = connection.read_all(paths).await?;
         let ttl = nodes.iter().flatten().find_map(HolderRecord::parse).map(|record| record.ttl());
@@ -216,7 +216,7 @@ async fn names(session: &Session, directory: &str) -> Result<Vec<String>, Error>
     let listed = session.connection.children(directory);
     synced.await.map_err(of_request)?;
     match listed.await {
-        Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),
+        Err(failure) if failure.fate == Fate::Missing => Ok(Vec::new()),
         names => names.map_err(of_request),
     }
 }
@@ -226,8 +226,8 @@ async fn known(session: &Session, directory: &str, all: Vec<Contender>) -> Resul
     let paths: Vec<_> = all.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
     let nodes = match session.connection.read_all(&paths).await {
         Ok(nodes) => nodes.into_iter().map(|node| Some(Some(node?))).collect(),
-        Err(fault) if fault.fate == Fate::Denied => one_by_one(session, &paths).await?,
-        Err(fault) => return Err(of_request(fault)),
+        Err(failure) if failure.fate == Fate::Denied => one_by_one(session, &paths).await?,
+        Err(failure) => return Err(of_request(failure)),
     };
     Ok(all.into_iter().zip(nodes).map(|(contender, node)| Some((contender, node?))).collect())
 }
@@ -252,10 +252,10 @@ async fn held(session: &Session, directory: &str, grants: Vec<Vec<Contender>>) -
 /// Reads these nodes one by one; one that may not be read is there, without contents.
 async fn one_by_one(session: &Session, paths: &[String]) -> Result<Vec<Option<Option<Node>>>, Error> {
     let reads: Vec<_> = paths.iter().map(|path| session.connection.read_all(std::slice::from_ref(path))).collect();
-    let read = |outcome: Result<Vec<_>, Fault>| match outcome {
+    let read = |outcome: Result<Vec<_>, Failure>| match outcome {
         Ok(mut nodes) => Ok(nodes.pop().flatten().map(Some)),
-        Err(fault) if fault.fate == Fate::Denied => Ok(Some(None)),
-        Err(fault) => Err(of_request(fault)),
+        Err(failure) if failure.fate == Fate::Denied => Ok(Some(None)),
+        Err(failure) => Err(of_request(failure)),
     };
     join_all(reads).await.into_iter().map(read).collect()
 }
@@ -291,16 +291,16 @@ fn since(node: &Node) -> Option<Duration> {
     Some(now.saturating_sub(made_at))
 }
 
-fn of_request(fault: Fault) -> Error {
-    error::of_request(fault, Phase::Inspect)
+fn of_request(failure: Failure) -> Error {
+    error::of_request(failure, Phase::Inspect)
 }
 
 /// Somebody else's node does not go with our session: it may have been deleted.
-fn of_deletion(mut fault: Fault) -> Error {
-    if fault.fate == Fate::Ended {
-        fault.fate = Fate::Unknown;
+fn of_deletion(mut failure: Failure) -> Error {
+    if failure.fate == Fate::Ended {
+        failure.fate = Fate::Unknown;
     }
-    of_request(fault)
+    of_request(failure)
 }
 
 #[cfg(test)]

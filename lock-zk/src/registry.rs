@@ -9,7 +9,7 @@ use lock_core::driver::Notices;
 use lock_core::{GrantId, LossReason};
 use tokio::sync::{mpsc, watch};
 
-use crate::client::{Created, Fate, Fault, NewNode, Node};
+use crate::client::{Created, Failure, Fate, NewNode, Node};
 use crate::session::Session;
 use crate::store::contender::{Contender, Role};
 use crate::store::layout::LockPaths;
@@ -31,11 +31,11 @@ pub(crate) struct Registration {
 impl Registration {
     /// Puts nodes of this registration in the place of others, as a whole. Until the answer has come, and whoever calls has said which
     /// nodes it has now, nobody knows all of them.
-    pub(crate) async fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Result<Vec<String>, Fault> {
+    pub(crate) async fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Result<Vec<String>, Failure> {
         let was_changing = self.is_changing.swap(true, Ordering::AcqRel);
         let outcome = self.session.connection.exchange(old, new, data).await;
         // A refusal says nothing of an earlier exchange whose answer was lost.
-        if !was_changing && outcome.as_ref().is_err_and(|fault| fault.fate != Fate::Unknown) {
+        if !was_changing && outcome.as_ref().is_err_and(|failure| failure.fate != Fate::Unknown) {
             self.is_changing.store(false, Ordering::Release);
         }
         outcome
@@ -57,7 +57,7 @@ impl Registration {
     }
 
     /// Returns its nodes in this directory that the leader knows, of its present session, with what they say.
-    pub(crate) async fn own_nodes(&self, directory: &str) -> Result<Vec<(Contender, Node)>, Fault> {
+    pub(crate) async fn own_nodes(&self, directory: &str) -> Result<Vec<(Contender, Node)>, Failure> {
         let connection = &self.session.connection;
         let contenders = self.nodes_in(directory).await?;
         let paths: Vec<_> = contenders.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
@@ -67,7 +67,7 @@ impl Registration {
     }
 
     /// Returns every node of its attempt in this directory that the leader knows, of whatever session.
-    pub(crate) async fn nodes_in(&self, directory: &str) -> Result<Vec<Contender>, Fault> {
+    pub(crate) async fn nodes_in(&self, directory: &str) -> Result<Vec<Contender>, Failure> {
         let connection = &self.session.connection;
         let synced = connection.sync(directory);
         let listed = connection.children(directory);
@@ -77,8 +77,8 @@ impl Registration {
                 let contenders = names.into_iter().filter_map(|name| self.lock.contender(directory, name));
                 Ok(contenders.filter(|contender| contender.is_of(self.grant)).collect())
             }
-            Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),
-            Err(fault) => Err(fault),
+            Err(failure) if failure.fate == Fate::Missing => Ok(Vec::new()),
+            Err(failure) => Err(failure),
         }
     }
 }
@@ -149,18 +149,18 @@ impl Registry {
     }
 
     /// Makes the directory of the queue in which the registration is to have a node.
-    pub(crate) async fn make_directory(&self, registration: &Registration) -> Result<(), Fault> {
+    pub(crate) async fn make_directory(&self, registration: &Registration) -> Result<(), Failure> {
         let made = registration.session.connection.make_directory(&registration.lock.directory).await;
-        made.map_err(|fault| self.refused_node(registration, fault))
+        made.map_err(|failure| self.refused_node(registration, failure))
     }
 
-    /// Deregisters what got no node because of this fault, and returns the fault. A node may be there nevertheless unless the fault
+    /// Deregisters what got no node because of this failure, and returns the failure. A node may be there nevertheless unless the failure
     /// is a refusal.
-    pub(crate) fn refused_node(&self, registration: &Registration, fault: Fault) -> Fault {
-        if !matches!(fault.fate, Fate::Unknown | Fate::Ended) {
+    pub(crate) fn refused_node(&self, registration: &Registration, failure: Failure) -> Failure {
+        if !matches!(failure.fate, Fate::Unknown | Fate::Ended) {
             self.deregister(registration);
         }
-        fault
+        failure
     }
 
     /// The registration has permits now, and is not in the queue any more.

@@ -8,7 +8,7 @@ use lock_core::driver::{Attempt, Cancelled, Grant, Released, wait};
 use lock_core::{Error, ErrorKind, LossReason, Phase};
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::{Connection, Fate, Fault};
+use crate::client::{Connection, Failure, Fate};
 use crate::error::{self, StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
 use crate::store::force_release::ForceReleases;
@@ -49,7 +49,7 @@ impl Releaser {
             tokio::select! {
                 biased;
                 cleared = clear(&registration) => match cleared {
-                    Err(fault) if fault.fate != Fate::Ended => Err(error::of_request(fault, Phase::Cancel)),
+                    Err(failure) if failure.fate != Fate::Ended => Err(error::of_request(failure, Phase::Cancel)),
                     _ => Ok(()),
                 },
                 () = registration.session.ended() => Ok(()),
@@ -86,7 +86,7 @@ impl Releaser {
     }
 
     /// Deletes the nodes that are known of a registration, once.
-    async fn delete_known(&self, registration: &Registration) -> Result<(), Fault> {
+    async fn delete_known(&self, registration: &Registration) -> Result<(), Failure> {
         let paths = registration.paths();
         if !paths.is_empty() {
             delete_all(&*registration.session.connection, &paths).await?;
@@ -104,7 +104,7 @@ impl Releaser {
         let mut unanswered = match self.hand_over(registration).await {
             Ok(true) => return Ok(Released::Done),
             Ok(false) => None,
-            Err(fault) => Some(fault),
+            Err(failure) => Some(failure),
         };
         for pause in error::pauses() {
             match delete_with_exchanged(registration, &paths).await {
@@ -118,17 +118,17 @@ impl Releaser {
                             Ok(Released::NotHeld(Some(reason)))
                         }
                         // Either an earlier request of this release has done it, or the grant was lost before.
-                        (false, Some(fault)) => Err(error::of_request(fault, Phase::Release)),
+                        (false, Some(failure)) => Err(error::of_request(failure, Phase::Release)),
                     };
                 }
-                Err(fault) if fault.fate == Fate::Unknown => {
-                    unanswered = Some(fault);
+                Err(failure) if failure.fate == Fate::Unknown => {
+                    unanswered = Some(failure);
                     tokio::time::sleep(pause).await;
                 }
-                Err(fault) if fault.fate == Fate::Ended => break,
+                Err(failure) if failure.fate == Fate::Ended => break,
                 // What was not answered may have been done.
-                Err(fault) if unanswered.is_some() => return Err(error::unsettled(fault, Phase::Release)),
-                Err(fault) => return Err(error::of_request(fault, Phase::Release)),
+                Err(failure) if unanswered.is_some() => return Err(error::unsettled(failure, Phase::Release)),
+                Err(failure) => return Err(error::of_request(failure, Phase::Release)),
             }
         }
         // The pauses have no end; the session has, by the servers' word or by ours.
@@ -137,8 +137,8 @@ impl Releaser {
     }
 
     /// Deletes a holder's node for the next in the queue, if that is one of this process and is still there, and returns whether
-    /// it did. If not, nothing is said of the holder's node. A fault if the answer is lost.
-    async fn hand_over(&self, registration: &Registration) -> Result<bool, Fault> {
+    /// it did. If not, nothing is said of the holder's node. A failure if the answer is lost.
+    async fn hand_over(&self, registration: &Registration) -> Result<bool, Failure> {
         let (Some(node), Some(next)) = (registration.node(), self.registry.next_in_queue(registration)) else {
             return Ok(false);
         };
@@ -148,14 +148,14 @@ impl Releaser {
                 self.registry.handed_over(registration, sent_at);
                 Ok(true)
             }
-            Err(fault) if fault.fate == Fate::Unknown => Err(fault),
+            Err(failure) if failure.fate == Fate::Unknown => Err(failure),
             Err(_) => Ok(false),
         }
     }
 }
 
 /// Deletes these nodes of a holder, and what an exchange of them may have left; returns whether all that were known were there.
-async fn delete_with_exchanged(registration: &Registration, paths: &[String]) -> Result<bool, Fault> {
+async fn delete_with_exchanged(registration: &Registration, paths: &[String]) -> Result<bool, Failure> {
     let were_there = delete_all(&*registration.session.connection, paths).await?;
     if registration.is_changing() {
         clear_unknown(registration).await?;
@@ -164,7 +164,7 @@ async fn delete_with_exchanged(registration: &Registration, paths: &[String]) ->
 }
 
 /// Deletes whatever an attempt has at the servers, whether its answers came or not.
-async fn clear(registration: &Registration) -> Result<(), Fault> {
+async fn clear(registration: &Registration) -> Result<(), Failure> {
     let paths = registration.paths();
     let connection = &*registration.session.connection;
     if !paths.is_empty() && delete_all(connection, &paths).await? && !registration.is_changing() {
@@ -174,7 +174,7 @@ async fn clear(registration: &Registration) -> Result<(), Fault> {
 }
 
 /// Deletes nodes of an attempt whose answers were lost.
-async fn clear_unknown(registration: &Registration) -> Result<(), Fault> {
+async fn clear_unknown(registration: &Registration) -> Result<(), Failure> {
     for directory in registration.lock.directories() {
         for contender in registration.nodes_in(directory).await? {
             registration.session.connection.delete(&format!("{directory}/{}", contender.name)).await?;
@@ -183,24 +183,24 @@ async fn clear_unknown(registration: &Registration) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Deletes these nodes, with one round trip, and returns whether all were there. A fault is a refusal of all of them, or unknown.
-pub(crate) async fn delete_all(connection: &dyn Connection, paths: &[String]) -> Result<bool, Fault> {
+/// Deletes these nodes, with one round trip, and returns whether all were there. A failure is a refusal of all of them, or unknown.
+pub(crate) async fn delete_all(connection: &dyn Connection, paths: &[String]) -> Result<bool, Failure> {
     let deleted: Vec<_> = paths.iter().map(|path| connection.delete(path)).collect();
     together(join_all(deleted).await)
 }
 
 /// Returns the outcome of several deletions: one that was refused says nothing of another that was carried out, or may have been.
-fn together(outcomes: Vec<Result<bool, Fault>>) -> Result<bool, Fault> {
-    let done = |outcome: &Result<bool, Fault>| match outcome {
+fn together(outcomes: Vec<Result<bool, Failure>>) -> Result<bool, Failure> {
+    let done = |outcome: &Result<bool, Failure>| match outcome {
         Ok(was_there) => *was_there,
-        Err(fault) => fault.fate == Fate::Unknown,
+        Err(failure) => failure.fate == Fate::Unknown,
     };
     let may_be_done = outcomes.iter().any(done);
     let all = outcomes.into_iter().try_fold(true, |all, was_there| Ok(was_there? && all));
-    all.map_err(|fault: Fault| match fault.fate {
-        Fate::Ended => fault,
-        _ if may_be_done => Fault { fate: Fate::Unknown, ..fault },
-        _ => fault,
+    all.map_err(|failure: Failure| match failure.fate {
+        Fate::Ended => failure,
+        _ if may_be_done => Failure { fate: Fate::Unknown, ..failure },
+        _ => failure,
     })
 }
 
@@ -208,17 +208,17 @@ fn together(outcomes: Vec<Result<bool, Fault>>) -> Result<bool, Fault> {
 mod tests {
     use super::*;
 
-    fn fault(fate: Fate) -> Result<bool, Fault> {
-        Err(Fault { fate, source: "a test's".into() })
+    fn failure(fate: Fate) -> Result<bool, Failure> {
+        Err(Failure { fate, source: "a test's".into() })
     }
 
     #[test]
     fn a_refusal_is_told_as_one_only_if_nothing_was_deleted() {
         let fate = |outcomes| together(outcomes).unwrap_err().fate;
-        assert_eq!(fate(vec![Ok(false), fault(Fate::Denied)]), Fate::Denied);
-        assert_eq!(fate(vec![Ok(true), fault(Fate::Denied)]), Fate::Unknown);
-        assert_eq!(fate(vec![fault(Fate::Denied), fault(Fate::Unknown)]), Fate::Unknown);
-        assert_eq!(fate(vec![Ok(true), fault(Fate::Ended)]), Fate::Ended);
+        assert_eq!(fate(vec![Ok(false), failure(Fate::Denied)]), Fate::Denied);
+        assert_eq!(fate(vec![Ok(true), failure(Fate::Denied)]), Fate::Unknown);
+        assert_eq!(fate(vec![failure(Fate::Denied), failure(Fate::Unknown)]), Fate::Unknown);
+        assert_eq!(fate(vec![Ok(true), failure(Fate::Ended)]), Fate::Ended);
         assert!(together(vec![Ok(true), Ok(true)]).unwrap() && !together(vec![Ok(true), Ok(false)]).unwrap());
     }
 }

@@ -12,7 +12,7 @@ use lock_core::driver::{Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::{Fault, Node};
+use crate::client::{Failure, Node};
 use crate::registry::{Registration, Registry};
 use crate::session::Session;
 use crate::store::force_release::ForceReleases;
@@ -51,8 +51,8 @@ impl HeldNodes {
 #[derive(Default)]
 struct NodeAnswers {
     nodes: HashMap<String, Option<Node>>,
-    /// The fault for which the answers about others are missing.
-    fault: Option<Fault>,
+    /// The failure for which the answers about others are missing.
+    failure: Option<Failure>,
 }
 
 /// Looks whether grants still have the nodes by which they hold.
@@ -90,7 +90,7 @@ impl Renewer {
         for (renewal, asked) in batch.iter().zip(&asked) {
             answers.push(match asked.as_ref().map(|asked| (asked.registration.session.left(now), asked)) {
                 Some((Some(left), asked)) if asked.is_there(&seen) => Renewed::For(left.min(renewal.ttl)),
-                Some((Some(_), asked)) if !asked.is_answered(&seen) => unanswered(seen.fault.as_ref()),
+                Some((Some(_), asked)) if !asked.is_answered(&seen) => unanswered(seen.failure.as_ref()),
                 Some((Some(_), asked)) if asked.has_changed() => unknown("the grant's nodes were being exchanged"),
                 Some((Some(_), asked)) => match timeout_at(until, self.give_up(&asked.registration)).await {
                     Ok(reason) => Renewed::Lost(reason),
@@ -128,20 +128,20 @@ async fn look_at(session: &Arc<Session>, asked: &[Option<HeldNodes>], until: Ins
                     match read {
                         Ok(node) => drop(seen.nodes.insert(path, node)),
                         // Of this grant nothing is known; the others have their answers.
-                        Err(fault) => seen.fault = Some(fault),
+                        Err(failure) => seen.failure = Some(failure),
                     }
                 }
             }
-            Ok(Err(fault)) => seen.fault = Some(fault),
+            Ok(Err(failure)) => seen.failure = Some(failure),
             Err(_) => {}
         }
     }
     seen
 }
 
-fn unanswered(fault: Option<&Fault>) -> Renewed {
-    match fault {
-        Some(fault) => unknown(format!("the servers did not answer: {}", fault.source)),
+fn unanswered(failure: Option<&Failure>) -> Renewed {
+    match failure {
+        Some(failure) => unknown(format!("the servers did not answer: {}", failure.source)),
         None => unknown("no answer in time"),
     }
 }

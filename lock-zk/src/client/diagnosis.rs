@@ -7,20 +7,20 @@ use futures_util::future::join_all;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use crate::client::{Fate, Fault};
+use crate::client::{Failure, Fate};
 
 /// The time for each step of finding it out, by which a connection that fails takes longer.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// The servers that are looked at, at most.
 const MOST: usize = 8;
 
-/// The fault of a session that could not be opened, with what is wrong with each server of `host:port,host:port`.
-pub(crate) async fn diagnosed(fault: Fault, servers: &str) -> Fault {
-    if matches!(fault.fate, Fate::Denied | Fate::Invalid | Fate::Missing) {
-        return fault;
+/// The failure of a session that could not be opened, with what is wrong with each server of `host:port,host:port`.
+pub(crate) async fn diagnosed(failure: Failure, servers: &str) -> Failure {
+    if matches!(failure.fate, Fate::Denied | Fate::Invalid | Fate::Missing) {
+        return failure;
     }
     let reasons = join_all(servers.split(',').take(MOST).map(reason)).await.join("; ");
-    Fault { source: format!("{reasons} ({})", fault.source).into(), ..fault }
+    Failure { source: format!("{reasons} ({})", failure.source).into(), ..failure }
 }
 
 async fn reason(server: &str) -> String {

@@ -56,7 +56,7 @@ pub(crate) enum ClientCrate {
 
 impl ClientCrate {
     /// A new session with one of the servers.
-    pub(crate) async fn connect(self, options: &ConnectOptions) -> Result<Arc<dyn Connection>, Fault> {
+    pub(crate) async fn connect(self, options: &ConnectOptions) -> Result<Arc<dyn Connection>, Failure> {
         Ok(match self {
             Self::ZookeeperClient => Arc::new(ZookeeperClient::connect(options).await?),
             #[cfg(feature = "zookeeper-async")]
@@ -66,7 +66,7 @@ impl ClientCrate {
 }
 
 /// An answer that is on its way.
-pub(crate) type Response<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
+pub(crate) type Response<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 /// Resolves when a watched node changed or is gone, or when the session ended.
 pub(crate) type NodeChange = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -129,8 +129,8 @@ pub(crate) struct Node {
     pub(crate) session: i64,
 }
 
-/// Nodes that were read, by their paths; `None` for each that is not there, a fault for each that could not be read.
-pub(crate) type ReadNodes = Vec<(String, Result<Option<Node>, Fault>)>;
+/// Nodes that were read, by their paths; `None` for each that is not there, a failure for each that could not be read.
+pub(crate) type ReadNodes = Vec<(String, Result<Option<Node>, Failure>)>;
 
 /// The state of the link to the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,7 +201,7 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// order. Where it is no transaction, the new ones are there a while before the old ones are gone.
     fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>>;
 
-    /// Deletes a node, provided that another one is there: both, or a fault and nothing. Only a transaction can; a client
+    /// Deletes a node, provided that another one is there: both, or a failure and nothing. Only a transaction can; a client
     /// without them refuses, and whoever has the other node looks for himself.
     fn hand_over(&self, from: &str, to: &str) -> Response<'_, ()>;
 
@@ -211,7 +211,7 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
 
 /// The failure of a request.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct Failure {
     pub(crate) fate: Fate,
     pub(crate) source: Box<dyn std::error::Error + Send + Sync>,
 }
@@ -242,9 +242,9 @@ pub(crate) struct Refusal {
     pub(crate) cause: Arc<dyn std::error::Error + Send + Sync>,
 }
 
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
-        Self { fate: fault.fate, cause: fault.source.into() }
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self { fate: failure.fate, cause: failure.source.into() }
     }
 }
 
@@ -256,13 +256,13 @@ fn directories(path: &str) -> impl Iterator<Item = &str> {
 
 /// Whether a directory is there, by the answers to the makings of it and of every one above it. One that is there answers so, or
 /// that it may not be made.
-fn made(outcomes: impl IntoIterator<Item = Result<(), Fault>>) -> Result<(), Fault> {
+fn made(outcomes: impl IntoIterator<Item = Result<(), Failure>>) -> Result<(), Failure> {
     let mut refusal = None;
     for outcome in outcomes {
         match outcome {
-            Ok(()) | Err(Fault { fate: Fate::Exists, .. }) => refusal = None,
+            Ok(()) | Err(Failure { fate: Fate::Exists, .. }) => refusal = None,
             // What is missing here has been refused above.
-            Err(fault) if fault.fate != Fate::Missing || refusal.is_none() => refusal = Some(fault),
+            Err(failure) if failure.fate != Fate::Missing || refusal.is_none() => refusal = Some(failure),
             Err(_) => {}
         }
     }

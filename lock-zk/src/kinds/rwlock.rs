@@ -56,16 +56,16 @@ async fn change(registry: &Registry, attempt: &Attempt, registration: &Registrat
     let mut was_sent = false;
     for pause in error::pauses() {
         match registration.exchange(std::slice::from_ref(&write.path), &wanted, &record).await {
-            Err(fault) if fault.fate == Fate::Unknown => {
+            Err(failure) if failure.fate == Fate::Unknown => {
                 was_sent = true;
                 tokio::time::sleep(pause).await;
             }
-            Err(fault) if fault.fate == Fate::Missing => return Err(gone(attempt)),
+            Err(failure) if failure.fate == Fate::Missing => return Err(gone(attempt)),
             // Of an earlier sending, whose answer was lost: only this grant makes a node of this name.
-            Err(fault) if fault.fate == Fate::Exists => break,
+            Err(failure) if failure.fate == Fate::Exists => break,
             // It may have been done.
-            Err(fault) if was_sent => return Err(error::unsettled(fault, Phase::Downgrade)),
-            Err(fault) => return Err(error::of_request(fault, Phase::Downgrade)),
+            Err(failure) if was_sent => return Err(error::unsettled(failure, Phase::Downgrade)),
+            Err(failure) => return Err(error::of_request(failure, Phase::Downgrade)),
             Ok(_) => break,
         }
     }

@@ -28,7 +28,7 @@ impl SemaphoreBackend for ZkBackend {
                 biased;
                 shrunk = retry_unanswered(|| shrink(&self.registry, attempt, &registration, keep)) => match shrunk {
                     // An earlier request may have done it.
-                    Err(StepError::Fault(fault)) if registration.is_changing() => Err(error::unsettled(fault, Phase::Release)),
+                    Err(StepError::Failure(failure)) if registration.is_changing() => Err(error::unsettled(failure, Phase::Release)),
                     shrunk => shrunk.map_err(|failure| failure.error(Phase::Release)),
                 },
                 () = registration.session.ended() => Err(gone(attempt)),
@@ -82,8 +82,8 @@ async fn shrink(
             registry.set_permits(registration, kept);
             Ok(())
         }
-        Err(fault) if fault.fate == Fate::Missing => Err(gone(attempt).into()),
-        Err(fault) => Err(fault.into()),
+        Err(failure) if failure.fate == Fate::Missing => Err(gone(attempt).into()),
+        Err(failure) => Err(failure.into()),
     }
 }
 

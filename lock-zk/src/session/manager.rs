@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::{OnSessionEnd, Session, SessionState, SessionStatus, Sessions};
 use crate::client::diagnosis;
-use crate::client::{ClientCrate, ConnectOptions, Connection, Fault, LinkState};
+use crate::client::{ClientCrate, ConnectOptions, Connection, Failure, LinkState};
 use crate::error;
 
 /// Pauses between two tries to open a session: the first one, and the longest.
@@ -48,7 +48,7 @@ pub(super) async fn start(options: SessionOptions, on_end: OnSessionEnd) -> Resu
     let servers = &options.connect.servers;
     let first = match options.open().await {
         Ok(first) => first,
-        Err(fault) => return Err(error::of_connect(diagnosis::diagnosed(fault, servers).await, servers)),
+        Err(failure) => return Err(error::of_connect(diagnosis::diagnosed(failure, servers).await, servers)),
     };
     options.check_chroot(&first).await?;
     let (current, current_seen) = watch::channel(Some(first.clone()));
@@ -65,7 +65,7 @@ pub(super) async fn start(options: SessionOptions, on_end: OnSessionEnd) -> Resu
 }
 
 impl SessionOptions {
-    async fn open(&self) -> Result<Arc<Session>, Fault> {
+    async fn open(&self) -> Result<Arc<Session>, Failure> {
         let asked_at = SystemClock.now();
         let connection = self.client_crate.connect(&self.connect).await?;
         Ok(Session::new(connection, asked_at, self.tick, self.connect.chroot.len()))
@@ -77,7 +77,7 @@ impl SessionOptions {
             return Ok(());
         }
         let there = session.connection.read_all(&["/".to_owned()]).await;
-        let there = there.map_err(|fault| error::of_connect(fault, &self.connect.servers))?;
+        let there = there.map_err(|failure| error::of_connect(failure, &self.connect.servers))?;
         if there.iter().any(Option::is_none) {
             let what = format!("the chroot {:?} does not exist", self.connect.chroot);
             return Err(Error::invalid(Phase::Connect, what)
@@ -96,7 +96,7 @@ struct SessionTask {
     alive: watch::Receiver<()>,
 }
 
-type Heartbeat = Pin<Box<dyn Future<Output = (BootInstant, Result<(), Fault>)> + Send>>;
+type Heartbeat = Pin<Box<dyn Future<Output = (BootInstant, Result<(), Failure>)> + Send>>;
 
 impl SessionTask {
     async fn run(mut self, first: Arc<Session>) {
@@ -154,7 +154,7 @@ impl SessionTask {
                         session.lease().answered(sent_at, SystemClock.now());
                         self.answered_until(session.answered_until(SystemClock.now()));
                     }
-                    Err(fault) => tracing::debug!(error = %fault.source, "a heartbeat was not answered"),
+                    Err(failure) => tracing::debug!(error = %failure.source, "a heartbeat was not answered"),
                 },
                 link = connection.link_changed() => match link {
                     LinkState::Connected => {
@@ -191,7 +191,7 @@ impl SessionTask {
             };
             match opened {
                 Ok(session) => return Some(session),
-                Err(fault) => self.refused(fault),
+                Err(failure) => self.refused(failure),
             }
             tokio::select! {
                 biased;
@@ -211,14 +211,14 @@ impl SessionTask {
     }
 
     /// No session was opened: told to whoever asks, and to the log when the cause is another one than before.
-    fn refused(&self, fault: Fault) {
-        let known = self.status.borrow().refusal.as_ref().is_some_and(|refusal| refusal.fate == fault.fate);
+    fn refused(&self, failure: Failure) {
+        let known = self.status.borrow().refusal.as_ref().is_some_and(|refusal| refusal.fate == failure.fate);
         if known {
-            tracing::debug!(error = %fault.source, "no new session yet");
+            tracing::debug!(error = %failure.source, "no new session yet");
         } else {
-            tracing::warn!(error = %fault.source, "no new session yet; trying again until there is one");
+            tracing::warn!(error = %failure.source, "no new session yet; trying again until there is one");
         }
-        self.status.send_modify(|status| status.refusal = Some(fault.into()));
+        self.status.send_modify(|status| status.refusal = Some(failure.into()));
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::{GrantId, LossReason};
 
 use super::layout;
-use crate::client::{Connection, Fate, Fault};
+use crate::client::{Connection, Failure, Fate};
 
 /// The reasons of forced releases below one prefix.
 #[derive(Debug, Clone)]
@@ -26,16 +26,16 @@ impl ForceReleases {
         grant: GrantId,
         by: String,
         reason: String,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Failure> {
         let path = self.path(grant);
         let data = serde_json::to_vec(&LossReason::ForceReleased { by, reason }).unwrap_or_default();
         loop {
             match connection.create(&path, &data).await {
-                Err(fault) if fault.fate == Fate::Missing => {
+                Err(failure) if failure.fate == Fate::Missing => {
                     connection.make_directory(&layout::forced_directory(&self.prefix)).await?;
                 }
                 // Another operator was faster, or an earlier sending of this request.
-                Err(fault) if fault.fate == Fate::Exists => return Ok(()),
+                Err(failure) if failure.fate == Fate::Exists => return Ok(()),
                 outcome => return outcome.map(drop),
             }
         }

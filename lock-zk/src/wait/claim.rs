@@ -35,8 +35,8 @@ pub(crate) async fn claim(
                     return Ok(QueuePosition::Behind(path));
                 }
             }
-            Err(fault) if fault.fate == Fate::Missing => registry.make_directory(registration).await?,
-            Err(fault) => return Err(registry.refused_node(registration, fault).into()),
+            Err(failure) if failure.fate == Fate::Missing => registry.make_directory(registration).await?,
+            Err(failure) => return Err(registry.refused_node(registration, failure).into()),
         }
     }
 }
@@ -46,7 +46,7 @@ async fn first_of(registration: &Registration) -> Result<Option<String>, StepErr
     let lock = &registration.lock;
     match registration.session.connection.children(&lock.directory).await {
         Ok(names) => Ok(lock.queue(names)?.first().map(|first| lock.queue_path(&first.name))),
-        Err(fault) if fault.fate == Fate::Missing => Ok(None),
-        Err(fault) => Err(fault.into()),
+        Err(failure) if failure.fate == Fate::Missing => Ok(None),
+        Err(failure) => Err(failure.into()),
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::POLL_INTERVAL;
-use crate::client::{Connection, Fate, Fault, Node, NodeChange};
+use crate::client::{Connection, Failure, Fate, Node, NodeChange};
 use crate::error::{StepError, retry_unanswered};
 use crate::registry::Registration;
 use crate::session::Poller;
@@ -68,8 +68,8 @@ impl<'a> FreePermits<'a> {
     async fn count_and_watch(self) -> Result<(u32, NodeChange), StepError> {
         match self.connection().watch_children(self.lock().permit_directory()).await {
             Ok((names, change)) => Ok((self.free_beside(names).await?, change)),
-            Err(fault) if fault.fate == Fate::Missing => Ok((self.limit(), Box::pin(std::future::ready(())))),
-            Err(fault) => Err(fault.into()),
+            Err(failure) if failure.fate == Fate::Missing => Ok((self.limit(), Box::pin(std::future::ready(())))),
+            Err(failure) => Err(failure.into()),
         }
     }
 
@@ -181,7 +181,7 @@ impl<'a> FreePermits<'a> {
     }
 
     /// Reads these nodes, and returns those that clients of other libraries have made.
-    async fn foreign(self, paths: &[String]) -> Result<Vec<Node>, Fault> {
+    async fn foreign(self, paths: &[String]) -> Result<Vec<Node>, Failure> {
         if paths.is_empty() {
             return Ok(Vec::new());
         }
@@ -190,9 +190,9 @@ impl<'a> FreePermits<'a> {
     }
 
     /// Returns the names in a directory; none if there is no such directory.
-    async fn names(self, directory: &str) -> Result<Vec<String>, Fault> {
+    async fn names(self, directory: &str) -> Result<Vec<String>, Failure> {
         match self.connection().children(directory).await {
-            Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),
+            Err(failure) if failure.fate == Fate::Missing => Ok(Vec::new()),
             names => names,
         }
     }

@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 
 use super::QueuePosition;
 use super::free_permits::FreePermits;
-use super::queue::{Queue, granted};
+use super::queue::{LockQueues, granted};
 use crate::client::Fate;
 use crate::error::{self, FIRST_PAUSE, StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
@@ -57,13 +57,13 @@ impl QueueYield {
 /// The permits of semaphores.
 #[derive(Debug)]
 pub(crate) struct Permits {
-    queue: Queue,
+    queue: LockQueues,
     registry: Arc<Registry>,
     releaser: Releaser,
 }
 
 impl Permits {
-    pub(crate) fn new(queue: Queue, registry: Arc<Registry>, releaser: Releaser) -> Self {
+    pub(crate) fn new(queue: LockQueues, registry: Arc<Registry>, releaser: Releaser) -> Self {
         Self { queue, registry, releaser }
     }
 
@@ -172,10 +172,10 @@ impl Permits {
                     return Ok(Some(node.czxid));
                 }
                 // Either of them: there is no directory for permits as long as nobody has had one.
-                Err(fault) if fault.fate == Fate::Missing => {
+                Err(failure) if failure.fate == Fate::Missing => {
                     registration.session.connection.make_directory(registration.lock.permit_directory()).await?;
                 }
-                Err(fault) => return Err(fault.into()),
+                Err(failure) => return Err(failure.into()),
             }
         }
         Ok(None)

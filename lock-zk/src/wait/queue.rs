@@ -8,7 +8,7 @@ use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
 use super::claim::claim;
 use super::{POLL_INTERVAL, QueuePosition};
-use crate::client::{Created, Fate, Fault};
+use crate::client::{Created, Failure, Fate};
 use crate::error::StepError;
 use crate::registry::{Registration, Registry};
 use crate::session::{Poller, Session};
@@ -30,13 +30,13 @@ impl WakeUp {
 
 /// The queues of a client's locks.
 #[derive(Debug, Clone)]
-pub(crate) struct Queue {
+pub(crate) struct LockQueues {
     registry: Arc<Registry>,
     layout: Arc<Layout>,
     unfair_mutex: bool,
 }
 
-impl Queue {
+impl LockQueues {
     pub(crate) fn new(registry: Arc<Registry>, layout: Arc<Layout>, unfair_mutex: bool) -> Self {
         Self { registry, layout, unfair_mutex }
     }
@@ -81,14 +81,14 @@ impl Queue {
                     self.registry.set_node(registration, node);
                     return position_among(registration, listed.await?, sent_at);
                 }
-                Err(fault) if fault.fate == Fate::Missing => self.registry.make_directory(registration).await?,
-                Err(fault) => return Err(self.registry.refused_node(registration, fault).into()),
+                Err(failure) if failure.fate == Fate::Missing => self.registry.make_directory(registration).await?,
+                Err(failure) => return Err(self.registry.refused_node(registration, failure).into()),
             }
         }
     }
 
     /// Searches for the node of a registration whose answer was lost; whether it is there.
-    async fn find_node(&self, registration: &Registration) -> Result<bool, Fault> {
+    async fn find_node(&self, registration: &Registration) -> Result<bool, Failure> {
         let Some((contender, node)) = registration.own_nodes(&registration.lock.directory).await?.into_iter().next()
         else {
             return Ok(false);
@@ -106,8 +106,8 @@ impl Queue {
         let sent_at = SystemClock.now();
         match registration.session.connection.children(&registration.lock.directory).await {
             Ok(names) => position_among(registration, names, sent_at),
-            Err(fault) if fault.fate == Fate::Missing => Ok(QueuePosition::Missing),
-            Err(fault) => Err(fault.into()),
+            Err(failure) if failure.fate == Fate::Missing => Ok(QueuePosition::Missing),
+            Err(failure) => Err(failure.into()),
         }
     }
 
@@ -128,7 +128,7 @@ impl Queue {
 
     /// Waits until the node at this path may have gone. One of this process tells; of another one's the servers tell, and
     /// are asked now and then.
-    pub(crate) async fn wait_for_node(&self, registration: &Registration, path: &str) -> Result<WakeUp, Fault> {
+    pub(crate) async fn wait_for_node(&self, registration: &Registration, path: &str) -> Result<WakeUp, Failure> {
         if let Some(leaving) = self.registry.until_gone(path, registration.grant) {
             let first_since = leaving.await;
             return Ok(WakeUp { came_at: Some(SystemClock.now()), first_since });
@@ -143,20 +143,20 @@ impl Queue {
             },
             Ok(None) => Ok(WakeUp::NONE),
             // The listing that follows is repeated until it is answered.
-            Err(fault) if fault.fate == Fate::Unknown => Ok(WakeUp::NONE),
-            Err(fault) => Err(fault),
+            Err(failure) if failure.fate == Fate::Unknown => Ok(WakeUp::NONE),
+            Err(failure) => Err(failure),
         }
     }
 }
 
 /// Looks at one node now and then, until it is gone.
-async fn is_gone(registration: &Registration, path: &str, poller: &Poller<'_>) -> Result<(), Fault> {
+async fn is_gone(registration: &Registration, path: &str, poller: &Poller<'_>) -> Result<(), Failure> {
     let path = [path.to_owned()];
     loop {
         tokio::time::sleep(poller.pause(POLL_INTERVAL)).await;
         match registration.session.connection.read_all(&path).await {
             Ok(nodes) if nodes.iter().any(Option::is_none) => return Ok(()),
-            Err(fault) if fault.fate != Fate::Unknown => return Err(fault),
+            Err(failure) if failure.fate != Fate::Unknown => return Err(failure),
             _ => {}
         }
     }
@@ -167,8 +167,8 @@ async fn is_gone(registration: &Registration, path: &str, poller: &Poller<'_>) -
 async fn check_dialect(session: &Session, lock: &LockPaths) -> Result<(), StepError> {
     match session.connection.children(&lock.directory).await {
         Ok(names) => Ok(lock.queue(names).map(drop)?),
-        Err(fault) if fault.fate == Fate::Missing => Ok(()),
-        Err(fault) => Err(fault.into()),
+        Err(failure) if failure.fate == Fate::Missing => Ok(()),
+        Err(failure) => Err(failure.into()),
     }
 }
 

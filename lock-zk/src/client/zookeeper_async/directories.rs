@@ -12,7 +12,7 @@ use zookeeper_async::ZkError;
 
 use super::handshake::PATIENCE;
 use super::raw_session::RawSession;
-use super::{Fate, Fault, Response};
+use super::{Failure, Fate, Response};
 use crate::access::{Access, Credentials};
 use crate::client::{directories, made};
 
@@ -22,11 +22,11 @@ const AT_ONCE: usize = 2;
 /// The making of directories.
 #[derive(Clone)]
 pub(super) struct Directories {
-    options: Arc<Target>,
+    options: Arc<Destination>,
     turns: Arc<Semaphore>,
 }
 
-struct Target {
+struct Destination {
     /// Each is asked until one answers.
     servers: Vec<SocketAddr>,
     chroot: String,
@@ -39,7 +39,7 @@ impl Directories {
     pub(super) fn new(servers: Vec<SocketAddr>, timeout: Duration, options: &crate::client::ConnectOptions) -> Self {
         let (chroot, credentials, access) =
             (options.chroot.clone(), options.credentials.clone(), options.access.clone());
-        let options = Arc::new(Target { servers, chroot, timeout, credentials, access });
+        let options = Arc::new(Destination { servers, chroot, timeout, credentials, access });
         Self { options, turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
@@ -58,14 +58,14 @@ impl Directories {
                 }
             }
             drop(turn);
-            Err(Fault { fate: Fate::Unknown, source: Box::new(failure) })
+            Err(Failure { fate: Fate::Unknown, source: Box::new(failure) })
         })
     }
 }
 
-impl Target {
+impl Destination {
     /// The server's verdict on each directory.
-    async fn make_at(&self, server: SocketAddr, path: &str) -> io::Result<Vec<Result<(), Fault>>> {
+    async fn make_at(&self, server: SocketAddr, path: &str) -> io::Result<Vec<Result<(), Failure>>> {
         let (mut raw_session, _) = RawSession::open(server, self.timeout).await?;
         if let Some(Credentials::Digest { user, password }) = &self.credentials
             && let verdict @ 1.. | verdict @ ..=-1 = raw_session.introduce(&format!("{user}:{password}")).await?
@@ -87,7 +87,7 @@ impl Target {
     }
 }
 
-fn outcome(verdict: i32) -> Result<(), Fault> {
+fn outcome(verdict: i32) -> Result<(), Failure> {
     if verdict == 0 { Ok(()) } else { Err(ZkError::from(verdict).into()) }
 }
 

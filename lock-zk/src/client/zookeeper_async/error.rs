@@ -2,9 +2,9 @@
 
 use zookeeper_async::ZkError;
 
-use super::{Fate, Fault};
+use super::{Failure, Fate};
 
-impl From<ZkError> for Fault {
+impl From<ZkError> for Failure {
     fn from(error: ZkError) -> Self {
         let fate = match error {
             ZkError::NoNode => Fate::Missing,

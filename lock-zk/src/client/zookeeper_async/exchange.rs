@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, oneshot};
 use zookeeper_async::CreateMode;
 
 use super::requests::Requests;
-use super::{Created, Fate, Fault, NewNode, Node, Response};
+use super::{Created, Failure, Fate, NewNode, Node, Response};
 
 /// Pauses between two tries to delete: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -40,12 +40,12 @@ pub(super) fn begin(
         let _turn = one_by_one.lock().await;
         let _ = answer.send(exchange.run().await);
     });
-    let gone = |_| Err(Fault { fate: Fate::Ended, source: "the client is gone".into() });
+    let gone = |_| Err(Failure { fate: Fate::Ended, source: "the client is gone".into() });
     Box::pin(async move { answered.await.unwrap_or_else(gone) })
 }
 
 impl Exchange {
-    async fn run(self) -> Result<Vec<String>, Fault> {
+    async fn run(self) -> Result<Vec<String>, Failure> {
         let made: Vec<_> = self.new.iter().map(|wanted| self.make(wanted)).collect();
         // Behind them: the server of this answer knows what it was asked to make before.
         let old = self.requests.read_all(&self.old);
@@ -54,9 +54,9 @@ impl Exchange {
                 until_known(|| self.delete_all(&self.old)).await?;
                 Ok(made.into_iter().map(|created| created.path).collect())
             }
-            Err(fault) => {
+            Err(failure) => {
                 until_known(|| self.take_back()).await?;
-                Err(fault)
+                Err(failure)
             }
         }
     }
@@ -69,7 +69,7 @@ impl Exchange {
         self.requests.make(path, self.data.clone(), mode)
     }
 
-    async fn take_back(&self) -> Result<(), Fault> {
+    async fn take_back(&self) -> Result<(), Failure> {
         let mut made = Vec::new();
         for wanted in &self.new {
             match wanted {
@@ -81,7 +81,7 @@ impl Exchange {
     }
 
     /// Returns the nodes that have been made of this path and a number.
-    async fn numbered(&self, stem: &str) -> Result<Vec<String>, Fault> {
+    async fn numbered(&self, stem: &str) -> Result<Vec<String>, Failure> {
         let (directory, name) = stem.rsplit_once('/').unwrap_or(("", stem));
         let synced = self.requests.sync();
         let listed = self.requests.children(directory, false);
@@ -91,38 +91,41 @@ impl Exchange {
                 let own = names.into_iter().filter(|other| other.starts_with(name));
                 Ok(own.map(|own| format!("{directory}/{own}")).collect())
             }
-            Err(fault) if fault.fate == Fate::Missing => Ok(Vec::new()),
-            Err(fault) => Err(fault),
+            Err(failure) if failure.fate == Fate::Missing => Ok(Vec::new()),
+            Err(failure) => Err(failure),
         }
     }
 
-    async fn delete_all(&self, paths: &[String]) -> Result<(), Fault> {
+    async fn delete_all(&self, paths: &[String]) -> Result<(), Failure> {
         let deleted: Vec<_> = paths.iter().map(|path| self.requests.delete(path)).collect();
         join_all(deleted).await.into_iter().try_for_each(|outcome| outcome.map(drop))
     }
 }
 
 /// The new nodes, if all of them were made and the old ones were there afterwards.
-fn judge(made: Vec<Result<Created, Fault>>, old: Result<Vec<Option<Node>>, Fault>) -> Result<Vec<Created>, Fault> {
-    let made = made.into_iter().collect::<Result<Vec<_>, _>>().map_err(|mut fault| {
+fn judge(
+    made: Vec<Result<Created, Failure>>,
+    old: Result<Vec<Option<Node>>, Failure>,
+) -> Result<Vec<Created>, Failure> {
+    let made = made.into_iter().collect::<Result<Vec<_>, _>>().map_err(|mut failure| {
         // Left by an exchange of which an answer was lost, and taken back now: the next try tells.
-        if fault.fate == Fate::Exists {
-            fault.fate = Fate::Unknown;
+        if failure.fate == Fate::Exists {
+            failure.fate = Fate::Unknown;
         }
-        fault
+        failure
     })?;
     if old?.iter().any(Option::is_none) {
-        return Err(Fault { fate: Fate::Missing, source: "a node that was to be exchanged is gone".into() });
+        return Err(Failure { fate: Fate::Missing, source: "a node that was to be exchanged is gone".into() });
     }
     Ok(made)
 }
 
 /// Repeats what is safe to repeat until its outcome is known.
-async fn until_known<F: Future<Output = Result<(), Fault>>>(mut step: impl FnMut() -> F) -> Result<(), Fault> {
+async fn until_known<F: Future<Output = Result<(), Failure>>>(mut step: impl FnMut() -> F) -> Result<(), Failure> {
     let mut pauses = wait::pauses(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         match step().await {
-            Err(fault) if fault.fate == Fate::Unknown => {
+            Err(failure) if failure.fate == Fate::Unknown => {
                 // The iterator is endless; the longest pause is its own last value.
                 tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
             }
@@ -135,12 +138,12 @@ async fn until_known<F: Future<Output = Result<(), Fault>>>(mut step: impl FnMut
 mod tests {
     use super::*;
 
-    fn made(path: &str) -> Result<Created, Fault> {
+    fn made(path: &str) -> Result<Created, Failure> {
         Ok(Created { path: path.to_owned(), czxid: 1 })
     }
 
-    fn fault<T>(fate: Fate) -> Result<T, Fault> {
-        Err(Fault { fate, source: "a test's".into() })
+    fn failure<T>(fate: Fate) -> Result<T, Failure> {
+        Err(Failure { fate, source: "a test's".into() })
     }
 
     fn there() -> Option<Node> {
@@ -152,8 +155,8 @@ mod tests {
         assert_eq!(judge(vec![made("/a"), made("/b")], Ok(vec![there()])).unwrap().len(), 2);
         let fate = |made, old| judge(made, old).unwrap_err().fate;
         assert_eq!(fate(vec![made("/a")], Ok(vec![there(), None])), Fate::Missing);
-        assert_eq!(fate(vec![made("/a"), fault(Fate::Unknown)], Ok(vec![there()])), Fate::Unknown);
-        assert_eq!(fate(vec![made("/a")], fault(Fate::Unknown)), Fate::Unknown);
-        assert_eq!(fate(vec![fault(Fate::Exists)], Ok(vec![there()])), Fate::Unknown, "what is there is taken back");
+        assert_eq!(fate(vec![made("/a"), failure(Fate::Unknown)], Ok(vec![there()])), Fate::Unknown);
+        assert_eq!(fate(vec![made("/a")], failure(Fate::Unknown)), Fate::Unknown);
+        assert_eq!(fate(vec![failure(Fate::Exists)], Ok(vec![there()])), Fate::Unknown, "what is there is taken back");
     }
 }

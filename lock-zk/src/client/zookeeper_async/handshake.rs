@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::raw_session::RawSession;
-use super::{Fate, Fault};
+use super::{Failure, Fate};
 
 /// The longest time for which a server is waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -24,7 +24,7 @@ pub(super) struct Handshake {
 }
 
 /// Asks all servers at once.
-pub(super) async fn greet_all(servers: &str, timeout: Duration) -> Result<Handshake, Fault> {
+pub(super) async fn greet_all(servers: &str, timeout: Duration) -> Result<Handshake, Failure> {
     let mut addresses = Vec::new();
     let mut refusal = io::Error::from(io::ErrorKind::NotFound);
     for resolved in join_all(servers.split(',').map(tokio::net::lookup_host)).await {
@@ -52,7 +52,7 @@ pub(super) async fn greet_all(servers: &str, timeout: Duration) -> Result<Handsh
             Err(late) => refusal = late.into(),
         }
     }
-    let timeout = least.ok_or_else(|| Fault { fate: Fate::Unknown, source: Box::new(refusal) })?;
+    let timeout = least.ok_or_else(|| Failure { fate: Fate::Unknown, source: Box::new(refusal) })?;
     up.append(&mut down);
     Ok(Handshake { servers: up, timeout })
 }

@@ -7,12 +7,12 @@ use tokio::sync::mpsc;
 use zookeeper_async::{Stat, ZkState};
 
 use super::watches::Watches;
-use super::{Fate, Fault, LinkState};
+use super::{Failure, Fate, LinkState};
 
 /// The link of one session. Its end is final.
 #[derive(Debug)]
 pub(super) struct LinkMonitor {
-    state: Mutex<State>,
+    state: Mutex<LinkConditions>,
     news: mpsc::UnboundedSender<LinkState>,
     /// The number of connections since the first one.
     connections: AtomicU64,
@@ -24,14 +24,14 @@ pub(super) struct LinkMonitor {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct LinkConditions {
     connected: bool,
     /// The servers owe an answer for too long.
     silent: bool,
     over: bool,
 }
 
-impl State {
+impl LinkConditions {
     fn link(self) -> LinkState {
         match self {
             Self { over: true, .. } => LinkState::Ended,
@@ -45,7 +45,7 @@ impl LinkMonitor {
     /// The link of a session that is connected, and where its changes are told.
     pub(super) fn new(watches: Arc<Watches>) -> (Arc<Self>, mpsc::UnboundedReceiver<LinkState>) {
         let (news, told) = mpsc::unbounded_channel();
-        let state = Mutex::new(State { connected: true, silent: false, over: false });
+        let state = Mutex::new(LinkConditions { connected: true, silent: false, over: false });
         let (connections, proven, session) = Default::default();
         (Arc::new(Self { state, news, connections, proven, session, watches }), told)
     }
@@ -116,13 +116,13 @@ impl LinkMonitor {
 
     /// The answer to a request that was sent when this connection was the last one that had been put to the proof. It may have
     /// been sent on a later one, before the proof of that, and then says nothing.
-    pub(super) fn judge<T>(&self, answer: Result<T, Fault>, proven: u64) -> Result<T, Fault> {
+    pub(super) fn judge<T>(&self, answer: Result<T, Failure>, proven: u64) -> Result<T, Failure> {
         if self.is_over() {
-            return Err(Fault { fate: Fate::Ended, source: "the session is over".into() });
+            return Err(Failure { fate: Fate::Ended, source: "the session is over".into() });
         }
         if proven != self.connections() {
-            let source = answer.err().map_or_else(|| "the connection was another one".into(), |fault| fault.source);
-            return Err(Fault { fate: Fate::Unknown, source });
+            let source = answer.err().map_or_else(|| "the connection was another one".into(), |failure| failure.source);
+            return Err(Failure { fate: Fate::Unknown, source });
         }
         answer
     }
@@ -131,7 +131,7 @@ impl LinkMonitor {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).link()
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut LinkConditions)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let before = state.link();
         change(&mut state);
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn an_answer_on_a_connection_that_was_not_put_to_the_proof_says_nothing() {
         let (links, _news) = LinkMonitor::new(Arc::default());
-        let denied = || Err::<(), _>(Fault { fate: Fate::Denied, source: "no".into() });
+        let denied = || Err::<(), _>(Failure { fate: Fate::Denied, source: "no".into() });
         assert_eq!(links.judge(denied(), links.proven()).unwrap_err().fate, Fate::Denied);
         let before = links.proven();
         links.hear(ZkState::Connected);

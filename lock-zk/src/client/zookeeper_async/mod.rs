@@ -32,7 +32,7 @@ use tokio::sync::{Mutex, mpsc};
 use zookeeper_async::{Acl, CreateMode, Permission, ZooKeeper};
 
 use super::{
-    ConnectOptions, Connection, Created, Fate, Fault, LinkChange, LinkState, NewNode, Node, NodeChange, Priority,
+    ConnectOptions, Connection, Created, Failure, Fate, LinkChange, LinkState, NewNode, Node, NodeChange, Priority,
     ReadNodes, Response,
 };
 use crate::access::Access;
@@ -59,16 +59,16 @@ pub(crate) struct ZookeeperAsync {
 
 impl ZookeeperAsync {
     /// A new session with one of the servers.
-    pub(crate) async fn connect(options: &ConnectOptions) -> Result<Self, Fault> {
-        let late = |_| Err(Fault { fate: Fate::Unknown, source: "no server answered in time".into() });
+    pub(crate) async fn connect(options: &ConnectOptions) -> Result<Self, Failure> {
+        let late = |_| Err(Failure { fate: Fate::Unknown, source: "no server answered in time".into() });
         tokio::time::timeout(options.timeout, Self::open(options)).await.unwrap_or_else(late)
     }
 
-    async fn open(options: &ConnectOptions) -> Result<Self, Fault> {
+    async fn open(options: &ConnectOptions) -> Result<Self, Failure> {
         let greeted = handshake::greet_all(&options.servers, options.timeout).await?;
         if greeted.timeout < SHORTEST_SESSION {
             let what = format!("the servers grant a session of {:?}, less than this client can keep", greeted.timeout);
-            return Err(Fault { fate: Fate::Refused, source: what.into() });
+            return Err(Failure { fate: Fate::Refused, source: what.into() });
         }
         let watches = Arc::<Watches>::default();
         let (links, news) = LinkMonitor::new(watches.clone());
@@ -81,7 +81,7 @@ impl ZookeeperAsync {
         let heard = links.clone();
         client.add_listener(move |state| heard.hear(state));
         let silence = greeted.timeout * 2 / 5;
-        let id = GrantId::random().map_err(|error| Fault { fate: Fate::Refused, source: Box::new(error) })?;
+        let id = GrantId::random().map_err(|error| Failure { fate: Fate::Refused, source: Box::new(error) })?;
         let directory = format!("/{}/sessions", options.prefix);
         let (sign, access) = (format!("{directory}/{id}-"), acl(&options.access));
         let preamble =
@@ -97,10 +97,10 @@ impl ZookeeperAsync {
 
 /// Asks whose session it is. The crate takes requests before it is connected, and their answers are not believed: asked again
 /// then, until the time to connect is over.
-async fn first_heartbeat(requests: &Arc<Requests>) -> Result<(), Fault> {
+async fn first_heartbeat(requests: &Arc<Requests>) -> Result<(), Failure> {
     loop {
         match requests.heartbeat().await {
-            Err(fault) if fault.fate == Fate::Unknown => tokio::time::sleep(RETRY).await,
+            Err(failure) if failure.fate == Fate::Unknown => tokio::time::sleep(RETRY).await,
             answered => return answered,
         }
     }
@@ -209,6 +209,6 @@ fn acl(access: &Access) -> Vec<Acl> {
     }
 }
 
-fn no_transactions() -> Fault {
-    Fault { fate: Fate::Refused, source: "there are no transactions".into() }
+fn no_transactions() -> Failure {
+    Failure { fate: Fate::Refused, source: "there are no transactions".into() }
 }

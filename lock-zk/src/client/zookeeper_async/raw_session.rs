@@ -39,7 +39,7 @@ impl RawSession {
 
     /// Shows credentials of the scheme `digest`; the servers' verdict.
     pub(super) async fn introduce(&mut self, shown: &str) -> io::Result<i32> {
-        let request = Request::new(AUTH_XID, AUTH).number(0).text("digest").text(shown);
+        let request = Frame::new(AUTH_XID, AUTH).number(0).text("digest").text(shown);
         self.ask(request).await
     }
 
@@ -47,14 +47,14 @@ impl RawSession {
     pub(super) async fn make(&mut self, path: &str, access: &[(&str, &str)]) -> io::Result<i32> {
         self.xid += 1;
         // Without data.
-        let request = Request::new(self.xid, CREATE_CONTAINER).text(path).number(-1).number(length(access.len()));
-        let each = |request: Request, (scheme, id): &(&str, &str)| request.number(ALL).text(scheme).text(id);
+        let request = Frame::new(self.xid, CREATE_CONTAINER).text(path).number(-1).number(length(access.len()));
+        let each = |request: Frame, (scheme, id): &(&str, &str)| request.number(ALL).text(scheme).text(id);
         self.ask(access.iter().fold(request, each).number(CONTAINER)).await
     }
 
     /// Closes the session.
     pub(super) async fn close(mut self) -> io::Result<()> {
-        self.stream.write_all(&Request::new(self.xid + 1, CLOSE).frame()).await?;
+        self.stream.write_all(&Frame::new(self.xid + 1, CLOSE).frame()).await?;
         // The server ends the connection when the session is closed.
         let mut rest = Vec::new();
         self.stream.take(LONGEST.into()).read_to_end(&mut rest).await?;
@@ -62,7 +62,7 @@ impl RawSession {
     }
 
     /// Asks, and reads the code of the answer: 0, or the number of an error.
-    async fn ask(&mut self, request: Request) -> io::Result<i32> {
+    async fn ask(&mut self, request: Frame) -> io::Result<i32> {
         self.stream.write_all(&request.frame()).await?;
         verdict(&self.frame().await?)
     }
@@ -79,9 +79,9 @@ impl RawSession {
 }
 
 /// A request, as it is put together.
-struct Request(Vec<u8>);
+struct Frame(Vec<u8>);
 
-impl Request {
+impl Frame {
     fn new(xid: i32, code: i32) -> Self {
         Self(Vec::new()).number(xid).number(code)
     }
@@ -147,7 +147,7 @@ mod tests {
     fn a_session_is_asked_for_and_given_back() {
         let asked = greeting(Duration::from_secs(2));
         assert_eq!((asked.len(), &asked[..4], &asked[16..20]), (49, &[0, 0, 0, 45][..], &2000_i32.to_be_bytes()[..]));
-        assert_eq!(Request::new(1, CLOSE).frame(), [0, 0, 0, 8, 0, 0, 0, 1, 255, 255, 255, 245]);
+        assert_eq!(Frame::new(1, CLOSE).frame(), [0, 0, 0, 8, 0, 0, 0, 1, 255, 255, 255, 245]);
         assert_eq!(granted(&[0, 0, 0, 0, 0, 0, 7, 208]).unwrap(), Duration::from_secs(2));
         assert!(granted(&[0; 8]).is_err());
     }

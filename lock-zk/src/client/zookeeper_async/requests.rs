@@ -13,7 +13,7 @@ use super::directories::Directories;
 use super::link_monitor::LinkMonitor;
 use super::scheduler::Scheduler;
 use super::watches::Watches;
-use super::{Created, Fate, Fault, Node, Priority, Response};
+use super::{Created, Failure, Fate, Node, Priority, Response};
 
 /// The things that requests need. They outlive the connection by those that are under way.
 pub(super) struct Requests {
@@ -118,14 +118,14 @@ impl Requests {
     }
 
     /// Whether the answer is to this request, and of our session.
-    fn judge(&self, stem: &str, path: &str, stat: &Stat) -> Result<(), Fault> {
+    fn judge(&self, stem: &str, path: &str, stat: &Stat) -> Result<(), Failure> {
         if self.links.is_ours(stem, path, stat) {
             return Ok(());
         }
         if path.starts_with(stem) {
             drop(self.delete(path));
         }
-        Err(Fault { fate: Fate::Ended, source: "the client crate has gone on in another session".into() })
+        Err(Failure { fate: Fate::Ended, source: "the client crate has gone on in another session".into() })
     }
 
     /// Makes a node, whose answer names the session that made it, and deletes the one of the heartbeat before.
@@ -154,7 +154,7 @@ impl Requests {
         let links = self.links.clone();
         Box::pin(async move {
             let made = made.await;
-            if let Err(Fault { fate: Fate::Missing | Fate::Exists, .. }) = made {
+            if let Err(Failure { fate: Fate::Missing | Fate::Exists, .. }) = made {
                 // Its directory is not empty: the crate takes answers for those to other requests.
                 links.end();
             }
@@ -181,8 +181,8 @@ impl Requests {
                     let Stat { czxid, ctime: made_at, ephemeral_owner: session, .. } = stat;
                     Ok(Some(Node { data, czxid, made_at, session }))
                 }
-                Err(fault) if fault.fate == Fate::Missing => Ok(None),
-                Err(fault) => Err(fault),
+                Err(failure) if failure.fate == Fate::Missing => Ok(None),
+                Err(failure) => Err(failure),
             }
         })
     }

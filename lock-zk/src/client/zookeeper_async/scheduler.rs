@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use zookeeper_async::{Acl, CreateMode, ZkError, ZkResult, ZooKeeper};
 
 use super::link_monitor::LinkMonitor;
-use super::{Fate, Fault, Priority, RETRY, Response};
+use super::{Failure, Fate, Priority, RETRY, Response};
 use crate::access::Credentials;
 
 /// The number of requests that may be under way, and of as many more as go first. The crate's queue holds 64; it puts pings into
@@ -113,12 +113,12 @@ impl Scheduler {
                 shared.links.end();
             }
             // Nobody may wait for it any more.
-            let _ = answer.send(shared.links.judge(outcome.map_err(Fault::from), proven));
+            let _ = answer.send(shared.links.judge(outcome.map_err(Failure::from), proven));
         };
         // Without its task, which lives as long as this unless the runtime is gone, the answer is that there is none.
         let queue = if priority == Priority::Urgent { &self.first } else { &self.in_turn };
         let _ = queue.send(Box::pin(request));
-        let gone = |_| Err(Fault { fate: Fate::Ended, source: "the client is gone".into() });
+        let gone = |_| Err(Failure { fate: Fate::Ended, source: "the client is gone".into() });
         Box::pin(async move { answered.await.unwrap_or_else(gone) })
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use zookeeper_client::SaslOptions;
 use zookeeper_client::{Acl, AuthId, Client, Connector, Permission};
 
-use super::Fault;
+use super::Failure;
 #[cfg(feature = "tls")]
 use super::tls;
 use crate::access::{Access, Credentials};
@@ -21,7 +21,7 @@ const STARVED: Duration = Duration::from_secs(1);
 const TRIES: usize = 16;
 
 /// Opens a session with one of the servers.
-pub(super) async fn open(options: &ConnectOptions) -> Result<Client, Fault> {
+pub(super) async fn open(options: &ConnectOptions) -> Result<Client, Failure> {
     // A hung server is to be left soon enough for another one to keep the session; a starved one is not hung.
     let silence = (options.timeout / 5).max(STARVED.min(options.timeout * 2 / 5));
     let connector = Client::connector().with_session_timeout(options.timeout).with_connection_timeout(silence);

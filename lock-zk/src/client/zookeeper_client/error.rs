@@ -2,9 +2,9 @@
 
 use zookeeper_client::Error;
 
-use super::{Fate, Fault};
+use super::{Failure, Fate};
 
-impl From<Error> for Fault {
+impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let fate = match &error {
             Error::NoNode => Fate::Missing,

@@ -23,7 +23,7 @@ use zookeeper_client::{
 pub(crate) use tls::check as check_tls;
 
 use super::{
-    ConnectOptions, Connection, Created, Fate, Fault, LinkChange, LinkState, MOST_BYTES, NewNode, Node, NodeChange,
+    ConnectOptions, Connection, Created, Failure, Fate, LinkChange, LinkState, MOST_BYTES, NewNode, Node, NodeChange,
     Priority, ReadNodes, Response,
 };
 use scheduler::Scheduler;
@@ -50,7 +50,7 @@ pub(crate) struct ZookeeperClient {
 
 impl ZookeeperClient {
     /// A new session with one of the servers.
-    pub(crate) async fn connect(options: &ConnectOptions) -> Result<Self, Fault> {
+    pub(crate) async fn connect(options: &ConnectOptions) -> Result<Self, Failure> {
         let client = connect::open(options).await?;
         let mut states = client.state_watcher();
         states.state();
@@ -155,11 +155,11 @@ impl Connection for ZookeeperClient {
         Box::pin(async move {
             match deleted.await {
                 // Missing rights, too, are found by the leader.
-                Ok(()) | Err(Fault { fate: Fate::Missing | Fate::Denied, .. }) => {
+                Ok(()) | Err(Failure { fate: Fate::Missing | Fate::Denied, .. }) => {
                     pending.answered_behind(mark);
                     Ok(())
                 }
-                Err(fault) => Err(fault),
+                Err(failure) => Err(failure),
             }
         })
     }
@@ -298,14 +298,14 @@ fn changed(watcher: OneshotWatcher) -> NodeChange {
     Box::pin(async move { drop(watcher.changed().await) })
 }
 
-fn node(result: MultiReadResult) -> Result<Option<Node>, Fault> {
+fn node(result: MultiReadResult) -> Result<Option<Node>, Failure> {
     match result {
         MultiReadResult::Data { data, stat } => {
             Ok(Some(Node { data, czxid: stat.czxid, made_at: stat.ctime, session: stat.ephemeral_owner }))
         }
         MultiReadResult::Error { err: Error::NoNode } => Ok(None),
         MultiReadResult::Error { err } => Err(err.into()),
-        _ => Err(Fault { fate: Fate::Refused, source: "the answer is not to what was asked".into() }),
+        _ => Err(Failure { fate: Fate::Refused, source: "the answer is not to what was asked".into() }),
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use zookeeper_client::{Client, Error};
 
 use super::backlog::{AT_ONCE, Backlog};
-use super::{Fate, Fault, Priority, Response};
+use super::{Failure, Fate, Priority, Response};
 
 /// The way to the servers.
 pub(super) struct Scheduler {
@@ -76,7 +76,7 @@ impl Scheduler {
             Priority::Urgent => None,
             // A caller's former request that still waits goes before.
             _ if self.unsent.load(Ordering::Acquire) > 0 => return self.wait(client, priority, request),
-            _ => match Turn::take(&self.under_way) {
+            _ => match InFlight::take(&self.under_way) {
                 None => return self.wait(client, priority, request),
                 turn => turn,
             },
@@ -125,9 +125,9 @@ impl fmt::Debug for Scheduler {
 }
 
 /// One of the requests that may be under way, until it is dropped.
-struct Turn(Arc<AtomicUsize>);
+struct InFlight(Arc<AtomicUsize>);
 
-impl Turn {
+impl InFlight {
     fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
         let turn = (taken.fetch_add(1, Ordering::AcqRel) < AT_ONCE).then(|| Self(taken.clone()));
         if turn.is_none() {
@@ -137,13 +137,13 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send>>;
+type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
 
 /// Every request under way, in the order of their sending: as many as the scheduler lets through, and what goes first.
 #[derive(Default)]
@@ -169,7 +169,7 @@ trait AnyRequest: Send + Sync {
     fn is_answered(&self) -> bool;
 
     /// Gives it this answer, unless it has one.
-    fn end(&self, fault: Fault);
+    fn end(&self, failure: Failure);
 }
 
 /// One request and its answer.
@@ -181,7 +181,7 @@ enum RequestState<T> {
         /// The waker of the future that waits.
         waker: Waker,
     },
-    Answered(Result<T, Fault>),
+    Answered(Result<T, Failure>),
     Taken,
 }
 
@@ -222,7 +222,7 @@ impl PendingRequests {
         for PendingRequest { request, .. } in before.into_values() {
             if !request.is_answered() {
                 tracing::warn!("a request has no answer, though a later one has: its answer was lost");
-                request.end(Fault {
+                request.end(Failure {
                     fate: Fate::Unknown,
                     source: "a later request was answered, this one was not".into(),
                 });
@@ -265,8 +265,8 @@ impl PendingRequests {
 }
 
 /// Nothing is asked any more.
-pub(super) fn over() -> Fault {
-    Fault { fate: Fate::Ended, source: "the session is over".into() }
+pub(super) fn over() -> Failure {
+    Failure { fate: Fate::Ended, source: "the session is over".into() }
 }
 
 impl<T> Slot<T> {
@@ -275,7 +275,7 @@ impl<T> Slot<T> {
     }
 
     /// The answer, which is taken; otherwise this one is to be woken by it.
-    fn poll(&self, context: &mut Context<'_>) -> Poll<Result<T, Fault>> {
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Result<T, Failure>> {
         let mut state = self.state();
         if let RequestState::Sent { request, waker } = &mut *state {
             match request.as_mut().poll(context) {
@@ -305,10 +305,10 @@ impl<T: Send> AnyRequest for Slot<T> {
         true
     }
 
-    fn end(&self, fault: Fault) {
+    fn end(&self, failure: Failure) {
         let mut state = self.state();
         if let RequestState::Sent { .. } = *state {
-            let asked = mem::replace(&mut *state, RequestState::Answered(Err(fault)));
+            let asked = mem::replace(&mut *state, RequestState::Answered(Err(failure)));
             drop(state);
             if let RequestState::Sent { waker, .. } = asked {
                 waker.wake();
@@ -318,7 +318,7 @@ impl<T: Send> AnyRequest for Slot<T> {
 }
 
 impl<T> Future for Tracked<T> {
-    type Output = Result<T, Fault>;
+    type Output = Result<T, Failure>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.slot.poll(context)
@@ -342,11 +342,11 @@ mod tests {
     /// A request whose answer is given by this sender.
     fn asked(requests: &Arc<PendingRequests>) -> (oneshot::Sender<u32>, Tracked<u32>) {
         let (answer, answered) = oneshot::channel();
-        let lost = |_| Fault { fate: Fate::Unknown, source: "lost".into() };
+        let lost = |_| Failure { fate: Fate::Unknown, source: "lost".into() };
         (answer, requests.track(Box::pin(async move { answered.await.map_err(lost) })))
     }
 
-    fn fate(answer: Option<Result<u32, Fault>>) -> Option<Fate> {
+    fn fate(answer: Option<Result<u32, Failure>>) -> Option<Fate> {
         answer.map(|answer| answer.unwrap_err().fate)
     }
 

@@ -6,7 +6,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
 use zookeeper_client::{Client, Connector, Error as ClientError, TlsOptions};
 
-use super::{Fate, Fault};
+use super::{Failure, Fate};
 use crate::tls::Tls;
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -16,10 +16,10 @@ const NO_SESSION: &str = "no server opened a session over TLS in time; a certifi
                           like a server that is down, and the servers' log tells them apart";
 
 /// A new session over TLS.
-pub(super) async fn connect(connector: Connector, tls: &Tls, target: &str) -> Result<Client, Fault> {
+pub(super) async fn connect(connector: Connector, tls: &Tls, target: &str) -> Result<Client, Failure> {
     provide_cryptography();
     match connector.with_tls(options(tls)?).secure_connect(target).await {
-        Err(ClientError::Timeout) => Err(Fault { fate: Fate::Unknown, source: NO_SESSION.into() }),
+        Err(ClientError::Timeout) => Err(Failure { fate: Fate::Unknown, source: NO_SESSION.into() }),
         connected => Ok(connected?),
     }
 }
