@@ -41,8 +41,8 @@ pub struct ZkConfig {
     /// [`LockName::at_key`](lock_core::LockName::at_key). Clients with different prefixes do not see each other's locks.
     /// `"lock"` by default; a `/` in it makes a directory of its own.
     pub prefix: String,
-    /// The time for which the servers keep the session, and with it every lock, of a client that they hear nothing of. The servers
-    /// may grant less or more (`minSessionTimeout`, `maxSessionTimeout`). 10 s by default.
+    /// The time for which the servers keep the session, and with it every lock, of a client that they hear nothing of. The
+    /// servers may grant less or more (`minSessionTimeout`, `maxSessionTimeout`). 10 s by default.
     pub session_timeout: Duration,
     /// The `tickTime` of the servers: within a tick their leader learns which clients the others have heard. 2 s, as
     /// ZooKeeper's own default. Too long a value shortens what a lock is believed in; too short a one trusts it too long. Twice
@@ -52,7 +52,7 @@ pub struct ZkConfig {
     /// [prefix](ZkConfig::prefix) of its own, not below `lock`: the first client there makes the directories, and nobody else
     /// could enter them.
     pub access: Access,
-    /// Whether mutexes of this client are had by whoever claims them first, instead of in the queue: `false` by default.
+    /// Whether mutexes of this client are had by whoever claims them first, instead of by a queue: `false` by default.
     ///
     /// A claim and a release are one request each, and the lock need not wait for whoever is next in the queue. But a release
     /// wakes everybody who waits, no waiter is sure to have a turn, and waiters are not seen by `inspect`. Clients with this

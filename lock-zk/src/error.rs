@@ -97,10 +97,12 @@ impl From<Error> for StepError {
 }
 
 impl StepError {
+    /// Whether it is a request's failure with this fate.
     pub(crate) fn is(&self, fate: Fate) -> bool {
         matches!(self, Self::Failure(failure) if failure.fate == fate)
     }
 
+    /// Returns the error that is reported for it.
     pub(crate) fn error(self, phase: Phase) -> Error {
         match self {
             Self::Failure(failure) => of_request(failure, phase),

@@ -105,7 +105,7 @@ impl Inspector {
         let connection = &session.connection;
         let nodes = connection.read_all(paths).await?;
         let ttl = nodes.iter().flatten().find_map(HolderRecord::parse).map(|record| record.ttl());
-        // Part of its permits may have been given back meanwhile.
+        // Some of its permits may have been released meanwhile.
         let there = paths.iter().zip(&nodes).filter(|(_, node)| node.is_some());
         let paths: Vec<_> = there.map(|(path, _)| path.clone()).collect();
         if paths.is_empty() {
@@ -130,7 +130,7 @@ impl Inspector {
     }
 }
 
-/// Somebody who holds or waits, and what his node says, if it may be read.
+/// A node of a holder or waiter, and its contents, if they may be read.
 type ContenderNode = (Contender, Option<Node>);
 
 /// A grant: its nodes, and what one of them says, if it may be read.
@@ -240,7 +240,7 @@ async fn held(session: &Session, directory: &str, grants: Vec<Vec<Contender>>) -
         if let Some((_, said)) = first {
             all.push(HeldGrant { nodes, said });
         } else if nodes.len() > 1 {
-            // Part of its permits has been given back meanwhile.
+            // Some of its permits have been released meanwhile.
             let left = known(session, directory, nodes).await?.into_iter().flatten();
             let (nodes, mut said): (Vec<_>, Vec<_>) = left.unzip();
             all.push(HeldGrant { nodes, said: said.pop().flatten() });

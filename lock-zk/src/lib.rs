@@ -54,7 +54,8 @@ pub use tls::Tls;
 
 const NAME: &str = "zookeeper";
 
-/// Returns what this backend promises, on one server and on an ensemble, with [mutexes in the queue](ZkConfig::unfair_mutex) or without.
+/// Returns what this backend promises, on one server and on an ensemble, with [a queue for mutexes](ZkConfig::unfair_mutex) or
+/// without.
 #[must_use]
 pub fn guarantees(unfair_mutex: bool) -> Guarantees {
     let mut guarantees = Guarantees::none();
@@ -140,8 +141,8 @@ impl ZkLocks {
         Client::over(backend, config.client).map(Self)
     }
 
-    /// Closes the client and its session: new locks are refused, releases on their way are waited for, and whatever is still held,
-    /// also by a guard that was forgotten, is free at once instead of after the session's timeout. Guards are told
+    /// Closes the client and its session: new locks are refused, releases on their way are waited for, and whatever is still
+    /// held, also by a guard that was forgotten, is free at once instead of after the session's timeout. Guards are told
     /// [`LossReason::SessionExpired`]. [`close`](Client::close) alone leaves the session to the guards that are left.
     ///
     /// # Errors

@@ -29,8 +29,8 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Puts nodes of this registration in the place of others, as a whole. Until the answer has come, and whoever calls has said which
-    /// nodes it has now, nobody knows all of them.
+    /// Puts nodes of this registration in the place of others, as a whole. Until the answer has come, and whoever calls has
+    /// said which nodes it has now, nobody knows all of them.
     pub(crate) async fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Result<Vec<String>, Failure> {
         let was_changing = self.is_changing.swap(true, Ordering::AcqRel);
         let outcome = self.session.connection.exchange(old, new, data).await;
@@ -133,8 +133,8 @@ impl Registry {
         registration
     }
 
-    /// The registration's node is there now, or is another one than before. Nothing is noted of a registration that was left meanwhile: nobody
-    /// would ever take that away.
+    /// The registration's node is there now, or is another one than before. Nothing is noted of a registration that was left
+    /// meanwhile: nobody would ever take that away.
     pub(crate) fn set_node(&self, registration: &Registration, node: Created) {
         let mut entries = self.entries();
         if !entries.has(registration) {
@@ -154,8 +154,8 @@ impl Registry {
         made.map_err(|failure| self.refused_node(registration, failure))
     }
 
-    /// Deregisters what got no node because of this failure, and returns the failure. A node may be there nevertheless unless the failure
-    /// is a refusal.
+    /// Deregisters what got no node because of this failure, and returns the failure. A node may be there nevertheless unless
+    /// the failure is a refusal.
     pub(crate) fn refused_node(&self, registration: &Registration, failure: Failure) -> Failure {
         if !matches!(failure.fate, Fate::Unknown | Fate::Ended) {
             self.deregister(registration);
@@ -180,8 +180,8 @@ impl Registry {
         self.entries().registrations.get(&grant).cloned()
     }
 
-    /// Resolves when the node at this path is gone, if it is one of this process. If it was handed over to the registration that waits,
-    /// with the instant at which that was asked of the servers.
+    /// Resolves when the node at this path is gone, if it is one of this process. If it was handed over to the registration
+    /// that waits, with the instant at which that was asked of the servers.
     pub(crate) fn until_gone(
         &self,
         path: &str,
@@ -197,8 +197,8 @@ impl Registry {
         })
     }
 
-    /// The node right behind this registration's in its queue, if it is one of the same session. Only where one waits for one: whoever
-    /// holds a lock that has no readers is followed by whoever waits for it.
+    /// The node right behind this registration's in its queue, if it is one of the same session. Only where one waits for one:
+    /// whoever holds a lock that has no readers is followed by whoever waits for it.
     pub(crate) fn next_in_queue(&self, registration: &Registration) -> Option<String> {
         let (entries, node) = (self.entries(), registration.node()?);
         if registration.lock.role != Role::Lock {
@@ -211,7 +211,8 @@ impl Registry {
         next.node().map(|node| node.path)
     }
 
-    /// The registration's node is gone, and the servers had the next one's when it went, by a request that was sent at this instant.
+    /// The registration's node is gone, and the servers had the next one's when it went, by a request that was sent at this
+    /// instant.
     pub(crate) fn handed_over(&self, registration: &Registration, sent_at: BootInstant) {
         if let Some(node) = registration.node()
             && let Some(local_node) = self.entries().local_nodes.get(&node.path)

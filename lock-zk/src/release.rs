@@ -60,8 +60,8 @@ impl Releaser {
         Ok(Cancelled::Settled)
     }
 
-    /// Cancels an attempt that was refused, and returns its error. If it does not become known until then that nothing of it is left,
-    /// a node of it may be in the queue, and the outcome is not known.
+    /// Cancels an attempt that was refused, and returns its error. If it does not become known until then that nothing of it is
+    /// left, a node of it may be in the queue, and the outcome is not known.
     pub(crate) async fn cancel_refused(&self, attempt: &Attempt, phase: Phase, error: Error, until: Instant) -> Error {
         let Some(registration) = self.registry.get(attempt.id) else { return error };
         let cleared = async {
@@ -183,7 +183,8 @@ async fn clear_unknown(registration: &Registration) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Deletes these nodes, with one round trip, and returns whether all were there. A failure is a refusal of all of them, or unknown.
+/// Deletes these nodes, with one round trip, and returns whether all were there. A failure is a refusal of all of them, or
+/// unknown.
 pub(crate) async fn delete_all(connection: &dyn Connection, paths: &[String]) -> Result<bool, Failure> {
     let deleted: Vec<_> = paths.iter().map(|path| connection.delete(path)).collect();
     together(join_all(deleted).await)

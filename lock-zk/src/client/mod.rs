@@ -4,8 +4,8 @@
 //! Every method enqueues its request when it is called, not when its answer is first polled: calls in a row travel in
 //! that order, without a round trip between them, and a deletion whose answer nobody waits for is still sent.
 //!
-//! What keeps a session and its locks, [`heartbeat`](Connection::heartbeat) and [`read_held`](Connection::read_held), waits behind a
-//! limited number of other requests only, however many there are.
+//! What keeps a session and its locks, [`heartbeat`](Connection::heartbeat) and [`read_held`](Connection::read_held), waits
+//! behind a limited number of other requests only, however many there are.
 
 pub(crate) mod diagnosis;
 #[cfg(feature = "zookeeper-async")]
@@ -30,7 +30,8 @@ use zookeeper_client::ZookeeperClient;
 #[cfg(feature = "tls")]
 pub(crate) use zookeeper_client::check_tls;
 
-/// The number of bytes of paths and data that one request may have: half of what servers take by default (`jute.maxbuffer`, 1 MiB).
+/// The number of bytes of paths and data that one request may have: half of what servers take by default (`jute.maxbuffer`, 1
+/// MiB).
 pub(crate) const MOST_BYTES: usize = 512 * 1024;
 
 /// The order in which requests are sent.
@@ -161,8 +162,9 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// ended, and nobody who forgets to look can keep it.
     fn close(&self);
 
-    /// A write that changes nothing of any lock. Its answer proves that a quorum has committed it, and so that the leader still had
-    /// the session. A request that was sent before it and is not answered when it is, never will be: its fate is unknown then.
+    /// A write that changes nothing of any lock. Its answer proves that a quorum has committed it, and so that the leader still
+    /// had the session. A request that was sent before it and is not answered when it is, never will be: its fate is unknown
+    /// then.
     fn heartbeat(&self) -> Response<'static, ()>;
 
     /// Makes an ephemeral node whose name is `prefix` and the next number of its parent.
@@ -175,8 +177,8 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// fails as long as there is anything in it; `None` then. Only a transaction can; a client without them refuses.
     fn claim<'a>(&'a self, directory: &'a str, path: &'a str, data: &[u8]) -> Response<'a, Option<Created>>;
 
-    /// Makes a directory that the server removes when it has become empty, with every parent that is missing. It need not travel in
-    /// the order of its call: whoever asks waits for it.
+    /// Makes a directory that the server removes when it has become empty, with every parent that is missing. It need not
+    /// travel in the order of its call: whoever asks waits for it.
     fn make_directory<'a>(&'a self, path: &'a str) -> Response<'a, ()>;
 
     /// The names in a directory.

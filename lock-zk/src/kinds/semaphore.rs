@@ -28,7 +28,9 @@ impl SemaphoreBackend for ZkBackend {
                 biased;
                 shrunk = retry_unanswered(|| shrink(&self.registry, attempt, &registration, keep)) => match shrunk {
                     // An earlier request may have done it.
-                    Err(StepError::Failure(failure)) if registration.is_changing() => Err(error::unsettled(failure, Phase::Release)),
+                    Err(StepError::Failure(failure)) if registration.is_changing() => {
+                        Err(error::unsettled(failure, Phase::Release))
+                    }
                     shrunk => shrunk.map_err(|failure| failure.error(Phase::Release)),
                 },
                 () = registration.session.ended() => Err(gone(attempt)),

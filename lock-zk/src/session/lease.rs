@@ -86,8 +86,8 @@ impl SessionLease {
     }
 }
 
-/// An eighth of the timeout, or less: so that a whole number of heartbeats lies within a ping and a round trip, and the lease is not
-/// shorter by what is left of the last one.
+/// An eighth of the timeout, or less: so that a whole number of heartbeats lies within a ping and a round trip, and the lease
+/// is not shorter by what is left of the last one.
 fn heartbeat_interval(timeout: Duration, ping: Duration) -> Duration {
     let most = timeout / HEARTBEATS;
     let with_trip = ping + ping / 16;

@@ -21,8 +21,8 @@ use crate::error;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The time between two looks for requests without an answer, and the age of one behind which a heartbeat is sent, whose answer tells
-/// whether that one was lost.
+/// The time between two looks for requests without an answer, and the age of one behind which a heartbeat is sent, whose answer
+/// tells whether that one was lost.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Heartbeats are sent so many times within the patience of a wait: what is not asked cannot be unanswered.

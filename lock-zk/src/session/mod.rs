@@ -26,8 +26,8 @@ use poll::Pollers;
 pub(crate) use manager::SessionOptions;
 pub(crate) use poll::Poller;
 
-/// The number of bytes of paths that a session watches at once: beyond 128 KiB the client crate cannot restore the watches after a
-/// reconnection, and loses the session. About 1,500 locks with short names.
+/// The number of bytes of paths that a session watches at once: beyond 128 KiB the client crate cannot restore the watches
+/// after a reconnection, and loses the session. About 1,500 locks with short names.
 pub(crate) const WATCHABLE: usize = 120 * 1024;
 
 /// The pause between looks of a waiter that may not watch, unless too many wait.
@@ -265,8 +265,8 @@ impl Session {
         self.connection.unanswered_since().map_or(now, |since| since.min(now))
     }
 
-    /// The room that a watch of this path takes, to be kept as long as the watch; `None` if there is none for a while, and then
-    /// the caller looks again instead.
+    /// Returns the share of what may be watched that a watch of this path takes, to be kept as long as the watch; `None` if
+    /// nothing is left for a while, and then the caller looks again instead.
     pub(crate) async fn watch_budget(&self, path: &str, poller: &Poller<'_>) -> Option<SemaphorePermit<'_>> {
         let bytes = u32::try_from(path.len() + self.chroot).ok()?;
         // It is never closed.

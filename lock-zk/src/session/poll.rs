@@ -2,8 +2,8 @@
 //!
 //! A waiter looks now and then although it watches, because an event may be lost, and instead of watching when there is no room
 //! for one more watch. All waiters of a session together look [`POLLS_PER_SECOND`] times in a second at most: the more there
-//! are, the longer each of them pauses. So beyond 1,000 waiters an event that is lost may cost more than a second: with n of them,
-//! up to n / 1,000 s.
+//! are, the longer each of them pauses. So beyond 1,000 waiters an event that is lost may cost more than a second: with n of
+//! them, up to n / 1,000 s.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

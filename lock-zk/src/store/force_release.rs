@@ -1,5 +1,5 @@
-//! The reasons of forced releases, by which a holder learns who has freed its lock: each is a node of the operator's session, which the holder reads
-//! when its next renewal finds its own node gone, and deletes.
+//! The reasons of forced releases, by which a holder learns who has freed its lock: each is a node of the operator's session,
+//! which the holder reads when its next renewal finds its own node gone, and deletes.
 
 use std::time::Duration;
 

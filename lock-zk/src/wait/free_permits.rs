@@ -94,7 +94,8 @@ impl<'a> FreePermits<'a> {
         Ok(self.limit().saturating_sub(used))
     }
 
-    /// Returns the number of permits that are left when everybody before us has got his; none if somebody before us has to wait.
+    /// Returns the number of permits that are left when everybody before us has got theirs; none if somebody before us has to
+    /// wait.
     pub(super) async fn count_behind_others(self) -> Result<u32, StepError> {
         let (lock, connection) = (self.lock(), self.connection());
         let queue = self.names(&lock.directory).await?;
@@ -154,8 +155,8 @@ impl<'a> FreePermits<'a> {
         }
     }
 
-    /// Looks after every such interval until a client of another library that has permits stands behind us, and could have one
-    /// more if we did not wait for several.
+    /// Looks after every such interval until a client of another library that has permits is behind us in the queue, and could
+    /// have one more if we did not wait for several.
     pub(super) async fn until_others_need_one(self, every: Duration) -> Result<(), StepError> {
         loop {
             sleep(every).await;

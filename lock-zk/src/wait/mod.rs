@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 
-/// The pause between two looks of a waiter of its own accord, unless too many wait: the event that was to wake it may have been lost, and
-/// is late by less than a second then.
+/// The pause between two looks of a waiter of its own accord, unless too many wait: the event that was to wake it may have been
+/// lost, and is late by less than a second then.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The position of a registration in its queue, by a listing.

@@ -3,8 +3,8 @@
 //! which fails if it is not in the queue any more.
 //!
 //! Curator's clients take their permits one by one, and wait in the queue for each. So one that has some and needs more would
-//! wait for us, if we need several, while we wait for it: as long as one stands behind us that may be of this kind, we give up
-//! our place now and then, at growing intervals. Who needs a single permit never does: each one that is given back is its own.
+//! wait for us, if we need several, while we wait for it: as long as one is behind us that may be of this kind, we yield our
+//! place now and then, at growing intervals. Who needs a single permit never does: each one that is released is its own.
 //!
 //! They make a permit first and count then, and one that stood still for longer than its session makes it without a place in the
 //! queue. So at a shared path we count once more behind our permits: those that were made before ours may be held, those behind
@@ -28,8 +28,8 @@ use crate::registry::{Registration, Registry};
 use crate::release::Releaser;
 use crate::store::record::HolderRecord;
 
-/// The time for which the first in the queue waits for clients of other libraries before it lets others go first: at first, and at
-/// most.
+/// The time for which the first in the queue waits for clients of other libraries before it lets others go first: at first, and
+/// at most.
 const FIRST_PATIENCE: Duration = Duration::from_millis(500);
 const LONGEST_PATIENCE: Duration = Duration::from_secs(8);
 /// The part of the operation timeout that a try spends behind one place in the queue.
@@ -48,7 +48,7 @@ impl Default for QueueYield {
 }
 
 impl QueueYield {
-    /// Notes that it has given way once more.
+    /// Notes that it has yielded once more.
     fn yielded(&mut self) {
         self.after = (self.after * 2).min(LONGEST_PATIENCE);
     }
@@ -67,8 +67,8 @@ impl Permits {
         Self { queue, registry, releaser }
     }
 
-    /// One try of somebody who waits in the queue: not before those who came earlier, unless there are enough for all of them. If one
-    /// of these stands still, the try is refused.
+    /// One try of somebody who waits in the queue: not before those who came earlier, unless there are enough for all of them.
+    /// If one of these is stuck, the try is refused.
     pub(crate) async fn try_acquire(
         &self,
         attempt: &Attempt,
@@ -109,7 +109,8 @@ impl Permits {
         }
     }
 
-    /// Waits, first in the queue, until there are enough permits, and takes them; `None` if the place in the queue is lost meanwhile.
+    /// Waits, first in the queue, until there are enough permits, and takes them; `None` if the place in the queue is lost
+    /// meanwhile.
     pub(crate) async fn acquire(
         &self,
         attempt: &Attempt,
@@ -132,7 +133,8 @@ impl Permits {
         Ok(granted.map(|granted| woken_at.map_or(granted, |at| granted.woken_at(at))))
     }
 
-    /// Makes the permits, however often answers are lost, and returns the grant; `None` if that was in vain: the place in the queue is lost.
+    /// Makes the permits, however often answers are lost, and returns the grant; `None` if that was in vain: the place in the
+    /// queue is lost.
     async fn make_permits(&self, attempt: &Attempt, registration: &Registration) -> Result<Option<Grant>, StepError> {
         let sent_at = SystemClock.now();
         let entered = match self.exchange_place(attempt, registration).await {
@@ -153,8 +155,8 @@ impl Permits {
         }
     }
 
-    /// Leaves the queue with the permits, and returns the transaction that made the place in the queue: its number is the token. `None` if
-    /// there is no such place any more.
+    /// Leaves the queue with the permits, and returns the transaction that made the place in the queue: its number is the
+    /// token. `None` if there is no such place any more.
     async fn exchange_place(&self, attempt: &Attempt, registration: &Registration) -> Result<Option<i64>, StepError> {
         let Some(node) = registration.node() else { return Ok(None) };
         let record =

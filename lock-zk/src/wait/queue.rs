@@ -201,8 +201,8 @@ pub(crate) fn waits_for(queue: &[Contender], index: usize) -> Option<&Contender>
     }
 }
 
-/// Returns the grant of a registration that was found first in the queue by a listing sent at this instant; `None` while no server
-/// is reached, or if the session is over.
+/// Returns the grant of a registration that was found first in the queue by a listing sent at this instant; `None` while no
+/// server is reached, or if the session is over.
 pub(crate) fn grant(
     attempt: &Attempt,
     registration: &Registration,

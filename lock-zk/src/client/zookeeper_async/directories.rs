@@ -1,6 +1,6 @@
-//! Directories that the servers remove when they have become empty. The crate asks for them by a request that makes persistent nodes
-//! of them, and that the servers' digests of their tree trip over: so they are made by a session of our own, which lives as long
-//! as that takes.
+//! Directories that the servers remove when they have become empty. The crate asks for them by a request that makes persistent
+//! nodes of them, and that the servers' digests of their tree trip over: so they are made by a session of our own, which lives
+//! as long as that takes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

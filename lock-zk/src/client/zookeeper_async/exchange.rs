@@ -4,19 +4,15 @@
 //! exchange after another.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::driver::wait;
 use tokio::sync::{Mutex, oneshot};
+use tokio::time::sleep;
 use zookeeper_async::CreateMode;
 
 use super::requests::Requests;
 use super::{Created, Failure, Fate, NewNode, Node, Response};
-
-/// Pauses between two tries to delete: the first one, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+use crate::error::pauses;
 
 struct Exchange {
     requests: Arc<Requests>,
@@ -122,13 +118,11 @@ fn judge(
 
 /// Repeats what is safe to repeat until its outcome is known.
 async fn until_known<F: Future<Output = Result<(), Failure>>>(mut step: impl FnMut() -> F) -> Result<(), Failure> {
-    let mut pauses = wait::pauses(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut pauses = pauses();
     loop {
         match step().await {
-            Err(failure) if failure.fate == Fate::Unknown => {
-                // The iterator is endless; the longest pause is its own last value.
-                tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
-            }
+            // The iterator is endless.
+            Err(failure) if failure.fate == Fate::Unknown => sleep(pauses.next().unwrap_or_default()).await,
             outcome => return outcome,
         }
     }

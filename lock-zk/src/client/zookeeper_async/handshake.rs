@@ -1,5 +1,5 @@
-//! The timeout that the servers grant. The crate does not tell which timeout was negotiated, and waits for ever where nobody answers:
-//! so each server is asked for a session first, which is closed again at once.
+//! The timeout that the servers grant. The crate does not tell which timeout was negotiated, and waits for ever where nobody
+//! answers: so each server is asked for a session first, which is closed again at once.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,11 +1,11 @@
-//! The order of requests, which wait here until the crate may be asked. It sends a request when its answer is first polled, and hangs if as
-//! many wait as its own queue holds: so one task polls them all, in the order in which they came, and fewer than that at
-//! once. What keeps the session and its locks goes before. The task also notices when the servers are silent, and closes the
-//! session when nobody has a request any more, or when it is told to.
+//! The order of requests, which wait here until the crate may be asked. It sends a request when its answer is first polled, and
+//! hangs if as many wait as its own queue holds: so one task polls them all, in the order in which they came, and fewer than
+//! that at once. What keeps the session and its locks goes before. The task also notices when the servers are silent, and
+//! closes the session when nobody has a request any more, or when it is told to.
 //!
-//! The crate matches answers to requests by their order alone, and may get that wrong when it connects again; and it may connect
-//! to a server that lags behind. So a new connection is put to the proof before anything else goes over it: a node is made, alone,
-//! whose answer names its path and the session, and comes when the server knows all that was committed before.
+//! The crate matches answers to requests by their order alone, and may get that wrong when it connects again; and it may
+//! connect to a server that lags behind. So a new connection is put to the proof before anything else goes over it: a node is
+//! made, alone, whose answer names its path and the session, and comes when the server knows all that was committed before.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -206,7 +206,8 @@ impl SchedulerTask {
                 return;
             }
             self.settle().await;
-            // By itself: servers answer it at once, before what came earlier, and the crate would take the answer for one to that.
+            // By itself: servers answer it at once, before what came earlier, and the crate would take the answer for one to
+            // that.
             self.show_credentials();
             self.settle().await;
             self.prove(connection);

@@ -15,9 +15,10 @@ use crate::client::ConnectOptions;
 /// The shortest silence of a server after which its connection is given up, where the session allows it.
 const STARVED: Duration = Duration::from_secs(1);
 
-/// The number of times that the address of the only server is given. The crate tries each address once without a pause, then again with pauses
-/// that grow by 50 ms, and doubles its pause after the last one without a limit: 16 tries at once, and 16 more that are over after
-/// 7.5 s, with 1.1 s between two of them at most. Of several servers each is given once: to try a silent one twice in a row would cost its timeout twice.
+/// The number of times that the address of the only server is given. The crate tries each address once without a pause, then
+/// again with pauses that grow by 50 ms, and doubles its pause after the last one without a limit: 16 tries at once, and 16
+/// more that are over after 7.5 s, with 1.1 s between two of them at most. Of several servers each is given once: to try a
+/// silent one twice in a row would cost its timeout twice.
 const TRIES: usize = 16;
 
 /// Opens a session with one of the servers.

@@ -31,8 +31,8 @@ use scheduler::Scheduler;
 /// The number of nodes that one request reads, at most.
 const CHUNK: usize = 500;
 
-/// The node to which heartbeats go. Nobody makes it, so that a heartbeat changes nothing; the refusal is agreed upon by a quorum as any
-/// other outcome of a write is.
+/// The node to which heartbeats go. Nobody makes it, so that a heartbeat changes nothing; the refusal is agreed upon by a
+/// quorum as any other outcome of a write is.
 const HEARTBEAT_NODE: &str = "/lock-zk-beat";
 
 /// The version of a node's data that nobody has changed; we never change any.

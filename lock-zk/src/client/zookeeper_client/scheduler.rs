@@ -1,11 +1,11 @@
 //! The requests of one connection: how many are under way, and which have no answer yet.
 //!
-//! The crate sends whatever it is asked at once, and the servers answer a session in order: a heartbeat behind thousands of requests
-//! would be answered when its session is over. As long as there are few, the crate is asked at the call, and nothing else is done.
-//! Requests beyond a number wait in the [backlog](super::backlog), in the order of their calls.
+//! The crate sends whatever it is asked at once, and the servers answer a session in order: a heartbeat behind thousands of
+//! requests would be answered when its session is over. As long as there are few, the crate is asked at the call, and nothing
+//! else is done. Requests beyond a number wait in the [backlog](super::backlog), in the order of their calls.
 //!
-//! A request belongs to the table of what is pending, not to whoever waits for its answer: a future that nobody polls any more would
-//! otherwise keep the crate's client, and with it the session, for as long as it lives.
+//! A request belongs to the table of what is pending, not to whoever waits for its answer: a future that nobody polls any more
+//! would otherwise keep the crate's client, and with it the session, for as long as it lives.
 //!
 //! The servers answer the requests of one session in order. So a request without an answer, when a later one has its own, will
 //! never have one on this connection: its outcome is unknown.
@@ -53,7 +53,7 @@ impl Scheduler {
         &self.pending
     }
 
-    /// Lets go of the crate's client, whoever still waits for an answer: it ends its session if it can.
+    /// Drops the crate's client, whoever still waits for an answer: it ends its session if it can.
     pub(super) fn close(&self) {
         let client = self.client().take();
         self.backlog.close();

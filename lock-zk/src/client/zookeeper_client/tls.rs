@@ -39,8 +39,8 @@ fn options(tls: &Tls) -> Result<TlsOptions, ClientError> {
     }
 }
 
-/// Checks for what the crate would refuse when it connects, or end the program: certificates that cannot be read, a key that is not
-/// that of its certificate, a host that no certificate can name.
+/// Checks for what the crate would refuse when it connects, or end the program: certificates that cannot be read, a key that is
+/// not that of its certificate, a host that no certificate can name.
 pub(crate) fn check(tls: &Tls, servers: &str) -> Result<(), (&'static str, Cause)> {
     options(tls).map_err(|cause| ("a certificate or key for TLS cannot be read as PEM", cause.into()))?;
     if let Some((certificate, key)) = &tls.identity {
