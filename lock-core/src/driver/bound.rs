@@ -9,7 +9,6 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use crate::clock::{BootInstant, Clock};
-use crate::driver::{Attempt, Backend};
 use crate::error::{Error, Phase};
 
 /// The time that a request may take beyond its own. A backend keeps the operation timeout by itself, so that only one
@@ -70,7 +69,8 @@ pub(crate) async fn caught<T>(phase: Phase, request: impl Future<Output = Result
     outcome.unwrap_or_else(|_| Err(Error::indeterminate(phase, "the backend panicked")))
 }
 
-/// The place of this attempt, or the common one if the backend panics.
-pub(crate) fn place(backend: &dyn Backend, attempt: &Attempt) -> u64 {
-    catch_unwind(AssertUnwindSafe(|| backend.place(attempt))).unwrap_or_default()
+/// Asks the backend something for which it needs no server; the default answer if it panics. These questions are asked in the
+/// background, and while guards are dropped.
+pub(crate) fn asked<T: Default>(question: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(question)).unwrap_or_default()
 }

@@ -19,7 +19,7 @@ use super::runtime::BackgroundRuntime;
 use super::state::{Actions, Answer, Event};
 use super::{LiveGrant, LossReason};
 use crate::clock::{BootInstant, Clock};
-use crate::driver::bound::{bounded, caught, place};
+use crate::driver::bound::{asked, bounded, caught};
 use crate::driver::{Backend, Doubts, Notices, Renewal, Renewed};
 use crate::error::Phase;
 use crate::metrics::Meters;
@@ -271,7 +271,7 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
                 // The answers of a batch come together: a short lease must not wait for those of a place that is silent, nor
                 // for as long as a long lease has.
                 let urgency = ttl.as_millis().checked_ilog2();
-                alike.entry((place(&*keeper.backend, &live.attempt), urgency)).or_default().push((live, ttl));
+                alike.entry((asked(|| keeper.backend.place(&live.attempt)), urgency)).or_default().push((live, ttl));
             }
         }
         for mut renewals in alike.into_values() {

@@ -156,11 +156,11 @@ async fn a_short_lease_does_not_wait_for_the_answers_for_long_ones_at_its_own_pl
 }
 
 #[tokio::test]
-async fn a_backend_that_panics_when_it_is_asked_for_a_place_ends_nothing() {
+async fn a_backend_that_panics_at_questions_that_need_no_server_ends_nothing() {
     let lab = Lab::new();
     let locks = lab.connect();
     let (kept, dropped) = (locks.mutex("kept").lock().await.unwrap(), locks.mutex("dropped").lock().await.unwrap());
-    lab.line.panics_about_places();
+    lab.line.panics_at_questions();
     lab.line.set(Fault::Down);
     drop(dropped);
     lab.line.asked_times("release", 1).await;
@@ -170,4 +170,21 @@ async fn a_backend_that_panics_when_it_is_asked_for_a_place_ends_nothing() {
     assert_eq!(lab.store.used(), 1, "the release was not repeated");
     lab.pass(Duration::from_secs(20)).await;
     assert!(kept.is_held(), "it was not renewed");
+}
+
+#[tokio::test]
+async fn a_backend_that_panics_when_it_is_to_forget_an_attempt_ends_nothing() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let short = LeaseOptions::with_ttl(Duration::from_secs(1));
+    let given_up = locks.mutex("given up").with_lease(short).lock().await.unwrap();
+    let released = locks.mutex("released").with_lease(minute()).lock().await.unwrap();
+    lab.line.panics_at_questions();
+    lab.line.set(Fault::Down);
+    drop((given_up, released));
+    lab.pass(Duration::from_secs(20)).await;
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(3)).await;
+    let next = lab.store.connect().mutex("released").try_lock().await.unwrap();
+    assert!(next.is_some(), "nobody cleans up any more");
 }

@@ -50,7 +50,7 @@ struct State {
     /// The fault that its requests meet.
     far: Fault,
     has_one_place: bool,
-    panics_about_places: bool,
+    panics_at_questions: bool,
     has_no_tokens: bool,
     announces_losses: bool,
     doubts: Option<watch::Sender<u64>>,
@@ -106,9 +106,14 @@ impl Line {
         self.state().has_one_place = true;
     }
 
-    /// Panics when it is asked for a place.
-    pub(crate) fn panics_about_places(&self) {
-        self.state().panics_about_places = true;
+    /// Panics at every question that needs no server.
+    pub(crate) fn panics_at_questions(&self) {
+        self.state().panics_at_questions = true;
+    }
+
+    fn panics(&self) {
+        let panics = self.state().panics_at_questions;
+        assert!(!panics, "a mistake in the backend, planted by the test");
     }
 
     /// The server may have forgotten grants.
@@ -321,27 +326,28 @@ impl Backend for Faulty {
     }
 
     fn is_settled(&self, _attempt: &Attempt) -> bool {
+        self.line.panics();
         self.line.state().copies_on_their_way == 0
     }
 
     fn outlasts_lease(&self) -> Duration {
+        self.line.panics();
         self.line.state().outlasts_lease
     }
 
     fn may_remain(&self, _attempt: &Attempt) -> bool {
+        self.line.panics();
         self.line.state().may_remain
     }
 
     fn place(&self, attempt: &Attempt) -> u64 {
-        let (one, panics) = {
-            let state = self.line.state();
-            (state.has_one_place, state.panics_about_places)
-        };
-        assert!(!panics, "a mistake in the backend, planted by the test");
+        self.line.panics();
+        let one = self.line.state().has_one_place;
         u64::from(!one && self.is_away(attempt))
     }
 
     fn forget(&self, attempt: &Attempt) {
+        self.line.panics();
         self.line.state().forgotten.push(attempt.id);
     }
 

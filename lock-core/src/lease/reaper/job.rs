@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tracing::Instrument;
 
 use crate::clock::{BootInstant, Clock};
-use crate::driver::bound::{bounded, caught};
+use crate::driver::bound::{asked, bounded, caught};
 use crate::driver::{Attempt, Backend, Cancelled, SemaphoreBackend};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::LiveGrant;
@@ -73,7 +73,7 @@ impl Job {
         match &self.task {
             Task::Release => {
                 backend.release(&self.attempt).await?;
-                Ok(if backend.is_settled(&self.attempt) { Progress::Done } else { Progress::Returned })
+                Ok(if asked(|| backend.is_settled(&self.attempt)) { Progress::Done } else { Progress::Returned })
             }
             Task::Cancel => match backend.cancel(&self.attempt).await? {
                 Cancelled::Settled => Ok(Progress::Done),
@@ -96,7 +96,7 @@ impl Job {
     /// Gives the job up for good. The backend forgets the attempt, unless its grant is still held.
     pub(super) fn give_up(self, backend: &dyn Backend) {
         if !matches!(self.task, Task::Shrink { .. }) {
-            backend.forget(&self.attempt);
+            asked(|| backend.forget(&self.attempt));
         }
         self.ends("given up");
     }

@@ -28,7 +28,7 @@ use super::LiveGrant;
 use super::background::{self, Background, Carried};
 use super::runtime::BackgroundRuntime;
 use crate::clock::{BootInstant, Clock};
-use crate::driver::bound::place;
+use crate::driver::bound::asked;
 use crate::driver::{Attempt, Backend, SemaphoreBackend};
 use crate::shutdown::Shutdown;
 use crate::sync::locked;
@@ -114,7 +114,7 @@ impl Reaper {
 
     /// After the end of a grant: sees to it that no late copy of its request takes the lock again.
     pub(crate) fn ended(&self, attempt: &Arc<Attempt>) {
-        if !self.0.backend.is_settled(attempt) {
+        if !asked(|| self.0.backend.is_settled(attempt)) {
             self.cancel(attempt.clone());
         }
     }
@@ -161,7 +161,7 @@ impl Jobs {
 
     /// Whether there must be room for this job: what it undoes does not end with a lease by itself.
     fn must_stay(&self, job: &Job) -> bool {
-        matches!(job.task, Task::Shrink { .. }) || self.backend.may_remain(&job.attempt)
+        matches!(job.task, Task::Shrink { .. }) || asked(|| self.backend.may_remain(&job.attempt))
     }
 
     /// Leaves a job that there is no room for to the server.
@@ -185,7 +185,7 @@ impl Jobs {
 
     /// The instant at which nothing is left of what a lease that ends at this instant has at the server, whoever takes it back.
     fn gone_by(&self, attempt: &Attempt, lease_ends: BootInstant) -> BootInstant {
-        lease_ends.plus(attempt.op_timeout).plus(self.backend.outlasts_lease())
+        lease_ends.plus(attempt.op_timeout).plus(asked(|| self.backend.outlasts_lease()))
     }
 
     /// Takes the jobs that are to be tried now, and tells when to look again.
@@ -207,8 +207,8 @@ impl Jobs {
 
     /// The job's time is over: it is given up, unless something of its attempt may remain. That is asked after each try.
     fn is_over(&self, job: Job, now: BootInstant, answered: bool) {
-        if self.backend.may_remain(&job.attempt) {
-            let (tries, place) = (job.tries, place(&*self.backend, &job.attempt));
+        if asked(|| self.backend.may_remain(&job.attempt)) {
+            let (tries, place) = (job.tries, asked(|| self.backend.place(&job.attempt)));
             let backlog = &mut locked(&self.queue).backlog;
             if answered {
                 backlog.again(now, job, tries, BootInstant::FAR_FUTURE);
@@ -227,7 +227,7 @@ impl Jobs {
         let now = self.clock.now();
         let answered = !matches!(progress, Progress::Unanswered);
         // It may have moved since.
-        let place = place(&*self.backend, &job.attempt);
+        let place = asked(|| self.backend.place(&job.attempt));
         let mut queue = locked(&self.queue);
         queue.trying -= 1;
         if let Some(lane) = probe {
