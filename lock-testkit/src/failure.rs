@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 
 use crate::error::HarnessError;
-use crate::faults::Unproven;
+use crate::injected::Unproven;
 
 /// A case's reason for rejecting a backend: one sentence, and where in the suite it was decided.
 pub struct Failure {

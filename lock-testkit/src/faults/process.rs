@@ -6,8 +6,8 @@ use std::path::Path;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, Fault, Injected, Proof};
 use crate::error::HarnessError;
+use crate::injected::{Effect, Injected, Proof};
 use crate::servers::memcached::MemcachedServer;
 use crate::servers::own::Own;
 use crate::servers::process::{self, Process};
@@ -87,7 +87,7 @@ impl ProcessFault {
             }
         };
         let proof = if process.is_running() { Proof::default() } else { Proof::of(proof) };
-        Ok(Injected::new(Fault::Process(self), OnProcess { fault: self, process, proof }))
+        Ok(Injected::new(format!("{self:?}"), OnProcess { fault: self, process, proof }))
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn freeze_child(pid: Pid) -> io::Result<Injected<'static>> {
     process::freeze(pid)?;
     let stands_still = !process::is_running(pid);
     let proof = stands_still.then(|| Proof::of(format!("process {} stands still", pid.as_raw_nonzero())));
-    Ok(Injected::new(Fault::Process(ProcessFault::Freeze), OnChild { pid, proof: proof.unwrap_or_default() }))
+    Ok(Injected::new(format!("{:?}", ProcessFault::Freeze), OnChild { pid, proof: proof.unwrap_or_default() }))
 }
 
 struct OnChild {

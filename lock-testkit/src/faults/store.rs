@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, Fault, Injected, Proof};
 use crate::error::HarnessError;
+use crate::injected::{Effect, Injected, Proof};
 use crate::servers::memcached::{Memcached, MemcachedServer};
 use crate::servers::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
 use crate::servers::resp::Resp;
-use crate::servers::until::until;
 use crate::servers::zookeeper::ZooKeeperServer;
 use crate::time::promptly;
+use crate::until::until;
 
 /// Something that happens to what servers store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ impl StoreFault {
             (Self::StealSession { session }, Store::ZooKeeper(server)) => steal(server, *session).await?,
             (fault, store) => return Err(HarnessError::new(format!("{fault:?} cannot happen to {store:?}"))),
         };
-        Ok(Injected::new(Fault::Store(self), Done(proof.unwrap_or_default())))
+        Ok(Injected::new(format!("{self:?}"), Done(proof.unwrap_or_default())))
     }
 }
 

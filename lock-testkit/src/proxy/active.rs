@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::fault::{Direction, LinkFault, Toxic, Trigger};
 use super::frames::Frame;
-use crate::faults::Proof;
+use crate::injected::Proof;
 use crate::rng::SeededRng;
 
 #[derive(Debug)]

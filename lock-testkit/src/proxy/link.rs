@@ -11,7 +11,7 @@ use super::active::Active;
 use super::fault::LinkFault;
 use super::frames::Protocol;
 use super::listener::Listener;
-use crate::faults::{Effect, Fault, Injected, Proof};
+use crate::injected::{Effect, Injected, Proof};
 
 /// A loopback port that leads to a server, and on which faults can be injected. With it, its connections end.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Proxy {
     pub fn inject(&self, fault: LinkFault) -> Injected<'static> {
         let active = Arc::new(Active::new(fault.clone()));
         self.link.change(|active_ones| active_ones.push(active.clone()));
-        Injected::new(Fault::Link(fault), OnLink { link: self.link.clone(), active })
+        Injected::new(fault, OnLink { link: self.link.clone(), active })
     }
 
     /// Returns how many requests have come from clients so far. (On a link of an [`Opaque`](Protocol::Opaque) protocol,

@@ -12,7 +12,7 @@ use super::active::Active;
 use super::connection::Connection;
 use super::fault::Toxic;
 use super::link::Link;
-use crate::servers::ports::free_port;
+use crate::ports::free_port;
 
 /// Before another try to accept or to listen, when the process has no descriptor left or somebody has the port.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -1,5 +1,7 @@
 //! A wall clock of a server's own, which can be stepped.
 
+mod fault;
+
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,8 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Missing;
-use crate::faults::{ClockFault, Effect, Fault, Injected, Proof};
+use crate::injected::{Effect, Injected, Proof};
 use crate::servers::process::fresh_directory;
+
+pub use self::fault::ClockFault;
 
 /// Read by the shim.
 const VARIABLE: &str = "LOCK_TESTKIT_CLOCK";
@@ -60,7 +64,7 @@ impl WallClock {
     /// If the file that is shared with the servers is gone.
     pub fn inject(&self, fault: ClockFault) -> io::Result<Injected<'static>> {
         self.set(fault.ahead_ms * 1_000_000)?;
-        Ok(Injected::new(Fault::Clock(fault), Stepped { clock: self.clone(), fault, readings: 0 }))
+        Ok(Injected::new(format!("{fault:?}"), Stepped { clock: self.clone(), fault, readings: 0 }))
     }
 
     /// Lets the clock stand still at this time since the epoch, until the next call: for tests of what happens in the very

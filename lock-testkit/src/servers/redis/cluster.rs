@@ -7,10 +7,10 @@ use super::migration::Migration;
 use super::options::RedisOptions;
 use super::server::RedisServer;
 use crate::error::{HarnessError, Missing};
-use crate::servers::ports::BUS;
-use crate::servers::until::until;
+use crate::ports::BUS;
 use crate::servers::url::{Credentials, ServerUrl, authority};
 use crate::time::ms;
+use crate::until::until;
 
 /// The variable that points the suite at an existing cluster instead
 /// (`redis-cluster://[user:password@]host:port[,host:port...]`).

@@ -4,9 +4,9 @@ use super::cluster::{ClusterDeployment, own_id};
 use super::members::Members;
 use super::server::RedisServer;
 use crate::error::HarnessError;
-use crate::servers::until::until;
 use crate::servers::url::Credentials;
 use crate::time::promptly;
+use crate::until::until;
 
 /// The number of keys that are asked for, and moved, at once.
 const BATCH: &str = "1000";

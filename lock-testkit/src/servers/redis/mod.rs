@@ -3,6 +3,7 @@
 //! They listen on free loopback ports, and are gone when the suite is gone, even if it is killed. What is started is the
 //! `redis-server` (or else `valkey-server`) on the `PATH`, or the program that [`SERVER_VARIABLE`] names.
 
+mod clocked;
 mod cluster;
 mod independent;
 mod members;
@@ -13,6 +14,7 @@ mod sentinel;
 mod server;
 mod status;
 
+pub use clocked::ClockedRedis;
 pub use cluster::{CLUSTER_URL_VARIABLE, ClusterDeployment};
 pub use independent::{IndependentServers, QUORUM_URLS_VARIABLE};
 pub use migration::Migration;

@@ -6,9 +6,9 @@ use super::options::RedisOptions;
 use super::server::RedisServer;
 use crate::error::{HarnessError, Missing};
 use crate::servers::resp::Value;
-use crate::servers::until::until;
 use crate::servers::url::{Credentials, ServerUrl, authority};
 use crate::time::ms;
+use crate::until::until;
 
 /// The variable that points the suite at an existing deployment instead
 /// (`redis-sentinel://[user:password@]host:port[,host:port...]/master-name`).

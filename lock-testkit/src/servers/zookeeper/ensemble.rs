@@ -12,12 +12,12 @@ use super::server::{PATIENCE, ZooKeeperServer};
 use super::session::Session;
 use super::status::Mode;
 use crate::error::{HarnessError, Missing};
-use crate::faults::Injected;
+use crate::injected::Injected;
+use crate::ports::{free_port, on_free_ports};
 use crate::servers::own::not_started;
-use crate::servers::ports::{free_port, on_free_ports};
-use crate::servers::until::until;
 use crate::servers::url::{ServerUrl, authority};
 use crate::time::ms;
+use crate::until::until;
 
 /// The variable that points the suite at an existing ensemble (`zk://host:port,host:port,host:port/chroot`) instead.
 pub const ENSEMBLE_URL_VARIABLE: &str = "LOCK_TESTKIT_ZOOKEEPER_ENSEMBLE_URL";

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::faults::Injected;
+use crate::injected::Injected;
 use crate::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
 /// One proxy for each server and each other server that it may have as its leader.

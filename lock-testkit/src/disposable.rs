@@ -1,18 +1,14 @@
 //! Servers that a case may have for itself, and what can be done to them.
 
-use std::sync::{Mutex, PoisonError};
-
 use async_trait::async_trait;
 use lock_core::LockName;
 
-use super::clock::WallClock;
-use super::memcached::MemcachedServer;
-use super::redis::{ClusterDeployment, RedisOptions, RedisServer, SentinelDeployment};
-use super::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
-use crate::error::{HarnessError, Missing};
-use crate::faults::{ClockFault, Data, Injected, ProcessFault, Proof, ServerProcess, StoreFault};
+use crate::error::HarnessError;
+use crate::faults::{Data, ProcessFault, Proof, ServerProcess, StoreFault};
 use crate::harness::DisposableServer;
-use crate::time::promptly;
+use crate::servers::memcached::MemcachedServer;
+use crate::servers::redis::{ClockedRedis, ClusterDeployment, RedisServer, SentinelDeployment};
+use crate::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
 
 #[async_trait]
 impl DisposableServer for SentinelDeployment {
@@ -122,37 +118,13 @@ impl DisposableServer for MemcachedServer {
     }
 }
 
-/// A Redis server that goes by a wall clock of its own.
-#[derive(Debug)]
-pub struct ClockedRedis {
-    server: RedisServer,
-    clock: WallClock,
-    stepped: Mutex<Option<Injected<'static>>>,
-}
-
-impl ClockedRedis {
-    /// Starts one, whose clock shows the time of the machine's.
-    ///
-    /// # Errors
-    /// As [`WallClock::new`] and [`RedisServer::start_with`].
-    pub async fn start() -> Result<Self, Missing> {
-        let clock = WallClock::new()?;
-        let server = RedisServer::start_with(&RedisOptions::new().with_clock(&clock)).await?;
-        Ok(Self { server, clock, stepped: Mutex::default() })
-    }
-}
-
 #[async_trait]
 impl DisposableServer for ClockedRedis {
     fn url(&self) -> &str {
-        self.server.url()
+        Self::url(self)
     }
 
     async fn step_clock(&self, ahead_ms: i64) -> Result<Proof, HarnessError> {
-        let stepped = self.clock.inject(ClockFault::ahead_by_ms(ahead_ms))?;
-        // Without proof the case is unknown.
-        let proof = stepped.applied(promptly()).await.unwrap_or_default();
-        *self.stepped.lock().unwrap_or_else(PoisonError::into_inner) = Some(stepped);
-        Ok(proof)
+        Self::step_clock(self, ahead_ms).await
     }
 }

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Fault;
 use crate::error::HarnessError;
-use crate::servers::until::until;
+use crate::until::until;
 
 /// The effect of a fault, from its injection on.
 pub(crate) trait Effect: Send + Sync {
@@ -48,7 +47,7 @@ impl Proof {
 
 /// A fault that was not applied: what was tested under it is not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unproven(Fault);
+pub struct Unproven(String);
 
 impl fmt::Display for Unproven {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,19 +58,20 @@ impl fmt::Display for Unproven {
 /// A fault that goes on. Healed when this is dropped.
 #[must_use = "the fault is healed when this is dropped"]
 pub struct Injected<'a> {
-    fault: Fault,
+    /// The fault in words.
+    fault: String,
     /// `None` once healed.
     effect: Option<Box<dyn Effect + 'a>>,
 }
 
 impl<'a> Injected<'a> {
-    pub(crate) fn new(fault: Fault, effect: impl Effect + 'a) -> Self {
-        Self { fault, effect: Some(Box::new(effect)) }
+    pub(crate) fn new(fault: impl fmt::Display, effect: impl Effect + 'a) -> Self {
+        Self { fault: fault.to_string(), effect: Some(Box::new(effect)) }
     }
 
-    /// Returns the fault that was injected.
+    /// Returns the fault that was injected, in words.
     #[must_use]
-    pub fn fault(&self) -> &Fault {
+    pub fn fault(&self) -> &str {
         &self.fault
     }
 
