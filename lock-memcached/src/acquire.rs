@@ -7,18 +7,18 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase};
 
-use crate::client::command::{Command, CommandAnswer};
 use crate::client::detach_on_drop::detach_on_drop;
 use crate::client::link::Link;
+use crate::client::protocol::{Command, CommandAnswer};
 use crate::epoch::Epoch;
 use crate::epoch::gate::{self, EpochGate, GateVerdict, NotNow};
 use crate::error::Failure;
 use crate::registry::{Entry, Piece, Registry};
 use crate::store::keys::Key;
-use crate::store::nonce::Nonce;
 use crate::store::pieces::Pieces;
-use crate::store::record::HolderRecords;
-use crate::store::{refresh, ttl};
+use crate::store::record::Records;
+use crate::store::refresh;
+use crate::store::values::{self, Nonce};
 
 /// Outcome of one try.
 #[derive(Debug)]
@@ -52,6 +52,9 @@ pub(crate) trait WantedLock: Send + Sync {
         1
     }
 
+    /// The name of the queue in which this client's waiters stand.
+    fn queue(&self) -> Key;
+
     /// The registry's entry of the attempt.
     fn entry(&self) -> &Arc<Entry>;
 
@@ -63,23 +66,26 @@ pub(crate) trait WantedLock: Send + Sync {
 
 /// Claims keys.
 pub(crate) struct Acquirer {
-    link: Arc<Link>,
-    gate: Arc<EpochGate>,
-    pieces: Arc<Pieces>,
-    registry: Arc<Registry>,
-    records: Arc<HolderRecords>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) gate: Arc<EpochGate>,
+    pub(crate) pieces: Arc<Pieces>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) records: Arc<Records>,
 }
 
 impl Acquirer {
-    pub(crate) fn new(
-        link: &Arc<Link>,
-        gate: &Arc<EpochGate>,
-        pieces: &Arc<Pieces>,
-        registry: &Arc<Registry>,
-        records: &Arc<HolderRecords>,
-    ) -> Arc<Self> {
-        let (link, gate, pieces) = (link.clone(), gate.clone(), pieces.clone());
-        Arc::new(Self { link, gate, pieces, registry: registry.clone(), records: records.clone() })
+    /// The entry of an attempt, made when it first asks.
+    pub(crate) fn register(&self, attempt: &Attempt) -> Result<Arc<Entry>, Error> {
+        self.registry.register(attempt)
+    }
+
+    /// Whether nobody has this key, by a cheap read.
+    pub(crate) async fn is_free(&self, attempt: &Attempt, key: &Key) -> Result<bool, Error> {
+        let look = async {
+            let there = self.link.run_one(Command::Look { key: key.clone() }).await.is_there();
+            there.map_err(|failure| self.link.error(failure, Phase::Wait))
+        };
+        Ok(!self.link.within(attempt, Phase::Wait, look).await?)
     }
 
     /// One try of a lock of any kind. If it comes to nothing, nothing is left of it.
@@ -118,22 +124,21 @@ impl Acquirer {
         also: Vec<Command>,
         ttl: Duration,
     ) -> Result<ClaimRound, Error> {
-        let (sent_at, seconds) = (SystemClock.now(), ttl::seconds(ttl));
+        let (sent_at, seconds) = (SystemClock.now(), values::seconds(ttl));
         entry.kept(sent_at, ttl);
         let until = self.link.gone_by(sent_at, ttl);
         let claim = |key: &Key| {
             entry.claiming(key, until);
             Command::Claim { key: key.clone(), value: entry.nonce.number(), seconds }
         };
-        let commands: Vec<_> = keys.iter().map(claim).chain(also).chain(self.gate.look()).collect();
-        let mut answers = self.link.run(commands).await.into_iter();
+        let (answers, judged) = self.gate.run(keys.iter().map(claim).chain(also), sent_at).await;
+        let mut answers = answers.into_iter();
         let mut failed = None;
         for (key, answer) in keys.iter().zip(answers.by_ref()) {
             let told = self.told(entry, key, answer, seconds).await;
             failed = failed.or(told.err());
         }
-        let mut also: Vec<_> = answers.collect();
-        let judged = self.gate.verdict(&mut also, sent_at);
+        let also: Vec<_> = answers.collect();
         let unread = also.iter().find_map(|answer| answer.failure().cloned());
         let (failure, is_answered) = match (failed, unread.map_or(judged, Err)) {
             (None, Ok(verdict)) => return Ok(ClaimRound { sent_at, verdict, also }),
@@ -217,7 +222,7 @@ impl Acquirer {
         match round.verdict {
             GateVerdict::Counts(_) => Ok(TryOutcome::Held),
             GateVerdict::No(why) => {
-                Box::pin(self.gate.tend(&self.link, why)).await?;
+                Box::pin(self.gate.tend(why)).await?;
                 Ok(TryOutcome::NotNow(why))
             }
         }
@@ -227,9 +232,9 @@ impl Acquirer {
     async fn abandon(&self, attempt: &Attempt, entry: &Entry, sent_at: BootInstant) -> Result<(), Error> {
         let _turn = entry.turn().await;
         let won = entry.pieces();
-        let freed = self.link.within(attempt, Phase::Acquire, self.pieces.release_all(entry, Phase::Acquire)).await;
+        let released = self.link.within(attempt, Phase::Acquire, self.pieces.release_all(entry, Phase::Acquire)).await;
         let until = self.link.gone_by(sent_at, attempt.ttl);
-        freed.map(drop).map_err(|error| self.in_doubt(entry, &won, until, error))
+        released.map(drop).map_err(|error| self.in_doubt(entry, &won, until, error))
     }
 
     /// Keeps the key that a waiting attempt has, asks what else is to be asked, and reads the epoch; nothing if it has no
@@ -243,14 +248,13 @@ impl Acquirer {
         let kept = async {
             let _turn = entry.turn().await;
             let Some(piece) = entry.pieces().pop() else { return Ok(None) };
-            let (sent_at, seconds) = (SystemClock.now(), ttl::seconds(attempt.ttl));
+            let (sent_at, seconds) = (SystemClock.now(), values::seconds(attempt.ttl));
             let renewal = refresh::renewal(&piece.key, entry.own(piece.seen), seconds);
             let record = self.records.keep(entry, seconds);
             let has_record = record.is_some();
-            let beside = record.into_iter().chain(self.gate.look());
-            let commands = renewal.into_iter().chain(also).chain(beside);
-            let mut answers = self.link.run(commands.collect()).await;
-            let verdict = self.gate.verdict(&mut answers, sent_at)?;
+            let commands = renewal.into_iter().chain(also).chain(record);
+            let (mut answers, verdict) = self.gate.run(commands, sent_at).await;
+            let verdict = verdict?;
             if has_record {
                 answers.pop();
             }

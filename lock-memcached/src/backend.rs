@@ -9,38 +9,28 @@ use lock_core::driver::{Attempt, Backend, Cancelled, Operator, Released, Renewal
 use lock_core::{Error, Guarantees};
 
 use crate::acquire::Acquirer;
-use crate::client::health;
-use crate::client::link::Link;
+use crate::client::{health, link::Link};
 use crate::config::MemcachedConfig;
 use crate::epoch::gate::EpochGate;
 use crate::inspect::Inspector;
-use crate::kinds::reader_slots::ReaderSlots;
-use crate::kinds::rwlock::RwLocks;
-use crate::kinds::semaphore::Semaphores;
-use crate::kinds::single::SingleKeyLocks;
+use crate::kinds::slots::Slots;
+use crate::kinds::{reader_slots::ReaderSlots, rwlock::RwLocks, semaphore::Semaphores, single::SingleKeyLocks};
 use crate::registry::Registry;
 use crate::release::Releaser;
 use crate::renew::Renewer;
-use crate::store::forced::ForcedReasons;
-use crate::store::keys::Keys;
-use crate::store::pieces::Pieces;
-use crate::store::record::HolderRecords;
-use crate::store::refresh::Refresher;
-use crate::store::ttl::{self, LongestLease};
-use crate::wait::Waits;
-use crate::wait::hand_over::HandOver;
-use crate::wait::queue::WaitQueues;
+use crate::store::{keys::Keys, pieces::Pieces, record::Records, refresh::Refresher, values};
+use crate::wait::{Waits, hand_over::HandOver, pace::Pace, queue::WaitQueues};
 
 /// One client's connections to a server, and its waiters.
 pub struct MemcachedBackend {
+    pub(crate) acquirer: Arc<Acquirer>,
+    pub(crate) waits: Waits,
     pub(crate) single: SingleKeyLocks,
     pub(crate) rwlocks: RwLocks,
     pub(crate) semaphores: Semaphores,
     pub(crate) inspector: Inspector,
     renewer: Renewer,
     releaser: Arc<Releaser>,
-    registry: Arc<Registry>,
-    queues: Arc<WaitQueues>,
     guarantees: Guarantees,
 }
 
@@ -48,51 +38,67 @@ impl MemcachedBackend {
     pub(crate) async fn connect(config: &MemcachedConfig) -> Result<Self, Error> {
         let (address, op_timeout) = (config.check()?, config.client.op_timeout);
         let link = Arc::new(Link::new(address, config.connections, op_timeout).await?);
-        let keys = Arc::new(Keys::new(&config.prefix));
-        let gate = Arc::new(EpochGate::new(config, keys.epoch.clone()));
+        let (keys, longest) = (Arc::new(Keys::new(&config.prefix)), config.bound());
+        let gate = Arc::new(EpochGate::new(config, keys.epoch.clone(), &link));
         // First of all: its look at the server's clock has to go over a connection that was just opened.
-        gate.begin(&link).await?;
+        gate.begin().await?;
         let mut guarantees = crate::guarantees(config.restart_policy);
         if health::check(&link, config).await? {
             guarantees = crate::evicting(guarantees);
         }
-        let longest = LongestLease::of(config);
-        let registry = Arc::new(Registry::new(&keys, longest));
-        let records = HolderRecords::new(&link, &keys);
-        let reasons = ForcedReasons::new(&link, &keys, longest);
-        let pieces = Arc::new(Pieces::new(&link, &records));
-        let acquirer = Acquirer::new(&link, &gate, &pieces, &registry, &records);
-        let queues = Arc::<WaitQueues>::default();
-        let waits = Waits::new(&queues, &records, config.longest_pause);
+        let (registry, queues) = (Arc::new(Registry::new(&keys, longest)), Arc::<WaitQueues>::default());
+        let records = Records::new(&link, &keys, longest);
+        let pieces = Arc::new(Pieces { link: link.clone(), records: records.clone() });
+        let acquirer = Arc::new(Acquirer {
+            link: link.clone(),
+            gate: gate.clone(),
+            pieces: pieces.clone(),
+            registry: registry.clone(),
+            records: records.clone(),
+        });
+        let (longest_pause, pace) = (config.longest_pause, Pace::default());
+        let waits = Waits { queues: queues.clone(), records: records.clone(), pace, longest_pause };
+        let refresher = Refresher { link: link.clone(), gate: gate.clone() };
+        let hand_over = HandOver { link: link.clone(), gate, queues: queues.clone(), pieces: pieces.clone() };
         let releaser = Arc::new(Releaser {
             link: link.clone(),
             registry: registry.clone(),
             queues: queues.clone(),
-            hand_over: HandOver::new(&link, &gate, &queues, &pieces),
+            hand_over: Arc::new(hand_over),
             pieces,
             records: records.clone(),
-            reasons: reasons.clone(),
         });
-        let (base, ends) = ((&link, &registry, &acquirer), (&waits, &releaser));
-        let readers = ReaderSlots::new(&link, &acquirer, &keys, config.readers);
+        let (slots, many) = (|| Slots { link: link.clone() }, config.readers);
         Ok(Self {
-            single: SingleKeyLocks::new(base, &waits),
-            rwlocks: RwLocks::new(base, ends, &records, readers),
-            semaphores: Semaphores::new(base, ends, longest, config.longest_pause),
+            single: SingleKeyLocks { acquirer: acquirer.clone() },
+            rwlocks: RwLocks {
+                acquirer: acquirer.clone(),
+                releaser: releaser.clone(),
+                records: records.clone(),
+                slots: slots(),
+                readers: ReaderSlots { link: link.clone(), acquirer: acquirer.clone(), keys: keys.clone(), many },
+            },
+            semaphores: Semaphores {
+                link: link.clone(),
+                acquirer: acquirer.clone(),
+                releaser: releaser.clone(),
+                slots: slots(),
+                longest,
+                longest_pause,
+            },
             renewer: Renewer {
                 link: link.clone(),
-                refresher: Refresher::new(&link, &gate),
+                refresher,
                 registry: registry.clone(),
                 records: records.clone(),
-                reasons: reasons.clone(),
                 keys: keys.clone(),
                 longest,
                 op_timeout,
             },
-            inspector: Inspector { link, keys, records, reasons, readers: config.readers },
+            inspector: Inspector { link, keys, records, readers: many },
+            acquirer,
+            waits,
             releaser,
-            registry,
-            queues,
             guarantees,
         })
     }
@@ -100,7 +106,7 @@ impl MemcachedBackend {
 
 impl fmt::Debug for MemcachedBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (registry, queues) = (&self.registry, &self.queues);
+        let (registry, queues) = (&self.releaser.registry, &self.releaser.queues);
         f.debug_struct("MemcachedBackend").field("registry", registry).field("queues", queues).finish_non_exhaustive()
     }
 }
@@ -128,15 +134,15 @@ impl Backend for MemcachedBackend {
     }
 
     fn is_settled(&self, attempt: &Attempt) -> bool {
-        self.registry.get(attempt.id).is_none()
+        self.releaser.registry.get(attempt.id).is_none()
     }
 
     fn outlasts_lease(&self) -> Duration {
-        ttl::OUTLASTS
+        values::OUTLASTS
     }
 
     fn forget(&self, attempt: &Attempt) {
-        self.registry.forget(attempt.id);
+        self.releaser.registry.forget(attempt.id);
     }
 
     fn operator(&self) -> Option<&dyn Operator> {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use lock_core::{ClientOptions, Error, Phase};
+use lock_core::{ClientOptions, Error, LeaseOptions, Phase};
 
 use crate::client::address::Address;
 use crate::store::keys::Keys;
+use crate::store::values::LongestLease;
 use crate::{epoch, url};
 
 /// Configuration of a [`MemcachedLocks`](crate::MemcachedLocks) client.
@@ -156,6 +157,12 @@ impl MemcachedConfig {
         self
     }
 
+    /// The longest lease that is granted: without a quarantine none has to end in time for it.
+    pub(crate) fn bound(&self) -> LongestLease {
+        let is_off = self.restart_policy == RestartPolicy::Off;
+        LongestLease::new(if is_off { LeaseOptions::MAX_TTL } else { self.longest_lease })
+    }
+
     /// Everything that can be checked without a server.
     pub(crate) fn check(&self) -> Result<Address, Error> {
         self.client.check()?;
@@ -190,8 +197,6 @@ fn invalid(what: String) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::LeaseOptions;
-
     use super::*;
 
     #[test]

@@ -10,17 +10,15 @@ use lock_core::{FencingToken, GrantId, LockName};
 use lock_testkit::{SeededRng, fuzz};
 
 use crate::client::address::Address;
-use crate::client::cas::{self, CasNumber, OwnItem};
-use crate::client::command::{Command, CommandAnswer, Item};
-use crate::client::reply::Reply;
+use crate::client::cas::{CasNumber, OwnItem};
+use crate::client::protocol::{Command, CommandAnswer, Item, Reply};
 use crate::config::MemcachedConfig;
 use crate::epoch::{self, Epoch};
 use crate::inspect;
 use crate::kinds::slots::stored_limit;
-use crate::store::forced;
 use crate::store::keys::{self, Keys};
-use crate::store::nonce::Nonce;
-use crate::store::record::HolderRecord;
+use crate::store::record::{self, HolderRecord};
+use crate::store::values::{Nonce, number};
 use crate::url;
 
 const NUMBER: &str = "1234567890123456789";
@@ -181,14 +179,14 @@ fn an_item_is_never_taken_for_one_that_it_is_not() {
     fuzz::bytes("values of locks", &samples, |value| {
         let read = Nonce::read(value);
         assert_eq!(read.map(|nonce| nonce.number().to_string().into_bytes()), read.map(|_| value.to_vec()));
-        assert!(read.is_none_or(|nonce| cas::number(value) == Some(nonce.number())));
-        let spelled = cas::number(value).map(|number| number.to_string().into_bytes());
+        assert!(read.is_none_or(|nonce| number(value) == Some(nonce.number())));
+        let spelled = number(value).map(|number| number.to_string().into_bytes());
         assert!(spelled.is_none_or(
             |spelled| value.starts_with(&spelled) && value[spelled.len()..].iter().all(|byte| *byte == b' ')
         ));
         // Whoever's it is: what changes only one's own is not done if another's came with the answer.
         let own = OwnItem { value: NUMBER.parse().unwrap(), seen: CasNumber::of_a_test(1) };
-        let is_own = cas::number(value) == Some(own.value);
+        let is_own = number(value) == Some(own.value);
         let commands = [
             Command::Claim { key: "a".into(), value: own.value, seconds: 9 },
             Command::Renew { key: "a".into(), own, seconds: 9 },
@@ -208,9 +206,9 @@ fn numbers_of_grants_are_read_again_and_are_nobody_else_s() {
         let (one, other) = (nonce(rng), nonce(rng));
         assert_eq!(Nonce::read(one.number().to_string().as_bytes()), Some(one));
         let held = format!("{} ", other.number());
-        assert_eq!(cas::number(held.as_bytes()) == Some(one.number()), one == other);
+        assert_eq!(number(held.as_bytes()) == Some(one.number()), one == other);
         for foreign in [format!("+{}", one.number()), format!("0{}", one.number()), format!(" {}", one.number())] {
-            assert_eq!((Nonce::read(foreign.as_bytes()), cas::number(foreign.as_bytes())), (None, None), "{foreign:?}");
+            assert_eq!((Nonce::read(foreign.as_bytes()), number(foreign.as_bytes())), (None, None), "{foreign:?}");
         }
     });
 }
@@ -222,7 +220,7 @@ fn epochs_are_read_as_they_were_written_or_not_at_all() {
     let samples = [closed.as_bytes(), open.as_bytes(), b"9223372036854775808", b"18446744073709551615", b"1", b"x"];
     fuzz::bytes("epochs", &samples, |value| {
         let Some(epoch) = Epoch::of(value) else { return };
-        assert_eq!(cas::number(value), Some(epoch.value()), "{}", value.escape_ascii());
+        assert_eq!(number(value), Some(epoch.value()), "{}", value.escape_ascii());
         assert!(epoch.longest() >= Duration::from_secs(1) && epoch.longest() <= epoch::LONGEST);
         assert!((1..=FencingToken::MAX.as_u64()).contains(&epoch.id()) && epoch.open == (epoch.value() & 1 == 1));
         assert_eq!(Epoch::of(epoch.value().to_string().as_bytes()), Some(epoch));
@@ -258,7 +256,7 @@ fn what_is_said_of_holders_is_read_or_not() {
             let told = inspect::told(&items, &[(number, record)].into());
             assert_eq!(told.holders.len() + told.waiters.len(), 1);
         }
-        let told = forced::reason(CommandAnswer::Item(item(text.as_bytes())));
+        let told = record::reason(CommandAnswer::Item(item(text.as_bytes())));
         assert_eq!(told.is_some(), serde_json::from_str::<(String, String)>(text).is_ok());
     });
 }

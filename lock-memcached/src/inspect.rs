@@ -1,4 +1,4 @@
-//! The operator's side: who holds, and freeing a grant by force.
+//! The operator's side: who holds, and releasing a grant by force.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,15 +10,14 @@ use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 
 use crate::client::cas::OwnItem;
-use crate::client::command::{Command, CommandAnswer, Item};
 use crate::client::detach_on_drop::detach_on_drop;
 use crate::client::link::Link;
+use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::error::Failure;
 use crate::kinds::slots::stored_limit;
-use crate::store::forced::ForcedReasons;
 use crate::store::keys::{self, Key, Keys};
-use crate::store::nonce::Nonce;
-use crate::store::record::{self, HolderRecord, HolderRecords};
+use crate::store::record::{self, HolderRecord, Records};
+use crate::store::values::Nonce;
 
 /// Looks for the record of a holder that is not described yet.
 const LOOKS: usize = 4;
@@ -28,8 +27,7 @@ const LOOKS: usize = 4;
 pub(crate) struct Inspector {
     pub(crate) link: Arc<Link>,
     pub(crate) keys: Arc<Keys>,
-    pub(crate) records: Arc<HolderRecords>,
-    pub(crate) reasons: ForcedReasons,
+    pub(crate) records: Arc<Records>,
     pub(crate) readers: u32,
 }
 
@@ -56,8 +54,8 @@ impl Operator for Inspector {
         let lock = self.keys.lock(name, kind)?;
         let reason = (by.to_string(), why.to_owned());
         let forced = detach_on_drop(async move {
-            let freed = inspector.force(&lock, kind, Nonce::of(grant), reason).await;
-            freed.map_err(|failure| inspector.link.error(failure, Phase::Inspect))
+            let released = inspector.force(&lock, kind, Nonce::of(grant), reason).await;
+            released.map_err(|failure| inspector.link.error(failure, Phase::Inspect))
         });
         self.link.in_time(forced).await
     }
@@ -134,18 +132,18 @@ impl Inspector {
         if releases.is_empty() {
             return Ok(false);
         }
-        self.reasons.leave(nonce, &why).await?;
-        let mut freed = false;
+        self.records.leave_reason(nonce, &why).await?;
+        let mut released = false;
         for answer in self.link.run(releases).await {
             match answer {
                 CommandAnswer::Failed(failure) => return Err(failure),
-                answer => freed |= matches!(answer, CommandAnswer::Done(_)),
+                answer => released |= matches!(answer, CommandAnswer::Done(_)),
             }
         }
-        if freed {
+        if released {
             self.link.run_one(self.records.forget(nonce)).await;
         }
-        Ok(freed)
+        Ok(released)
     }
 }
 

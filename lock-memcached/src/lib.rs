@@ -25,6 +25,7 @@ mod error;
 mod inputs;
 mod inspect;
 mod kinds;
+mod locked;
 mod registry;
 mod release;
 mod renew;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -11,9 +11,9 @@ use lock_core::{Error, GrantId, Owner};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 use crate::client::cas::{CasNumber, OwnItem};
+use crate::locked::locked;
 use crate::store::keys::{Key, Keys};
-use crate::store::nonce::Nonce;
-use crate::store::ttl::LongestLease;
+use crate::store::values::{LongestLease, Nonce};
 
 /// Every attempt that has, or may have, anything at the server: those that hold or wait, and those that the core has not
 /// finished undoing.
@@ -43,7 +43,7 @@ struct State {
     kept_until: BootInstant,
     /// The latest end that was asked for, answered or not.
     asked_until: BootInstant,
-    /// Keys that are just being given back.
+    /// Keys that are just being released.
     releasing: Vec<Key>,
     is_shown: bool,
     is_ending: bool,
@@ -166,7 +166,7 @@ impl Entry {
         self.has(key, seen);
     }
 
-    /// A key's item was renewed. Answers may overtake each other, and the release: numbers only grow, and what was given back
+    /// A key's item was renewed. Answers may overtake each other, and the release: numbers only grow, and what was released
     /// does not come back.
     pub(crate) fn renewed(&self, key: &Key, seen: CasNumber) {
         let mut state = self.state();
@@ -188,21 +188,21 @@ impl Entry {
         self.state().pieces.retain(|piece| piece.key != *key);
     }
 
-    /// These pieces may be there until then: nobody answered when they were given back.
+    /// These pieces may be there until then: nobody answered when they were released.
     pub(crate) fn doubt(&self, pieces: &[Piece], until: BootInstant) {
         let mut state = self.state();
         state.pieces.retain(|piece| !pieces.iter().any(|doubtful| doubtful.key == piece.key));
         state.unsure.extend(pieces.iter().map(|piece| Unsure { key: piece.key.clone(), until }));
     }
 
-    /// These pieces are being given back, as long as the answer lives.
+    /// These pieces are being released, as long as the answer lives.
     pub(crate) fn releasing(&self, pieces: &[Piece]) -> Releasing<'_> {
         let keys: Vec<_> = pieces.iter().map(|piece| piece.key.clone()).collect();
         self.state().releasing.extend(keys.iter().cloned());
         Releasing { entry: self, keys }
     }
 
-    /// Whether a key is being given back, or has been: that it is gone is no loss then.
+    /// Whether a key is being released, or has been: that it is gone is no loss then.
     pub(crate) fn is_released(&self, key: &Key) -> bool {
         let state = self.state();
         state.is_ending || state.releasing.contains(key) || !state.pieces.iter().any(|piece| piece.key == *key)
@@ -248,7 +248,7 @@ impl Entry {
         std::mem::take(&mut self.state().is_shown)
     }
 
-    /// Whether it is being given back: a renewal that failed is not tried again.
+    /// Whether it is being released: a renewal that failed is not tried again.
     pub(crate) fn is_ending(&self) -> bool {
         self.state().is_ending
     }
@@ -267,7 +267,7 @@ impl Entry {
     }
 }
 
-/// Pieces that are being given back.
+/// Pieces that are being released.
 pub(crate) struct Releasing<'a> {
     entry: &'a Entry,
     keys: Vec<Key>,
@@ -277,11 +277,6 @@ impl Drop for Releasing<'_> {
     fn drop(&mut self) {
         self.entry.state().releasing.retain(|key| !self.keys.contains(key));
     }
-}
-
-/// A mutex whose data are whole whenever it is free, even after a panic.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Releases and cancellations: what an attempt has is given back, and others are woken.
+//! Releases and cancellations: what an attempt has is released, and others are woken.
 
 use std::sync::Arc;
 
@@ -7,10 +7,9 @@ use lock_core::{Error, Phase};
 
 use crate::client::link::Link;
 use crate::registry::{Entry, Piece, Registry};
-use crate::store::forced::ForcedReasons;
 use crate::store::keys::{self, Key};
 use crate::store::pieces::{Pieces, Removed};
-use crate::store::record::HolderRecords;
+use crate::store::record::Records;
 use crate::wait::hand_over::{HandOver, HandedOver};
 use crate::wait::queue::WaitQueues;
 
@@ -21,8 +20,7 @@ pub(crate) struct Releaser {
     pub(crate) queues: Arc<WaitQueues>,
     pub(crate) hand_over: Arc<HandOver>,
     pub(crate) pieces: Arc<Pieces>,
-    pub(crate) records: Arc<HolderRecords>,
-    pub(crate) reasons: ForcedReasons,
+    pub(crate) records: Arc<Records>,
 }
 
 impl Releaser {
@@ -37,15 +35,14 @@ impl Releaser {
             self.registry.close(attempt.id);
             return Ok(Released::Done);
         }
-        let removed =
-            self.link.within(attempt, Phase::Release, self.pieces.release_all(&entry, Phase::Release)).await?;
+        let removed = self.release_all(attempt, &entry, Phase::Release).await?;
         self.records.forget_soon(&entry);
         self.registry.close(attempt.id);
         self.wake(&entry.lock, attempt.kind);
         if handed == HandedOver::Perhaps || removed.gone == 0 && removed != Removed::default() {
             return Ok(Released::Done);
         }
-        let reasons = Box::pin(self.reasons.read([entry.nonce].into_iter())).await;
+        let reasons = Box::pin(self.records.read_reasons([entry.nonce].into_iter())).await;
         Ok(Released::NotHeld(reasons.into_iter().next().flatten()))
     }
 
@@ -74,9 +71,9 @@ impl Releaser {
         self.link.within(attempt, phase, self.pieces.release_some(entry, pieces, phase)).await
     }
 
-    /// Releases everything that an attempt is known to have, not bounded in time. Nobody is woken.
-    pub(crate) async fn release_all(&self, entry: &Entry, phase: Phase) -> Result<Removed, Error> {
-        self.pieces.release_all(entry, phase).await
+    /// Releases everything that an attempt is known to have. Nobody is woken.
+    pub(crate) async fn release_all(&self, attempt: &Attempt, entry: &Entry, phase: Phase) -> Result<Removed, Error> {
+        self.link.within(attempt, phase, self.pieces.release_all(entry, phase)).await
     }
 
     /// Has the waiters of a lock look at once, which may be free now.

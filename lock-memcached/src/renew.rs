@@ -7,16 +7,16 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Kind, Renewal, Renewed};
 use lock_core::{Error, ErrorKind, LossReason, Phase};
 
-use crate::client::command::Command;
 use crate::client::link::Link;
+use crate::client::protocol::Command;
 use crate::epoch::gate::GateVerdict;
 use crate::error::Failure;
+use crate::kinds::{reader_slots, slots};
 use crate::registry::{Entry, Piece, Registry};
-use crate::store::forced::ForcedReasons;
-use crate::store::keys::{self, Keys};
-use crate::store::record::HolderRecords;
+use crate::store::keys::Keys;
+use crate::store::record::Records;
 use crate::store::refresh::{ItemRefresh, Refresher};
-use crate::store::ttl::{self, LongestLease};
+use crate::store::values::{self, LongestLease};
 
 /// One lease of a batch.
 struct LeaseRenewal<'a> {
@@ -35,8 +35,7 @@ pub(crate) struct Renewer {
     pub(crate) link: Arc<Link>,
     pub(crate) refresher: Refresher,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) records: Arc<HolderRecords>,
-    pub(crate) reasons: ForcedReasons,
+    pub(crate) records: Arc<Records>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) longest: LongestLease,
     pub(crate) op_timeout: Duration,
@@ -68,7 +67,7 @@ impl Renewer {
         let leases: Vec<_> = batch.iter().map(|renewal| LeaseRenewal::new(&self.registry, renewal)).collect();
         let mut dues: Vec<_> = leases.iter().flat_map(LeaseRenewal::dues).collect();
         let of_rwlocks = leases.iter().any(|lease| matches!(lease.attempt.kind, Kind::Read | Kind::Write));
-        let slots = of_rwlocks.then(|| self.keys.keep_reader_slots());
+        let slots = of_rwlocks.then(|| reader_slots::keep(&self.keys));
         let beside = leases.iter().flat_map(|lease| self.kept_beside(lease)).chain(slots).collect();
         let verdict = self.refresher.refresh(&mut dues, beside).await;
         let mut fates = dues.into_iter().filter_map(|due| due.fate);
@@ -102,11 +101,11 @@ impl Renewer {
         self.link.error(failure, Phase::Renew).with_name(&lease.attempt.name)
     }
 
-    /// Says of those that were freed by force by whom, and why.
+    /// Says of those that were released by force by whom, and why.
     async fn give_reasons(&self, leases: &[LeaseRenewal<'_>], renewed: &mut [Renewed]) {
         let lost = leases.iter().zip(renewed).filter(|(_, renewed)| matches!(renewed, Renewed::Lost(_)));
         let lost: Vec<_> = lost.filter_map(|(lease, renewed)| Some((lease.entry.as_ref()?.nonce, renewed))).collect();
-        let reasons = self.reasons.read(lost.iter().map(|(nonce, _)| *nonce)).await;
+        let reasons = self.records.read_reasons(lost.iter().map(|(nonce, _)| *nonce)).await;
         for ((_, renewed), reason) in lost.into_iter().zip(reasons) {
             if let Some(reason) = reason {
                 *renewed = Renewed::Lost(reason);
@@ -116,11 +115,11 @@ impl Renewer {
 
     /// Commands that keep what lives on with a lease: its record, and the limit of its semaphore.
     fn kept_beside(&self, lease: &LeaseRenewal<'_>) -> Vec<Command> {
-        let seconds = ttl::seconds(lease.until().since(lease.sent_at));
+        let seconds = values::seconds(lease.until().since(lease.sent_at));
         let record = lease.entry.as_ref().and_then(|entry| self.records.keep(entry, seconds));
         let is_semaphore = matches!(lease.attempt.kind, Kind::Permits { .. });
         let of_semaphore = lease.entry.as_ref().filter(|_| is_semaphore);
-        record.into_iter().chain(of_semaphore.map(|entry| keys::keep_limit(&entry.lock, self.longest))).collect()
+        record.into_iter().chain(of_semaphore.map(|entry| slots::keep_limit(&entry.lock, self.longest))).collect()
     }
 }
 
@@ -145,7 +144,7 @@ impl<'a> LeaseRenewal<'a> {
     }
 
     /// Whether it lives on, out of the fates of its items, in order. It is lost with the first of them, unless that is being
-    /// given back.
+    /// released.
     fn fate(&self, items: impl Iterator<Item = Fate>) -> Fate {
         let Some(entry) = &self.entry else { return Ok(false) };
         let mut fate = Ok(!self.pieces.is_empty());

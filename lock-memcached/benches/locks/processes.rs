@@ -12,7 +12,7 @@ use crate::{Bench, crashes, locks};
 
 /// The orders to a child process: the server's URL.
 pub(crate) const URL: &str = "LOCK_BENCH_CHILD_URL";
-/// And in what it takes part.
+/// The part in which it takes part.
 pub(crate) const PART: &str = "LOCK_BENCH_CHILD_PART";
 
 /// Longer than the row of turns that one process may have.

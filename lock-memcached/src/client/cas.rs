@@ -7,6 +7,8 @@
 
 use lock_core::clock::BootInstant;
 
+use crate::store::values::number;
+
 /// A CAS number, and where it was learned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CasNumber {
@@ -41,14 +43,6 @@ impl OwnItem {
     pub(super) fn is(&self, value: &[u8]) -> bool {
         number(value) == Some(self.value)
     }
-}
-
-/// The number that an item holds, as the server writes it: digits, without a sign or zeros before them. One that became
-/// shorter has blanks after it.
-pub(crate) fn number(value: &[u8]) -> Option<u64> {
-    let digits = std::str::from_utf8(value).ok()?.trim_end_matches(' ');
-    let is_written_so = digits == "0" || !digits.starts_with(['0', '+']);
-    is_written_so.then(|| digits.parse().ok()).flatten()
 }
 
 #[cfg(test)]

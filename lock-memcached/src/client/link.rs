@@ -18,14 +18,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::address::Address;
 use super::cas::CasNumber;
-use super::command::{Command, CommandAnswer};
 use super::pipeline::{Connection, by};
+use super::protocol::{Command, CommandAnswer};
 use super::resolved::{ResolvedPlaces, resolve};
 use crate::error::Failure;
-use crate::registry::locked;
+use crate::locked::locked;
 use crate::store::keys::Key;
-use crate::store::nonce::Nonce;
-use crate::store::ttl;
+use crate::store::values::{self, Nonce};
 
 /// The longest time for which an idle connection is used again.
 const IDLE: Duration = Duration::from_secs(90);
@@ -139,16 +138,7 @@ impl Link {
     /// The end of a claim that is sent at this instant: from then on it cannot be carried out any more, and what it took is
     /// gone. At the worst it is carried out as late as it is dropped from the server's buffers.
     pub(crate) fn gone_by(&self, sent_at: BootInstant, ttl: Duration) -> BootInstant {
-        sent_at.plus(self.op_timeout).plus(Duration::from_secs(ttl::seconds(ttl).into()))
-    }
-
-    /// Whether nobody has this key, by a cheap read.
-    pub(crate) async fn is_free(&self, attempt: &Attempt, key: &Key) -> Result<bool, Error> {
-        let look = async {
-            let there = self.run_one(Command::Look { key: key.clone() }).await.is_there();
-            there.map_err(|failure| self.error(failure, Phase::Wait))
-        };
-        Ok(!self.within(attempt, Phase::Wait, look).await?)
+        sent_at.plus(self.op_timeout).plus(Duration::from_secs(values::seconds(ttl).into()))
     }
 
     /// The CAS number that each of these items has now; none for one that is not this grant's (any more).

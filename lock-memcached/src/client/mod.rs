@@ -2,10 +2,9 @@
 
 pub(crate) mod address;
 pub(crate) mod cas;
-pub(crate) mod command;
 pub(crate) mod detach_on_drop;
 pub(crate) mod health;
 pub(crate) mod link;
 mod pipeline;
-pub(crate) mod reply;
+pub(crate) mod protocol;
 mod resolved;

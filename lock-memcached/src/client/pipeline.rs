@@ -15,8 +15,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::cas::CasNumber;
-use super::command::{Command, CommandAnswer};
-use super::reply::Reply;
+use super::protocol::{Command, CommandAnswer, Reply};
 use crate::error::Failure;
 
 /// The longest line of a reply, which has a key of 250 bytes at most.

@@ -1,19 +1,20 @@
 //! The gate that keeps two holders apart when the server forgets its locks: reading the epoch with every claim,
 //! putting it back when it is missing, and opening it when the former leases are over.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
 use crate::client::cas::OwnItem;
-use crate::client::command::{Command, CommandAnswer, Item};
 use crate::client::link::{InUse, Link};
+use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::config::{MemcachedConfig, RestartPolicy};
 use crate::epoch::server_clock::{ClockLook, ServerClock};
 use crate::epoch::{self, Age, Epoch};
 use crate::error::Failure;
+use crate::locked::locked;
 use crate::store::keys::Key;
 
 /// Longest pause of a waiter while nothing is granted.
@@ -26,8 +27,8 @@ const LONGEST_TICK: Duration = Duration::from_millis(2_500);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// The epoch, as this client uses it.
-#[derive(Debug)]
 pub(crate) struct EpochGate {
+    link: Arc<Link>,
     mode: RestartPolicy,
     longest: Duration,
     op_timeout: Duration,
@@ -60,8 +61,9 @@ pub(crate) enum NotNow {
 }
 
 impl EpochGate {
-    pub(crate) fn new(config: &MemcachedConfig, key: Key) -> Self {
+    pub(crate) fn new(config: &MemcachedConfig, key: Key, link: &Arc<Link>) -> Self {
         Self {
+            link: link.clone(),
             mode: config.restart_policy,
             longest: config.longest_lease,
             op_timeout: config.client.op_timeout,
@@ -72,19 +74,27 @@ impl EpochGate {
         }
     }
 
+    /// Sends commands and a look at the epoch in one pipeline, and judges by that look, which is the last one.
+    pub(crate) fn run(
+        &self,
+        commands: impl Iterator<Item = Command>,
+        sent_at: BootInstant,
+    ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
+        let commands = commands.chain(self.look()).collect();
+        async move {
+            let mut answers = self.link.run(commands).await;
+            let look = if self.mode == RestartPolicy::Off { None } else { answers.pop() };
+            (answers, self.judge(look, sent_at))
+        }
+    }
+
     /// The command that follows a claim in the same pipeline; nothing if the policy is off.
-    pub(crate) fn look(&self) -> Option<Command> {
+    fn look(&self) -> Option<Command> {
         (self.mode != RestartPolicy::Off).then(|| Command::Read { key: self.key.clone() })
     }
 
-    /// Judges by the last one of these answers, which is that to [`look`](EpochGate::look).
-    pub(crate) fn verdict(&self, answers: &mut Vec<CommandAnswer>, asked: BootInstant) -> Result<GateVerdict, Failure> {
-        let last = if self.mode == RestartPolicy::Off { None } else { answers.pop() };
-        self.judge(last, asked)
-    }
-
     /// Judges by the answer to [`look`](EpochGate::look).
-    pub(crate) fn judge(&self, answer: Option<CommandAnswer>, asked: BootInstant) -> Result<GateVerdict, Failure> {
+    fn judge(&self, answer: Option<CommandAnswer>, asked: BootInstant) -> Result<GateVerdict, Failure> {
         let Some(answer) = answer else { return Ok(GateVerdict::Counts(None)) };
         let Some(item) = answer.item()? else { return Ok(GateVerdict::No(NotNow::Missing)) };
         let epoch = self.epoch(&item)?;
@@ -92,7 +102,7 @@ impl EpochGate {
             return Ok(GateVerdict::No(NotNow::Closed(self.closed_for(epoch, item.left))));
         }
         let look = ClockLook { epoch: epoch.id(), left: item.left, asked, answered: SystemClock.now() };
-        let runs = self.clock.lock().unwrap_or_else(PoisonError::into_inner).runs(look);
+        let runs = locked(&self.clock).runs(look);
         Ok(if runs { GateVerdict::Counts(Some(epoch)) } else { GateVerdict::No(NotNow::ClockStands) })
     }
 
@@ -100,46 +110,46 @@ impl EpochGate {
     ///
     /// Over a connection that was just opened nobody meets an old clock: the thread that accepts it is the one that ticks. So
     /// each look goes over one of its own.
-    pub(crate) async fn begin(&self, link: &Link) -> Result<(), Error> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner).is_met_anew(true);
-        if let GateVerdict::No(why) = self.met(link).await? {
-            self.tend(link, why).await?;
+    pub(crate) async fn begin(&self) -> Result<(), Error> {
+        locked(&self.clock).is_met_anew(true);
+        if let GateVerdict::No(why) = self.met().await? {
+            self.tend(why).await?;
             // It may just have been opened.
-            self.met(link).await?;
+            self.met().await?;
         }
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner).is_met_anew(false);
+        locked(&self.clock).is_met_anew(false);
         Ok(())
     }
 
     /// Looks at the epoch alone, over a connection that is opened for it.
-    async fn met(&self, link: &Link) -> Result<GateVerdict, Error> {
+    async fn met(&self) -> Result<GateVerdict, Error> {
         let Some(look) = self.look() else { return Ok(GateVerdict::Counts(None)) };
         let asked = SystemClock.now();
-        let answer = async { Ok(link.newly_opened().await?.run_one(look).await) };
+        let answer = async { Ok(self.link.newly_opened().await?.run_one(look).await) };
         let judged = answer.await.and_then(|answer| self.judge(Some(answer), asked));
-        judged.map_err(|failure| link.error(failure, Phase::Connect))
+        judged.map_err(|failure| self.link.error(failure, Phase::Connect))
     }
 
     /// Looks at the epoch alone.
-    async fn asked(&self, link: &Link) -> Result<GateVerdict, Error> {
+    async fn asked(&self) -> Result<GateVerdict, Error> {
         let Some(look) = self.look() else { return Ok(GateVerdict::Counts(None)) };
         let asked = SystemClock.now();
-        let judged = self.judge(Some(link.run_one(look).await), asked);
-        judged.map_err(|failure| link.error(failure, Phase::Acquire))
+        let judged = self.judge(Some(self.link.run_one(look).await), asked);
+        judged.map_err(|failure| self.link.error(failure, Phase::Acquire))
     }
 
     /// Looks at the epoch until the server's clock is known to run, for as long as a tick may take, and half the operation
     /// timeout at most: the rest is for the request that asks for it.
-    async fn until_it_ticks(&self, link: &Link) -> Result<(), Error> {
+    async fn until_it_ticks(&self) -> Result<(), Error> {
         let until = SystemClock.now().plus(LONGEST_TICK.min(self.op_timeout / 2));
-        while SystemClock.now() < until && matches!(self.asked(link).await?, GateVerdict::No(NotNow::ClockStands)) {
+        while SystemClock.now() < until && matches!(self.asked().await?, GateVerdict::No(NotNow::ClockStands)) {
             SystemClock.sleep_until(SystemClock.now().plus(BETWEEN_LOOKS)).await;
         }
         Ok(())
     }
 
     /// Does what can be done about a missing or closed epoch, or a clock that was not seen to run.
-    pub(crate) async fn tend(&self, link: &Link, why: NotNow) -> Result<(), Error> {
+    pub(crate) async fn tend(&self, why: NotNow) -> Result<(), Error> {
         let early = self.mode == RestartPolicy::EndEarly;
         let due = match why {
             NotNow::Missing | NotNow::ClockStands => true,
@@ -150,10 +160,10 @@ impl EpochGate {
             return Ok(());
         }
         if matches!(why, NotNow::ClockStands) {
-            return self.until_it_ticks(link).await;
+            return self.until_it_ticks().await;
         }
         let done = async {
-            let mut connection = link.for_steps().await?;
+            let mut connection = self.link.for_steps().await?;
             if let Some(item) = self.read(&mut connection).await? {
                 return self.open(&mut connection, &item).await;
             }
@@ -162,14 +172,14 @@ impl EpochGate {
             if let CommandAnswer::Failed(failure) = connection.run_one(claim).await {
                 return Err(failure);
             }
-            tracing::warn!(server = %link.address(), longest_lease = ?self.longest,
+            tracing::warn!(server = %self.link.address(), longest_lease = ?self.longest,
                 "the server has no locks of before (it was restarted, flushed, or is new): none is granted for now");
             match self.read(&mut connection).await? {
                 Some(item) => self.open(&mut connection, &item).await,
                 None => Ok(()),
             }
         };
-        done.await.map_err(|failure: Failure| link.error(failure, Phase::Acquire))
+        done.await.map_err(|failure: Failure| self.link.error(failure, Phase::Acquire))
     }
 
     async fn read(&self, connection: &mut InUse<'_>) -> Result<Option<Item>, Failure> {
@@ -221,7 +231,7 @@ impl EpochGate {
 
     fn closed_for(&self, epoch: Epoch, left: i64) -> Duration {
         let now = SystemClock.now();
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = locked(&self.watched);
         let since = watched.filter(|(id, _)| *id == epoch.id()).map_or(now, |(_, since)| since);
         *watched = Some((epoch.id(), since));
         let age = i64::from(epoch::CLOSED_FOR).saturating_sub(left);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use lock_core::FencingToken;
 
-use crate::client::cas;
+use crate::store::values::number;
 
 /// The longest lease that fits.
 pub(crate) const LONGEST: Duration = Duration::from_secs((1 << 9) - 1);
@@ -53,7 +53,7 @@ impl Epoch {
 
     /// Out of the item's value; `None` if that is none of ours.
     pub(crate) fn of(value: &[u8]) -> Option<Self> {
-        let value = cas::number(value).filter(|value| i64::try_from(*value).is_ok())?;
+        let value = number(value).filter(|value| i64::try_from(*value).is_ok())?;
         let epoch =
             Self { longest: value >> 54, micros: value >> 1 & FencingToken::MAX.as_u64(), open: value & 1 == 1 };
         (epoch.longest > 0 && epoch.micros > 0).then_some(epoch)

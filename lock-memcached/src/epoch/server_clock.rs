@@ -12,7 +12,7 @@ use lock_core::clock::BootInstant;
 
 /// Time by which the server's clock may be behind its measure: it counts whole seconds, and makes steps of two. The measure itself
 /// may be late by as much as whole seconds and a step take, two seconds. What is stored by a clock that is just not noticed
-/// to stand has [`crate::store::ttl::MARGIN`] for the sum of both.
+/// to stand has [`crate::store::values::MARGIN`] for the sum of both.
 const TOLERANCE: i64 = 2_500;
 
 /// The answers of two looks that are to show a tick are at most this far apart: between them no standstill fits that is not tolerated.
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn the_margin_holds_what_the_server_s_seconds_and_an_unnoticed_standstill_take_together() {
         let whole_seconds = 2_000;
-        assert!(crate::store::ttl::MARGIN.as_millis() >= u128::from((whole_seconds + TOLERANCE).unsigned_abs()));
+        assert!(crate::store::values::MARGIN.as_millis() >= u128::from((whole_seconds + TOLERANCE).unsigned_abs()));
     }
 
     /// A server that counts seconds from `phase` ms on, late by up to `drift` ms, and stood still from `stopped` to `went_on`.
@@ -171,7 +171,7 @@ mod tests {
                             continue;
                         }
                         granted += 1;
-                        let ends = server.ends(went_on, crate::store::ttl::seconds(Duration::from_millis(lease)));
+                        let ends = server.ends(went_on, crate::store::values::seconds(Duration::from_millis(lease)));
                         let believed = asked + i64::try_from(lease).unwrap();
                         assert!(
                             ends >= believed,

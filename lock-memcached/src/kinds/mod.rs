@@ -16,11 +16,11 @@ use crate::backend::MemcachedBackend;
 #[async_trait]
 impl MutexBackend for MemcachedBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.single.try_once(attempt).await
+        self.acquirer.try_once(&self.single.wanted(attempt)?, attempt).await
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.single.wait(attempt, deadline).await
+        self.waits.wait(&self.single.wanted(attempt)?, attempt, deadline).await
     }
 }
 
@@ -28,30 +28,30 @@ impl MutexBackend for MemcachedBackend {
 #[async_trait]
 impl ReentrantBackend for MemcachedBackend {
     async fn try_enter(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.single.try_once(attempt).await
+        self.acquirer.try_once(&self.single.wanted(attempt)?, attempt).await
     }
 
     async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.single.wait(attempt, deadline).await
+        self.waits.wait(&self.single.wanted(attempt)?, attempt, deadline).await
     }
 }
 
 #[async_trait]
 impl RwLockBackend for MemcachedBackend {
     async fn try_read(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.rwlocks.try_read(attempt).await
+        self.acquirer.try_once(&self.rwlocks.reader(attempt)?, attempt).await
     }
 
     async fn try_write(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.rwlocks.try_write(attempt).await
+        self.acquirer.try_once(&self.rwlocks.writer(attempt, false)?, attempt).await
     }
 
     async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.rwlocks.read(attempt, deadline).await
+        self.waits.wait(&self.rwlocks.reader(attempt)?, attempt, deadline).await
     }
 
     async fn write(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.rwlocks.write(attempt, deadline).await
+        self.waits.wait(&self.rwlocks.writer(attempt, true)?, attempt, deadline).await
     }
 
     async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
@@ -62,11 +62,11 @@ impl RwLockBackend for MemcachedBackend {
 #[async_trait]
 impl SemaphoreBackend for MemcachedBackend {
     async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.semaphores.try_once(attempt).await
+        self.acquirer.try_once(&self.semaphores.permits(attempt)?, attempt).await
     }
 
     async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.semaphores.wait(attempt, deadline).await
+        self.waits.wait(&self.semaphores.permits(attempt)?, attempt, deadline).await
     }
 
     async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {

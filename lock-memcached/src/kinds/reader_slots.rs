@@ -9,27 +9,26 @@ use lock_core::driver::Attempt;
 use lock_core::{Error, Phase};
 
 use crate::acquire::{Acquirer, ClaimRound};
-use crate::client::command::{Command, CommandAnswer};
 use crate::client::link::Link;
+use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 use crate::kinds::slots::stored_limit;
 use crate::registry::Entry;
-use crate::store::keys::{AGREEMENT_KEPT_FOR, Key, Keys};
+use crate::store::keys::{Key, Keys};
+
+/// The TTL of the number, which is stored anew in time: 30 days, the longest relative TTL.
+const KEPT_FOR: u32 = 30 * 24 * 60 * 60;
 
 /// Slots of the readers, on whose number all clients of a prefix agree.
 pub(crate) struct ReaderSlots {
-    link: Arc<Link>,
-    acquirer: Arc<Acquirer>,
-    keys: Arc<Keys>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) acquirer: Arc<Acquirer>,
+    pub(crate) keys: Arc<Keys>,
     pub(crate) many: u32,
 }
 
 impl ReaderSlots {
-    pub(crate) fn new(link: &Arc<Link>, acquirer: &Arc<Acquirer>, keys: &Arc<Keys>, many: u32) -> Self {
-        Self { link: link.clone(), acquirer: acquirer.clone(), keys: keys.clone(), many }
-    }
-
-    /// A claim that counts only if all clients have agreed on the room; otherwise an error, and nothing is left of it.
+    /// A claim that counts only if all clients have agreed on the number of slots; otherwise an error, and nothing is left of it.
     pub(crate) async fn claim(
         &self,
         attempt: &Attempt,
@@ -38,7 +37,7 @@ impl ReaderSlots {
         mut also: Vec<Command>,
     ) -> Result<ClaimRound, Error> {
         let number = self.keys.readers.clone();
-        also.push(Command::Claim { key: number.clone(), value: self.many.into(), seconds: AGREEMENT_KEPT_FOR });
+        also.push(Command::Claim { key: number.clone(), value: self.many.into(), seconds: KEPT_FOR });
         also.push(Command::Read { key: number });
         let mut round = self.acquirer.claim(attempt, entry, vec![key], also).await?;
         let stored = round.also.pop();
@@ -59,9 +58,14 @@ impl ReaderSlots {
                 self.many
             )));
         }
-        if item.left < i64::from(AGREEMENT_KEPT_FOR) / 2 {
-            self.link.run_one(self.keys.keep_reader_slots()).await;
+        if item.left < i64::from(KEPT_FOR) / 2 {
+            self.link.run_one(keep(&self.keys)).await;
         }
         Ok(())
     }
+}
+
+/// Has the agreement live on.
+pub(crate) fn keep(keys: &Keys) -> Command {
+    Command::Keep { key: keys.readers.clone(), seconds: KEPT_FOR }
 }

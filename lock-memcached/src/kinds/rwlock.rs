@@ -7,80 +7,58 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use lock_core::clock::{Clock, Deadline, SystemClock};
-use lock_core::driver::{Attempt, Grant};
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::driver::Attempt;
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire::{Acquirer, ClaimRound, TryOutcome, WantedLock};
-use crate::client::command::Command;
-use crate::client::link::Link;
+use crate::client::protocol::Command;
 use crate::epoch::gate::GateVerdict;
 use crate::kinds::reader_slots::ReaderSlots;
 use crate::kinds::slots::{self, Slots, TRIES};
-use crate::registry::{Entry, Registry, locked};
+use crate::locked::locked;
+use crate::registry::Entry;
 use crate::release::Releaser;
-use crate::store::keys;
-use crate::store::record::HolderRecords;
-use crate::wait::Waits;
+use crate::store::keys::{self, Key};
+use crate::store::record::Records;
 
 /// The read-write locks of one client.
 pub(crate) struct RwLocks {
-    link: Arc<Link>,
-    registry: Arc<Registry>,
-    acquirer: Arc<Acquirer>,
-    waits: Arc<Waits>,
-    releaser: Arc<Releaser>,
-    records: Arc<HolderRecords>,
-    slots: Slots,
-    readers: ReaderSlots,
+    pub(crate) acquirer: Arc<Acquirer>,
+    pub(crate) releaser: Arc<Releaser>,
+    pub(crate) records: Arc<Records>,
+    pub(crate) slots: Slots,
+    pub(crate) readers: ReaderSlots,
 }
 
 impl RwLocks {
-    pub(crate) fn new(
-        (link, registry, acquirer): (&Arc<Link>, &Arc<Registry>, &Arc<Acquirer>),
-        (waits, releaser): (&Arc<Waits>, &Arc<Releaser>),
-        records: &Arc<HolderRecords>,
-        readers: ReaderSlots,
-    ) -> Self {
-        let (slots, link, registry, records) = (Slots::new(link), link.clone(), registry.clone(), records.clone());
-        let (acquirer, waits, releaser) = (acquirer.clone(), waits.clone(), releaser.clone());
-        Self { link, registry, acquirer, waits, releaser, records, slots, readers }
+    /// The lock of an attempt, to be read.
+    pub(crate) fn reader<'a>(&'a self, attempt: &'a Attempt) -> Result<Reader<'a>, Error> {
+        Ok(Reader { locks: self, attempt, entry: self.acquirer.register(attempt)?, is_full: AtomicBool::default() })
     }
 
-    pub(crate) async fn try_read(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_once(&Reader::new(self, attempt)?, attempt).await
-    }
-
-    pub(crate) async fn try_write(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_once(&Writer::new(self, attempt, false)?, attempt).await
-    }
-
-    pub(crate) async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        let wanted = Reader::new(self, attempt)?;
-        self.waits.wait(&keys::readers(&wanted.entry.lock), &wanted, attempt, deadline).await
-    }
-
-    pub(crate) async fn write(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        let wanted = Writer::new(self, attempt, true)?;
-        self.waits.wait(&keys::writer(&wanted.entry.lock), &wanted, attempt, deadline).await
+    /// The lock of an attempt, to be written; `stays` says whether it waits, and keeps new readers out meanwhile.
+    pub(crate) fn writer<'a>(&'a self, attempt: &'a Attempt, stays: bool) -> Result<Writer<'a>, Error> {
+        let entry = self.acquirer.register(attempt)?;
+        Ok(Writer { locks: self, attempt, entry, stays, reader: Mutex::default() })
     }
 
     /// The first one that is there of what was looked at beside the claim.
     fn first_there(&self, round: &ClaimRound) -> Result<Option<u32>, Error> {
         let mut first = None;
         for (number, answer) in (0..).zip(&round.also) {
-            if answer.is_there().map_err(|failure| self.link.error(failure, Phase::Acquire))? {
+            if answer.is_there().map_err(|failure| self.acquirer.error(failure))? {
                 first = first.or(Some(number));
             }
         }
         Ok(first)
     }
 
-    /// Takes a reader's slot before it frees the writer's key.
+    /// Takes a reader's slot before it releases the writer's key.
     pub(crate) async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
         let not_held =
             || attempt.error(ErrorKind::NotHeld, Phase::Downgrade, "the server has no such grant (any more)");
-        let entry = self.registry.get(attempt.id).ok_or_else(not_held)?;
+        let entry = self.releaser.registry.get(attempt.id).ok_or_else(not_held)?;
         let lock = &entry.lock;
         let key = keys::writer(lock);
         let (writer, slots): (Vec<_>, Vec<_>) = entry.pieces().into_iter().partition(|piece| piece.key == key);
@@ -90,10 +68,10 @@ impl RwLocks {
         if slots.is_empty() {
             self.add_slot(attempt, &entry).await?;
         }
-        let freed = self.releaser.release_some(attempt, &entry, writer, Phase::Downgrade).await?;
-        if freed.gone > 0 {
+        let released = self.releaser.release_some(attempt, &entry, writer, Phase::Downgrade).await?;
+        if released.gone > 0 {
             // It was lost before: whoever writes now did not see the slot in time.
-            self.link.within(attempt, Phase::Downgrade, self.releaser.release_all(&entry, Phase::Downgrade)).await?;
+            self.releaser.release_all(attempt, &entry, Phase::Downgrade).await?;
             return Err(not_held());
         }
         self.releaser.wake(lock, attempt.kind);
@@ -120,7 +98,7 @@ impl RwLocks {
 }
 
 /// A lock to be read, by one attempt.
-struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     locks: &'a RwLocks,
     attempt: &'a Attempt,
     entry: Arc<Entry>,
@@ -129,7 +107,7 @@ struct Reader<'a> {
 }
 
 /// A lock to be written, by one attempt.
-struct Writer<'a> {
+pub(crate) struct Writer<'a> {
     locks: &'a RwLocks,
     attempt: &'a Attempt,
     entry: Arc<Entry>,
@@ -139,11 +117,7 @@ struct Writer<'a> {
     reader: Mutex<Option<u32>>,
 }
 
-impl<'a> Reader<'a> {
-    fn new(locks: &'a RwLocks, attempt: &'a Attempt) -> Result<Self, Error> {
-        Ok(Self { locks, attempt, entry: locks.registry.register(attempt)?, is_full: AtomicBool::default() })
-    }
-
+impl Reader<'_> {
     /// Takes one of the slots, and looks for a writer afterwards; `None` if there is no slot.
     async fn take_slot(&self) -> Result<Option<ClaimRound>, Error> {
         let Self { locks, attempt, entry, .. } = self;
@@ -168,7 +142,7 @@ impl<'a> Reader<'a> {
 
 impl WantedLock for Reader<'_> {
     async fn looks_free(&self) -> Result<bool, Error> {
-        self.locks.link.is_free(self.attempt, &keys::writer(&self.entry.lock)).await
+        self.locks.acquirer.is_free(self.attempt, &keys::writer(&self.entry.lock)).await
     }
 
     fn keys(&self) -> u32 {
@@ -181,16 +155,16 @@ impl WantedLock for Reader<'_> {
         self.locks.acquirer.settle(self.attempt, &self.entry, &round, is_complete).await
     }
 
+    fn queue(&self) -> Key {
+        keys::readers(&self.entry.lock)
+    }
+
     fn entry(&self) -> &Arc<Entry> {
         &self.entry
     }
 }
 
-impl<'a> Writer<'a> {
-    fn new(locks: &'a RwLocks, attempt: &'a Attempt, stays: bool) -> Result<Self, Error> {
-        Ok(Self { locks, attempt, entry: locks.registry.register(attempt)?, stays, reader: Mutex::default() })
-    }
-
+impl Writer<'_> {
     fn looks(&self) -> Vec<Command> {
         slots::looks(&self.entry.lock, 0..self.locks.readers.many).collect()
     }
@@ -203,7 +177,7 @@ impl<'a> Writer<'a> {
         if left < self.attempt.ttl / 2 {
             return Ok(false);
         }
-        Ok(!self.locks.link.is_free(self.attempt, &keys::slot(&self.entry.lock, number)).await?)
+        Ok(!self.locks.acquirer.is_free(self.attempt, &keys::slot(&self.entry.lock, number)).await?)
     }
 
     /// Takes the key, and looks for readers afterwards.
@@ -249,11 +223,15 @@ impl WantedLock for Writer<'_> {
         if self.entry.has_pieces() {
             return Ok(!self.still_reads().await?);
         }
-        self.locks.link.is_free(self.attempt, &keys::writer(&self.entry.lock)).await
+        self.locks.acquirer.is_free(self.attempt, &keys::writer(&self.entry.lock)).await
     }
 
     async fn take(&self) -> Result<TryOutcome, Error> {
         if self.entry.has_pieces() { self.stay().await } else { self.enter().await }
+    }
+
+    fn queue(&self) -> Key {
+        keys::writer(&self.entry.lock)
     }
 
     fn entry(&self) -> &Arc<Entry> {

@@ -8,57 +8,57 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::clock::{Clock, Deadline, SystemClock};
-use lock_core::driver::{Attempt, Grant, Kind};
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::driver::{Attempt, Kind};
 use lock_core::{Error, ErrorKind, Phase, driver};
 
 use crate::acquire::{Acquirer, TryOutcome, WantedLock};
 use crate::client::cas::OwnItem;
-use crate::client::command::{Command, CommandAnswer};
 use crate::client::link::Link;
+use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 use crate::kinds::slots::{self, CHUNK, MOST, Slots, TRIES, stored_limit};
-use crate::registry::{Entry, Registry, locked};
+use crate::locked::locked;
+use crate::registry::Entry;
 use crate::release::Releaser;
-use crate::store::keys;
-use crate::store::ttl::LongestLease;
-use crate::wait::Waits;
+use crate::store::keys::{self, Key};
+use crate::store::values::LongestLease;
 
 /// The semaphores of one client.
 pub(crate) struct Semaphores {
-    link: Arc<Link>,
-    registry: Arc<Registry>,
-    acquirer: Arc<Acquirer>,
-    waits: Arc<Waits>,
-    releaser: Arc<Releaser>,
-    slots: Slots,
-    longest: LongestLease,
-    longest_pause: Duration,
+    pub(crate) link: Arc<Link>,
+    pub(crate) acquirer: Arc<Acquirer>,
+    pub(crate) releaser: Arc<Releaser>,
+    pub(crate) slots: Slots,
+    pub(crate) longest: LongestLease,
+    pub(crate) longest_pause: Duration,
 }
 
 impl Semaphores {
-    pub(crate) fn new(
-        (link, registry, acquirer): (&Arc<Link>, &Arc<Registry>, &Arc<Acquirer>),
-        (waits, releaser): (&Arc<Waits>, &Arc<Releaser>),
-        longest: LongestLease,
-        longest_pause: Duration,
-    ) -> Self {
-        let (slots, link, registry) = (Slots::new(link), link.clone(), registry.clone());
-        let (acquirer, waits, releaser) = (acquirer.clone(), waits.clone(), releaser.clone());
-        Self { link, registry, acquirer, waits, releaser, slots, longest, longest_pause }
-    }
-
-    pub(crate) async fn try_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_once(&Permits::new(self, attempt)?, attempt).await
-    }
-
-    pub(crate) async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        let wanted = Permits::new(self, attempt)?;
-        self.waits.wait(&wanted.entry.lock, &wanted, attempt, deadline).await
+    /// The permits of an attempt.
+    pub(crate) fn permits<'a>(&'a self, attempt: &'a Attempt) -> Result<Permits<'a>, Error> {
+        let Kind::Permits { permits, limit } = attempt.kind else {
+            return Err(attempt.error(ErrorKind::InvalidArgument, Phase::Acquire, "not an attempt of a semaphore"));
+        };
+        if limit > MOST {
+            let what = format!("a semaphore has {MOST} permits at most here, not {limit}");
+            return Err(attempt.error(ErrorKind::InvalidArgument, Phase::Configure, what));
+        }
+        // It is at most `MOST`.
+        let wanted = usize::try_from(permits).unwrap_or(usize::MAX);
+        Ok(Permits {
+            locks: self,
+            attempt,
+            entry: self.acquirer.register(attempt)?,
+            wanted,
+            limit,
+            at: AtomicU32::default(),
+            free: Mutex::default(),
+        })
     }
 
     pub(crate) async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
-        let entry = self.registry.get(attempt.id);
+        let entry = self.releaser.registry.get(attempt.id);
         let pieces = entry.as_ref().map(|entry| entry.pieces()).unwrap_or_default();
         let (Some(entry), false) = (entry, pieces.is_empty()) else {
             let what = "the server has no such grant (any more)";
@@ -72,7 +72,7 @@ impl Semaphores {
 }
 
 /// Permits, wanted by one attempt.
-struct Permits<'a> {
+pub(crate) struct Permits<'a> {
     locks: &'a Semaphores,
     attempt: &'a Attempt,
     entry: Arc<Entry>,
@@ -84,28 +84,7 @@ struct Permits<'a> {
     free: Mutex<Option<u32>>,
 }
 
-impl<'a> Permits<'a> {
-    fn new(locks: &'a Semaphores, attempt: &'a Attempt) -> Result<Self, Error> {
-        let Kind::Permits { permits, limit } = attempt.kind else {
-            return Err(attempt.error(ErrorKind::InvalidArgument, Phase::Acquire, "not an attempt of a semaphore"));
-        };
-        if limit > MOST {
-            let what = format!("a semaphore has {MOST} permits at most here, not {limit}");
-            return Err(attempt.error(ErrorKind::InvalidArgument, Phase::Configure, what));
-        }
-        // It is at most `MOST`.
-        let wanted = usize::try_from(permits).unwrap_or(usize::MAX);
-        Ok(Self {
-            locks,
-            attempt,
-            entry: locks.registry.register(attempt)?,
-            wanted,
-            limit,
-            at: AtomicU32::default(),
-            free: Mutex::default(),
-        })
-    }
-
+impl Permits<'_> {
     /// Slots that may be free: any one at first, and then those that were seen to be.
     async fn choose(&self, turn: u32) -> Result<Vec<u32>, Error> {
         if self.wanted == 1 && turn == 0 {
@@ -133,7 +112,7 @@ impl<'a> Permits<'a> {
             }
             locks
                 .releaser
-                .release_all(&self.entry, Phase::Acquire)
+                .release_all(self.attempt, &self.entry, Phase::Acquire)
                 .await
                 .map_err(|_| Failure::protocol("permits stay behind"))?;
             if u32::try_from(locks.slots.look_at_slots(&self.entry.lock, 0..limit).await?.len())
@@ -146,7 +125,7 @@ impl<'a> Permits<'a> {
             locks.link.run_one(forget).await;
             Ok(Some(false))
         };
-        let agreed = async { agreed.await.map_err(|failure: Failure| locks.link.error(failure, Phase::Acquire)) };
+        let agreed = async { agreed.await.map_err(|failure: Failure| locks.acquirer.error(failure)) };
         let agreed = locks.link.within(self.attempt, Phase::Acquire, agreed).await?;
         agreed.ok_or_else(|| {
             let what = "the permits in use were asked for with another limit";
@@ -188,7 +167,7 @@ impl WantedLock for Permits<'_> {
             let key = keys::limit(&self.entry.lock);
             let limit = Command::Claim { key, value: self.limit.into(), seconds: locks.longest.seconds() };
             // It has to outlast what is taken now, whoever stored it, and when.
-            let keep = keys::keep_limit(&self.entry.lock, locks.longest);
+            let keep = slots::keep_limit(&self.entry.lock, locks.longest);
             let mut round = locks.acquirer.claim(attempt, entry, keys, vec![limit, keep]).await?;
             let stored = round.also.pop();
             if self.agrees(stored).await? {
@@ -205,6 +184,10 @@ impl WantedLock for Permits<'_> {
             }
         }
         Ok(TryOutcome::Held)
+    }
+
+    fn queue(&self) -> Key {
+        self.entry.lock.clone()
     }
 
     fn entry(&self) -> &Arc<Entry> {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use lock_core::driver::Attempt;
 use lock_core::{Error, Phase};
 
-use crate::client::cas;
-use crate::client::command::{Command, Item};
 use crate::client::link::Link;
+use crate::client::protocol::{Command, Item};
 use crate::error::Failure;
 use crate::registry::Entry;
 use crate::store::keys::{self, Key};
+use crate::store::values::{LongestLease, number};
 
 /// Tries after somebody else was faster, before it counts as full.
 pub(crate) const TRIES: u32 = 4;
@@ -24,14 +24,10 @@ pub(crate) const MOST: u32 = 1000;
 
 /// Looks at slots.
 pub(crate) struct Slots {
-    link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
 }
 
 impl Slots {
-    pub(crate) fn new(link: &Arc<Link>) -> Self {
-        Self { link: link.clone() }
-    }
-
     /// The numbers of slots, of so many, that nobody holds: looks no further when enough have been found.
     pub(crate) async fn free_slots(
         &self,
@@ -84,9 +80,14 @@ pub(crate) fn any(entry: &Entry, turn: u32, many: u32) -> u32 {
     u32::try_from(number).unwrap_or_default().wrapping_add(turn) % many.max(1)
 }
 
+/// Has the limit of a semaphore live on, as long as any lease.
+pub(crate) fn keep_limit(lock: &Key, longest: LongestLease) -> Command {
+    Command::Keep { key: keys::limit(lock), seconds: longest.seconds() }
+}
+
 /// The number that an item holds on which clients have agreed.
 pub(crate) fn stored_limit(item: Item) -> Result<(u32, Item), Failure> {
-    let number = cas::number(&item.value).and_then(|number| u32::try_from(number).ok());
+    let number = number(&item.value).and_then(|number| u32::try_from(number).ok());
     let limit = number.filter(|limit| (1..=MOST).contains(limit));
     limit.map(|limit| (limit, item)).ok_or_else(|| Failure::protocol("the key of a limit holds something else"))
 }

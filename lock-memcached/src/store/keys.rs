@@ -8,7 +8,7 @@
 //! | `<prefix>:semaphore:<name>:<n>` | the number of the holder of one permit, `n` from 0 |
 //! | `<prefix>:semaphore:<name>:limit` | the limit under which permits were taken |
 //! | `<prefix>:holder:<number>` | for `inspect`: who that is |
-//! | `<prefix>:forced:<number>` | for a holder whose grant was freed by force: by whom, and why |
+//! | `<prefix>:forced:<number>` | for a holder whose grant was released by force: by whom, and why |
 //! | `<prefix>:readers` | how many readers a read-write lock has room for |
 //! | `<prefix>:epoch` | the epoch, see there |
 //!
@@ -23,9 +23,7 @@ use lock_core::driver::Kind;
 use lock_core::{Error, ErrorKind, LockName, Phase};
 use sha2::{Digest, Sha256};
 
-use crate::client::command::Command;
-use crate::store::nonce::Nonce;
-use crate::store::ttl::LongestLease;
+use crate::store::values::Nonce;
 
 /// A key as the server knows it.
 pub(crate) type Key = Arc<str>;
@@ -34,9 +32,6 @@ pub(crate) type Key = Arc<str>;
 const LONGEST: usize = 250;
 /// The longest key of a lock, before the ending.
 const LONGEST_STEM: usize = 200;
-
-/// The TTL of the number of readers, which is stored anew in time: 30 days, the longest relative TTL.
-pub(crate) const AGREEMENT_KEPT_FOR: u32 = 30 * 24 * 60 * 60;
 
 /// The keys of one client.
 #[derive(Debug, Clone)]
@@ -95,11 +90,6 @@ impl Keys {
         Ok(key.into())
     }
 
-    /// Has the agreement on the number of readers live on.
-    pub(crate) fn keep_reader_slots(&self) -> Command {
-        Command::Keep { key: self.readers.clone(), seconds: AGREEMENT_KEPT_FOR }
-    }
-
     /// The key of the record of who a number is.
     pub(crate) fn holder(&self, nonce: Nonce) -> Key {
         format!("{}:holder:{}", self.prefix, nonce.number()).into()
@@ -129,11 +119,6 @@ pub(crate) fn readers(lock: &str) -> Key {
 /// The key of a semaphore's limit.
 pub(crate) fn limit(lock: &str) -> Key {
     format!("{lock}:limit").into()
-}
-
-/// Has the limit of a semaphore live on, as long as any lease.
-pub(crate) fn keep_limit(lock: &str, longest: LongestLease) -> Command {
-    Command::Keep { key: limit(lock), seconds: longest.seconds() }
 }
 
 /// With `%` and two digits for what a key cannot have, and for what our own keys have a use for.

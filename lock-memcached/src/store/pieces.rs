@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use lock_core::{Error, Phase};
 
-use crate::client::command::{Command, CommandAnswer};
 use crate::client::link::Link;
+use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 use crate::registry::{Entry, Piece};
-use crate::store::record::HolderRecords;
+use crate::store::record::Records;
 
 /// Rounds for a piece that a renewal changes again and again.
 const ROUNDS: usize = 20;
@@ -17,29 +17,25 @@ const ROUNDS: usize = 20;
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Removed {
     /// So many were there and are gone.
-    pub(crate) freed: usize,
+    pub(crate) released: usize,
     /// So many were not there any more.
     pub(crate) gone: usize,
 }
 
 /// Releases keys of grants.
 pub(crate) struct Pieces {
-    link: Arc<Link>,
-    records: Arc<HolderRecords>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) records: Arc<Records>,
 }
 
 impl Pieces {
-    pub(crate) fn new(link: &Arc<Link>, records: &Arc<HolderRecords>) -> Self {
-        Self { link: link.clone(), records: records.clone() }
-    }
-
-    /// Frees everything that an attempt is known to have.
+    /// Releases everything that an attempt is known to have.
     pub(crate) async fn release_all(&self, entry: &Entry, phase: Phase) -> Result<Removed, Error> {
         entry.end();
         self.release_now(entry, entry.pieces(), phase).await
     }
 
-    /// Frees some of what an attempt is known to have.
+    /// Releases some of what an attempt is known to have.
     pub(crate) async fn release_some(&self, entry: &Entry, pieces: Vec<Piece>, phase: Phase) -> Result<Removed, Error> {
         let _giving = entry.releasing(&pieces);
         self.release_now(entry, pieces, phase).await
@@ -62,7 +58,7 @@ impl Pieces {
             let mut changed = Vec::new();
             for (piece, answer) in std::mem::take(&mut pieces).into_iter().zip(answers) {
                 match answer {
-                    CommandAnswer::Done(_) => count.freed(entry, &piece),
+                    CommandAnswer::Done(_) => count.released(entry, &piece),
                     CommandAnswer::Missing => count.gone(entry, &piece),
                     CommandAnswer::Failed(failure) => return Err(failure),
                     CommandAnswer::Other | CommandAnswer::Item(_) => changed.push(piece),
@@ -82,13 +78,13 @@ impl Pieces {
         if pieces.is_empty() { Ok(count) } else { Err(Failure::protocol("the item changes all the time")) }
     }
 
-    /// Looks for claims that were not answered, and frees what they took.
+    /// Looks for claims that were not answered, and releases what they took.
     pub(crate) async fn release_unanswered(&self, entry: &Entry, phase: Phase) -> Result<(), Error> {
         let keys = entry.unsure();
         if keys.is_empty() {
             return Ok(());
         }
-        let freed = async {
+        let released = async {
             let found = self.link.find_own(keys.iter().map(|key| (entry.nonce, key))).await;
             let (mut there, mut releases) = (Vec::new(), Vec::new());
             for (key, found) in keys.iter().zip(found) {
@@ -106,13 +102,13 @@ impl Pieces {
             }
             Ok(())
         };
-        freed.await.map_err(|failure: Failure| self.link.error(failure, phase))
+        released.await.map_err(|failure: Failure| self.link.error(failure, phase))
     }
 }
 
 impl Removed {
-    fn freed(&mut self, entry: &Entry, piece: &Piece) {
-        self.freed += 1;
+    fn released(&mut self, entry: &Entry, piece: &Piece) {
+        self.released += 1;
         entry.lost(&piece.key);
     }
 

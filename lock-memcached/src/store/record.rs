@@ -1,4 +1,4 @@
-//! Records of holders for `inspect`, in an item beside the lock's.
+//! Records of holders for `inspect`, and reasons of forced releases, in items beside the lock's.
 //!
 //! A lock's own item has room for a number only. A grant that lasts is described in one more item, by one task per client,
 //! a moment after it was granted: short holds cost nothing. It is best effort: no lock depends on it.
@@ -9,17 +9,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
-use lock_core::{GrantId, Owner};
+use lock_core::{GrantId, LossReason, Owner};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::client::command::Command;
 use crate::client::link::Link;
+use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
-use crate::registry::{Entry, locked};
+use crate::locked::locked;
+use crate::registry::Entry;
 use crate::store::keys::Keys;
-use crate::store::nonce::Nonce;
-use crate::store::ttl;
+use crate::store::values::{self, LongestLease, Nonce};
 
 /// Time that a grant has to last until it is described.
 pub(crate) const AFTER: Duration = Duration::from_millis(5);
@@ -43,10 +43,11 @@ pub(crate) struct HolderRecord {
     pub(crate) waits: bool,
 }
 
-/// The records of this client's holders.
-pub(crate) struct HolderRecords {
+/// The texts beside the locks' items: records of this client's holders, and reasons of forced releases.
+pub(crate) struct Records {
     link: Arc<Link>,
     keys: Arc<Keys>,
+    longest: LongestLease,
     /// To the task that writes them. It ends with its runtime, and is started again on that of the next grant.
     writer: Mutex<Option<mpsc::Sender<Task>>>,
 }
@@ -60,9 +61,9 @@ struct Task {
     ttl: Duration,
 }
 
-impl HolderRecords {
-    pub(crate) fn new(link: &Arc<Link>, keys: &Arc<Keys>) -> Arc<Self> {
-        Arc::new(Self { link: link.clone(), keys: keys.clone(), writer: Mutex::default() })
+impl Records {
+    pub(crate) fn new(link: &Arc<Link>, keys: &Arc<Keys>, longest: LongestLease) -> Arc<Self> {
+        Arc::new(Self { link: link.clone(), keys: keys.clone(), longest, writer: Mutex::default() })
     }
 
     /// Has a grant described, if it is one and lasts.
@@ -122,6 +123,22 @@ impl HolderRecords {
         }
     }
 
+    /// Leaves a reason for the holder, for as long as that may ask.
+    pub(crate) async fn leave_reason(&self, grant: Nonce, by_and_why: &(String, String)) -> Result<(), Failure> {
+        let text = serde_json::to_string(by_and_why).unwrap_or_default();
+        let note = Command::Note { key: self.keys.forced(grant), text, seconds: self.longest.seconds() };
+        match self.link.run_one(note).await {
+            CommandAnswer::Failed(failure) => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// The reason for each of these grants, which are gone, if it was released by force.
+    pub(crate) async fn read_reasons(&self, grants: impl Iterator<Item = Nonce>) -> Vec<Option<LossReason>> {
+        let reads = grants.map(|nonce| Command::Read { key: self.keys.forced(nonce) });
+        self.link.run(reads.collect()).await.into_iter().map(reason).collect()
+    }
+
     /// Reads the records of these grants.
     pub(crate) async fn read(&self, grants: &[Nonce]) -> Result<HashMap<Nonce, HolderRecord>, Failure> {
         let reads = grants.iter().map(|nonce| Command::Read { key: self.keys.holder(*nonce) });
@@ -143,14 +160,14 @@ impl HolderRecords {
             let (grant, owner) = (entry.grant, entry.owner.clone());
             let record = HolderRecord { grant, owner, token: task.token, since: task.since, waits: task.waits };
             let text = serde_json::to_string(&record).ok()?;
-            Some(Command::Note { key: self.keys.holder(entry.nonce), text, seconds: ttl::seconds(task.ttl) })
+            Some(Command::Note { key: self.keys.holder(entry.nonce), text, seconds: values::seconds(task.ttl) })
         });
         let notes: Vec<_> = notes.collect();
         if notes.is_empty() {
             return;
         }
         self.link.run(notes).await;
-        // What was given back meanwhile may have been described after it was forgotten.
+        // What was released meanwhile may have been described after it was forgotten.
         let over = held.iter().filter(|(entry, _)| entry.is_empty());
         let forget: Vec<_> = over.map(|(entry, _)| self.forget(entry.nonce)).collect();
         if !forget.is_empty() {
@@ -159,7 +176,13 @@ impl HolderRecords {
     }
 }
 
-async fn write_all(records: Weak<HolderRecords>, mut tasks: mpsc::Receiver<Task>) {
+/// Reads the reason that was left for a holder.
+pub(crate) fn reason(answer: CommandAnswer) -> Option<LossReason> {
+    let (by, reason) = serde_json::from_slice(&answer.item().ok()??.value).ok()?;
+    Some(LossReason::ForceReleased { by, reason })
+}
+
+async fn write_all(records: Weak<Records>, mut tasks: mpsc::Receiver<Task>) {
     while let Some(first) = tasks.recv().await {
         SystemClock.sleep_until(SystemClock.now().plus(AFTER)).await;
         let mut held: Vec<_> = first.held().into_iter().collect();

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 
 use crate::client::cas::{CasNumber, OwnItem};
-use crate::client::command::{Command, CommandAnswer};
 use crate::client::link::Link;
+use crate::client::protocol::{Command, CommandAnswer};
 use crate::epoch::gate::{EpochGate, GateVerdict};
 use crate::error::Failure;
 use crate::registry::{Entry, Piece};
 use crate::store::keys::Key;
-use crate::store::ttl;
+use crate::store::values;
 
 /// Rounds for items that another request of this client has changed meanwhile.
 const ROUNDS: usize = 3;
@@ -60,7 +60,7 @@ impl ItemRefresh {
         }
     }
 
-    /// It is tried again, unless it is being given back.
+    /// It is tried again, unless it is being released.
     fn changed(&mut self) {
         if self.entry.is_ending() {
             self.fate = Some(Err(restless()));
@@ -70,15 +70,11 @@ impl ItemRefresh {
 
 /// Gives items more time.
 pub(crate) struct Refresher {
-    link: Arc<Link>,
-    gate: Arc<EpochGate>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) gate: Arc<EpochGate>,
 }
 
 impl Refresher {
-    pub(crate) fn new(link: &Arc<Link>, gate: &Arc<EpochGate>) -> Self {
-        Self { link: link.clone(), gate: gate.clone() }
-    }
-
     /// Has items live on, and asks `beside` in the same pipeline. Each one's fate is known afterwards, after eleven round
     /// trips at most, however many there are; the verdict says whether it can be relied on.
     pub(crate) async fn refresh(&self, dues: &mut [ItemRefresh], beside: Vec<Command>) -> Result<GateVerdict, Failure> {
@@ -107,12 +103,11 @@ impl Refresher {
         for due in dues.iter_mut().filter(|due| due.fate.is_none()) {
             let Some(seen) = due.seen else { continue };
             // It may be extended meanwhile: a renewal never asks for less than another one has.
-            let seconds = ttl::seconds(due.entry.asks(due.until).since(sent_at));
+            let seconds = values::seconds(due.entry.asks(due.until).since(sent_at));
             commands.extend(renewal(&due.key, due.entry.own(seen), seconds));
             asked.push((due, seconds));
         }
-        let mut answers = self.link.run(commands.into_iter().chain(beside).chain(self.gate.look()).collect()).await;
-        let verdict = self.gate.verdict(&mut answers, sent_at);
+        let (answers, verdict) = self.gate.run(commands.into_iter().chain(beside), sent_at).await;
         let mut answers = answers.into_iter();
         for (due, seconds) in asked {
             // There are as many answers as commands.
@@ -154,7 +149,7 @@ pub(crate) fn lasts(look: &CommandAnswer, seconds: u32) -> Result<bool, Failure>
     }
 }
 
-/// It was there each time: others of this client renew it all the time, or it is being given back.
+/// It was there each time: others of this client renew it all the time, or it is being released.
 fn restless() -> Failure {
     Failure::protocol("the item changes all the time")
 }

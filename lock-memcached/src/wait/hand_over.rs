@@ -6,15 +6,15 @@ use lock_core::Phase;
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 
-use crate::client::command::{Command, CommandAnswer};
 use crate::client::detach_on_drop::detach_on_drop;
 use crate::client::link::Link;
+use crate::client::protocol::{Command, CommandAnswer};
 use crate::epoch::gate::{self, EpochGate, GateVerdict};
 use crate::registry::{Entry, Piece};
 use crate::store::keys::Key;
 use crate::store::pieces::Pieces;
 use crate::store::refresh::lasts;
-use crate::store::ttl;
+use crate::store::values;
 use crate::wait::queue::{Offer, WaitQueues};
 
 /// Outcome of a hand-over.
@@ -22,31 +22,21 @@ use crate::wait::queue::{Offer, WaitQueues};
 pub(crate) enum HandedOver {
     /// It is not ours any more.
     Yes,
-    /// It has to be given back as usual.
+    /// It has to be released as usual.
     No,
-    /// No answer came: it has to be given back as usual, and if it is not ours any more, that is no loss.
+    /// No answer came: it has to be released as usual, and if it is not ours any more, that is no loss.
     Perhaps,
 }
 
 /// Hands locks to this client's own waiters.
 pub(crate) struct HandOver {
-    link: Arc<Link>,
-    gate: Arc<EpochGate>,
-    queues: Arc<WaitQueues>,
-    pieces: Arc<Pieces>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) gate: Arc<EpochGate>,
+    pub(crate) queues: Arc<WaitQueues>,
+    pub(crate) pieces: Arc<Pieces>,
 }
 
 impl HandOver {
-    pub(crate) fn new(
-        link: &Arc<Link>,
-        gate: &Arc<EpochGate>,
-        queues: &Arc<WaitQueues>,
-        pieces: &Arc<Pieces>,
-    ) -> Arc<Self> {
-        let (link, gate, queues, pieces) = (link.clone(), gate.clone(), queues.clone(), pieces.clone());
-        Arc::new(Self { link, gate, queues, pieces })
-    }
-
     /// Hands a lock of one piece to the first one in its queue.
     ///
     /// DetachOnDrop through although this future is dropped: the lock may be the other one's by then.
@@ -71,11 +61,12 @@ impl HandOver {
         let until = self.link.gone_by(sent_at, offer.ttl);
         offer.entry.claiming(&key, until);
         offer.entry.kept(sent_at, offer.ttl);
-        let seconds = ttl::seconds(offer.ttl);
+        let seconds = values::seconds(offer.ttl);
         let (own, to) = (entry.own(seen), offer.entry.nonce);
         let change = Command::HandOver { key: key.clone(), own, to, seconds };
-        let commands = [change, Command::Look { key: key.clone() }].into_iter().chain(self.gate.look());
-        let mut answers = self.link.run(commands.collect()).await.into_iter();
+        let commands = [change, Command::Look { key: key.clone() }].into_iter();
+        let (answers, judged) = self.gate.run(commands, sent_at).await;
+        let mut answers = answers.into_iter();
         let seen = match answers.next() {
             Some(CommandAnswer::Done(seen)) => seen,
             Some(CommandAnswer::Failed(failure)) if failure.is_unknown => return HandedOver::Perhaps,
@@ -87,7 +78,7 @@ impl HandOver {
         entry.lost(&key);
         offer.entry.won(&key, seen);
         let lasts = answers.next().is_some_and(|look| matches!(lasts(&look, seconds), Ok(true)));
-        if let (true, Ok(GateVerdict::Counts(epoch))) = (lasts, self.gate.judge(answers.next(), sent_at)) {
+        if let (true, Ok(GateVerdict::Counts(epoch))) = (lasts, judged) {
             let (token, ttl) = (gate::token(epoch, seen.cas), offer.ttl);
             offer.grant(Grant::new(token, sent_at, ttl));
         } else {

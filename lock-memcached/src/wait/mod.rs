@@ -20,9 +20,8 @@ use lock_core::{Error, ErrorKind, Phase, driver::wait};
 use tokio::sync::oneshot;
 
 use crate::acquire::{TryOutcome, WantedLock, may_pass};
-use crate::registry::locked;
-use crate::store::keys::Key;
-use crate::store::record::HolderRecords;
+use crate::locked::locked;
+use crate::store::record::Records;
 use crate::wait::pace::Pace;
 use crate::wait::queue::{Offer, WaitQueue, WaitQueues};
 
@@ -31,27 +30,21 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Waits of one client.
 pub(crate) struct Waits {
-    queues: Arc<WaitQueues>,
-    records: Arc<HolderRecords>,
-    pace: Pace,
-    longest_pause: Duration,
+    pub(crate) queues: Arc<WaitQueues>,
+    pub(crate) records: Arc<Records>,
+    pub(crate) pace: Pace,
+    pub(crate) longest_pause: Duration,
 }
 
 impl Waits {
-    pub(crate) fn new(queues: &Arc<WaitQueues>, records: &Arc<HolderRecords>, longest_pause: Duration) -> Arc<Self> {
-        let (queues, records, pace) = (queues.clone(), records.clone(), Pace::default());
-        Arc::new(Self { queues, records, pace, longest_pause })
-    }
-
     /// Waits in the queue until the lock is granted, or the deadline passes.
     pub(crate) async fn wait<W: WantedLock>(
         &self,
-        queue: &Key,
         wanted: &W,
         attempt: &Attempt,
         deadline: Deadline,
     ) -> Result<Option<Grant>, Error> {
-        let ticket = self.queues.join(queue);
+        let ticket = self.queues.join(wanted.queue());
         let queue = ticket.queue();
         let waiter = Waiter { waits: self, wanted, attempt, deadline, since: SystemClock.now() };
         // What most waits end before is boxed: they need not carry it about.

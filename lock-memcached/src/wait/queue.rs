@@ -8,7 +8,8 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Grant, Kind};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, oneshot};
 
-use crate::registry::{Entry, locked};
+use crate::locked::locked;
+use crate::registry::Entry;
 use crate::store::keys::{self, Key};
 use crate::wait::fairness::{CONTENDED_FOR, Fairness};
 
@@ -89,12 +90,12 @@ impl WaitQueues {
         }
     }
 
-    pub(crate) fn join(self: &Arc<Self>, key: &Key) -> QueueTicket {
+    pub(crate) fn join(self: &Arc<Self>, key: Key) -> QueueTicket {
         let mut all = self.all();
         all.sweep();
         let queue = all.queues.entry(key.clone()).or_insert_with(|| Arc::new(WaitQueue::new())).clone();
         drop(all);
-        QueueTicket { queues: self.clone(), key: key.clone(), queue }
+        QueueTicket { queues: self.clone(), key, queue }
     }
 
     fn all(&self) -> MutexGuard<'_, QueueMap> {
@@ -192,13 +193,12 @@ mod tests {
 
     use super::*;
     use crate::client::cas::CasNumber;
-    use crate::config::MemcachedConfig;
     use crate::registry::Registry;
     use crate::store::keys::Keys;
-    use crate::store::ttl::LongestLease;
+    use crate::store::values::LongestLease;
 
     fn registry() -> Registry {
-        Registry::new(&Arc::new(Keys::new("lock")), LongestLease::of(&MemcachedConfig::new("memcached://a")))
+        Registry::new(&Arc::new(Keys::new("lock")), LongestLease::new(Duration::from_secs(30)))
     }
 
     #[test]

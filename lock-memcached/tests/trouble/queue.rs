@@ -17,7 +17,7 @@ const ROW: Duration = Duration::from_millis(110);
 const LONG: Duration = Duration::from_secs(30);
 
 /// A wait that has its place already.
-fn in_line(mutex: &Mutex) -> impl Future<Output = Result<MutexGuard, Error>> + Send + use<> {
+fn queued(mutex: &Mutex) -> impl Future<Output = Result<MutexGuard, Error>> + Send + use<> {
     let mutex = mutex.clone();
     let mut wait = Box::pin(async move { mutex.lock().await });
     assert!((&mut wait).now_or_never().is_none(), "the lock is free");
@@ -30,7 +30,7 @@ async fn fifty_idle_waiters_ask_no_more_than_one() {
     let (holder, waiting) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
     let held = holder.mutex("held").with_ttl(LONG).lock().await.unwrap();
     let mutex = waiting.mutex("held").with_ttl(LONG);
-    let waiters: Vec<_> = (0..50).map(|_| tokio::spawn(in_line(&mutex))).collect();
+    let waiters: Vec<_> = (0..50).map(|_| tokio::spawn(queued(&mutex))).collect();
     let gets = async || server.client().stats("").await.unwrap()["cmd_get"].parse::<u64>().unwrap();
     let at_first = gets().await;
     // The first pauses are short.
@@ -53,7 +53,7 @@ fn a_lock_is_handed_over_in_the_order_of_the_waiters_with_growing_tokens() {
         let mut held = mutex.lock().await.unwrap();
         let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
         for number in 0..20 {
-            let (wait, served) = (in_line(&mutex), served.clone());
+            let (wait, served) = (queued(&mutex), served.clone());
             tokio::spawn(async move { served.send((number, wait.await.unwrap())) });
         }
         for expected in 0..20 {
@@ -99,7 +99,7 @@ fn a_client_that_others_kept_waiting_leaves_the_lock_free_now_and_then() {
         let (one, other) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
         let (ours, theirs) = (one.mutex("held").with_ttl(LONG), other.mutex("held").with_ttl(LONG));
         let held = theirs.lock().await.unwrap();
-        let wait = in_line(&ours);
+        let wait = queued(&ours);
         let asking = tokio::spawn(wait);
         let gets = async || server.client().stats("").await.unwrap()["cmd_get"].parse::<u64>().unwrap();
         eventually("it was refused, and asks", async || gets().await > 3).await;
