@@ -14,18 +14,17 @@ use crate::config::MemcachedConfig;
 use crate::epoch::gate::EpochGate;
 use crate::inspect::Inspector;
 use crate::kinds::slots::Slots;
-use crate::kinds::{reader_slots::ReaderSlots, rwlock::RwLocks, semaphore::Semaphores, single::SingleKeyLocks};
+use crate::kinds::{reader_slots::ReaderSlots, rwlock::RwLocks, semaphore::Semaphores};
 use crate::registry::Registry;
 use crate::release::Releaser;
 use crate::renew::Renewer;
 use crate::store::{keys::Keys, pieces::Pieces, record::Records, refresh::Refresher, values};
-use crate::wait::{Waits, hand_over::HandOver, pace::Pace, queue::WaitQueues};
+use crate::wait::{Waits, pace::Pace, queue::WaitQueues};
 
 /// One client's connections to a server, and its waiters.
 pub struct MemcachedBackend {
     pub(crate) acquirer: Arc<Acquirer>,
     pub(crate) waits: Waits,
-    pub(crate) single: SingleKeyLocks,
     pub(crate) rwlocks: RwLocks,
     pub(crate) semaphores: Semaphores,
     pub(crate) inspector: Inspector,
@@ -59,18 +58,16 @@ impl MemcachedBackend {
         let (longest_pause, pace) = (config.longest_pause, Pace::default());
         let waits = Waits { queues: queues.clone(), records: records.clone(), pace, longest_pause };
         let refresher = Refresher { link: link.clone(), gate: gate.clone() };
-        let hand_over = HandOver { link: link.clone(), gate, queues: queues.clone(), pieces: pieces.clone() };
         let releaser = Arc::new(Releaser {
             link: link.clone(),
             registry: registry.clone(),
             queues: queues.clone(),
-            hand_over: Arc::new(hand_over),
+            gate,
             pieces,
             records: records.clone(),
         });
         let (slots, many) = (|| Slots { link: link.clone() }, config.readers);
         Ok(Self {
-            single: SingleKeyLocks { acquirer: acquirer.clone() },
             rwlocks: RwLocks {
                 acquirer: acquirer.clone(),
                 releaser: releaser.clone(),

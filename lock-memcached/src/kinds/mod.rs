@@ -12,15 +12,16 @@ use lock_core::driver::{Attempt, Grant, MutexBackend, ReentrantBackend, RwLockBa
 use lock_core::{Error, LockName};
 
 use crate::backend::MemcachedBackend;
+use crate::kinds::single::Single;
 
 #[async_trait]
 impl MutexBackend for MemcachedBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_once(&self.single.wanted(attempt)?, attempt).await
+        self.acquirer.try_once(&Single::new(&self.acquirer, attempt)?, attempt).await
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.waits.wait(&self.single.wanted(attempt)?, attempt, deadline).await
+        self.waits.wait(&Single::new(&self.acquirer, attempt)?, attempt, deadline).await
     }
 }
 
@@ -28,11 +29,11 @@ impl MutexBackend for MemcachedBackend {
 #[async_trait]
 impl ReentrantBackend for MemcachedBackend {
     async fn try_enter(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_once(&self.single.wanted(attempt)?, attempt).await
+        self.acquirer.try_once(&Single::new(&self.acquirer, attempt)?, attempt).await
     }
 
     async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.waits.wait(&self.single.wanted(attempt)?, attempt, deadline).await
+        self.waits.wait(&Single::new(&self.acquirer, attempt)?, attempt, deadline).await
     }
 }
 

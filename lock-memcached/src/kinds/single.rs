@@ -9,32 +9,26 @@ use crate::acquire::{Acquirer, TryOutcome, WantedLock};
 use crate::registry::Entry;
 use crate::store::keys::Key;
 
-/// The mutexes and reentrant locks of one client.
-pub(crate) struct SingleKeyLocks {
-    pub(crate) acquirer: Arc<Acquirer>,
-}
-
 /// A lock of one key, wanted by one attempt.
 pub(crate) struct Single<'a> {
-    locks: &'a SingleKeyLocks,
+    acquirer: &'a Arc<Acquirer>,
     attempt: &'a Attempt,
     entry: Arc<Entry>,
 }
 
-impl SingleKeyLocks {
-    /// The lock of an attempt.
-    pub(crate) fn wanted<'a>(&'a self, attempt: &'a Attempt) -> Result<Single<'a>, Error> {
-        Ok(Single { locks: self, attempt, entry: self.acquirer.register(attempt)? })
+impl<'a> Single<'a> {
+    pub(crate) fn new(acquirer: &'a Arc<Acquirer>, attempt: &'a Attempt) -> Result<Self, Error> {
+        Ok(Self { acquirer, attempt, entry: acquirer.register(attempt)? })
     }
 }
 
 impl WantedLock for Single<'_> {
     async fn looks_free(&self) -> Result<bool, Error> {
-        self.locks.acquirer.is_free(self.attempt, &self.entry.lock).await
+        self.acquirer.is_free(self.attempt, &self.entry.lock).await
     }
 
     async fn take(&self) -> Result<TryOutcome, Error> {
-        let (acquirer, attempt, entry) = (&self.locks.acquirer, self.attempt, &self.entry);
+        let (acquirer, attempt, entry) = (self.acquirer, self.attempt, &self.entry);
         let round = acquirer.claim(attempt, entry, vec![entry.lock.clone()], Vec::new()).await?;
         acquirer.settle(attempt, entry, &round, entry.has_pieces()).await
     }

@@ -1,4 +1,4 @@
-//! Releasing items more time: all of them in one pipeline, and those that have changed meanwhile together once more.
+//! Giving items more time: all of them in one pipeline, and those that have changed meanwhile together once more.
 //!
 //! What is left of an item is looked at after its renewal: while a client is slow to read the item, the server makes a new
 //! one of it when it is changed, which does not get the new TTL (seen with 1.6.18), although the answer says so. Once

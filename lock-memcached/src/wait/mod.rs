@@ -7,7 +7,6 @@
 //! or else wakes it. Waiters of other clients get their turn because a client has a lock only a few times in a row.
 
 pub(crate) mod fairness;
-pub(crate) mod hand_over;
 pub(crate) mod pace;
 pub(crate) mod queue;
 

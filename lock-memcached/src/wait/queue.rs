@@ -142,7 +142,7 @@ impl Offer {
     }
 }
 
-/// A waiter's ticket. Leaving the last one ends the queue, unless others want the lock too.
+/// A waiter's ticket. The queue ends with the last one, unless others want the lock too.
 pub(crate) struct QueueTicket {
     queues: Arc<WaitQueues>,
     key: Key,
