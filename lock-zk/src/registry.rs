@@ -114,7 +114,7 @@ struct LocalNode {
 }
 
 impl Registry {
-    /// A registration without a node yet.
+    /// Registers an attempt, which has no node yet, in the place of what it had before.
     pub(crate) fn register(&self, grant: GrantId, session: &Arc<Session>, lock: LockPaths) -> Arc<Registration> {
         let registration = Arc::new(Registration {
             grant,
@@ -125,7 +125,7 @@ impl Registry {
             is_changing: AtomicBool::new(false),
         });
 
-        // Bound first: the entries must be left before it is entered again.
+        // Bound first: the lock on the entries must be released before it is taken again.
         let before = self.entries().registrations.insert(grant, registration.clone());
         if let Some(before) = before {
             self.forget_node(&before);
@@ -133,8 +133,8 @@ impl Registry {
         registration
     }
 
-    /// The registration's node is there now, or is another one than before. Nothing is noted of a registration that was left
-    /// meanwhile: nobody would ever take that away.
+    /// Notes that the registration's node is there now, or is another one than before. Nothing is noted of one that was
+    /// deregistered meanwhile: nobody would ever take that away.
     pub(crate) fn set_node(&self, registration: &Registration, node: Created) {
         let mut entries = self.entries();
         if !entries.has(registration) {
@@ -163,7 +163,7 @@ impl Registry {
         failure
     }
 
-    /// The registration has permits now, and is not in the queue any more.
+    /// Notes that the registration has permits now, and is not in the queue any more.
     pub(crate) fn set_permits(&self, registration: &Registration, paths: Vec<String>) {
         let mut entries = self.entries();
         if !entries.has(registration) {
@@ -176,6 +176,7 @@ impl Registry {
         registration.is_changing.store(false, Ordering::Release);
     }
 
+    /// Returns what an attempt has at the servers, as far as it may have anything.
     pub(crate) fn get(&self, grant: GrantId) -> Option<Arc<Registration>> {
         self.entries().registrations.get(&grant).cloned()
     }
@@ -197,7 +198,7 @@ impl Registry {
         })
     }
 
-    /// The node right behind this registration's in its queue, if it is one of the same session. Only where one waits for one:
+    /// Returns the node right behind this registration's in its queue, if it is one of the same session. Only where one waits for one:
     /// whoever holds a lock that has no readers is followed by whoever waits for it.
     pub(crate) fn next_in_queue(&self, registration: &Registration) -> Option<String> {
         let (entries, node) = (self.entries(), registration.node()?);
@@ -211,8 +212,8 @@ impl Registry {
         next.node().map(|node| node.path)
     }
 
-    /// The registration's node is gone, and the servers had the next one's when it went, by a request that was sent at this
-    /// instant.
+    /// Deregisters what has handed over: its node is gone, and the servers had the next one's when it went, by a request that
+    /// was sent at this instant.
     pub(crate) fn handed_over(&self, registration: &Registration, sent_at: BootInstant) {
         if let Some(node) = registration.node()
             && let Some(local_node) = self.entries().local_nodes.get(&node.path)
@@ -222,7 +223,7 @@ impl Registry {
         self.deregister(registration);
     }
 
-    /// Nothing of the attempt is at the servers any more.
+    /// Deregisters an attempt that has nothing at the servers any more.
     pub(crate) fn deregister(&self, registration: &Registration) {
         let mut entries = self.entries();
         // The attempt may have another registration by now, in another session.
@@ -233,7 +234,7 @@ impl Registry {
         self.forget_node(registration);
     }
 
-    /// The registration's node was deleted by somebody else; its holder does not know yet.
+    /// Wakes whoever waits for the registration's node: somebody else has deleted it, and its holder does not know yet.
     pub(crate) fn node_deleted(&self, registration: &Registration) {
         if let Some(node) = registration.node() {
             self.entries().local_nodes.remove(&node.path);
@@ -258,7 +259,7 @@ impl Registry {
         }
     }
 
-    /// The channel on which losses are announced from now on.
+    /// Returns the channel on which losses are announced from now on.
     pub(crate) fn notices(&self) -> Notices {
         let (sender, receiver) = mpsc::unbounded_channel();
         *locked(&self.notices) = Some(sender);

@@ -79,7 +79,7 @@ impl LockQueues {
             match created.await {
                 Ok(node) => {
                     self.registry.set_node(registration, node);
-                    return position_among(registration, listed.await?, sent_at);
+                    return position_of(registration, listed.await?, sent_at);
                 }
                 Err(failure) if failure.fate == Fate::Missing => self.registry.make_directory(registration).await?,
                 Err(failure) => return Err(self.registry.refused_node(registration, failure).into()),
@@ -105,7 +105,7 @@ impl LockQueues {
         }
         let sent_at = SystemClock.now();
         match registration.session.connection.children(&registration.lock.directory).await {
-            Ok(names) => position_among(registration, names, sent_at),
+            Ok(names) => position_of(registration, names, sent_at),
             Err(failure) if failure.fate == Fate::Missing => Ok(QueuePosition::Missing),
             Err(failure) => Err(failure.into()),
         }
@@ -172,19 +172,30 @@ async fn check_dialect(session: &Session, lock: &LockPaths) -> Result<(), StepEr
     }
 }
 
-/// Returns the position of a registration among these nodes of its queue.
-fn position_among(
+/// Returns the position of a registration by a listing of its queue that was asked for at this instant.
+fn position_of(
     registration: &Registration,
     names: Vec<String>,
     sent_at: BootInstant,
 ) -> Result<QueuePosition, StepError> {
-    let queue = registration.lock.queue(names)?;
     let node = registration.node();
-    let mine = |contender: &Contender| node.as_ref().is_some_and(|node| node.path.ends_with(&contender.name));
-    let Some(index) = queue.iter().position(mine) else { return Ok(QueuePosition::Missing) };
+    Ok(position_among(&registration.lock, node.as_ref().map(|node| &*node.path), names, sent_at)?)
+}
+
+/// Decides what a listing of a queue means for the node at this path, if there is one: whether it is first, or which node it
+/// waits for.
+fn position_among(
+    lock: &LockPaths,
+    path: Option<&str>,
+    names: Vec<String>,
+    sent_at: BootInstant,
+) -> Result<QueuePosition, Error> {
+    let queue = lock.queue(names)?;
+    let is_own = |contender: &Contender| path.is_some_and(|path| path.ends_with(&contender.name));
+    let Some(index) = queue.iter().position(is_own) else { return Ok(QueuePosition::Missing) };
     Ok(match waits_for(&queue, index) {
         None => QueuePosition::First(sent_at),
-        Some(before) => QueuePosition::Behind(registration.lock.queue_path(&before.name)),
+        Some(before) => QueuePosition::Behind(lock.queue_path(&before.name)),
     })
 }
 
@@ -226,4 +237,41 @@ pub(crate) fn granted(
         attempt.error(ErrorKind::Protocol, Phase::Acquire, what)
     })?;
     Ok(Some(Grant::new(Some(token), sent_at, valid_for.min(attempt.ttl))))
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::LockName;
+
+    use super::*;
+
+    const ID: &str = "_c_0f8fad5b-d9cb-469f-a165-70867728950e-";
+
+    /// The position of the node of this name among the others; `None` if it is not listed.
+    fn position(kind: Kind, name: &str, listed: &[&str]) -> Option<String> {
+        let layout = Layout { prefix: "lock".to_owned(), dialects: Vec::new() };
+        let lock = LockPaths::of(&layout, &LockName::from("a"), kind).unwrap();
+        let path = lock.queue_path(&format!("{ID}{name}"));
+        let names = listed.iter().map(|name| format!("{ID}{name}")).collect();
+        match position_among(&lock, Some(&path), names, SystemClock.now()).unwrap() {
+            QueuePosition::First(_) => Some("first".to_owned()),
+            QueuePosition::Behind(path) => path.rsplit_once(ID).map(|(_, name)| name.to_owned()),
+            QueuePosition::Missing => None,
+        }
+    }
+
+    #[test]
+    fn a_mutex_waits_for_the_node_right_before_its_own() {
+        let listed = ["lock-0000000003", "lock-0000000001", "lock-0000000002"];
+        assert_eq!(position(Kind::Mutex, "lock-0000000001", &listed).unwrap(), "first");
+        assert_eq!(position(Kind::Mutex, "lock-0000000003", &listed).unwrap(), "lock-0000000002");
+        assert_eq!(position(Kind::Mutex, "lock-0000000004", &listed), None, "it is not there any more");
+    }
+
+    #[test]
+    fn a_reader_waits_for_the_nearest_writer_before_it() {
+        let listed = ["__WRIT__0000000001", "__READ__0000000002", "__READ__0000000003"];
+        assert_eq!(position(Kind::Read, "__READ__0000000003", &listed).unwrap(), "__WRIT__0000000001");
+        assert_eq!(position(Kind::Read, "__READ__0000000003", &listed[1..]).unwrap(), "first");
+    }
 }
