@@ -22,10 +22,10 @@ use crate::owner::{GrantId, Owner};
 use crate::shutdown::UnderWay;
 use crate::trace::Operation;
 
-/// How long a wait that ran out may spend on confirming that nothing of it is left.
+/// The time that a wait that ran out may spend on confirming that nothing of it is left.
 pub(crate) const CANCEL_GRACE: Duration = Duration::from_millis(100);
 
-/// What all locks of one client share.
+/// The state that all locks of one client share.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) keeper: Arc<Keeper>,
@@ -36,7 +36,7 @@ pub(crate) struct Core {
     granularity: Duration,
 }
 
-/// How long an acquisition may take.
+/// The waiting of an acquisition: none, or until a deadline.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wait {
     Try,
@@ -304,14 +304,14 @@ impl Drop for Core {
     }
 }
 
-/// What a handle asks the core for.
+/// A handle's request to the core.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AcquireRequest<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) kind: Kind,
     pub(crate) owner: &'a Owner,
     pub(crate) lease: &'a LeaseOptions,
-    /// How long a wait may go on without any answer.
+    /// The longest time for which a wait goes on without any answer.
     pub(crate) patience: Duration,
 }
 

@@ -60,7 +60,7 @@ impl<B: Backend> Client<B> {
         &self.backend
     }
 
-    /// What this client's backend promises as it is configured.
+    /// Returns the promises of this client's backend, as it is configured.
     #[must_use]
     pub fn guarantees(&self) -> Guarantees {
         self.backend.guarantees()

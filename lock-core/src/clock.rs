@@ -168,7 +168,7 @@ impl Clock for VirtualClock {
     }
 }
 
-/// When a call gives up: one instant, decided once and passed down, never restarted.
+/// The end of a call's wait: one instant, decided once and passed down, never restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline(BootInstant);
 

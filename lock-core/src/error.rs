@@ -7,7 +7,7 @@ use std::fmt;
 use crate::lease::LossReason;
 use crate::name::LockName;
 
-/// What went wrong, as far as a program must tell apart.
+/// The kinds of errors, as far as a program must tell them apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -23,7 +23,7 @@ pub enum ErrorKind {
     TimedOut,
     /// The lock was lost while it was held.
     Lost,
-    /// What was to be released, renewed or freed is not held (any more) by the caller.
+    /// The lock that was to be released, renewed or freed is not held (any more) by the caller.
     NotHeld,
     /// The server refused the credentials or the right to a command or key.
     Denied,
@@ -57,7 +57,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// What the library was doing when the error occurred.
+/// The library's activity when the error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
@@ -112,7 +112,7 @@ pub enum Retry {
     /// The outcome is unknown. Calling again is safe (every attempt has its own identity), but the first attempt may
     /// stand in the way until its lease ends.
     AfterLease,
-    /// The same call fails again until something is changed.
+    /// Calling again fails until something is changed.
     Never,
 }
 
@@ -210,13 +210,13 @@ impl Error {
         self
     }
 
-    /// What went wrong.
+    /// Returns the kind of the error, by which a program decides.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What was being done.
+    /// Returns the activity in which the error occurred.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.0.phase
@@ -246,7 +246,7 @@ impl Error {
         self.0.name.as_deref()
     }
 
-    /// Why the lock was lost, if this is a loss.
+    /// Returns the reason why the lock was lost, if this is a loss.
     #[must_use]
     pub fn loss(&self) -> Option<&LossReason> {
         self.0.loss.as_ref()

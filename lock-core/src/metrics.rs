@@ -1,4 +1,4 @@
-//! What is counted, through the `metrics` facade.
+//! The meters, through the `metrics` facade.
 //!
 //! The handles are made once per client, when it is connected: install the recorder before. Without a recorder each is
 //! empty and costs a branch.

@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Phase};
 
-/// How long a grant lives at the server without renewal, and how it is kept alive.
+/// The lifetime of a grant at the server, and its renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct LeaseOptions {
-    /// How long the server keeps the grant when it hears nothing more: the time for which a crashed holder blocks the
+    /// The time for which the server keeps the grant when it hears nothing more, and so for which a crashed holder blocks the
     /// others. From 100 ms to 24 h; 10 s by default.
     pub ttl: Duration,
-    /// How often the lease is renewed. A third of `ttl` by default.
+    /// The interval of the renewals. A third of `ttl` by default.
     pub renew_every: Option<Duration>,
     /// Whether the lease is renewed by itself while the guard lives. On by default.
     pub auto_renew: bool,
@@ -36,14 +36,14 @@ impl LeaseOptions {
         Self { ttl, ..Self::default() }
     }
 
-    /// The same, renewed this often.
+    /// Sets the interval of the renewals.
     #[must_use]
     pub fn renewed_every(mut self, interval: Duration) -> Self {
         self.renew_every = Some(interval);
         self
     }
 
-    /// The same, not renewed by itself: the grant ends after `ttl` unless [`Lease::extend`](crate::Lease::extend) is
+    /// Switches the automatic renewal off: the grant ends after `ttl` unless [`Lease::extend`](crate::Lease::extend) is
     /// called.
     #[must_use]
     pub fn without_renewal(mut self) -> Self {
@@ -51,7 +51,7 @@ impl LeaseOptions {
         self
     }
 
-    /// The same, held for at most this long.
+    /// Sets the longest time for which a grant may be held, renewals included.
     #[must_use]
     pub fn held_at_most(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
@@ -109,16 +109,16 @@ pub(crate) fn check_text(what: &str, text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What all locks of one client have in common. Every backend's configuration contains one.
+/// The options that all locks of one client have in common. Every backend's configuration contains them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ClientOptions {
     /// The lease of a lock that does not choose its own.
     pub lease: LeaseOptions,
-    /// How long one request to the server may take; 2 s by default.
+    /// The longest time that one request to the server may take; 2 s by default.
     pub op_timeout: Duration,
-    /// How long a wait goes on without any answer from the server, however far its deadline is; 10 s by default.
+    /// The longest time for which a wait goes on without any answer from the server, deadline or not; 10 s by default.
     pub patience: Duration,
     /// A text that `inspect` shows beside host and process; 1 KiB at most.
     pub label: Option<String>,

@@ -1,4 +1,4 @@
-//! Who holds a lock: grant ids and owners.
+//! The identities of a lock's holders: grant ids and owners.
 
 use std::fmt;
 use std::str::FromStr;
@@ -89,7 +89,7 @@ impl TryFrom<String> for GrantId {
     }
 }
 
-/// Who asks for a lock: a random id, and what an operator wants to read beside it.
+/// The identity of whoever asks for a lock: a random id, and a text for operators beside it.
 ///
 /// A [`ReentrantMutex`](crate::ReentrantMutex) excludes owners from each other: whoever presents the same `Owner` is
 /// let in again. For the other kinds it is only what [`inspect`](crate::Mutex::inspect) shows. An owner serialises, so

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// What is under way in one client, and whether it is being closed.
+/// The count of the calls under way in one client, and whether it is being closed.
 #[derive(Debug, Default)]
 pub(crate) struct Shutdown {
     begun: AtomicBool,

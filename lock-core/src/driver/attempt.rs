@@ -11,7 +11,7 @@ use crate::options::ClientOptions;
 use crate::owner::{GrantId, Owner};
 use crate::token::FencingToken;
 
-/// What is asked for.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -25,9 +25,9 @@ pub enum Kind {
     Write,
     /// `permits` of `limit`, all or nothing.
     Permits {
-        /// How many are asked for; at least one, at most `limit`.
+        /// The number of permits asked for; at least one, at most `limit`.
         permits: u32,
-        /// How many there are in all, as this client believes.
+        /// The number of permits in all, as this client believes.
         limit: u32,
     },
 }
@@ -64,15 +64,15 @@ pub struct Attempt {
     pub id: GrantId,
     /// The lock.
     pub name: LockName,
-    /// What is asked for.
+    /// The kind of lock, and for a semaphore the number of permits.
     pub kind: Kind,
-    /// Who asks.
+    /// The owner in whose name the lock is asked for.
     pub owner: Owner,
-    /// How long the grant is to live at the server without renewal.
+    /// The time to live of the grant at the server, without renewal.
     pub ttl: Duration,
-    /// How long one request may take.
+    /// The longest time that one request may take.
     pub op_timeout: Duration,
-    /// How long a wait may go on without any answer from the server.
+    /// The longest time for which a wait goes on without any answer from the server.
     pub patience: Duration,
     note: AtomicU64,
 }
@@ -105,19 +105,19 @@ impl Attempt {
     }
 }
 
-/// What a backend reports when an attempt has the lock.
+/// A backend's report that an attempt has the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {
     /// The fencing token, where the configuration has them.
     pub token: Option<FencingToken>,
-    /// When the request whose answer proves the grant was **sent**.
+    /// The instant at which the request whose answer proves the grant was **sent**.
     pub sent_at: BootInstant,
-    /// How long from `sent_at` the server keeps the grant at least.
+    /// The time, counted from `sent_at`, for which the server keeps the grant at least.
     pub valid_for: Duration,
     /// The grant was handed over for a short claim time: renew at once to get the full TTL.
     pub claim: bool,
-    /// When the waiter was woken, if it was by a push; for the metric `lock_wake_to_grant_seconds` only.
+    /// The instant at which a push woke the waiter, if one did; for the metric `lock_wake_to_grant_seconds` only.
     pub woken_at: Option<BootInstant>,
 }
 
@@ -128,14 +128,14 @@ impl Grant {
         Self { token, sent_at, valid_for, claim: false, woken_at: None }
     }
 
-    /// The same grant, to be claimed by a renewal at once.
+    /// Marks the grant as one to be claimed by a renewal at once.
     #[must_use]
     pub const fn to_be_claimed(mut self) -> Self {
         self.claim = true;
         self
     }
 
-    /// The same grant, of which the waiter was told by a push at this instant.
+    /// Notes that a push told the waiter of the grant at this instant.
     #[must_use]
     pub const fn woken_at(mut self, instant: BootInstant) -> Self {
         self.woken_at = Some(instant);
@@ -149,7 +149,7 @@ impl Grant {
 pub struct Renewal<'a> {
     /// The grant's attempt.
     pub attempt: &'a Attempt,
-    /// How long the grant is to live from now.
+    /// The time to live of the grant, from now.
     pub ttl: Duration,
 }
 

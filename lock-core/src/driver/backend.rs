@@ -16,13 +16,13 @@ use crate::lease::LossReason;
 use crate::name::LockName;
 use crate::owner::{GrantId, Owner};
 
-/// What every backend has, whatever the kinds it offers.
+/// The part of a backend that every one has, whatever the kinds it offers.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The backend's name in errors and metrics, such as `"redis"`.
     fn name(&self) -> &'static str;
 
-    /// What this backend promises as it is configured.
+    /// Returns the promises of this backend, as it is configured.
     fn guarantees(&self) -> Guarantees;
 
     /// The clock by which leases are judged.
@@ -30,7 +30,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Arc::new(SystemClock)
     }
 
-    /// What to subtract from a lease, beside 1 % for the rates of two clocks: how coarse the server's expiry is.
+    /// The coarseness of the server's expiry: subtracted from a lease, beside 1 % for the rates of two clocks.
     fn granularity(&self) -> Duration {
         Duration::from_millis(2)
     }
@@ -87,7 +87,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         true
     }
 
-    /// For how much longer than its lease something of an attempt may block others at the server, if nobody takes it back:
+    /// The time beyond its lease for which something of an attempt may block others at the server, if nobody takes it back:
     /// the core repeats a [`release`](Backend::release) or a [`cancel`](Backend::cancel) for that much longer.
     ///
     /// Nothing by default: the server ends a grant with its lease.

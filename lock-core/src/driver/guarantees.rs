@@ -1,4 +1,4 @@
-//! What a backend, as it is configured, promises.
+//! The promises of a backend, as it is configured.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ macro_rules! guarantees {
             }
         }
 
-        /// What a backend, as it is configured, promises. [`Guarantees::none`] is where an author starts.
+        /// The promises of a backend, as it is configured. An author starts from [`Guarantees::none`].
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
         #[non_exhaustive]
         pub struct Guarantees { $($(#[doc = $doc])+ pub $field: Support,)+ }

@@ -1,4 +1,4 @@
-//! What an operator sees of a lock.
+//! An operator's view of a lock.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub struct Inspection {
 pub struct Holder {
     /// The grant, as [`force_release`](crate::Mutex::force_release) takes it; `None` for a client of another library.
     pub grant: Option<GrantId>,
-    /// Who holds it; `None` for a client of another library.
+    /// The owner that holds the lock; `None` for a client of another library.
     pub owner: Option<Owner>,
     /// The grant's token.
     pub token: Option<u64>,
@@ -37,9 +37,9 @@ pub struct Holder {
     pub permits: u32,
     /// Whether others may hold it too (a reader, a permit).
     pub shared: bool,
-    /// How long it has been held, by the server's clock.
+    /// The time for which the lock has been held, by the server's clock.
     pub held_for: Option<Duration>,
-    /// When the server frees it if it hears nothing more; `None` if never.
+    /// The time after which the server frees the lock if it hears nothing more; `None` if never.
     pub expires_in: Option<Duration>,
 }
 
@@ -49,11 +49,11 @@ pub struct Holder {
 pub struct Waiter {
     /// The identity of the attempt.
     pub attempt: GrantId,
-    /// Who waits.
+    /// The owner that waits, where the server knows it.
     pub owner: Option<Owner>,
     /// Permits asked for; 1 for every kind but the semaphore.
     pub permits: u32,
-    /// How long it has been waiting, by the server's clock.
+    /// The time for which the request has been waiting, by the server's clock.
     pub waiting_for: Option<Duration>,
 }
 

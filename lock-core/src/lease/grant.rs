@@ -21,13 +21,13 @@ use crate::token::FencingToken;
 pub(crate) struct LiveGrant {
     pub(crate) attempt: Arc<Attempt>,
     pub(crate) token: Option<FencingToken>,
-    /// When the keeper looks at this lease next; only the keeper's registry reads and writes it, under its own lock.
+    /// The instant at which the keeper looks at this lease next; only the keeper's registry uses it, under its own lock.
     pub(super) scheduled: Mutex<Option<BootInstant>>,
     state: Mutex<LeaseState>,
     lost: Notify,
     /// Whether it is unknown what this grant still allows: then it is held by nobody's word.
     doubtful: AtomicBool,
-    /// Where the keeper may go on when the runtime that carries it ends.
+    /// The runtime on which the keeper may go on when the one that carries it ends.
     runtime: Mutex<Option<Handle>>,
 }
 

@@ -1,4 +1,4 @@
-//! What every guard can do: the holder's side of a lease.
+//! The holder's side of a lease: the methods of every guard.
 
 use std::fmt;
 use std::future::Future;
@@ -48,7 +48,7 @@ impl Lease {
         Self { core, live, since, armed: true }
     }
 
-    /// When the lock was granted to the caller.
+    /// The instant at which the lock was granted to the caller.
     pub(crate) fn since(&self) -> BootInstant {
         self.since
     }
@@ -82,7 +82,7 @@ impl Lease {
         self.live.is_held(&*self.core.keeper.clock)
     }
 
-    /// How long the lock is held at least, if no renewal succeeds any more; zero when it is lost.
+    /// Returns the time for which the lock is held at least, if no renewal succeeds any more; zero when it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.live.remaining(&*self.core.keeper.clock)

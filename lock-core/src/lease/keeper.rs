@@ -34,7 +34,7 @@ const BATCH: usize = 128;
 /// Wake-ups are rounded up to this, so that leases that are due one after the other share a batch.
 const SLOT: Duration = Duration::from_millis(20);
 
-/// How long the keeper stays up after the last lease is gone, so that a client that locks and releases in a loop does
+/// The time for which the keeper stays up after the last lease, so that a client that locks and releases in a loop does
 /// not wake it each time.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -57,7 +57,7 @@ struct Registry {
     leases: HashMap<GrantId, Arc<LiveGrant>>,
     /// The instant at which each of them is to be looked at.
     due: BTreeSet<(BootInstant, GrantId)>,
-    /// When the task will look by itself; registering what that would be more than a slot too late for wakes it.
+    /// The instant at which the task looks by itself; a lease that needs it more than a slot earlier wakes it.
     looks_at: BootInstant,
     /// Whether a lease was registered since the task looked last, even if it is gone again.
     in_use: bool,

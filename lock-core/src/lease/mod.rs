@@ -22,7 +22,7 @@ pub use guard::Lease;
 pub(crate) use guard::drop_when;
 pub use lost::Lost;
 
-/// Why a lock was lost.
+/// The reason why a lock was lost.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum LossReason {
@@ -34,9 +34,9 @@ pub enum LossReason {
     Taken,
     /// An operator freed it.
     ForceReleased {
-        /// Who did it.
+        /// The operator that freed the lock.
         by: String,
-        /// Why.
+        /// The operator's reason.
         reason: String,
     },
 }

@@ -145,7 +145,7 @@ impl MultiGuard {
         self.0.iter().all(|guard| guard.is_held())
     }
 
-    /// How long all of them are held at least: what remains of the lease that ends first.
+    /// Returns the time for which all of them are held at least: the rest of the lease that ends first.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.iter().map(|guard| guard.remaining()).min().unwrap_or_default()

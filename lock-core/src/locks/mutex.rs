@@ -39,14 +39,14 @@ impl Mutex {
         Self { core, backend, name, lease }
     }
 
-    /// The same lock with other lease options, for guards taken through this handle.
+    /// Sets the lease options of the guards that are taken through this handle.
     #[must_use]
     pub fn with_lease(mut self, lease: LeaseOptions) -> Self {
         self.lease = lease;
         self
     }
 
-    /// The same lock with another TTL, for guards taken through this handle.
+    /// Sets the TTL of the guards that are taken through this handle.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
@@ -59,7 +59,7 @@ impl Mutex {
         &self.name
     }
 
-    /// The same lock, every grant of which carries a fencing token by its type.
+    /// Turns the handle into one whose guards carry a fencing token by their type.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) where the configuration has no sound tokens.

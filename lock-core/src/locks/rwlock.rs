@@ -19,7 +19,7 @@ use crate::owner::{GrantId, Owner};
 use crate::sync::locked;
 use crate::token::FencingToken;
 
-/// Which explicit owners use which read-write lock of a client, and by which grant once they have one.
+/// The uses of a client's read-write locks by explicit owners, each with its grant once it has one.
 pub(crate) type Uses = HashMap<(LockName, GrantId), Arc<OnceLock<Weak<LiveGrant>>>>;
 
 /// A handle for one read-write lock: many readers or one writer.
@@ -51,21 +51,21 @@ impl RwLock {
         Self { core, backend, name, lease, owner: None }
     }
 
-    /// The same lock with other lease options, for guards taken through this handle.
+    /// Sets the lease options of the guards that are taken through this handle.
     #[must_use]
     pub fn with_lease(mut self, lease: LeaseOptions) -> Self {
         self.lease = lease;
         self
     }
 
-    /// The same lock with another TTL, for guards taken through this handle.
+    /// Sets the TTL of the guards that are taken through this handle.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
         self
     }
 
-    /// The same lock, asked for in this owner's name: a request while the owner already has a guard of this lock in
+    /// Asks for the lock in this owner's name: a request while the owner already has a guard of this lock in
     /// this client is refused rather than left to wait for itself.
     #[must_use]
     pub fn with_owner(mut self, owner: Owner) -> Self {
@@ -79,7 +79,7 @@ impl RwLock {
         &self.name
     }
 
-    /// The same lock, every grant of which carries a fencing token by its type.
+    /// Turns the handle into one whose guards carry a fencing token by their type.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the configuration has no sound tokens.
@@ -380,7 +380,7 @@ impl fmt::Debug for WriteGuard {
 pub struct DowngradeError<G = WriteGuard> {
     /// The write guard, as it was.
     pub guard: G,
-    /// What went wrong.
+    /// The reason of the failure.
     pub error: Error,
 }
 

@@ -39,14 +39,14 @@ impl Semaphore {
         Self { core, backend, name, limit, lease }
     }
 
-    /// The same semaphore with other lease options, for permits taken through this handle.
+    /// Sets the lease options of the permits that are taken through this handle.
     #[must_use]
     pub fn with_lease(mut self, lease: LeaseOptions) -> Self {
         self.lease = lease;
         self
     }
 
-    /// The same semaphore with another TTL, for permits taken through this handle.
+    /// Sets the TTL of the permits that are taken through this handle.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
@@ -59,7 +59,7 @@ impl Semaphore {
         &self.name
     }
 
-    /// How many permits there are in all.
+    /// Returns the number of permits in all.
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.limit
@@ -221,7 +221,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// How many permits this holds: what was granted, less what was [given back](Permit::release_some).
+    /// Returns the number of permits held: those granted, less those [given back](Permit::release_some).
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.permits

@@ -30,7 +30,7 @@ pub struct MemoryBackend {
     store: MemoryStore,
     client: u64,
     namespace: String,
-    /// What bounds an operator's request; an attempt brings its own.
+    /// The bound of an operator's request; an attempt brings its own.
     op_timeout: Duration,
 }
 

@@ -60,12 +60,12 @@ impl From<MemoryLocks> for Locks {
     }
 }
 
-/// How a client uses a [`MemoryStore`].
+/// The settings of a client of a [`MemoryStore`].
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct MemoryConfig {
     /// Clients of different namespaces do not see each other's locks.
     pub namespace: String,
-    /// What all locks of the client have in common.
+    /// The options that all locks of the client have in common.
     pub client: ClientOptions,
 }

@@ -48,7 +48,7 @@ pub(super) struct Lock {
     slept_to: BootInstant,
 }
 
-/// Where new tokens come from.
+/// The source of new tokens.
 pub(super) type Fence<'a> = &'a mut dyn FnMut() -> FencingToken;
 
 impl Default for Lock {
@@ -162,7 +162,7 @@ impl Lock {
         }
     }
 
-    /// When the first grant ends; a waiter sleeps until then.
+    /// The instant at which the first grant ends; a waiter sleeps until then.
     pub(super) fn sleep_until(&mut self) -> BootInstant {
         let end = self.holders.iter().map(|held| held.expires).min().unwrap_or(BootInstant::FAR_FUTURE);
         self.slept_to = self.slept_to.max(end);

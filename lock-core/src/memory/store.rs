@@ -19,7 +19,7 @@ use crate::owner::GrantId;
 use crate::sync::locked;
 use crate::token::FencingToken;
 
-/// What the clients of one store share. Clones are the same store.
+/// The store that clients share. A clone is the same store.
 #[derive(Debug, Clone)]
 pub struct MemoryStore(Arc<Shared>);
 
@@ -111,7 +111,7 @@ impl MemoryStore {
         locked(&self.0.state).delay = Some(Delay { least, most, seed });
     }
 
-    /// How many locks have a holder or a waiter.
+    /// Returns the number of locks with a holder or a waiter.
     #[must_use]
     pub fn used(&self) -> usize {
         locked(&self.0.state).locks.len()
@@ -129,7 +129,7 @@ impl MemoryStore {
         locked(&self.0.state).notices.remove(&client);
     }
 
-    /// What stands between a request and the store: a delay, and an outage.
+    /// Carries a request to the store, through the injected delay and outage.
     pub(super) async fn reach(&self, phase: Phase) -> Result<(), Error> {
         let delay = locked(&self.0.state).delay.as_mut().map(Delay::next);
         if let Some(delay) = delay {

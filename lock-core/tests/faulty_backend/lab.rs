@@ -17,7 +17,7 @@ use lock_core::{
 };
 use tokio::sync::watch;
 
-/// What the line does with a request.
+/// The line's treatment of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Carries it, and the answer back.
@@ -80,7 +80,7 @@ impl Line {
         self.state().late = late;
     }
 
-    /// What is there may stay for so much longer than its lease.
+    /// Lets things at the server outlast their lease by so much.
     pub(crate) fn outlasts_leases_by(&self, time: Duration) {
         self.state().outlasts_lease = time;
     }
@@ -136,7 +136,7 @@ impl Line {
         self.state().forgotten.clone()
     }
 
-    /// How often this was asked.
+    /// The number of times that this was asked.
     pub(crate) fn asked(&self, what: &str) -> usize {
         self.state().asked.get(what).copied().unwrap_or_default()
     }
@@ -269,7 +269,7 @@ impl Faulty {
         }))
     }
 
-    /// How long a wait goes on without an answer.
+    /// The longest time for which a wait goes on without an answer.
     fn patience(&self, attempt: &Attempt, deadline: Deadline) -> Duration {
         attempt.patience.min(deadline.left(self.clock.now()).saturating_add(attempt.op_timeout))
     }

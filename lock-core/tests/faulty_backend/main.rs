@@ -1,4 +1,4 @@
-//! What the handles promise when the server is silent, loses answers, or repeats requests.
+//! The promises of the handles when the server is silent, loses answers, or repeats requests.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! What an outage leaves to be done in the background.
+//! The work that an outage leaves to be done in the background.
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use lock_core::{ErrorKind, Inspection, LeaseOptions};
 
 use crate::lab::{Fault, Lab};
 
-/// How many permits the server counts as held.
+/// The number of permits that the server counts as held.
 async fn held(lab: &Lab) -> u32 {
     let seen = lab.store.connect().semaphore("a", 5).inspect().await.unwrap();
     seen.holders.iter().map(|holder| holder.permits).sum()

@@ -8,7 +8,7 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What the call says after this time, in which nothing else happens.
+/// The call's outcome after this time, in which nothing else happens.
 async fn after<T: Send + 'static>(
     clock: &VirtualClock,
     time: Duration,

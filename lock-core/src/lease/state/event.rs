@@ -1,4 +1,4 @@
-//! What a lease's state machine is told, and what it answers.
+//! The events that a lease's state machine takes, and the actions that it answers with.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use super::LossReason;
 use crate::clock::BootInstant;
 use crate::options::LeaseOptions;
 
-/// What happened.
+/// An input of a lease's state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Time passed.
     Tick,
     /// A renewal that was sent at `sent_at` was answered.
     Answer {
-        /// When the renewal was sent.
+        /// The instant at which the renewal was sent.
         sent_at: BootInstant,
-        /// What the server said.
+        /// The server's answer.
         answer: Answer,
     },
     /// The server announced that the grant is gone.
@@ -38,9 +38,9 @@ pub enum Answer {
     Renewed(Duration),
     /// Extended by a part of what was asked for: the server keeps the rest too, if it is asked again in time.
     Part {
-        /// By how much, from the instant of sending.
+        /// The time that the server grants, from the instant of sending.
         valid_for: Duration,
-        /// What was asked for.
+        /// The time that was asked for.
         asked: Duration,
     },
     /// Still there, not extended.
@@ -52,14 +52,14 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// What it means that the server keeps a grant for `valid_for` when it was asked for `asked`.
+    /// The answer of a server that was asked for `asked` and keeps the grant for `valid_for`: all of it, or a part.
     #[must_use]
     pub fn kept(valid_for: Duration, asked: Duration) -> Self {
         if valid_for < asked { Self::Part { valid_for, asked } } else { Self::Renewed(valid_for) }
     }
 }
 
-/// What is to be done.
+/// An output of a lease's state machine: the things to do now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Actions {
     /// Send a renewal with this TTL now.
@@ -68,6 +68,6 @@ pub struct Actions {
     pub lost: Option<LossReason>,
     /// Delete the entry at the server when it can be reached.
     pub discard: bool,
-    /// When to come back with a [`Event::Tick`]; `None` if never.
+    /// The instant at which to come back with a [`Event::Tick`]; `None` if never.
     pub wake_at: Option<BootInstant>,
 }

@@ -21,12 +21,12 @@ use crate::clock::BootInstant;
 use crate::driver::Grant;
 use crate::options::LeaseOptions;
 
-/// How soon a renewal is tried again after an unknown answer, at first.
+/// The first pause before a renewal is tried again after an unknown answer.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 /// The longest pause between two such tries.
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// How soon a grant that was handed over for a short time is claimed.
+/// The pause before a grant that was handed over for a short time is claimed.
 const CLAIM_AFTER: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,15 +45,15 @@ pub struct LeaseState {
     granted_at: BootInstant,
     deadline: BootInstant,
     renew_at: BootInstant,
-    /// When the renewal that is under way was sent.
+    /// The instant at which the renewal that is under way was sent.
     in_flight: Option<BootInstant>,
     unanswered: u32,
     claimed: bool,
-    /// Until when the holder has asked to hold: a server that grants it in parts is asked again until then.
+    /// The instant until which the holder has asked to hold: a server that grants it in parts is asked again until then.
     asked_until: BootInstant,
-    /// Until when the server keeps it, margins aside.
+    /// The instant until which the server keeps the grant, margins aside.
     kept_until: BootInstant,
-    /// Since when the server may have forgotten the grant; answers to earlier renewals do not dispel that.
+    /// The instant since which the server may have forgotten the grant; answers to earlier renewals do not dispel that.
     suspect_since: BootInstant,
 }
 
@@ -96,7 +96,7 @@ impl LeaseState {
         self.phase == Phase::Released
     }
 
-    /// Why it was lost, if it was and somebody has looked.
+    /// Returns the reason of the loss, if the lease was lost and somebody has looked.
     #[must_use]
     pub fn loss(&self) -> Option<&LossReason> {
         match &self.phase {
@@ -105,7 +105,7 @@ impl LeaseState {
         }
     }
 
-    /// Until when the holder may believe in its lock.
+    /// Returns the instant until which the holder may believe in its lock.
     #[must_use]
     pub fn deadline(&self) -> BootInstant {
         self.deadline
@@ -119,7 +119,7 @@ impl LeaseState {
         ttl.max(self.deadline.since(now).min(LeaseOptions::MAX_TTL))
     }
 
-    /// When the state machine wants to be called again.
+    /// Returns the instant at which the state machine wants to be called again.
     #[must_use]
     pub fn wake_at(&self) -> Option<BootInstant> {
         match self.phase {
@@ -222,7 +222,7 @@ impl LeaseState {
         }
     }
 
-    /// When the renewal under way, if any, is given up as lost: it may have gone with the task that sent it.
+    /// The instant at which the renewal under way, if any, is given up: it may have gone with the task that sent it.
     fn overdue_at(&self) -> BootInstant {
         self.in_flight.map_or(self.granted_at, |sent| sent.plus(self.options.renewal_interval()))
     }

@@ -1,4 +1,4 @@
-//! What a holder relies on, event by event.
+//! The promises that a holder relies on, event by event.
 
 use super::*;
 

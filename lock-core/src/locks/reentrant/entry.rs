@@ -16,7 +16,7 @@ use crate::name::LockName;
 use crate::owner::GrantId;
 use crate::sync::locked;
 
-/// Who is inside which reentrant lock of a client.
+/// The owners that are inside the reentrant locks of a client, or ask for them.
 pub(crate) type Entries = HashMap<(LockName, GrantId), Weak<Entry>>;
 
 /// One owner at one lock of one client. Lives as long as a guard or a request of it.
@@ -148,7 +148,7 @@ impl Entry {
         *locked(&self.silence) = Some(silence);
     }
 
-    /// For how long a task that came at `arrived` has been waiting behind requests without any answer.
+    /// The time for which a task that came at `arrived` has been waiting behind requests without any answer.
     pub(super) fn silence_since(&self, arrived: BootInstant) -> Option<Duration> {
         let silence = (*locked(&self.silence)).filter(|silence| silence.until >= arrived)?;
         Some(silence.until.since(silence.since.max(arrived)))

@@ -29,7 +29,7 @@ impl ReentrantGuard {
         self.live.token
     }
 
-    /// How deep the owner is inside, through this client.
+    /// Returns the number of levels that the owner is inside, through this client.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.entry.depth(self.shared())

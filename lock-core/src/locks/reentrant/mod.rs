@@ -69,7 +69,7 @@ impl ReentrantMutex {
         Self { core, backend, name, lease, max_depth: u32::MAX }
     }
 
-    /// The same lock with other lease options, for grants taken through this handle.
+    /// Sets the lease options of the grants that are taken through this handle.
     ///
     /// All levels of an owner share one lease, for which the strongest request of all of them counts until its end: the longest
     /// TTL, the shortest interval, renewal if one of them wants it. The longest hold is that of the outermost level alone.
@@ -79,14 +79,14 @@ impl ReentrantMutex {
         self
     }
 
-    /// The same lock with another TTL. A nested lock never shortens the lease of the outer one.
+    /// Sets the TTL of the grants that are taken through this handle. A nested lock never shortens the lease of the outer one.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
         self
     }
 
-    /// The same lock, entered at most this many times by one owner.
+    /// Sets the number of levels that one owner may be inside at most.
     #[must_use]
     pub fn with_max_depth(mut self, max_depth: u32) -> Self {
         self.max_depth = max_depth;
@@ -99,7 +99,7 @@ impl ReentrantMutex {
         &self.name
     }
 
-    /// The same lock, every grant of which carries a fencing token by its type.
+    /// Turns the handle into one whose guards carry a fencing token by their type.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the configuration has no sound tokens.
@@ -236,7 +236,7 @@ impl ReentrantMutex {
         }
     }
 
-    /// How long this call, which came at `arrived`, may go on without an answer. What it has spent at the gate, behind
+    /// The time for which this call, which came at `arrived`, may go on without an answer. What it has spent at the gate, behind
     /// requests that got none, is not granted again.
     fn patience_left(&self, entry: &Entry, arrived: BootInstant, wait: Wait) -> Result<Duration, Error> {
         let patience = self.core.options.patience;
@@ -278,7 +278,7 @@ impl ReentrantMutex {
         }
     }
 
-    /// What a request that began at `began` and failed knows: there was no answer for its patience or, if something else
+    /// The silence that a failed request, begun at `began`, proves: no answer for its patience or, if something else
     /// ended it, for one operation timeout.
     fn silence(&self, began: BootInstant, wait: Wait, patience: Duration, error: &Error) -> Silence {
         let until = self.core.keeper.clock.now();
