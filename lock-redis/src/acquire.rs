@@ -10,11 +10,12 @@ use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, FencingToken, GrantId, Owner, Phase};
 
 use crate::client::identity::Identity;
+use crate::client::link::request::milliseconds;
 use crate::client::links::Links;
 use crate::confirm::Confirmation;
 use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
-use crate::store::{milliseconds, record, scripts};
+use crate::store::{record, scripts};
 use crate::wait::queue::{Enqueued, Pause, WaitQueues, WaiterGuard};
 
 /// The time for which a lock that is handed over is kept for a waiter that has not claimed it: the delay that a waiter

@@ -6,8 +6,6 @@ use std::fmt;
 
 use redis::RedisError;
 
-use crate::error;
-
 /// The bytes of a server's words that are kept.
 const MOST: usize = 1024;
 
@@ -19,15 +17,14 @@ pub(crate) struct Cause {
 }
 
 impl Cause {
+    /// The words of this error.
+    pub(crate) fn of(error: &RedisError, wrong_type: bool) -> Self {
+        Self { text: shortened(without_user(&error.to_string()), MOST), wrong_type }
+    }
+
     /// Whether it said that the key holds another type of data.
     pub(crate) fn is_wrong_type(&self) -> bool {
         self.wrong_type
-    }
-}
-
-impl From<&RedisError> for Cause {
-    fn from(error: &RedisError) -> Self {
-        Self { text: shortened(without_user(&error.to_string()), MOST), wrong_type: error::is_wrong_type(error) }
     }
 }
 
@@ -109,7 +106,7 @@ mod tests {
             let Ok(value) = redis::parse_redis_value(bytes) else { return };
             let Err(said) = value.extract_error() else { return };
             let whole = said.to_string();
-            let error = error::of_request(said, lock_core::Phase::Acquire, "here");
+            let error = crate::error::of_request(said, lock_core::Phase::Acquire, "here");
             let told = std::error::Error::source(&error).unwrap().to_string();
             assert!(error.what().len() < 200 && told.len() <= 1100, "{} bytes", told.len());
             if whole.contains("User s3cret has no permissions") {

@@ -39,6 +39,11 @@ pub(crate) fn is_no_script(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
+/// The words of the server or the system.
+pub(crate) fn cause(error: &RedisError) -> Cause {
+    Cause::of(error, is_wrong_type(error))
+}
+
 /// Whether the key holds another type of data.
 pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
     code(error) == Some("WRONGTYPE")
@@ -70,7 +75,7 @@ pub(crate) fn of_request(error: RedisError, phase: Phase, server: &str) -> Error
         (Fate::Unknown, (kind, _)) if kind != ErrorKind::Indeterminate => (ErrorKind::Indeterminate, LOST),
         (_, classified) => classified,
     };
-    Error::new(kind, phase, what).with_backend(crate::NAME).with_server(server).with_source(Cause::from(&error))
+    Error::new(kind, phase, what).with_backend(crate::NAME).with_server(server).with_source(cause(&error))
 }
 
 /// The error of an attempt to connect: then nothing was asked for yet.
@@ -85,10 +90,12 @@ pub(crate) fn of_connect(error: RedisError, server: &str) -> Error {
         (ErrorKind::Indeterminate, _) => (ErrorKind::Unavailable, "the connection failed while it was made"),
         other => other,
     };
-    Error::new(kind, Phase::Connect, what)
-        .with_backend(crate::NAME)
-        .with_server(server)
-        .with_source(Cause::from(&error))
+    Error::new(kind, Phase::Connect, what).with_backend(crate::NAME).with_server(server).with_source(cause(&error))
+}
+
+/// The error of an attempt to connect that found no place to dial.
+pub(crate) fn nowhere(what: impl Into<std::borrow::Cow<'static, str>>, server: &str) -> Error {
+    Error::unavailable(Phase::Connect, what).with_backend(crate::NAME).with_server(server)
 }
 
 /// The reason why a host's name has no address.

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use lock_core::GrantId;
 
 use crate::store::keys::Keys;
-use crate::wait::queue::LocalWaiter;
 
 /// The number of remembered attempts that gave up.
 const MOST_ABANDONED: usize = 10_000;
 
 /// The attempts of one client that have, or may have, a place in a queue at the server.
-#[derive(Debug, Default)]
-pub(crate) struct Registry {
-    waiting: HashMap<GrantId, Arc<LocalWaiter>>,
+///
+/// `W` is a waiter, which is told of its grant.
+#[derive(Debug)]
+pub(crate) struct Registry<W> {
+    waiting: HashMap<GrantId, Arc<W>>,
     /// Attempts that gave up: none of them ever becomes a guard, so a grant to one is given back at once. Kept until their
     /// cancellation is confirmed or given up.
     abandoned: HashMap<GrantId, Arc<Keys>>,
@@ -22,10 +23,16 @@ pub(crate) struct Registry {
     unwanted: Vec<(GrantId, Arc<Keys>)>,
 }
 
-impl Registry {
+impl<W> Default for Registry<W> {
+    fn default() -> Self {
+        Self { waiting: HashMap::new(), abandoned: HashMap::new(), unwanted: Vec::new() }
+    }
+}
+
+impl<W> Registry<W> {
     /// Adds an attempt that waits.
-    pub(crate) fn register(&mut self, waiter: Arc<LocalWaiter>) {
-        self.waiting.insert(waiter.nonce, waiter);
+    pub(crate) fn register(&mut self, nonce: GrantId, waiter: Arc<W>) {
+        self.waiting.insert(nonce, waiter);
     }
 
     /// Removes an attempt that waits no longer; one that gave up is remembered with its lock's keys.
@@ -41,7 +48,7 @@ impl Registry {
     }
 
     /// The waiter of an attempt that waits.
-    pub(crate) fn waiter(&self, nonce: GrantId) -> Option<&Arc<LocalWaiter>> {
+    pub(crate) fn waiter(&self, nonce: GrantId) -> Option<&Arc<W>> {
         self.waiting.get(&nonce)
     }
 

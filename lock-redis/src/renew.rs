@@ -10,12 +10,12 @@ use lock_core::driver::{Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 
 use crate::client::call::Call;
+use crate::client::link::request::milliseconds;
 use crate::client::link::request::{Failed, Raw};
 use crate::client::links::Links;
 use crate::client::push;
 use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
-use crate::store::milliseconds;
 
 /// The renewals of one client.
 #[derive(Debug)]

@@ -5,17 +5,17 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::select_ok;
-use lock_core::{Error, Phase};
+use lock_core::Error;
 use redis::aio::{MultiplexedConnection, PubSub, SendError};
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisResult, cmd};
+use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisResult, Value, cmd};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::address::Address;
-use super::locate::Location;
 use super::tls::Encryption;
 use super::uptime;
 use crate::client::network::{Network, Stream};
@@ -206,11 +206,37 @@ impl Opener {
     }
 }
 
+/// A way to find the server that is meant, which may move.
+#[async_trait]
+pub(crate) trait Locate: fmt::Debug + Send + Sync {
+    /// Finds the server's address at this moment.
+    async fn find(&self) -> Result<Address, Error>;
+
+    /// The number of addresses that it is worth trying, one after the other.
+    fn choices(&self) -> usize {
+        1
+    }
+
+    /// Whether the server there has to be a master. Who names it may not have heard of a switch yet, and a master that was
+    /// replaced may not either.
+    fn wants_master(&self) -> bool {
+        false
+    }
+}
+
+/// A server that is always at this address.
+#[async_trait]
+impl Locate for Address {
+    async fn find(&self) -> Result<Address, Error> {
+        Ok(self.clone())
+    }
+}
+
 /// Opens connections to the one server that is meant, wherever it is now.
 #[derive(Debug)]
 pub(crate) struct Dial {
     pub(super) opener: Arc<Opener>,
-    place: Location,
+    place: Arc<dyn Locate>,
     /// A server that has been up for less is as good as down.
     min_uptime: Duration,
     /// The server's name in errors: host, port and database, or the name of the master; no credentials.
@@ -224,11 +250,11 @@ impl Dial {
             Address::Tcp { .. } => format!("{address}/{}", opener.info.db()),
             Address::Unix(_) => address.to_string(),
         };
-        Self::at(opener, Location::At(address), server)
+        Self::at(opener, Arc::new(address), server)
     }
 
     /// Dials whatever server stands at that place at the time.
-    pub(super) fn at(opener: Arc<Opener>, place: Location, server: String) -> Self {
+    pub(super) fn at(opener: Arc<Opener>, place: Arc<dyn Locate>, server: String) -> Self {
         Self { opener, place, min_uptime: Duration::ZERO, server }
     }
 
@@ -254,7 +280,9 @@ impl Dial {
         let address = self.place.find().await?;
         let refused = |e| error::of_connect(e, &self.server);
         let mut commands = self.opener.commands(&address).await.map_err(refused)?;
-        self.place.check(&mut commands.connection).await.map_err(refused)?;
+        if self.place.wants_master() {
+            check_master(&mut commands.connection).await.map_err(refused)?;
+        }
         uptime::at_least(self.min_uptime, &mut commands.connection, &self.server).await?;
         Ok((address, commands))
     }
@@ -278,9 +306,14 @@ impl Dial {
     }
 }
 
-/// There is no place to dial.
-pub(super) fn nowhere(what: impl Into<std::borrow::Cow<'static, str>>, server: &str) -> Error {
-    Error::unavailable(Phase::Connect, what).with_backend(crate::NAME).with_server(server)
+/// Fails unless this connection leads to a master.
+async fn check_master(connection: &mut MultiplexedConnection) -> RedisResult<()> {
+    let role: Vec<Value> = cmd("ROLE").query_async(connection).await?;
+    if role.first() == Some(&Value::BulkString(b"master".to_vec())) {
+        return Ok(());
+    }
+    let what = (redis::ErrorKind::Server(redis::ServerErrorKind::ReadOnly), "it is no master");
+    Err(what.into())
 }
 
 #[cfg(test)]

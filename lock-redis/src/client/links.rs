@@ -17,7 +17,6 @@ use super::dial::{Dial, Opener};
 use super::key_tracking::{KeyTracking, OnChange};
 use super::link::Link;
 use super::link::request::{Failed, Raw, Reply, Request};
-use super::locate::Location;
 use super::locate::cluster::Router;
 use super::locate::sentinel::{self, Sentinels};
 use super::push::Push;
@@ -67,8 +66,7 @@ impl Links {
             Servers::Sentinel { sentinels, master } => {
                 let asks = Opener::new(&config.sentinel_login(), 0, tls.as_ref(), op_timeout)?.over(config.network());
                 let sentinels = Arc::new(Sentinels::new(asks, sentinels, master));
-                let place = Location::Master(sentinels.clone());
-                Masters::one(Dial::at(opener.clone(), place, sentinels.shown()), Some(sentinels)).await?
+                Masters::one(Dial::at(opener.clone(), sentinels.clone(), sentinels.shown()), Some(sentinels)).await?
             }
             Servers::Cluster(seeds) => Masters::Cluster(Router::connect(opener.clone(), seeds).await?),
         };
@@ -135,8 +133,7 @@ impl Links {
         match &self.masters {
             Masters::One { dial, .. } => dial.clone(),
             Masters::Cluster(router) => {
-                let place = Location::AnyNode(router.nodes().clone());
-                Arc::new(Dial::at(self.opener.clone(), place, router.server().to_owned()))
+                Arc::new(Dial::at(self.opener.clone(), router.nodes().clone(), router.server().to_owned()))
             }
         }
     }

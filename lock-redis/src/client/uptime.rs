@@ -6,8 +6,8 @@ use lock_core::Error;
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
 
-use super::dial::nowhere;
 use crate::error;
+use crate::error::nowhere;
 
 /// The error of the server's whole seconds: its start and its present were both rounded off.
 const ROUNDED: Duration = Duration::from_secs(1);

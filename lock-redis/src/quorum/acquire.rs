@@ -21,8 +21,8 @@ use super::scripts;
 use super::tally::{Standing, Tally, Vote};
 use super::ttl_limit::TtlLimit;
 use crate::client::link::request::Failed;
+use crate::client::link::request::milliseconds;
 use crate::store::keys::{KeySpace, Keys};
-use crate::store::milliseconds;
 
 /// The longest time that servers take that are well: no round begins that has less, and the undo of one whose time is over is
 /// waited for that long.

@@ -15,9 +15,9 @@ use super::scripts;
 use super::tally::majority;
 use super::ttl_limit::TtlLimit;
 use crate::client::link::request::Failed;
+use crate::client::link::request::milliseconds;
 use crate::client::push;
 use crate::store::keys::{KeySpace, Keys};
-use crate::store::milliseconds;
 
 /// Frees whatever the round; the largest number that a script keeps exactly.
 pub(super) const EVERY_ROUND: u64 = (1 << 53) - 1;

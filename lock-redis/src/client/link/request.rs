@@ -254,6 +254,12 @@ impl Link {
     }
 }
 
+/// Whole milliseconds, as Redis wants them. What is rounded off a TTL is less than the granularity that every lease has
+/// subtracted.
+pub(crate) fn milliseconds(duration: Duration) -> String {
+    duration.as_millis().to_string()
+}
+
 fn late() -> RedisError {
     std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }

@@ -2,7 +2,7 @@
 //!
 //! All sentinels are asked at once. They may disagree while a failover is under way, and one that is cut off stays with
 //! what it knew; the answer of the highest configuration epoch counts, and among equals the most frequent one. Whether
-//! the server found there is a master is asked of itself ([`super`]).
+//! the server found there is a master is asked of itself ([`Locate::wants_master`]).
 //!
 //! Each sentinel announces a switch (`+switch-master`). Since that can be lost, they are also asked every few seconds.
 //! On a switch both connections are dropped and dialled anew: whoever waits asks again, and what is held is verified.
@@ -10,6 +10,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{Clock, SystemClock};
@@ -20,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::address::Address;
-use crate::client::dial::{Commands, Opener};
+use crate::client::dial::{Commands, Locate, Opener};
 use crate::client::link::Link;
 use crate::client::pace::Pace;
 use crate::client::push::Push;
@@ -68,11 +69,34 @@ impl Sentinels {
         format!("{} of {}", self.master, sentinels.join(","))
     }
 
+    fn unknown(&self, what: &'static str) -> Error {
+        Error::new(ErrorKind::Unavailable, Phase::Connect, what).with_backend(crate::NAME).with_server(self.shown())
+    }
+
+    /// Asks this sentinel; `None` if it knows no master of this name.
+    async fn ask(&self, sentinel: &Sentinel) -> RedisResult<Option<Vote>> {
+        let present = sentinel.present().take();
+        let mut commands = match present {
+            Some(commands) => commands,
+            None => self.opener.commands(&sentinel.address).await?,
+        };
+        let mut both = redis::pipe();
+        both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
+        both.cmd("SENTINEL").arg("MASTER").arg(&self.master);
+        let mut answers = commands.connection.send_packed_commands(&both, 0, 2).await?.into_iter();
+        *sentinel.present() = Some(commands);
+        let (place, details) = (answers.next().unwrap_or(Value::Nil), answers.next().unwrap_or(Value::Nil));
+        Vote::read(place, details, &sentinel.address)
+    }
+}
+
+#[async_trait]
+impl Locate for Sentinels {
     /// Finds the master.
     ///
     /// # Errors
     /// If no sentinel says; the last error.
-    pub(in crate::client) async fn find(&self) -> Result<Address, Error> {
+    async fn find(&self) -> Result<Address, Error> {
         let mut asking: FuturesUnordered<_> = self.each.iter().map(|sentinel| self.ask(sentinel)).collect();
         let (mut votes, mut answers, mut failure) = (Vec::new(), 0, None);
         let mut end = Instant::now() + self.opener.connect_timeout();
@@ -95,24 +119,8 @@ impl Sentinels {
         })
     }
 
-    fn unknown(&self, what: &'static str) -> Error {
-        Error::new(ErrorKind::Unavailable, Phase::Connect, what).with_backend(crate::NAME).with_server(self.shown())
-    }
-
-    /// Asks this sentinel; `None` if it knows no master of this name.
-    async fn ask(&self, sentinel: &Sentinel) -> RedisResult<Option<Vote>> {
-        let present = sentinel.present().take();
-        let mut commands = match present {
-            Some(commands) => commands,
-            None => self.opener.commands(&sentinel.address).await?,
-        };
-        let mut both = redis::pipe();
-        both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
-        both.cmd("SENTINEL").arg("MASTER").arg(&self.master);
-        let mut answers = commands.connection.send_packed_commands(&both, 0, 2).await?.into_iter();
-        *sentinel.present() = Some(commands);
-        let (place, details) = (answers.next().unwrap_or(Value::Nil), answers.next().unwrap_or(Value::Nil));
-        Vote::read(place, details, &sentinel.address)
+    fn wants_master(&self) -> bool {
+        true
     }
 }
 

@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use self::agenda::{Agenda, Entry};
 pub(crate) use self::echo::Echo;
 pub(crate) use self::known_holder::KnownHolder;
-pub(crate) use self::waiter::LocalWaiter;
+use self::waiter::LocalWaiter;
 pub(crate) use self::waiter::News;
 pub(crate) use self::waiter_guard::{Enqueued, WaiterGuard};
 use crate::registry::Registry;
@@ -67,7 +67,7 @@ pub(crate) struct WaitQueues {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    registry: Registry,
+    registry: Registry<LocalWaiter>,
     queues: HashMap<String, LockQueue>,
     agenda: Agenda,
     /// The number of heartbeats so far.
@@ -170,7 +170,7 @@ impl WaitQueues {
     /// A place for this nonce, before anything is sent: a push may come before the reply.
     pub(crate) fn enter(self: &Arc<Self>, nonce: GrantId, keys: &Arc<Keys>) -> WaiterGuard {
         let waiter = Arc::new(LocalWaiter::new(nonce));
-        self.lock().registry.register(waiter.clone());
+        self.lock().registry.register(nonce, waiter.clone());
         WaiterGuard { queues: self.clone(), keys: keys.clone(), waiter, granted: AtomicBool::new(false) }
     }
 

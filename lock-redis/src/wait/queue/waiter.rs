@@ -11,8 +11,8 @@ use super::{Granted, locked};
 
 /// One waiter.
 #[derive(Debug)]
-pub(crate) struct LocalWaiter {
-    pub(crate) nonce: GrantId,
+pub(super) struct LocalWaiter {
+    pub(super) nonce: GrantId,
     slot: Mutex<Slot>,
     told: Notify,
 }

@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use async_trait::async_trait;
+use lock_core::Error;
 use lock_core::clock::{Clock, SystemClock};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
@@ -15,7 +17,10 @@ use tokio::sync::watch;
 
 use super::slot::SLOTS;
 use crate::client::address::Address;
+use crate::client::dial::Locate;
 
+/// The number of nodes that are tried, where any of them would do.
+const MOST_CHOICES: usize = 3;
 /// In place of an owner.
 const NOBODY: u16 = u16::MAX;
 
@@ -236,12 +241,8 @@ impl Nodes {
         self.map.send_replace(Arc::new(map));
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.map.borrow().nodes().count().max(1)
-    }
-
     /// A node, another one each time.
-    pub(crate) fn next(&self) -> Address {
+    fn next(&self) -> Address {
         let all = self.all();
         all[self.turn.fetch_add(1, Ordering::Relaxed) % all.len()].clone()
     }
@@ -258,6 +259,18 @@ impl Nodes {
         all.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % length);
         all.extend(unknown);
         all
+    }
+}
+
+/// Any node, another one each time.
+#[async_trait]
+impl Locate for Nodes {
+    async fn find(&self) -> Result<Address, Error> {
+        Ok(self.next())
+    }
+
+    fn choices(&self) -> usize {
+        self.map.borrow().nodes().count().clamp(1, MOST_CHOICES)
     }
 }
 

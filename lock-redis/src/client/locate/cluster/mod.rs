@@ -24,13 +24,13 @@ use lock_core::{Error, Phase};
 use redis::{RedisError, ServerErrorKind};
 use tokio::sync::Notify;
 
-use crate::cause::Cause;
 use crate::client::address::Address;
 use crate::client::call::Call;
-use crate::client::dial::{Commands, Dial, Opener, nowhere};
+use crate::client::dial::{Commands, Dial, Opener};
 use crate::client::link::request::{Failed, Raw, Reply, Request};
 use crate::client::link::{Link, Live, SendTurn};
 use crate::client::predecessors::Predecessors;
+use crate::error::{cause, nowhere};
 use crate::store::scripts::Script;
 use map::{Map, Nodes};
 use slot::slot;
@@ -423,7 +423,7 @@ fn not_served(error: RedisError, phase: Phase, server: &str) -> Failed {
     }
     let what = "the lock's slot is on the move, and no node has served the request in time";
     Failed::unsent(
-        Error::unavailable(phase, what).with_backend(crate::NAME).with_server(server).with_source(Cause::from(&error)),
+        Error::unavailable(phase, what).with_backend(crate::NAME).with_server(server).with_source(cause(&error)),
     )
 }
 

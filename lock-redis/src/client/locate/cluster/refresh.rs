@@ -13,8 +13,9 @@ use super::Router;
 use super::map::{Map, View};
 use super::memory::Memory;
 use crate::client::address::Address;
-use crate::client::dial::{Commands, Opener, nowhere};
+use crate::client::dial::{Commands, Opener};
 use crate::error;
+use crate::error::nowhere;
 
 /// The time between two looks at the map when nobody asks for it.
 const PERIOD: Duration = Duration::from_secs(5);
