@@ -18,11 +18,11 @@ use super::release::Releases;
 use super::release_requests::ReleaseRequests;
 use super::renew::Renewals;
 use super::ttl_limit::TtlLimit;
-use super::wait::Waits;
 use super::wait::queues::Queues;
+use super::wait::{Waits, inbox};
 use super::{NAME, guarantees_if};
 use crate::client::predecessors::Predecessors;
-use crate::client::push::{Inbox, Message, Push};
+use crate::client::push::Push;
 use crate::store::dialect::Dialects;
 use crate::store::keys::KeySpace;
 
@@ -108,14 +108,4 @@ impl MutexBackend for QuorumBackend {
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         self.waits.acquire(attempt, deadline).await
     }
-}
-
-/// Takes one server's news for this client's waiters.
-fn inbox(queues: &Arc<Queues>, server: usize) -> Inbox {
-    let queues = Arc::downgrade(queues);
-    Box::new(move |message| {
-        if let (Message::AskAfter { lock, pause }, Some(queues)) = (message, queues.upgrade()) {
-            queues.told(&lock, server, pause);
-        }
-    })
 }

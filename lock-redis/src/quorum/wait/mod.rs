@@ -19,7 +19,7 @@ use self::queues::{QueuePlace, Queues, WaitEnded};
 use super::NAME;
 use super::acquire::{Acquisitions, Round, refused};
 use super::release_requests::ReleaseRequests;
-use crate::client::push::Push;
+use crate::client::push::{Inbox, Message, Push};
 
 /// The time after which a waiter asks without being told, where it should be told: a lost message costs that.
 const AGAIN: Duration = Duration::from_millis(900);
@@ -164,4 +164,14 @@ impl Drop for Waits {
     fn drop(&mut self) {
         self.pushes.iter().for_each(|push| push.close());
     }
+}
+
+/// Takes one server's news for this client's waiters.
+pub(super) fn inbox(queues: &Arc<Queues>, server: usize) -> Inbox {
+    let queues = Arc::downgrade(queues);
+    Box::new(move |message| {
+        if let (Message::AskAfter { lock, pause }, Some(queues)) = (message, queues.upgrade()) {
+            queues.told(&lock, server, pause);
+        }
+    })
 }
