@@ -4,15 +4,16 @@
 //! exchange after another.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use lock_core::driver::wait;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::sleep;
 use zookeeper_async::CreateMode;
 
 use super::requests::Requests;
 use super::{Created, Failure, Fate, NewNode, Node, Response};
-use crate::error::pauses;
 
 struct Exchange {
     requests: Arc<Requests>,
@@ -118,7 +119,7 @@ fn judge(
 
 /// Repeats what is safe to repeat until its outcome is known.
 async fn until_known<F: Future<Output = Result<(), Failure>>>(mut step: impl FnMut() -> F) -> Result<(), Failure> {
-    let mut pauses = pauses();
+    let mut pauses = wait::pauses(Duration::from_millis(20), Duration::from_millis(500));
     loop {
         match step().await {
             // The iterator is endless.
