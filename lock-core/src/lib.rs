@@ -85,4 +85,5 @@ pub use owner::{GrantId, Owner};
 pub use token::{FencingToken, PermitToken};
 
 /// The pure state machine of a lease, for those who want to test against it.
+#[doc(hidden)]
 pub use lease::state as lease_state;

@@ -52,7 +52,7 @@ impl LockName {
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for the rest.
     ///
     /// # Errors
-    /// As [`LockName::new`].
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the key is empty or too long.
     pub fn at_key(key: impl Into<String>) -> Result<Self, Error> {
         let mut name = Self::new(key)?;
         name.at_key = true;

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 pub(crate) enum Say {
     /// The lock is mine.
     Granted {
-        /// Who.
+        /// The number of the worker.
         worker: u32,
         /// The grant's token.
         token: FencingToken,
@@ -48,7 +48,7 @@ pub(crate) enum Say {
     Lost {
         /// The grant's token.
         token: FencingToken,
-        /// Why.
+        /// The reason of the loss.
         reason: String,
     },
 }

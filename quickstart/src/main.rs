@@ -62,11 +62,11 @@ struct Cli {
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(300..=10_000))]
     ttl: u64,
 
-    /// For the children of --processes: who I am
+    /// The number of this worker, for the children of --processes
     #[arg(long, hide = true, requires = "resource")]
     child: Option<u32>,
 
-    /// For the children of --processes: where the counter is
+    /// The address of the counter, for the children of --processes
     #[arg(long, hide = true)]
     resource: Option<SocketAddr>,
 }

@@ -72,7 +72,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// was ever sent, that is [`Cancelled::Settled`] without asking the server: in an outage there are many of these.
     ///
     /// # Errors
-    /// As [`release`](Backend::release).
+    /// [`ErrorKind::Unavailable`] if nothing was sent, [`ErrorKind::Indeterminate`] if no answer came; the core then
+    /// repeats the call.
     ///
     /// # Cancel safety
     /// May be dropped; the core repeats it.
@@ -103,11 +104,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The number of the place that serves this attempt at present, such as a hash of a shard's address. A clean-up that got
-    /// no answer is tried again one at a time for each place, until the place answers, and each place has renewals of its own:
-    /// one that is away does not hold up what is to be done at the others. There are few of them: clean-ups wait for at most 1,024
-    /// places at a time, and those of a further one wait with those of another. At most about 65,536 of one client wait, for
-    /// all places together; when a place has left as many, those of any other have one try.
+    /// The number of the place that serves this attempt at present, such as a hash of a shard's address. A clean-up
+    /// that got no answer is tried again one at a time for each place, until the place answers, and each place has
+    /// renewals of its own: one that is away does not hold up what is to be done at the others. There are few of them:
+    /// clean-ups wait for at most 1,024 places at a time, and those of a further one wait with those of another. At
+    /// most about 65,536 of one client wait, for all places together; when a place has left as many, those of any other
+    /// have one try.
     ///
     /// One place by default.
     fn place(&self, _attempt: &Attempt) -> u64 {
@@ -119,8 +121,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// attempt afterwards. Not called after [`Released`] or [`Cancelled::Settled`], of which the backend knows by itself.
     fn forget(&self, _attempt: &Attempt) {}
 
-    /// The one spelling of a lock's name, where several name the same lock. Every handle has its name from here, so that two
-    /// spellings are one lock to the core, too. The name may be one that the core will refuse.
+    /// The one spelling of a lock's name, where several name the same lock. Every handle has its name from here, so
+    /// that two spellings are one lock to the core, too. The name may be one that the core will refuse.
     fn canonical(&self, name: LockName) -> LockName {
         name
     }
@@ -140,11 +142,12 @@ pub type Doubts = tokio::sync::watch::Receiver<u64>;
 /// Looking into a lock, and freeing a grant by force.
 #[async_trait]
 pub trait Operator: Send + Sync {
-    /// Holders and waiters of a lock of this kind. More than [`Inspection::MOST`] of each need not be looked for, only counted;
-    /// the core lists no more.
+    /// Holders and waiters of a lock of this kind. More than [`Inspection::MOST`] of each need not be looked for, only
+    /// counted; the core lists no more.
     ///
     /// # Errors
-    /// As [`Backend::release`]; [`ErrorKind::Protocol`] if the key holds foreign data.
+    /// [`ErrorKind::Unavailable`] if nothing was sent, [`ErrorKind::Indeterminate`] if no answer came,
+    /// [`ErrorKind::Protocol`] if the key holds foreign data.
     ///
     /// # Cancel safety
     /// Reads only.
@@ -153,7 +156,7 @@ pub trait Operator: Send + Sync {
     /// Frees exactly this grant and lets the next waiter in; `false` if it is not there.
     ///
     /// # Errors
-    /// As [`Backend::release`].
+    /// [`ErrorKind::Unavailable`] if nothing was sent, [`ErrorKind::Indeterminate`] if no answer came.
     ///
     /// # Cancel safety
     /// May be carried out although the future was dropped.
@@ -258,9 +261,9 @@ pub trait SemaphoreBackend: Backend {
     /// May be carried out although the future was dropped.
     async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error>;
 
-    /// The number of permits that are held at this instant, of a semaphore that has this many. Those of a lease that has ended
-    /// count until the server has let go of them: at once where it ends a grant with its lease, later elsewhere (memcached
-    /// keeps an item 5 s longer, ZooKeeper a node until it is deleted or its session ends).
+    /// The number of permits that are held at this instant, of a semaphore that has this many. Those of a lease that
+    /// has ended count until the server has let go of them: at once where it ends a grant with its lease, later
+    /// elsewhere (memcached keeps an item 5 s longer, ZooKeeper a node until it is deleted or its session ends).
     ///
     /// The default adds up what [`Operator::inspect`] lists. A backend whose server can count, or whose inspection leaves
     /// holders out, overrides it.

@@ -21,7 +21,7 @@ const SLACK: Duration = Duration::from_millis(500);
 /// The request's own error, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) when the time is over.
 ///
 /// # Cancel safety
-/// As the request.
+/// Dropping it drops the request.
 pub(crate) async fn bounded<T>(
     clock: &dyn Clock,
     op_timeout: Duration,
@@ -35,10 +35,10 @@ pub(crate) async fn bounded<T>(
 /// only if the request does not end at once.
 ///
 /// # Errors
-/// As [`bounded`].
+/// The request's own error, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) when the time is over.
 ///
 /// # Cancel safety
-/// As the request.
+/// Dropping it drops the request.
 pub(crate) async fn until<T>(
     clock: &dyn Clock,
     end: BootInstant,
@@ -63,14 +63,14 @@ pub(crate) async fn until<T>(
 /// Takes a panic of the backend for an answer that never came: in the background it must not end what is done for others.
 ///
 /// # Errors
-/// As the request, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate).
+/// The request's own error, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate).
 pub(crate) async fn caught<T>(phase: Phase, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let outcome = AssertUnwindSafe(request).catch_unwind().await;
     outcome.unwrap_or_else(|_| Err(Error::indeterminate(phase, "the backend panicked")))
 }
 
-/// Asks the backend something for which it needs no server; the default answer if it panics. These questions are asked in the
-/// background, and while guards are dropped.
+/// Asks the backend something for which it needs no server; the default answer if it panics. These questions are asked
+/// in the background, and while guards are dropped.
 pub(crate) fn asked<T: Default>(question: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(question)).unwrap_or_default()
 }

@@ -9,8 +9,8 @@
 //! empty crate to a green suite.
 //!
 //! # What the core guarantees to a backend
-//! - Each [`Attempt`] has a random [`GrantId`]; that id is the nonce to store at the server, to compare on renewal and
-//!   release, and by which a repeated request is recognised.
+//! - Each [`Attempt`] has a random [`GrantId`](crate::GrantId); that id is the nonce to store at the server, to
+//!   compare on renewal and release, and by which a repeated request is recognised.
 //! - When the future of `try_lock` or `lock` is dropped, or its outcome is unknown, [`Backend::cancel`] is called until
 //!   it says [`Cancelled::Settled`], or until nothing of the attempt can be left ([`Backend::outlasts_lease`]).
 //! - When `lock` returns `Ok(None)` at its deadline, `cancel` is called before the caller is told.

@@ -26,10 +26,10 @@ pub fn pauses(first: Duration, cap: Duration) -> impl Iterator<Item = Duration> 
 /// attempt's patience; every answer starts the patience anew.
 ///
 /// # Errors
-/// Whatever the try reports, except [`ErrorKind::Unavailable`] within the patience.
+/// The try's own error, except [`ErrorKind::Unavailable`] within the patience.
 ///
 /// # Cancel safety
-/// As the try.
+/// Dropping it drops the try.
 pub async fn poll<F, T>(
     clock: &dyn Clock,
     attempt: &Attempt,
@@ -67,10 +67,10 @@ where
 /// Bounds a request by the attempt's operation timeout.
 ///
 /// # Errors
-/// What the request reports, or [`ErrorKind::Indeterminate`] when the time is over.
+/// The request's own error, or [`ErrorKind::Indeterminate`] when the time is over.
 ///
 /// # Cancel safety
-/// As the request.
+/// Dropping it drops the request.
 pub async fn within<T>(
     clock: &dyn Clock,
     attempt: &Attempt,

@@ -34,6 +34,19 @@ use crate::trace::Operation;
 /// Dropping a guard gives the lock back in the background; it never blocks and reports nothing. Until that release has
 /// reached the server, or the lease has ended, the lock stays taken. Use `release` to know, and
 /// [`Client::close`](crate::Client::close) before the program ends.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// use std::time::Duration;
+///
+/// let guard = locks.mutex("report").with_ttl(Duration::from_secs(5)).lock().await?;
+/// assert!(guard.is_held());
+/// assert!(guard.remaining() <= Duration::from_secs(5));
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 pub struct Lease {
     pub(crate) core: Arc<Core>,
     pub(crate) live: Arc<LiveGrant>,
@@ -93,6 +106,18 @@ impl Lease {
     /// The future is independent of the guard (`Send + 'static`); ask for as many as you like, each resolves once and
     /// is pending for ever afterwards. One that is asked for after the loss resolves at once.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let report = locks.mutex("report");
+    /// let guard = report.lock().await?;
+    /// report.force_release(guard.grant_id(), "its machine hangs").await?;
+    /// println!("the lock was lost: {}", guard.lost().await);
+    /// assert!(!guard.is_held());
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Cancel safety
     /// Dropping it has no effect.
     pub fn lost(&self) -> Lost {
@@ -102,6 +127,19 @@ impl Lease {
     /// Extends the lease now: at least `ttl` from this call, never less than what is left, and never beyond
     /// [`max_hold`](crate::LeaseOptions::max_hold). The automatic renewal, if on, begins again when the extension comes to
     /// its end.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    ///
+    /// let guard = locks.mutex("report").lock().await?;
+    /// guard.extend(Duration::from_secs(60)).await?;
+    /// assert!(guard.remaining() > Duration::from_secs(50));
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// - [`ErrorKind::Lost`] if the lock is lost, with the reason;
@@ -137,6 +175,7 @@ impl Lease {
     /// `Ok` means that the lock was held when `work` ended. `work` may still have had effects after a loss, between two
     /// of its await points; only a fencing token protects a resource from that.
     ///
+    /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
     /// # let locks = lock_core::MemoryLocks::new();
@@ -151,7 +190,7 @@ impl Lease {
     /// [`ErrorKind::Lost`], with the reason.
     ///
     /// # Cancel safety
-    /// As `work`; the guard is not touched.
+    /// Dropping it drops `work`; the guard is not touched.
     pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         let lost = async { Error::lost(Phase::Hold, self.lost().await) };
         drop_when(lost, || self.check(Phase::Hold), work).await.map_err(|error| self.named(error))

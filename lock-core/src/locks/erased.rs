@@ -60,13 +60,13 @@ impl Locks {
         self
     }
 
-    /// As [`Client::mutex`].
+    /// Returns a handle for the mutex of this name. No traffic; the name is checked when the lock is first used.
     #[must_use]
     pub fn mutex(&self, name: impl Into<LockName>) -> Mutex {
         Mutex::new(self.core.clone(), self.mutex.clone(), self.core.canonical(name))
     }
 
-    /// As [`Client::reentrant`], if the backend has reentrant locks.
+    /// Returns a handle for the reentrant lock of this name, if the backend has reentrant locks. No traffic.
     #[must_use]
     pub fn reentrant(&self, name: impl Into<LockName>) -> Option<ReentrantMutex> {
         self.reentrant
@@ -74,13 +74,14 @@ impl Locks {
             .map(|backend| ReentrantMutex::new(self.core.clone(), backend.clone(), self.core.canonical(name)))
     }
 
-    /// As [`Client::rwlock`], if the backend has read-write locks.
+    /// Returns a handle for the read-write lock of this name, if the backend has read-write locks. No traffic.
     #[must_use]
     pub fn rwlock(&self, name: impl Into<LockName>) -> Option<RwLock> {
         self.rwlock.as_ref().map(|backend| RwLock::new(self.core.clone(), backend.clone(), self.core.canonical(name)))
     }
 
-    /// As [`Client::semaphore`], if the backend has semaphores.
+    /// Returns a handle for the semaphore of this name with `limit` permits in all, if the backend has semaphores. No
+    /// traffic.
     #[must_use]
     pub fn semaphore(&self, name: impl Into<LockName>, limit: u32) -> Option<Semaphore> {
         self.semaphore
@@ -94,27 +95,29 @@ impl Locks {
         self.mutex.name()
     }
 
-    /// As [`Client::guarantees`].
+    /// Returns the promises of the client's backend, as it is configured.
     #[must_use]
     pub fn guarantees(&self) -> Guarantees {
         self.mutex.guarantees()
     }
 
-    /// As [`Client::require`].
+    /// Refuses a configuration that does not keep every promise in `wanted`.
     ///
     /// # Errors
-    /// As [`Client::require`].
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), listing everything that fails at once.
     pub fn require(&self, wanted: &[Guarantee]) -> Result<(), Error> {
         self.guarantees().require(wanted).map_err(|error| error.with_backend(self.backend_name()))
     }
 
-    /// As [`Client::close`].
+    /// Ends the client in good order: waits until the server has confirmed what goes on in the background, for at most
+    /// one operation timeout. From this call on nobody takes a lock through it; see [`Client::close`].
     ///
     /// # Errors
-    /// As [`Client::close`].
+    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate), with the number of releases and cancellations
+    /// that were not confirmed in time.
     ///
     /// # Cancel safety
-    /// As [`Client::close`].
+    /// The client is closed although the future was dropped.
     pub async fn close(&self) -> Result<(), Error> {
         self.core.close().await
     }

@@ -61,11 +61,14 @@ impl<L> Fenced<L> {
 macro_rules! ways_to_take {
     ($lock:ident => $guard:ident: $wait:ident, $try:ident, $try_for:ident $(, $owner:ident)?) => {
         impl Fenced<$lock> {
-            ways_to_take!(#[doc = concat!("As [`", stringify!($lock), "::", stringify!($wait), "`].")]
+            ways_to_take!(#[doc = concat!("Waits for the lock and its token, through ",
+                "[`", stringify!($lock), "::", stringify!($wait), "`].")]
                 $lock $wait($($owner: &Owner)?) -> FencedGuard<$guard>, FencedGuard::of);
-            ways_to_take!(#[doc = concat!("As [`", stringify!($lock), "::", stringify!($try), "`].")]
+            ways_to_take!(#[doc = concat!("Takes the lock and its token if they can be had now, through ",
+                "[`", stringify!($lock), "::", stringify!($try), "`].")]
                 $lock $try($($owner: &Owner)?) -> Option<FencedGuard<$guard>>, FencedGuard::of_some);
-            ways_to_take!(#[doc = concat!("As [`", stringify!($lock), "::", stringify!($try_for), "`].")]
+            ways_to_take!(#[doc = concat!("Waits for the lock and its token for at most this long, through ",
+                "[`", stringify!($lock), "::", stringify!($try_for), "`].")]
                 $lock $try_for($($owner: &Owner,)? wait: Duration) -> Option<FencedGuard<$guard>>, FencedGuard::of_some);
         }
     };
@@ -73,10 +76,10 @@ macro_rules! ways_to_take {
         #[$doc]
         ///
         /// # Errors
-        /// As the plain lock; [`ErrorKind::Protocol`] if a grant came without its token, which is then given back.
+        /// Those of the plain lock; [`ErrorKind::Protocol`] if a grant came without its token, which is then given back.
         ///
         /// # Cancel safety
-        /// As [`Mutex::lock`].
+        /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
         pub async fn $name(&self, $($arg: $type),*) -> Result<$output, Error> {
             $fence(self.0.$name($($arg),*).await?)
         }
@@ -127,13 +130,15 @@ macro_rules! guards {
     ($($guard:ident)+) => {
         $(
             impl FencedGuard<$guard> {
-                #[doc = concat!("As [`", stringify!($guard), "::release`].")]
+                /// Gives the grant back, or leaves one level of a reentrant lock, and reports the outcome within one
+                /// operation timeout.
                 ///
                 /// # Errors
-                /// As [`MutexGuard::release`].
+                /// [`ErrorKind::NotHeld`] if the lock had been lost; [`ErrorKind::Indeterminate`] if no confirmation came:
+                /// the client goes on in the background until it is confirmed or the lease is over.
                 ///
                 /// # Cancel safety
-                /// As [`MutexGuard::release`].
+                /// A dropped call is finished in the background.
                 pub async fn release(self) -> Result<(), Error> {
                     self.guard.release().await
                 }
@@ -151,13 +156,14 @@ macro_rules! guards {
 guards!(MutexGuard ReadGuard WriteGuard ReentrantGuard);
 
 impl FencedGuard<WriteGuard> {
-    /// As [`WriteGuard::downgrade`]; the token stays.
+    /// Turns the exclusive grant into a shared one, without a gap in which a waiting writer could enter. The token stays.
     ///
     /// # Errors
-    /// As [`WriteGuard::downgrade`].
+    /// The write guard comes back in the error: [`ErrorKind::Lost`] or [`ErrorKind::NotHeld`] if it is gone,
+    /// [`ErrorKind::Indeterminate`] if no answer came. Calling again is safe; see [`WriteGuard::downgrade`].
     ///
     /// # Cancel safety
-    /// As [`WriteGuard::downgrade`].
+    /// Dropping the future drops the guard: the lock is released in the background.
     pub async fn downgrade(self) -> Result<FencedGuard<ReadGuard>, DowngradeError<Self>> {
         let token = self.token;
         match self.guard.downgrade().await {
@@ -168,7 +174,7 @@ impl FencedGuard<WriteGuard> {
 }
 
 impl FencedGuard<ReentrantGuard> {
-    /// As [`ReentrantGuard::depth`].
+    /// Returns the number of levels that the owner is inside, through this client.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.guard.depth()

@@ -31,12 +31,12 @@ use crate::token::FencingToken;
 /// ```
 ///
 /// # Errors
-/// As [`Mutex::lock`]; [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is none, if a name
+/// Those of [`Mutex::lock`]; [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is none, if a name
 /// comes twice, or if they come from different clients; [`ErrorKind::Lost`](crate::ErrorKind::Lost) if one was lost while
 /// the others were waited for. What was taken is given back.
 ///
 /// # Cancel safety
-/// As [`Mutex::lock`], for every one of them.
+/// May be dropped at any await point: nothing of any of the locks stays behind.
 pub async fn lock_all(mutexes: impl IntoIterator<Item = Mutex>) -> Result<MultiGuard, Error> {
     let mut taken = MultiGuard(Vec::new());
     for mutex in sorted(mutexes)? {
@@ -47,24 +47,28 @@ pub async fn lock_all(mutexes: impl IntoIterator<Item = Mutex>) -> Result<MultiG
     Ok(taken)
 }
 
-/// As [`lock_all`], without waiting; `Ok(None)` if one of them is held.
+/// Locks all of these without waiting; `Ok(None)` and none of them if one is held.
 ///
 /// # Errors
-/// As [`lock_all`].
+/// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
+/// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the server does not answer, and the others of
+/// [`lock_all`]. What was taken is given back.
 ///
 /// # Cancel safety
-/// As [`lock_all`].
+/// May be dropped at any await point: nothing of any of the locks stays behind.
 pub async fn try_lock_all(mutexes: impl IntoIterator<Item = Mutex>) -> Result<Option<MultiGuard>, Error> {
     try_lock_all_for(mutexes, Duration::ZERO).await
 }
 
-/// As [`lock_all`], for at most this long in all; `Ok(None)` if one of them is still held then.
+/// Waits for all of these for at most this long in all; `Ok(None)` and none of them if one is still held then.
 ///
 /// # Errors
-/// As [`lock_all`].
+/// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
+/// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the server does not answer, and the others of
+/// [`lock_all`]. What was taken is given back.
 ///
 /// # Cancel safety
-/// As [`lock_all`].
+/// May be dropped at any await point: nothing of any of the locks stays behind.
 pub async fn try_lock_all_for(
     mutexes: impl IntoIterator<Item = Mutex>,
     wait: Duration,
@@ -160,13 +164,14 @@ impl MultiGuard {
         LostOne(self.0.iter().map(|guard| (guard.name().clone(), guard.lost())).collect())
     }
 
-    /// Runs `work`, and drops it at its next await point when one of them is lost. Otherwise as [`Lease::while_held`](crate::Lease::while_held).
+    /// Runs `work`, and drops it at its next await point when one of them is lost. Otherwise as
+    /// [`Lease::while_held`](crate::Lease::while_held).
     ///
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), with the name of the lock and the reason.
     ///
     /// # Cancel safety
-    /// As `work`; the guard is not touched.
+    /// Dropping it drops `work`; the guard is not touched.
     pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         let lost = async {
             let (name, reason) = self.lost().await;
@@ -182,10 +187,11 @@ impl MultiGuard {
     /// Gives all of them back, within one operation timeout, whatever the outcome of each.
     ///
     /// # Errors
-    /// The first one by name; see [`MutexGuard::release`].
+    /// The first one by name: [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if the lock had been lost,
+    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no confirmation came.
     ///
     /// # Cancel safety
-    /// As [`MutexGuard::release`].
+    /// A dropped call is finished in the background.
     pub async fn release(self) -> Result<(), Error> {
         join_all(self.0.into_iter().map(MutexGuard::release)).await.into_iter().collect()
     }

@@ -25,6 +25,18 @@ use crate::token::FencingToken;
 ///
 /// # When the lock is lost
 /// See [`Lease`]. The same handle can lock again; the new grant has a new id and a new token.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let orders = locks.mutex("orders/42");
+/// let guard = orders.lock().await?;
+/// assert!(orders.try_lock().await?.is_none()); // somebody holds it: no error
+/// guard.release().await?;
+/// assert!(orders.try_lock().await?.is_some());
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Mutex {
     core: Arc<Core>,
@@ -70,8 +82,19 @@ impl Mutex {
 
     /// Waits for the lock.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let guard = locks.mutex("orders/42").lock().await?;
+    /// assert!(guard.is_held());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a name or TTL out of range, or a label of more than 1 KiB;
+    /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a name or TTL out of range, or a label of more than
+    ///   1 KiB;
     /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the server gave no answer at all for
     ///   [`ClientOptions::patience`](crate::ClientOptions::patience);
     /// - [`Indeterminate`](crate::ErrorKind::Indeterminate) if it is unknown whether a request was carried out; it is
@@ -84,18 +107,32 @@ impl Mutex {
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind. It is cleaned up at once if the
     /// link is healthy, by the TTL otherwise.
     ///
-    /// Neither poll it nor drop it, and it may stay in line before everybody else: the backend cannot tell. Spawn it, or drop it.
+    /// Neither poll it nor drop it, and it may stay in line before everybody else: the backend cannot tell. Spawn it,
+    /// or drop it.
     pub async fn lock(&self) -> Result<MutexGuard, Error> {
         self.core.acquire_unbounded(self.request(), |attempt, wait| self.ask(attempt, wait)).await.map(MutexGuard)
     }
 
     /// Takes the lock if it is free; `Ok(None)` if somebody else holds it.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let report = locks.mutex("report");
+    /// match report.try_lock().await? {
+    ///     Some(guard) => guard.release().await?, // do the work before this
+    ///     None => {}                             // somebody else is at it
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
-    /// As [`lock`](Mutex::lock); [`Unavailable`](crate::ErrorKind::Unavailable) after one operation timeout.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) or [`Indeterminate`](crate::ErrorKind::Indeterminate) if the
+    /// server does not answer within one operation timeout; the others of [`lock`](Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`lock`](Mutex::lock).
+    /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     pub async fn try_lock(&self) -> Result<Option<MutexGuard>, Error> {
         self.acquire(Wait::Try).await
     }
@@ -104,21 +141,48 @@ impl Mutex {
     ///
     /// The time is one deadline for the whole call. `Duration::ZERO` is a try, `Duration::MAX` waits without limit.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    ///
+    /// let report = locks.mutex("report");
+    /// let guard = report.lock().await?;
+    /// assert!(report.try_lock_for(Duration::from_millis(10)).await?.is_none());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
-    /// As [`lock`](Mutex::lock), at most one operation timeout after the deadline.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) or [`Indeterminate`](crate::ErrorKind::Indeterminate) if the
+    /// server does not answer, at most one operation timeout after the deadline; the others of [`lock`](Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`lock`](Mutex::lock).
+    /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MutexGuard>, Error> {
         self.acquire(self.core.deadline(wait)).await
     }
 
-    /// Shows the holders and the waiters: since when, with which grant. Lists at most [`Inspection::MOST`] of each, and counts
-    /// the others.
+    /// Shows the holders and the waiters: since when, with which grant. Lists at most [`Inspection::MOST`] of each, and
+    /// counts the others.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let orders = locks.mutex("orders/42");
+    /// let guard = orders.lock().await?;
+    /// let seen = orders.inspect().await?;
+    /// assert_eq!(seen.holders[0].grant, Some(guard.grant_id()));
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot tell; otherwise as
-    /// [`try_lock`](Mutex::try_lock).
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot tell;
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) or [`Indeterminate`](crate::ErrorKind::Indeterminate) if the
+    /// server does not answer within one operation timeout.
     ///
     /// # Cancel safety
     /// Reads only.
@@ -130,6 +194,17 @@ impl Mutex {
     /// the lock is not held under this grant.
     ///
     /// The former holder may still be at work: see [`fence`](crate::fence).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let orders = locks.mutex("orders/42");
+    /// let stuck = orders.lock().await?;
+    /// assert!(orders.force_release(stuck.grant_id(), "its machine hangs").await?);
+    /// assert!(orders.try_lock().await?.is_some());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot do it;

@@ -36,6 +36,18 @@ pub(crate) type Uses = HashMap<(LockName, GrantId), Arc<OnceLock<Weak<LiveGrant>
 ///
 /// # When the lock is lost
 /// See [`Lease`].
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let config = locks.rwlock("config");
+/// let read = config.read().await?;
+/// assert!(config.try_read().await?.is_some()); // readers share it
+/// assert!(config.try_write().await?.is_none()); // a writer does not
+/// read.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct RwLock {
     core: Arc<Core>,
@@ -88,83 +100,130 @@ impl RwLock {
         Ok(Fenced::over(self))
     }
 
-    /// Waits for a shared grant.
+    /// Waits for a shared grant, which other readers may have at the same time.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let config = locks.rwlock("config");
+    /// let (one, two) = (config.read().await?, config.read().await?);
+    /// one.release().await?;
+    /// two.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// As [`Mutex::lock`](crate::Mutex::lock); [`ErrorKind::Unsupported`] if the handle's
-    /// [owner](RwLock::with_owner) already has a guard of this lock.
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer for the client's patience;
+    /// [`ErrorKind::Unsupported`] if the handle's [owner](RwLock::with_owner) already has a guard of this lock; the
+    /// others of [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     pub async fn read(&self) -> Result<ReadGuard, Error> {
         let used = self.used()?;
         let lease = self.core.acquire_unbounded(self.request(Kind::Read), |a, wait| self.ask(a, wait)).await?;
         Ok(ReadGuard(Held::new(lease, used)))
     }
 
-    /// Takes a shared grant if it can be had now.
+    /// Takes a shared grant if it can be had now; `Ok(None)` if not.
     ///
     /// # Errors
-    /// As [`read`](RwLock::read).
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer within one operation
+    /// timeout; [`ErrorKind::Unsupported`] if the handle's [owner](RwLock::with_owner) already has a guard of this
+    /// lock; the others of [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     pub async fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
         Ok(self.acquire(Kind::Read, Wait::Try).await?.map(ReadGuard))
     }
 
-    /// Waits for a shared grant for at most this long.
+    /// Waits for a shared grant for at most this long; `Ok(None)` if it cannot be had by then.
     ///
     /// # Errors
-    /// As [`read`](RwLock::read).
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer, at the latest one
+    /// operation timeout after the deadline; [`ErrorKind::Unsupported`] if the handle's [owner](RwLock::with_owner)
+    /// already has a guard of this lock; the others of [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     pub async fn try_read_for(&self, wait: Duration) -> Result<Option<ReadGuard>, Error> {
         Ok(self.acquire(Kind::Read, self.core.deadline(wait)).await?.map(ReadGuard))
     }
 
     /// Waits for the exclusive grant.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let config = locks.rwlock("config");
+    /// let write = config.write().await?;
+    /// assert!(config.try_read().await?.is_none());
+    /// write.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
-    /// As [`read`](RwLock::read).
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer for the client's patience;
+    /// [`ErrorKind::Unsupported`] if the handle's [owner](RwLock::with_owner) already has a guard of this lock; the
+    /// others of [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         let used = self.used()?;
         let lease = self.core.acquire_unbounded(self.request(Kind::Write), |a, wait| self.ask(a, wait)).await?;
         Ok(WriteGuard { held: Held::new(lease, used), backend: self.backend.clone() })
     }
 
-    /// Takes the exclusive grant if it can be had now.
+    /// Takes the exclusive grant if it can be had now; `Ok(None)` if not.
     ///
     /// # Errors
-    /// As [`read`](RwLock::read).
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer within one operation
+    /// timeout; [`ErrorKind::Unsupported`] if the handle's [owner](RwLock::with_owner) already has a guard of this
+    /// lock; the others of [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
         let held = self.acquire(Kind::Write, Wait::Try).await?;
         Ok(held.map(|held| WriteGuard { held, backend: self.backend.clone() }))
     }
 
-    /// Waits for the exclusive grant for at most this long.
+    /// Waits for the exclusive grant for at most this long; `Ok(None)` if it cannot be had by then.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    ///
+    /// let config = locks.rwlock("config");
+    /// let read = config.read().await?;
+    /// assert!(config.try_write_for(Duration::from_millis(10)).await?.is_none());
+    /// read.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// As [`read`](RwLock::read).
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer, at the latest one
+    /// operation timeout after the deadline; [`ErrorKind::Unsupported`] if the handle's [owner](RwLock::with_owner)
+    /// already has a guard of this lock; the others of [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     pub async fn try_write_for(&self, wait: Duration) -> Result<Option<WriteGuard>, Error> {
         let held = self.acquire(Kind::Write, self.core.deadline(wait)).await?;
         Ok(held.map(|held| WriteGuard { held, backend: self.backend.clone() }))
     }
 
-    /// As [`Mutex::inspect`](crate::Mutex::inspect).
+    /// Shows the holders and the waiters: at most [`Inspection::MOST`] of each, and the number of the others.
     ///
     /// # Errors
-    /// As [`Mutex::inspect`](crate::Mutex::inspect).
+    /// [`ErrorKind::Unsupported`] if the backend cannot tell; [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if
+    /// the server does not answer within one operation timeout.
     ///
     /// # Cancel safety
     /// Reads only.
@@ -172,10 +231,12 @@ impl RwLock {
         self.core.inspect(&self.name, Kind::Write).await
     }
 
-    /// As [`Mutex::force_release`](crate::Mutex::force_release).
+    /// Frees exactly this grant, tells its holder where the backend can, and lets the next waiter in. `Ok(false)` if
+    /// the lock is not held under this grant.
     ///
     /// # Errors
-    /// As [`Mutex::force_release`](crate::Mutex::force_release).
+    /// [`ErrorKind::Unsupported`] if the backend cannot do it; [`ErrorKind::InvalidArgument`] if the reason has more than
+    /// 1 KiB; [`ErrorKind::Indeterminate`] if no answer came.
     ///
     /// # Cancel safety
     /// May be carried out although the future was dropped.
@@ -278,13 +339,14 @@ impl ReadGuard {
         self.0.lease.live.token
     }
 
-    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    /// Gives the shared grant back and reports the outcome, within one operation timeout.
     ///
     /// # Errors
-    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    /// [`ErrorKind::NotHeld`] if the lock had been lost; [`ErrorKind::Indeterminate`] if no confirmation came: the
+    /// client goes on in the background until it is confirmed or the lease is over.
     ///
     /// # Cancel safety
-    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    /// A dropped call is finished in the background.
     pub async fn release(self) -> Result<(), Error> {
         self.0.lease.release().await
     }
@@ -314,6 +376,17 @@ impl WriteGuard {
 
     /// Turns the exclusive grant into a shared one, without a gap in which a waiting writer could enter. The token
     /// stays. Waiting readers in front of the queue are let in.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let config = locks.rwlock("config");
+    /// let read = config.write().await?.downgrade().await?;
+    /// assert!(config.try_read().await?.is_some()); // other readers are let in
+    /// read.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// The write guard comes back in the error: [`ErrorKind::Lost`] or [`ErrorKind::NotHeld`] if it is gone,
@@ -349,13 +422,14 @@ impl WriteGuard {
         }
     }
 
-    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    /// Gives the exclusive grant back and reports the outcome, within one operation timeout.
     ///
     /// # Errors
-    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    /// [`ErrorKind::NotHeld`] if the lock had been lost; [`ErrorKind::Indeterminate`] if no confirmation came: the
+    /// client goes on in the background until it is confirmed or the lease is over.
     ///
     /// # Cancel safety
-    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    /// A dropped call is finished in the background.
     pub async fn release(self) -> Result<(), Error> {
         self.held.lease.release().await
     }

@@ -24,6 +24,18 @@ use crate::token::PermitToken;
 ///
 /// # When the lock is lost
 /// See [`Lease`].
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let workers = locks.semaphore("workers", 2);
+/// let (one, two) = (workers.acquire().await?, workers.acquire().await?);
+/// assert!(workers.try_acquire().await?.is_none());
+/// one.release().await?;
+/// two.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Semaphore {
     core: Arc<Core>,
@@ -67,78 +79,130 @@ impl Semaphore {
 
     /// Waits for one permit.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let workers = locks.semaphore("workers", 3);
+    /// let permit = workers.acquire().await?;
+    /// assert_eq!(workers.available().await?, 2);
+    /// permit.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
-    /// As [`acquire_many`](Semaphore::acquire_many).
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer for the client's patience;
+    /// [`ErrorKind::InvalidArgument`] for a number of permits that is zero or beyond the limit;
+    /// [`ErrorKind::LimitMismatch`] if the permits in use were granted under another limit; the others of
+    /// [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
     pub async fn acquire(&self) -> Result<Permit, Error> {
         self.acquire_many(1).await
     }
 
     /// Waits for this many permits, all or nothing.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let workers = locks.semaphore("workers", 3);
+    /// let two = workers.acquire_many(2).await?;
+    /// assert_eq!(two.permits(), 2);
+    /// two.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// - [`ErrorKind::InvalidArgument`] for none, or for more than there are in all;
-    /// - [`ErrorKind::LimitMismatch`] if the permits in use were granted under another
-    ///   limit, where the backend can store it;
-    /// - otherwise as [`Mutex::lock`](crate::Mutex::lock).
+    /// - [`ErrorKind::LimitMismatch`] if the permits in use were granted under another limit, where the backend can
+    ///   store it;
+    /// - [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer for the client's
+    ///   patience;
+    /// - the others of [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
     pub async fn acquire_many(&self, permits: u32) -> Result<Permit, Error> {
         let lease = self.core.acquire_unbounded(self.request(permits), |a, wait| self.ask(a, wait)).await?;
         Ok(self.permit(lease, permits))
     }
 
-    /// Takes one permit if it can be had now.
+    /// Takes one permit if it can be had now; `Ok(None)` if not.
     ///
     /// # Errors
-    /// As [`acquire_many`](Semaphore::acquire_many).
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer within one operation
+    /// timeout; [`ErrorKind::InvalidArgument`] for a number of permits that is zero or beyond the limit;
+    /// [`ErrorKind::LimitMismatch`] if the permits in use were granted under another limit; the others of
+    /// [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
     pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
         self.get(1, Wait::Try).await
     }
 
-    /// Takes this many permits if all of them can be had now.
+    /// Takes this many permits if all of them can be had now; `Ok(None)` and none of them if not.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let workers = locks.semaphore("workers", 3);
+    /// let one = workers.acquire().await?;
+    /// assert!(workers.try_acquire_many(3).await?.is_none());
+    /// one.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// As [`acquire_many`](Semaphore::acquire_many).
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer within one operation
+    /// timeout; [`ErrorKind::InvalidArgument`] for a number of permits that is zero or beyond the limit;
+    /// [`ErrorKind::LimitMismatch`] if the permits in use were granted under another limit; the others of
+    /// [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
     pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Permit>, Error> {
         self.get(permits, Wait::Try).await
     }
 
-    /// Waits for one permit for at most this long.
+    /// Waits for one permit for at most this long; `Ok(None)` if it cannot be had by then.
     ///
     /// # Errors
-    /// As [`acquire_many`](Semaphore::acquire_many).
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer, at the latest one
+    /// operation timeout after the deadline; [`ErrorKind::InvalidArgument`] for a number of permits that is zero or
+    /// beyond the limit; [`ErrorKind::LimitMismatch`] if the permits in use were granted under another limit; the
+    /// others of [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
     pub async fn try_acquire_for(&self, wait: Duration) -> Result<Option<Permit>, Error> {
         self.get(1, self.core.deadline(wait)).await
     }
 
-    /// Waits for this many permits for at most this long.
+    /// Waits for this many permits for at most this long; `Ok(None)` and none of them if they cannot be had by then.
     ///
     /// # Errors
-    /// As [`acquire_many`](Semaphore::acquire_many).
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer, at the latest one
+    /// operation timeout after the deadline; [`ErrorKind::InvalidArgument`] for a number of permits that is zero or
+    /// beyond the limit; [`ErrorKind::LimitMismatch`] if the permits in use were granted under another limit; the
+    /// others of [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
     pub async fn try_acquire_many_for(&self, permits: u32, wait: Duration) -> Result<Option<Permit>, Error> {
         self.get(permits, self.core.deadline(wait)).await
     }
 
-    /// Returns the number of permits that nobody holds at this instant. Cheap where the server counts them, however many are held.
+    /// Returns the number of permits that nobody holds at this instant. Cheap where the server counts them, however
+    /// many are held.
     ///
     /// # Errors
-    /// As [`inspect`](Semaphore::inspect).
+    /// [`ErrorKind::Unsupported`] if the backend cannot tell; [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if
+    /// the server does not answer within one operation timeout.
     ///
     /// # Cancel safety
     /// Reads only.
@@ -149,10 +213,11 @@ impl Semaphore {
         Ok(self.limit.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX)))
     }
 
-    /// As [`Mutex::inspect`](crate::Mutex::inspect).
+    /// Shows the holders and the waiters: at most [`Inspection::MOST`] of each, and the number of the others.
     ///
     /// # Errors
-    /// As [`Mutex::inspect`](crate::Mutex::inspect).
+    /// [`ErrorKind::Unsupported`] if the backend cannot tell; [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if
+    /// the server does not answer within one operation timeout.
     ///
     /// # Cancel safety
     /// Reads only.
@@ -160,10 +225,12 @@ impl Semaphore {
         self.core.inspect(&self.name, self.kind(1)).await
     }
 
-    /// As [`Mutex::force_release`](crate::Mutex::force_release).
+    /// Frees exactly this grant, tells its holder where the backend can, and lets the next waiter in. `Ok(false)` if
+    /// the permits are not held under this grant.
     ///
     /// # Errors
-    /// As [`Mutex::force_release`](crate::Mutex::force_release).
+    /// [`ErrorKind::Unsupported`] if the backend cannot do it; [`ErrorKind::InvalidArgument`] if the reason has more than
+    /// 1 KiB; [`ErrorKind::Indeterminate`] if no answer came.
     ///
     /// # Cancel safety
     /// May be carried out although the future was dropped.
@@ -238,6 +305,18 @@ impl Permit {
     /// What was asked to be given back is not to be used any more, whatever the answer: [`permits`](Permit::permits)
     /// counts only what certainly remains.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let workers = locks.semaphore("workers", 3);
+    /// let mut permits = workers.acquire_many(3).await?;
+    /// permits.release_some(2).await?;
+    /// assert_eq!(permits.permits(), 1);
+    /// permits.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// - [`ErrorKind::InvalidArgument`] for none, or if nothing would be left;
     /// - [`ErrorKind::Lost`], [`ErrorKind::NotHeld`] if the grant is
@@ -276,20 +355,21 @@ impl Permit {
         })
     }
 
-    /// As [`MutexGuard::release`](crate::MutexGuard::release), of all permits.
+    /// Gives all permits back and reports the outcome, within one operation timeout.
     ///
     /// # Errors
-    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    /// [`ErrorKind::NotHeld`] if the permits had been lost; [`ErrorKind::Indeterminate`] if no confirmation came: the
+    /// client goes on in the background until it is confirmed or the lease is over.
     ///
     /// # Cancel safety
-    /// As [`MutexGuard::release`](crate::MutexGuard::release).
+    /// A dropped call is finished in the background.
     pub async fn release(self) -> Result<(), Error> {
         self.lease.release().await
     }
 }
 
-/// Hands to the reaper what a [`Permit::release_some`] has not been told of, by an answer that never came or because its future
-/// was dropped.
+/// Hands to the reaper what a [`Permit::release_some`] has not been told of, by an answer that never came or because
+/// its future was dropped.
 struct Unconfirmed<'a> {
     permit: &'a Permit,
     keep: u32,

@@ -35,12 +35,12 @@ impl ReentrantGuard {
         self.entry.depth(self.shared())
     }
 
-    /// Leaves one level; the outermost release gives the lock back, as
-    /// [`MutexGuard::release`](crate::MutexGuard::release).
+    /// Leaves one level. The outermost release gives the lock back and reports the outcome, within one operation timeout.
     ///
     /// # Errors
-    /// [`ErrorKind::NotHeld`] on every level if the lock was lost; for the outermost level as
-    /// [`MutexGuard::release`](crate::MutexGuard::release).
+    /// [`ErrorKind::NotHeld`] on every level if the lock was lost; on the outermost level also
+    /// [`ErrorKind::Indeterminate`] if no confirmation came: the client goes on in the background until it is confirmed
+    /// or the lease is over.
     ///
     /// # Cancel safety
     /// A dropped call is finished in the background.

@@ -36,6 +36,7 @@ use crate::owner::{GrantId, Owner};
 /// owner may also enter from a second process is [`Guarantee::SharedOwner`](crate::Guarantee::SharedOwner); elsewhere
 /// it waits there like another owner.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
 /// # let locks = lock_core::MemoryLocks::new();
@@ -71,15 +72,17 @@ impl ReentrantMutex {
 
     /// Sets the lease options of the grants that are taken through this handle.
     ///
-    /// All levels of an owner share one lease, for which the strongest request of all of them counts until its end: the longest
-    /// TTL, the shortest interval, renewal if one of them wants it. The longest hold is that of the outermost level alone.
+    /// All levels of an owner share one lease, for which the strongest request of all of them counts until its end: the
+    /// longest TTL, the shortest interval, renewal if one of them wants it. The longest hold is that of the outermost
+    /// level alone.
     #[must_use]
     pub fn with_lease(mut self, lease: LeaseOptions) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Sets the TTL of the grants that are taken through this handle. A nested lock never shortens the lease of the outer one.
+    /// Sets the TTL of the grants that are taken through this handle. A nested lock never shortens the lease of the
+    /// outer one.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
@@ -110,12 +113,26 @@ impl ReentrantMutex {
 
     /// Waits for the lock; at once if the owner is inside already.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let me = lock_core::Owner::new();
+    /// let tree = locks.reentrant("tree");
+    /// let outer = tree.lock(&me).await?;
+    /// let inner = tree.lock(&me).await?; // does not wait
+    /// inner.release().await?;
+    /// outer.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
-    /// As [`Mutex::lock`](crate::Mutex::lock); [`ErrorKind::InvalidArgument`] beyond
-    /// [`with_max_depth`](ReentrantMutex::with_max_depth).
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer for the client's patience;
+    /// [`ErrorKind::InvalidArgument`] beyond [`with_max_depth`](ReentrantMutex::with_max_depth); the others of
+    /// [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     pub async fn lock(&self, owner: &Owner) -> Result<ReentrantGuard, Error> {
         self.enter(owner, Wait::Until(Deadline::NEVER)).await?.ok_or_else(|| {
             let what = "the backend ended a wait that has no deadline";
@@ -123,34 +140,52 @@ impl ReentrantMutex {
         })
     }
 
-    /// Takes the lock if no other owner holds it.
+    /// Takes the lock if no other owner holds it; `Ok(None)` if one does.
     ///
     /// It does not wait for another task of the same owner that is waiting in line.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let (me, you) = (lock_core::Owner::new(), lock_core::Owner::new());
+    /// let tree = locks.reentrant("tree");
+    /// let guard = tree.lock(&me).await?;
+    /// assert!(tree.try_lock(&you).await?.is_none());
+    /// assert!(tree.try_lock(&me).await?.is_some());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
-    /// As [`lock`](ReentrantMutex::lock).
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer within one operation
+    /// timeout; [`ErrorKind::InvalidArgument`] beyond [`with_max_depth`](ReentrantMutex::with_max_depth); the others of
+    /// [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     pub async fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantGuard>, Error> {
         self.enter(owner, Wait::Try).await
     }
 
-    /// Waits for the lock for at most this long.
+    /// Waits for the lock for at most this long; `Ok(None)` if another owner still holds it then.
     ///
     /// # Errors
-    /// As [`lock`](ReentrantMutex::lock).
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer, at the latest one
+    /// operation timeout after the deadline; [`ErrorKind::InvalidArgument`] beyond
+    /// [`with_max_depth`](ReentrantMutex::with_max_depth); the others of [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`](crate::Mutex::lock).
+    /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     pub async fn try_lock_for(&self, owner: &Owner, wait: Duration) -> Result<Option<ReentrantGuard>, Error> {
         self.enter(owner, self.core.deadline(wait)).await
     }
 
-    /// As [`Mutex::inspect`](crate::Mutex::inspect).
+    /// Shows the holders and the waiters: at most [`Inspection::MOST`] of each, and the number of the others.
     ///
     /// # Errors
-    /// As [`Mutex::inspect`](crate::Mutex::inspect).
+    /// [`ErrorKind::Unsupported`] if the backend cannot tell; [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if
+    /// the server does not answer within one operation timeout.
     ///
     /// # Cancel safety
     /// Reads only.
@@ -158,10 +193,12 @@ impl ReentrantMutex {
         self.core.inspect(&self.name, Kind::Reentrant).await
     }
 
-    /// As [`Mutex::force_release`](crate::Mutex::force_release).
+    /// Frees exactly this grant, tells its holder where the backend can, and lets the next waiter in. `Ok(false)` if
+    /// the lock is not held under this grant.
     ///
     /// # Errors
-    /// As [`Mutex::force_release`](crate::Mutex::force_release).
+    /// [`ErrorKind::Unsupported`] if the backend cannot do it; [`ErrorKind::InvalidArgument`] if the reason has more than
+    /// 1 KiB; [`ErrorKind::Indeterminate`] if no answer came.
     ///
     /// # Cancel safety
     /// May be carried out although the future was dropped.
@@ -201,7 +238,8 @@ impl ReentrantMutex {
         Ok(guard)
     }
 
-    /// A nested lock with a longer TTL lengthens the lease, if there is time for that; with a shorter one it changes nothing.
+    /// A nested lock with a longer TTL lengthens the lease, if there is time for that; with a shorter one it changes
+    /// nothing.
     async fn keep_at_least(&self, guard: &ReentrantGuard, wait: Wait) {
         if guard.remaining() >= self.lease.ttl / 2 || self.lease.ttl <= guard.live.attempt.ttl {
             return;
@@ -236,8 +274,8 @@ impl ReentrantMutex {
         }
     }
 
-    /// The time for which this call, which came at `arrived`, may go on without an answer. What it has spent at the gate, behind
-    /// requests that got none, is not granted again.
+    /// The time for which this call, which came at `arrived`, may go on without an answer. What it has spent at the
+    /// gate, behind requests that got none, is not granted again.
     fn patience_left(&self, entry: &Entry, arrived: BootInstant, wait: Wait) -> Result<Duration, Error> {
         let patience = self.core.options.patience;
         let Some(silent) = entry.silence_since(arrived) else { return Ok(patience) };
