@@ -63,6 +63,51 @@ fn a_lock_is_renewed_on_its_holders_runtime_when_the_clients_has_ended() {
     });
 }
 
+/// Ends a runtime outside of any other one.
+fn end(runtime: Runtime) {
+    std::thread::spawn(move || drop(runtime)).join().unwrap();
+}
+
+#[test]
+fn a_lock_is_renewed_on_the_runtime_on_which_its_holder_waits_for_the_loss() {
+    let (home, here) = (runtime(), runtime());
+    let lab = Lab::new();
+    let (locks, guard) = home.block_on(async {
+        let locks = lab.connect();
+        let guard = locks.mutex("a").lock().await.unwrap();
+        (locks, guard)
+    });
+    here.block_on(async {
+        let _waits = tokio::spawn(guard.lost());
+        lab.settle().await;
+        end(home);
+        lab.pass(Duration::from_secs(30)).await;
+        assert!(guard.is_held(), "not renewed");
+    });
+    drop(locks);
+}
+
+#[test]
+fn a_lock_is_renewed_on_its_holders_runtime_when_those_of_many_others_have_ended() {
+    let (home, here) = (runtime(), runtime());
+    let lab = Lab::new();
+    let locks = home.block_on(async { lab.connect() });
+    let taken = async |name: &str| locks.mutex(name).lock().await.unwrap();
+    let others = ["b", "c", "d", "e", "f", "g", "h", "i"].map(|name| {
+        let other = runtime();
+        let guard = other.block_on(taken(name));
+        end(other);
+        guard
+    });
+    here.block_on(async {
+        let guard = taken("a").await;
+        end(home);
+        lab.pass(Duration::from_secs(30)).await;
+        assert!(guard.is_held(), "not renewed");
+    });
+    drop(others);
+}
+
 #[test]
 fn a_lock_whose_holder_has_no_runtime_is_renewed_on_that_of_whoever_looks_at_it() {
     let (home, here) = (runtime(), runtime());
