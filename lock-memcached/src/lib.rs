@@ -47,7 +47,7 @@ pub use lock_core::{
 
 const NAME: &str = "memcached";
 
-/// Promises of this backend with this guard, on a server that evicts nothing (`-M`). A client of a server that does says so
+/// Promises of this backend with this restart policy, on a server that evicts nothing (`-M`). A client of a server that does says so
 /// in its own `guarantees()`, and so `require` refuses it.
 #[must_use]
 pub fn guarantees(policy: RestartPolicy) -> Guarantees {

@@ -147,7 +147,7 @@ impl Releaser {
         self.link.within(attempt, phase, self.pieces.release_all(entry, phase)).await
     }
 
-    /// Has the waiters of a lock look at once, which may be free now.
+    /// Has the waiters of a lock that may be free now look at once.
     pub(crate) fn wake(&self, lock: &Key, kind: Kind) {
         self.queues.wake_lock(lock, kind);
     }

@@ -120,7 +120,7 @@ pub fn with_rng(what: &str, mut test: impl FnMut(&mut SeededRng)) {
 fn each(what: &str, mut turn: impl FnMut(&mut SeededRng) -> Result<(), (Box<dyn Any + Send>, String)>) {
     let plan = Plan::of_environment();
     let (began, mut tried) = (Instant::now(), 0);
-    while plan.all_go_on(tried, began.elapsed()) {
+    while plan.goes_on(tried, began.elapsed()) {
         let seed = plan.seed.wrapping_add(tried);
         if let Err((panic, input)) = turn(&mut SeededRng::new(seed)) {
             eprintln!("{what}: LOCK_FUZZ_SEED={seed} LOCK_FUZZ_INPUTS=1{input}");
@@ -147,7 +147,7 @@ impl Plan {
         Self { seed: number("LOCK_FUZZ_SEED").unwrap_or_default(), inputs, time }
     }
 
-    fn all_go_on(&self, tried: u64, elapsed: Duration) -> bool {
+    fn goes_on(&self, tried: u64, elapsed: Duration) -> bool {
         self.inputs.is_none_or(|inputs| tried < inputs) && self.time.is_none_or(|time| elapsed < time)
     }
 }

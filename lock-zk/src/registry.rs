@@ -198,8 +198,8 @@ impl Registry {
         })
     }
 
-    /// Returns the node right behind this registration's in its queue, if it is one of the same session. Only where one waits for one:
-    /// whoever holds a lock that has no readers is followed by whoever waits for it.
+    /// Returns the node right behind this registration's in its queue, if it is one of the same session. Only where one waits
+    /// for one: whoever holds a lock that has no readers is followed by whoever waits for it.
     pub(crate) fn next_in_queue(&self, registration: &Registration) -> Option<String> {
         let (entries, node) = (self.entries(), registration.node()?);
         if registration.lock.role != Role::Lock {
@@ -269,7 +269,7 @@ impl Registry {
     /// Forgets which nodes it has: somebody else may have deleted them, and they are searched for.
     pub(crate) fn forget_node(&self, registration: &Registration) {
         locked(&registration.permits).clear();
-        // Taken before the entries is entered: elsewhere a registration is looked at from within it.
+        // Taken before the entries are locked: elsewhere a registration is looked at from within it.
         let node = locked(&registration.node).take();
         if let Some(node) = node {
             self.entries().local_nodes.remove(&node.path);

@@ -69,8 +69,8 @@ pub(crate) async fn caught<T>(phase: Phase, request: impl Future<Output = Result
     outcome.unwrap_or_else(|_| Err(Error::indeterminate(phase, "the backend panicked")))
 }
 
-/// Asks the backend something for which it needs no server; the default answer if it panics. These questions are asked
-/// in the background, and while guards are dropped.
+/// Asks the backend something for which it needs no server; no, none or nothing if it panics. These questions are asked in the
+/// background, and while guards are dropped.
 pub(crate) fn asked<T: Default>(question: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(question)).unwrap_or_default()
 }

@@ -249,7 +249,7 @@ impl Carried for Keeper {
 
     fn run(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
         // Before anything else happens: what is announced from now on finds a listener.
-        let notices = self.backend.notices();
+        let notices = asked(|| self.backend.notices());
         run(self, notices)
     }
 }
@@ -261,7 +261,7 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
     // Where the keeper lives, the reaper can too.
     keeper.reaper.ensure_running();
     let mut batches: FuturesUnordered<Batch> = FuturesUnordered::new();
-    let mut doubts = keeper.backend.doubts();
+    let mut doubts = asked(|| keeper.backend.doubts());
     let mut idle_since = None;
     while !keeper.is_closed() {
         let (due, next) = keeper.due(&mut idle_since);

@@ -5,9 +5,9 @@
 //! key, in one pipeline. Without it, nothing is granted. Whoever misses it puts it back *closed*; it is opened when the
 //! longest lease is over since, and only then locks are granted again.
 //!
-//! The item is a number of 63 bits (for why not 64, see [`crate::store::nonce`]): the longest lease in seconds (9 bits), when it was made in µs since 1970 by its
-//! maker's clock (53 bits), and whether it is open (1 bit). The µs are what a life of the server's memory is known by, and
-//! what the fencing tokens of that life begin with.
+//! The item is a number of 63 bits (for why not 64, see [`crate::store::values`]): the longest lease in seconds (9 bits), when
+//! it was made in µs since 1970 by its maker's clock (53 bits), and whether it is open (1 bit). A life of the server's memory
+//! is known by the µs, and its fencing tokens begin with them.
 
 pub(crate) mod gate;
 pub(crate) mod server_clock;

@@ -110,11 +110,8 @@ impl Permits<'_> {
             if limit == self.limit {
                 return Ok(Some(true));
             }
-            locks
-                .releaser
-                .release_all(self.attempt, &self.entry, Phase::Acquire)
-                .await
-                .map_err(|_| Failure::protocol("permits stay behind"))?;
+            let released = locks.acquirer.pieces.release_all(&self.entry, Phase::Acquire).await;
+            released.map_err(|_| Failure::protocol("permits stay behind"))?;
             if u32::try_from(locks.slots.look_at_slots(&self.entry.lock, 0..limit).await?.len())
                 .is_ok_and(|free| free < limit)
             {

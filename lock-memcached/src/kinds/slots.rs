@@ -13,7 +13,7 @@ use crate::registry::Entry;
 use crate::store::keys::{self, Key};
 use crate::store::values::{LongestLease, number};
 
-/// Tries after somebody else was faster, before it counts as full.
+/// Number of tries, each after somebody else was faster, before it counts as full.
 pub(crate) const TRIES: u32 = 4;
 
 /// Slots at which a look looks at once.

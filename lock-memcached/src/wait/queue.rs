@@ -13,7 +13,7 @@ use crate::registry::Entry;
 use crate::store::keys::{self, Key};
 use crate::wait::fairness::{CONTENDED_FOR, Fairness};
 
-/// The lines of one client.
+/// The queues of one client.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueues(Mutex<QueueMap>);
 
@@ -170,7 +170,7 @@ impl Drop for QueueTicket {
 }
 
 impl QueueMap {
-    /// Ends the lines that nobody stands in and that have not been left just now. Whoever enters one sweeps, at most once a
+    /// Ends the queues that nobody waits in and that have not been left just now. Whoever enters one sweeps, at most once a
     /// second: what stays is what was contended within the last two seconds before the client's last wait.
     fn sweep(&mut self) {
         let now = SystemClock.now();

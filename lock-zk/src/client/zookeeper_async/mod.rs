@@ -10,7 +10,7 @@
 //! | requests are sent when their answers are polled, too many at once hang it | [`scheduler`] |
 //! | watches and credentials go with the connection | [`watches`] are called changed; the scheduler shows credentials again |
 //! | transactions | [`exchange`] |
-//! | a server that is silent | links again; a client that hangs is given up when its session's lease ends |
+//! | a server that is silent | [`link_monitor`]; a client that hangs is given up when its session's lease ends |
 
 mod directories;
 mod error;

@@ -39,7 +39,7 @@ pub(super) struct Scheduler {
     owed_since: watch::Receiver<Option<BootInstant>>,
 }
 
-/// The handle of a request, and of the task that sends it.
+/// The client and its links, shared by requests and the task that sends them.
 #[derive(Debug, Clone)]
 struct SchedulerHandle {
     client: Arc<OpaqueClient>,
@@ -56,7 +56,7 @@ impl std::fmt::Debug for OpaqueClient {
 }
 
 impl Scheduler {
-    /// An scheduler, and the task that sends. Servers are silent when they owe an answer for this long.
+    /// A scheduler, and the task that sends. Servers are silent when they owe an answer for this long.
     pub(super) fn new(
         client: ZooKeeper,
         links: Arc<LinkMonitor>,
