@@ -270,3 +270,15 @@ async fn only_the_last_of_three_levels_gives_the_lock_back() {
     }
     assert_eq!((lab.line.asked("enter"), lab.line.asked("release")), (1, 1));
 }
+
+#[tokio::test]
+async fn a_level_of_a_lost_lease_is_no_level_of_the_next_one() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    let lost = tree.lock().lock(&tree.me).await.unwrap();
+    lab.line.set(Fault::Down);
+    lab.pass(40 * SECOND).await;
+    lab.line.set(Fault::None);
+    let next = tree.lock().lock(&tree.me).await.unwrap();
+    assert_eq!((lost.is_held(), lost.depth(), next.depth()), (false, 0, 1));
+}

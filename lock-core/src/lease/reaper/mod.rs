@@ -326,3 +326,26 @@ async fn run(jobs: Arc<Jobs>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Kind;
+    use crate::memory::MemoryStore;
+    use crate::owner::Owner;
+
+    /// Without a runtime nothing is tried.
+    #[test]
+    fn so_many_are_waiting_for_their_first_try_at_most() {
+        let backend = Arc::new(MemoryStore::new().backend(String::new(), Duration::from_secs(2)));
+        let reaper = Reaper::new(backend.clone(), backend.clock(), Arc::default(), BackgroundRuntime::current());
+        let attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(30)).unwrap();
+        let attempt = Arc::new(attempt);
+        for _ in 0..MOST {
+            reaper.cancel(attempt.clone());
+        }
+        assert_eq!(reaper.discarded(), 0);
+        reaper.cancel(attempt);
+        assert_eq!(reaper.discarded(), 1);
+    }
+}
