@@ -281,4 +281,17 @@ async fn a_level_of_a_lost_lease_is_no_level_of_the_next_one() {
     lab.line.set(Fault::None);
     let next = tree.lock().lock(&tree.me).await.unwrap();
     assert_eq!((lost.is_held(), lost.depth(), next.depth()), (false, 0, 1));
+    assert!(lost.fencing_token() < next.fencing_token(), "{:?}, then {:?}", lost.fencing_token(), next.fencing_token());
+}
+
+#[tokio::test]
+async fn a_dropped_level_is_released_and_the_last_one_releases_the_lock() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    let outer = tree.lock().lock(&tree.me).await.unwrap();
+    drop(tree.lock().lock(&tree.me).await.unwrap());
+    assert_eq!(outer.depth(), 1);
+    drop(outer);
+    lab.settle().await;
+    assert!(tree.lock().try_lock(&Owner::new()).await.unwrap().is_some(), "still locked");
 }

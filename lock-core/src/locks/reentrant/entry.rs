@@ -175,3 +175,21 @@ impl Drop for Queued<'_> {
         self.0.queued.store(false, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::owner::Owner;
+    use crate::sync::locked;
+
+    #[tokio::test]
+    async fn an_owner_that_holds_nothing_is_forgotten() {
+        let locks = crate::MemoryLocks::new();
+        let tree = locks.reentrant("tree");
+        for owner in [Owner::new(), Owner::new()] {
+            let guard = tree.lock(&owner).await.unwrap();
+            assert_eq!(locked(&locks.core().entries).len(), 1);
+            guard.release().await.unwrap();
+            assert!(locked(&locks.core().entries).is_empty());
+        }
+    }
+}
