@@ -194,6 +194,7 @@ fn place(rng: &mut SeededRng, length: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::panics::Run;
 
     #[test]
     fn inputs_repeat_by_their_seed_and_leave_no_kind_of_change_out() {
@@ -205,6 +206,8 @@ mod tests {
 
     #[test]
     fn what_hurts_is_found() {
+        // Its panics, which are meant, concern no other test.
+        let _working = Run::work(Some(Run::new()));
         let mut tried = 0;
         let found = catch_unwind(AssertUnwindSafe(|| {
             texts("digits", &["12"], |text| {

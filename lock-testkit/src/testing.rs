@@ -168,8 +168,14 @@ mod tests {
 
     use super::*;
     use crate::error::HarnessError;
+    use crate::panics::{Run, Working};
     use crate::stalls;
     use crate::time::ms;
+
+    /// The panics of this thread, which are meant, concern no other test.
+    fn own_panics() -> Working {
+        Run::work(Some(Run::new()))
+    }
 
     #[tokio::test]
     async fn an_answer_is_waited_for() {
@@ -185,6 +191,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_does_not_come_about_fails_the_test_at_its_place() {
+        let _working = own_panics();
         let never = tokio::spawn(async { eventually("the moon", ms(20), async || false).await });
         let pending = tokio::spawn(async { soon("the sun", ms(20), std::future::pending::<()>()).await });
         for (waiting, what) in [(never, "the moon"), (pending, "the sun")] {
@@ -196,6 +203,7 @@ mod tests {
 
     #[test]
     fn a_test_about_time_fails_at_once_on_a_machine_that_runs() {
+        let _working = own_panics();
         let mut runs = 0;
         let began = stalls::watch();
         let failing = || {
@@ -211,6 +219,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_renewal_is_waited_for_and_a_lost_lease_has_none() {
+        let _working = own_panics();
         let store = lock_core::memory::MemoryStore::new();
         let lease = lock_core::LeaseOptions::with_ttl(ms(20_000)).renewed_every(ms(50));
         let held = store.connect().mutex("renewed").with_lease(lease).lock().await.unwrap();
@@ -224,6 +233,7 @@ mod tests {
 
     #[test]
     fn only_what_is_not_installed_is_skipped() {
+        let _working = own_panics();
         assert_eq!(installed(Ok::<_, Missing>(1)), Some(1));
         let broken = || installed::<()>(Err(HarnessError::new("it is there and does not answer").into()));
         assert!(std::panic::catch_unwind(broken).is_err());
