@@ -187,7 +187,7 @@ impl Acquirer {
     }
 
     /// Releases the keys that a claim has won although something failed, so that the failure is definite; or says that it is not.
-    /// What the attempt had before stays: a writer whose downgrade fails goes on writing.
+    /// Earlier keys of the attempt stay: a writer whose downgrade fails goes on writing.
     async fn without_trace(&self, entry: &Entry, won: &[Piece], until: BootInstant, error: Error) -> Error {
         let is_certain = entry.unsure().is_empty();
         if self.pieces.release_some(entry, won.to_vec(), Phase::Acquire).await.is_err() {

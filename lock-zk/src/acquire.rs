@@ -9,7 +9,7 @@
 //!    over by itself: it deletes its node provided that the next one's is there, by one transaction, whose answer proves
 //!    the next grant.
 //!
-//! When an answer is lost, the directory is read behind a `sync` and searched for the attempt's id. A session that has
+//! A lost answer has the directory read, behind a `sync`, and searched for the attempt's id. A session that has
 //! moved to another server can no longer write through the former one, so what is not there then never will be. A node of
 //! an earlier session is no node of ours: the servers are about to remove it.
 

@@ -16,9 +16,9 @@ const ROUNDS: usize = 20;
 /// Fate of an attempt's pieces.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Removed {
-    /// So many were there and are gone.
+    /// The number of pieces that were there and are gone.
     pub(crate) released: usize,
-    /// So many were not there any more.
+    /// The number of pieces that were not there any more.
     pub(crate) gone: usize,
 }
 

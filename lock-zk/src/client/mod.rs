@@ -4,8 +4,8 @@
 //! Every method enqueues its request when it is called, not when its answer is first polled: calls in a row travel in
 //! that order, without a round trip between them, and a deletion whose answer nobody waits for is still sent.
 //!
-//! What keeps a session and its locks, [`heartbeat`](Connection::heartbeat) and [`read_held`](Connection::read_held), waits
-//! behind a limited number of other requests only, however many there are.
+//! The requests that keep a session and its locks, [`heartbeat`](Connection::heartbeat) and
+//! [`read_held`](Connection::read_held), wait behind a limited number of other requests only, however many there are.
 
 pub(crate) mod diagnosis;
 #[cfg(feature = "zookeeper-async")]

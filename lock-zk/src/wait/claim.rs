@@ -6,7 +6,7 @@
 //! cancellation, inspection, and whoever does wait in the queue. Nobody else ever makes a node of this name, so a late release
 //! frees nobody else.
 //!
-//! Whoever is refused waits for the node that is in the way, as everybody else does, and all of them claim again.
+//! A client that is refused waits for the node that is in the way, as everybody else does, and all of them claim again.
 
 use lock_core::clock::{Clock, SystemClock};
 
