@@ -10,8 +10,7 @@ use lock_core::driver::{Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 
 use crate::client::call::Call;
-use crate::client::link::request::milliseconds;
-use crate::client::link::request::{Failed, Raw};
+use crate::client::link::request::{Failed, Raw, milliseconds};
 use crate::client::links::Links;
 use crate::client::push;
 use crate::store::dialect::Form;

@@ -20,8 +20,7 @@ use super::release_requests::ReleaseRequests;
 use super::scripts;
 use super::tally::{Standing, Tally, Vote};
 use super::ttl_limit::TtlLimit;
-use crate::client::link::request::Failed;
-use crate::client::link::request::milliseconds;
+use crate::client::link::request::{Failed, milliseconds};
 use crate::store::keys::{KeySpace, Keys};
 
 /// The longest time that servers take that are well: no round begins that has less, and the undo of one whose time is over is

@@ -14,8 +14,7 @@ use super::members::Members;
 use super::scripts;
 use super::tally::majority;
 use super::ttl_limit::TtlLimit;
-use crate::client::link::request::Failed;
-use crate::client::link::request::milliseconds;
+use crate::client::link::request::{Failed, milliseconds};
 use crate::client::push;
 use crate::store::keys::{KeySpace, Keys};
 

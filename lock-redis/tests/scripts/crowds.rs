@@ -52,7 +52,7 @@ impl Crowd {
     }
 
     /// Heartbeats for this client until it is not told to go on; how many runs that took.
-    async fn poke_to_the_end(&mut self, client: &str) -> usize {
+    async fn heartbeat_to_the_end(&mut self, client: &str) -> usize {
         let mut runs = 1;
         while self.heartbeat(client).await[2] == "-3" {
             runs += 1;
@@ -161,7 +161,7 @@ async fn many_holders_are_counted_anew_a_part_at_a_time() {
     crowd.lock.now += 61_000_000;
     crowd.ask(READERS, &client(1), "W").await;
     let before = crowd.calls_of("hgetall").await;
-    let runs = crowd.poke_to_the_end(&client(1)).await;
+    let runs = crowd.heartbeat_to_the_end(&client(1)).await;
     assert!(runs > 2, "it was counted in {runs} runs");
     assert_eq!(crowd.calls_of("hgetall").await, before, "all holders are looked at in one run");
     let data = crowd.lock.look().await.0;
@@ -194,7 +194,7 @@ async fn a_grant_in_place_of_one_that_has_ended_loses_no_permits() {
     for number in (0..HOLDERS_OF_TWO).step_by(10) {
         assert_eq!(crowd.ask(number, &client(number), MODE).await[1], "1");
     }
-    crowd.poke_to_the_end(&client(1)).await;
+    crowd.heartbeat_to_the_end(&client(1)).await;
     let held = crowd.lock.look().await.0.held;
     assert_eq!(held.keys().filter(|field| !field.starts_with('#')).count(), HOLDERS_OF_TWO);
     assert_eq!(held["#used"], (2 * HOLDERS_OF_TWO).to_string());
@@ -258,7 +258,7 @@ async fn without_memory_for_how_far_counting_has_come_nobody_is_told_to_go_on() 
     let asked = crowd.heartbeat(&client(2)).await;
     crowd.lock.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
     assert_ne!(asked[2], "-3");
-    crowd.poke_to_the_end(&client(2)).await;
+    crowd.heartbeat_to_the_end(&client(2)).await;
     assert!(!crowd.lock.look().await.0.held.contains_key("#scan"));
 }
 
@@ -284,7 +284,7 @@ async fn dead_waiters_are_dropped_some_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clearing_up_after_clients_that_left_is_no_poke_s_whole_work() {
+async fn clearing_up_after_clients_that_left_is_no_heartbeat_s_whole_work() {
     const GONE: usize = 3000;
     let Some(server) = server().await else { return };
     let mut crowd = Crowd::new(&server, &MUTEX, "");

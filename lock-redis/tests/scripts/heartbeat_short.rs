@@ -34,7 +34,7 @@ async fn left(lock: &Lock) -> [i64; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_short_poke_leaves_what_a_long_one_leaves() {
+async fn a_short_heartbeat_leaves_what_a_long_one_leaves() {
     let Some(server) = server().await else { return };
     let (mut short, mut long) =
         (Lock::new(server.client().unwrap(), "short"), Lock::new(server.client().unwrap(), "long"));
@@ -115,7 +115,7 @@ async fn another_holder_than_the_known_one_is_told_with_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn short_pokes_alone_keep_the_queue() {
+async fn short_heartbeats_alone_keep_the_queue() {
     let Some(server) = server().await else { return };
     let mut lock = Lock::new(server.client().unwrap(), "kept");
     for nonce in [A, B] {

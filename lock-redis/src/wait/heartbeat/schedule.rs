@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_answer_holds_up_its_own_pokes_only() {
+    fn a_server_that_does_not_answer_holds_up_its_own_heartbeats_only() {
         let mut schedule = schedule();
         (0..100).for_each(|heartbeat| schedule.add("dead", (), heartbeat));
         assert_eq!(take(&mut schedule, "dead").len(), MOST_PIPELINES);
