@@ -48,7 +48,7 @@
 //! [`fuzz`] makes up inputs for their parsers.
 //!
 //! # Histories
-//! [`history`] writes down what processes do with their locks, [`checker`] judges it, [`report`] draws it.
+//! `lock-testkit-checker` writes down what processes do with their locks, judges it and draws it.
 //!
 //! # It can fail
 //! The repository's `tests/specimens` has deliberately broken locks, the classic recipes of the literature, each rejected by
@@ -59,7 +59,6 @@
 mod abilities;
 mod adapters;
 mod cases;
-pub mod checker;
 mod child;
 mod contenders;
 mod context;
@@ -69,7 +68,6 @@ mod failure;
 pub mod faults;
 pub mod fuzz;
 mod harness;
-pub mod history;
 mod ignored;
 mod injected;
 mod isolated_client;
@@ -78,7 +76,6 @@ mod meter;
 mod panics;
 mod ports;
 pub mod proxy;
-pub mod report;
 mod rng;
 mod run;
 pub mod servers;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lock_testkit::HarnessError;
-use lock_testkit::history::event::Theft;
+use lock_testkit_checker::history::event::Theft;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The time that a signal may take until its effect is seen.

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use lock_testkit::HarnessError;
-use lock_testkit::checker::Verdict;
+use lock_testkit_checker::Verdict;
 
 use crate::plan::Plan;
 

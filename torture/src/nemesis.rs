@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lock_testkit::history::event::{Death, Fault as FaultEvent, FaultPhase, Text};
-use lock_testkit::history::{Recorder, What, now};
 use lock_testkit::{HarnessError, SeededRng};
+use lock_testkit_checker::history::event::{Death, Fault as FaultEvent, FaultPhase, Text};
+use lock_testkit_checker::history::{Recorder, What, now};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::sleep;
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_testkit::history::now;
+use lock_testkit_checker::history::now;
 use serde::{Deserialize, Serialize};
 
 /// The task of a worker. It travels as JSON, as an argument of its process.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use lock_testkit::checker::{Verdict, check};
-use lock_testkit::history::{History, Rules};
+use lock_testkit_checker::history::{History, Rules};
+use lock_testkit_checker::{Verdict, check};
 
 /// Between two looks at the history, at least; a look never takes more than a tenth of the time.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

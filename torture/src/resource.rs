@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lock_core::FencingToken;
 use lock_core::fence::FenceGate;
-use lock_testkit::history::event::{Access, Text};
-use lock_testkit::history::{Recorder, What};
+use lock_testkit_checker::history::event::{Access, Text};
+use lock_testkit_checker::history::{Recorder, What};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{GrantId, Guarantees, Support};
-use lock_testkit::checker::{Verdict, picture};
-use lock_testkit::history::event::{Kind, Residue, Run, Truth};
-use lock_testkit::history::{History, Recorder, Rules, What, now};
-use lock_testkit::report::page;
 use lock_testkit::{HarnessError, SeededRng};
+use lock_testkit_checker::history::event::{Kind, Residue, Run, Truth};
+use lock_testkit_checker::history::{History, Recorder, Rules, What, now};
+use lock_testkit_checker::report::page;
+use lock_testkit_checker::{Verdict, picture};
 use rustix::process::Pid;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};

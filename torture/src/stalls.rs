@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use lock_testkit::history::event::{Fault, FaultPhase, STALL, Text};
-use lock_testkit::history::{Recorder, What, now};
+use lock_testkit_checker::history::event::{Fault, FaultPhase, STALL, Text};
+use lock_testkit_checker::history::{Recorder, What, now};
 
 /// Between two looks at the clock.
 const STEP: Duration = Duration::from_millis(10);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use lock_core::{Locks, Owner};
-use lock_testkit::history::event::Kind;
-use lock_testkit::history::{GroupWish, RecordedGroup, RecordedGuard, RecordedLocks, Recorder, Wish};
 use lock_testkit::{HarnessError, SeededRng};
+use lock_testkit_checker::history::event::Kind;
+use lock_testkit_checker::history::{GroupWish, RecordedGroup, RecordedGuard, RecordedLocks, Recorder, Wish};
 use tokio::time::{sleep, timeout};
 
 use crate::plan::Plan;

@@ -1,0 +1,174 @@
+//! Whether and in which order requests are answered: P1 to P6.
+
+use super::super::sketch::{Sketch, mutex, of_kind, rules, token};
+use super::{MS, NONE, permits, tells_apart};
+use crate::Check;
+use crate::history::Rules;
+use crate::history::event::{Ask, Granted, Kind};
+
+fn fifo() -> Rules {
+    let mut rules = rules();
+    rules.fifo = true;
+    rules
+}
+
+#[test]
+fn p1_rejects_a_lock_that_is_free_while_somebody_waits() {
+    let history = |granted, fault: bool| {
+        let mut sketch = Sketch::new();
+        let first = sketch.take(10, mutex("a"), token(1));
+        let second = sketch.ask(15, mutex("b"));
+        if fault {
+            sketch.fault(100, 200, "server", Some("state T"));
+        }
+        sketch.release(20, &first);
+        sketch.grant(granted, &second, token(2));
+        sketch.release(granted + 10, &second);
+        sketch.end(3_000).rejections()
+    };
+    assert_eq!(history(1_020, false), NONE);
+    assert_eq!(history(1_030, false), [Check::P1]);
+    assert_eq!(history(1_030, true), NONE);
+}
+
+#[test]
+fn p1_goes_by_the_next_holder_if_nobody_has_heard_of_a_release() {
+    // A holder that was dropped, perhaps as a reader, a second one, and a lock that lies about while a third one waits.
+    let history = |first: Kind, becomes: Option<Kind>, second: Kind| {
+        let waits = if first == Kind::Mutex { Kind::Mutex } else { Kind::Write };
+        let mut sketch = Sketch::new();
+        let dropped = sketch.take(10, of_kind(first, "a"), token(1));
+        let waiter = sketch.ask(15, of_kind(waits, "c"));
+        if let Some(kind) = becomes {
+            sketch.change(16, 17, &dropped, kind, 1);
+        }
+        sketch.release_unheard(20, &dropped);
+        sketch.hold(30, 40, of_kind(second, "b"), token(2));
+        sketch.grant(1_050, &waiter, token(3));
+        sketch.release(1_060, &waiter);
+        sketch.end(9_000).rejections()
+    };
+    assert_eq!(history(Kind::Mutex, None, Kind::Mutex), [Check::P1]);
+    assert_eq!(history(Kind::Read, None, Kind::Write), [Check::P1]);
+    assert_eq!(history(Kind::Write, None, Kind::Read), [Check::P1]);
+    assert_eq!(history(Kind::Read, None, Kind::Read), NONE, "readers are there together");
+    assert_eq!(history(Kind::Write, Some(Kind::Read), Kind::Read), NONE, "it is a reader, too");
+}
+
+#[test]
+fn p1_rejects_permits_that_lie_about() {
+    tells_apart(Check::P1, 2, 1, |wanted| {
+        let mut sketch = Sketch::new();
+        let first = sketch.take(10, permits("a", 2), Granted::default());
+        let second = sketch.ask(15, permits("b", wanted));
+        sketch.release(1_500, &first);
+        sketch.grant(1_510, &second, Granted::default());
+        sketch.release(1_600, &second);
+        sketch.end(3_000)
+    });
+}
+
+#[test]
+fn p2_rejects_a_waiter_that_is_forgotten() {
+    tells_apart(Check::P2, 10, 40, |turns| {
+        let mut sketch = Sketch::new();
+        sketch.ask(5, Ask { wait: None, ..mutex("w") });
+        for turn in 0..turns {
+            let id = sketch.take(10 + 100 * turn, mutex("a"), token(turn + 1));
+            sketch.release(100 + 100 * turn, &id);
+        }
+        sketch.end(10 + 100 * turns)
+    });
+}
+
+#[test]
+fn p3_rejects_a_call_that_comes_back_late() {
+    tells_apart(Check::P3, 2_170, 2_171, |answered| {
+        let mut sketch = Sketch::new();
+        let holder = sketch.take(10, mutex("a"), token(1));
+        let waiter = sketch.ask(20, Ask { wait: Some(100 * MS), ..mutex("b") });
+        sketch.refuse(answered, &waiter);
+        sketch.release(4_000, &holder);
+        sketch.end(5_000)
+    });
+}
+
+#[test]
+fn p3_is_judged_while_a_server_stands_still() {
+    tells_apart(Check::P3, "b", "server", |frozen| {
+        let mut sketch = Sketch::new();
+        sketch.fault(10, 3_000, frozen, Some("state T"));
+        let waiter = sketch.ask(20, Ask { wait: Some(100 * MS), ..mutex("b") });
+        sketch.refuse(2_171, &waiter);
+        sketch.hold(4_000, 4_100, mutex("a"), token(1));
+        sketch.end(5_000)
+    });
+}
+
+#[test]
+fn p4_rejects_a_refusal_without_a_reason() {
+    tells_apart(Check::P4, 21, 22, |tried| {
+        let mut sketch = Sketch::new();
+        sketch.hold(10, 20, mutex("a"), token(1));
+        let tries = sketch.ask(tried, Ask { wait: Some(0), ..mutex("b") });
+        sketch.refuse(tried + 1, &tries);
+        sketch.end(50)
+    });
+}
+
+#[test]
+fn p4_excuses_tries_that_meet_only_where_they_may() {
+    let history = |tries_meet, second| {
+        let mut sketch = Sketch::by(Rules { tries_meet, ..Rules::default() });
+        sketch.hold(10, 20, mutex("a"), token(1));
+        let first = sketch.ask(30, Ask { wait: Some(0), ..mutex("b") });
+        sketch.refuse(32, &first);
+        let other = sketch.ask(second, Ask { wait: Some(0), ..mutex("c") });
+        sketch.refuse(second + 1, &other);
+        sketch.end(50).rejections()
+    };
+    assert_eq!(history(false, 31), [Check::P4]);
+    assert_eq!(history(true, 31), NONE);
+    assert_eq!(history(true, 33), [Check::P4], "nobody was there any more");
+}
+
+#[test]
+fn p5_rejects_somebody_who_came_later() {
+    let history = |later| {
+        let mut sketch = Sketch::by(fifo());
+        let holder = sketch.take(10, mutex("a"), token(1));
+        let first = sketch.ask(20, mutex("b"));
+        let second = sketch.ask(later, mutex("c"));
+        sketch.release(200, &holder);
+        sketch.grant(210, &second, token(2));
+        sketch.release(220, &second);
+        sketch.grant(230, &first, token(3));
+        sketch.release(240, &first);
+        sketch.end(300).rejections()
+    };
+    assert_eq!(history(70), NONE, "nobody knows who was first in line");
+    assert_eq!(history(71), [Check::P5]);
+}
+
+#[test]
+fn p6_rejects_a_release_that_wakes_everybody() {
+    tells_apart(Check::P6, 1, 2, |count| {
+        let mut sketch = Sketch::new();
+        sketch.hold(10, 20, mutex("a"), token(1));
+        sketch.woken(30, count);
+        sketch.end(50)
+    });
+}
+
+#[test]
+fn the_dead_hold_for_a_lease_at_most() {
+    tells_apart(Check::P1, 1_030, 9_000, |granted| {
+        let mut sketch = Sketch::new();
+        sketch.take(10, mutex("a"), token(1));
+        let waiter = sketch.ask(20, mutex("b"));
+        sketch.kill(30, "a");
+        sketch.grant(granted, &waiter, token(2));
+        sketch.release(granted + 10, &waiter);
+        sketch.end(20_000)
+    });
+}
