@@ -47,10 +47,10 @@ use crate::token::FencingToken;
 /// assert!(gate.admit_exclusive(token(33)).is_err()); // late: a reader has seen the state since
 /// ```
 #[derive(Debug, Default)]
-pub struct FenceGate(Mutex<Seen>);
+pub struct FenceGate(Mutex<HighestTokens>);
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Seen {
+struct HighestTokens {
     exclusive: Option<FencingToken>,
     shared: Option<FencingToken>,
 }
@@ -59,13 +59,13 @@ impl FenceGate {
     /// A gate that has seen nothing.
     #[must_use]
     pub const fn new() -> Self {
-        Self(Mutex::new(Seen { exclusive: None, shared: None }))
+        Self(Mutex::new(HighestTokens { exclusive: None, shared: None }))
     }
 
     /// A gate of a resource that stored the largest tokens it had seen.
     #[must_use]
     pub const fn restored(exclusive: Option<FencingToken>, shared: Option<FencingToken>) -> Self {
-        Self(Mutex::new(Seen { exclusive, shared }))
+        Self(Mutex::new(HighestTokens { exclusive, shared }))
     }
 
     /// Admits an access under a mutex, a reentrant lock or a write lock.

@@ -22,7 +22,7 @@ use crate::cause::Cause;
 
 /// The fate of a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum RequestFate {
     /// Never carried out.
     Refused,
     /// Perhaps carried out.
@@ -30,8 +30,8 @@ pub(crate) enum Fate {
 }
 
 /// Whether the server may have carried the request out.
-pub(crate) fn fate(error: &RedisError) -> Fate {
-    if error.is_io_error() && !error.is_connection_refusal() { Fate::Unknown } else { Fate::Refused }
+pub(crate) fn fate(error: &RedisError) -> RequestFate {
+    if error.is_io_error() && !error.is_connection_refusal() { RequestFate::Unknown } else { RequestFate::Refused }
 }
 
 /// Whether the server does not know the script (yet).
@@ -72,7 +72,7 @@ fn code_within(text: &str) -> Option<&str> {
 pub(crate) fn of_request(error: RedisError, phase: Phase, server: &str) -> Error {
     let (kind, what) = match (fate(&error), classify(&error)) {
         // A connection that breaks for whatever reason takes an answer with it that may have been on its way.
-        (Fate::Unknown, (kind, _)) if kind != ErrorKind::Indeterminate => (ErrorKind::Indeterminate, LOST),
+        (RequestFate::Unknown, (kind, _)) if kind != ErrorKind::Indeterminate => (ErrorKind::Indeterminate, LOST),
         (_, classified) => classified,
     };
     Error::new(kind, phase, what).with_backend(crate::NAME).with_server(server).with_source(cause(&error))

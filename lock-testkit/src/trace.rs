@@ -22,13 +22,13 @@ pub(crate) struct Trace {
 
 /// One span.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct SpanRecord {
     name: &'static str,
     values: HashMap<&'static str, String>,
     closed: bool,
 }
 
-impl Seen {
+impl SpanRecord {
     /// Whether nobody has it any more.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
@@ -59,7 +59,7 @@ impl Trace {
     }
 
     /// Every span of this name, such as `lock.acquire`, in the order in which they began.
-    pub(crate) fn spans(&self, name: &str) -> Vec<Seen> {
+    pub(crate) fn spans(&self, name: &str) -> Vec<SpanRecord> {
         self.book.pages().seen.iter().filter(|seen| seen.name == name).cloned().collect()
     }
 }
@@ -69,7 +69,7 @@ struct Book(Arc<Mutex<Pages>>);
 
 #[derive(Debug, Default)]
 struct Pages {
-    seen: Vec<Seen>,
+    seen: Vec<SpanRecord>,
     /// The place of each open span in the list; ids are used again.
     open: BTreeMap<u64, usize>,
 }
@@ -82,7 +82,7 @@ impl Book {
 }
 
 impl Pages {
-    fn open(&mut self, id: &Id) -> Option<&mut Seen> {
+    fn open(&mut self, id: &Id) -> Option<&mut SpanRecord> {
         self.open.get(&id.into_u64()).and_then(|place| self.seen.get_mut(*place))
     }
 }
@@ -97,7 +97,7 @@ impl<S: Subscriber> Layer<S> for Book {
         span.record(&mut values);
         let mut pages = self.pages();
         let place = pages.seen.len();
-        pages.seen.push(Seen { name: span.metadata().name(), values: values.0, closed: false });
+        pages.seen.push(SpanRecord { name: span.metadata().name(), values: values.0, closed: false });
         pages.open.insert(id.into_u64(), place);
     }
 

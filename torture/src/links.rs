@@ -17,12 +17,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The ways of all workers to their servers: a proxy to each.
-pub(crate) struct Links {
+pub(crate) struct WorkerLinks {
     proxies: Arc<[Proxy]>,
     url: String,
 }
 
-impl Links {
+impl WorkerLinks {
     /// Ways to the servers that this URL names; this is their port if it does not say another.
     pub(crate) fn to(url: &str, port: u16, protocol: Protocol) -> Result<Self, HarnessError> {
         let servers = servers_in(url);
@@ -122,7 +122,7 @@ mod tests {
             ("memcached://host/", "host"),
         ] {
             assert_eq!(servers_in(url), servers);
-            let links = Links::to(url, 1, Protocol::Opaque).unwrap();
+            let links = WorkerLinks::to(url, 1, Protocol::Opaque).unwrap();
             let addresses: Vec<_> = links.proxies.iter().map(Proxy::address).collect();
             assert_eq!(links.url(), url.replace(servers, &addresses.join(",")));
         }

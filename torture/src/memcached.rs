@@ -11,7 +11,7 @@ use lock_testkit::proxy::Protocol;
 use lock_testkit::servers::memcached::MemcachedServer;
 
 use crate::faults::Fault;
-use crate::links::Links;
+use crate::links::WorkerLinks;
 use crate::servers::{Frozen, Restarted};
 use crate::system::SystemUnderTest;
 
@@ -25,7 +25,7 @@ const LONGER: Duration = Duration::from_secs(6);
 /// One server, and the workers' way to it.
 pub(crate) struct Memcached {
     server: Arc<MemcachedServer>,
-    links: Links,
+    links: WorkerLinks,
     ttl: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Memcached {
             Some(url) => MemcachedServer::existing(url)?,
             None => MemcachedServer::start_own().await?,
         };
-        let links = Links::to(server.url(), 11211, Protocol::Memcached)?;
+        let links = WorkerLinks::to(server.url(), 11211, Protocol::Memcached)?;
         Ok(Self { server: Arc::new(server), links, ttl })
     }
 

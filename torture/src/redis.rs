@@ -12,7 +12,7 @@ use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::servers::resp::{Resp, Value};
 
 use crate::faults::Fault;
-use crate::links::Links;
+use crate::links::WorkerLinks;
 use crate::servers::{Frozen, Restarted};
 use crate::system::SystemUnderTest;
 
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// One server, and the workers' way to it.
 pub(crate) struct Redis {
     server: Arc<RedisServer>,
-    links: Links,
+    links: WorkerLinks,
     eyes: Resp,
 }
 
@@ -37,7 +37,7 @@ impl Redis {
             Some(url) => RedisServer::existing(url),
             None => RedisServer::start_with(&RedisOptions::new().persistent()).await?,
         };
-        let links = Links::to(server.url(), 6379, Protocol::Resp)?;
+        let links = WorkerLinks::to(server.url(), 6379, Protocol::Resp)?;
         Ok(Self { eyes: server.client()?, links, server: Arc::new(server) })
     }
 }

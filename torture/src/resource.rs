@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// One of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Target {
+pub(crate) enum CounterName {
     /// Looks at tokens.
     Fenced,
     /// Does so, too: one token is good at both.
@@ -25,7 +25,7 @@ pub(crate) enum Target {
     Unfenced,
 }
 
-impl Target {
+impl CounterName {
     pub(crate) const ALL: [Self; 3] = [Self::Fenced, Self::AlsoFenced, Self::Unfenced];
 
     fn name(self) -> &'static str {
@@ -41,7 +41,7 @@ impl Target {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Usage {
     pub(crate) id: String,
-    pub(crate) target: Target,
+    pub(crate) target: CounterName,
     pub(crate) token: Option<u64>,
     /// Nothing for a read.
     pub(crate) write: Option<u64>,
@@ -59,14 +59,14 @@ struct Counter {
 
 #[derive(Debug)]
 struct Counters {
-    counters: [(Target, Counter); Target::ALL.len()],
+    counters: [(CounterName, Counter); CounterName::ALL.len()],
     log: Recorder,
 }
 
 impl Counters {
     fn new(log: Recorder) -> Self {
-        let gate = |target| (target != Target::Unfenced).then(FenceGate::new);
-        Self { counters: Target::ALL.map(|target| (target, Counter { gate: gate(target), value: 0 })), log }
+        let gate = |target| (target != CounterName::Unfenced).then(FenceGate::new);
+        Self { counters: CounterName::ALL.map(|target| (target, Counter { gate: gate(target), value: 0 })), log }
     }
 
     fn admit(&mut self, usage: &Usage) -> Value {

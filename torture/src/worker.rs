@@ -9,7 +9,7 @@ use lock_testkit_checker::history::{GroupWish, RecordedGroup, RecordedGuard, Rec
 use tokio::time::{sleep, timeout};
 
 use crate::plan::Plan;
-use crate::resource::{Client, Target, Usage};
+use crate::resource::{Client, CounterName, Usage};
 use crate::stalls;
 
 /// The number of tasks that share the client.
@@ -69,7 +69,7 @@ impl Hand {
         let Ok(Some(guard)) = self.locks.acquire(&wish).await else { return Ok(()) };
         let usage = |target, write| Usage { id: guard.id().to_string(), target, token: guard.token(), write };
         let mut values = Vec::new();
-        for target in Target::ALL {
+        for target in CounterName::ALL {
             values.push((target, counters.ask(&usage(target, None)).await?));
         }
         let most = if self.rng.once_in(30) { self.plan.ttl * 2 } else { Duration::from_millis(30) };

@@ -11,7 +11,7 @@ use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
 use lock_zk::{ZkConfig, ZkLocks};
 
 use crate::faults::Fault;
-use crate::links::Links;
+use crate::links::WorkerLinks;
 use crate::servers::{Frozen, Restarted};
 use crate::system::SystemUnderTest;
 use crate::theft::Stolen;
@@ -26,7 +26,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// One server, or several that were there before, and the workers' way to them.
 pub(crate) struct ZooKeeper {
     server: Arc<ZooKeeperServer>,
-    links: Links,
+    links: WorkerLinks,
     eyes: ZooKeeperClient,
     /// Of the run, once it is known.
     namespace: Arc<OnceLock<String>>,
@@ -44,7 +44,7 @@ impl ZooKeeper {
             Some(url) => ZooKeeperServer::existing(url),
             None => ZooKeeperServer::start_own().await?,
         };
-        let links = Links::to(server.url(), 2181, Protocol::ZooKeeper)?;
+        let links = WorkerLinks::to(server.url(), 2181, Protocol::ZooKeeper)?;
         Ok(Self { eyes: server.client().await?, server: Arc::new(server), links, namespace: Arc::default() })
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Holding {
 
 /// A request in the queue.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedRequest {
     id: GrantId,
     client: u64,
     kind: Kind,
@@ -41,7 +41,7 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct Lock {
     holders: Vec<Holding>,
-    queue: VecDeque<Waiting>,
+    queue: VecDeque<QueuedRequest>,
     /// Wakes waiters that sleep past a new holder's end.
     pub(super) sooner: Arc<Notify>,
     /// The latest instant to which a waiter sleeps.
@@ -94,7 +94,7 @@ impl Lock {
     pub(super) fn enqueue(&mut self, attempt: &Attempt, client: u64, now: BootInstant) -> oneshot::Receiver<Grant> {
         let (tell, told) = oneshot::channel();
         let Attempt { id, kind, ttl, .. } = *attempt;
-        self.queue.push_back(Waiting { id, client, kind, owner: attempt.owner.clone(), ttl, since: now, tell });
+        self.queue.push_back(QueuedRequest { id, client, kind, owner: attempt.owner.clone(), ttl, since: now, tell });
         told
     }
 
@@ -151,7 +151,7 @@ impl Lock {
         while let Some(first) = self.queue.front()
             && (first.tell.is_closed() || self.admits(first.kind, &first.owner))
         {
-            let Some(Waiting { id, client, kind, owner, ttl, tell, .. }) = self.queue.pop_front() else { return };
+            let Some(QueuedRequest { id, client, kind, owner, ttl, tell, .. }) = self.queue.pop_front() else { return };
             if tell.is_closed() {
                 continue;
             }

@@ -21,16 +21,16 @@ use crate::token::FencingToken;
 
 /// The store that clients share. A clone is the same store.
 #[derive(Debug, Clone)]
-pub struct MemoryStore(Arc<Shared>);
+pub struct MemoryStore(Arc<StoreInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct StoreInner {
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<StoreState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct StoreState {
     locks: HashMap<Key, Lock>,
     last_token: u64,
     last_client: u64,
@@ -64,7 +64,7 @@ impl MemoryStore {
     /// An empty store on this clock; its clients' leases run on the same one.
     #[must_use]
     pub fn with_clock(clock: impl Clock) -> Self {
-        Self(Arc::new(Shared { clock: Arc::new(clock), state: Mutex::default() }))
+        Self(Arc::new(StoreInner { clock: Arc::new(clock), state: Mutex::default() }))
     }
 
     /// A client with the default options.
@@ -153,7 +153,7 @@ impl MemoryStore {
         let key = Key { namespace: namespace.to_owned(), space, name: name.clone() };
         let mut state = locked(&self.0.state);
         self.settle(&mut state, &key);
-        let State { locks, last_token, .. } = &mut *state;
+        let StoreState { locks, last_token, .. } = &mut *state;
         let mut fence = || next_token(last_token);
         let lock = locks.entry(key.clone()).or_default();
         let result = work(lock, self.0.clock.now(), &mut fence);
@@ -180,8 +180,8 @@ impl MemoryStore {
         }
     }
 
-    fn settle(&self, state: &mut State, key: &Key) {
-        let State { locks, last_token, .. } = state;
+    fn settle(&self, state: &mut StoreState, key: &Key) {
+        let StoreState { locks, last_token, .. } = state;
         if let Some(lock) = locks.get_mut(key) {
             lock.settle(self.0.clock.now(), &mut || next_token(last_token));
             if lock.is_unused() {
@@ -203,7 +203,7 @@ impl Default for MemoryStore {
     }
 }
 
-impl State {
+impl StoreState {
     fn tell(&self, held: &Holding, reason: LossReason) {
         if let Some(notices) = self.notices.get(&held.client) {
             // A client that is gone has no guards to tell.

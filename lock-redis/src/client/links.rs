@@ -22,7 +22,7 @@ use super::locate::sentinel::{self, Sentinels};
 use super::push::Push;
 use super::replica_acks::ReplicaAcks;
 use crate::config::{RedisConfig, Replicas};
-use crate::error::{self, Fate};
+use crate::error::{self, RequestFate};
 use crate::guarantees::Topology;
 use crate::store::keys::Keys;
 use crate::store::reply::Fields;
@@ -237,7 +237,7 @@ impl Links {
                 Ok(reply) => return Ok((reply, SentBefore(unknown.is_some()))),
                 Err(failed) => failed,
             };
-            if fate == Fate::Refused {
+            if fate == RequestFate::Refused {
                 return Err(unknown.unwrap_or(error));
             }
             let again = SystemClock.now() < until

@@ -45,7 +45,7 @@ pub(crate) struct Predecessors {
 pub(super) struct Predecessor {
     generation: u64,
     server: Address,
-    identity: Option<Identity>,
+    identity: Option<ConnectionIdentity>,
     /// The instant at which it was given up, once it was.
     ended_at: BootInstant,
     /// The instant from which nothing is left of whatever it carried.
@@ -122,7 +122,7 @@ impl Predecessors {
         &self,
         server: &Address,
         connection: &mut MultiplexedConnection,
-    ) -> RedisResult<Option<Identity>> {
+    ) -> RedisResult<Option<ConnectionIdentity>> {
         let mut there = self.to_kill(server);
         let last = there.pop();
         let mut first = redis::pipe();
@@ -130,10 +130,10 @@ impl Predecessors {
         last.iter().for_each(|predecessor| predecessor.kill(&mut first));
         let answers = connection.send_packed_commands(&first, 0, 1 + usize::from(last.is_some())).await?;
         let [info, killed @ ..] = &*answers else { return Ok(None) };
-        let Some(last) = last else { return Ok(Identity::read(info)) };
+        let Some(last) = last else { return Ok(ConnectionIdentity::read(info)) };
         if !killed.first().is_some_and(is_done) {
             self.may_not_kill(server);
-            return Ok(Identity::read(info));
+            return Ok(ConnectionIdentity::read(info));
         }
         let mut dead = vec![last.generation];
         if !there.is_empty() {
@@ -143,7 +143,7 @@ impl Predecessors {
             dead.extend(there.iter().zip(&answers).filter(|(_, answer)| is_done(answer)).map(|(it, _)| it.generation));
         }
         self.all().retain(|predecessor| !dead.contains(&predecessor.generation));
-        Ok(Identity::read(info))
+        Ok(ConnectionIdentity::read(info))
     }
 
     /// The predecessors to this server, the oldest first, as far as it can be told which ones they are.
@@ -190,13 +190,13 @@ impl Predecessors {
 
 impl Predecessor {
     /// A connection that is in use.
-    pub(super) fn new(generation: u64, server: Address, identity: Option<Identity>) -> Self {
+    pub(super) fn new(generation: u64, server: Address, identity: Option<ConnectionIdentity>) -> Self {
         Self { generation, server, identity, ended_at: BootInstant::FAR_FUTURE, over_at: BootInstant::FAR_FUTURE }
     }
 
     /// Adds the command that kills it, if the server can be told which one it is.
     fn kill(&self, pipeline: &mut redis::Pipeline) {
-        if let Some(Identity { id, addr, laddr }) = &self.identity {
+        if let Some(ConnectionIdentity { id, addr, laddr }) = &self.identity {
             let kill = pipeline.cmd("CLIENT").arg("KILL");
             kill.arg("ID").arg(id).arg("ADDR").arg(addr).arg("LADDR").arg(laddr);
         }
@@ -205,13 +205,13 @@ impl Predecessor {
 
 /// The identity of a connection at its server.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Identity {
+pub(super) struct ConnectionIdentity {
     id: String,
     addr: String,
     laddr: String,
 }
 
-impl Identity {
+impl ConnectionIdentity {
     /// Reads the answer to `CLIENT INFO`.
     fn read(answer: &Value) -> Option<Self> {
         let info: String = redis::from_redis_value_ref(answer).ok()?;
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_predecessor_that_counts_as_dead_is_killed_all_the_same() {
         let (predecessors, server) = (Predecessors::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
-        let [known, unknown] = [Some(Identity::default()), None].map(|identity| {
+        let [known, unknown] = [Some(ConnectionIdentity::default()), None].map(|identity| {
             let predecessor = Predecessor::new(predecessors.number(), server.clone(), identity);
             let generation = predecessor.generation;
             predecessors.add(predecessor, Duration::ZERO);
@@ -291,8 +291,10 @@ mod tests {
         predecessors.may_not_kill(&server);
         assert!(predecessors.to_kill(&server).is_empty());
         predecessors.asks_for(Duration::from_secs(10));
-        predecessors
-            .add(Predecessor::new(predecessors.number(), server.clone(), Some(Identity::default())), Duration::ZERO);
+        predecessors.add(
+            Predecessor::new(predecessors.number(), server.clone(), Some(ConnectionIdentity::default())),
+            Duration::ZERO,
+        );
         predecessors.may_not_kill(&server);
         assert!(!predecessors.none_in_flight(&server, known) && predecessors.to_kill(&server).len() == 1);
     }

@@ -14,7 +14,7 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use super::NAME;
 use super::fan_out::FanOut;
-use super::member::{Request, ScriptVote};
+use super::member::{ScriptRequest, ScriptVote};
 use super::members::Members;
 use super::release_requests::ReleaseRequests;
 use super::scripts;
@@ -136,13 +136,13 @@ impl Acquisitions {
         if up >= self.members.majority() { Ok(()) } else { Err(self.members.too_few(Phase::Acquire, down)) }
     }
 
-    fn request(&self, attempt: &Attempt, round: u64, waited: Option<Duration>) -> Result<Request, Error> {
+    fn request(&self, attempt: &Attempt, round: u64, waited: Option<Duration>) -> Result<ScriptRequest, Error> {
         let card = serde_json::to_string(&attempt.owner)
             .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))?;
         let client = waited.map_or_else(String::new, |_| self.requests.client().to_string());
         let waited = waited.unwrap_or_default().as_micros().to_string();
         let keys = self.keys.checked(&attempt.name, Kind::Mutex)?;
-        Ok(Request {
+        Ok(ScriptRequest {
             script: &scripts::ACQUIRE,
             keys: vec![keys.lock.clone(), keys.waiters().into_owned()],
             args: vec![attempt.id.to_string(), round.to_string(), milliseconds(attempt.ttl), card, client, waited],
@@ -219,7 +219,7 @@ struct Votes {
 }
 
 impl Votes {
-    fn of(members: &Members, request: Request, until: BootInstant) -> Self {
+    fn of(members: &Members, request: ScriptRequest, until: BootInstant) -> Self {
         let request = Arc::new(request);
         let asked = members.ask(|member| member.put(request.clone(), until));
         Self {

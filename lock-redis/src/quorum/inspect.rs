@@ -10,7 +10,7 @@ use lock_core::driver::{Kind, Operator, Released};
 use lock_core::{Error, ErrorKind, GrantId, Holder, Inspection, LockName, Owner, Phase};
 
 use super::NAME;
-use super::member::{Member, Request};
+use super::member::{Member, ScriptRequest};
 use super::members::Members;
 use super::release_requests::ReleaseRequests;
 use super::scripts;
@@ -45,7 +45,8 @@ impl Operator for Inspector {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         only_mutex(kind)?;
         let (keys, until) = (vec![self.keys.checked(name, Kind::Mutex)?.lock], self.members.until());
-        let request = Arc::new(Request { script: &scripts::INSPECT, keys, args: Vec::new(), phase: Phase::Inspect });
+        let request =
+            Arc::new(ScriptRequest { script: &scripts::INSPECT, keys, args: Vec::new(), phase: Phase::Inspect });
         let mut asked = self.members.ask(|member| look(member, request.clone(), until));
         let (mut seen, mut reasons) = (HashMap::<_, Vec<_>>::new(), Vec::new());
         while let Some((_, answer)) = asked.next_until(until).await {
@@ -84,7 +85,7 @@ impl Operator for Inspector {
 }
 
 /// Asks one server; reads `{lock, now µs, what it holds, PTTL}`.
-async fn look(member: Arc<Member>, request: Arc<Request>, until: BootInstant) -> Result<ServerView, Error> {
+async fn look(member: Arc<Member>, request: Arc<ScriptRequest>, until: BootInstant) -> Result<ServerView, Error> {
     let raw = member.ask(&request, until).await.map_err(|Failed { error, .. }| error)?;
     let mut fields = member.fields(raw, &request.keys[0], Phase::Inspect)?;
     let (now, held, ends_in) = (fields.number()?, fields.bytes()?, fields.number()?);

@@ -16,13 +16,13 @@ use crate::client::dial::Dial;
 use crate::client::link::Link;
 use crate::client::link::request::{self, Failed, Raw};
 use crate::client::predecessors::Predecessors;
-use crate::error::{self, Fate};
+use crate::error::{self, RequestFate};
 use crate::store::reply::Fields;
 use crate::store::scripts::Script;
 
 /// A run of a script, the same for every server.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct ScriptRequest {
     pub(super) script: &'static Script,
     pub(super) keys: Vec<String>,
     pub(super) args: Vec<String>,
@@ -43,7 +43,7 @@ pub(super) struct OwedRelease {
     pub(super) since: BootInstant,
     /// The instant at which the servers have forgotten it by themselves.
     pub(super) over_at: BootInstant,
-    pub(super) request: Arc<Request>,
+    pub(super) request: Arc<ScriptRequest>,
 }
 
 /// One server: its connection, and what it has to give back when it can be reached again.
@@ -70,7 +70,7 @@ impl Member {
     }
 
     /// Runs a script now or, without a connection, not at all: a request that waited could come after its own undo.
-    pub(super) async fn ask(&self, request: &Request, until: BootInstant) -> Result<Raw, Failed> {
+    pub(super) async fn ask(&self, request: &ScriptRequest, until: BootInstant) -> Result<Raw, Failed> {
         let keys: Vec<_> = request.keys.iter().map(|key| Cow::Borrowed(&**key)).collect();
         let args: Vec<_> = request.args.iter().map(String::as_bytes).collect();
         let run = request::Request { script: request.script, keys: &keys, args: &args };
@@ -78,7 +78,11 @@ impl Member {
     }
 
     /// Runs a script whose reply is its first argument, a sign and perhaps more.
-    pub(super) async fn put(self: Arc<Self>, request: Arc<Request>, until: BootInstant) -> Result<ScriptVote, Failed> {
+    pub(super) async fn put(
+        self: Arc<Self>,
+        request: Arc<ScriptRequest>,
+        until: BootInstant,
+    ) -> Result<ScriptVote, Failed> {
         let Raw { value, generation } = self.ask(&request, until).await?;
         said(value, &request.args[0]).ok_or_else(|| self.not_mine(generation, request.phase))
     }
@@ -91,7 +95,7 @@ impl Member {
     ) -> Result<ScriptVote, Failed> {
         let outcome = self.clone().put(owed_release.request.clone(), until).await;
         // A server that answers with an error has carried out what was sent before it; its expiry does the rest.
-        let unheard = |failed: &Failed| failed.fate == Fate::Unknown || !self.link.is_up();
+        let unheard = |failed: &Failed| failed.fate == RequestFate::Unknown || !self.link.is_up();
         if outcome.as_ref().is_err_and(unheard) && self.link.was_up_since(owed_release.since) {
             self.owed_releases().insert(owed_release.id, owed_release);
             self.owing.notify_one();
@@ -129,7 +133,7 @@ impl Member {
     fn not_mine(&self, generation: u64, phase: Phase) -> Failed {
         self.link.distrust(generation);
         let error = error::of_another(phase, self.link.server());
-        Failed { fate: Fate::Unknown, error, wrong_type: false }
+        Failed { fate: RequestFate::Unknown, error, wrong_type: false }
     }
 
     fn owed_releases(&self) -> MutexGuard<'_, HashMap<GrantId, OwedRelease>> {
@@ -167,7 +171,7 @@ mod tests {
         let now = SystemClock.now();
         for (over_at, owes) in [(now, false), (now.plus(Duration::from_secs(60)), true)] {
             let request =
-                Request { script: &scripts::RELEASE, keys: Vec::new(), args: Vec::new(), phase: Phase::Release };
+                ScriptRequest { script: &scripts::RELEASE, keys: Vec::new(), args: Vec::new(), phase: Phase::Release };
             let owed_release =
                 OwedRelease { id: GrantId::random().unwrap(), since: now, over_at, request: Arc::new(request) };
             member.owed_releases().insert(owed_release.id, owed_release);

@@ -9,7 +9,7 @@ use lock_core::{Error, GrantId, LockName, LossReason, Phase};
 
 use super::NAME;
 use super::fan_out::FanOut;
-use super::member::{OwedRelease, Request, ScriptVote};
+use super::member::{OwedRelease, ScriptRequest, ScriptVote};
 use super::members::Members;
 use super::scripts;
 use super::tally::majority;
@@ -134,13 +134,13 @@ impl ReleaseRequests {
     }
 
     /// An extension by hand may outlast the TTL, up to the longest one of the configuration; the servers end what is left.
-    fn owed(&self, id: GrantId, since: BootInstant, ttl: Duration, request: Arc<Request>) -> OwedRelease {
+    fn owed(&self, id: GrantId, since: BootInstant, ttl: Duration, request: Arc<ScriptRequest>) -> OwedRelease {
         let lasts = ttl.max(self.ttl.longest().unwrap_or_default());
         OwedRelease { id, since, over_at: self.members.until().plus(lasts), request }
     }
 
     /// The run of `release.lua` for this grant, or for this client's own id.
-    fn request(&self, keys: &Keys, phase: Phase, args: ReleaseArgs<'_>) -> Arc<Request> {
+    fn request(&self, keys: &Keys, phase: Phase, args: ReleaseArgs<'_>) -> Arc<ScriptRequest> {
         let ReleaseArgs { id, last_round, why, tells, stops } = args;
         let (channels, pause) = match tells {
             Tells::Nobody => (String::new(), Duration::ZERO),
@@ -151,7 +151,7 @@ impl ReleaseRequests {
         let (id, last_round, pause) = (id.to_string(), last_round.to_string(), milliseconds(pause));
         let args = vec![id, last_round, why.to_owned(), channels, stops.to_owned(), pause, reserves.to_owned()];
         let keys = vec![keys.lock.clone(), keys.forced().into_owned(), keys.waiters().into_owned()];
-        Arc::new(Request { script: &scripts::RELEASE, keys, args, phase })
+        Arc::new(ScriptRequest { script: &scripts::RELEASE, keys, args, phase })
     }
 
     /// Gives back on every server. The requests are on their way when this returns.

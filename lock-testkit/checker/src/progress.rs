@@ -137,8 +137,8 @@ fn idle(ledger: &Ledger<'_>, lock: &Lock<'_>, gap: Gap, findings: &mut Findings)
 /// P2: once nothing is wrong any more, everybody who waits without limit gets its turn.
 fn forgotten(ledger: &Ledger<'_>, findings: &mut Findings) {
     let healed = ledger.windows.last_heal();
-    let queues: Vec<_> = ledger.locks.iter().map(|lock| Queue::of(ledger, lock, healed)).collect();
-    for (lock, Queue { waits, .. }) in ledger.locks.iter().zip(&queues) {
+    let queues: Vec<_> = ledger.locks.iter().map(|lock| PatientWaits::of(ledger, lock, healed)).collect();
+    for (lock, PatientWaits { waits, .. }) in ledger.locks.iter().zip(&queues) {
         for (claim, until) in waits.iter().filter(|(claim, _)| ledger.speaks_for_all(claim)) {
             let waited = until.t.saturating_sub(claim.asked.t.max(healed));
             let lease = ledger.rules.longest(claim.ask.ttl).saturating_add(ledger.rules.recovery);
@@ -153,13 +153,13 @@ fn forgotten(ledger: &Ledger<'_>, findings: &mut Findings) {
 }
 
 /// Those who wait for a lock without limit when nothing is wrong any more, with the end of what is known of their wait.
-struct Queue<'c, 'h> {
+struct PatientWaits<'c, 'h> {
     waits: Vec<(&'c Claim<'h>, Mark)>,
     /// The two that kept others waiting for longest.
     holds: Vec<(u64, &'h Text)>,
 }
 
-impl<'c, 'h> Queue<'c, 'h> {
+impl<'c, 'h> PatientWaits<'c, 'h> {
     fn of(ledger: &'c Ledger<'h>, lock: &'c Lock<'h>, healed: u64) -> Self {
         let pending = |claim: &&Claim<'_>| matches!(claim.answer, Outcome::Pending);
         let waiters: HashSet<_> = ledger.claims_of(lock).filter(pending).map(|claim| &claim.ask.owner).collect();

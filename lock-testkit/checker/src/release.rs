@@ -27,10 +27,10 @@ fn once(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
 }
 
 /// The last sight of each grant at the server: after which instant, and by which event.
-type Seen<'h> = HashMap<&'h Text, (u64, Mark)>;
+type LastSeen<'h> = HashMap<&'h Text, (u64, Mark)>;
 
-fn last_seen<'h>(lock: &Lock<'h>) -> Seen<'h> {
-    let mut seen = Seen::new();
+fn last_seen<'h>(lock: &Lock<'h>) -> LastSeen<'h> {
+    let mut seen = LastSeen::new();
     for (mark, truth) in &lock.truths {
         for holder in &truth.holders {
             let last = seen.entry(holder).or_insert((truth.after, *mark));
@@ -41,7 +41,7 @@ fn last_seen<'h>(lock: &Lock<'h>) -> Seen<'h> {
 }
 
 /// R3: after a release that succeeded the server does not have the grant, and neither after one that found nothing.
-fn honest(lock: &Lock<'_>, claim: &Claim<'_>, seen: &Seen<'_>, findings: &mut Findings) {
+fn honest(lock: &Lock<'_>, claim: &Claim<'_>, seen: &LastSeen<'_>, findings: &mut Findings) {
     let Some((_, granted)) = claim.granted() else { return };
     let Some((after, look)) = granted.grant.as_ref().and_then(|grant| seen.get(grant)) else { return };
     for release in &claim.releases {

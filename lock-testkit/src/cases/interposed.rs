@@ -14,12 +14,12 @@ use crate::links::{Links, Trouble};
 use crate::proxy::{Direction, LinkFault, Toxic};
 use crate::time::{hand_over, ms, promptly, soon};
 
-type Waiting = JoinHandle<Result<Held, lock_core::Error>>;
+type WaitTask = JoinHandle<Result<Held, lock_core::Error>>;
 
 /// A waiter makes no more requests than this before it only waits.
 const REQUESTS: u64 = 3;
 
-fn wait(lock: &Exclusive) -> Waiting {
+fn wait(lock: &Exclusive) -> WaitTask {
     let lock = lock.clone();
     tokio::spawn(async move { lock.lock().await })
 }
@@ -31,7 +31,7 @@ async fn wait_with_held(
     links: &Links,
     way: Direction,
     nth: u64,
-) -> (Waiting, Trouble, bool) {
+) -> (WaitTask, Trouble, bool) {
     let held = links.inject(&LinkFault::new(Toxic::Hold, way).on_request(nth, &cx.namespace));
     let waiting = wait(lock);
     let applied = held.applied_within(if nth == 1 { promptly() } else { ms(150) }).await;
@@ -39,7 +39,7 @@ async fn wait_with_held(
 }
 
 /// Heals, and sees the waiter granted in time.
-async fn is_granted(cx: &Cx, waiting: Waiting, request: Trouble, applied: bool) -> Verdict {
+async fn is_granted(cx: &Cx, waiting: WaitTask, request: Trouble, applied: bool) -> Verdict {
     if applied {
         request.heal()?;
     } else {

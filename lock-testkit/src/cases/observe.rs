@@ -9,7 +9,7 @@ use crate::context::{Cx, LOCK, is_complete, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
 use crate::meter::Meter;
 use crate::time::{eventually, hand_over, ms, op_timeout, pass, promptly, settled, soon, ttl};
-use crate::trace::{Seen, Trace};
+use crate::trace::{SpanRecord, Trace};
 
 pub(super) async fn inspection_shows_the_holder_and_the_queue(cx: Arc<Cx>) -> Verdict {
     let (a, b) = cx.two().await?;
@@ -127,7 +127,7 @@ pub(super) async fn every_acquisition_closes_its_span_with_its_outcome(cx: Arc<C
         crate::time::stays_pending("a wait for a held lock", ms(100), waiting.as_mut()).await?;
     }
     // A backend may need a moment to notice that nobody waits any more.
-    let closed = async || Ok(trace.spans("lock.acquire").iter().all(Seen::is_closed).then_some(()));
+    let closed = async || Ok(trace.spans("lock.acquire").iter().all(SpanRecord::is_closed).then_some(()));
     eventually("the span of every acquisition is closed", hand_over(), closed).await?;
     let spans = trace.spans("lock.acquire");
     let told: Vec<_> = spans.iter().map(|span| (span.value("wait"), span.value("outcome"))).collect();

@@ -13,7 +13,7 @@ use crate::failure::{Verdict, ensure};
 use crate::proxy::{Direction, LinkFault, Protocol, Toxic};
 use crate::time::{hand_over, ms, op_timeout, soon, ttl};
 
-type Waiting = JoinHandle<Result<Held, lock_core::Error>>;
+type WaitTask = JoinHandle<Result<Held, lock_core::Error>>;
 
 /// So many replies are swallowed at most: a wait without pushes makes as many requests as it takes.
 const REQUESTS: u64 = 16;
@@ -24,7 +24,7 @@ const ROUNDS: usize = 20;
 /// The number of events that are swallowed.
 const EVENTS: usize = 3;
 
-fn wait(lock: &Exclusive) -> Waiting {
+fn wait(lock: &Exclusive) -> WaitTask {
     let lock = lock.clone();
     tokio::spawn(async move { lock.lock().await })
 }

@@ -12,7 +12,7 @@ use super::active::Active;
 use super::connection::{Connection, Ending};
 use super::fault::{Direction, Toxic};
 use super::frames::{Frame, Frames, Speaker, Ticket};
-use super::replies::Fate;
+use super::replies::ReplyFate;
 
 /// Something for the other end, with the faults that it meets on its way.
 #[derive(Debug)]
@@ -112,10 +112,10 @@ impl<'a> Reader<'a> {
         } else {
             for ticket in &frame.tickets {
                 match self.connection.replies.take(*ticket) {
-                    Fate::Passes(triggered) => hits.extend(triggered),
-                    Fate::Swallowed => return Ok(()),
+                    ReplyFate::Passes(triggered) => hits.extend(triggered),
+                    ReplyFate::Swallowed => return Ok(()),
                     // Said by us, never taken for the server's.
-                    Fate::Said(_) => {}
+                    ReplyFate::Said(_) => {}
                 }
             }
             if frame.tickets.is_empty() {
@@ -156,10 +156,10 @@ impl<'a> Reader<'a> {
         }
         let twice = hits.iter().any(|fault| *fault.toxic() == Toxic::Duplicate);
         for ticket in &request.tickets {
-            self.connection.replies.expect(*ticket, Fate::Passes(later.to_vec()));
+            self.connection.replies.expect(*ticket, ReplyFate::Passes(later.to_vec()));
         }
         for ticket in request.tickets.iter().filter(|_| twice) {
-            self.connection.replies.expect(*ticket, Fate::Swallowed);
+            self.connection.replies.expect(*ticket, ReplyFate::Swallowed);
         }
     }
 
@@ -175,7 +175,7 @@ impl<'a> Reader<'a> {
     fn answer(&self, request: &Frame, hits: &[Arc<Active>]) -> bool {
         let refusal = hits.iter().find_map(|fault| self.refusal(request, fault));
         let ticket = request.tickets.first().copied().unwrap_or(Ticket::InTurn);
-        refusal.map(|refusal| self.connection.replies.expect(ticket, Fate::Said(refusal))).is_some()
+        refusal.map(|refusal| self.connection.replies.expect(ticket, ReplyFate::Said(refusal))).is_some()
     }
 
     /// Says the refusals whose turn it is.

@@ -13,12 +13,12 @@ pub(super) struct Replies(Mutex<VecDeque<Expected>>);
 #[derive(Debug)]
 pub(super) struct Expected {
     pub(super) ticket: Ticket,
-    pub(super) fate: Fate,
+    pub(super) fate: ReplyFate,
 }
 
 /// The fate of a reply.
 #[derive(Debug)]
-pub(super) enum Fate {
+pub(super) enum ReplyFate {
     /// It passes, but for the faults that its request has triggered.
     Passes(Vec<Arc<Active>>),
     /// It is the second one to a duplicate.
@@ -28,16 +28,16 @@ pub(super) enum Fate {
 }
 
 impl Replies {
-    pub(super) fn expect(&self, ticket: Ticket, fate: Fate) {
+    pub(super) fn expect(&self, ticket: Ticket, fate: ReplyFate) {
         self.queue().push_back(Expected { ticket, fate });
     }
 
     /// Returns the fate of the server's reply with this ticket; one that nobody expects passes.
-    pub(super) fn take(&self, ticket: Ticket) -> Fate {
+    pub(super) fn take(&self, ticket: Ticket) -> ReplyFate {
         let mut queue = self.queue();
         let place = queue.iter().position(|expected| expected.ticket == ticket && !expected.is_said());
         let taken = place.and_then(|place| queue.remove(place));
-        taken.map_or_else(|| Fate::Passes(Vec::new()), |expected| expected.fate)
+        taken.map_or_else(|| ReplyFate::Passes(Vec::new()), |expected| expected.fate)
     }
 
     /// Returns what is to be said now, because no reply of the server comes before it.
@@ -45,8 +45,8 @@ impl Replies {
         let mut queue = self.queue();
         let ready = queue.iter().take_while(|expected| expected.is_said()).count();
         let said = queue.drain(..ready).filter_map(|expected| match expected.fate {
-            Fate::Said(text) => Some(text),
-            Fate::Passes(_) | Fate::Swallowed => None,
+            ReplyFate::Said(text) => Some(text),
+            ReplyFate::Passes(_) | ReplyFate::Swallowed => None,
         });
         said.collect()
     }
@@ -58,7 +58,7 @@ impl Replies {
 
 impl Expected {
     fn is_said(&self) -> bool {
-        matches!(self.fate, Fate::Said(_))
+        matches!(self.fate, ReplyFate::Said(_))
     }
 }
 
@@ -66,15 +66,15 @@ impl Expected {
 mod tests {
     use super::*;
 
-    fn is_passed(fate: &Fate) -> bool {
-        matches!(fate, Fate::Passes(_))
+    fn is_passed(fate: &ReplyFate) -> bool {
+        matches!(fate, ReplyFate::Passes(_))
     }
 
     #[test]
     fn what_is_said_waits_for_its_turn() {
         let replies = Replies::default();
-        replies.expect(Ticket::InTurn, Fate::Passes(Vec::new()));
-        replies.expect(Ticket::InTurn, Fate::Said(b"no".to_vec()));
+        replies.expect(Ticket::InTurn, ReplyFate::Passes(Vec::new()));
+        replies.expect(Ticket::InTurn, ReplyFate::Said(b"no".to_vec()));
         assert!(replies.due().is_empty());
         assert!(is_passed(&replies.take(Ticket::InTurn)));
         assert_eq!(replies.due(), [b"no".to_vec()]);
@@ -84,11 +84,11 @@ mod tests {
     #[test]
     fn numbers_find_their_own_reply_and_of_a_duplicate_the_second_is_swallowed() {
         let replies = Replies::default();
-        replies.expect(Ticket::Number(1), Fate::Passes(Vec::new()));
-        replies.expect(Ticket::Number(2), Fate::Passes(Vec::new()));
-        replies.expect(Ticket::Number(2), Fate::Swallowed);
+        replies.expect(Ticket::Number(1), ReplyFate::Passes(Vec::new()));
+        replies.expect(Ticket::Number(2), ReplyFate::Passes(Vec::new()));
+        replies.expect(Ticket::Number(2), ReplyFate::Swallowed);
         assert!(is_passed(&replies.take(Ticket::Number(2))));
-        assert!(matches!(replies.take(Ticket::Number(2)), Fate::Swallowed));
+        assert!(matches!(replies.take(Ticket::Number(2)), ReplyFate::Swallowed));
         assert!(is_passed(&replies.take(Ticket::Number(1))));
     }
 }

@@ -14,8 +14,8 @@ use crate::error::HarnessError;
 #[derive(Clone)]
 pub struct Certificates {
     authority: String,
-    server: Identity,
-    client: Identity,
+    server: CertifiedKey,
+    client: CertifiedKey,
 }
 
 /// Whether a server that speaks TLS asks its clients for a certificate.
@@ -29,7 +29,7 @@ pub enum ClientCertificates {
 
 /// A certificate and its key.
 #[derive(Clone)]
-struct Identity {
+struct CertifiedKey {
     certificate: String,
     key: String,
 }
@@ -48,8 +48,8 @@ impl Certificates {
         Ok(Self {
             authority: certificate.pem(),
             // Servers are clients of each other.
-            server: Identity::new("server", &["127.0.0.1", "localhost"], &both, &issuer)?,
-            client: Identity::new("client", &[], &both[1..], &issuer)?,
+            server: CertifiedKey::new("server", &["127.0.0.1", "localhost"], &both, &issuer)?,
+            client: CertifiedKey::new("client", &[], &both[1..], &issuer)?,
         })
     }
 
@@ -73,7 +73,7 @@ impl Certificates {
 
     /// Writes what a server needs into its directory.
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
-        let Identity { certificate, key } = &self.server;
+        let CertifiedKey { certificate, key } = &self.server;
         std::fs::write(directory.join("ca.pem"), &self.authority)?;
         std::fs::write(directory.join("server.pem"), certificate)?;
         std::fs::write(directory.join("server.key"), key)?;
@@ -82,7 +82,7 @@ impl Certificates {
     }
 }
 
-impl Identity {
+impl CertifiedKey {
     fn new(
         name: &str,
         hosts: &[&str],

@@ -94,13 +94,13 @@ impl fmt::Display for Value {
 /// A command whose future is dropped closes the connection: its reply could not be told from the next one's.
 #[derive(Debug)]
 pub struct Resp {
-    server: Server,
+    server: Endpoint,
     stream: Mutex<Option<BufReader<TcpStream>>>,
 }
 
 /// The address of a client's connections, and what they begin with.
 #[derive(Debug, Clone)]
-struct Server {
+struct Endpoint {
     address: String,
     credentials: Option<Credentials>,
     /// Empty for the first one, which a connection has anyway.
@@ -111,7 +111,7 @@ impl Resp {
     /// A client of the server at `host:port`. No traffic yet.
     #[must_use]
     pub fn new(address: impl Into<String>) -> Self {
-        Self::of(Server { address: address.into(), credentials: None, database: String::new() })
+        Self::of(Endpoint { address: address.into(), credentials: None, database: String::new() })
     }
 
     /// A client of the server that a `redis://[user:password@]host[:port][/database]` URL names. No traffic yet.
@@ -122,13 +122,13 @@ impl Resp {
         let url = ServerUrl::parse(url, 6379)?;
         match (url.scheme.as_str(), <[String; 1]>::try_from(url.addresses)) {
             ("redis", Ok([address])) => {
-                Ok(Self::of(Server { address, credentials: url.credentials, database: url.path }))
+                Ok(Self::of(Endpoint { address, credentials: url.credentials, database: url.path }))
             }
             _ => Err(HarnessError::new("the testkit's own client needs a URL like redis://host:port/")),
         }
     }
 
-    fn of(server: Server) -> Self {
+    fn of(server: Endpoint) -> Self {
         Self { server, stream: Mutex::new(None) }
     }
 
@@ -172,7 +172,7 @@ impl Resp {
     }
 }
 
-impl Server {
+impl Endpoint {
     async fn connect(&self) -> io::Result<BufReader<TcpStream>> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;

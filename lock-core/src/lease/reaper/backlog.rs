@@ -30,7 +30,7 @@ const EACH: Duration = Duration::from_millis(1);
 pub(super) struct Backlog<J> {
     /// Those without an answer, by the number of a place. An idle lane is forgotten.
     lanes: BTreeMap<u64, Lane<J>>,
-    later: BTreeMap<(BootInstant, u64), Waiting<J>>,
+    later: BTreeMap<(BootInstant, u64), WaitingJob<J>>,
     /// The number that was given out last.
     number: u64,
     /// The instant at which jobs whose time is over are looked for.
@@ -38,7 +38,7 @@ pub(super) struct Backlog<J> {
 }
 
 #[derive(Debug)]
-pub(super) struct Waiting<J> {
+pub(super) struct WaitingJob<J> {
     pub(super) job: J,
     until: BootInstant,
 }
@@ -62,7 +62,7 @@ impl<J> Backlog<J> {
         if tries <= 1 && lane.is_idle() {
             *lane = Lane::new(now);
         }
-        lane.wait(tries, number, Waiting { job, until });
+        lane.wait(tries, number, WaitingJob { job, until });
     }
 
     /// The lane that a job of this place waits in: its own, or that of the next place if it has none and there are too many.
@@ -80,7 +80,7 @@ impl<J> Backlog<J> {
         let crowd = EACH * u32::try_from(self.later.len()).unwrap_or(u32::MAX);
         let due = now.plus(jittered(doubled.min(LONGEST_PAUSE).max(crowd)));
         let number = self.next_number(now);
-        self.later.insert((due, number), Waiting { job, until });
+        self.later.insert((due, number), WaitingJob { job, until });
     }
 
     /// Takes the result of trying an unanswered job of this lane again.
@@ -141,7 +141,7 @@ impl<J> Backlog<J> {
 }
 
 /// Moves those whose time is over.
-pub(super) fn sweep<K: Ord + Copy, J>(jobs: &mut BTreeMap<K, Waiting<J>>, now: BootInstant, over: &mut Vec<J>) {
+pub(super) fn sweep<K: Ord + Copy, J>(jobs: &mut BTreeMap<K, WaitingJob<J>>, now: BootInstant, over: &mut Vec<J>) {
     let keys: Vec<K> = jobs.iter().filter(|(_, waiting)| now >= waiting.until).map(|(key, _)| *key).collect();
     over.extend(keys.iter().filter_map(|key| jobs.remove(key)).map(|waiting| waiting.job));
 }

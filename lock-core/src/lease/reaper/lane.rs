@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::backlog::{FIRST_PAUSE, LONGEST_PAUSE, Waiting, jittered, sweep};
+use super::backlog::{FIRST_PAUSE, LONGEST_PAUSE, WaitingJob, jittered, sweep};
 use crate::clock::BootInstant;
 
 /// The most jobs of one place that are tried again at once.
@@ -12,7 +12,7 @@ const WIDEST: usize = 1024;
 /// Jobs of one place that wait for its answer. They share one pause.
 #[derive(Debug)]
 pub(super) struct Lane<J> {
-    jobs: BTreeMap<(u32, Reverse<u64>), Waiting<J>>,
+    jobs: BTreeMap<(u32, Reverse<u64>), WaitingJob<J>>,
     /// The number of jobs that may be tried at once, and of those that are.
     width: usize,
     trying: usize,
@@ -38,7 +38,7 @@ impl<J> Lane<J> {
 
     /// A job that was tried so often got no answer. Of those that were tried as often the one with the highest number comes
     /// first.
-    pub(super) fn wait(&mut self, tries: u32, number: u64, waiting: Waiting<J>) {
+    pub(super) fn wait(&mut self, tries: u32, number: u64, waiting: WaitingJob<J>) {
         self.jobs.insert((tries, Reverse(number)), waiting);
     }
 

@@ -50,13 +50,13 @@ struct Jobs {
     clock: Arc<dyn Clock>,
     shutdown: Arc<Shutdown>,
     background: Background,
-    queue: Mutex<Queue>,
+    queue: Mutex<JobQueue>,
     wake: Notify,
     closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct JobQueue {
     /// Not tried yet.
     fresh: VecDeque<Job>,
     backlog: Backlog<Job>,
@@ -67,7 +67,7 @@ struct Queue {
     remains_until: Option<BootInstant>,
 }
 
-impl Queue {
+impl JobQueue {
     fn len(&self) -> usize {
         self.fresh.len() + self.backlog.len() + self.trying
     }

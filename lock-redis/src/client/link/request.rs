@@ -10,7 +10,7 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 use super::{Link, Live, SendTurn};
 use crate::client::call::Call;
 use crate::client::dial::Commands;
-use crate::error::{self, Fate};
+use crate::error::{self, RequestFate};
 use crate::store::scripts::Script;
 
 /// A request that begins this much after its operation needs no timeout of its own.
@@ -41,7 +41,7 @@ pub(crate) struct Request<'a> {
 /// A request that failed.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    pub(crate) fate: Fate,
+    pub(crate) fate: RequestFate,
     pub(crate) error: Error,
     /// The key holds foreign data.
     pub(crate) wrong_type: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Failed {
 impl Failed {
     /// Nothing was sent.
     pub(in crate::client) fn unsent(error: Error) -> Self {
-        Self { fate: Fate::Refused, error, wrong_type: false }
+        Self { fate: RequestFate::Refused, error, wrong_type: false }
     }
 
     /// Nothing was sent: the turn of the request did not come in time.

@@ -23,7 +23,7 @@ type StopWaiting = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The queues of one client: one for each lock that is waited for.
 pub(in crate::quorum) struct Queues {
-    queues: Mutex<HashMap<String, Arc<Queue>>>,
+    queues: Mutex<HashMap<String, Arc<QuorumQueue>>>,
     /// The runs of keys that foreign clients use too, and when each went on last: they outlast a queue, so that a lock that one
     /// task takes again and again is left free now and then too.
     shared: Mutex<HashMap<String, (HandoverRun, BootInstant)>>,
@@ -33,15 +33,15 @@ pub(in crate::quorum) struct Queues {
 
 /// The waiters for one lock.
 #[derive(Debug)]
-struct Queue {
+struct QuorumQueue {
     /// The first place. The semaphore keeps the others in order.
     first: Semaphore,
     wake: Notify,
-    state: Mutex<State>,
+    state: Mutex<QuorumQueueState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct QuorumQueueState {
     waiting: usize,
     /// The grant that a waiter of this queue was given last, until it is released.
     held_by: Option<GrantId>,
@@ -93,7 +93,8 @@ impl Queues {
     /// Enters the queue of this lock.
     pub(in crate::quorum) fn enter(self: &Arc<Self>, lock: &str) -> QueuePlace {
         let mut queues = locked(&self.queues);
-        let queue = queues.entry(lock.to_owned()).or_insert_with(|| Arc::new(Queue::new(SystemClock.now()))).clone();
+        let queue =
+            queues.entry(lock.to_owned()).or_insert_with(|| Arc::new(QuorumQueue::new(SystemClock.now()))).clone();
         locked(&queue.state).waiting += 1;
         drop(queues);
         QueuePlace { queues: self.clone(), lock: lock.to_owned(), queue }
@@ -182,7 +183,7 @@ impl Queues {
         true
     }
 
-    fn of(&self, lock: &str) -> Option<Arc<Queue>> {
+    fn of(&self, lock: &str) -> Option<Arc<QuorumQueue>> {
         locked(&self.queues).get(lock).cloned()
     }
 }
@@ -193,12 +194,12 @@ impl fmt::Debug for Queues {
     }
 }
 
-impl Queue {
+impl QuorumQueue {
     fn new(now: BootInstant) -> Self {
         Self {
             first: Semaphore::new(1),
             wake: Notify::new(),
-            state: Mutex::new(State {
+            state: Mutex::new(QuorumQueueState {
                 waiting: 0,
                 held_by: None,
                 run: HandoverRun::default(),
@@ -216,7 +217,7 @@ impl Queue {
 pub(in crate::quorum) struct QueuePlace {
     queues: Arc<Queues>,
     lock: String,
-    queue: Arc<Queue>,
+    queue: Arc<QuorumQueue>,
 }
 
 impl QueuePlace {
@@ -316,7 +317,7 @@ impl QueuePlace {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QuorumQueueState> {
         locked(&self.queue.state)
     }
 }

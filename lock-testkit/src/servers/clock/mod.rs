@@ -32,10 +32,10 @@ const STANDS_AT: u64 = 16;
 /// It is a small library that is preloaded into the server's process, so this is for Linux and needs `cc`. The clocks
 /// that measure durations are not changed, nor is anybody else's.
 #[derive(Debug, Clone)]
-pub struct WallClock(Arc<Shared>);
+pub struct WallClock(Arc<ShiftFile>);
 
 #[derive(Debug)]
-struct Shared {
+struct ShiftFile {
     directory: PathBuf,
     file: File,
 }
@@ -49,7 +49,7 @@ impl WallClock {
         let missing = |error: io::Error| Missing::new(format!("no clock of a server's own: {error}"));
         let directory = fresh_directory("clock").map_err(missing)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(directory.join("offset"));
-        let clock = Self(Arc::new(Shared { file: file.map_err(missing)?, directory }));
+        let clock = Self(Arc::new(ShiftFile { file: file.map_err(missing)?, directory }));
         clock.set(0).map_err(missing)?;
         clock.stand_at(Duration::ZERO).map_err(missing)?;
         compile(&clock.0.directory).map_err(missing)?;
@@ -100,7 +100,7 @@ impl WallClock {
     }
 }
 
-impl Drop for Shared {
+impl Drop for ShiftFile {
     fn drop(&mut self) {
         // Best effort: a directory that is left does no harm.
         let _ = std::fs::remove_dir_all(&self.directory);

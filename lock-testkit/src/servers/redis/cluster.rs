@@ -2,7 +2,7 @@
 
 use futures_util::future::try_join_all;
 
-use super::members::{Member, Members, works_for};
+use super::members::{Members, NodeRecord, works_for};
 use super::migration::Migration;
 use super::options::RedisOptions;
 use super::server::RedisServer;
@@ -232,7 +232,7 @@ impl ClusterDeployment {
         self.running().next().ok_or_else(|| HarnessError::new("no node runs"))
     }
 
-    fn node(&self, member: &Member) -> Result<&RedisServer, HarnessError> {
+    fn node(&self, member: &NodeRecord) -> Result<&RedisServer, HarnessError> {
         let node = self.nodes.iter().find(|node| node.address() == member.address);
         node.ok_or_else(|| HarnessError::new(format!("{} is not a node that we know", member.address)))
     }

@@ -8,11 +8,11 @@ use crate::error::HarnessError;
 
 /// The members of a cluster, as one of them knows them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Members(Vec<Member>);
+pub(super) struct Members(Vec<NodeRecord>);
 
 /// A node of a cluster, as another one knows it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Member {
+pub(super) struct NodeRecord {
     pub(super) id: String,
     /// `host:port`.
     pub(super) address: String,
@@ -27,28 +27,28 @@ impl Members {
     /// Returns the nodes that this node knows.
     pub(super) async fn known_to(node: &RedisServer) -> Result<Self, HarnessError> {
         let told = node.client()?.command(&["CLUSTER", "NODES"]).await?.to_string();
-        let members: Option<Vec<_>> = told.lines().map(Member::parse).collect();
+        let members: Option<Vec<_>> = told.lines().map(NodeRecord::parse).collect();
         let mut members = members.ok_or_else(|| HarnessError::new(format!("no list of cluster nodes: {told}")))?;
         // Each node names itself first.
         members.sort_by(|one, other| one.id.cmp(&other.id));
         Ok(Self(members))
     }
 
-    pub(super) fn all(&self) -> &[Member] {
+    pub(super) fn all(&self) -> &[NodeRecord] {
         &self.0
     }
 
-    pub(super) fn at(&self, address: &str) -> Result<&Member, HarnessError> {
+    pub(super) fn at(&self, address: &str) -> Result<&NodeRecord, HarnessError> {
         let member = self.0.iter().find(|member| member.address == address);
         member.ok_or_else(|| HarnessError::new(format!("the node {address} is not known")))
     }
 
-    pub(super) fn owner_of(&self, slot: u16) -> Result<&Member, HarnessError> {
+    pub(super) fn owner_of(&self, slot: u16) -> Result<&NodeRecord, HarnessError> {
         let owner = self.0.iter().find(|member| member.slots.iter().any(|slots| slots.contains(&slot)));
         owner.ok_or_else(|| HarnessError::new(format!("nobody owns the slot {slot}")))
     }
 
-    pub(super) fn followers_of<'a>(&'a self, master: &'a Member) -> impl Iterator<Item = &'a Member> {
+    pub(super) fn followers_of<'a>(&'a self, master: &'a NodeRecord) -> impl Iterator<Item = &'a NodeRecord> {
         self.0.iter().filter(|member| member.sound && member.follows.as_ref() == Some(&master.id))
     }
 
@@ -61,7 +61,7 @@ impl Members {
     }
 }
 
-impl Member {
+impl NodeRecord {
     /// `id host:port@bus[,name] flags master ping pong epoch link slots...`
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
@@ -99,12 +99,12 @@ mod tests {
     fn a_line_is_read() {
         let master =
             "07c3 127.0.0.1:30004@31004,host myself,master - 0 1426238317239 4 connected 0-5460 7000 [93->-67ed]";
-        let master = Member::parse(master).unwrap();
+        let master = NodeRecord::parse(master).unwrap();
         assert_eq!((master.id.as_str(), master.address.as_str()), ("07c3", "127.0.0.1:30004"));
         assert!(master.sound && master.follows.is_none());
         assert_eq!(master.slots, [0..=5460, 7000..=7000]);
         let replica =
-            Member::parse("e7d1 127.0.0.1:30005@31005 slave,fail? 07c3 0 1426238316232 2 disconnected").unwrap();
+            NodeRecord::parse("e7d1 127.0.0.1:30005@31005 slave,fail? 07c3 0 1426238316232 2 disconnected").unwrap();
         assert_eq!(replica.follows.as_deref(), Some("07c3"));
         assert!(!replica.sound && replica.slots.is_empty());
     }
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn members_are_found_by_what_they_have() {
         let lines = ["a 127.0.0.1:1@2 master - 0 0 1 connected 0-99", "b 127.0.0.1:3@4 slave a 0 0 1 connected"];
-        let members = Members(lines.iter().filter_map(|line| Member::parse(line)).collect());
+        let members = Members(lines.iter().filter_map(|line| NodeRecord::parse(line)).collect());
         assert_eq!(members.owner_of(99).unwrap().id, "a");
         assert!(members.owner_of(100).is_err());
         let followers: Vec<_> = members.followers_of(members.at("127.0.0.1:1").unwrap()).collect();

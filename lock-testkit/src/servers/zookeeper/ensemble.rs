@@ -5,8 +5,8 @@ use std::io;
 use futures_util::future::try_join_all;
 
 use super::client::{DEFAULT_PORT, ZooKeeperClient};
-use super::links::Links;
-use super::options::{Member, ZooKeeperOptions};
+use super::links::LeaderLinks;
+use super::options::{EnsembleMember, ZooKeeperOptions};
 use super::program::Program;
 use super::server::{PATIENCE, ZooKeeperServer};
 use super::session::Session;
@@ -35,7 +35,7 @@ pub struct ZooKeeperEnsemble {
     plain_url: String,
     servers: Vec<ZooKeeperServer>,
     /// `None` if servers reach each other directly.
-    links: Option<Links>,
+    links: Option<LeaderLinks>,
 }
 
 impl ZooKeeperEnsemble {
@@ -80,12 +80,13 @@ impl ZooKeeperEnsemble {
     fn prepare(options: &ZooKeeperOptions, program: &Program) -> io::Result<Self> {
         let ports = || (0..SERVERS).map(|_| free_port()).collect::<io::Result<Vec<_>>>();
         let (followers, elections) = (ports()?, ports()?);
-        let links = options.severable().then(|| Links::new(&followers)).transpose()?;
+        let links = options.severable().then(|| LeaderLinks::new(&followers)).transpose()?;
         let line = |this: usize, other: usize| {
             let follower = links.as_ref().and_then(|links| links.port(this, other)).unwrap_or(followers[other]);
             format!("server.{}=127.0.0.1:{follower}:{}", other + 1, elections[other])
         };
-        let member = |this| Member { id: this + 1, servers: (0..SERVERS).map(|other| line(this, other)).collect() };
+        let member =
+            |this| EnsembleMember { id: this + 1, servers: (0..SERVERS).map(|other| line(this, other)).collect() };
         let servers = (0..SERVERS).map(|this| ZooKeeperServer::prepare(options, program, Some(&member(this))));
         let servers = servers.collect::<io::Result<Vec<_>>>()?;
         let (url, plain_url) = (joined(&servers, ZooKeeperServer::url), joined(&servers, ZooKeeperServer::plain_url));
@@ -216,7 +217,7 @@ impl ZooKeeperEnsemble {
         number.ok_or_else(|| HarnessError::new(format!("{} is no server of this ensemble", server.address())))
     }
 
-    fn links(&self) -> Result<&Links, HarnessError> {
+    fn links(&self) -> Result<&LeaderLinks, HarnessError> {
         self.links.as_ref().ok_or_else(|| HarnessError::new("the ensemble was not started with severable links"))
     }
 

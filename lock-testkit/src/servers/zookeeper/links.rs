@@ -8,19 +8,19 @@ use crate::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
 /// One proxy for each server and each other server that it may have as its leader.
 #[derive(Debug)]
-pub(super) struct Links {
-    links: Vec<Link>,
+pub(super) struct LeaderLinks {
+    links: Vec<LeaderLink>,
     cuts: Mutex<Vec<Injected<'static>>>,
 }
 
 #[derive(Debug)]
-struct Link {
+struct LeaderLink {
     follower: usize,
     leader: usize,
     proxy: Proxy,
 }
 
-impl Links {
+impl LeaderLinks {
     /// Between servers that listen to their followers on these ports.
     pub(super) fn new(ports: &[u16]) -> io::Result<Self> {
         let mut links = Vec::new();
@@ -28,7 +28,7 @@ impl Links {
             for (leader, port) in ports.iter().enumerate().filter(|(leader, _)| *leader != follower) {
                 // What servers say to each other is another protocol than what clients speak.
                 let proxy = Proxy::to(format!("127.0.0.1:{port}"), Protocol::Opaque)?;
-                links.push(Link { follower, leader, proxy });
+                links.push(LeaderLink { follower, leader, proxy });
             }
         }
         Ok(Self { links, cuts: Mutex::default() })
@@ -48,7 +48,7 @@ impl Links {
 
     /// Holds what one server says to another.
     pub(super) fn hold(&self, from: usize, to: usize) -> Vec<Injected<'static>> {
-        let said = |link: &Link| match (link.follower, link.leader) {
+        let said = |link: &LeaderLink| match (link.follower, link.leader) {
             ends if ends == (from, to) => Some(Direction::ToServer),
             ends if ends == (to, from) => Some(Direction::ToClient),
             _ => None,

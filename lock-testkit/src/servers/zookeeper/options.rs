@@ -45,7 +45,7 @@ pub(super) struct Ports {
 
 /// The settings of a server as a member of an ensemble.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct EnsembleMember {
     /// Its number among the servers.
     pub(super) id: usize,
     /// A line for every server, such as `server.1=host:port:port`.
@@ -122,7 +122,7 @@ impl ZooKeeperOptions {
         &self,
         program: &Program,
         ports: Ports,
-        member: Option<&Member>,
+        member: Option<&EnsembleMember>,
         directory: &Path,
     ) -> io::Result<Vec<OsString>> {
         let file = directory.join("zoo.cfg");
@@ -133,7 +133,7 @@ impl ZooKeeperOptions {
         if !self.sasl.is_empty() {
             std::fs::write(directory.join(JAAS), self.jaas())?;
         }
-        if let Some(Member { id, .. }) = member {
+        if let Some(EnsembleMember { id, .. }) = member {
             std::fs::write(directory.join("myid"), id.to_string())?;
         }
         Ok(program.command(&self.java_options(directory), &file))
@@ -154,7 +154,7 @@ impl ZooKeeperOptions {
         options
     }
 
-    fn configuration(&self, ports: Ports, member: Option<&Member>, directory: &Path) -> String {
+    fn configuration(&self, ports: Ports, member: Option<&EnsembleMember>, directory: &Path) -> String {
         let mut lines = vec![
             format!("dataDir={}", directory.display()),
             "clientPortAddress=127.0.0.1".to_owned(),
@@ -170,7 +170,7 @@ impl ZooKeeperOptions {
             "extendedTypesEnabled=true".to_owned(),
             "forceSync=no".to_owned(),
         ];
-        if let Some(Member { servers, .. }) = member {
+        if let Some(EnsembleMember { servers, .. }) = member {
             // In ticks: a quorum has 10 s to form, and a server that is silent for 2 s is left alone.
             lines.extend(["initLimit=50".to_owned(), "syncLimit=10".to_owned()]);
             lines.extend(servers.iter().cloned());

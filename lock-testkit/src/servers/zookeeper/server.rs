@@ -3,7 +3,7 @@
 use std::io;
 
 use super::client::{DEFAULT_PORT, ZooKeeperClient};
-use super::options::{Member, Ports, ZooKeeperOptions};
+use super::options::{EnsembleMember, Ports, ZooKeeperOptions};
 use super::program::Program;
 use super::session::Session;
 use crate::error::{HarnessError, Missing};
@@ -81,7 +81,11 @@ impl ZooKeeperServer {
     }
 
     /// A server that does not run yet, alone or as a member of an ensemble.
-    pub(super) fn prepare(options: &ZooKeeperOptions, program: &Program, member: Option<&Member>) -> io::Result<Self> {
+    pub(super) fn prepare(
+        options: &ZooKeeperOptions,
+        program: &Program,
+        member: Option<&EnsembleMember>,
+    ) -> io::Result<Self> {
         let ports = Ports { plain: free_port()?, tls: free_port()? };
         let process = Process::new("zookeeper", |directory| options.write(program, ports, member, directory))?;
         let (url, member, own) = (options.url(ports), member.is_some(), Own::new(process));

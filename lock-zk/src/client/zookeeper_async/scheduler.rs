@@ -27,13 +27,13 @@ use crate::access::Credentials;
 const AT_ONCE: usize = 48;
 const FIRST: usize = 8;
 
-type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
+type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The way to the servers, in order. The session is closed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Scheduler {
-    first: mpsc::UnboundedSender<Request>,
-    in_turn: mpsc::UnboundedSender<Request>,
+    first: mpsc::UnboundedSender<RequestFuture>,
+    in_turn: mpsc::UnboundedSender<RequestFuture>,
     shared: SchedulerHandle,
     closed: watch::Sender<bool>,
     owed_since: watch::Receiver<Option<BootInstant>>,
@@ -125,13 +125,13 @@ impl Scheduler {
 
 /// Requests that were handed in, by their priority.
 struct RequestQueue {
-    first: mpsc::UnboundedReceiver<Request>,
-    in_turn: mpsc::UnboundedReceiver<Request>,
+    first: mpsc::UnboundedReceiver<RequestFuture>,
+    in_turn: mpsc::UnboundedReceiver<RequestFuture>,
 }
 
 impl RequestQueue {
     /// The next one that may be sent beside so many; `None` when nobody hands one in any more.
-    async fn next(&mut self, under_way: usize) -> Option<Request> {
+    async fn next(&mut self, under_way: usize) -> Option<RequestFuture> {
         tokio::select! {
             biased;
             Some(request) = self.first.recv(), if under_way < AT_ONCE + FIRST => Some(request),
@@ -151,7 +151,7 @@ pub(super) struct Preamble {
 }
 
 struct SchedulerTask {
-    under_way: FuturesUnordered<Request>,
+    under_way: FuturesUnordered<RequestFuture>,
     shared: SchedulerHandle,
     preamble: Preamble,
     silence: Duration,
@@ -258,7 +258,7 @@ impl SchedulerTask {
         }
     }
 
-    fn start(&mut self, request: Request) {
+    fn start(&mut self, request: RequestFuture) {
         let owed_before = !self.under_way.is_empty();
         // Polled in the order in which they are pushed.
         self.under_way.push(request);

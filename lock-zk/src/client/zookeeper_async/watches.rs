@@ -19,12 +19,12 @@ pub(super) enum Subject {
 }
 
 /// Dropping a sender is the news.
-type Waiting = HashMap<(Subject, String), Vec<oneshot::Sender<()>>>;
+type WaitersByNode = HashMap<(Subject, String), Vec<oneshot::Sender<()>>>;
 
 /// Every watch of a session.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitersByNode>,
 }
 
 /// One watch; forgotten when it is dropped. The servers keep theirs until the node changes.
@@ -64,7 +64,7 @@ impl Watches {
     }
 
     /// A panic elsewhere is not passed on: every critical section leaves the data valid.
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, WaitersByNode> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

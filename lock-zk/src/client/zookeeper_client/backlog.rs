@@ -13,11 +13,11 @@ use tokio::sync::{mpsc, watch};
 /// The number of requests that may be under way without having waited, and of as many that did.
 pub(super) const AT_ONCE: usize = 128;
 
-type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
+type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The requests that wait, in the order of their calls.
 pub(super) struct Backlog {
-    waiting: mpsc::UnboundedSender<Request>,
+    waiting: mpsc::UnboundedSender<RequestFuture>,
     /// The number of requests that wait.
     unsent: Arc<AtomicUsize>,
     closed: watch::Sender<bool>,
@@ -33,7 +33,7 @@ impl Backlog {
     }
 
     /// Hands a request in.
-    pub(super) fn push(&self, request: Request) {
+    pub(super) fn push(&self, request: RequestFuture) {
         self.unsent.fetch_add(1, Ordering::AcqRel);
         // Without its task, which lives until this is closed unless the runtime is gone, the answer is that there is none.
         let _ = self.waiting.send(request);
@@ -47,7 +47,7 @@ impl Backlog {
 
 /// Sends what waits, in order, so that only so many are under way at once. What is left when the backlog is closed goes unsent.
 async fn send(
-    mut waiting: mpsc::UnboundedReceiver<Request>,
+    mut waiting: mpsc::UnboundedReceiver<RequestFuture>,
     unsent: Arc<AtomicUsize>,
     mut closing: watch::Receiver<bool>,
 ) {
@@ -75,7 +75,7 @@ async fn send(
 }
 
 /// Polls a request once, at which the crate is asked.
-fn begun(mut request: Request) -> Request {
+fn begun(mut request: RequestFuture) -> RequestFuture {
     match request.as_mut().now_or_never() {
         Some(()) => Box::pin(future::ready(())),
         None => request,
