@@ -11,7 +11,8 @@ use crate::client::detach_on_drop::detach_on_drop;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::epoch::Epoch;
-use crate::epoch::gate::{self, EpochGate, GateVerdict, NotNow};
+use crate::epoch::gate::{self, EpochGate};
+use crate::epoch::watch::{GateVerdict, NotNow};
 use crate::error::Failure;
 use crate::registry::{Entry, Piece, Registry};
 use crate::store::keys::Key;
@@ -91,7 +92,7 @@ impl Acquirer {
     /// One try of a lock of any kind. If it comes to nothing, nothing is left of it.
     pub(crate) async fn try_once(&self, wanted: &impl WantedLock, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let taken = self.link.within(attempt, Phase::Acquire, wanted.take()).await;
-        let granted = taken.and_then(TryOutcome::of_a_try);
+        let granted = taken.and_then(|outcome| outcome.answer(Phase::Acquire));
         if !matches!(granted, Ok(Some(_))) {
             self.registry.close(attempt.id);
         }
@@ -293,12 +294,12 @@ impl Acquirer {
 }
 
 impl TryOutcome {
-    /// The answer to a try.
-    fn of_a_try(self) -> Result<Option<Grant>, Error> {
+    /// The answer to whoever wants the lock.
+    pub(crate) fn answer(self, phase: Phase) -> Result<Option<Grant>, Error> {
         match self {
             Self::Granted(grant) => Ok(Some(grant)),
             Self::Held => Ok(None),
-            Self::NotNow(why) => Err(why.into_error(Phase::Acquire)),
+            Self::NotNow(why) => Err(why.into_error(phase)),
         }
     }
 }

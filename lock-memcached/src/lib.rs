@@ -45,6 +45,15 @@ pub use lock_core::{
     Support, Waiter, WriteGuard, fence, multi,
 };
 
+/// Decisions without I/O, for the models of this workspace. Outside of semver: they change with any release.
+#[doc(hidden)]
+pub mod machine {
+    pub use crate::epoch::Epoch;
+    pub use crate::epoch::watch::{EpochWatch, GateVerdict, NotNow};
+    pub use crate::wait::hand_over::{HandOverAnswer, HandedOver};
+    pub use crate::wait::turns::{AfterTry, Standing, Ticket, Tried, Turns, WaitLimits};
+}
+
 const NAME: &str = "memcached";
 
 /// Promises of this backend with this restart policy, on a server that evicts nothing (`-M`). A client of a server that does says so

@@ -10,25 +10,16 @@ use lock_core::{Error, Phase};
 use crate::client::detach_on_drop::detach_on_drop;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
-use crate::epoch::gate::{self, EpochGate, GateVerdict};
+use crate::epoch::gate::{self, EpochGate};
+use crate::epoch::watch::GateVerdict;
 use crate::registry::{Entry, Piece, Registry};
 use crate::store::keys::{self, Key};
 use crate::store::pieces::{Pieces, Removed};
 use crate::store::record::Records;
 use crate::store::refresh::lasts;
 use crate::store::values;
+use crate::wait::hand_over::{HandOverAnswer, HandedOver};
 use crate::wait::queue::{Offer, WaitQueues};
-
-/// Outcome of a hand-over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum HandedOver {
-    /// It is not ours any more.
-    Yes,
-    /// It has to be released as usual.
-    No,
-    /// No answer came: it has to be released as usual, and if it is not ours any more, that is no loss.
-    Perhaps,
-}
 
 /// Releases and cancels attempts.
 pub(crate) struct Releaser {
@@ -47,7 +38,7 @@ impl Releaser {
             Some(queue) => self.hand_over(&queue, attempt, &entry).await,
             None => HandedOver::No,
         };
-        if handed == HandedOver::Yes {
+        if handed.ends_release() {
             self.records.forget_soon(&entry);
             self.registry.close(attempt.id);
             return Ok(Released::Done);
@@ -56,7 +47,7 @@ impl Releaser {
         self.records.forget_soon(&entry);
         self.registry.close(attempt.id);
         self.wake(&entry.lock, attempt.kind);
-        if handed == HandedOver::Perhaps || removed.gone == 0 && removed != Removed::default() {
+        if handed.was_held(removed.released, removed.gone) {
             return Ok(Released::Done);
         }
         let reasons = Box::pin(self.records.read_reasons([entry.nonce].into_iter())).await;
@@ -93,28 +84,36 @@ impl Releaser {
         let commands = [change, Command::Look { key: key.clone() }].into_iter();
         let (answers, judged) = self.gate.run(commands, sent_at).await;
         let mut answers = answers.into_iter();
-        let seen = match answers.next() {
-            Some(CommandAnswer::Done(seen)) => seen,
-            Some(CommandAnswer::Failed(failure)) if failure.is_unknown => return HandedOver::Perhaps,
-            _ => {
-                offer.entry.refused(&key);
-                return HandedOver::No;
-            }
+        let (changed, look) = (answers.next(), answers.next());
+        let lasts = look.is_some_and(|look| matches!(lasts(&look, seconds), Ok(true)));
+        let epoch = judged.ok().and_then(GateVerdict::counts);
+        let (handed, seen) = match changed {
+            Some(CommandAnswer::Done(seen)) => (HandOverAnswer::Done { lasts, counts: epoch.is_some() }, Some(seen)),
+            Some(CommandAnswer::Failed(failure)) if failure.is_unknown => (HandOverAnswer::Unknown, None),
+            _ => (HandOverAnswer::NotDone, None),
         };
-        entry.lost(&key);
-        offer.entry.won(&key, seen);
-        let lasts = answers.next().is_some_and(|look| matches!(lasts(&look, seconds), Ok(true)));
-        if let (true, Ok(GateVerdict::Counts(epoch))) = (lasts, judged) {
-            let (token, ttl) = (gate::token(epoch, seen.cas), offer.ttl);
-            offer.grant(Grant::new(token, sent_at, ttl));
-        } else {
-            // Not to be told: it looks for itself, once this one is gone.
-            let pieces = offer.entry.pieces();
-            if self.pieces.release_all(&offer.entry, Phase::Release).await.is_err() {
-                offer.entry.doubt(&pieces, until);
-            }
+        let handed = HandedOver::by(handed);
+        if let Some(seen) = seen {
+            entry.lost(&key);
+            offer.entry.won(&key, seen);
         }
-        HandedOver::Yes
+        match handed {
+            HandedOver::Granted => {
+                let token = seen.zip(epoch).and_then(|(seen, epoch)| gate::token(epoch, seen.cas));
+                let ttl = offer.ttl;
+                offer.grant(Grant::new(token, sent_at, ttl));
+            }
+            HandedOver::Void => {
+                // Not to be told: it looks for itself, once this one is gone.
+                let pieces = offer.entry.pieces();
+                if self.pieces.release_all(&offer.entry, Phase::Release).await.is_err() {
+                    offer.entry.doubt(&pieces, until);
+                }
+            }
+            HandedOver::No => offer.entry.refused(&key),
+            HandedOver::Perhaps => {}
+        }
+        handed
     }
 
     pub(crate) async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {

@@ -1,24 +1,21 @@
 //! The gate that keeps two holders apart when the server forgets its locks: reading the epoch with every claim,
 //! putting it back when it is missing, and opening it when the former leases are over.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, ErrorKind, FencingToken, Phase};
+use lock_core::{Error, FencingToken, Phase};
 
 use crate::client::cas::OwnItem;
 use crate::client::link::{InUse, Link};
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::config::{MemcachedConfig, RestartPolicy};
-use crate::epoch::server_clock::{ClockLook, ServerClock};
-use crate::epoch::{self, Age, Epoch};
+use crate::epoch::watch::{EpochWatch, GateVerdict, NotNow};
+use crate::epoch::{self, Epoch};
 use crate::error::Failure;
 use crate::locked::locked;
 use crate::store::keys::Key;
-
-/// Longest pause of a waiter while nothing is granted.
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Longest time that a server's clock takes to tick, with its steps of two and a busy machine.
 const LONGEST_TICK: Duration = Duration::from_millis(2_500);
@@ -33,31 +30,9 @@ pub(crate) struct EpochGate {
     longest: Duration,
     op_timeout: Duration,
     key: Key,
-    clock: Mutex<ServerClock>,
-    /// The closed epoch that was seen last, and since when.
-    watched: Mutex<Option<(u64, BootInstant)>>,
+    watch: Mutex<EpochWatch>,
     /// Held by the task that puts it back or opens it.
     tending: tokio::sync::Mutex<()>,
-}
-
-/// Verdict on a claim that was sent before the epoch was read.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum GateVerdict {
-    /// It counts.
-    Counts(Option<Epoch>),
-    /// It does not, now.
-    No(NotNow),
-}
-
-/// Reason for which nothing is granted.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum NotNow {
-    /// The server has no epoch: it was restarted or flushed, or never had one.
-    Missing,
-    /// The epoch is closed, for about this long yet.
-    Closed(Duration),
-    /// The server's clock stands, has not caught up yet, or was not seen to tick yet.
-    ClockStands,
 }
 
 impl EpochGate {
@@ -68,8 +43,7 @@ impl EpochGate {
             longest: config.longest_lease,
             op_timeout: config.client.op_timeout,
             key,
-            clock: Mutex::default(),
-            watched: Mutex::default(),
+            watch: Mutex::default(),
             tending: tokio::sync::Mutex::default(),
         }
     }
@@ -98,12 +72,11 @@ impl EpochGate {
         let Some(answer) = answer else { return Ok(GateVerdict::Counts(None)) };
         let Some(item) = answer.item()? else { return Ok(GateVerdict::No(NotNow::Missing)) };
         let epoch = self.epoch(&item)?;
-        if !epoch.open {
-            return Ok(GateVerdict::No(NotNow::Closed(self.closed_for(epoch, item.left))));
-        }
-        let look = ClockLook { epoch: epoch.id(), left: item.left, asked, answered: SystemClock.now() };
-        let runs = locked(&self.clock).runs(look);
-        Ok(if runs { GateVerdict::Counts(Some(epoch)) } else { GateVerdict::No(NotNow::ClockStands) })
+        Ok(self.watch().judges(epoch, item.left, asked, SystemClock.now(), since_1970))
+    }
+
+    fn watch(&self) -> MutexGuard<'_, EpochWatch> {
+        locked(&self.watch)
     }
 
     /// Sees to it that there is an epoch, and measures the server's clock if it is open.
@@ -111,13 +84,13 @@ impl EpochGate {
     /// Over a connection that was just opened nobody meets an old clock: the thread that accepts it is the one that ticks. So
     /// each look goes over one of its own.
     pub(crate) async fn begin(&self) -> Result<(), Error> {
-        locked(&self.clock).is_met_anew(true);
+        self.watch().is_met_anew(true);
         if let GateVerdict::No(why) = self.met().await? {
             self.tend(why).await?;
             // It may just have been opened.
             self.met().await?;
         }
-        locked(&self.clock).is_met_anew(false);
+        self.watch().is_met_anew(false);
         Ok(())
     }
 
@@ -150,13 +123,8 @@ impl EpochGate {
 
     /// Does what can be done about a missing or closed epoch, or a clock that was not seen to run.
     pub(crate) async fn tend(&self, why: NotNow) -> Result<(), Error> {
-        let early = self.mode == RestartPolicy::EndEarly;
-        let due = match why {
-            NotNow::Missing | NotNow::ClockStands => true,
-            NotNow::Closed(left) => left.is_zero() || early,
-        };
         let Ok(_tending) = self.tending.try_lock() else { return Ok(()) };
-        if !due {
+        if !why.can_be_tended(self.mode == RestartPolicy::EndEarly) {
             return Ok(());
         }
         if matches!(why, NotNow::ClockStands) {
@@ -192,7 +160,7 @@ impl EpochGate {
         if epoch.open {
             return Ok(());
         }
-        let is_over = self.closed_for(epoch, item.left).is_zero();
+        let is_over = self.watch().closed_for(epoch, item.left, SystemClock.now(), since_1970()).is_zero();
         if !is_over && (self.mode != RestartPolicy::EndEarly || !self.forgot_nothing(connection).await?) {
             return Ok(());
         }
@@ -227,45 +195,6 @@ impl EpochGate {
             epoch.longest(),
             self.longest
         )))
-    }
-
-    fn closed_for(&self, epoch: Epoch, left: i64) -> Duration {
-        let now = SystemClock.now();
-        let mut watched = locked(&self.watched);
-        let since = watched.filter(|(id, _)| *id == epoch.id()).map_or(now, |(_, since)| since);
-        *watched = Some((epoch.id(), since));
-        let age = i64::from(epoch::CLOSED_FOR).saturating_sub(left);
-        epoch.closed_for(Age {
-            watched: now.since(since),
-            by_server: Duration::from_secs(u64::try_from(age).unwrap_or_default()),
-            by_wall_clock: since_1970().saturating_sub(Duration::from_micros(epoch.id())),
-        })
-    }
-}
-
-impl NotNow {
-    /// Pause before the next claim.
-    pub(crate) fn pause(self) -> Duration {
-        match self {
-            Self::Closed(left) => left.clamp(Duration::from_millis(1), LONGEST_PAUSE),
-            Self::Missing | Self::ClockStands => Duration::from_millis(10),
-        }
-    }
-
-    pub(crate) fn into_error(self, phase: Phase) -> Error {
-        let what = match self {
-            Self::Missing => {
-                "the server was restarted or flushed: former holders may believe in their locks".to_owned()
-            }
-            Self::Closed(left) => format!(
-                "the server was restarted or flushed, or is new: former holders may believe in their locks for {left:?}"
-            ),
-            Self::ClockStands => {
-                "the server's clock was not seen to run: it was paused a moment ago, or nobody has met it before"
-                    .to_owned()
-            }
-        };
-        Error::new(ErrorKind::Unavailable, phase, what)
     }
 }
 

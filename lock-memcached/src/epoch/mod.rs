@@ -11,6 +11,7 @@
 
 pub(crate) mod gate;
 pub(crate) mod server_clock;
+pub(crate) mod watch;
 
 use std::time::Duration;
 
@@ -34,19 +35,20 @@ const COARSE: Duration = Duration::from_secs(4);
 const GRACE: Duration = Duration::from_secs(1);
 
 /// One life of the server's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Epoch {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Epoch {
     /// The longest lease that its clients may have, in seconds.
     longest: u64,
     /// Its beginning, in µs since 1970.
     micros: u64,
     /// Whether locks are granted.
-    pub(crate) open: bool,
+    pub open: bool,
 }
 
 impl Epoch {
     /// One that begins now, closed.
-    pub(crate) fn new(longest: Duration, since_1970: Duration) -> Self {
+    #[must_use]
+    pub fn new(longest: Duration, since_1970: Duration) -> Self {
         let micros = u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX).min(FencingToken::MAX.as_u64());
         Self { longest: whole_seconds(longest), micros, open: false }
     }

@@ -25,7 +25,7 @@ const RENEWED_EVERY: Duration = Duration::from_secs(60);
 const RUNS_AGAIN: i64 = 2;
 
 /// The server's clock, by what was seen of it. All numbers are milliseconds.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ServerClock {
     epoch: u64,
     /// The most by which the server's time was ahead of ours, in this span and in the one before.

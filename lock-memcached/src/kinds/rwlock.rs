@@ -13,7 +13,7 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire::{Acquirer, ClaimRound, TryOutcome, WantedLock};
 use crate::client::protocol::Command;
-use crate::epoch::gate::GateVerdict;
+use crate::epoch::watch::GateVerdict;
 use crate::kinds::reader_slots::ReaderSlots;
 use crate::kinds::slots::{self, Slots, TRIES};
 use crate::locked::locked;

@@ -20,7 +20,7 @@ const MOST: Duration = Duration::from_millis(30);
 pub(crate) const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
 /// Turns in a row, of one client.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Fairness {
     since: Option<BootInstant>,
     times: u32,

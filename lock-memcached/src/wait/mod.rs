@@ -7,22 +7,26 @@
 //! or else wakes it. Waiters of other clients get their turn because a client has a lock only a few times in a row.
 
 pub(crate) mod fairness;
+pub(crate) mod hand_over;
 pub(crate) mod pace;
 pub(crate) mod queue;
+pub(crate) mod turns;
 
+use std::ops::ControlFlow;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use lock_core::clock::{Clock, Deadline, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase, driver::wait};
 use tokio::sync::oneshot;
 
 use crate::acquire::{TryOutcome, WantedLock, may_pass};
-use crate::locked::locked;
 use crate::store::record::Records;
 use crate::wait::pace::Pace;
 use crate::wait::queue::{Offer, WaitQueue, WaitQueues};
+use crate::wait::turns::{AfterTry, Standing, Tried, WaitLimits};
 
 /// The first pause between two looks.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -43,17 +47,24 @@ impl Waits {
         attempt: &Attempt,
         deadline: Deadline,
     ) -> Result<Option<Grant>, Error> {
-        let ticket = self.queues.join(wanted.queue());
-        let queue = ticket.queue();
-        let waiter = Waiter { waits: self, wanted, attempt, deadline, since: SystemClock.now() };
+        let mut ticket = self.queues.join(wanted.queue());
+        let (queue, turn) = ticket.queue();
+        let limits = WaitLimits {
+            since: SystemClock.now(),
+            deadline,
+            patience: attempt.patience,
+            op_timeout: attempt.op_timeout,
+            longest_pause: self.longest_pause,
+        };
+        let waiter = Waiter { waits: self, wanted, attempt, queue, limits };
         // What most waits end before is boxed: they need not carry it about.
         let granted = async {
-            match queue.first.try_acquire() {
-                Ok(_first) => match waiter.first_try(queue).await {
-                    Ok(TryOutcome::Granted(grant)) => Ok(Some(grant)),
-                    outcome => Box::pin(waiter.polls(queue, outcome)).await,
+            match turn {
+                None => match waiter.first_try().await {
+                    ControlFlow::Break(answer) => answer,
+                    ControlFlow::Continue(pause) => Box::pin(waiter.looks_again(pause)).await,
                 },
-                Err(_) => Box::pin(waiter.waits_its_turn(queue)).await,
+                Some(turn) => Box::pin(waiter.waits_its_turn(turn)).await,
             }
         };
         // However many requests are under way one after the other.
@@ -75,134 +86,103 @@ struct Waiter<'a, W> {
     waits: &'a Waits,
     wanted: &'a W,
     attempt: &'a Attempt,
-    deadline: Deadline,
-    since: BootInstant,
+    queue: &'a WaitQueue,
+    limits: WaitLimits,
 }
 
+/// Answer of a wait, or the least pause before the next look.
+type Step = ControlFlow<Result<Option<Grant>, Error>, Duration>;
+
 impl<W: WantedLock> Waiter<'_, W> {
-    /// Tries as the first one in the queue. If others want the lock too, it has to have been left to them now and then.
-    async fn first_try(&self, queue: &WaitQueue) -> Result<TryOutcome, Error> {
-        // Not the instant at which it came: it may have stood in the queue since.
-        let others_until = locked(&queue.fairness).yields_until(SystemClock.now());
-        if let Some(others_until) = others_until {
-            SystemClock.sleep_until(others_until.min(self.deadline.instant())).await;
-        }
-        let outcome = self.observes(queue, self.wanted.take()).await;
-        if let Ok(TryOutcome::Granted(_)) = outcome {
-            locked(&queue.fairness).claimed(SystemClock.now());
-        }
-        outcome
-    }
-
-    /// Learns from a try whether others want the lock: they do if it is refused while nobody of this client has had it.
-    ///
-    /// Only the first one in the queue tries, so nobody else of this client gets the lock meanwhile.
-    async fn observes(
-        &self,
-        queue: &WaitQueue,
-        attempt: impl Future<Output = Result<TryOutcome, Error>>,
-    ) -> Result<TryOutcome, Error> {
-        let was_ours = queue.is_held_here();
-        let outcome = attempt.await;
-        match outcome {
-            Ok(TryOutcome::Granted(_)) => queue.held_by(self.wanted.entry()),
-            Ok(TryOutcome::Held) if !was_ours => locked(&queue.fairness).refused(SystemClock.now()),
-            _ => {}
-        }
-        outcome
-    }
-
     /// Stands in the queue until it is the first one, and asks then.
-    async fn waits_its_turn(&self, queue: &WaitQueue) -> Result<Option<Grant>, Error> {
-        let patience = self.attempt.patience;
-        let _first = loop {
-            let silence = queue.silence(self.since, patience);
+    async fn waits_its_turn(&self, turn: &mut oneshot::Receiver<()>) -> Result<Option<Grant>, Error> {
+        loop {
+            let until = match self.queue.stands(&self.limits) {
+                Standing::Until(until) => until,
+                Standing::Over => return Ok(None),
+                Standing::Silent(patience) => {
+                    let what = format!("the server has not answered for {patience:?}");
+                    return Err(self.attempt.error(ErrorKind::Unavailable, Phase::Wait, what));
+                }
+            };
             tokio::select! {
                 biased;
-                first = queue.first.acquire() => break first,
-                () = SystemClock.sleep_until(self.deadline.instant().min(silence)) => {}
+                _ = &mut *turn => break,
+                () = SystemClock.sleep_until(until) => {}
             }
-            let now = SystemClock.now();
-            let is_over = self.deadline.has_passed(now);
-            // Who asks, asks all the time: so long a silence at the end is no answer that somebody holds.
-            let patience = if is_over { self.attempt.op_timeout.min(patience) } else { patience };
-            if now >= queue.silence(self.since, patience) {
-                let what = format!("the server has not answered for {patience:?}");
-                return Err(self.attempt.error(ErrorKind::Unavailable, Phase::Wait, what));
-            }
-            if is_over {
-                return Ok(None);
-            }
-        };
+        }
         // Who was before it has the lock now, or has given it back already: too soon for it to be handed over.
-        match self.first_try(queue).await {
-            Ok(TryOutcome::Granted(grant)) => Ok(Some(grant)),
-            outcome => self.polls(queue, outcome).await,
+        match self.first_try().await {
+            ControlFlow::Break(answer) => answer,
+            ControlFlow::Continue(pause) => self.looks_again(pause).await,
         }
     }
 
-    /// Asks as the first one in the queue; this is what its first try has come to.
-    async fn polls(&self, queue: &WaitQueue, mut outcome: Result<TryOutcome, Error>) -> Result<Option<Grant>, Error> {
-        let mut pauses = wait::pauses(FIRST_PAUSE, self.waits.longest_pause);
+    /// Tries as the first one in the queue. If others want the lock too, it has to have been left to them now and then.
+    async fn first_try(&self) -> Step {
+        if let Some(at) = self.queue.first_try_at(&self.limits) {
+            SystemClock.sleep_until(at).await;
+        }
+        self.tries(self.wanted.take()).await
+    }
+
+    /// Looks as the first one in the queue, again and again.
+    async fn looks_again(&self, mut least: Duration) -> Result<Option<Grant>, Error> {
+        let longest = self.waits.longest_pause;
+        let mut pauses = wait::pauses(FIRST_PAUSE, longest);
         let share = self.waits.pace.share();
         loop {
             // The sequence is endless; the longest pause is its own last value.
-            let mut pause = pauses.next().unwrap_or(self.waits.longest_pause);
-            let least = share.pause(self.wanted.keys());
-            if pause < least {
-                pause = wait::pauses(least, least).next().unwrap_or(least);
+            let mut pause = pauses.next().unwrap_or(longest);
+            let by_pace = share.pause(self.wanted.keys());
+            if pause < by_pace {
+                pause = wait::pauses(by_pace, by_pace).next().unwrap_or(by_pace);
             }
-            let refused = match outcome {
-                Ok(TryOutcome::Granted(grant)) => {
-                    locked(&queue.fairness).reset();
-                    return Ok(Some(grant));
-                }
-                Ok(TryOutcome::Held) => None,
-                Ok(TryOutcome::NotNow(why)) => {
-                    pause = pause.max(why.pause());
-                    Some(why.into_error(Phase::Wait))
-                }
-                Err(error) if may_pass(&error) => {
-                    let now = SystemClock.now();
-                    if self.deadline.has_passed(now) || now >= queue.silence(self.since, self.attempt.patience) {
-                        return Err(error);
-                    }
-                    if let Some(grant) = self.pauses(queue, pause.max(self.waits.longest_pause)).await {
-                        return Ok(Some(grant));
-                    }
-                    outcome = self.observes(queue, self.looks_and_tries()).await;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            queue.answered();
-            if self.deadline.has_passed(SystemClock.now()) {
-                return refused.map_or(Ok(None), Err);
-            }
-            if let Some(grant) = self.pauses(queue, pause).await {
+            if let Some(grant) = self.pauses(pause.max(least)).await {
                 return Ok(Some(grant));
             }
-            outcome = self.observes(queue, self.looks_and_tries()).await;
+            match self.tries(self.looks_and_takes()).await {
+                ControlFlow::Break(answer) => return answer,
+                ControlFlow::Continue(pause) => least = pause,
+            }
+        }
+    }
+
+    /// Tries once, and tells the queue.
+    async fn tries(&self, attempt: impl Future<Output = Result<TryOutcome, Error>>) -> Step {
+        let was_ours = self.queue.is_held_here();
+        let outcome = attempt.await;
+        let tried = match &outcome {
+            Ok(TryOutcome::Granted(_)) => Tried::Granted,
+            Ok(TryOutcome::Held) => Tried::Held,
+            Ok(TryOutcome::NotNow(why)) => Tried::NotNow(why.pause()),
+            Err(error) => Tried::Failed { may_pass: may_pass(error) },
+        };
+        match self.queue.tried(&self.limits, tried, was_ours, self.wanted.entry()) {
+            AfterTry::Ends => ControlFlow::Break(outcome.and_then(|outcome| outcome.answer(Phase::Wait))),
+            AfterTry::Pauses(pause) => ControlFlow::Continue(pause),
         }
     }
 
     /// A claim, if a look says that it has a chance; without a look if what is there may be this attempt's own, because a
     /// claim or a hand-over was not answered.
-    async fn looks_and_tries(&self) -> Result<TryOutcome, Error> {
+    async fn looks_and_takes(&self) -> Result<TryOutcome, Error> {
         let may_be_own = !self.wanted.entry().unsure().is_empty();
         if may_be_own || self.wanted.looks_free().await? { self.wanted.take().await } else { Ok(TryOutcome::Held) }
     }
 
     /// Pauses, ready to be handed the lock; until it is woken at the latest, or the deadline passes.
-    async fn pauses(&self, queue: &WaitQueue, pause: Duration) -> Option<Grant> {
-        let now = SystemClock.now();
-        let others_until = locked(&queue.fairness).others_until();
-        let until = now.plus(pause).max(others_until).min(self.deadline.instant());
-        if !self.wanted.can_receive() {
+    async fn pauses(&self, pause: Duration) -> Option<Grant> {
+        let until = self.queue.next_look(&self.limits, pause);
+        let woken = async {
             tokio::select! {
-                () = queue.wake.notified() => {}
+                () = self.queue.wake.notified() => {}
                 () = SystemClock.sleep_until(until) => {}
             }
+        };
+        let mut woken = pin!(woken);
+        if !self.wanted.can_receive() {
+            woken.await;
             return None;
         }
         let entry = self.wanted.entry().clone();
@@ -211,28 +191,16 @@ impl<W: WantedLock> Waiter<'_, W> {
         let turn = tokio::select! {
             biased;
             turn = entry.turn() => turn,
-            () = queue.wake.notified() => return None,
-            () = SystemClock.sleep_until(until) => return None,
+            () = &mut woken => return None,
         };
-        *locked(&queue.offer) = Some(Offer { entry, ttl: self.attempt.ttl, granted, _turn: turn });
-        let withdrawal = Withdrawal(queue);
+        let withdrawal = self.queue.offers(Offer { entry, ttl: self.attempt.ttl, granted, _turn: turn });
         tokio::select! {
             biased;
             grant = &mut handed => return grant.ok(),
-            () = queue.wake.notified() => {}
-            () = SystemClock.sleep_until(until) => {}
+            () = woken => {}
         }
         drop(withdrawal);
         // If a holder has taken the offer, it says what came of it; otherwise the channel is closed.
         handed.await.ok()
-    }
-}
-
-/// Takes an offer back that nobody has taken.
-struct Withdrawal<'a>(&'a WaitQueue);
-
-impl Drop for Withdrawal<'_> {
-    fn drop(&mut self) {
-        locked(&self.0.offer).take();
     }
 }

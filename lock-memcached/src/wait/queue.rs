@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Grant, Kind};
-use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
 use crate::locked::locked;
 use crate::registry::Entry;
 use crate::store::keys::{self, Key};
-use crate::wait::fairness::{CONTENDED_FOR, Fairness};
+use crate::wait::fairness::CONTENDED_FOR;
+use crate::wait::turns::{AfterTry, Standing, Ticket, Tried, Turns, WaitLimits};
 
 /// The queues of one client.
 #[derive(Debug, Default)]
@@ -24,18 +25,19 @@ struct QueueMap {
     swept_at: Option<BootInstant>,
 }
 
-/// The waiters for one lock, in order of arrival.
+/// The waiters for one lock: [`Turns`] decides, and here are its mutex, its clock and its wake-ups.
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
-    /// Taken by the first one; the others wait for it in the order of their coming.
-    pub(crate) first: Semaphore,
-    /// The first one's offer to take the lock from a holder in this process.
-    pub(crate) offer: Mutex<Option<Offer>>,
-    pub(crate) fairness: Mutex<Fairness>,
+    state: Mutex<QueueState>,
+    /// Wakes the first one from its pause.
     pub(crate) wake: Notify,
+}
+
+#[derive(Debug)]
+struct QueueState {
+    turns: Turns<oneshot::Sender<()>, Offer>,
     /// The last one of this client that was granted the lock.
-    holder: Mutex<Weak<Entry>>,
-    answered_at: Mutex<BootInstant>,
+    holder: Weak<Entry>,
 }
 
 /// The first one's wish, while it pauses.
@@ -51,29 +53,23 @@ pub(crate) struct Offer {
 impl WaitQueues {
     /// Whether anybody waits in this queue.
     pub(crate) fn has(&self, key: &Key) -> bool {
-        self.all().queues.get(key).is_some_and(is_waited_in)
+        self.all().queues.get(key).is_some_and(|queue| queue.state().turns.is_waited_in())
     }
 
     /// The first one's wish in this queue, if a lock may be handed to it now.
     pub(crate) fn offer(&self, key: &Key) -> Option<Offer> {
         // The map stays locked: a queue that is in use here would not end with its last waiter.
         let all = self.all();
-        let queue = all.queues.get(key)?;
-        let (mut offer, mut fairness, now) = (locked(&queue.offer), locked(&queue.fairness), SystemClock.now());
-        if offer.is_none() || !fairness.may_continue(now) {
-            return None;
-        }
-        fairness.counts(now);
-        let offer = offer.take()?;
-        queue.held_by(&offer.entry);
+        let mut state = all.queues.get(key)?.state();
+        let offer = state.turns.hands_over(SystemClock.now())?;
+        state.holder = Arc::downgrade(&offer.entry);
         Some(offer)
     }
 
     /// Has the first one in this queue look at once, unless it is others' turn.
     fn wake(&self, key: &Key) {
         if let Some(queue) = self.all().queues.get(key)
-            && is_waited_in(queue)
-            && SystemClock.now() >= locked(&queue.fairness).others_until()
+            && queue.state().turns.looks_at_once(SystemClock.now())
         {
             queue.wake.notify_one();
         }
@@ -94,8 +90,16 @@ impl WaitQueues {
         let mut all = self.all();
         all.sweep();
         let queue = all.queues.entry(key.clone()).or_insert_with(|| Arc::new(WaitQueue::new())).clone();
-        drop(all);
-        QueueTicket { queues: self.clone(), key, queue }
+        let mut state = queue.state();
+        let (ticket, turn) = match state.turns.comes() {
+            Some(first) => (first, None),
+            None => {
+                let (wake, turn) = oneshot::channel();
+                (state.turns.behind(wake), Some(turn))
+            }
+        };
+        drop((state, all));
+        QueueTicket { queues: self.clone(), key, queue, ticket, turn }
     }
 
     fn all(&self) -> MutexGuard<'_, QueueMap> {
@@ -105,32 +109,56 @@ impl WaitQueues {
 
 impl WaitQueue {
     fn new() -> Self {
-        Self {
-            first: Semaphore::new(1),
-            offer: Mutex::default(),
-            fairness: Mutex::default(),
-            wake: Notify::new(),
-            holder: Mutex::default(),
-            answered_at: Mutex::new(SystemClock.now()),
-        }
+        let state = QueueState { turns: Turns::new(SystemClock.now()), holder: Weak::new() };
+        Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
-    pub(crate) fn held_by(&self, entry: &Arc<Entry>) {
-        *locked(&self.holder) = Arc::downgrade(entry);
+    /// The instant of the first one's first try, if it is not now.
+    pub(crate) fn first_try_at(&self, limits: &WaitLimits) -> Option<BootInstant> {
+        self.state().turns.first_try_at(SystemClock.now(), limits)
     }
 
     /// Whether somebody of this client has the lock, as far as this queue has seen.
     pub(crate) fn is_held_here(&self) -> bool {
-        locked(&self.holder).upgrade().is_some_and(|entry| entry.has_pieces())
+        self.state().holder.upgrade().is_some_and(|entry| entry.has_pieces())
     }
 
-    pub(crate) fn answered(&self) {
-        *locked(&self.answered_at) = SystemClock.now();
+    /// The first one has tried, for this entry.
+    pub(crate) fn tried(&self, limits: &WaitLimits, tried: Tried, was_ours: bool, entry: &Arc<Entry>) -> AfterTry {
+        let mut state = self.state();
+        if tried == Tried::Granted {
+            state.holder = Arc::downgrade(entry);
+        }
+        state.turns.tried(SystemClock.now(), limits, tried, was_ours)
     }
 
-    /// The instant at which the server has been silent for too long, for who came at `since`.
-    pub(crate) fn silence(&self, since: BootInstant, patience: Duration) -> BootInstant {
-        since.max(*locked(&self.answered_at)).plus(patience)
+    /// The instant of the next look, after a pause.
+    pub(crate) fn next_look(&self, limits: &WaitLimits, pause: Duration) -> BootInstant {
+        self.state().turns.next_look(SystemClock.now(), limits, pause)
+    }
+
+    /// The step of a waiter that stands behind others.
+    pub(crate) fn stands(&self, limits: &WaitLimits) -> Standing {
+        self.state().turns.stands(SystemClock.now(), limits)
+    }
+
+    /// The first one can be handed the lock, as long as the answer lives.
+    pub(crate) fn offers(&self, offer: Offer) -> Withdrawal<'_> {
+        self.state().turns.offers(offer);
+        Withdrawal(self)
+    }
+
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        locked(&self.state)
+    }
+}
+
+/// Takes an offer back that nobody has taken.
+pub(crate) struct Withdrawal<'a>(&'a WaitQueue);
+
+impl Drop for Withdrawal<'_> {
+    fn drop(&mut self) {
+        self.0.state().turns.withdraws();
     }
 }
 
@@ -147,25 +175,32 @@ pub(crate) struct QueueTicket {
     queues: Arc<WaitQueues>,
     key: Key,
     queue: Arc<WaitQueue>,
+    ticket: Ticket,
+    /// Ends when a waiter that came behind others is the first one; nothing if it was so at once.
+    turn: Option<oneshot::Receiver<()>>,
 }
 
 impl QueueTicket {
-    pub(crate) fn queue(&self) -> &WaitQueue {
-        &self.queue
+    /// The queue, and the turn that has to be waited for.
+    pub(crate) fn queue(&mut self) -> (&WaitQueue, Option<&mut oneshot::Receiver<()>>) {
+        (&self.queue, self.turn.as_mut())
     }
 }
 
 impl Drop for QueueTicket {
     fn drop(&mut self) {
         let mut all = self.queues.all();
-        // Ours, and the one in the map: whoever enters holds the map.
-        if Arc::strong_count(&self.queue) > 2 {
-            return;
-        }
+        let mut state = self.queue.state();
+        let next = state.turns.goes(self.ticket);
+        let is_over = state.turns.is_over(SystemClock.now());
+        drop(state);
         // Otherwise it is swept away later.
-        if !locked(&self.queue.fairness).is_contended(SystemClock.now()) {
+        if is_over {
             all.queues.remove(&self.key);
         }
+        drop(all);
+        // If it is about to go, it passes its turn on.
+        next.map(|next| next.send(()));
     }
 }
 
@@ -175,15 +210,10 @@ impl QueueMap {
     fn sweep(&mut self) {
         let now = SystemClock.now();
         if self.swept_at.is_none_or(|before| now.since(before) >= CONTENDED_FOR) {
-            self.queues.retain(|_, queue| is_waited_in(queue) || locked(&queue.fairness).is_contended(now));
+            self.queues.retain(|_, queue| !queue.state().turns.is_over(now));
             self.swept_at = Some(now);
         }
     }
-}
-
-/// Whether anybody stands in it: the map has the first reference.
-fn is_waited_in(queue: &Arc<WaitQueue>) -> bool {
-    Arc::strong_count(queue) > 1
 }
 
 #[cfg(test)]
@@ -208,7 +238,7 @@ mod tests {
         let entry = registry.register(&attempt).unwrap();
         assert!(!queue.is_held_here());
         entry.won(&key, CasNumber::of_a_test(1));
-        queue.held_by(&entry);
+        queue.state().holder = Arc::downgrade(&entry);
         assert!(queue.is_held_here());
         entry.lost(&key);
         assert!(!queue.is_held_here());

@@ -1,0 +1,398 @@
+//! Turns at one lock: which of this client's waiters asks the server, and when it looks again; which one a holder of this
+//! client hands the lock to; when the clients of others have their turn.
+//!
+//! Decided without a clock, a server, a lock or a task: each event comes with its instant, and what is to be done is returned.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lock_core::clock::{BootInstant, Deadline};
+
+use super::fairness::Fairness;
+
+/// Number of a waiter in its queue, in order of arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+/// Limits of one wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitLimits {
+    /// Its beginning.
+    pub since: BootInstant,
+    /// Its end.
+    pub deadline: Deadline,
+    /// The longest silence of the server that is borne.
+    pub patience: Duration,
+    /// The longest time that one request takes.
+    pub op_timeout: Duration,
+    /// The pause after a request that failed, at least.
+    pub longest_pause: Duration,
+}
+
+/// Outcome of a try, as far as turns depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tried {
+    /// The lock is the waiter's.
+    Granted,
+    /// Somebody else has it.
+    Held,
+    /// Nobody is granted anything now; worth another look after this pause.
+    NotNow(Duration),
+    /// No answer that says how it is; the wait may go on if that may pass.
+    Failed {
+        /// Whether another try may succeed.
+        may_pass: bool,
+    },
+}
+
+/// Step of the first waiter after a try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AfterTry {
+    /// The wait ends with the outcome of this try.
+    Ends,
+    /// A pause of this length at least, and another look.
+    Pauses(Duration),
+}
+
+/// Step of a waiter that stands behind others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It stands there until then, or until it is the first one.
+    Until(BootInstant),
+    /// The wait ends: the server was silent for this long.
+    Silent(Duration),
+    /// The wait ends without the lock.
+    Over,
+}
+
+/// Turns at one lock. `W` wakes a waiter that becomes the first one; `O` is the first one's offer to be handed the lock.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Turns<W, O> {
+    /// The only one that asks the server.
+    first: Option<Ticket>,
+    /// Those behind it, in order of arrival.
+    behind: VecDeque<(Ticket, W)>,
+    /// The last number that was given.
+    last: u64,
+    /// Whether the first one has been answered once.
+    has_tried: bool,
+    offer: Option<O>,
+    fairness: Fairness,
+    answered_at: BootInstant,
+}
+
+impl<W, O> Turns<W, O> {
+    /// A queue without waiters.
+    #[must_use]
+    pub fn new(now: BootInstant) -> Self {
+        Self {
+            first: None,
+            behind: VecDeque::new(),
+            last: 0,
+            has_tried: false,
+            offer: None,
+            fairness: Fairness::default(),
+            answered_at: now,
+        }
+    }
+
+    /// A waiter comes. Returns its ticket if it is the first one; otherwise it has to stand [`behind`](Turns::behind).
+    pub fn comes(&mut self) -> Option<Ticket> {
+        if self.first.is_some() {
+            return None;
+        }
+        self.first = Some(self.next_ticket());
+        self.first
+    }
+
+    /// A waiter stands behind the others.
+    pub fn behind(&mut self, wake: W) -> Ticket {
+        let ticket = self.next_ticket();
+        self.behind.push_back((ticket, wake));
+        ticket
+    }
+
+    fn next_ticket(&mut self) -> Ticket {
+        self.last += 1;
+        Ticket(self.last)
+    }
+
+    /// A waiter goes, with the lock or without. Returns who is to be woken, because it is the first one now.
+    pub fn goes(&mut self, ticket: Ticket) -> Option<W> {
+        if self.first != Some(ticket) {
+            self.behind.retain(|(other, _)| *other != ticket);
+            return None;
+        }
+        (self.offer, self.has_tried) = (None, false);
+        let (next, wake) = self.behind.pop_front().unzip();
+        self.first = next;
+        wake
+    }
+
+    /// Whether this waiter is the first one.
+    #[must_use]
+    pub fn is_first(&self, ticket: Ticket) -> bool {
+        self.first == Some(ticket)
+    }
+
+    /// Whether anybody waits.
+    #[must_use]
+    pub fn is_waited_in(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// Whether nothing has to be known of the queue any more: nobody waits, and others do not want the lock.
+    #[must_use]
+    pub fn is_over(&self, now: BootInstant) -> bool {
+        !self.is_waited_in() && !self.fairness.is_contended(now)
+    }
+
+    /// The instant of the first one's first try, if it is not now: a lock that others want is left to them now and then.
+    pub fn first_try_at(&mut self, now: BootInstant, limits: &WaitLimits) -> Option<BootInstant> {
+        self.fairness.yields_until(now).map(|others_until| others_until.min(limits.deadline.instant()))
+    }
+
+    /// The first one has tried; `was_ours` says whether somebody of this client had the lock when the try began.
+    ///
+    /// Only the first one tries, so nobody else of this client gets the lock meanwhile. So a try that is refused while
+    /// nobody of this client has had it tells that others want it.
+    pub fn tried(&mut self, now: BootInstant, limits: &WaitLimits, tried: Tried, was_ours: bool) -> AfterTry {
+        let is_first_try = !std::mem::replace(&mut self.has_tried, true);
+        let pause = match tried {
+            Tried::Granted => {
+                if is_first_try {
+                    self.fairness.claimed(now);
+                } else {
+                    self.fairness.reset();
+                }
+                return AfterTry::Ends;
+            }
+            Tried::Held => {
+                if !was_ours {
+                    self.fairness.refused(now);
+                }
+                Duration::ZERO
+            }
+            Tried::NotNow(pause) => pause,
+            Tried::Failed { may_pass: true } if now < self.silence(limits.since, limits.patience) => {
+                limits.longest_pause
+            }
+            Tried::Failed { .. } => return AfterTry::Ends,
+        };
+        if !matches!(tried, Tried::Failed { .. }) {
+            self.answered_at = now;
+        }
+        if limits.deadline.has_passed(now) { AfterTry::Ends } else { AfterTry::Pauses(pause) }
+    }
+
+    /// The instant of the next look of the first one, after a pause: not before others have had their turn.
+    #[must_use]
+    pub fn next_look(&self, now: BootInstant, limits: &WaitLimits, pause: Duration) -> BootInstant {
+        now.plus(pause).max(self.fairness.others_until()).min(limits.deadline.instant())
+    }
+
+    /// The step of a waiter that stands behind others.
+    #[must_use]
+    pub fn stands(&self, now: BootInstant, limits: &WaitLimits) -> Standing {
+        let is_over = limits.deadline.has_passed(now);
+        // Who asks, asks all the time: so long a silence at the end is no answer that somebody holds.
+        let patience = if is_over { limits.op_timeout.min(limits.patience) } else { limits.patience };
+        let silent_at = self.silence(limits.since, patience);
+        if now >= silent_at {
+            Standing::Silent(patience)
+        } else if is_over {
+            Standing::Over
+        } else {
+            Standing::Until(silent_at.min(limits.deadline.instant()))
+        }
+    }
+
+    /// The instant at which the server has been silent for too long, for who came at `since`.
+    fn silence(&self, since: BootInstant, patience: Duration) -> BootInstant {
+        since.max(self.answered_at).plus(patience)
+    }
+
+    /// The first one pauses, and can be handed the lock meanwhile.
+    pub fn offers(&mut self, offer: O) {
+        self.offer = Some(offer);
+    }
+
+    /// The first one cannot be handed the lock any more. Returns its offer, unless a holder has taken it.
+    pub fn withdraws(&mut self) -> Option<O> {
+        self.offer.take()
+    }
+
+    /// A holder of this client releases the lock. Returns the offer of the first one, if the lock may be handed to it now: it
+    /// pauses, and others do not have their turn.
+    pub fn hands_over(&mut self, now: BootInstant) -> Option<O> {
+        if self.offer.is_none() || !self.fairness.may_continue(now) {
+            return None;
+        }
+        self.fairness.counts(now);
+        self.offer.take()
+    }
+
+    /// The lock may be free. Returns whether the first one is to look at once: not while others have their turn.
+    #[must_use]
+    pub fn looks_at_once(&self, now: BootInstant) -> bool {
+        self.is_waited_in() && now >= self.fairness.others_until()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type TestTurns = Turns<&'static str, &'static str>;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const LIMITS: WaitLimits = WaitLimits {
+        since: at(1000),
+        deadline: Deadline::at(at(60_000)),
+        patience: Duration::from_secs(10),
+        op_timeout: Duration::from_secs(2),
+        longest_pause: Duration::from_millis(25),
+    };
+
+    const fn at(ms: u64) -> BootInstant {
+        BootInstant::from_origin(Duration::from_millis(ms))
+    }
+
+    fn turns() -> (TestTurns, Ticket) {
+        let mut turns = Turns::new(at(1000));
+        let first = turns.comes().unwrap();
+        (turns, first)
+    }
+
+    #[test]
+    fn waiters_are_the_first_one_in_the_order_of_their_coming() {
+        let (mut turns, first) = turns();
+        assert_eq!(turns.comes(), None);
+        let (second, third, fourth) = (turns.behind("second"), turns.behind("third"), turns.behind("fourth"));
+        assert_eq!(turns.goes(third), None, "it was not the first one");
+        assert!(turns.is_first(first) && !turns.is_first(second));
+        assert_eq!(turns.goes(first), Some("second"));
+        assert_eq!(turns.goes(first), None, "it has gone");
+        assert!(turns.is_first(second));
+        assert_eq!(turns.goes(second), Some("fourth"));
+        assert!(turns.is_waited_in());
+        assert_eq!(turns.goes(fourth), None);
+        assert!(!turns.is_waited_in());
+        assert!(turns.comes().is_some_and(|fifth| fifth > fourth));
+    }
+
+    #[test]
+    fn an_offer_goes_with_its_waiter() {
+        let (mut turns, first) = turns();
+        assert_eq!(turns.hands_over(at(1000)), None, "nobody pauses");
+        turns.offers("first");
+        assert_eq!(turns.hands_over(at(1000)), Some("first"));
+        assert_eq!(turns.hands_over(at(1000)), None, "it is taken");
+        turns.offers("first");
+        assert_eq!(turns.withdraws(), Some("first"));
+        turns.offers("first");
+        turns.behind("second");
+        turns.goes(first);
+        assert_eq!(turns.hands_over(at(1000)), None);
+    }
+
+    #[test]
+    fn others_have_their_turn_after_eight_hand_overs() {
+        let (mut turns, _) = turns();
+        for _ in 0..8 {
+            turns.offers("");
+            assert!(turns.hands_over(at(1000)).is_some());
+        }
+        turns.offers("");
+        assert_eq!(turns.hands_over(at(1000)), None);
+        assert!(!turns.looks_at_once(at(1000)));
+        assert_eq!(turns.next_look(at(1000), &LIMITS, Duration::ZERO), at(1001));
+        assert!(turns.looks_at_once(at(1001)));
+        assert_eq!(turns.hands_over(at(1001)), Some(""), "a new row");
+    }
+
+    #[test]
+    fn a_look_that_finds_nobody_waiting_wakes_nobody() {
+        let (mut turns, first) = turns();
+        assert!(turns.looks_at_once(at(1000)));
+        turns.goes(first);
+        assert!(!turns.looks_at_once(at(1000)));
+    }
+
+    #[test]
+    fn first_tries_leave_a_lock_to_others_that_want_it() {
+        let (mut turns, mut first) = turns();
+        let limits = WaitLimits { deadline: Deadline::at(at(1300)), ..LIMITS };
+        assert_eq!(turns.tried(at(1000), &limits, Tried::Held, true), AfterTry::Pauses(Duration::ZERO));
+        assert!(turns.first_try_at(at(1200), &limits).is_none(), "it was ours: nobody else wants it");
+        assert_eq!(turns.tried(at(1200), &limits, Tried::Held, false), AfterTry::Pauses(Duration::ZERO));
+        assert_eq!(turns.tried(at(1200), &limits, Tried::Granted, false), AfterTry::Ends);
+        for taken in 0..8 {
+            turns.goes(first);
+            assert!(!turns.is_over(at(1200)), "others want it");
+            first = turns.comes().unwrap();
+            assert_eq!(turns.first_try_at(at(1200), &limits), None, "{taken}");
+            assert_eq!(turns.tried(at(1200), &limits, Tried::Granted, false), AfterTry::Ends);
+        }
+        assert_eq!(turns.first_try_at(at(1299), &limits), Some(at(1300)), "for 24 ms, and the deadline is before");
+        turns.goes(first);
+        assert!(turns.is_over(at(2200)));
+    }
+
+    #[test]
+    fn a_lock_that_was_taken_after_others_begins_a_row() {
+        let (mut turns, first) = turns();
+        for _ in 0..8 {
+            turns.offers("");
+            assert!(turns.hands_over(at(1000)).is_some());
+        }
+        turns.tried(at(1000), &LIMITS, Tried::Held, false);
+        turns.tried(at(1000), &LIMITS, Tried::Granted, false);
+        turns.goes(first);
+        let first = turns.comes().unwrap();
+        turns.offers("");
+        assert!(turns.hands_over(at(1000)).is_some(), "the row of before is over");
+        turns.tried(at(1000), &LIMITS, Tried::Granted, false);
+        turns.goes(first);
+        assert!(!turns.is_over(at(1999)));
+    }
+
+    #[test]
+    fn a_try_ends_a_wait_or_is_followed_by_a_pause() {
+        let (mut turns, _) = turns();
+        let pause = Duration::from_millis(7);
+        assert_eq!(turns.tried(at(2000), &LIMITS, Tried::NotNow(pause), false), AfterTry::Pauses(pause));
+        assert_eq!(turns.tried(at(2000), &LIMITS, Tried::Failed { may_pass: false }, false), AfterTry::Ends);
+        let failed = Tried::Failed { may_pass: true };
+        assert_eq!(turns.tried(at(11_999), &LIMITS, failed, false), AfterTry::Pauses(LIMITS.longest_pause));
+        assert_eq!(turns.tried(at(12_000), &LIMITS, failed, false), AfterTry::Ends, "10 s after the last answer");
+        assert_eq!(turns.tried(at(59_999), &LIMITS, Tried::Held, false), AfterTry::Pauses(Duration::ZERO));
+        for last in [Tried::Held, Tried::NotNow(pause), failed] {
+            assert_eq!(turns.tried(at(60_000), &LIMITS, last, false), AfterTry::Ends);
+        }
+    }
+
+    #[test]
+    fn the_next_look_is_after_the_pause_and_not_after_the_deadline() {
+        let (turns, _) = turns();
+        assert_eq!(turns.next_look(at(2000), &LIMITS, SECOND), at(3000));
+        assert_eq!(turns.next_look(at(59_500), &LIMITS, SECOND), at(60_000));
+    }
+
+    #[test]
+    fn who_stands_behind_others_gives_up_at_its_deadline_or_when_the_server_is_silent() {
+        let (mut turns, _) = turns();
+        assert_eq!(turns.stands(at(1000), &LIMITS), Standing::Until(at(11_000)));
+        assert_eq!(turns.stands(at(11_000), &LIMITS), Standing::Silent(LIMITS.patience));
+        turns.tried(at(5000), &LIMITS, Tried::Held, false);
+        assert_eq!(turns.stands(at(11_000), &LIMITS), Standing::Until(at(15_000)));
+        let late = WaitLimits { since: at(7000), ..LIMITS };
+        assert_eq!(turns.stands(at(11_000), &late), Standing::Until(at(17_000)), "silence counts from its coming");
+        let short = WaitLimits { deadline: Deadline::at(at(6000)), ..LIMITS };
+        assert_eq!(turns.stands(at(5500), &short), Standing::Until(at(6000)));
+        assert_eq!(turns.stands(at(6999), &short), Standing::Over);
+        assert_eq!(turns.stands(at(7000), &short), Standing::Silent(LIMITS.op_timeout));
+        let impatient = WaitLimits { patience: SECOND, ..short };
+        assert_eq!(turns.stands(at(6000), &impatient), Standing::Silent(SECOND));
+    }
+}
