@@ -3,8 +3,9 @@
 use std::fmt;
 use std::panic::Location;
 
+use lock_testkit_proxy::Unproven;
+
 use crate::error::HarnessError;
-use crate::injected::Unproven;
 
 /// A case's reason for rejecting a backend: one sentence, and where in the suite it was decided.
 pub struct Failure {
@@ -89,14 +90,6 @@ impl From<HarnessError> for Failure {
     }
 }
 
-/// Nothing is known of what was tried under a fault that was not applied.
-impl From<Unproven> for Failure {
-    #[track_caller]
-    fn from(unproven: Unproven) -> Self {
-        Self::unknown(unproven.to_string())
-    }
-}
-
 /// Fails the case with this message unless the claim holds.
 macro_rules! ensure {
     ($claim:expr, $($message:tt)+) => {
@@ -118,6 +111,21 @@ impl<T> OrFail<T> for Option<T> {
         match self {
             Some(value) => Ok(value),
             None => Err(Failure::new(what)),
+        }
+    }
+}
+
+/// The value, or nothing is known of what was tried: the fault under which it was to be tried was not applied.
+pub(crate) trait OrUnknown<T> {
+    fn or_unknown(self) -> Result<T, Failure>;
+}
+
+impl<T> OrUnknown<T> for Result<T, Unproven> {
+    #[track_caller]
+    fn or_unknown(self) -> Result<T, Failure> {
+        match self {
+            Ok(value) => Ok(value),
+            Err(unproven) => Err(Failure::unknown(unproven.to_string())),
         }
     }
 }

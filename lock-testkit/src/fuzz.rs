@@ -14,7 +14,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-use crate::rng::SeededRng;
+use crate::SeededRng;
 
 /// Without being told otherwise: so many inputs for each test,
 const INPUTS: u64 = 20_000;

@@ -69,14 +69,11 @@ pub mod faults;
 pub mod fuzz;
 mod harness;
 mod ignored;
-mod injected;
 mod isolated_client;
 mod links;
 mod meter;
 mod panics;
 mod ports;
-pub mod proxy;
-mod rng;
 mod run;
 pub mod servers;
 mod stalls;
@@ -91,6 +88,7 @@ pub use failure::Failure;
 pub use harness::{
     Admin, DisposableServer, DisposableServers, Foreign, GroundTruth, Harness, Linked, ServerFault, Sessions,
 };
-pub use rng::SeededRng;
+pub use lock_testkit_proxy as proxy;
+pub use proxy::SeededRng;
 pub use run::{Outcome, REQUIRE_VARIABLE, main, run_case};
 pub use time::{SCALE_VARIABLE, ms};

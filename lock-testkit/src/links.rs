@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::failure::Verdict;
+use crate::failure::{OrUnknown, Verdict};
 use crate::faults::Injected;
 use crate::harness::Linked;
 use crate::proxy::{LinkFault, Proxy, Toxic};
@@ -62,7 +62,7 @@ impl Trouble {
     /// Waits until it shows.
     pub(crate) async fn applied(&self) -> Verdict {
         if !self.applied_within(promptly()).await {
-            self.links.iter().map(|link| link.proven()).collect::<Result<Vec<_>, _>>()?;
+            self.links.iter().map(|link| link.proven()).collect::<Result<Vec<_>, _>>().or_unknown()?;
         }
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Trouble {
         let proofs: Vec<_> = self.links.into_iter().map(Injected::heal).collect();
         let unproven = proofs.iter().filter(|proof| proof.is_err()).count();
         if proofs.len() - unproven < needed {
-            proofs.into_iter().collect::<Result<Vec<_>, _>>()?;
+            proofs.into_iter().collect::<Result<Vec<_>, _>>().or_unknown()?;
         }
         Ok(())
     }

@@ -1,9 +1,8 @@
 //! Input from outside breaks nothing in `lock-core`: names, owners, grants, tokens and options, as texts and as JSON. (It is
-//! here because `lock-core` itself depends on no testkit.) Nor does a fault as JSON.
+//! here because `lock-core` itself depends on no testkit.)
 
 use lock_core::{ClientOptions, ErrorKind, FencingToken, GrantId, LeaseOptions, LockName, Owner};
 use lock_testkit::fuzz::texts;
-use lock_testkit::proxy::LinkFault;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -71,14 +70,4 @@ fn ids_of_grants_are_read_as_they_are_shown() {
             assert!(id.to_string().eq_ignore_ascii_case(text), "{text} is {id}");
         }
     });
-}
-
-#[test]
-fn faults_are_written_as_they_are_read() {
-    let samples = [
-        r#"{"toxic":{"Delay":{"by":{"secs":0,"nanos":3},"jitter":{"secs":1,"nanos":0}}},"direction":"ToClient","trigger":"Now","seed":7}"#,
-        r#"{"toxic":{"CutAfter":{"bytes":3}},"direction":"Both","trigger":{"OnRequest":{"nth":2,"containing":"SET"}},"seed":0}"#,
-        r#"{"toxic":"Swallow","direction":"ToServer","trigger":{"AfterBytes":9},"seed":0}"#,
-    ];
-    texts("faults as JSON", &samples, |json| drop(survives::<LinkFault>(json)));
 }

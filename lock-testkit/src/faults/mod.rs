@@ -13,6 +13,6 @@ mod store;
 pub(crate) use self::process::freeze_child;
 pub use self::process::{Data, ProcessFault, ServerProcess};
 pub use self::store::{Store, StoreFault};
-pub use crate::injected::{Injected, Proof, Unproven};
 pub use crate::proxy::LinkFault;
 pub use crate::servers::ClockFault;
+pub use lock_testkit_proxy::{Injected, Proof, Unproven};

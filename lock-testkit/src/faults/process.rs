@@ -3,11 +3,11 @@
 use std::io;
 use std::path::Path;
 
+use lock_testkit_proxy::{Effect, Injected, Proof};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::error::HarnessError;
-use crate::injected::{Effect, Injected, Proof};
 use crate::servers::memcached::MemcachedServer;
 use crate::servers::own::Own;
 use crate::servers::process::{self, Process};

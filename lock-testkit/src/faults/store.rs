@@ -1,9 +1,9 @@
 //! Faults of what servers store. They happen at once, and nothing heals them.
 
+use lock_testkit_proxy::{Effect, Injected, Proof};
 use serde::{Deserialize, Serialize};
 
 use crate::error::HarnessError;
-use crate::injected::{Effect, Injected, Proof};
 use crate::servers::memcached::{Memcached, MemcachedServer};
 use crate::servers::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
 use crate::servers::resp::Resp;

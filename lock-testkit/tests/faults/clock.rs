@@ -6,8 +6,8 @@ use lock_testkit::faults::ClockFault;
 use lock_testkit::servers::WallClock;
 use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 
-use crate::ends::PROMPTLY;
 use crate::store::{found, server_with};
+use lock_testkit::testing::PROMPTLY;
 
 fn seconds() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed()

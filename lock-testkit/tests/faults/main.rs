@@ -3,8 +3,5 @@
 #![cfg(test)]
 
 mod clock;
-mod ends;
-mod link;
 mod process;
-mod requests;
 mod store;

@@ -11,8 +11,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_testkit_proxy::{Effect, Injected, Proof};
+
 use crate::error::Missing;
-use crate::injected::{Effect, Injected, Proof};
 use crate::servers::process::fresh_directory;
 
 pub use self::fault::ClockFault;

@@ -3,11 +3,13 @@
 use std::io;
 use std::path::Path;
 
+use lock_testkit_proxy::ports::free_port;
+
 use super::client::Memcached;
 use super::options::MemcachedOptions;
 use super::program;
 use crate::error::{HarnessError, Missing};
-use crate::ports::{free_port, on_free_ports};
+use crate::ports::on_free_ports;
 use crate::servers::own::{Own, not_started, with_own_process};
 use crate::servers::process::Process;
 use crate::servers::url::ServerUrl;

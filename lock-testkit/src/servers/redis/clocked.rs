@@ -2,10 +2,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use lock_testkit_proxy::{Injected, Proof};
+
 use super::options::RedisOptions;
 use super::server::RedisServer;
 use crate::error::{HarnessError, Missing};
-use crate::injected::{Injected, Proof};
 use crate::servers::clock::{ClockFault, WallClock};
 use crate::time::promptly;
 

@@ -1,13 +1,13 @@
 //! Three masters with a replica each, which share the slots.
 
 use futures_util::future::try_join_all;
+use lock_testkit_proxy::ports::BUS;
 
 use super::members::{Members, NodeRecord, works_for};
 use super::migration::Migration;
 use super::options::RedisOptions;
 use super::server::RedisServer;
 use crate::error::{HarnessError, Missing};
-use crate::ports::BUS;
 use crate::servers::url::{Credentials, ServerUrl, authority};
 use crate::time::ms;
 use crate::until::until;

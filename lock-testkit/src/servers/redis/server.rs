@@ -2,10 +2,12 @@
 
 use std::io;
 
+use lock_testkit_proxy::ports::free_port;
+
 use super::options::{Ports, RedisOptions};
 use super::program::Program;
 use crate::error::{HarnessError, Missing};
-use crate::ports::{free_port, on_free_ports};
+use crate::ports::on_free_ports;
 use crate::servers::own::{Own, not_started, with_own_process};
 use crate::servers::process::Process;
 use crate::servers::resp::Resp;

@@ -3,6 +3,8 @@
 use std::io;
 
 use futures_util::future::try_join_all;
+use lock_testkit_proxy::Injected;
+use lock_testkit_proxy::ports::free_port;
 
 use super::client::{DEFAULT_PORT, ZooKeeperClient};
 use super::links::LeaderLinks;
@@ -12,8 +14,7 @@ use super::server::{PATIENCE, ZooKeeperServer};
 use super::session::Session;
 use super::status::Mode;
 use crate::error::{HarnessError, Missing};
-use crate::injected::Injected;
-use crate::ports::{free_port, on_free_ports};
+use crate::ports::on_free_ports;
 use crate::servers::own::not_started;
 use crate::servers::url::{ServerUrl, authority};
 use crate::time::ms;

@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::injected::Injected;
+use lock_testkit_proxy::Injected;
+
 use crate::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
 /// One proxy for each server and each other server that it may have as its leader.

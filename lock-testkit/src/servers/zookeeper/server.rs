@@ -2,12 +2,14 @@
 
 use std::io;
 
+use lock_testkit_proxy::ports::free_port;
+
 use super::client::{DEFAULT_PORT, ZooKeeperClient};
 use super::options::{EnsembleMember, Ports, ZooKeeperOptions};
 use super::program::Program;
 use super::session::Session;
 use crate::error::{HarnessError, Missing};
-use crate::ports::{free_port, on_free_ports};
+use crate::ports::on_free_ports;
 use crate::servers::own::{Own, not_started, with_own_process};
 use crate::servers::process::Process;
 use crate::servers::url::ServerUrl;

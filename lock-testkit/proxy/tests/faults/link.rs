@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use lock_testkit::proxy::{Direction, LinkFault, Protocol, Toxic, Trigger};
+use lock_testkit_proxy::{Direction, LinkFault, Protocol, Toxic, Trigger};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 

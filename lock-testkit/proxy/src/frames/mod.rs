@@ -181,7 +181,7 @@ mod tests {
             cut.extend(frames.rest().map(|frame| frame.bytes));
             (cut, is_opaque)
         };
-        crate::fuzz::bytes("frames of a link", samples, |input| {
+        lock_testkit::fuzz::bytes("frames of a link", samples, |input| {
             for protocol in [Protocol::Resp, Protocol::ZooKeeper, Protocol::Memcached] {
                 for speaker in [Speaker::Client, Speaker::Server] {
                     let (whole, is_opaque) = cut(protocol, speaker, input, input.len().max(1));

@@ -3,7 +3,7 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic, Trigger};
+//! use lock_testkit_proxy::{Direction, LinkFault, Protocol, Proxy, Toxic, Trigger};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let link = Proxy::to("127.0.0.1:6379", Protocol::Resp)?;
@@ -18,16 +18,23 @@
 //! A proxy is one link: give each client under test its own. It works on a thread of its own, so a test that blocks its
 //! threads does not hold up the traffic. What a fault does is told with [`Toxic`]; when it begins, with [`Trigger`].
 
+#![forbid(unsafe_code)]
+
 mod active;
 mod connection;
 mod fault;
 mod frames;
+mod injected;
 mod link;
 mod listener;
+pub mod ports;
 mod reader;
 mod replies;
+mod rng;
 mod writer;
 
 pub use fault::{Direction, LinkFault, Toxic, Trigger};
 pub use frames::Protocol;
+pub use injected::{Effect, Injected, Proof, Unproven};
 pub use link::Proxy;
+pub use rng::SeededRng;

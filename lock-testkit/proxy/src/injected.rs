@@ -1,15 +1,15 @@
 //! A fault that was injected: heals on drop, and proves that it was applied.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::HarnessError;
-use crate::until::until;
+/// The pause between two looks at what a fault has done.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The effect of a fault, from its injection on.
-pub(crate) trait Effect: Send + Sync {
+/// The effect of a fault, from its injection on: what [`Injected`] is made of.
+pub trait Effect: Send + Sync {
     /// Returns the evidence so far that the fault was applied.
     fn proof(&self) -> Proof;
 
@@ -65,7 +65,8 @@ pub struct Injected<'a> {
 }
 
 impl<'a> Injected<'a> {
-    pub(crate) fn new(fault: impl fmt::Display, effect: impl Effect + 'a) -> Self {
+    /// A fault, in words, and its effect.
+    pub fn new(fault: impl fmt::Display, effect: impl Effect + 'a) -> Self {
         Self { fault: fault.to_string(), effect: Some(Box::new(effect)) }
     }
 
@@ -94,8 +95,14 @@ impl<'a> Injected<'a> {
     /// # Errors
     /// [`Unproven`] if that is not so within this time.
     pub async fn applied(&self, within: Duration) -> Result<Proof, Unproven> {
-        let proven = || std::future::ready(self.proven().map_err(|unproven| HarnessError::new(unproven.to_string())));
-        until("the fault is applied", within, proven).await.map_err(|_| Unproven(self.fault.clone()))
+        let began = Instant::now();
+        loop {
+            let proven = self.proven();
+            if proven.is_ok() || began.elapsed() >= within {
+                return proven;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Ends the fault, and proves that it was applied.

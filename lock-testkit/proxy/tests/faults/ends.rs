@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use lock_testkit::proxy::{Protocol, Proxy};
+use lock_testkit_proxy::{Protocol, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use lock_testkit::proxy::{Direction, LinkFault, Protocol, Toxic};
+use lock_testkit_proxy::{Direction, LinkFault, Protocol, Toxic};
 
 use crate::ends::{Ends, PROMPTLY, ending, hears, hears_nothing, says};
 
