@@ -16,7 +16,8 @@ use crate::confirm::Confirmation;
 use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
 use crate::store::{record, scripts};
-use crate::wait::queue::{Enqueued, Pause, WaitQueues, WaiterGuard};
+use crate::wait::machine::{Enqueued, Pause};
+use crate::wait::queue::{WaitQueues, WaiterGuard};
 
 /// The time for which a lock that is handed over is kept for a waiter that has not claimed it: the delay that a waiter
 /// that died a moment ago costs the next one.

@@ -51,6 +51,8 @@ pub use lock_core::{
 pub use quorum::{QuorumBackend, QuorumConfig, QuorumLocks};
 pub use store::dialect::Dialect;
 pub use tls::Tls;
+#[doc(hidden)]
+pub use wait::machine;
 
 const NAME: &str = "redis";
 

@@ -1,67 +1,84 @@
 //! The attempts of this client that wait, and those that gave up: what it may have at the server, by attempt.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use lock_core::GrantId;
-
-use crate::store::keys::Keys;
 
 /// The number of remembered attempts that gave up.
 const MOST_ABANDONED: usize = 10_000;
 
 /// The attempts of one client that have, or may have, a place in a queue at the server.
 ///
-/// `W` is a waiter, which is told of its grant.
-#[derive(Debug)]
-pub(crate) struct Registry<W> {
-    waiting: HashMap<GrantId, Arc<W>>,
+/// `W` is a waiter, which is told of its grant; `L` is a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Registry<W, L> {
+    waiting: HashMap<GrantId, W>,
     /// Attempts that gave up: none of them ever becomes a guard, so a grant to one is given back at once. Kept until their
     /// cancellation is confirmed or given up.
-    abandoned: HashMap<GrantId, Arc<Keys>>,
+    abandoned: HashMap<GrantId, L>,
     /// Grants to such attempts.
-    unwanted: Vec<(GrantId, Arc<Keys>)>,
+    unwanted: Vec<(GrantId, L)>,
 }
 
-impl<W> Default for Registry<W> {
+impl<W, L> Default for Registry<W, L> {
     fn default() -> Self {
         Self { waiting: HashMap::new(), abandoned: HashMap::new(), unwanted: Vec::new() }
     }
 }
 
-impl<W> Registry<W> {
+impl<W, L> Registry<W, L> {
     /// Adds an attempt that waits.
-    pub(crate) fn register(&mut self, nonce: GrantId, waiter: Arc<W>) {
+    pub(crate) fn register(&mut self, nonce: GrantId, waiter: W) {
         self.waiting.insert(nonce, waiter);
     }
 
-    /// Removes an attempt that waits no longer; one that gave up is remembered with its lock's keys.
-    pub(crate) fn deregister(&mut self, nonce: GrantId, gave_up: Option<Arc<Keys>>) {
-        self.waiting.remove(&nonce);
-        if let Some(keys) = gave_up {
+    /// Removes an attempt that waits no longer, and returns its waiter; one that gave up is remembered with its lock.
+    pub(crate) fn deregister(&mut self, nonce: GrantId, gave_up: Option<L>) -> Option<W> {
+        if let Some(lock) = gave_up {
             if self.abandoned.len() >= MOST_ABANDONED {
                 // The server's own bounds remain: a claim time for each.
                 self.abandoned.clear();
             }
-            self.abandoned.insert(nonce, keys);
+            self.abandoned.insert(nonce, lock);
         }
+        self.waiting.remove(&nonce)
     }
 
     /// The waiter of an attempt that waits.
-    pub(crate) fn waiter(&self, nonce: GrantId) -> Option<&Arc<W>> {
+    pub(crate) fn waiter(&self, nonce: GrantId) -> Option<&W> {
         self.waiting.get(&nonce)
+    }
+
+    pub(crate) fn waiter_mut(&mut self, nonce: GrantId) -> Option<&mut W> {
+        self.waiting.get_mut(&nonce)
+    }
+
+    /// All that wait, in no order.
+    pub(crate) fn waiters(&mut self) -> impl Iterator<Item = &mut W> {
+        self.waiting.values_mut()
+    }
+
+    /// Everything there is, in order, and of each waiter this part.
+    pub(crate) fn sorted<P: Ord>(&self, part: impl Fn(&W) -> P) -> (Vec<(GrantId, P)>, Vec<GrantId>, Vec<GrantId>) {
+        let mut waiting: Vec<_> = self.waiting.iter().map(|(nonce, waiter)| (*nonce, part(waiter))).collect();
+        let mut abandoned: Vec<_> = self.abandoned.keys().copied().collect();
+        let mut unwanted: Vec<_> = self.unwanted.iter().map(|(nonce, _)| *nonce).collect();
+        waiting.sort_unstable();
+        abandoned.sort_unstable();
+        unwanted.sort_unstable();
+        (waiting, abandoned, unwanted)
     }
 
     /// Takes note of a grant to an attempt that does not wait; returns whether it is to be given back.
     pub(crate) fn is_unwanted(&mut self, nonce: GrantId) -> bool {
-        let keys = self.abandoned.remove(&nonce);
-        let unwanted = keys.is_some();
-        self.unwanted.extend(keys.map(|keys| (nonce, keys)));
+        let lock = self.abandoned.remove(&nonce);
+        let unwanted = lock.is_some();
+        self.unwanted.extend(lock.map(|lock| (nonce, lock)));
         unwanted
     }
 
     /// Takes the grants that nobody wants any more, to be given back.
-    pub(crate) fn take_unwanted(&mut self) -> Vec<(GrantId, Arc<Keys>)> {
+    pub(crate) fn take_unwanted(&mut self) -> Vec<(GrantId, L)> {
         std::mem::take(&mut self.unwanted)
     }
 

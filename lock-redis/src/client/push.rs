@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use super::address::Address;
 use super::dial::Dial;
 use super::pace::Pace;
-use crate::wait::queue::Granted;
+use crate::wait::machine::Granted;
 
 /// A message of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]

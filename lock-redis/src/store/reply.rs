@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::cause;
 use crate::error;
-use crate::wait::queue::Granted;
+use crate::wait::machine::Granted;
 
 /// The bytes of a wrong field that an error shows.
 const SHOWN: usize = 200;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::queue::{Pause, WaitQueues};
+use super::machine::Pause;
+use super::queue::WaitQueues;
 use crate::client::key_tracking::KeyTracking;
 use crate::client::links::Links;
 use crate::store::keys::Keys;

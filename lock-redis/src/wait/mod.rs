@@ -2,11 +2,12 @@
 //!
 //! A waiter's request puts it into the queue at the server; whoever makes room there grants the lock to the first waiters
 //! that live and fit, and tells them by push, so that each owns its grant when it wakes. See `store/scripts/queue.lua` for the
-//! data, [`queue`] for what makes a push count, and [`heartbeat`] for what keeps the places of this client's waiters.
+//! data, [`machine`] for what makes a push count, and [`heartbeat`] for what keeps the places of this client's waiters.
 
 pub(crate) mod foreign;
 pub(crate) mod heartbeat;
 pub(crate) mod inbox;
+pub mod machine;
 pub(crate) mod queue;
 
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase};
 
 use self::foreign::ForeignHolders;
-use self::queue::{Enqueued, News, Pause, WaitQueues, WaiterGuard};
+use self::machine::{Enqueued, News, Pause};
+use self::queue::{WaitQueues, WaiterGuard};
 use crate::acquire::{AcquireReply, Acquisitions, ShortAcquire};
 use crate::client::links::Links;
 use crate::store::dialect::Form;

@@ -1,5 +1,6 @@
 //! The one task that asks for all locks on which a client waits: its sign of life, and what brings back lost pushes.
 
+mod echo;
 mod reply_timeout;
 mod schedule;
 
@@ -10,6 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, GrantId, Phase};
 
+use self::echo::Echo;
 use self::schedule::{Batch, HeartbeatSchedule, PipelineOutcome};
 use crate::client::address::Address;
 use crate::client::call::Call;
@@ -23,7 +25,8 @@ use crate::store::keys::Keys;
 use crate::store::reply::Fields;
 use crate::store::scripts;
 use crate::wait::foreign::ForeignHolders;
-use crate::wait::queue::{DueHeartbeat, Echo, HeartbeatReply, KnownHolder, Pause, WaitQueues};
+use crate::wait::machine::{HeartbeatReply, KnownHolder, Pause};
+use crate::wait::queue::{DueHeartbeat, WaitQueues};
 
 /// The heartbeats that one pipeline carries, at most; of short ones, and of long ones.
 const QUIET_PIPELINE: usize = 512;
@@ -99,7 +102,7 @@ impl Heartbeats {
         let call = |(i, some): (usize, &[DueHeartbeat])| {
             let echo = if echo && i == 0 { "1" } else { "" };
             let first = [&*self.identity.client, &self.identity.channels, &number_of(some), echo];
-            let mut call = Call::of(some.iter().flat_map(|due| due.keys.to_heartbeat())).with(first);
+            let mut call = Call::of(some.iter().flat_map(|due| due.lock.to_heartbeat())).with(first);
             for DueHeartbeat { nonces, holder, .. } in some {
                 // It has one waiter.
                 nonces.iter().take(1).for_each(|nonce| call.push(nonce));
@@ -132,11 +135,11 @@ impl Heartbeats {
         let first = [
             &*self.identity.client,
             &self.identity.channels,
-            if due.keys.shared { "1" } else { "" },
+            if due.lock.shared { "1" } else { "" },
             &due.number.to_string(),
             echo,
         ];
-        Call::of(due.keys.all()).with(first).with(&due.nonces)
+        Call::of(due.lock.all()).with(first).with(&due.nonces)
     }
 
     fn read(&self, due: &DueHeartbeat, sent_at: BootInstant, raw: Raw) -> Result<HeartbeatReply, Error> {
@@ -182,10 +185,10 @@ impl Heartbeats {
     /// Lays a heartbeat beside the others for its server.
     fn lay(&self, schedule: &mut HeartbeatSchedule<Server, Kind, DueHeartbeat>, due: DueHeartbeat) {
         let in_cluster = self.links.topology() == Topology::Cluster;
-        let server = if in_cluster { self.links.master(&due.keys.lock) } else { None };
-        let form = due.keys.form;
+        let server = if in_cluster { self.links.master(&due.lock.lock) } else { None };
+        let form = due.lock.form;
         // In a cluster a script has the keys of one slot.
-        let quiet = due.quiet && form == Form::Text && !due.keys.shared && !in_cluster;
+        let quiet = due.quiet && form == Form::Text && !due.lock.shared && !in_cluster;
         schedule.add(server, Kind { form, quiet }, DueHeartbeat { quiet, ..due });
     }
 
@@ -214,7 +217,7 @@ impl Heartbeats {
                 Ok(None) => self.queues.is_not_quiet(&due),
                 Ok(Some(answer)) => {
                     self.queues.answered(&due, &answer);
-                    self.foreign.look_out(&due.keys, answer.pause);
+                    self.foreign.look_out(&due.lock, answer.pause);
                 }
                 Err(error) => {
                     tracing::debug!(%error, "a waiter could not ask");

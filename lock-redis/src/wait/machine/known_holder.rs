@@ -11,7 +11,7 @@ const BEGINNING: usize = 16;
 
 /// The holder of a lock, and the instant until which it holds at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KnownHolder {
+pub struct KnownHolder {
     nonce: [u8; BEGINNING],
     until: BootInstant,
 }

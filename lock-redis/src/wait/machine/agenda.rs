@@ -1,11 +1,8 @@
 //! The order in which the locks that are waited for are due to be asked for.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use lock_core::clock::BootInstant;
-
-use crate::store::keys::Keys;
 
 /// An entry of the agenda: when it is due, and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,26 +18,32 @@ impl Entry {
 }
 
 /// The locks that are waited for, by when they are due. As many entries as there are queues.
-#[derive(Debug, Default)]
-pub(super) struct Agenda {
-    entries: BTreeMap<Entry, Arc<Keys>>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Agenda<L> {
+    entries: BTreeMap<Entry, L>,
     last: u64,
 }
 
-impl Agenda {
+impl<L> Default for Agenda<L> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), last: 0 }
+    }
+}
+
+impl<L> Agenda<L> {
     /// Makes a new entry.
-    pub(super) fn enter(&mut self, at: BootInstant, keys: Arc<Keys>) -> Entry {
+    pub(super) fn enter(&mut self, at: BootInstant, lock: L) -> Entry {
         self.last += 1;
         let entry = Entry { at, number: self.last };
-        self.entries.insert(entry, keys);
+        self.entries.insert(entry, lock);
         entry
     }
 
     /// Moves an entry to another time.
     pub(super) fn put_off(&mut self, entry: &mut Entry, at: BootInstant) {
-        if let Some(keys) = self.entries.remove(entry) {
+        if let Some(lock) = self.entries.remove(entry) {
             entry.at = at;
-            self.entries.insert(*entry, keys);
+            self.entries.insert(*entry, lock);
         }
     }
 
@@ -49,8 +52,8 @@ impl Agenda {
     }
 
     /// The first lock, if it is due.
-    pub(super) fn due(&self, now: BootInstant) -> Option<&Arc<Keys>> {
-        self.entries.first_key_value().filter(|(entry, _)| entry.at <= now).map(|(_, keys)| keys)
+    pub(super) fn due(&self, now: BootInstant) -> Option<&L> {
+        self.entries.first_key_value().filter(|(entry, _)| entry.at <= now).map(|(_, lock)| lock)
     }
 
     /// The instant at which the first lock is due.

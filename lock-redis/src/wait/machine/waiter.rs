@@ -1,0 +1,100 @@
+//! One waiter's place: what the server has said of it, and what it is to be told.
+
+use std::time::Duration;
+
+use lock_core::clock::BootInstant;
+use lock_core::driver::Grant;
+
+use super::Granted;
+
+/// One waiter.
+///
+/// `W` is whatever wakes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Waiter<W> {
+    wake: W,
+    /// The instant at which the last request was sent that was answered "still waiting".
+    pub(super) asked_at: BootInstant,
+    /// Grants up to this token are from an earlier stay in the queue, perhaps one whose confirmation never came.
+    pub(super) floor: u64,
+    ticket: Option<u64>,
+    pub(super) news: Option<News>,
+}
+
+/// The news that a waiter is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// It has the lock.
+    Granted(Grant),
+    /// Its entry is gone, or a grant needs to be confirmed: ask again under the same nonce.
+    AskAgain,
+}
+
+impl<W: Clone> Waiter<W> {
+    pub(super) fn new(wake: W) -> Self {
+        Self { wake, asked_at: BootInstant::from_origin(Duration::ZERO), floor: 0, ticket: None, news: None }
+    }
+
+    /// The server has put this waiter into the queue, by a request that was sent at `sent_at`.
+    pub(super) fn queued(&mut self, sent_at: BootInstant, ticket: u64, last_token: u64) {
+        (self.asked_at, self.ticket, self.floor) = (sent_at, Some(ticket), last_token);
+    }
+
+    /// A request that was sent at `sent_at` found it in the queue, and the last token that was given there. That is less
+    /// than before where another server took over, whose clock is behind.
+    pub(super) fn still_queued(&mut self, sent_at: BootInstant, last_token: Option<u64>) {
+        if sent_at >= self.asked_at {
+            self.asked_at = sent_at;
+            self.floor = last_token.unwrap_or(self.floor);
+        }
+    }
+
+    /// It has the lock for the claim time: from `sent_at` or, if that is not known, from its own last question.
+    pub(super) fn granted(&mut self, now: BootInstant, granted: Granted, sent_at: Option<BootInstant>) -> Option<W> {
+        let Granted { token, claim, .. } = granted;
+        if token.as_u64() <= self.floor {
+            return None;
+        }
+        let from = sent_at.unwrap_or(self.asked_at);
+        let grant = Grant::new(Some(token), from, claim).to_be_claimed().woken_at(now);
+        // What is already over, or was never asked for, must be confirmed first.
+        let fresh = now < from.plus(claim / 2);
+        self.news = Some(if fresh { News::Granted(grant) } else { News::AskAgain });
+        Some(self.wake.clone())
+    }
+
+    /// A request that was sent at `sent_at` did not find it: it is to ask again if it has not asked since. With `surely`, even
+    /// if it was told of a grant: the server has forgotten it.
+    pub(super) fn forgotten_at(&mut self, sent_at: BootInstant, surely: bool) -> Option<W> {
+        if self.asked_at > sent_at {
+            return None;
+        }
+        if surely {
+            self.news = None;
+        }
+        Some(self.ask_again())
+    }
+
+    /// It is to ask again, unless it has been told of a grant.
+    pub(super) fn ask_again(&mut self) -> W {
+        self.news.get_or_insert(News::AskAgain);
+        self.wake.clone()
+    }
+
+    /// Takes its news, if there are any.
+    pub(super) fn take_news(&mut self) -> Option<News> {
+        self.news.take()
+    }
+}
+
+impl<W> Waiter<W> {
+    /// The ticket of its place in the queue, if it ever had one.
+    pub(super) fn ticket(&self) -> Option<u64> {
+        self.ticket
+    }
+
+    /// The instant at which the last request was sent that was answered "still waiting".
+    pub(super) fn asked_at(&self) -> BootInstant {
+        self.asked_at
+    }
+}
