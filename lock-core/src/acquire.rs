@@ -1,7 +1,7 @@
 //! The part of a client that does not depend on the backend's type: one acquisition, from the checks to the lease.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::Instrument;
@@ -12,13 +12,12 @@ use crate::driver::bound::{self, bounded};
 use crate::driver::{Attempt, Backend, Cancelled, Grant, Kind, Operator};
 use crate::driver::{Guarantee, Support};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::lease::keeper::Keeper;
+use crate::lease::keeper::{Keeper, KeeperHandle};
 use crate::lease::{Lease, LiveGrant};
-use crate::locks::Entries;
-use crate::locks::Uses;
 use crate::name::LockName;
 use crate::options::{ClientOptions, LeaseOptions, check_text};
 use crate::owner::{GrantId, Owner};
+use crate::owners::Owners;
 use crate::shutdown::UnderWay;
 use crate::trace::Operation;
 
@@ -28,11 +27,10 @@ pub(crate) const CANCEL_GRACE: Duration = Duration::from_millis(100);
 /// The state that all locks of one client share.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) keeper: Arc<KeeperHandle>,
     pub(crate) owner: Owner,
     pub(crate) options: ClientOptions,
-    pub(crate) entries: Mutex<Entries>,
-    pub(crate) uses: Mutex<Uses>,
+    pub(crate) owners: Owners,
     granularity: Duration,
 }
 
@@ -63,11 +61,10 @@ impl Core {
         };
         Self {
             granularity: backend.granularity(),
-            keeper: Keeper::new(backend),
+            keeper: KeeperHandle::open(backend),
             owner,
             options,
-            entries: Mutex::default(),
-            uses: Mutex::default(),
+            owners: Owners::default(),
         }
     }
 
@@ -207,7 +204,7 @@ impl Core {
         }
         undo.disarm();
         self.keeper.register(&live);
-        let lease = Lease::new(self.clone(), live);
+        let lease = Lease::new(self.keeper.clone(), live);
         if let Some(woken_at) = grant.woken_at {
             self.keeper.meters.woken(lease.since().since(woken_at));
         }
@@ -231,7 +228,7 @@ impl Core {
 
     /// See [`Client::close`](crate::Client::close).
     pub(crate) async fn close(&self) -> Result<(), Error> {
-        let Keeper { shutdown, clock, backend, reaper, .. } = &*self.keeper;
+        let Keeper { shutdown, clock, backend, reaper, .. } = &***self.keeper;
         shutdown.begin();
         reaper.ensure_running();
         tokio::select! {
@@ -259,7 +256,7 @@ impl Core {
 
     /// Completes an error with the names of lock and backend.
     pub(crate) fn named(&self, error: Error, name: &LockName) -> Error {
-        error.with_name(name).with_backend(self.keeper.backend.name())
+        self.keeper.named(error, name)
     }
 
     pub(crate) async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
@@ -296,12 +293,6 @@ impl Core {
 
 fn closed() -> Error {
     Error::new(ErrorKind::Closed, Phase::Acquire, "the client was closed")
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        self.keeper.close();
-    }
 }
 
 /// A handle's request to the core.

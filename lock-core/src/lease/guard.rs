@@ -10,10 +10,9 @@ use std::time::Duration;
 use tracing::Instrument;
 use tracing::field::debug;
 
-use super::keeper::Keeper;
+use super::keeper::{Keeper, KeeperHandle};
 use super::state::{Answer, Event};
 use super::{LiveGrant, LossReason, Lost};
-use crate::acquire::Core;
 use crate::clock::BootInstant;
 use crate::driver::bound::bounded;
 use crate::driver::{Attempt, Released, Renewal, Renewed};
@@ -48,7 +47,7 @@ use crate::trace::Operation;
 /// # Ok(()) }
 /// ```
 pub struct Lease {
-    pub(crate) core: Arc<Core>,
+    pub(crate) keeper: Arc<KeeperHandle>,
     pub(crate) live: Arc<LiveGrant>,
     since: BootInstant,
     /// Whether dropping this must give the lock back.
@@ -56,9 +55,9 @@ pub struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn new(core: Arc<Core>, live: Arc<LiveGrant>) -> Self {
-        let since = core.keeper.clock.now();
-        Self { core, live, since, armed: true }
+    pub(crate) fn new(keeper: Arc<KeeperHandle>, live: Arc<LiveGrant>) -> Self {
+        let since = keeper.clock.now();
+        Self { keeper, live, since, armed: true }
     }
 
     /// The instant at which the lock was granted to the caller.
@@ -91,14 +90,14 @@ impl Lease {
     /// Whether the lock is held at this instant, computed from the end of the lease and the clock.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.core.keeper.ensure_running();
-        self.live.is_held(&*self.core.keeper.clock)
+        self.keeper.ensure_running();
+        self.live.is_held(&*self.keeper.clock)
     }
 
     /// Returns the time for which the lock is held at least, if no renewal succeeds any more; zero when it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.live.remaining(&*self.core.keeper.clock)
+        self.live.remaining(&*self.keeper.clock)
     }
 
     /// Resolves with the reason when the lock is lost; never after a normal release.
@@ -121,7 +120,7 @@ impl Lease {
     /// # Cancel safety
     /// Dropping it has no effect.
     pub fn lost(&self) -> Lost {
-        Lost::of(self.live.clone(), &self.core.keeper)
+        Lost::of(self.live.clone(), &self.keeper)
     }
 
     /// Extends the lease now: at least `ttl` from this call, never less than what is left, and never beyond
@@ -152,7 +151,7 @@ impl Lease {
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         check_ttl(ttl).map_err(|error| self.named(error))?;
         self.check(Phase::Renew)?;
-        let keeper = &self.core.keeper;
+        let keeper = &self.keeper;
         let sent_at = keeper.clock.now();
         let ask = ttl.max(self.live.remaining(&*keeper.clock));
         let mut answers = keeper.ask(&[Renewal::new(&self.live.attempt, ask)]).await;
@@ -202,7 +201,7 @@ impl Lease {
             return Ok(());
         }
         // The deadline may have passed without anybody having said so yet.
-        self.core.keeper.look(&self.live);
+        self.keeper.look(&self.live);
         let error = match self.live.loss() {
             Some(reason) => Error::lost(phase, reason),
             None if self.live.is_doubtful() => Error::indeterminate(
@@ -216,23 +215,23 @@ impl Lease {
 
     /// The server has said, to a request that was sent at `sent_at`, that the grant is gone.
     pub(crate) fn is_gone(&self, sent_at: BootInstant) {
-        self.core.keeper.settle(&self.live, Event::Answer { sent_at, answer: Answer::Lost(LossReason::Taken) });
+        self.keeper.settle(&self.live, Event::Answer { sent_at, answer: Answer::Lost(LossReason::Taken) });
     }
 
     pub(crate) fn named(&self, error: Error) -> Error {
-        self.core.named(error, self.name())
+        self.keeper.named(error, self.name())
     }
 
     /// Gives the lock back; see [`MutexGuard::release`](crate::MutexGuard::release).
     ///
     /// Dropping this future, or an error, leaves the lease armed: its drop hands the release to the reaper.
     pub(crate) async fn release(self) -> Result<(), Error> {
-        let core = self.core.clone();
+        let keeper = self.keeper.clone();
         // Declared before the lease, so dropped after it: what the lease hands to the reaper is counted by then.
-        let _under_way = core.keeper.shutdown.track();
+        let _under_way = keeper.shutdown.track();
         let mut lease = self;
-        let mut operation = Operation::release(core.keeper.backend.name(), &lease.live.attempt);
-        let outcome = lease.give_back(&core.keeper).instrument(operation.span()).await;
+        let mut operation = Operation::release(keeper.backend.name(), &lease.live.attempt);
+        let outcome = lease.give_back(&keeper).instrument(operation.span()).await;
         match &outcome {
             Ok(()) => operation.ends("released"),
             Err(error) => operation.fails(error),
@@ -242,7 +241,7 @@ impl Lease {
 
     async fn give_back(&mut self, keeper: &Keeper) -> Result<(), Error> {
         let Keeper { backend, clock, meters, reaper, .. } = keeper;
-        if self.core.keeper.settle(&self.live, Event::Release).lost.is_some() || self.live.loss().is_some() {
+        if self.keeper.settle(&self.live, Event::Release).lost.is_some() || self.live.loss().is_some() {
             self.armed = false;
             return Err(self.not_held(self.live.loss()));
         }
@@ -285,7 +284,7 @@ impl Drop for Lease {
         if !self.armed {
             return;
         }
-        let keeper = &self.core.keeper;
+        let keeper = &self.keeper;
         keeper.settle(&self.live, Event::Release);
         // A lost lease was handed to the reaper when the loss was noticed.
         if self.live.is_released() {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,8 +22,9 @@ use super::{LiveGrant, LossReason};
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{asked, bounded, caught};
 use crate::driver::{Backend, Doubts, Notices, Renewal, Renewed};
-use crate::error::Phase;
+use crate::error::{Error, Phase};
 use crate::metrics::Meters;
+use crate::name::LockName;
 use crate::owner::GrantId;
 use crate::shutdown::Shutdown;
 use crate::sync::locked;
@@ -37,6 +39,30 @@ const SLOT: Duration = Duration::from_millis(20);
 /// The time for which the keeper stays up after the last lease, so that a client that locks and releases in a loop does
 /// not wake it each time.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// The keeper as a client and its guards share it: the end of the last of them ends its task.
+#[derive(Debug)]
+pub(crate) struct KeeperHandle(Arc<Keeper>);
+
+impl KeeperHandle {
+    pub(crate) fn open(backend: Arc<dyn Backend>) -> Arc<Self> {
+        Arc::new(Self(Keeper::new(backend)))
+    }
+}
+
+impl Deref for KeeperHandle {
+    type Target = Arc<Keeper>;
+
+    fn deref(&self) -> &Arc<Keeper> {
+        &self.0
+    }
+}
+
+impl Drop for KeeperHandle {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
 
 /// Knows every held lease of a client.
 #[derive(Debug)]
@@ -64,7 +90,7 @@ struct Registry {
 }
 
 impl Keeper {
-    pub(crate) fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
+    fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
         let (clock, runtime) = (backend.clock(), BackgroundRuntime::current());
         let shutdown = Arc::<Shutdown>::default();
         Arc::new(Self {
@@ -110,6 +136,11 @@ impl Keeper {
         background::start(self);
         // Both, so that a guard that is dropped outside a runtime finds a reaper.
         self.reaper.ensure_running();
+    }
+
+    /// Completes an error with the names of lock and backend.
+    pub(crate) fn named(&self, error: Error, name: &LockName) -> Error {
+        error.with_name(name).with_backend(self.backend.name())
     }
 
     fn is_closed(&self) -> bool {
@@ -158,7 +189,7 @@ impl Keeper {
     }
 
     /// Stops the task: the client is gone, and with it every guard.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.wake.notify_one();
     }

@@ -14,8 +14,6 @@ pub use fenced::{
     FencedRwLock, FencedWriteGuard,
 };
 pub use mutex::{Mutex, MutexGuard};
-pub(crate) use reentrant::Entries;
 pub use reentrant::{ReentrantGuard, ReentrantMutex};
-pub(crate) use rwlock::Uses;
 pub use rwlock::{DowngradeError, ReadGuard, RwLock, WriteGuard};
 pub use semaphore::{Permit, Semaphore};

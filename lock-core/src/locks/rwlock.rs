@@ -1,9 +1,8 @@
 //! The read-write lock.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::acquire::{AcquireRequest, Core, Wait};
@@ -11,16 +10,13 @@ use crate::driver::Inspection;
 use crate::driver::bound::bounded;
 use crate::driver::{Attempt, Grant, Kind, RwLockBackend};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::lease::{Lease, LiveGrant};
+use crate::lease::Lease;
 use crate::locks::Fenced;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::{GrantId, Owner};
-use crate::sync::locked;
+use crate::owners::{Owned, UsedGrant};
 use crate::token::FencingToken;
-
-/// The uses of a client's read-write locks by explicit owners, each with its grant once it has one.
-pub(crate) type Uses = HashMap<(LockName, GrantId), Arc<OnceLock<Weak<LiveGrant>>>>;
 
 /// A handle for one read-write lock: many readers or one writer.
 ///
@@ -264,22 +260,18 @@ impl RwLock {
         }
     }
 
-    /// Marks the explicit owner's use of the lock, or refuses a second one.
-    fn used(&self) -> Result<Option<Used>, Error> {
+    /// Marks the explicit owner's use of the lock, until the guard's end; refuses a second one.
+    fn used(&self) -> Result<Option<Arc<Owned<UsedGrant>>>, Error> {
         let Some(owner) = &self.owner else { return Ok(None) };
-        let key = (self.name.clone(), owner.id());
-        let mut uses = locked(&self.core.uses);
-        if uses.get(&key).is_some_and(|grant| self.is_in_use(grant)) {
+        let used = self.core.owners.uses.exclusive(&self.name, owner.id(), |grant| self.is_in_use(grant));
+        used.map(Some).ok_or_else(|| {
             let what = "this owner already uses the lock: it would wait for itself (there is no upgrade; downgrade a write guard)";
-            return Err(self.core.named(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &self.name));
-        }
-        let grant = Arc::<OnceLock<Weak<LiveGrant>>>::default();
-        uses.insert(key.clone(), grant.clone());
-        Ok(Some(Used { core: self.core.clone(), key, grant }))
+            self.core.named(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &self.name)
+        })
     }
 
     /// A use lasts from the request until the guard's end, or until the guard's lock is lost.
-    fn is_in_use(&self, grant: &OnceLock<Weak<LiveGrant>>) -> bool {
+    fn is_in_use(&self, grant: &UsedGrant) -> bool {
         match grant.get().map(Weak::upgrade) {
             None => true,
             Some(live) => live.is_some_and(|live| live.is_held(&*self.core.keeper.clock)),
@@ -293,35 +285,17 @@ impl fmt::Debug for RwLock {
     }
 }
 
-/// An explicit owner's use of a lock, from the request until the guard's end.
-#[derive(Debug)]
-struct Used {
-    core: Arc<Core>,
-    key: (LockName, GrantId),
-    grant: Arc<OnceLock<Weak<LiveGrant>>>,
-}
-
-impl Drop for Used {
-    fn drop(&mut self) {
-        let mut uses = locked(&self.core.uses);
-        // After a loss the owner may have another one by now.
-        if uses.get(&self.key).is_some_and(|grant| Arc::ptr_eq(grant, &self.grant)) {
-            uses.remove(&self.key);
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Held {
     lease: Lease,
-    _used: Option<Used>,
+    _used: Option<Arc<Owned<UsedGrant>>>,
 }
 
 impl Held {
-    fn new(lease: Lease, used: Option<Used>) -> Self {
+    fn new(lease: Lease, used: Option<Arc<Owned<UsedGrant>>>) -> Self {
         if let Some(used) = &used {
             // Set once, by the request that made the use.
-            let _ = used.grant.set(Arc::downgrade(&lease.live));
+            let _ = used.set(Arc::downgrade(&lease.live));
         }
         Self { lease, _used: used }
     }
@@ -397,14 +371,14 @@ impl WriteGuard {
     /// # Cancel safety
     /// Dropping the future drops the guard: the lock is released in the background.
     pub async fn downgrade(self) -> Result<ReadGuard, DowngradeError> {
-        let (live, sent_at) = (self.held.lease.live.clone(), self.held.lease.core.keeper.clock.now());
+        let (live, sent_at) = (self.held.lease.live.clone(), self.held.lease.keeper.clock.now());
         if let Err(error) = self.check(Phase::Downgrade)
             && !live.is_doubtful()
         {
             return Err(DowngradeError { guard: self, error });
         }
         let asked = self.backend.downgrade(&live.attempt);
-        let clock = &*self.held.lease.core.keeper.clock;
+        let clock = &*self.held.lease.keeper.clock;
         match bounded(clock, live.attempt.op_timeout, Phase::Downgrade, asked).await {
             Ok(()) => {
                 live.set_doubtful(false);

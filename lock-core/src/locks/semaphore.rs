@@ -338,7 +338,7 @@ impl Permit {
         self.check(Phase::Release)?;
         self.permits = keep;
         let mut unconfirmed = Unconfirmed { permit: self, keep, armed: true };
-        let clock = &*unconfirmed.permit.lease.core.keeper.clock;
+        let clock = &*unconfirmed.permit.lease.keeper.clock;
         let sent_at = clock.now();
         let asked = self.backend.shrink(&self.live.attempt, keep);
         let outcome = bounded(clock, self.live.attempt.op_timeout, Phase::Release, asked).await;
@@ -379,8 +379,8 @@ struct Unconfirmed<'a> {
 impl Drop for Unconfirmed<'_> {
     fn drop(&mut self) {
         if self.armed {
-            let Lease { core, live, .. } = &self.permit.lease;
-            core.keeper.reaper.shrink(self.permit.backend.clone(), live.clone(), self.keep);
+            let Lease { keeper, live, .. } = &self.permit.lease;
+            keeper.reaper.shrink(self.permit.backend.clone(), live.clone(), self.keep);
         }
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{mpsc, oneshot};
 
-use super::store::MemoryStore;
+use super::server::Server;
 use crate::clock::{Clock, Deadline};
 use crate::driver::Inspection;
 use crate::driver::wait;
@@ -24,10 +24,10 @@ use crate::owner::{GrantId, Owner};
 /// The note of an attempt that has reached the store: any other one left nothing there.
 const REACHED: u64 = 1;
 
-/// One client's connection to a [`MemoryStore`].
+/// One client's connection to a [`MemoryStore`](super::MemoryStore).
 #[derive(Debug)]
 pub struct MemoryBackend {
-    store: MemoryStore,
+    server: Arc<Server>,
     client: u64,
     namespace: String,
     /// The bound of an operator's request; an attempt brings its own.
@@ -35,21 +35,21 @@ pub struct MemoryBackend {
 }
 
 impl MemoryBackend {
-    pub(super) fn new(store: MemoryStore, client: u64, namespace: String, op_timeout: Duration) -> Self {
-        Self { store, client, namespace, op_timeout }
+    pub(super) fn new(server: Arc<Server>, client: u64, namespace: String, op_timeout: Duration) -> Self {
+        Self { server, client, namespace, op_timeout }
     }
 
     /// A request's way to the store, which may take one operation timeout.
     async fn reach(&self, attempt: &Attempt, phase: Phase) -> Result<(), Error> {
-        wait::within(&**self.store.clock(), attempt, phase, self.store.reach(phase)).await
+        wait::within(&**self.server.clock(), attempt, phase, self.server.reach(phase)).await
     }
 
     /// An operator's way to the store.
     async fn reach_as_operator(&self) -> Result<(), Error> {
-        let clock = self.store.clock();
+        let clock = self.server.clock();
         tokio::select! {
             biased;
-            reached = self.store.reach(Phase::Inspect) => reached,
+            reached = self.server.reach(Phase::Inspect) => reached,
             () = clock.sleep_until(clock.now().plus(self.op_timeout)) => {
                 Err(Error::indeterminate(Phase::Inspect, "no answer within the operation timeout"))
             }
@@ -59,7 +59,7 @@ impl MemoryBackend {
     async fn ask(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         self.reach(attempt, Phase::Acquire).await?;
         attempt.set_note(REACHED);
-        self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, now, fence| {
+        self.server.with(&self.namespace, &attempt.name, attempt.kind, |lock, now, fence| {
             lock.ask(attempt, self.client, now, fence)
         })
     }
@@ -79,16 +79,16 @@ impl MemoryBackend {
                     // The sender is dropped without a word only when this attempt was cancelled.
                     return grant.map(Some).map_err(|_| attempt.error(ErrorKind::Unavailable, Phase::Wait, "the place in the queue is gone"));
                 }
-                () = self.store.clock().sleep_until(deadline.instant()) => return Ok(None),
+                () = self.server.clock().sleep_until(deadline.instant()) => return Ok(None),
                 () = sooner => {}
-                () = self.store.clock().sleep_until(until) => {}
+                () = self.server.clock().sleep_until(until) => {}
             }
         }
     }
 
     /// The lock at once, or a place in the queue.
     fn join(&self, attempt: &Attempt) -> Result<Result<Grant, oneshot::Receiver<Grant>>, Error> {
-        self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, now, fence| {
+        self.server.with(&self.namespace, &attempt.name, attempt.kind, |lock, now, fence| {
             Ok(match lock.ask(attempt, self.client, now, fence)? {
                 Some(grant) => Ok(grant),
                 None => Err(lock.enqueue(attempt, self.client, now)),
@@ -98,7 +98,7 @@ impl MemoryBackend {
 
     /// Settles what has expired, and says until when nothing will.
     fn watch(&self, attempt: &Attempt) -> (OwnedNotified, crate::clock::BootInstant) {
-        self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| {
+        self.server.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| {
             (lock.sooner.clone().notified_owned(), lock.sleep_until())
         })
     }
@@ -111,7 +111,7 @@ impl MemoryBackend {
         change: impl FnOnce(&mut super::rules::Lock) -> bool + Send,
     ) -> Result<(), Error> {
         self.reach(attempt, phase).await?;
-        if self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| change(lock)) {
+        if self.server.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| change(lock)) {
             return Ok(());
         }
         Err(attempt.error(ErrorKind::NotHeld, phase, "the store has no such grant (any more)"))
@@ -120,7 +120,7 @@ impl MemoryBackend {
 
 impl Drop for MemoryBackend {
     fn drop(&mut self) {
-        self.store.forget(self.client);
+        self.server.forget(self.client);
     }
 }
 
@@ -144,7 +144,7 @@ impl Backend for MemoryBackend {
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
-        self.store.clock().clone()
+        self.server.clock().clone()
     }
 
     fn granularity(&self) -> Duration {
@@ -153,7 +153,7 @@ impl Backend for MemoryBackend {
 
     fn notices(&self) -> Option<Notices> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        self.store.set_notices(self.client, sender);
+        self.server.set_notices(self.client, sender);
         Some(receiver)
     }
 
@@ -165,7 +165,7 @@ impl Backend for MemoryBackend {
         }
         let renew = |Renewal { attempt, ttl }: &Renewal<'_>| {
             let there = self
-                .store
+                .server
                 .with(&self.namespace, &attempt.name, attempt.kind, |lock, now, _| lock.renew(attempt.id, *ttl, now));
             if there { Renewed::For(*ttl) } else { Renewed::Lost(LossReason::Taken) }
         };
@@ -174,7 +174,7 @@ impl Backend for MemoryBackend {
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
         self.reach(attempt, Phase::Release).await?;
-        let held = self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| lock.remove(attempt.id));
+        let held = self.server.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| lock.remove(attempt.id));
         Ok(if held.is_some() { Released::Done } else { Released::NotHeld(None) })
     }
 
@@ -183,7 +183,7 @@ impl Backend for MemoryBackend {
             return Ok(Cancelled::Settled);
         }
         self.reach(attempt, Phase::Cancel).await?;
-        self.store.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| lock.remove(attempt.id));
+        self.server.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| lock.remove(attempt.id));
         Ok(Cancelled::Settled)
     }
 
@@ -196,7 +196,7 @@ impl Backend for MemoryBackend {
 impl Operator for MemoryBackend {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         self.reach_as_operator().await?;
-        Ok(self.store.with(&self.namespace, name, kind, |lock, now, _| lock.inspect(now)))
+        Ok(self.server.with(&self.namespace, name, kind, |lock, now, _| lock.inspect(now)))
     }
 
     async fn force_release(
@@ -209,7 +209,7 @@ impl Operator for MemoryBackend {
     ) -> Result<bool, Error> {
         self.reach_as_operator().await?;
         let reason = LossReason::ForceReleased { by: by.to_string(), reason: why.to_owned() };
-        Ok(self.store.take_away(&self.namespace, name, kind, grant, reason))
+        Ok(self.server.take_away(&self.namespace, name, kind, grant, reason))
     }
 }
 
@@ -275,6 +275,6 @@ impl SemaphoreBackend for MemoryBackend {
     async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
         self.reach_as_operator().await?;
         let kind = Kind::Permits { permits: 1, limit };
-        Ok(self.store.with(&self.namespace, name, kind, |lock, _, _| lock.used()))
+        Ok(self.server.with(&self.namespace, name, kind, |lock, _, _| lock.used()))
     }
 }

@@ -28,6 +28,7 @@
 
 mod backend;
 mod rules;
+mod server;
 mod store;
 
 pub use backend::MemoryBackend;

@@ -11,13 +11,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::lane::Lane;
+use super::lane::{FIRST_PAUSE, LONGEST_PAUSE, Lane, WaitingJob, jittered, sweep};
 use crate::clock::BootInstant;
-use crate::driver::wait;
-
-/// Pauses between two tries: the first one, and the longest.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The limit of lanes. While there are so many, a place that has none yet shares one of them.
 const MOST_LANES: usize = 1024;
@@ -35,12 +30,6 @@ pub(super) struct Backlog<J> {
     number: u64,
     /// The instant at which jobs whose time is over are looked for.
     sweep_at: BootInstant,
-}
-
-#[derive(Debug)]
-pub(super) struct WaitingJob<J> {
-    pub(super) job: J,
-    until: BootInstant,
 }
 
 impl<J> Default for Backlog<J> {
@@ -138,17 +127,6 @@ impl<J> Backlog<J> {
         self.number += 1;
         self.number
     }
-}
-
-/// Moves those whose time is over.
-pub(super) fn sweep<K: Ord + Copy, J>(jobs: &mut BTreeMap<K, WaitingJob<J>>, now: BootInstant, over: &mut Vec<J>) {
-    let keys: Vec<K> = jobs.iter().filter(|(_, waiting)| now >= waiting.until).map(|(key, _)| *key).collect();
-    over.extend(keys.iter().filter_map(|key| jobs.remove(key)).map(|waiting| waiting.job));
-}
-
-/// The pause and up to once more as much, so that clients that were cut off together do not come back together.
-pub(super) fn jittered(pause: Duration) -> Duration {
-    wait::pauses(pause, pause).next().unwrap_or(pause)
 }
 
 #[cfg(test)]

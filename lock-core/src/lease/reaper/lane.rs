@@ -2,12 +2,23 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::backlog::{FIRST_PAUSE, LONGEST_PAUSE, WaitingJob, jittered, sweep};
 use crate::clock::BootInstant;
+use crate::driver::wait;
+
+/// Pauses between two tries: the first one, and the longest.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The most jobs of one place that are tried again at once.
 const WIDEST: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct WaitingJob<J> {
+    pub(super) job: J,
+    pub(super) until: BootInstant,
+}
 
 /// Jobs of one place that wait for its answer. They share one pause.
 #[derive(Debug)]
@@ -18,7 +29,7 @@ pub(super) struct Lane<J> {
     trying: usize,
     /// The instant at which the next of them may be tried, and the pause after that if it is in vain.
     not_before: BootInstant,
-    pause: std::time::Duration,
+    pause: Duration,
 }
 
 impl<J> Lane<J> {
@@ -76,4 +87,15 @@ impl<J> Lane<J> {
         let tries = !self.jobs.is_empty() && self.trying < self.width;
         if tries { self.not_before } else { BootInstant::FAR_FUTURE }
     }
+}
+
+/// Moves those whose time is over.
+pub(super) fn sweep<K: Ord + Copy, J>(jobs: &mut BTreeMap<K, WaitingJob<J>>, now: BootInstant, over: &mut Vec<J>) {
+    let keys: Vec<K> = jobs.iter().filter(|(_, waiting)| now >= waiting.until).map(|(key, _)| *key).collect();
+    over.extend(keys.iter().filter_map(|key| jobs.remove(key)).map(|waiting| waiting.job));
+}
+
+/// The pause and up to once more as much, so that clients that were cut off together do not come back together.
+pub(super) fn jittered(pause: Duration) -> Duration {
+    wait::pauses(pause, pause).next().unwrap_or(pause)
 }

@@ -3,9 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::entry::Entry;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::Lease;
+use crate::owners::{Entry, Owned};
 use crate::token::FencingToken;
 
 /// One level of a [`ReentrantMutex`](super::ReentrantMutex). Everything a holder can ask is on [`Lease`], to which it
@@ -13,13 +13,13 @@ use crate::token::FencingToken;
 #[must_use = "the level is left as soon as the guard is dropped"]
 #[derive(Debug)]
 pub struct ReentrantGuard {
-    entry: Arc<Entry>,
+    entry: Arc<Owned<Entry>>,
     /// `None` only once the level has been left.
     lease: Option<Arc<Lease>>,
 }
 
 impl ReentrantGuard {
-    pub(super) fn new(entry: Arc<Entry>, lease: Arc<Lease>) -> Self {
+    pub(super) fn new(entry: Arc<Owned<Entry>>, lease: Arc<Lease>) -> Self {
         Self { entry, lease: Some(lease) }
     }
 

@@ -7,15 +7,12 @@
 //! A task at the gate has no answer of its own. So when its deadline comes it asks once for itself, and when the request
 //! before it ended without an answer, that time counts as its own: its patience never begins anew.
 
-mod entry;
 mod guard;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::entry::Entries;
-use self::entry::{Entry, Silence};
 pub use self::guard::ReentrantGuard;
 use crate::acquire::{AcquireRequest, Core, Wait};
 use crate::clock::{BootInstant, Deadline};
@@ -28,6 +25,7 @@ use crate::locks::Fenced;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::{GrantId, Owner};
+use crate::owners::{Entry, Owned, Silence};
 
 /// A handle for one reentrant lock.
 ///
@@ -207,7 +205,7 @@ impl ReentrantMutex {
     }
 
     async fn enter(&self, owner: &Owner, wait: Wait) -> Result<Option<ReentrantGuard>, Error> {
-        let entry = Entry::of(&self.core, &self.name, owner.id());
+        let entry = self.core.owners.inside.shared(&self.name, owner.id());
         if let Some(guard) = self.join(&entry, wait).await? {
             return Ok(Some(guard));
         }
@@ -220,7 +218,7 @@ impl ReentrantMutex {
             // Whether somebody else holds the lock or the server is silent, only the server can tell.
             let patience = self.core.options.patience;
             return Ok(match self.acquire(owner, Wait::Try, patience).await? {
-                Some(lease) => Some(entry.install(lease, self.max_depth)?),
+                Some(lease) => Some(self.install(&entry, lease)?),
                 None => self.join(&entry, wait).await?,
             });
         }
@@ -229,13 +227,18 @@ impl ReentrantMutex {
     }
 
     /// One level deeper, if the owner is inside.
-    async fn join(&self, entry: &Arc<Entry>, wait: Wait) -> Result<Option<ReentrantGuard>, Error> {
-        let guard = entry.join(self.max_depth)?;
+    async fn join(&self, entry: &Arc<Owned<Entry>>, wait: Wait) -> Result<Option<ReentrantGuard>, Error> {
+        let guard = entry.join(self.max_depth)?.map(|lease| ReentrantGuard::new(entry.clone(), lease));
         if let Some(guard) = &guard {
             self.core.keeper.settle(&guard.live, Event::Require(self.lease));
             self.keep_at_least(guard, wait).await;
         }
         Ok(guard)
+    }
+
+    /// Inside with this lease, or with the one that the owner has by now.
+    fn install(&self, entry: &Arc<Owned<Entry>>, lease: Lease) -> Result<ReentrantGuard, Error> {
+        Ok(ReentrantGuard::new(entry.clone(), entry.install(lease, self.max_depth)?))
     }
 
     /// A nested lock with a longer TTL lengthens the lease, if there is time for that; with a shorter one it changes
@@ -290,7 +293,7 @@ impl ReentrantMutex {
     /// The request of the gate's holder, on behalf of all tasks of the owner.
     async fn ask_for_all(
         &self,
-        entry: &Arc<Entry>,
+        entry: &Arc<Owned<Entry>>,
         owner: &Owner,
         wait: Wait,
         patience: Duration,
@@ -312,7 +315,7 @@ impl ReentrantMutex {
             {
                 entry.was_silent(self.silence(began, wait, patience, error).after(before));
             }
-            return lease?.map(|lease| entry.install(lease, self.max_depth)).transpose();
+            return lease?.map(|lease| self.install(entry, lease)).transpose();
         }
     }
 

@@ -1,32 +1,13 @@
-//! Locks and guards that carry a fencing token by their type.
+//! The locks and guards of each kind with their tokens.
 
-use std::ops::Deref;
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Phase};
-use crate::lease::Lease;
+use super::{Fenced, FencedGuard};
+use crate::error::Error;
 use crate::locks::{DowngradeError, ReadGuard, RwLock, WriteGuard};
 use crate::locks::{Mutex, MutexGuard};
 use crate::locks::{ReentrantGuard, ReentrantMutex};
 use crate::owner::Owner;
-use crate::token::FencingToken;
-
-/// A lock on a configuration whose grants all carry a fencing token: from [`Mutex::fenced`], [`RwLock::fenced`] and
-/// [`ReentrantMutex::fenced`].
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
-/// # let locks = lock_core::MemoryLocks::new();
-/// let config = locks.rwlock("config").fenced()?;
-/// let write = config.write().await?;
-/// let token = write.fencing_token(); // not an `Option`
-/// let read = write.downgrade().await?;
-/// assert_eq!(read.fencing_token(), token);
-/// read.release().await
-/// # }
-/// ```
-#[derive(Debug, Clone)]
-pub struct Fenced<L>(L);
 
 /// A [`Mutex`] whose grants all carry a fencing token.
 pub type FencedMutex = Fenced<Mutex>;
@@ -43,19 +24,6 @@ pub type FencedReadGuard = FencedGuard<ReadGuard>;
 pub type FencedWriteGuard = FencedGuard<WriteGuard>;
 /// One level of a [`FencedReentrantMutex`].
 pub type FencedReentrantGuard = FencedGuard<ReentrantGuard>;
-
-impl<L> Fenced<L> {
-    /// For a lock whose configuration was found to have sound tokens.
-    pub(crate) fn over(lock: L) -> Self {
-        Self(lock)
-    }
-
-    /// The lock without the promise of a token.
-    #[must_use]
-    pub fn as_unfenced(&self) -> &L {
-        &self.0
-    }
-}
 
 /// The three ways to take a lock, each as the plain lock has it.
 macro_rules! ways_to_take {
@@ -76,7 +44,7 @@ macro_rules! ways_to_take {
         #[$doc]
         ///
         /// # Errors
-        /// Those of the plain lock; [`ErrorKind::Protocol`] if a grant came without its token, which is then given back.
+        /// Those of the plain lock; [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if a grant came without its token, which is then given back.
         ///
         /// # Cancel safety
         /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
@@ -91,41 +59,6 @@ ways_to_take!(RwLock => ReadGuard: read, try_read, try_read_for);
 ways_to_take!(RwLock => WriteGuard: write, try_write, try_write_for);
 ways_to_take!(ReentrantMutex => ReentrantGuard: lock, try_lock, try_lock_for, owner);
 
-/// A guard with its fencing token. Everything a holder can ask is on [`Lease`], to which it dereferences.
-#[must_use = "the lock is released as soon as the guard is dropped"]
-#[derive(Debug)]
-pub struct FencedGuard<G> {
-    guard: G,
-    token: FencingToken,
-}
-
-impl<G: Deref<Target = Lease>> FencedGuard<G> {
-    fn of(guard: G) -> Result<Self, Error> {
-        let token = guard.live.token.ok_or_else(|| {
-            let what = "a grant came without the token that the backend promises; it is given back";
-            guard.named(Error::new(ErrorKind::Protocol, Phase::Acquire, what))
-        })?;
-        Ok(Self { guard, token })
-    }
-
-    fn of_some(guard: Option<G>) -> Result<Option<Self>, Error> {
-        guard.map(Self::of).transpose()
-    }
-}
-
-impl<G> FencedGuard<G> {
-    /// The token to present to the resource with every access, reads included.
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.token
-    }
-
-    /// The guard without the promise of a token.
-    pub fn into_inner(self) -> G {
-        self.guard
-    }
-}
-
 macro_rules! guards {
     ($($guard:ident)+) => {
         $(
@@ -134,7 +67,7 @@ macro_rules! guards {
                 /// operation timeout.
                 ///
                 /// # Errors
-                /// [`ErrorKind::NotHeld`] if the lock had been lost; [`ErrorKind::Indeterminate`] if no confirmation came:
+                /// [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if the lock had been lost; [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no confirmation came:
                 /// the client goes on in the background until it is confirmed or the lease is over.
                 ///
                 /// # Cancel safety
@@ -159,8 +92,8 @@ impl FencedGuard<WriteGuard> {
     /// Turns the exclusive grant into a shared one, without a gap in which a waiting writer could enter. The token stays.
     ///
     /// # Errors
-    /// The write guard comes back in the error: [`ErrorKind::Lost`] or [`ErrorKind::NotHeld`] if it is gone,
-    /// [`ErrorKind::Indeterminate`] if no answer came. Calling again is safe; see [`WriteGuard::downgrade`].
+    /// The write guard comes back in the error: [`ErrorKind::Lost`](crate::ErrorKind::Lost) or [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if it is gone,
+    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no answer came. Calling again is safe; see [`WriteGuard::downgrade`].
     ///
     /// # Cancel safety
     /// Dropping the future drops the guard: the lock is released in the background.
@@ -178,13 +111,5 @@ impl FencedGuard<ReentrantGuard> {
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.guard.depth()
-    }
-}
-
-impl<G: Deref<Target = Lease>> Deref for FencedGuard<G> {
-    type Target = Lease;
-
-    fn deref(&self) -> &Lease {
-        &self.guard
     }
 }

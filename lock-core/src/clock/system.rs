@@ -1,4 +1,4 @@
-//! Sleeping by the system's clock, on whatever runtime that is done.
+//! The system's clock, and sleeping by it on whatever runtime that is done.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 
-use crate::clock::{BootInstant, Clock, SystemClock};
+use super::{BootInstant, Clock, Sleep};
 
 /// The time for which a sleeper trusts a timer before it looks at the clock again.
 ///
@@ -17,8 +17,47 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The longest sleep of one that may be late after a suspension. There may be thousands of them.
 const LOOK_SELDOM: Duration = Duration::from_secs(15);
 
+/// The system's clock. Its sleepers need a tokio runtime with timers that run: under `tokio::time::pause` timers end at
+/// once and this clock does not move, so a sleeper would spin. Tests in virtual time use a [`VirtualClock`](super::VirtualClock).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl SystemClock {
+    fn read() -> BootInstant {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+        let time = rustix::time::clock_gettime(CLOCK);
+        // Neither field of a boot-time clock is ever negative; a broken one reads as its origin.
+        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+        let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
+        BootInstant::from_origin(Duration::new(seconds, nanos))
+    }
+
+    /// A sleep until this instant that may end up to 15 s too late if the machine is suspended meanwhile. It costs less than one
+    /// that looks at the clock every second, for those of whom there are thousands.
+    ///
+    /// # Cancel safety
+    /// Dropping the future has no effect.
+    #[must_use]
+    pub fn sleep_roughly_until(self, at: BootInstant) -> Sleep {
+        Box::pin(SystemSleep::roughly_until(at))
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> BootInstant {
+        Self::read()
+    }
+
+    fn sleep_until(&self, at: BootInstant) -> Sleep {
+        Box::pin(SystemSleep::until(at))
+    }
+}
+
 /// A sleep until an instant of the system's clock. It may begin on one runtime and go on upon another.
-pub(crate) struct SystemSleep {
+struct SystemSleep {
     until: BootInstant,
     look_again: Duration,
     /// The timer, and the runtime that drives it: one of a runtime that has ended must not be polled any more.
@@ -26,11 +65,11 @@ pub(crate) struct SystemSleep {
 }
 
 impl SystemSleep {
-    pub(crate) const fn until(until: BootInstant) -> Self {
+    const fn until(until: BootInstant) -> Self {
         Self { until, look_again: LOOK_AGAIN, timer: None }
     }
 
-    pub(crate) const fn roughly_until(until: BootInstant) -> Self {
+    const fn roughly_until(until: BootInstant) -> Self {
         Self { until, look_again: LOOK_SELDOM, timer: None }
     }
 }
@@ -43,7 +82,7 @@ impl Future for SystemSleep {
         if *until == BootInstant::FAR_FUTURE {
             return Poll::Pending;
         }
-        let look = || Some(until.since(SystemClock.now()).min(*look_again)).filter(|left| !left.is_zero());
+        let look = || Some(until.since(SystemClock::read()).min(*look_again)).filter(|left| !left.is_zero());
         let Some(left) = look() else { return Poll::Ready(()) };
         let here = Handle::try_current().ok().map(|runtime| runtime.id());
         let timer = match timer {

@@ -1,11 +1,11 @@
 //! The name of a lock.
 
+mod check;
+
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-
-use crate::error::{Error, Phase};
 
 /// Characters.
 const SHOWN_OF_AN_OVERLONG_NAME: usize = 64;
@@ -33,32 +33,6 @@ pub struct LockName {
 }
 
 impl LockName {
-    /// The longest name, in bytes.
-    pub const MAX_BYTES: usize = 1024;
-
-    /// Checks and wraps a name.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if it is empty or too long.
-    pub fn new(name: impl Into<String>) -> Result<Self, Error> {
-        let name = Self::from(name.into());
-        name.check()?;
-        Ok(name)
-    }
-
-    /// The door to a key (or path) that is shared with clients of other libraries: the backend uses exactly this key.
-    ///
-    /// Only the kinds whose wire format other libraries share are offered there; a backend says which, and answers
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for the rest.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the key is empty or too long.
-    pub fn at_key(key: impl Into<String>) -> Result<Self, Error> {
-        let mut name = Self::new(key)?;
-        name.at_key = true;
-        Ok(name)
-    }
-
     /// The text of the name, or of the key.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -78,19 +52,6 @@ impl LockName {
         }
         let beginning: String = self.text.chars().take(SHOWN_OF_AN_OVERLONG_NAME).collect();
         format!("{beginning}…")
-    }
-
-    /// Whether the name may be used; asked once more by every acquisition, because literals are not checked earlier.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let bytes = self.text.len();
-        if bytes == 0 {
-            return Err(Error::invalid(Phase::Configure, "the lock's name is empty"));
-        }
-        if bytes > Self::MAX_BYTES {
-            let what = format!("the lock's name has {bytes} bytes, at most {} are allowed", Self::MAX_BYTES);
-            return Err(Error::invalid(Phase::Configure, what).with_name(self));
-        }
-        Ok(())
     }
 }
 

@@ -1,0 +1,192 @@
+//! The "server" of the memory backend: every lock, and whom to tell of a loss.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::rules::{Holding, Lock};
+use crate::clock::{BootInstant, Clock};
+use crate::driver::Kind;
+use crate::error::{Error, ErrorKind, Phase};
+use crate::lease::LossReason;
+use crate::name::LockName;
+use crate::owner::GrantId;
+use crate::sync::locked;
+use crate::token::FencingToken;
+
+/// The server.
+#[derive(Debug)]
+pub(super) struct Server {
+    clock: Arc<dyn Clock>,
+    state: Mutex<StoreState>,
+}
+
+#[derive(Debug, Default)]
+struct StoreState {
+    locks: HashMap<Key, Lock>,
+    last_token: u64,
+    last_client: u64,
+    notices: HashMap<u64, mpsc::UnboundedSender<(GrantId, LossReason)>>,
+    unreachable: bool,
+    delay: Option<Delay>,
+}
+
+/// One lock's place: names of different namespaces and kinds are apart, keys shared by choice are not.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    namespace: String,
+    space: &'static str,
+    name: LockName,
+}
+
+#[derive(Debug)]
+struct Delay {
+    least: Duration,
+    most: Duration,
+    seed: u64,
+}
+
+impl Server {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, state: Mutex::default() }
+    }
+
+    /// The number of one more client.
+    pub(super) fn next_client(&self) -> u64 {
+        let mut state = locked(&self.state);
+        state.last_client += 1;
+        state.last_client
+    }
+
+    /// Takes every lock of this name away, of every kind and namespace; says how many grants that were.
+    pub(super) fn lose(&self, name: &LockName) -> usize {
+        let mut state = locked(&self.state);
+        let keys: Vec<_> = state.locks.keys().filter(|key| &key.name == name).cloned().collect();
+        let mut lost = 0;
+        for key in keys {
+            let holders = state.locks.get_mut(&key).map(Lock::remove_all).unwrap_or_default();
+            lost += holders.len();
+            for held in holders {
+                state.tell(&held, LossReason::Taken);
+            }
+            self.settle(&mut state, &key);
+        }
+        lost
+    }
+
+    pub(super) fn set_reachable(&self, reachable: bool) {
+        locked(&self.state).unreachable = !reachable;
+    }
+
+    pub(super) fn set_delay(&self, least: Duration, most: Duration, seed: u64) {
+        locked(&self.state).delay = Some(Delay { least, most, seed });
+    }
+
+    /// The number of locks with a holder or a waiter.
+    pub(super) fn used(&self) -> usize {
+        locked(&self.state).locks.len()
+    }
+
+    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    pub(super) fn set_notices(&self, client: u64, notices: mpsc::UnboundedSender<(GrantId, LossReason)>) {
+        locked(&self.state).notices.insert(client, notices);
+    }
+
+    pub(super) fn forget(&self, client: u64) {
+        locked(&self.state).notices.remove(&client);
+    }
+
+    /// Carries a request to the store, through the injected delay and outage.
+    pub(super) async fn reach(&self, phase: Phase) -> Result<(), Error> {
+        let delay = locked(&self.state).delay.as_mut().map(Delay::next);
+        if let Some(delay) = delay {
+            self.clock.sleep_until(self.clock.now().plus(delay)).await;
+        }
+        if locked(&self.state).unreachable {
+            return Err(Error::new(ErrorKind::Unavailable, phase, "the store was made unreachable"));
+        }
+        Ok(())
+    }
+
+    /// Works on one lock: expiry first, hand-over last.
+    pub(super) fn with<R>(
+        &self,
+        namespace: &str,
+        name: &LockName,
+        kind: Kind,
+        work: impl FnOnce(&mut Lock, BootInstant, &mut dyn FnMut() -> FencingToken) -> R,
+    ) -> R {
+        let space = if name.is_at_key() { "key" } else { kind.space() };
+        let key = Key { namespace: namespace.to_owned(), space, name: name.clone() };
+        let mut state = locked(&self.state);
+        self.settle(&mut state, &key);
+        let StoreState { locks, last_token, .. } = &mut *state;
+        let mut fence = || next_token(last_token);
+        let lock = locks.entry(key.clone()).or_default();
+        let result = work(lock, self.clock.now(), &mut fence);
+        self.settle(&mut state, &key);
+        result
+    }
+
+    /// Takes one grant away and tells its holder.
+    pub(super) fn take_away(
+        &self,
+        namespace: &str,
+        name: &LockName,
+        kind: Kind,
+        id: GrantId,
+        reason: LossReason,
+    ) -> bool {
+        let held = self.with(namespace, name, kind, |lock, _, _| lock.remove(id));
+        match held {
+            Some(held) => {
+                locked(&self.state).tell(&held, reason);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn settle(&self, state: &mut StoreState, key: &Key) {
+        let StoreState { locks, last_token, .. } = state;
+        if let Some(lock) = locks.get_mut(key) {
+            lock.settle(self.clock.now(), &mut || next_token(last_token));
+            if lock.is_unused() {
+                locks.remove(key);
+            }
+        }
+    }
+}
+
+impl StoreState {
+    fn tell(&self, held: &Holding, reason: LossReason) {
+        if let Some(notices) = self.notices.get(&held.client) {
+            // A client that is gone has no guards to tell.
+            let _ = notices.send((held.id, reason));
+        }
+    }
+}
+
+impl Delay {
+    /// SplitMix64 (Steele, Lea, Flood 2014): reproducible from the seed.
+    fn next(&mut self) -> Duration {
+        self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.seed;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let range = self.most.saturating_sub(self.least);
+        self.least + range.mul_f64(((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64)
+    }
+}
+
+/// One store counts all its grants, so a token never repeats even when a lock has left no trace.
+fn next_token(last: &mut u64) -> FencingToken {
+    *last += 1;
+    // 2^53 grants take centuries.
+    FencingToken::new(*last).unwrap_or(FencingToken::MAX)
+}
