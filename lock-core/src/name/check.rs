@@ -1,5 +1,7 @@
 //! The limits of a name.
 
+use std::str::FromStr;
+
 use super::LockName;
 use crate::error::{Error, Phase};
 
@@ -41,5 +43,14 @@ impl LockName {
             return Err(Error::invalid(Phase::Configure, what).with_name(self));
         }
         Ok(())
+    }
+}
+
+impl FromStr for LockName {
+    type Err = Error;
+
+    /// [`LockName::new`], for `parse` and for command lines.
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::new(name)
     }
 }

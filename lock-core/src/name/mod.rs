@@ -2,6 +2,7 @@
 
 mod check;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,15 +16,21 @@ const SHOWN_OF_AN_OVERLONG_NAME: usize = 64;
 /// Every backend maps names to keys or paths without collisions; each documents how. Two kinds of locks with one name
 /// never collide: the mutex `"a"` and the semaphore `"a"` are independent.
 ///
-/// A literal converts with `into()` and is checked when the lock is first used, so that a handle can be made without
-/// a `Result`; text from outside goes through [`LockName::new`], which checks at once.
+/// A literal converts with `into()`, as `String`, `&String`, `Cow<str>` and `Arc<str>` do, and is checked when the lock is
+/// first used, so that a handle can be made without a `Result`; text from outside goes through [`LockName::new`] or
+/// `parse`, which check at once.
 ///
+/// # Examples
 /// ```
 /// use lock_core::LockName;
 ///
 /// assert!(LockName::new("orders/42").is_ok());
 /// assert!(LockName::new("").is_err());
 /// assert!(LockName::new("x".repeat(1025)).is_err());
+///
+/// let parsed: LockName = "orders/42".parse()?;
+/// assert_eq!(parsed, LockName::from("orders/42"));
+/// # Ok::<(), lock_core::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "Repr", from = "Repr")]
@@ -64,6 +71,25 @@ impl From<&str> for LockName {
 impl From<String> for LockName {
     fn from(name: String) -> Self {
         Self { text: name.into(), at_key: false }
+    }
+}
+
+impl From<&String> for LockName {
+    fn from(name: &String) -> Self {
+        name.as_str().into()
+    }
+}
+
+impl From<Cow<'_, str>> for LockName {
+    fn from(name: Cow<'_, str>) -> Self {
+        Self { text: name.into(), at_key: false }
+    }
+}
+
+impl From<Arc<str>> for LockName {
+    /// Shares the text: nothing is copied.
+    fn from(text: Arc<str>) -> Self {
+        Self { text, at_key: false }
     }
 }
 
@@ -111,6 +137,25 @@ mod tests {
         for name in [LockName::new("a/ü").unwrap(), LockName::at_key("raw").unwrap()] {
             let json = serde_json::to_string(&name).unwrap();
             assert_eq!(serde_json::from_str::<LockName>(&json).unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn every_string_converts_unchecked_and_parses_checked() {
+        let text = "a/ü".to_owned();
+        let names = [
+            LockName::from(&text),
+            Cow::from(&text).into(),
+            Cow::<str>::Owned(text.clone()).into(),
+            Arc::<str>::from(text.as_str()).into(),
+            text.parse().unwrap(),
+        ];
+        assert!(names.iter().all(|name| *name == LockName::from(text.as_str()) && !name.is_at_key()));
+        for (wrong, said) in [(String::new(), "empty"), ("x".repeat(1025), "1025 bytes")] {
+            assert_eq!(LockName::from(&wrong).as_str(), wrong);
+            let error = wrong.parse::<LockName>().unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains(said), "{error}");
         }
     }
 
