@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::driver::{Attempt, Backend, Cancelled, Doubts, Notices, Operator, Released, Renewal, Renewed};
+use lock_core::driver::{
+    Attempt, Backend, Cancelled, Doubts, NoticeSource, Notices, Operator, Released, Renewal, Renewed,
+};
 use lock_core::{Error, Guarantees};
 
 use crate::acquire::Acquisitions;
@@ -19,7 +21,7 @@ use crate::store::keys::KeySpace;
 use crate::wait::Waits;
 use crate::wait::foreign::ForeignHolders;
 use crate::wait::heartbeat::Heartbeats;
-use crate::wait::inbox::{AnnouncedLosses, inbox};
+use crate::wait::inbox::inbox;
 use crate::wait::queue::WaitQueues;
 
 /// One client's connections to a server, and its waiters.
@@ -29,7 +31,7 @@ pub struct RedisBackend {
     push: Arc<Push>,
     keys: Arc<KeySpace>,
     queues: Arc<WaitQueues>,
-    losses: Arc<AnnouncedLosses>,
+    losses: Arc<NoticeSource>,
     pub(crate) acquisitions: Arc<Acquisitions>,
     pub(crate) waits: Waits,
     renewals: Arc<Renewals>,
@@ -42,7 +44,7 @@ impl RedisBackend {
         let target = config.check()?;
         let keys = Arc::new(KeySpace::new(config.prefix.clone(), config.dialects.clone()));
         let identity = Arc::new(Identity::new(keys.channels())?);
-        let (queues, losses) = (Arc::<WaitQueues>::default(), Arc::<AnnouncedLosses>::default());
+        let (queues, losses) = (Arc::<WaitQueues>::default(), Arc::<NoticeSource>::default());
         let unfinished = UnfinishedLinks::new(Links::connect(config, target).await?);
         let told = inbox(queues.clone(), losses.clone());
         unfinished.links().warm_up().await;
@@ -82,11 +84,11 @@ impl Backend for RedisBackend {
     }
 
     fn notices(&self) -> Option<Notices> {
-        Some(self.losses.listen())
+        Some(self.losses.subscribe())
     }
 
     fn doubts(&self) -> Option<Doubts> {
-        Some(self.links.changes())
+        Some(self.links.doubts())
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::clock::BootInstant;
-use lock_core::driver::Notices;
+use lock_core::driver::{NoticeSource, Notices};
 use lock_core::{GrantId, LossReason};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use crate::client::{Created, Failure, Fate, NewNode, Node};
 use crate::session::Session;
@@ -87,7 +87,7 @@ impl Registration {
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     entries: Mutex<Entries>,
-    notices: Mutex<Option<mpsc::UnboundedSender<(GrantId, LossReason)>>>,
+    notices: NoticeSource,
 }
 
 #[derive(Debug, Default)]
@@ -252,18 +252,13 @@ impl Registry {
             .collect();
         for registration in gone {
             self.deregister(&registration);
-            if let Some(notices) = &*locked(&self.notices) {
-                // A client without a keeper has no guards to tell.
-                let _ = notices.send((registration.grant, LossReason::SessionExpired));
-            }
+            self.notices.announce(registration.grant, LossReason::SessionExpired);
         }
     }
 
-    /// Returns the channel on which losses are announced from now on.
+    /// Returns the losses that are announced from now on.
     pub(crate) fn notices(&self) -> Notices {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        *locked(&self.notices) = Some(sender);
-        receiver
+        self.notices.subscribe()
     }
 
     /// Forgets which nodes it has: somebody else may have deleted them, and they are searched for.

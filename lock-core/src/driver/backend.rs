@@ -7,12 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::attempt::{Attempt, Cancelled, Grant, Kind, Released, Renewal, Renewed};
+use super::doubts::Doubts;
+use super::notices::Notices;
 use super::wait;
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::driver::Guarantees;
 use crate::driver::Inspection;
 use crate::error::{Error, ErrorKind, Phase};
-use crate::lease::LossReason;
 use crate::name::LockName;
 use crate::owner::{GrantId, Owner};
 
@@ -35,14 +36,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Duration::from_millis(2)
     }
 
-    /// A fresh channel on which grants that were lost at the server are announced, if the server can push that. The
-    /// core asks when its keeper starts; a later call replaces the earlier channel.
+    /// The announcements of grants that were lost at the server, if the server can push that: a subscription to the
+    /// backend's [`NoticeSource`](super::NoticeSource). The core asks when its keeper starts; a later call replaces the
+    /// earlier subscription.
     fn notices(&self) -> Option<Notices> {
         None
     }
 
-    /// Changes whenever the server may have forgotten grants that it had confirmed, such as when another server took over:
-    /// everything that is renewed at all is then renewed at once, and so verified.
+    /// The occasions on which the server may have forgotten grants that it had confirmed, such as when another server took
+    /// over: a subscription to the backend's [`DoubtSource`](super::DoubtSource). Everything that is renewed at all is then
+    /// renewed at once, and so verified.
     fn doubts(&self) -> Option<Doubts> {
         None
     }
@@ -132,12 +135,6 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 }
-
-/// Announcements of grants that the server took away.
-pub type Notices = tokio::sync::mpsc::UnboundedReceiver<(GrantId, LossReason)>;
-
-/// Counts the occasions on which the server may have forgotten grants.
-pub type Doubts = tokio::sync::watch::Receiver<u64>;
 
 /// Looking into a lock, and freeing a grant by force.
 #[async_trait]

@@ -26,13 +26,15 @@
 mod attempt;
 mod backend;
 pub(crate) mod bound;
+mod doubts;
 mod guarantees;
 mod inspection;
+mod notices;
 pub mod wait;
 
 pub use attempt::{Attempt, Cancelled, Grant, Kind, Released, Renewal, Renewed};
-pub use backend::{
-    Backend, Doubts, MutexBackend, Notices, Operator, ReentrantBackend, RwLockBackend, SemaphoreBackend,
-};
+pub use backend::{Backend, MutexBackend, Operator, ReentrantBackend, RwLockBackend, SemaphoreBackend};
+pub use doubts::{DoubtSource, Doubts};
 pub use guarantees::{Guarantee, Guarantees, Support};
 pub use inspection::{Holder, Inspection, Waiter};
+pub use notices::{NoticeSource, Notices};

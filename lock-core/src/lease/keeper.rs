@@ -330,14 +330,14 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
 
 async fn next_notice(notices: &mut Option<Notices>) -> Option<(GrantId, LossReason)> {
     match notices {
-        Some(notices) => notices.recv().await,
+        Some(notices) => notices.next().await,
         None => std::future::pending().await,
     }
 }
 
 async fn next_doubt(doubts: &mut Option<Doubts>) {
     if let Some(some) = doubts
-        && some.changed().await.is_ok()
+        && some.next().await.is_some()
     {
         return;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::futures::OwnedNotified;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::server::Server;
 use crate::clock::{Clock, Deadline};
@@ -152,9 +152,7 @@ impl Backend for MemoryBackend {
     }
 
     fn notices(&self) -> Option<Notices> {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        self.server.set_notices(self.client, sender);
-        Some(receiver)
+        Some(self.server.notices(self.client))
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {

@@ -4,11 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
 use super::rules::{Holding, Lock};
 use crate::clock::{BootInstant, Clock};
-use crate::driver::Kind;
+use crate::driver::{Kind, NoticeSource, Notices};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::LossReason;
 use crate::name::LockName;
@@ -28,7 +26,7 @@ struct StoreState {
     locks: HashMap<Key, Lock>,
     last_token: u64,
     last_client: u64,
-    notices: HashMap<u64, mpsc::UnboundedSender<(GrantId, LossReason)>>,
+    notices: HashMap<u64, NoticeSource>,
     unreachable: bool,
     delay: Option<Delay>,
 }
@@ -93,8 +91,9 @@ impl Server {
         &self.clock
     }
 
-    pub(super) fn set_notices(&self, client: u64, notices: mpsc::UnboundedSender<(GrantId, LossReason)>) {
-        locked(&self.state).notices.insert(client, notices);
+    /// The losses of this client's grants.
+    pub(super) fn notices(&self, client: u64) -> Notices {
+        locked(&self.state).notices.entry(client).or_default().subscribe()
     }
 
     pub(super) fn forget(&self, client: u64) {
@@ -166,8 +165,7 @@ impl Server {
 impl StoreState {
     fn tell(&self, held: &Holding, reason: LossReason) {
         if let Some(notices) = self.notices.get(&held.client) {
-            // A client that is gone has no guards to tell.
-            let _ = notices.send((held.id, reason));
+            notices.announce(held.id, reason);
         }
     }
 }

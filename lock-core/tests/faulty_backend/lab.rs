@@ -7,15 +7,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::clock::{Clock, Deadline, VirtualClock};
 use lock_core::driver::{
-    Attempt, Backend, Cancelled, Doubts, Grant, Kind, MutexBackend, Notices, Operator, ReentrantBackend, Released,
-    Renewal, Renewed, RwLockBackend, SemaphoreBackend,
+    Attempt, Backend, Cancelled, DoubtSource, Doubts, Grant, Kind, MutexBackend, Notices, Operator, ReentrantBackend,
+    Released, Renewal, Renewed, RwLockBackend, SemaphoreBackend,
 };
 use lock_core::memory::{MemoryBackend, MemoryStore};
 use lock_core::{
     Client, ClientOptions, Error, ErrorKind, GrantId, Guarantees, Inspection, LockName, MemoryLocks, Owner, Phase,
     Support,
 };
-use tokio::sync::watch;
 
 /// The line's treatment of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,7 +52,7 @@ struct State {
     panics_at_questions: bool,
     has_no_tokens: bool,
     announces_losses: bool,
-    doubts: Option<watch::Sender<u64>>,
+    doubts: DoubtSource,
     forgotten: Vec<GrantId>,
 }
 
@@ -118,7 +117,7 @@ impl Line {
 
     /// The server may have forgotten grants.
     pub(crate) fn raises_doubts(&self) {
-        self.state().doubts.as_ref().expect("a keeper listens").send_modify(|doubts| *doubts += 1);
+        self.state().doubts.raise();
     }
 
     /// Clients that are not in use yet hear of losses.
@@ -294,9 +293,7 @@ impl Backend for Faulty {
     }
 
     fn doubts(&self) -> Option<Doubts> {
-        let (sender, doubts) = watch::channel(0);
-        self.line.state().doubts = Some(sender);
-        Some(doubts)
+        Some(self.line.state().doubts.subscribe())
     }
 
     fn notices(&self) -> Option<Notices> {

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::Attempt;
+use lock_core::driver::{Attempt, Doubts};
 use lock_core::{Error, Phase};
 use redis::Value;
-use tokio::sync::watch;
 
 use super::address::Address;
 use super::call::Call;
@@ -153,11 +152,11 @@ impl Links {
         }
     }
 
-    /// Changes whenever something may have been lost: a connection was replaced, or another server took over.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+    /// The occasions on which something may have been lost: a connection was replaced, or another server took over.
+    pub(crate) fn doubts(&self) -> Doubts {
         match &self.masters {
-            Masters::One { link, .. } => link.changes(),
-            Masters::Cluster(router) => router.predecessors().changes(),
+            Masters::One { link, .. } => link.doubts(),
+            Masters::Cluster(router) => router.predecessors().doubts(),
         }
     }
 

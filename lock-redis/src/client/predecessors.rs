@@ -18,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{DoubtSource, Doubts};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 use tokio::sync::watch;
@@ -32,7 +33,7 @@ const MOST: usize = 1024;
 pub(crate) struct Predecessors {
     last: AtomicU64,
     made: watch::Sender<u64>,
-    changes: watch::Sender<u64>,
+    doubts: DoubtSource,
     /// Earlier connections that are not known to be dead at their servers too, the oldest first.
     all: Mutex<Vec<Predecessor>>,
     /// The longest lease that was asked for, in milliseconds.
@@ -57,7 +58,7 @@ impl Default for Predecessors {
         Self {
             last: AtomicU64::new(0),
             made: watch::Sender::new(0),
-            changes: watch::Sender::new(0),
+            doubts: DoubtSource::default(),
             all: Mutex::default(),
             longest: AtomicU64::new(0),
         }
@@ -79,13 +80,13 @@ impl Predecessors {
         self.made.send_modify(|newest| *newest = generation.max(*newest));
     }
 
-    /// Changes whenever something may have been lost: a connection was replaced, or another server took over.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+    /// The occasions on which something may have been lost: a connection was replaced, or another server took over.
+    pub(crate) fn doubts(&self) -> Doubts {
+        self.doubts.subscribe()
     }
 
     pub(super) fn changed(&self) {
-        self.changes.send_modify(|count| *count += 1);
+        self.doubts.raise();
     }
 
     /// Takes note of a lease that is about to be asked for, before it is.

@@ -87,7 +87,7 @@ impl Backend for QuorumBackend {
     }
 
     fn doubts(&self) -> Option<Doubts> {
-        Some(self.predecessors.changes())
+        Some(self.predecessors.doubts())
     }
 
     fn is_settled(&self, attempt: &Attempt) -> bool {

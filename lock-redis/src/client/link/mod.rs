@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::Doubts;
 use lock_core::{Error, ErrorKind, Phase};
 use redis::RedisError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, TryAcquireError, watch};
@@ -121,9 +122,9 @@ impl Link {
         self.predecessors.made()
     }
 
-    /// Changes when the connection was replaced.
-    pub(in crate::client) fn changes(&self) -> watch::Receiver<u64> {
-        self.predecessors.changes()
+    /// The occasions on which the connection was replaced.
+    pub(in crate::client) fn doubts(&self) -> Doubts {
+        self.predecessors.doubts()
     }
 
     /// Whether of all connections since this one only the present one can still carry something out that counts. Without a

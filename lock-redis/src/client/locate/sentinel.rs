@@ -159,11 +159,11 @@ pub(in crate::client) async fn follow(sentinels: Arc<Sentinels>, link: Arc<Link>
     for i in 0..sentinels.each.len() {
         watchers.spawn(watch(sentinels.clone(), i));
     }
-    let mut changes = link.changes();
+    let mut doubts = link.doubts();
     while !link.is_closed() {
         tokio::select! {
             () = sentinels.switched.notified() => {}
-            Ok(()) = changes.changed() => {}
+            Some(()) = doubts.next() => {}
             () = tokio::time::sleep(PERIOD) => {}
         }
         let Some(live) = link.present() else {

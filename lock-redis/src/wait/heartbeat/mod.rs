@@ -155,7 +155,7 @@ impl Heartbeats {
     pub(crate) async fn run(self) {
         let mut heartbeats = FuturesUnordered::new();
         let mut returns = FuturesUnordered::new();
-        let mut changes = self.links.changes();
+        let mut doubts = self.links.doubts();
         let (mut echo, mut schedule) = (Echo::default(), HeartbeatSchedule::new(self.links.op_timeout()));
         while !self.links.is_closed() {
             let (due, next) = self.queues.due(usize::MAX);
@@ -175,7 +175,7 @@ impl Heartbeats {
             tokio::select! {
                 Some(outcome) = heartbeats.next() => self.take(outcome, &mut echo, &mut schedule),
                 Some(()) = returns.next() => {}
-                Ok(()) = changes.changed() => self.queues.ask_all(),
+                Some(()) = doubts.next() => self.queues.ask_all(),
                 () = self.queues.wake.notified() => {}
                 () = SystemClock.sleep_until(next.min(echo.next())) => {}
             }
