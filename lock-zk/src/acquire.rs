@@ -23,12 +23,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::client::Fate;
-use crate::error::{self, FIRST_PAUSE, StepError, retry_unanswered};
+use crate::error::{self, FIRST_PAUSE, StepError};
 use crate::release::Releaser;
 use crate::session::{Session, Sessions};
-use crate::wait::QueuePosition;
+use crate::wait::contention::{Event, QueuePosition};
 use crate::wait::permits::{Permits, QueueYield};
-use crate::wait::queue::{LockQueues, grant};
+use crate::wait::queue::LockQueues;
 
 /// Acquires locks of any kind.
 #[derive(Debug)]
@@ -61,9 +61,10 @@ impl Acquirer {
     }
 
     async fn try_in(&self, session: &Arc<Session>, attempt: &Attempt) -> Result<Option<Grant>, StepError> {
-        let (registration, position) = retry_unanswered(|| self.queue.enqueue(attempt, session)).await?;
+        let mut entry = self.queue.register(attempt, session).await?;
+        let position = entry.settle(Event::Begin).await?;
         if let Kind::Permits { .. } = attempt.kind {
-            return self.permits.try_acquire(attempt, &registration, position).await;
+            return self.permits.try_acquire(attempt, &mut entry, position).await;
         }
         match position {
             // The end of a session takes its registrations away here; its nodes stay until the servers think so, too.
@@ -71,9 +72,9 @@ impl Acquirer {
             QueuePosition::First(sent_at) => {
                 let what = "the session was suspended when the lock was granted";
                 let suspended = || attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what);
-                Ok(Some(grant(attempt, &registration, sent_at)?.ok_or_else(suspended)?))
+                Ok(Some(entry.grant(sent_at)?.ok_or_else(suspended)?))
             }
-            _ => self.releaser.withdraw(&registration).await,
+            _ => self.releaser.withdraw(&entry.registration).await,
         }
     }
 
@@ -146,39 +147,32 @@ impl Acquirer {
         attempt: &Attempt,
         refused: &watch::Sender<bool>,
     ) -> Result<Grant, StepError> {
-        let (mut registration, mut position) = retry_unanswered(|| self.queue.enqueue(attempt, session)).await?;
-        let (mut woken_at, mut queue_yield) = (None, QueueYield::default());
+        let mut entry = self.queue.register(attempt, session).await?;
+        let (mut woken_at, mut queue_yield, mut event) = (None, QueueYield::default(), Event::Begin);
         loop {
-            match position {
+            event = match entry.settle(event).await? {
                 QueuePosition::First(sent_at) => {
                     let granted = match attempt.kind {
                         Kind::Permits { .. } => {
-                            self.permits.acquire(attempt, &registration, refused, &mut queue_yield).await?
+                            self.permits.acquire(attempt, &entry.registration, refused, &mut queue_yield).await?
                         }
-                        _ => grant(attempt, &registration, sent_at)?,
+                        _ => entry.grant(sent_at)?,
                     };
                     if let Some(granted) = granted {
                         let woken_at = granted.woken_at.or(woken_at);
                         return Ok(woken_at.map_or(granted, |at| granted.woken_at(at)));
                     }
                     tokio::time::sleep(FIRST_PAUSE).await;
+                    Event::Look
                 }
-                QueuePosition::Behind(path) => {
+                QueuePosition::Behind(node) => {
                     refused.send_replace(true);
-                    let wake_up = self.queue.wait_for_node(&registration, &path).await?;
+                    let wake_up = self.queue.wait_for_node(&entry.registration, &node).await?;
                     woken_at = wake_up.came_at;
-                    if let Some(sent_at) = wake_up.first_since {
-                        position = QueuePosition::First(sent_at);
-                        continue;
-                    }
+                    wake_up.first_since.map_or(Event::Look, Event::HandedOver)
                 }
-                QueuePosition::Missing => {
-                    self.queue.lost_node(&registration);
-                    (registration, position) = retry_unanswered(|| self.queue.enqueue(attempt, session)).await?;
-                    continue;
-                }
-            }
-            position = retry_unanswered(|| self.queue.position(&registration)).await?;
+                QueuePosition::Missing => Event::Rejoin,
+            };
         }
     }
 }

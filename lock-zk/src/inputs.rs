@@ -13,7 +13,7 @@ use crate::store::dialect::Dialect;
 use crate::store::layout::{Layout, LockPaths, canonical};
 use crate::store::record::HolderRecord;
 use crate::url::Target;
-use crate::wait::queue::waits_for;
+use crate::wait::contention::waits_for;
 
 const DIALECTS: [Dialect; 4] = [Dialect::Curator, Dialect::CuratorAndKazoo, Dialect::Kazoo, Dialect::ZooKeeper];
 const ROLES: [Role; 4] = [Role::Lock, Role::Read, Role::Write, Role::Permit];
@@ -120,7 +120,7 @@ fn a_queue_is_the_same_in_whatever_order_it_is_listed() {
         // Whoever is first waits for nobody, and nobody for one behind him.
         for (index, contender) in queue.iter().enumerate() {
             match waits_for(&queue, index) {
-                Some(before) => assert!(before.number.wrapping_sub(contender.number) < 0),
+                Some(before) => assert!(queue[before].number.wrapping_sub(contender.number) < 0),
                 None => assert!(index == 0 || contender.role == Role::Read),
             }
         }

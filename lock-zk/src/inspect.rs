@@ -19,7 +19,7 @@ use crate::store::contender::{Contender, Role};
 use crate::store::force_release::{ForceReleases, keeps_for};
 use crate::store::layout::{Layout, LockPaths};
 use crate::store::record::HolderRecord;
-use crate::wait::queue::waits_for;
+use crate::wait::contention::waits_for;
 
 /// Looks at locks for an operator, and frees grants by force.
 #[derive(Debug)]

@@ -52,6 +52,16 @@ pub use session::SessionState;
 pub use store::dialect::Dialect;
 pub use tls::Tls;
 
+/// The decisions that need no I/O, for the models of `tests/models`. Outside of semantic versioning: anything here may change in
+/// any version.
+#[doc(hidden)]
+pub mod machine {
+    pub use crate::session::lease::SessionLease;
+    pub use crate::store::contender::Role;
+    pub use crate::wait::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way};
+    pub use crate::wait::taking::{Taking, TakingAction, TakingEvent, TakingRequest};
+}
+
 const NAME: &str = "zookeeper";
 
 /// Returns what this backend promises, on one server and on an ensemble, with [a queue for mutexes](ZkConfig::unfair_mutex) or

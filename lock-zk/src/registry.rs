@@ -50,6 +50,11 @@ impl Registration {
         locked(&self.node).clone()
     }
 
+    /// Whether it is known to have a node in the queue.
+    pub(crate) fn has_node(&self) -> bool {
+        locked(&self.node).is_some()
+    }
+
     /// Every node that is known to be there.
     pub(crate) fn paths(&self) -> Vec<String> {
         let node = locked(&self.node).as_ref().map(|node| node.path.clone());

@@ -7,10 +7,11 @@ use lock_core::driver::{Attempt, Grant, RwLockBackend};
 use lock_core::{Error, ErrorKind, Phase, driver::wait};
 
 use crate::backend::ZkBackend;
-use crate::client::{Created, Fate, NewNode};
+use crate::client::{Created, NewNode};
 use crate::error;
 use crate::registry::{Registration, Registry};
 use crate::store::record::HolderRecord;
+use crate::wait::downgrade::{Downgrade, Downgraded};
 
 #[async_trait]
 impl RwLockBackend for ZkBackend {
@@ -53,20 +54,16 @@ async fn change(registry: &Registry, attempt: &Attempt, registration: &Registrat
     let wanted = [NewNode::Named(path.clone())];
     let record =
         HolderRecord::new(attempt, registration.session.connection.timeout()).with_token(write.czxid).to_bytes();
-    let mut was_sent = false;
+    let mut downgrade = Downgrade::default();
     for pause in error::pauses() {
-        match registration.exchange(std::slice::from_ref(&write.path), &wanted, &record).await {
-            Err(failure) if failure.fate == Fate::Unknown => {
-                was_sent = true;
-                tokio::time::sleep(pause).await;
-            }
-            Err(failure) if failure.fate == Fate::Missing => return Err(gone(attempt)),
-            // Of an earlier sending, whose answer was lost: only this grant makes a node of this name.
-            Err(failure) if failure.fate == Fate::Exists => break,
-            // It may have been done.
-            Err(failure) if was_sent => return Err(error::unsettled(failure, Phase::Downgrade)),
-            Err(failure) => return Err(error::of_request(failure, Phase::Downgrade)),
-            Ok(_) => break,
+        let changed = registration.exchange(std::slice::from_ref(&write.path), &wanted, &record).await;
+        let outcome = downgrade.answered(changed.as_ref().map(drop).map_err(|failure| failure.fate));
+        match (outcome, changed) {
+            (Downgraded::Again, _) => tokio::time::sleep(pause).await,
+            (Downgraded::Gone, _) => return Err(gone(attempt)),
+            (Downgraded::Unsettled, Err(failure)) => return Err(error::unsettled(failure, Phase::Downgrade)),
+            (Downgraded::Refused, Err(failure)) => return Err(error::of_request(failure, Phase::Downgrade)),
+            _ => break,
         }
     }
     registry.set_node(registration, Created { path, czxid: write.czxid });

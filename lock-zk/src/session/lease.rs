@@ -17,8 +17,8 @@ use lock_core::clock::BootInstant;
 const HEARTBEATS: u32 = 8;
 
 /// The lease of one session.
-#[derive(Debug)]
-pub(crate) struct SessionLease {
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SessionLease {
     /// The time for which the servers keep the session, less the margin for the rates of two clocks.
     lasts: Duration,
     /// Within which time the leader has surely asked each server for what it has heard.
@@ -30,7 +30,7 @@ pub(crate) struct SessionLease {
     answered: VecDeque<Heartbeat>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Heartbeat {
     sent_at: BootInstant,
     answered_at: BootInstant,
@@ -38,7 +38,7 @@ struct Heartbeat {
 
 impl SessionLease {
     /// The lease of a session that was asked for at `asked_at`; the leader itself has made it.
-    pub(crate) fn new(asked_at: BootInstant, timeout: Duration, tick: Duration) -> Self {
+    pub fn new(asked_at: BootInstant, timeout: Duration, tick: Duration) -> Self {
         let margin = timeout / 100 + Duration::from_millis(2);
         let lasts = timeout.saturating_sub(margin);
         Self {
@@ -52,12 +52,12 @@ impl SessionLease {
     }
 
     /// Returns the time between two heartbeats.
-    pub(crate) fn heartbeat_interval(&self) -> Duration {
+    pub fn heartbeat_interval(&self) -> Duration {
         self.heartbeat_interval
     }
 
     /// A heartbeat was answered. An answer that comes after the end changes nothing any more.
-    pub(crate) fn answered(&mut self, sent_at: BootInstant, now: BootInstant) {
+    pub fn answered(&mut self, sent_at: BootInstant, now: BootInstant) {
         if self.is_over(now) {
             return;
         }
@@ -70,17 +70,17 @@ impl SessionLease {
     }
 
     /// Returns the instant until which the session may be believed in, unless it moves on.
-    pub(crate) fn end(&self) -> BootInstant {
+    pub fn end(&self) -> BootInstant {
         self.end
     }
 
     /// The session ended otherwise.
-    pub(crate) fn give_up(&mut self) {
+    pub fn give_up(&mut self) {
         self.over = true;
     }
 
     /// Whether the session is over. A passed end is final.
-    pub(crate) fn is_over(&mut self, now: BootInstant) -> bool {
+    pub fn is_over(&mut self, now: BootInstant) -> bool {
         self.over |= now >= self.end;
         self.over
     }

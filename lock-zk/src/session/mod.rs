@@ -3,7 +3,7 @@
 //! [`lease`] is the rule by which a session is believed in, [`manager`] the one task that keeps a session alive and
 //! replaces one that has ended, [`poll`] how often its waiters look around.
 
-mod lease;
+pub(crate) mod lease;
 mod manager;
 mod poll;
 

@@ -4,7 +4,7 @@ use lock_core::GrantId;
 
 /// The role of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Role {
+pub enum Role {
     /// A mutex, or a place in a semaphore's queue.
     Lock,
     /// A reader of a read-write lock.

@@ -224,7 +224,7 @@ pub(crate) fn forced(prefix: &str, grant: GrantId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wait::queue::waits_for;
+    use crate::wait::contention::waits_for;
 
     fn layout(dialects: &[(&str, Dialect)]) -> Layout {
         let dialects = dialects.iter().map(|(path, dialect)| ((*path).to_owned(), *dialect)).collect();
@@ -304,7 +304,7 @@ mod tests {
     fn readers_wait_for_writers_only_and_writers_for_everybody() {
         let nodes = ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__READ__0000000004"];
         let queue = lock(Kind::Read).queue(nodes.map(|node| format!("{A}{node}")).to_vec()).unwrap();
-        let waits = |index| waits_for(&queue, index).map(|contender| contender.number);
+        let waits = |index| waits_for(&queue, index).map(|before| queue[before].number);
         assert_eq!([waits(0), waits(1), waits(2), waits(3)], [None, Some(1), Some(2), Some(2)]);
     }
 
@@ -350,6 +350,6 @@ mod tests {
         let nodes = ["__READ__0000000002", "__WRIT__0000000002", "__WRIT__0000000003"];
         let queue = lock(Kind::Read).queue(nodes.map(|node| format!("{A}{node}")).to_vec()).unwrap();
         assert_eq!((queue[0].role, queue[1].role), (Role::Write, Role::Read));
-        assert_eq!(waits_for(&queue, 2).unwrap().role, Role::Read, "a writer waits for the read lock");
+        assert_eq!(queue[waits_for(&queue, 2).unwrap()].role, Role::Read, "a writer waits for the read lock");
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::POLL_INTERVAL;
+use super::taking::{is_within, left_behind};
 use crate::client::{Connection, Failure, Fate, Node, NodeChange};
 use crate::error::{StepError, retry_unanswered};
 use crate::registry::Registration;
@@ -107,19 +108,14 @@ impl<'a> FreePermits<'a> {
         let theirs = nodes.iter().flatten().map(|node| HolderRecord::parse(node).and_then(|record| record.permits()));
         let theirs = theirs.map(|permits| permits.map_or(1, |permits| permits.asked));
         let left = self.count().await?;
-        Ok(theirs.into_iter().try_fold(left, u32::checked_sub).unwrap_or(0))
+        Ok(left_behind(left, theirs))
     }
 
     /// Whether our permits are within the limit when all that were made before them are counted, whoever has made them.
     pub(super) async fn is_within_limit(self) -> Result<bool, StepError> {
         let held = self.lock().held(self.names(self.lock().permit_directory()).await?)?;
-        let mut of_ours = held.iter().filter(|lease| lease.is_of(self.registration.grant)).map(|lease| lease.number);
-        let Some(first) = of_ours.next() else { return Ok(false) };
-        let last = of_ours.fold(first, |last, number| if number.wrapping_sub(last) > 0 { number } else { last });
-        // The numbers wrap; a semaphore has far fewer permits than half their range.
-        let before = held.iter().filter(|lease| last.wrapping_sub(lease.number) >= 0);
-        let counted = before.fold(0_u32, |counted, lease| counted.saturating_add(lease.permits));
-        Ok(counted <= self.limit())
+        let grant = self.registration.grant;
+        Ok(is_within(self.limit(), held.iter().map(|lease| (lease.number, lease.permits, lease.is_of(grant)))))
     }
 
     /// Waits until there are enough, and returns when news of it came, if they did.

@@ -19,13 +19,16 @@ use lock_core::driver::{Attempt, Grant};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::QueuePosition;
+use super::contention::{Event, QueuePosition};
+use super::entry::QueueEntry;
 use super::free_permits::FreePermits;
 use super::queue::{LockQueues, granted};
-use crate::client::Fate;
+use super::taking::{Taking, TakingAction, TakingEvent, TakingRequest};
+use crate::client::{Created, Fate};
 use crate::error::{self, FIRST_PAUSE, StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
 use crate::release::Releaser;
+use crate::store::contender::Contender;
 use crate::store::record::HolderRecord;
 
 /// The time for which the first in the queue waits for clients of other libraries before it lets others go first: at first, and
@@ -72,9 +75,10 @@ impl Permits {
     pub(crate) async fn try_acquire(
         &self,
         attempt: &Attempt,
-        registration: &Registration,
-        mut position: QueuePosition,
+        entry: &mut QueueEntry<'_>,
+        mut position: QueuePosition<Contender>,
     ) -> Result<Option<Grant>, StepError> {
+        let registration = &*entry.registration.clone();
         let free = FreePermits::new(attempt, registration);
         let until = Instant::now() + attempt.op_timeout / 2;
         loop {
@@ -89,10 +93,10 @@ impl Permits {
                     return Err(error::out_of_time(Phase::Acquire).into());
                 }
                 _ if left < free.asked() => return self.releaser.withdraw(registration).await,
-                QueuePosition::Behind(path) => {
+                QueuePosition::Behind(node) => {
                     let left = until.saturating_duration_since(Instant::now());
                     let moves_within = left.min(attempt.op_timeout / PART_FOR_ONE_PLACE);
-                    match timeout(moves_within, self.queue.wait_for_node(registration, path)).await {
+                    match timeout(moves_within, self.queue.wait_for_node(registration, node)).await {
                         Ok(news) => {
                             news?;
                         }
@@ -105,7 +109,7 @@ impl Permits {
                     }
                 }
             }
-            position = retry_unanswered(|| self.queue.position(registration)).await?;
+            position = entry.settle(Event::Look).await?;
         }
     }
 
@@ -136,18 +140,40 @@ impl Permits {
     /// Makes the permits, however often answers are lost, and returns the grant; `None` if that was in vain: the place in the
     /// queue is lost.
     async fn make_permits(&self, attempt: &Attempt, registration: &Registration) -> Result<Option<Grant>, StepError> {
-        let sent_at = SystemClock.now();
-        let entered = match self.exchange_place(attempt, registration).await {
-            Err(failure) if failure.is(Fate::Unknown) => retry_unanswered(|| self.find_permits(registration)).await?,
-            entered => entered?,
-        };
-        let Some(czxid) = entered else { return Ok(None) };
-        let free = FreePermits::new(attempt, registration);
-        if registration.lock.is_shared() && !retry_unanswered(|| free.is_within_limit()).await? {
-            return self.releaser.withdraw(registration).await;
+        let (sent_at, mut pauses) = (SystemClock.now(), error::pauses());
+        let Some(node) = registration.node() else { return Ok(None) };
+        let (free, mut taking) = (FreePermits::new(attempt, registration), Taking::new(registration.lock.is_shared()));
+        let mut request = TakingRequest::Exchange;
+        loop {
+            let asked = match request {
+                TakingRequest::Exchange => self.exchange(attempt, registration, &node).await,
+                TakingRequest::MakeDirectory => {
+                    let directory = registration.lock.permit_directory();
+                    let made = registration.session.connection.make_directory(directory).await;
+                    made.map_or_else(|failure| Err(failure.into()), |()| Ok(TakingEvent::DirectoryMade))
+                }
+                TakingRequest::Find => self.find_permits(registration).await,
+                TakingRequest::Count => retry_unanswered(|| free.is_within_limit()).await.map(TakingEvent::Counted),
+            };
+            let event = match asked {
+                Err(error) if error.is(Fate::Unknown) => {
+                    // What was asked for is searched for at once, and then now and then.
+                    if request == TakingRequest::Find {
+                        tokio::time::sleep(pauses.next().unwrap_or(FIRST_PAUSE)).await;
+                    }
+                    TakingEvent::Unanswered
+                }
+                asked => asked?,
+            };
+            request = match taking.step(event) {
+                TakingAction::Ask(request) => request,
+                TakingAction::Taken => break,
+                TakingAction::GiveBack => return self.releaser.withdraw(registration).await,
+                TakingAction::InVain => return Ok(None),
+            };
         }
         loop {
-            if let Some(granted) = granted(attempt, &registration.session, czxid, sent_at)? {
+            if let Some(granted) = granted(attempt, &registration.session, node.czxid, sent_at)? {
                 return Ok(Some(granted));
             }
             // No server is reached. Whoever calls gives up when the session ends.
@@ -155,44 +181,35 @@ impl Permits {
         }
     }
 
-    /// Leaves the queue with the permits, and returns the transaction that made the place in the queue: its number is the
-    /// token. `None` if there is no such place any more.
-    async fn exchange_place(&self, attempt: &Attempt, registration: &Registration) -> Result<Option<i64>, StepError> {
-        let Some(node) = registration.node() else { return Ok(None) };
-        let record =
-            HolderRecord::new(attempt, registration.session.connection.timeout()).with_token(node.czxid).to_bytes();
-        let wanted = registration.lock.permits(
-            registration.grant,
-            FreePermits::new(attempt, registration).asked(),
-            record.len(),
-        )?;
-        let place = [node.path];
-        for _ in 0..2 {
-            match registration.exchange(&place, &wanted, &record).await {
-                Ok(paths) => {
-                    self.registry.set_permits(registration, paths);
-                    return Ok(Some(node.czxid));
-                }
-                // Either of them: there is no directory for permits as long as nobody has had one.
-                Err(failure) if failure.fate == Fate::Missing => {
-                    registration.session.connection.make_directory(registration.lock.permit_directory()).await?;
-                }
-                Err(failure) => return Err(failure.into()),
+    /// Leaves the queue with the permits. The token is the transaction that made the place in the queue.
+    async fn exchange(
+        &self,
+        attempt: &Attempt,
+        registration: &Registration,
+        place: &Created,
+    ) -> Result<TakingEvent, StepError> {
+        let record = HolderRecord::new(attempt, registration.session.connection.timeout()).with_token(place.czxid);
+        let (record, asked) = (record.to_bytes(), FreePermits::new(attempt, registration).asked());
+        let wanted = registration.lock.permits(registration.grant, asked, record.len())?;
+        match registration.exchange(std::slice::from_ref(&place.path), &wanted, &record).await {
+            Ok(paths) => {
+                self.registry.set_permits(registration, paths);
+                Ok(TakingEvent::Exchanged)
             }
+            Err(failure) if failure.fate == Fate::Missing => Ok(TakingEvent::Missing),
+            Err(failure) => Err(failure.into()),
         }
-        Ok(None)
     }
 
     /// Searches for permits of which the answer was lost.
-    async fn find_permits(&self, registration: &Registration) -> Result<Option<i64>, StepError> {
-        let Some(node) = registration.node() else { return Ok(None) };
+    async fn find_permits(&self, registration: &Registration) -> Result<TakingEvent, StepError> {
         let found = registration.own_nodes(registration.lock.permit_directory()).await?;
-        if found.is_empty() {
-            return Ok(None);
+        let paths: Vec<_> = found.iter().map(|(contender, _)| registration.lock.permit_path(&contender.name)).collect();
+        let is_there = !paths.is_empty();
+        if is_there {
+            self.registry.set_permits(registration, paths);
         }
-        let paths = found.into_iter().map(|(contender, _)| registration.lock.permit_path(&contender.name));
-        self.registry.set_permits(registration, paths.collect());
-        Ok(Some(node.czxid))
+        Ok(TakingEvent::Found(is_there))
     }
 }
 

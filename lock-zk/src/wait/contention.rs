@@ -1,0 +1,315 @@
+//! One attempt's place in a queue, decided without I/O: which request is next, whose node is waited for, and when the attempt is
+//! first.
+//!
+//! Whoever drives it makes the requests, and tells what came of them. It knows one thing only: its own node, or that it has none.
+
+use lock_core::clock::BootInstant;
+
+use crate::store::contender::Role;
+
+/// One node of a listing.
+pub trait Member<N> {
+    /// Returns the role of whoever made it.
+    fn role(&self) -> Role;
+
+    /// Whether it is this node.
+    fn is_node(&self, node: &N) -> bool;
+}
+
+/// The way to a place in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// At its end.
+    Append,
+    /// Without a queue: whoever claims first when there is nobody in it has the lock. Who is refused waits for the node that is
+    /// in the way, as everybody else does, and all of them claim again.
+    Claim,
+}
+
+/// A request that an attempt needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// Makes a node at the end of the queue, and lists the queue right behind it.
+    Append,
+    /// Makes a node if the queue is empty.
+    Claim,
+    /// Makes the directory of the queue.
+    MakeDirectory,
+    /// Searches, behind a `sync`, for a node of this attempt and this session.
+    Find,
+    /// Lists the queue. The listing right behind a creation is on its way already.
+    List,
+}
+
+/// The position of an attempt in its queue.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum QueuePosition<M> {
+    /// Nobody that matters is before it, by a request that was sent at this instant.
+    First(BootInstant),
+    /// This node is to go first.
+    Behind(M),
+    /// It has no node, or one that is not listed.
+    Missing,
+}
+
+/// The answers to requests, and what else happens to an attempt.
+#[derive(Debug, Clone)]
+pub enum Event<N, M> {
+    /// The attempt begins, or a session has taken the place of one that is over.
+    Begin,
+    /// Its node was made, by a request that was sent at this instant.
+    Created(N, BootInstant),
+    /// No node was made, since there is no directory.
+    NoDirectory,
+    /// The directory was made.
+    DirectoryMade,
+    /// A claim was refused: somebody is in the queue.
+    Taken,
+    /// The queue, first in the queue first, as it was listed by a request that was sent at this instant. Empty if there is no
+    /// directory.
+    Listed(Vec<M>, BootInstant),
+    /// The node that was searched for, if there is one.
+    Found(Option<N>),
+    /// The answer to the last request is lost: it may have been carried out.
+    Unanswered,
+    /// The node that is waited for may have gone, or the watch on it is lost; or a grant was in vain.
+    Look,
+    /// The node that is waited for was deleted provided that our node was there, by a request that was sent at this instant.
+    HandedOver(BootInstant),
+    /// Its node was taken away by this client itself.
+    Withdrawn,
+    /// It wants a place although it has lost its node.
+    Rejoin,
+}
+
+/// The next step of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Action<M> {
+    /// Makes this request, and tells its answer.
+    Ask(Request),
+    /// Requests have said as much as they can.
+    Stand(QueuePosition<M>),
+}
+
+/// One attempt that contends for a lock.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Contention<N> {
+    way: Way,
+    node: Option<N>,
+}
+
+impl<N> Contention<N> {
+    /// An attempt that has asked for nothing yet.
+    #[must_use]
+    pub const fn new(way: Way) -> Self {
+        Self { way, node: None }
+    }
+
+    /// Returns its node, as far as it knows.
+    #[must_use]
+    pub const fn node(&self) -> Option<&N> {
+        self.node.as_ref()
+    }
+
+    /// Takes what happened, and returns what is to be done.
+    #[inline]
+    pub fn step<M: Member<N>>(&mut self, event: Event<N, M>) -> Action<M> {
+        match event {
+            // A node of a session that is over is no node of ours.
+            Event::Begin => {
+                self.node = None;
+                self.enqueue()
+            }
+            Event::Created(node, sent_at) => {
+                self.node = Some(node);
+                match self.way {
+                    Way::Append => Action::Ask(Request::List),
+                    Way::Claim => Action::Stand(QueuePosition::First(sent_at)),
+                }
+            }
+            Event::NoDirectory => Action::Ask(Request::MakeDirectory),
+            Event::DirectoryMade => self.enqueue(),
+            Event::Taken => Action::Ask(Request::List),
+            Event::Listed(queue, sent_at) => self.listed(queue, sent_at),
+            Event::Found(node) => {
+                self.node = node;
+                if self.node.is_some() { Action::Ask(Request::List) } else { self.enqueue() }
+            }
+            // Without a node something may have made one all the same.
+            Event::Unanswered if self.node.is_none() => Action::Ask(Request::Find),
+            // News may save a wait, never make a grant.
+            Event::Unanswered | Event::Look if self.node.is_some() => Action::Ask(Request::List),
+            Event::HandedOver(sent_at) => Action::Stand(QueuePosition::First(sent_at)),
+            Event::Look | Event::Unanswered => Action::Stand(QueuePosition::Missing),
+            Event::Withdrawn => {
+                self.node = None;
+                Action::Stand(QueuePosition::Missing)
+            }
+            // The server that has listed may lag behind: what it does not know yet is searched for.
+            Event::Rejoin => {
+                if self.node.take().is_some() {
+                    Action::Ask(Request::Find)
+                } else {
+                    self.enqueue()
+                }
+            }
+        }
+    }
+
+    fn enqueue<M>(&self) -> Action<M> {
+        Action::Ask(match self.way {
+            Way::Append => Request::Append,
+            Way::Claim => Request::Claim,
+        })
+    }
+
+    /// Decides what a listing means: a node is first, or waits for another one. A claim that was refused waits for whoever is
+    /// first.
+    fn listed<M: Member<N>>(&self, mut queue: Vec<M>, sent_at: BootInstant) -> Action<M> {
+        let awaited = match &self.node {
+            None if queue.is_empty() => return self.enqueue(),
+            None => Some(0),
+            Some(node) => match queue.iter().position(|member| member.is_node(node)) {
+                Some(index) => waits_for(&queue, index),
+                None => return Action::Stand(QueuePosition::Missing),
+            },
+        };
+        Action::Stand(match awaited {
+            Some(index) => QueuePosition::Behind(queue.swap_remove(index)),
+            None => QueuePosition::First(sent_at),
+        })
+    }
+}
+
+/// Returns the index of the node for which the one at this index of a queue waits; `None` if it is granted.
+///
+/// Only the nearest that matters is watched, so that a release wakes one: a mutex and a writer wait for whoever is
+/// before them, a reader for the nearest writer before it.
+pub(crate) fn waits_for<N, M: Member<N>>(queue: &[M], index: usize) -> Option<usize> {
+    match queue[index].role() {
+        Role::Lock | Role::Write => index.checked_sub(1),
+        Role::Read => queue[..index].iter().rposition(|member| member.role() == Role::Write),
+        Role::Permit => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    type Node = (u8, Role);
+
+    impl Member<u8> for Node {
+        fn role(&self) -> Role {
+            self.1
+        }
+
+        fn is_node(&self, node: &u8) -> bool {
+            self.0 == *node
+        }
+    }
+
+    const SENT: BootInstant = BootInstant::from_origin(Duration::from_secs(7));
+    const FIRST: Action<Node> = Action::Stand(QueuePosition::First(SENT));
+    const MISSING: Action<Node> = Action::Stand(QueuePosition::Missing);
+
+    fn step(contention: &mut Contention<u8>, event: Event<u8, Node>) -> Action<Node> {
+        contention.step(event)
+    }
+
+    /// An attempt that has made the node 5.
+    fn placed(way: Way) -> Contention<u8> {
+        let mut contention = Contention::new(way);
+        let _ = step(&mut contention, Event::Begin);
+        let _ = step(&mut contention, Event::Created(5, SENT));
+        contention
+    }
+
+    /// The position of the node 5 behind others of these roles.
+    fn behind(others: &[Node], role: Role) -> Action<Node> {
+        let queue = others.iter().copied().chain([(5, role), (6, Role::Write)]).collect();
+        step(&mut placed(Way::Append), Event::Listed(queue, SENT))
+    }
+
+    #[test]
+    fn a_mutex_and_a_writer_wait_for_the_node_right_before_theirs() {
+        assert_eq!(behind(&[], Role::Lock), FIRST);
+        let awaited = |node| Action::Stand(QueuePosition::Behind(node));
+        assert_eq!(behind(&[(1, Role::Lock), (2, Role::Lock)], Role::Lock), awaited((2, Role::Lock)));
+        assert_eq!(behind(&[(1, Role::Write), (2, Role::Read)], Role::Write), awaited((2, Role::Read)));
+    }
+
+    #[test]
+    fn a_reader_waits_for_the_nearest_writer_before_it() {
+        let queue = [(1, Role::Write), (2, Role::Write), (3, Role::Read)];
+        assert_eq!(behind(&queue, Role::Read), Action::Stand(QueuePosition::Behind((2, Role::Write))));
+        assert_eq!(behind(&queue[2..], Role::Read), FIRST);
+        assert_eq!(behind(&queue, Role::Permit), FIRST, "permits are in no order");
+    }
+
+    #[test]
+    fn a_node_that_is_not_listed_is_searched_for_before_another_is_made() {
+        let mut contention = placed(Way::Append);
+        assert_eq!(step(&mut contention, Event::Listed(vec![(1, Role::Lock)], SENT)), MISSING);
+        assert_eq!(step(&mut contention, Event::Rejoin), Action::Ask(Request::Find));
+        assert_eq!(step(&mut contention.clone(), Event::Found(Some(8))), Action::Ask(Request::List));
+        assert_eq!(step(&mut contention, Event::Found(None)), Action::Ask(Request::Append));
+        assert_eq!(contention.node(), None);
+    }
+
+    #[test]
+    fn an_answer_that_is_lost_has_a_node_searched_for_until_it_is_known() {
+        let mut contention = Contention::new(Way::Append);
+        assert_eq!(step(&mut contention, Event::Begin), Action::Ask(Request::Append));
+        for _ in 0..2 {
+            assert_eq!(step(&mut contention, Event::Unanswered), Action::Ask(Request::Find));
+        }
+        assert_eq!(step(&mut contention, Event::Found(Some(5))), Action::Ask(Request::List));
+        assert_eq!(step(&mut contention, Event::Unanswered), Action::Ask(Request::List));
+        assert_eq!(contention.node(), Some(&5));
+    }
+
+    #[test]
+    fn a_directory_that_is_missing_is_made_first() {
+        let mut contention = Contention::new(Way::Append);
+        let _ = step(&mut contention, Event::Begin);
+        assert_eq!(step(&mut contention, Event::NoDirectory), Action::Ask(Request::MakeDirectory));
+        assert_eq!(step(&mut contention, Event::DirectoryMade), Action::Ask(Request::Append));
+        assert_eq!(step(&mut contention, Event::Created(5, SENT)), Action::Ask(Request::List));
+        assert_eq!(step(&mut contention, Event::Listed(Vec::new(), SENT)), MISSING, "it was deleted again");
+    }
+
+    #[test]
+    fn news_make_no_grant_but_a_hand_over_does() {
+        let mut contention = placed(Way::Append);
+        assert_eq!(step(&mut contention, Event::Look), Action::Ask(Request::List));
+        assert_eq!(step(&mut contention, Event::HandedOver(SENT)), FIRST);
+    }
+
+    #[test]
+    fn a_session_begins_without_a_node() {
+        let mut contention = placed(Way::Append);
+        assert_eq!(step(&mut contention, Event::Begin), Action::Ask(Request::Append));
+        assert_eq!(contention.node(), None);
+        let mut contention = placed(Way::Append);
+        assert_eq!(step(&mut contention, Event::Withdrawn), MISSING);
+        assert_eq!(step(&mut contention, Event::Look), MISSING);
+        assert_eq!(step(&mut contention, Event::Rejoin), Action::Ask(Request::Append), "it is known to be gone");
+    }
+
+    #[test]
+    fn a_claim_waits_for_whoever_is_first_and_claims_again() {
+        let mut contention = Contention::new(Way::Claim);
+        assert_eq!(step(&mut contention, Event::Begin), Action::Ask(Request::Claim));
+        assert_eq!(step(&mut contention, Event::Taken), Action::Ask(Request::List));
+        assert_eq!(step(&mut contention, Event::Listed(Vec::new(), SENT)), Action::Ask(Request::Claim));
+        let queue = vec![(1, Role::Lock), (2, Role::Lock)];
+        let awaited = Action::Stand(QueuePosition::Behind((1, Role::Lock)));
+        assert_eq!(step(&mut contention, Event::Listed(queue, SENT)), awaited);
+        assert_eq!(step(&mut contention, Event::Look), MISSING);
+        assert_eq!(step(&mut contention, Event::Rejoin), Action::Ask(Request::Claim));
+        assert_eq!(step(&mut contention, Event::Created(5, SENT)), FIRST);
+    }
+}

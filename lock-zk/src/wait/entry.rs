@@ -1,0 +1,216 @@
+//! One attempt in a queue: makes the requests that its [`Contention`] asks for.
+
+use std::sync::Arc;
+
+use lock_core::Error;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{Attempt, Grant};
+
+use super::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way};
+use super::queue::granted;
+use crate::client::{Created, Failure, Fate};
+use crate::error::{FIRST_PAUSE, StepError, pauses, retry_unanswered};
+use crate::registry::{Registration, Registry};
+use crate::session::Session;
+use crate::store::contender::{Contender, Role};
+use crate::store::layout::{Layout, LockPaths};
+use crate::store::record::HolderRecord;
+
+/// The events of a queue at the servers.
+pub(crate) type QueueEvent = Event<Created, Contender>;
+
+impl Member<Created> for Contender {
+    fn role(&self) -> Role {
+        self.role
+    }
+
+    fn is_node(&self, node: &Created) -> bool {
+        node.path.ends_with(&self.name)
+    }
+}
+
+/// One attempt in the queue of its lock, in one session.
+pub(crate) struct QueueEntry<'a> {
+    registry: &'a Registry,
+    layout: &'a Layout,
+    attempt: &'a Attempt,
+    pub(crate) registration: Arc<Registration>,
+    contention: Contention<Created>,
+    /// Whether nothing was asked for yet that the registration could have.
+    is_fresh: bool,
+}
+
+impl<'a> QueueEntry<'a> {
+    /// Registers an attempt, which then has to begin.
+    pub(super) async fn register(
+        registry: &'a Registry,
+        layout: &'a Layout,
+        attempt: &'a Attempt,
+        session: &Arc<Session>,
+        way: Way,
+    ) -> Result<Self, StepError> {
+        let registration = retry_unanswered(|| register(registry, layout, attempt, session)).await?;
+        Ok(Self { registry, layout, attempt, registration, contention: Contention::new(way), is_fresh: true })
+    }
+
+    /// Makes requests until they say no more of the attempt's position, however often answers are lost.
+    pub(crate) async fn settle(&mut self, event: QueueEvent) -> Result<QueuePosition<Contender>, StepError> {
+        let mut pauses = pauses();
+        let mut event = event;
+        loop {
+            let asked = match self.contention.step(event) {
+                Action::Ask(request) => self.ask(request).await,
+                Action::Stand(position) => return Ok(position),
+            };
+            event = match asked {
+                Err(error) if error.is(Fate::Unknown) => {
+                    tracing::debug!(?error, "no answer; asking again");
+                    // The sequence is endless.
+                    tokio::time::sleep(pauses.next().unwrap_or(FIRST_PAUSE)).await;
+                    Event::Unanswered
+                }
+                asked => asked?,
+            };
+        }
+    }
+
+    async fn ask(&mut self, request: Request) -> Result<QueueEvent, StepError> {
+        match request {
+            Request::Append => self.append().await,
+            Request::Claim => self.claim().await,
+            Request::MakeDirectory => {
+                self.registry.make_directory(&self.registration).await?;
+                self.is_fresh = true;
+                Ok(Event::DirectoryMade)
+            }
+            Request::Find => self.find().await,
+            Request::List => self.list().await,
+        }
+    }
+
+    /// Takes the place at the end of the queue, and looks around.
+    async fn append(&mut self) -> Result<QueueEvent, StepError> {
+        let record = self.prepare().await?;
+        let registration = self.registration.clone();
+        let stem = registration.lock.stem(registration.grant);
+        let sent_at = SystemClock.now();
+        let created = registration.session.connection.create_sequential(&stem, &record);
+        let listed = registration.session.connection.children(&registration.lock.directory);
+        match created.await {
+            Ok(node) => {
+                self.registry.set_node(&registration, node.clone());
+                // It asks for the listing, which is on its way.
+                let _ = self.contention.step::<Contender>(Event::Created(node, sent_at));
+                self.listed(listed.await, sent_at)
+            }
+            Err(failure) => self.not_made(failure),
+        }
+    }
+
+    /// Claims the lock by one transaction, which deletes its directory, makes it anew, and makes a node in it. A directory with
+    /// anything in it cannot be deleted, so the claim fails as a whole while somebody holds the lock or waits in the queue for it.
+    ///
+    /// The node has the name that it would have in the queue, and the number 0, so that everything else knows it: renewal,
+    /// release, cancellation, inspection, and whoever does wait in the queue. Nobody else ever makes a node of this name, so a
+    /// late release frees nobody else.
+    async fn claim(&mut self) -> Result<QueueEvent, StepError> {
+        let record = self.prepare().await?;
+        let registration = &self.registration;
+        let path = registration.lock.unnumbered(registration.grant);
+        let sent_at = SystemClock.now();
+        match registration.session.connection.claim(&registration.lock.directory, &path, &record).await {
+            Ok(Some(node)) => {
+                self.registry.set_node(registration, node.clone());
+                Ok(Event::Created(node, sent_at))
+            }
+            Ok(None) => Ok(Event::Taken),
+            Err(failure) => self.not_made(failure),
+        }
+    }
+
+    fn not_made(&self, failure: Failure) -> Result<QueueEvent, StepError> {
+        match failure.fate {
+            Fate::Missing => Ok(Event::NoDirectory),
+            _ => Err(self.registry.refused_node(&self.registration, failure).into()),
+        }
+    }
+
+    /// Returns the record of a node that is to be made, and registers the attempt anew unless nothing was asked for yet.
+    async fn prepare(&mut self) -> Result<Vec<u8>, StepError> {
+        let session = self.registration.session.clone();
+        if !std::mem::take(&mut self.is_fresh) {
+            self.registration = register(self.registry, self.layout, self.attempt, &session).await?;
+        }
+        Ok(HolderRecord::new(self.attempt, session.connection.timeout()).to_bytes())
+    }
+
+    /// Searches for a node whose answer was lost, or that was not listed.
+    async fn find(&self) -> Result<QueueEvent, StepError> {
+        let registration = &self.registration;
+        self.registry.forget_node(registration);
+        let found = registration.own_nodes(&registration.lock.directory).await?.into_iter().next();
+        Ok(Event::Found(found.map(|(contender, node)| {
+            let node = Created { path: registration.lock.queue_path(&contender.name), czxid: node.czxid };
+            self.registry.set_node(registration, node.clone());
+            node
+        })))
+    }
+
+    async fn list(&self) -> Result<QueueEvent, StepError> {
+        if self.is_withdrawn() {
+            return Ok(Event::Withdrawn);
+        }
+        let sent_at = SystemClock.now();
+        let listed = self.registration.session.connection.children(&self.registration.lock.directory).await;
+        self.listed(listed, sent_at)
+    }
+
+    fn listed(&self, listed: Result<Vec<String>, Failure>, sent_at: BootInstant) -> Result<QueueEvent, StepError> {
+        let names = match listed {
+            Err(failure) if failure.fate == Fate::Missing => Vec::new(),
+            listed => listed?,
+        };
+        let queue = self.registration.lock.queue(names)?;
+        Ok(if self.is_withdrawn() { Event::Withdrawn } else { Event::Listed(queue, sent_at) })
+    }
+
+    /// Whether this client itself has taken the node away: with the end of its session, or because the attempt gave way.
+    fn is_withdrawn(&self) -> bool {
+        self.contention.node().is_some() && !self.registration.has_node()
+    }
+
+    /// Returns the grant of an attempt that was found first in the queue by a request sent at this instant; `None` while no
+    /// server is reached, or if the session is over.
+    pub(crate) fn grant(&self, sent_at: BootInstant) -> Result<Option<Grant>, Error> {
+        match self.contention.node() {
+            Some(node) if !self.is_withdrawn() => {
+                granted(self.attempt, &self.registration.session, node.czxid, sent_at)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Registers an attempt in the place of what it had before, once it is known that others speak the dialect of its node.
+async fn register(
+    registry: &Registry,
+    layout: &Layout,
+    attempt: &Attempt,
+    session: &Arc<Session>,
+) -> Result<Arc<Registration>, StepError> {
+    let lock = LockPaths::of(layout, &attempt.name, attempt.kind)?;
+    if lock.is_shared() {
+        check_dialect(session, &lock).await?;
+    }
+    Ok(registry.register(attempt.id, session, lock))
+}
+
+/// Whether everybody at a shared path speaks our dialect. Asked before anything is made there: whoever speaks another one would
+/// fail because of us, as long as our node is there.
+async fn check_dialect(session: &Session, lock: &LockPaths) -> Result<(), StepError> {
+    match session.connection.children(&lock.directory).await {
+        Ok(names) => Ok(lock.queue(names).map(drop)?),
+        Err(failure) if failure.fate == Fate::Missing => Ok(()),
+        Err(failure) => Err(failure.into()),
+    }
+}

@@ -1,0 +1,147 @@
+//! The taking of permits, decided without I/O: one transaction makes them in the place of the node in the queue, and fails if that
+//! is gone.
+
+/// A request that the taking of permits needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TakingRequest {
+    /// Puts the permits into the place of the node in the queue.
+    Exchange,
+    /// Makes the directory of the permits.
+    MakeDirectory,
+    /// Searches, behind a `sync`, for permits of this attempt and this session.
+    Find,
+    /// Counts the permits that were made before ours, and ours.
+    Count,
+}
+
+/// The answers to these requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TakingEvent {
+    /// The permits were made.
+    Exchanged,
+    /// Refused: the node in the queue is gone, or there is no directory for permits.
+    Missing,
+    /// The directory was made.
+    DirectoryMade,
+    /// The answer is lost: it may have been carried out.
+    Unanswered,
+    /// Whether there are permits of this attempt.
+    Found(bool),
+    /// Whether the permits up to ours are within the limit.
+    Counted(bool),
+}
+
+/// The next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TakingAction {
+    /// Makes this request, and tells its answer.
+    Ask(TakingRequest),
+    /// The attempt has its permits.
+    Taken,
+    /// The permits are too many, and are given back.
+    GiveBack,
+    /// The node in the queue is gone: nothing was taken.
+    InVain,
+}
+
+/// One taking of permits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Taking {
+    /// Whether clients of other libraries may be there, which make a permit first and count then.
+    is_shared: bool,
+    made_directory: bool,
+}
+
+impl Taking {
+    /// A taking, which begins with an exchange.
+    #[must_use]
+    pub const fn new(is_shared: bool) -> Self {
+        Self { is_shared, made_directory: false }
+    }
+
+    /// Takes what happened, and returns what is to be done.
+    #[inline]
+    pub const fn step(&mut self, event: TakingEvent) -> TakingAction {
+        match event {
+            TakingEvent::Exchanged | TakingEvent::Found(true) if self.is_shared => {
+                TakingAction::Ask(TakingRequest::Count)
+            }
+            TakingEvent::Exchanged | TakingEvent::Found(true) | TakingEvent::Counted(true) => TakingAction::Taken,
+            // As long as nobody has had a permit there is no directory for them.
+            TakingEvent::Missing if !self.made_directory => {
+                self.made_directory = true;
+                TakingAction::Ask(TakingRequest::MakeDirectory)
+            }
+            TakingEvent::Missing | TakingEvent::Found(false) => TakingAction::InVain,
+            TakingEvent::DirectoryMade => TakingAction::Ask(TakingRequest::Exchange),
+            TakingEvent::Unanswered => TakingAction::Ask(TakingRequest::Find),
+            TakingEvent::Counted(false) => TakingAction::GiveBack,
+        }
+    }
+}
+
+/// Returns the number of permits that are left when everybody before us, who asked for so many each, has got theirs; none if
+/// somebody of them has to wait.
+pub(super) fn left_behind(left: u32, asked_before: impl IntoIterator<Item = u32>) -> u32 {
+    asked_before.into_iter().try_fold(left, u32::checked_sub).unwrap_or(0)
+}
+
+/// Whether ours are within the limit when all that were made before the last of them are counted, whoever has made them. Of each
+/// node its number, the permits for which it stands, and whether it is ours.
+pub(super) fn is_within(limit: u32, nodes: impl Iterator<Item = (i32, u32, bool)> + Clone) -> bool {
+    let mut of_ours = nodes.clone().filter(|(_, _, is_ours)| *is_ours).map(|(number, ..)| number);
+    let Some(first) = of_ours.next() else { return false };
+    // The numbers wrap; a semaphore has far fewer permits than half their range.
+    let last = of_ours.fold(first, |last, number| if number.wrapping_sub(last) > 0 { number } else { last });
+    let before = nodes.filter(|(number, ..)| last.wrapping_sub(*number) >= 0);
+    before.fold(0_u32, |counted, (_, permits, _)| counted.saturating_add(permits)) <= limit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_are_counted_once_more_only_where_others_may_be() {
+        for event in [TakingEvent::Exchanged, TakingEvent::Found(true)] {
+            assert_eq!(Taking::new(false).step(event), TakingAction::Taken);
+            assert_eq!(Taking::new(true).step(event), TakingAction::Ask(TakingRequest::Count));
+        }
+        assert_eq!(Taking::new(true).step(TakingEvent::Counted(true)), TakingAction::Taken);
+        assert_eq!(Taking::new(true).step(TakingEvent::Counted(false)), TakingAction::GiveBack);
+    }
+
+    #[test]
+    fn a_directory_is_made_once_and_then_the_place_is_gone() {
+        let mut taking = Taking::new(false);
+        assert_eq!(taking.step(TakingEvent::Missing), TakingAction::Ask(TakingRequest::MakeDirectory));
+        assert_eq!(taking.step(TakingEvent::DirectoryMade), TakingAction::Ask(TakingRequest::Exchange));
+        assert_eq!(taking.step(TakingEvent::Missing), TakingAction::InVain);
+    }
+
+    #[test]
+    fn what_was_not_answered_is_searched_for() {
+        let mut taking = Taking::new(false);
+        assert_eq!(taking.step(TakingEvent::Unanswered), TakingAction::Ask(TakingRequest::Find));
+        assert_eq!(taking.step(TakingEvent::Unanswered), TakingAction::Ask(TakingRequest::Find));
+        assert_eq!(taking.step(TakingEvent::Found(false)), TakingAction::InVain);
+    }
+
+    #[test]
+    fn who_came_earlier_gets_his_permits_first() {
+        assert_eq!(left_behind(3, [1, 1]), 1);
+        assert_eq!(left_behind(3, []), 3);
+        assert_eq!(left_behind(3, [2, 2]), 0, "the second one waits");
+        assert_eq!(left_behind(3, [4]), 0);
+    }
+
+    #[test]
+    fn permits_that_were_made_behind_ours_do_not_count() {
+        let nodes = [(3, 1, true), (1, 2, false), (4, 1, true), (5, 7, false)];
+        assert!(is_within(4, nodes.into_iter()));
+        assert!(!is_within(3, nodes.into_iter()));
+        assert!(!is_within(9, [(1, 1, false)].into_iter()), "ours are gone");
+        let wrapped = [(i32::MAX, 1, true), (i32::MIN, 1, true), (i32::MAX - 1, 1, false), (i32::MIN + 1, 9, false)];
+        assert!(is_within(3, wrapped.into_iter()) && !is_within(2, wrapped.into_iter()));
+    }
+}
