@@ -4,7 +4,8 @@ use models::line::{Action, Line, Mutant};
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
 /// Two clients that want the lock once, in a time in which sessions expire.
-const CALM: Line = Line { clients: 2, attempts: 1, timeout: 2, ticks: 3, cuts: 0, crashes: 0, mutant: None };
+const CALM: Line =
+    Line { clients: 2, readers: 0, attempts: 1, timeout: 2, ticks: 3, cuts: 0, crashes: 0, mutant: None };
 const BROKEN_CONNECTION: Line = Line { cuts: 1, ..CALM };
 
 fn explore(model: Line) {
@@ -35,6 +36,16 @@ fn holds_for_three() {
     let checker = model.clone().checker().threads(2).spawn_bfs().join();
     let must_hold = model.properties().into_iter().filter(|property| property.expectation == Expectation::Always);
     must_hold.for_each(|property| checker.assert_no_discovery(property.name));
+}
+
+#[test]
+fn readers_hold_together_and_never_beside_a_writer() {
+    let model = Line { clients: 3, readers: 2, ticks: 0, ..CALM };
+    let checker = model.clone().checker().threads(2).spawn_bfs().join();
+    println!("{model:?}: {} states", checker.unique_state_count());
+    let must_hold = model.properties().into_iter().filter(|property| property.expectation == Expectation::Always);
+    must_hold.for_each(|property| checker.assert_no_discovery(property.name));
+    checker.assert_any_discovery("readers hold together");
 }
 
 /// Explores a broken model until a property fails, and says which one it expected.

@@ -1,7 +1,15 @@
-//! A client: `queue.rs` and `session/` of `lock-zk`.
+//! A client: `Contention` and `SessionLease` of `lock-zk`, as they ship, and the connection between them and the servers.
+
+use std::time::Duration;
+
+use lock_core::clock::BootInstant;
+use lock_zk::machine::{Action, Contention, Event, QueuePosition, Role, SessionLease, Way};
 
 use super::Mutant;
-use super::ensemble::{Node, Reply, Request, Seat, Session};
+use super::ensemble::{Listed, Reply, Request, Seat, Session};
+
+/// A tick, by a client's clock.
+const TICK: Duration = Duration::from_secs(1);
 
 /// The state of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -10,13 +18,13 @@ pub(super) struct Client {
     pub(super) session: Session,
     /// The time for which a session lives without a heartbeat.
     timeout: u8,
-    /// The time for which the session is believed in.
-    lease: u8,
-    /// The age of the heartbeat whose answer is awaited.
-    beat: Option<u8>,
+    lease: SessionLease,
+    /// The time for which the session is believed in, in ticks that have begun.
+    left: u8,
+    /// The sending of the heartbeat whose answer is awaited.
+    beat: Option<BootInstant>,
     pub(super) phase: Phase,
-    /// The node of its seat, once it is known.
-    pub(super) node: Option<u8>,
+    pub(super) contention: Contention<u8>,
     /// Its connection, which keeps its order.
     pub(super) requests: Vec<Request>,
     pub(super) replies: Vec<Reply>,
@@ -25,10 +33,8 @@ pub(super) struct Client {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
     Idle,
-    /// A node was asked for, or is looked for.
-    Sitting,
-    /// The line was asked for.
-    Looking,
+    /// Something was asked for.
+    Contending,
     /// The node before is watched.
     Watching,
     Holding,
@@ -38,33 +44,47 @@ pub(super) enum Phase {
     Crashed,
 }
 
+/// Returns the instant at which so many ticks have passed.
+fn at(now: u8) -> BootInstant {
+    BootInstant::from_origin(TICK * u32::from(now))
+}
+
+/// The lease of a session that was asked for now. The servers are one: whatever is answered, the leader has heard of it.
+fn lease(now: u8, timeout: u8) -> SessionLease {
+    SessionLease::new(at(now), TICK * u32::from(timeout), Duration::ZERO)
+}
+
 impl Client {
-    pub(super) fn new(client: u8, timeout: u8) -> Self {
+    pub(super) fn new(client: u8, role: Role, timeout: u8) -> Self {
         Self {
-            seat: Seat { client, attempt: 0 },
+            seat: Seat { client, attempt: 0, role },
             session: Session { client, number: 0 },
             timeout,
-            lease: timeout,
+            lease: lease(0, timeout),
+            left: timeout,
             beat: None,
             phase: Phase::Idle,
-            node: None,
+            contention: Contention::new(Way::Append),
             requests: Vec::new(),
             replies: Vec::new(),
         }
     }
 
-    pub(super) fn tick(&mut self) {
-        self.lease = self.lease.saturating_sub(1);
-        self.beat = self.beat.map(|age| (age + 1).min(self.timeout));
+    /// Looks at the clock.
+    pub(super) fn look(&mut self, now: u8) {
+        let left = if self.lease.is_over(at(now)) { Duration::ZERO } else { self.lease.end().since(at(now)) };
+        // Whoever is done believes in nothing.
+        let ticks = if self.is_over() { 0 } else { left.as_nanos().div_ceil(TICK.as_nanos()) };
+        self.left = u8::try_from(ticks).unwrap_or(u8::MAX);
     }
 
     /// Whether it believes to hold the lock.
     pub(super) fn believes(&self, mutant: Option<Mutant>) -> bool {
-        self.phase == Phase::Holding && (self.lease > 0 || mutant == Some(Mutant::EndlessBelief))
+        self.phase == Phase::Holding && (self.left > 0 || mutant == Some(Mutant::EndlessBelief))
     }
 
-    pub(super) fn lease(&self) -> u8 {
-        self.lease
+    pub(super) fn left(&self) -> u8 {
+        self.left
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -72,12 +92,12 @@ impl Client {
     }
 
     pub(super) fn may_leave(&self) -> bool {
-        matches!(self.phase, Phase::Sitting | Phase::Looking | Phase::Watching | Phase::Holding)
+        matches!(self.phase, Phase::Contending | Phase::Watching | Phase::Holding)
     }
 
     /// As soon as there is something to gain, and something to lose.
     pub(super) fn may_beat(&self) -> bool {
-        self.may_leave() && (1..self.timeout).contains(&self.lease) && self.beat.is_none()
+        self.may_leave() && (1..self.timeout).contains(&self.left) && self.beat.is_none()
     }
 
     /// Whether this answer still tells it something.
@@ -93,18 +113,33 @@ impl Client {
         !self.requests.is_empty() || !self.replies.is_empty() || self.phase == Phase::Watching
     }
 
+    /// Does what the attempt wants next.
+    fn step(&mut self, event: Event<u8, Listed>) {
+        let action = self.contention.step(event);
+        self.phase = Phase::Contending;
+        match action {
+            Action::Ask(lock_zk::machine::Request::Append) => {
+                self.requests.extend([Request::Create(self.seat), Request::List]);
+            }
+            Action::Ask(lock_zk::machine::Request::Find) => self.requests.push(Request::Find(self.seat)),
+            Action::Ask(lock_zk::machine::Request::List) => self.requests.push(Request::List),
+            Action::Stand(QueuePosition::First(_)) => self.phase = Phase::Holding,
+            Action::Stand(QueuePosition::Behind(node)) => {
+                self.phase = Phase::Watching;
+                self.requests.push(Request::Watch(node.zxid));
+            }
+            Action::Stand(QueuePosition::Missing) => self.step(Event::Rejoin),
+            // There is a directory, and a queue.
+            Action::Ask(lock_zk::machine::Request::Claim | lock_zk::machine::Request::MakeDirectory) => {}
+        }
+    }
+
     pub(super) fn start(&mut self) {
-        self.phase = Phase::Sitting;
-        self.requests.extend([Request::Create(self.seat), Request::List]);
+        self.step(Event::Begin);
     }
 
-    fn look(&mut self) {
-        self.phase = Phase::Looking;
-        self.requests.push(Request::List);
-    }
-
-    pub(super) fn beat(&mut self) {
-        self.beat = Some(0);
+    pub(super) fn beat(&mut self, now: u8) {
+        self.beat = Some(at(now));
         self.requests.push(Request::Beat);
     }
 
@@ -112,7 +147,7 @@ impl Client {
     pub(super) fn leave(&mut self, attempts: u8, mutant: Option<Mutant>) {
         let forgets = match mutant {
             Some(Mutant::NoUndo) => self.phase != Phase::Holding,
-            Some(Mutant::UndoByMemory) => self.node.is_none(),
+            Some(Mutant::UndoByMemory) => self.contention.node().is_none(),
             _ => false,
         };
         if forgets {
@@ -123,14 +158,18 @@ impl Client {
         // Answers that are still under way are not listened to.
         self.replies.clear();
         self.beat = None;
-        self.node = None;
+        self.contention = Contention::new(Way::Append);
     }
 
     fn end(&mut self, attempts: u8) {
         self.seat.attempt += 1;
-        self.node = None;
+        self.contention = Contention::new(Way::Append);
         self.beat = None;
-        self.phase = if self.seat.attempt < attempts { Phase::Idle } else { Phase::Done };
+        self.phase = Phase::Idle;
+        if self.seat.attempt == attempts {
+            self.phase = Phase::Done;
+            (self.lease, self.left) = (lease(0, self.timeout), 0);
+        }
     }
 
     /// The connection broke: the session goes on with another server, which refuses what the former one still has.
@@ -139,29 +178,31 @@ impl Client {
         self.replies.clear();
         self.beat = None;
         match self.phase {
-            Phase::Sitting if mutant == Some(Mutant::CreatedTwice) => self.start(),
-            Phase::Sitting => self.requests.push(Request::Find(self.seat)),
-            Phase::Looking | Phase::Watching => self.look(),
+            Phase::Contending if mutant == Some(Mutant::CreatedTwice) && self.contention.node().is_none() => {
+                self.start();
+            }
+            Phase::Contending => self.step(Event::Unanswered),
+            Phase::Watching => self.step(Event::Look),
             Phase::Leaving => self.requests.push(Request::Remove(self.seat)),
             _ => {}
         }
     }
 
     /// The session is over, and another one is opened: what was held is lost, who waits begins anew.
-    pub(super) fn reopened(&mut self, mutant: Option<Mutant>) {
+    pub(super) fn reopened(&mut self, now: u8, mutant: Option<Mutant>) {
         self.session.number += 1;
-        self.lease = self.timeout;
+        (self.lease, self.left) = (lease(now, self.timeout), self.timeout);
         self.beat = None;
-        self.node = None;
         self.requests.clear();
         self.replies.clear();
         match self.phase {
-            Phase::Sitting | Phase::Looking | Phase::Watching if mutant == Some(Mutant::FormerSession) => {
-                self.phase = Phase::Sitting;
-                self.requests.push(Request::Find(self.seat));
+            Phase::Contending | Phase::Watching if mutant == Some(Mutant::FormerSession) => {
+                self.contention = Contention::new(Way::Append);
+                self.step(Event::Unanswered);
             }
-            Phase::Sitting | Phase::Looking | Phase::Watching => self.start(),
+            Phase::Contending | Phase::Watching => self.start(),
             Phase::Holding | Phase::Leaving => {
+                self.contention = Contention::new(Way::Append);
                 self.phase = Phase::Leaving;
                 self.requests.push(Request::Remove(self.seat));
             }
@@ -174,49 +215,38 @@ impl Client {
             session: self.session,
             seat: self.seat,
             phase: Phase::Crashed,
-            lease: 0,
-            ..Self::new(0, self.timeout)
+            left: 0,
+            ..Self::new(0, self.seat.role, self.timeout)
         };
     }
 
-    pub(super) fn hear(&mut self, reply: Reply, attempts: u8, mutant: Option<Mutant>) {
+    pub(super) fn hear(&mut self, reply: Reply, now: u8, attempts: u8, mutant: Option<Mutant>) {
         match (reply, self.phase) {
             (Reply::Beaten, _) => {
-                let age = self.beat.take().unwrap_or(self.timeout);
-                let age = if mutant == Some(Mutant::DeadlineFromReply) { 0 } else { age };
-                // A passed end is final.
-                if self.lease > 0 {
-                    self.lease = self.lease.max(self.timeout - age);
+                if let Some(sent_at) = self.beat.take() {
+                    let late = mutant == Some(Mutant::DeadlineFromReply);
+                    self.lease.answered(if late { at(now) } else { sent_at }, at(now));
+                    self.look(now);
                 }
             }
-            (Reply::Expired, _) => self.lease = 0,
-            (Reply::Created { zxid }, Phase::Sitting) => {
-                self.node = Some(zxid);
-                self.phase = Phase::Looking;
+            (Reply::Expired, _) => {
+                self.lease.give_up();
+                self.left = 0;
             }
-            (Reply::Found(Some(Node { zxid, .. })), Phase::Sitting) => {
-                self.node = Some(zxid);
-                self.look();
+            (Reply::Created { zxid }, Phase::Contending) => {
+                // It asks for the listing, which is on its way.
+                let _ = self.contention.step::<Listed>(Event::Created(zxid, at(now)));
             }
-            (Reply::Found(None), Phase::Sitting) => self.start(),
-            (Reply::Listed(line), Phase::Looking) => self.looked(&line),
-            (Reply::Gone, Phase::Watching) if mutant == Some(Mutant::NewsGrant) => self.phase = Phase::Holding,
+            (Reply::Found(node), Phase::Contending) => self.step(Event::Found(node.map(|node| node.zxid))),
+            (Reply::Listed(line), Phase::Contending) => self.step(Event::Listed(line, at(now))),
+            (Reply::Gone, Phase::Watching) if mutant == Some(Mutant::NewsGrant) => {
+                self.step(Event::HandedOver(at(now)));
+            }
             (Reply::NoNode, Phase::Watching) if mutant == Some(Mutant::WatchOnNothing) => {}
-            (Reply::Gone | Reply::NoNode, Phase::Watching) => self.look(),
+            (Reply::Gone | Reply::NoNode, Phase::Watching) => self.step(Event::Look),
             (Reply::Removed, Phase::Leaving) => self.end(attempts),
             // Answers to what is no longer asked.
             _ => {}
-        }
-    }
-
-    fn looked(&mut self, line: &[u8]) {
-        match line.iter().position(|zxid| Some(*zxid) == self.node) {
-            Some(0) => self.phase = Phase::Holding,
-            Some(index) => {
-                self.phase = Phase::Watching;
-                self.requests.push(Request::Watch(line[index - 1]));
-            }
-            None => self.start(),
         }
     }
 }

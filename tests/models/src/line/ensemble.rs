@@ -1,6 +1,8 @@
 //! The servers, as one: each request is one step, as whatever writes goes through the leader, and what only reads stands
 //! behind a write or a `sync` of the same session.
 
+use lock_zk::machine::{Member, Role};
+
 use super::Mutant;
 
 /// A session: which client's, and which of them.
@@ -15,6 +17,7 @@ pub(super) struct Session {
 pub(super) struct Seat {
     pub(super) client: u8,
     pub(super) attempt: u8,
+    pub(super) role: Role,
 }
 
 /// A node in line.
@@ -24,6 +27,33 @@ pub(super) struct Node {
     pub(super) session: Session,
     /// The transaction that made it.
     pub(super) zxid: u8,
+}
+
+/// A node, as it is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Listed {
+    pub(super) zxid: u8,
+    role: Role,
+}
+
+impl Member<u8> for Listed {
+    fn role(&self) -> Role {
+        self.role
+    }
+
+    fn is_node(&self, zxid: &u8) -> bool {
+        self.zxid == *zxid
+    }
+}
+
+/// The life of a session, as the leader knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Life {
+    session: Session,
+    /// The time for which it still lives.
+    left: u8,
+    /// The age of a heartbeat of which the leader need not have heard yet. It has when the next one is answered.
+    unheard: Option<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,7 +74,7 @@ pub(super) enum Reply {
         zxid: u8,
     },
     /// In the order of the line.
-    Listed(Vec<u8>),
+    Listed(Vec<Listed>),
     Found(Option<Node>),
     NoNode,
     /// The event, not an answer.
@@ -60,8 +90,7 @@ pub(super) struct Ensemble {
     /// In the order of their names.
     pub(super) line: Vec<Node>,
     timeout: u8,
-    /// The time for which each session still lives without a heartbeat.
-    pub(super) sessions: Vec<(Session, u8)>,
+    sessions: Vec<Life>,
     watches: Vec<(Session, u8)>,
     last_zxid: u8,
     last_token: u8,
@@ -74,24 +103,27 @@ impl Ensemble {
     }
 
     pub(super) fn open(&mut self, session: Session) {
-        self.sessions.push((session, self.timeout));
+        self.sessions.push(Life { session, left: self.timeout, unheard: None });
     }
 
     pub(super) fn close(&mut self, session: Session) {
-        self.sessions.retain(|(other, _)| *other != session);
+        self.sessions.retain(|life| life.session != session);
     }
 
     pub(super) fn lives_for(&self, session: Session) -> Option<u8> {
-        self.sessions.iter().find(|(other, _)| *other == session).map(|(_, left)| *left)
+        self.sessions.iter().find(|life| life.session == session).map(|life| life.left)
     }
 
     /// Time passes; returns who is to be told that a node has gone.
     pub(super) fn tick(&mut self) -> Vec<Session> {
-        self.sessions.iter_mut().for_each(|(_, left)| *left -= 1);
-        let (over, sessions) = self.sessions.drain(..).partition(|(_, left)| *left == 0);
+        for life in &mut self.sessions {
+            life.left -= 1;
+            life.unheard = life.unheard.map(|age| (age + 1).min(self.timeout));
+        }
+        let (over, sessions) = self.sessions.drain(..).partition(|life| life.left == 0);
         self.sessions = sessions;
-        let over: Vec<(Session, u8)> = over;
-        let ended = |session| over.iter().any(|(other, _)| *other == session);
+        let over: Vec<Life> = over;
+        let ended = |session| over.iter().any(|life| life.session == session);
         self.watches.retain(|(session, _)| !ended(*session));
         self.delete(|node| ended(node.session))
     }
@@ -108,7 +140,7 @@ impl Ensemble {
         }
         let reply = match request {
             Request::Create(seat) => self.create(seat, session, mutant),
-            Request::List => Reply::Listed(self.line.iter().map(|node| node.zxid).collect()),
+            Request::List => Reply::Listed(self.listed()),
             Request::Find(seat) => self.find(seat, session, mutant),
             Request::Watch(zxid) if self.line.iter().any(|node| node.zxid == zxid) => {
                 self.watches.push((session, zxid));
@@ -122,12 +154,18 @@ impl Ensemble {
                 return (Some(Reply::Removed), told);
             }
             Request::Beat => {
-                let lives = self.sessions.iter_mut().find(|(other, _)| *other == session);
-                lives.into_iter().for_each(|(_, left)| *left = self.timeout);
+                if let Some(life) = self.sessions.iter_mut().find(|life| life.session == session) {
+                    let heard = life.unheard.replace(0);
+                    life.left = heard.map_or(life.left, |age| life.left.max(self.timeout - age));
+                }
                 Reply::Beaten
             }
         };
         (Some(reply), Vec::new())
+    }
+
+    fn listed(&self) -> Vec<Listed> {
+        self.line.iter().map(|node| Listed { zxid: node.zxid, role: node.seat.role }).collect()
     }
 
     fn create(&mut self, seat: Seat, session: Session, mutant: Option<Mutant>) -> Reply {

@@ -1,19 +1,20 @@
-//! A line of ephemeral sequential nodes: what `lock-zk` does for the mutex.
+//! A line of ephemeral sequential nodes: what `lock-zk` does for the mutex and the read-write lock.
 //!
-//! It stands for `acquire.rs`, `wait/`, `registry.rs` and `session/` of `lock-zk` (`client.rs`), and for what ZooKeeper promises
-//! (`ensemble.rs`): requests of one session are answered in order, a session that has moved to another server can no
-//! longer write through the former one, and whoever watches a node is told before it sees what came after.
+//! The clients (`client.rs`) decide by what ships: `Contention`, which knows a place in the queue, and `SessionLease`. The servers
+//! (`ensemble.rs`) are what ZooKeeper promises: requests of one session are answered in order, a session that has moved to another
+//! server can no longer write through the former one, and whoever watches a node is told before it sees what came after.
 //!
 //! Answers get lost with their connection, whether the request was carried out or not; sessions expire while their
-//! client sleeps, or is thought to be alive by itself only; processes die. All clocks run at one rate. Left out are
-//! followers that lag behind their leader, and with them the rule by which a beat counts only when a later one was
-//! answered (`session/lease.rs` has tests of its own). Time is bounded, by a number of ticks.
+//! client sleeps, or is thought to be alive by itself only; processes die. All clocks run at one rate. The leader
+//! hears of a heartbeat when the next one is answered, and not before; how often it asks is left out (`session/lease.rs` has tests
+//! of its own), and so are followers whose listings lag behind. Time is bounded, by a number of ticks.
 
 mod calm;
 mod client;
 mod ensemble;
 mod mutant;
 
+use lock_zk::machine::Role;
 use stateright::{Model, Property};
 
 use client::{Client, Phase};
@@ -26,6 +27,8 @@ pub use mutant::Mutant;
 pub struct Line {
     /// The number of clients.
     pub clients: u8,
+    /// The number of them that are readers: the last ones. The others write if there are any, and want a mutex otherwise.
+    pub readers: u8,
     /// The number of times that each of them wants the lock.
     pub attempts: u8,
     /// The time for which a session lives without a heartbeat, in ticks.
@@ -45,6 +48,8 @@ pub struct Line {
 pub struct State {
     ensemble: Ensemble,
     clients: Vec<Client>,
+    /// The ticks that have passed.
+    now: u8,
     ticks: u8,
     cuts: u8,
     crashes: u8,
@@ -74,6 +79,14 @@ pub enum Action {
 }
 
 impl Line {
+    fn role(&self, client: u8) -> Role {
+        match self.readers {
+            0 => Role::Lock,
+            readers if client + readers >= self.clients => Role::Read,
+            _ => Role::Write,
+        }
+    }
+
     fn client_actions(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
         let client = &state.clients[at];
         if !client.requests.is_empty() {
@@ -94,7 +107,7 @@ impl Line {
         if client.may_beat() {
             actions.push(Action::Beat(at));
         }
-        if client.lease() == 0 {
+        if client.left() == 0 {
             actions.push(Action::Reopen(at));
         }
         if at == 0 && state.cuts > 0 && client.is_busy() {
@@ -117,8 +130,9 @@ impl Line {
         match action {
             Action::Tick => {
                 state.ticks = state.ticks.saturating_sub(1);
+                state.now = state.now.saturating_add(1);
                 let told = ensemble.tick();
-                clients.iter_mut().for_each(Client::tick);
+                clients.iter_mut().for_each(|client| client.look(state.now));
                 tell(clients, &told);
             }
             Action::Serve(at) => {
@@ -130,13 +144,13 @@ impl Line {
             }
             Action::Hear(at) => {
                 let reply = clients[at].replies.remove(0);
-                clients[at].hear(reply, self.attempts, self.mutant);
+                clients[at].hear(reply, state.now, self.attempts, self.mutant);
             }
             Action::Start(at) => clients[at].start(),
-            Action::Beat(at) => clients[at].beat(),
+            Action::Beat(at) => clients[at].beat(state.now),
             Action::Leave(at) => clients[at].leave(self.attempts, self.mutant),
             Action::Reopen(at) => {
-                clients[at].reopened(self.mutant);
+                clients[at].reopened(state.now, self.mutant);
                 ensemble.open(clients[at].session);
             }
             Action::Cut(at) => {
@@ -166,10 +180,11 @@ impl Model for Line {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let clients: Vec<_> = (0..self.clients).map(|client| Client::new(client, self.timeout)).collect();
+        let clients: Vec<_> =
+            (0..self.clients).map(|client| Client::new(client, self.role(client), self.timeout)).collect();
         let mut ensemble = Ensemble::new(self.timeout);
         clients.iter().for_each(|client| ensemble.open(client.session));
-        vec![State { ensemble, clients, ticks: self.ticks, cuts: self.cuts, crashes: self.crashes }]
+        vec![State { ensemble, clients, now: 0, ticks: self.ticks, cuts: self.cuts, crashes: self.crashes }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -188,8 +203,11 @@ impl Model for Line {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always("exclusion", |model: &Self, state: &State| state.believers(model).count() <= 1),
+        let mut properties = vec![
+            Property::always("exclusion", |model: &Self, state: &State| {
+                let mut believers = state.believers(model);
+                believers.all(|client| client.seat.role == Role::Read) || state.believers(model).count() <= 1
+            }),
             Property::always("belief is true", |model: &Self, state: &State| {
                 state.believers(model).all(|client| state.is_backed(client))
             }),
@@ -216,7 +234,13 @@ impl Model for Line {
                 };
                 state.clients.iter().any(|client| state.ensemble.line.iter().any(|node| former(client, node.session)))
             }),
-        ]
+        ];
+        if self.readers > 1 {
+            properties.push(Property::sometimes("readers hold together", |model: &Self, state: &State| {
+                state.believers(model).count() > 1
+            }));
+        }
+        properties
     }
 }
 
@@ -225,10 +249,13 @@ impl State {
         self.clients.iter().filter(|client| client.believes(model.mutant))
     }
 
-    /// Whether the client's node is the first, for as long as it believes.
+    /// Whether the client's node is the first, or one of readers who are, for as long as it believes.
     fn is_backed(&self, client: &Client) -> bool {
-        let first = self.ensemble.line.first().is_some_and(|node| Some(node.zxid) == client.node);
-        first && self.ensemble.lives_for(client.session).is_some_and(|left| left >= client.lease())
+        let line = &self.ensemble.line;
+        let place = line.iter().position(|node| Some(&node.zxid) == client.contention.node());
+        let together = |to| line[..=to].iter().all(|node| node.seat.role == Role::Read);
+        place.is_some_and(|place| place == 0 || together(place))
+            && self.ensemble.lives_for(client.session).is_some_and(|left| left >= client.left())
     }
 
     /// Whether a node of an attempt that has ended is in line.
