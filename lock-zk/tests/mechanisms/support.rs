@@ -9,7 +9,7 @@ use lock_testkit::testing;
 pub(crate) use lock_testkit::testing::{PROMPTLY, eventually, installed as there, soon};
 use lock_zk::{Error, ErrorKind, LeaseOptions, ZkConfig, ZkLocks};
 
-/// A session timeout that makes trouble show soon.
+/// A session timeout that makes faults show soon.
 pub(crate) const SESSION: Duration = Duration::from_secs(2);
 
 /// One that outlives the seconds for which a busy machine stands still.
