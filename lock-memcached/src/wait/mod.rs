@@ -176,7 +176,13 @@ impl<W: WantedLock> Waiter<'_, W> {
         let until = self.queue.next_look(&self.limits, pause);
         let woken = async {
             tokio::select! {
-                () = self.queue.wake.notified() => {}
+                () = self.queue.wake.notified() => {
+                    // It may have been woken before, by a release of which a hand-over was the last: others have their turn now.
+                    let at = self.queue.next_look(&self.limits, Duration::ZERO);
+                    if at > SystemClock.now() {
+                        SystemClock.sleep_until(at).await;
+                    }
+                }
                 () = SystemClock.sleep_until(until) => {}
             }
         };
