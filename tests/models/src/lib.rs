@@ -7,5 +7,6 @@
 //!
 //! `cargo test -p models` explores all of them.
 
+pub mod handover;
 pub mod lease;
 pub mod line;

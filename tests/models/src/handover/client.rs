@@ -1,0 +1,410 @@
+//! A client and its waiters. What they decide is decided by `lock_memcached::machine`, as it ships; here is what its shell does:
+//! `wait/mod.rs`, `wait/queue.rs`, `release.rs` and `epoch/gate.rs` of `lock-memcached`.
+
+use std::time::Duration;
+
+use lock_core::clock::Deadline;
+use lock_memcached::machine::{
+    AfterTry, EpochWatch, GateVerdict, HandOverAnswer, HandedOver, NotNow, Ticket, Tried, Turns, WaitLimits,
+};
+
+use super::server::{Nonce, Own, Reply, Request, SeenEpoch, Server};
+use super::{LONGEST, MARGIN, Mutant, OP_TIMEOUT, TTL, instant, since_1970};
+
+/// Pause between two looks; no time passes within a second.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// One client.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Client {
+    /// Waiters are woken, and offer to be handed the lock, by their position.
+    pub(super) turns: Turns<usize, usize>,
+    watch: EpochWatch,
+    /// Whether the first one was woken from its pause.
+    woken: bool,
+    pub(super) waiters: Vec<Waiter>,
+    /// The number of hand-overs since the last claim.
+    pub(super) row: u8,
+    /// Whether others have their turn in this second.
+    pub(super) yields: bool,
+    /// Whether it took the lock all the same.
+    pub(super) is_greedy: bool,
+    /// Whether a release was told that a lock had been lost that was not.
+    pub(super) false_loss: bool,
+}
+
+/// One attempt after the other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Waiter {
+    pub(super) nonce: Nonce,
+    /// The number of attempts that are left.
+    pub(super) left: u8,
+    pub(super) phase: Phase,
+    ticket: Option<Ticket>,
+    /// The request that is under way, when it was sent, and its answer.
+    pub(super) asks: Option<(Request, u8, Option<Reply>)>,
+    was_ours: bool,
+    /// What was not answered may be carried out before this second.
+    unsure_until: u8,
+    /// Whether it has given up.
+    is_gone: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Phase {
+    /// It does not want the lock yet.
+    Idle,
+    /// It stands behind others.
+    Behind,
+    /// It is the first one, and about to try.
+    First,
+    /// It has asked.
+    Asking,
+    /// It looks again in this second at the latest.
+    Pausing(u8),
+    /// A holder has taken its offer.
+    Handed,
+    Holding {
+        until: u8,
+        own: Own,
+    },
+    /// It hands the lock to that waiter.
+    HandingOver {
+        to: usize,
+        until: u8,
+        own: Own,
+    },
+    /// It releases the lock, after a hand-over that came to this.
+    Releasing {
+        handed: HandedOver,
+        own: Own,
+        until: u8,
+    },
+    /// It looks for what it may have.
+    Undoing,
+    Done,
+}
+
+impl Client {
+    pub(super) fn new(first: u8, waiters: u8, attempts: u8, server: &Server) -> Self {
+        let waiter = |at: u8| Waiter {
+            nonce: (first + at) * 32,
+            left: attempts,
+            phase: Phase::Idle,
+            ticket: None,
+            asks: None,
+            was_ours: false,
+            unsure_until: 0,
+            is_gone: false,
+        };
+        let mut client = Self {
+            turns: Turns::new(instant(0)),
+            watch: EpochWatch::default(),
+            woken: false,
+            waiters: (0..waiters).map(waiter).collect(),
+            row: 0,
+            yields: false,
+            is_greedy: false,
+            false_loss: false,
+        };
+        client.watch.is_met_anew(true);
+        client.judges(server.seen_epoch(), 0, 0);
+        client.watch.is_met_anew(false);
+        client
+    }
+
+    fn judges(&mut self, seen: SeenEpoch, asked: u8, now: u8) -> GateVerdict {
+        let Some((epoch, left)) = seen else { return GateVerdict::No(NotNow::Missing) };
+        self.watch.judges(epoch, left, instant(asked), instant(now), || since_1970(now))
+    }
+
+    /// Puts the epoch back, or opens it if it is time.
+    fn tends(&mut self, server: &mut Server, mutant: Option<Mutant>) {
+        let now = server.now;
+        let epoch = lock_memcached::machine::Epoch::new(LONGEST, since_1970(now));
+        server.epoch.get_or_insert((epoch, now));
+        let Some((epoch, left)) = server.seen_epoch().filter(|(epoch, _)| !epoch.open) else { return };
+        let closed_for = self.watch.closed_for(epoch, left, instant(now), since_1970(now));
+        if let Some((epoch, _)) = &mut server.epoch
+            && (closed_for.is_zero() || mutant == Some(Mutant::OpenedAtOnce))
+        {
+            epoch.open = true;
+        }
+    }
+
+    pub(super) fn starts(&mut self, at: usize) {
+        self.waiters[at].left -= 1;
+        (self.waiters[at].nonce, self.waiters[at].is_gone) = (self.waiters[at].nonce + 1, false);
+        let (ticket, phase) = match self.turns.comes() {
+            Some(first) => (first, Phase::First),
+            None => (self.turns.behind(at), Phase::Behind),
+        };
+        (self.waiters[at].ticket, self.waiters[at].phase) = (Some(ticket), phase);
+    }
+
+    /// The instant from which the first one may try.
+    pub(super) fn may_try(&self, at: usize, now: u8, mutant: Option<Mutant>) -> bool {
+        match self.waiters[at].phase {
+            Phase::First => {
+                self.turns.clone().first_try_at(instant(now), &limits()).is_none_or(|at| at <= instant(now))
+            }
+            Phase::Pausing(until) => {
+                let others_until = self.turns.next_look(instant(now), &limits(), Duration::ZERO);
+                let woken = self.woken && (others_until <= instant(now) || mutant == Some(Mutant::WokenPastOthers));
+                until <= now && mutant != Some(Mutant::NoLooks) || woken
+            }
+            _ => false,
+        }
+    }
+
+    /// The first one tries, or looks.
+    pub(super) fn tries(&mut self, at: usize, now: u8) {
+        self.was_tried(at, now);
+        let is_first_try = self.waiters[at].phase == Phase::First;
+        if !is_first_try {
+            (self.woken, _) = (false, self.turns.withdraws());
+        }
+        let waiter = &mut self.waiters[at];
+        let unsure = now < waiter.unsure_until;
+        // A look before a claim that has no chance changes nothing.
+        waiter.asks(Request::Claim { nonce: waiter.nonce, unsure }, now);
+        waiter.phase = Phase::Asking;
+    }
+
+    fn was_tried(&mut self, at: usize, now: u8) {
+        if self.waiters[at].phase == Phase::First {
+            self.turns.first_try_at(instant(now), &limits());
+        }
+        let holds = |waiter: &Waiter| {
+            matches!(waiter.phase, Phase::Holding { .. } | Phase::HandingOver { .. } | Phase::Releasing { .. })
+        };
+        self.waiters[at].was_ours = self.waiters.iter().any(holds);
+    }
+
+    /// The holder releases the lock, or hands it over.
+    pub(super) fn releases(&mut self, at: usize, now: u8, mutant: Option<Mutant>) {
+        let Phase::Holding { until, own } = self.waiters[at].phase else { return };
+        let pausing = self.waiters.iter().position(|waiter| matches!(waiter.phase, Phase::Pausing(_)));
+        let to = self.turns.hands_over(instant(now));
+        let to = if mutant == Some(Mutant::HandedPastOthers) { to.or(pausing) } else { to };
+        if let Some(to) = to {
+            self.waiters[to].phase = Phase::Handed;
+            self.row += 1;
+            let nonce = self.waiters[to].nonce;
+            self.waiters[at].phase = Phase::HandingOver { to, until, own };
+            return self.waiters[at].asks(Request::HandOver { own, to: nonce }, now);
+        }
+        self.waiters[at].phase = Phase::Releasing { handed: HandedOver::No, own, until };
+        self.yields |= pausing.is_some();
+    }
+
+    /// What is to be released is released, or what may be there is undone; the answer is lost if so said.
+    pub(super) fn ends(&mut self, at: usize, server: &mut Server, is_lost: bool, mutant: Option<Mutant>) {
+        let now = server.now;
+        if let Phase::Releasing { handed, own, until } = self.waiters[at].phase {
+            let is_there = server.release(own, mutant);
+            if is_lost {
+                self.waiters[at].phase = Phase::Undoing;
+                return;
+            }
+            let was_held = handed.was_held(usize::from(is_there), usize::from(!is_there));
+            self.false_loss |= now < until && !was_held && server.life == 0;
+        } else {
+            server.undo(self.waiters[at].nonce);
+            self.waiters[at].unsure_until = 0;
+        }
+        self.waiters[at].ends(now);
+        self.wakes(now);
+    }
+
+    /// Whether something is to be released or undone now: what was not answered may be carried out until then.
+    pub(super) fn may_end(&self, at: usize, server: &Server) -> bool {
+        match self.waiters[at].phase {
+            Phase::Releasing { .. } => true,
+            // It looks again and again: something that is found is not on its way any more.
+            Phase::Undoing => server.now >= self.waiters[at].unsure_until || server.holds(self.waiters[at].nonce),
+            _ => false,
+        }
+    }
+
+    /// A waiter gives up. What it has asked for is carried through first.
+    pub(super) fn gives_up(&mut self, at: usize, now: u8, mutant: Option<Mutant>) {
+        self.waiters[at].is_gone = true;
+        self.goes(at, mutant);
+        match self.waiters[at].phase {
+            Phase::Asking | Phase::Handed => {}
+            _ => self.waiters[at].ends(now),
+        }
+    }
+
+    fn goes(&mut self, at: usize, mutant: Option<Mutant>) {
+        let next = self.waiters[at].ticket.take().and_then(|ticket| self.turns.goes(ticket));
+        if let Some(next) = next
+            && mutant != Some(Mutant::TurnNotPassedOn)
+        {
+            self.waiters[next].phase = Phase::First;
+        }
+    }
+
+    /// The lock may be free.
+    fn wakes(&mut self, now: u8) {
+        self.woken |= self.turns.looks_at_once(instant(now));
+    }
+
+    /// The request of a waiter is answered, or nobody knows what became of it.
+    pub(super) fn hears(&mut self, at: usize, server: &mut Server, mutant: Option<Mutant>) {
+        let Some((request, sent, reply)) = self.waiters[at].asks.take() else { return };
+        let now = server.now;
+        match (request, reply) {
+            (Request::Claim { .. }, Some(Reply::Claimed { won, epoch })) => {
+                self.claimed(at, won, epoch, sent, server, mutant);
+            }
+            (Request::Claim { .. }, _) => {
+                self.waiters[at].unsure_until = sent + OP_TIMEOUT + TTL + MARGIN;
+                self.tried(at, Tried::Failed { may_pass: true }, now);
+            }
+            (Request::HandOver { .. }, reply) => self.handed_over(at, sent, reply, now, mutant),
+        }
+    }
+
+    /// A try has ended without the lock.
+    fn tried(&mut self, at: usize, tried: Tried, now: u8) {
+        if self.waiters[at].is_gone {
+            self.waiters[at].phase = Phase::Undoing;
+            return;
+        }
+        let was_ours = std::mem::take(&mut self.waiters[at].was_ours);
+        if let AfterTry::Pauses(least) = self.turns.tried(instant(now), &limits(), tried, was_ours) {
+            let until = self.turns.next_look(instant(now), &limits(), least.max(PAUSE));
+            self.turns.offers(at);
+            self.waiters[at].phase = Phase::Pausing(super::second(until));
+        }
+    }
+
+    fn claimed(
+        &mut self,
+        at: usize,
+        won: Option<(u8, u8)>,
+        epoch: SeenEpoch,
+        sent: u8,
+        server: &mut Server,
+        mutant: Option<Mutant>,
+    ) {
+        let now = server.now;
+        let verdict = self.judges(epoch, sent, now);
+        let counts = matches!(verdict, GateVerdict::Counts(_)) || mutant == Some(Mutant::EpochNotRead);
+        match (won, verdict) {
+            (Some(_), _) if self.waiters[at].is_gone => self.waiters[at].phase = Phase::Undoing,
+            (Some((cas, life)), _) if counts => {
+                let was_ours = std::mem::take(&mut self.waiters[at].was_ours);
+                self.turns.tried(instant(now), &limits(), Tried::Granted, was_ours);
+                self.row = 0;
+                let from = if mutant == Some(Mutant::ClaimFromAnswer) { now } else { sent };
+                self.holds(at, Own { nonce: self.waiters[at].nonce, cas, life }, from, mutant);
+            }
+            (_, GateVerdict::No(why)) => {
+                if mutant != Some(Mutant::ClaimLeft) {
+                    server.undo(self.waiters[at].nonce);
+                }
+                if why.can_be_tended(false) || mutant == Some(Mutant::OpenedAtOnce) {
+                    self.tends(server, mutant);
+                }
+                self.tried(at, Tried::NotNow(why.pause()), now);
+            }
+            _ => self.tried(at, Tried::Held, now),
+        }
+    }
+
+    fn holds(&mut self, at: usize, own: Own, from: u8, mutant: Option<Mutant>) {
+        self.waiters[at].phase = Phase::Holding { until: from + TTL, own };
+        self.is_greedy |= self.yields;
+        self.goes(at, mutant);
+    }
+
+    fn handed_over(&mut self, at: usize, sent: u8, reply: Option<Reply>, now: u8, mutant: Option<Mutant>) {
+        let Phase::HandingOver { to, until, own } = self.waiters[at].phase else { return };
+        let (answer, done) = match reply {
+            Some(Reply::HandedOver { done: Some(done), epoch }) => {
+                let counts = matches!(self.judges(epoch, sent, now), GateVerdict::Counts(_));
+                (HandOverAnswer::Done { lasts: true, counts }, Some(done))
+            }
+            None if mutant != Some(Mutant::SilenceIsRefusal) => (HandOverAnswer::Unknown, None),
+            _ => (HandOverAnswer::NotDone, None),
+        };
+        let handed = HandedOver::by(answer);
+        if handed == HandedOver::Perhaps {
+            self.waiters[to].unsure_until = sent + OP_TIMEOUT + TTL + MARGIN;
+        }
+        match done.filter(|_| handed == HandedOver::Granted) {
+            Some(_) if self.waiters[to].is_gone && mutant == Some(Mutant::NoUndo) => self.waiters[to].ends(now),
+            Some((cas, life)) if !self.waiters[to].is_gone => {
+                let from = if mutant == Some(Mutant::HandOverFromAnswer) { now } else { sent };
+                self.holds(to, Own { nonce: self.waiters[to].nonce, cas, life }, from, mutant);
+            }
+            _ if self.waiters[to].is_gone => self.waiters[to].phase = Phase::Undoing,
+            // It looks for itself.
+            _ => self.waiters[to].phase = Phase::Pausing(now),
+        }
+        if handed.ends_release() {
+            return self.waiters[at].ends(now);
+        }
+        self.waiters[at].phase = Phase::Releasing { handed, own, until };
+    }
+}
+
+impl Waiter {
+    fn asks(&mut self, request: Request, now: u8) {
+        self.asks = Some((request, now, None));
+    }
+
+    /// It has nothing; or, if something was not answered, it may have something yet.
+    fn ends(&mut self, now: u8) {
+        self.phase = match self.left {
+            _ if now < self.unsure_until => Phase::Undoing,
+            0 => Phase::Done,
+            _ => Phase::Idle,
+        };
+        if self.phase != Phase::Undoing {
+            self.unsure_until = 0;
+        }
+    }
+
+    /// The item as long as it believes to hold the lock, and until when.
+    pub(super) fn believes(&self, now: u8) -> Option<(Own, u8)> {
+        match self.phase {
+            Phase::Holding { until, own } if now < until => Some((own, until)),
+            _ => None,
+        }
+    }
+
+    /// Whether it knows that it has nothing at the server.
+    pub(super) fn has_nothing(&self, now: u8) -> bool {
+        let idle = matches!(self.phase, Phase::Idle | Phase::Behind | Phase::First | Phase::Pausing(_) | Phase::Done);
+        idle && now >= self.unsure_until
+    }
+
+    /// The item that it knows.
+    pub(super) fn own(&self) -> Option<Own> {
+        match self.phase {
+            Phase::Holding { own, .. } | Phase::HandingOver { own, .. } | Phase::Releasing { own, .. } => Some(own),
+            _ => None,
+        }
+    }
+
+    /// Whether it waits, and may give up.
+    pub(super) fn waits(&self) -> bool {
+        let waits =
+            matches!(self.phase, Phase::Behind | Phase::First | Phase::Asking | Phase::Pausing(_) | Phase::Handed);
+        waits && !self.is_gone
+    }
+}
+
+fn limits() -> WaitLimits {
+    WaitLimits {
+        since: instant(0),
+        deadline: Deadline::NEVER,
+        patience: Duration::from_secs(1000),
+        op_timeout: Duration::from_secs(OP_TIMEOUT.into()),
+        longest_pause: PAUSE,
+    }
+}

@@ -1,0 +1,82 @@
+//! The hand-over of lock-memcached, as it is and broken.
+
+use models::handover::{Action, HandOver, Mutant};
+use stateright::{Checker, HasDiscoveries, Model};
+
+/// Two clients with two waiters each, for which nothing goes wrong.
+const CALM: HandOver =
+    HandOver { waiters: [2, 2], attempts: 1, seconds: 3, losses: 0, restarts: 0, gone: 0, mutant: None };
+/// One answer is lost.
+const LOSS: HandOver = HandOver { losses: 1, waiters: [2, 1], ..CALM };
+/// The server is restarted.
+const RESTART: HandOver = HandOver { restarts: 1, waiters: [1, 1], seconds: 6, ..CALM };
+/// A waiter gives up.
+const GONE: HandOver = HandOver { gone: 1, waiters: [2, 1], ..CALM };
+/// Waiters that come again and again.
+const ROW: HandOver = HandOver { attempts: 6, waiters: [2, 0], seconds: 0, ..CALM };
+
+fn explore(model: HandOver) {
+    let checker = model.clone().checker().threads(2).spawn_bfs().join();
+    println!("{model:?}: {} states", checker.unique_state_count());
+    checker.assert_properties();
+}
+
+#[test]
+fn holds_while_nothing_goes_wrong() {
+    explore(CALM);
+}
+
+#[test]
+fn holds_while_an_answer_is_lost() {
+    explore(LOSS);
+}
+
+#[test]
+fn holds_while_the_server_forgets_everything() {
+    explore(RESTART);
+}
+
+#[test]
+fn holds_while_a_waiter_gives_up() {
+    explore(GONE);
+}
+
+#[test]
+fn holds_while_waiters_come_again_and_again() {
+    explore(ROW);
+}
+
+/// Explores a broken model until a property fails, and says which one it expected.
+fn refuted(model: HandOver, mutant: Mutant, property: &'static str) {
+    let model = HandOver { mutant: Some(mutant), ..model };
+    let first = HasDiscoveries::AnyOf([property].into());
+    let checker = model.checker().threads(2).finish_when(first).spawn_bfs().join();
+    let witness: Option<Vec<Action>> = checker.discovery(property).map(|path| path.into_actions());
+    println!("{mutant:?} is refuted by {property:?}: {witness:?}");
+    assert!(witness.is_some(), "{mutant:?} is not refuted by {property:?}");
+}
+
+macro_rules! refuted {
+    ($($name:ident: $mutant:ident by $property:literal in $model:ident,)+) => {
+        $(#[test]
+        fn $name() {
+            refuted($model, Mutant::$mutant, $property);
+        })+
+    };
+}
+
+refuted! {
+    a_grant_counts_from_its_request: ClaimFromAnswer by "a grant does not outlive its claim" in GONE,
+    a_hand_over_counts_from_its_request: HandOverFromAnswer by "a grant does not outlive its claim" in GONE,
+    a_hand_over_compares: BlindHandOver by "exclusion" in CALM,
+    numbers_count_in_their_own_life: NumberOfAnotherLife by "a grant does not outlive its claim" in RESTART,
+    a_claim_reads_the_epoch: EpochNotRead by "exclusion" in RESTART,
+    a_closed_epoch_stays_closed: OpenedAtOnce by "exclusion" in RESTART,
+    a_claim_that_does_not_count_is_released: ClaimLeft by "nothing is left" in RESTART,
+    the_next_one_is_woken: TurnNotPassedOn by "waiters get on" in CALM,
+    a_row_of_hand_overs_ends: HandedPastOthers by "others have their turn" in ROW,
+    nobody_is_woken_while_others_have_their_turn: WokenPastOthers by "others have their turn" in ROW,
+    what_was_handed_over_too_late_is_undone: NoUndo by "nothing is left" in GONE,
+    a_hand_over_that_was_not_answered_is_no_loss: SilenceIsRefusal by "what was held is no loss" in LOSS,
+    waiters_look: NoLooks by "waiters get on" in CALM,
+}
