@@ -1,5 +1,6 @@
 //! Several mutexes at once: all or nothing, in one order everywhere, so that two callers never wait for each other.
 
+use std::convert::identity;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -9,8 +10,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::acquire::CANCEL_GRACE;
-use crate::clock::Deadline;
-use crate::error::{Error, Phase};
+use crate::clock::{Clock, Deadline};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::{LossReason, Lost, drop_when};
 use crate::locks::{Mutex, MutexGuard};
 use crate::name::LockName;
@@ -33,18 +34,22 @@ use crate::token::FencingToken;
 /// # Errors
 /// Those of [`Mutex::lock`]; [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is none, if a name
 /// comes twice, or if they come from different clients; [`ErrorKind::Lost`](crate::ErrorKind::Lost) if one was lost while
-/// the others were waited for. What was taken is given back.
+/// the others were waited for. What was taken is released first. If that is not confirmed within 100 ms, it goes on in the
+/// background, and the error is [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) with the other one as its source.
 ///
 /// # Cancel safety
 /// May be dropped at any await point: nothing of any of the locks stays behind.
 pub async fn lock_all(mutexes: impl IntoIterator<Item = Mutex>) -> Result<MultiGuard, Error> {
+    let mutexes = sorted(mutexes)?;
+    let Some(clock) = mutexes.first().map(Mutex::clock) else { return Ok(MultiGuard(Vec::new())) };
     let mut taken = MultiGuard(Vec::new());
-    for mutex in sorted(mutexes)? {
-        let guard = taken.while_held(mutex.lock()).await??;
-        taken.0.push(guard);
+    for mutex in mutexes {
+        match taken.while_held(mutex.lock()).await.and_then(identity) {
+            Ok(guard) => taken.0.push(guard),
+            Err(error) => return Err(taken.put_back(&*clock).await.after(error)),
+        }
     }
-    taken.check(Phase::Acquire)?;
-    Ok(taken)
+    taken.checked(&*clock).await
 }
 
 /// Locks all of these without waiting; `Ok(None)` and none of them if one is held.
@@ -52,7 +57,7 @@ pub async fn lock_all(mutexes: impl IntoIterator<Item = Mutex>) -> Result<MultiG
 /// # Errors
 /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
 /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the server does not answer, and the others of
-/// [`lock_all`]. What was taken is given back.
+/// [`lock_all`]. What was taken is released, as there.
 ///
 /// # Cancel safety
 /// May be dropped at any await point: nothing of any of the locks stays behind.
@@ -65,7 +70,7 @@ pub async fn try_lock_all(mutexes: impl IntoIterator<Item = Mutex>) -> Result<Op
 /// # Errors
 /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
 /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the server does not answer, and the others of
-/// [`lock_all`]. What was taken is given back.
+/// [`lock_all`]. What was taken is released, as there.
 ///
 /// # Cancel safety
 /// May be dropped at any await point: nothing of any of the locks stays behind.
@@ -80,21 +85,37 @@ pub async fn try_lock_all_for(
     let mut taken = MultiGuard(Vec::new());
     for mutex in &mutexes {
         let left = if deadline.is_never() { Duration::MAX } else { deadline.left(clock.now()) };
-        let tried = taken.while_held(mutex.try_lock_for(left)).await??;
-        let Some(guard) = tried else {
-            // Nobody's next try is to meet what this one had; what is not confirmed in time goes on in the background.
-            let grace = clock.sleep_until(clock.now().plus(CANCEL_GRACE));
-            tokio::select! {
-                biased;
-                _ = taken.release() => {}
-                () = grace => {}
+        match taken.while_held(mutex.try_lock_for(left)).await.and_then(identity) {
+            Ok(Some(guard)) => taken.0.push(guard),
+            Ok(None) => {
+                // Nobody's next try is to meet what this one had.
+                taken.put_back(&*clock).await;
+                return Ok(None);
             }
-            return Ok(None);
-        };
-        taken.0.push(guard);
+            Err(error) => return Err(taken.put_back(&*clock).await.after(error)),
+        }
     }
-    taken.check(Phase::Acquire)?;
-    Ok(Some(taken))
+    taken.checked(&*clock).await.map(Some)
+}
+
+/// Whether what a failed call had taken is known to be released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PutBack {
+    Confirmed,
+    /// The releases go on in the background.
+    Unconfirmed,
+}
+
+impl PutBack {
+    /// The error of the call, which took and changed nothing only if that is confirmed.
+    fn after(self, error: Error) -> Error {
+        if self == Self::Confirmed || !error.is_definite() {
+            return error;
+        }
+        let what = "what was taken before may still be held: its release is not confirmed";
+        let unknown = Error::indeterminate(Phase::Acquire, what);
+        unknown.with_source(error)
+    }
 }
 
 fn sorted(mutexes: impl IntoIterator<Item = Mutex>) -> Result<Vec<Mutex>, Error> {
@@ -187,13 +208,37 @@ impl MultiGuard {
     /// Gives all of them back, within one operation timeout, whatever the outcome of each.
     ///
     /// # Errors
-    /// The first one by name: [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if the lock had been lost,
-    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no confirmation came.
+    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no confirmation came for one of them,
+    /// [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if one had been lost; of several the first one by name whose outcome is
+    /// unknown, or else the first one.
     ///
     /// # Cancel safety
     /// A dropped call is finished in the background.
     pub async fn release(self) -> Result<(), Error> {
-        join_all(self.0.into_iter().map(MutexGuard::release)).await.into_iter().collect()
+        let outcomes = join_all(self.0.into_iter().map(MutexGuard::release)).await;
+        // Of errors that are alike, `min_by_key` returns the first.
+        outcomes.into_iter().filter_map(Result::err).min_by_key(Error::is_definite).map_or(Ok(()), Err)
+    }
+
+    /// Releases what a failed call had taken. What is not confirmed in time goes on in the background.
+    async fn put_back(self, clock: &dyn Clock) -> PutBack {
+        let grace = clock.sleep_until(clock.now().plus(CANCEL_GRACE));
+        tokio::select! {
+            biased;
+            released = self.release() => match released {
+                Err(error) if error.kind() != ErrorKind::NotHeld => PutBack::Unconfirmed,
+                _ => PutBack::Confirmed,
+            },
+            () = grace => PutBack::Unconfirmed,
+        }
+    }
+
+    /// These locks, if each is held by now.
+    async fn checked(self, clock: &dyn Clock) -> Result<Self, Error> {
+        match self.check(Phase::Acquire) {
+            Ok(()) => Ok(self),
+            Err(error) => Err(self.put_back(clock).await.after(error)),
+        }
     }
 
     fn check(&self, phase: Phase) -> Result<(), Error> {

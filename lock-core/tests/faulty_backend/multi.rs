@@ -120,3 +120,27 @@ async fn a_refused_try_of_several_does_not_wait_for_releases_that_are_not_answer
     crate::lab::eventually("it is given back in the background", || lab.store.used() == 1).await;
     held.release().await.unwrap();
 }
+
+#[tokio::test]
+async fn an_error_is_not_definite_while_what_was_taken_may_still_be_held() {
+    for waits in [true, false] {
+        let lab = Lab::new();
+        let locks = lab.connect();
+        lab.line.is_silent("b");
+        let both = ["a", "b"].map(|name| locks.mutex(name).with_ttl(Duration::from_secs(300)));
+        let taking = tokio::spawn(async move {
+            if waits { lock_all(both).await.map(drop) } else { try_lock_all_for(both, Duration::MAX).await.map(drop) }
+        });
+        lab.line.asked_times("lock", 2).await;
+        lab.line.set(Fault::Silent);
+        lab.pass(Duration::from_secs(60)).await;
+        let error = tokio::time::timeout(Duration::from_secs(10), taking).await.expect("it waits on").unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+        assert!(!error.is_definite());
+        let cause = std::error::Error::source(&error).expect("it has a cause").to_string();
+        assert!(cause.contains("no answer"), "{cause}");
+        lab.line.set(Fault::None);
+        lab.pass(Duration::from_secs(4)).await;
+        crate::lab::eventually("it is given back in the background", || lab.store.used() == 0).await;
+    }
+}
