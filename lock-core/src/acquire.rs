@@ -95,7 +95,7 @@ impl Core {
         T: Future<Output = Answer>,
     {
         let attempt = self.attempt(&request).map_err(|error| self.named(error, request.name))?;
-        let mut operation = Operation::acquire(self.keeper.backend.name(), &attempt, wait.name());
+        let mut operation = Operation::acquire(self.keeper.backend_name, &attempt, wait.name());
         let began = self.keeper.clock.now();
         let outcome = self.ask(attempt, request.lease, wait, ask).instrument(operation.span()).await;
         match &outcome {
@@ -228,7 +228,7 @@ impl Core {
 
     /// See [`Client::close`](crate::Client::close).
     pub(crate) async fn close(&self) -> Result<(), Error> {
-        let Keeper { shutdown, clock, backend, reaper, .. } = &***self.keeper;
+        let Keeper { shutdown, clock, reaper, .. } = &***self.keeper;
         shutdown.begin();
         reaper.ensure_running();
         tokio::select! {
@@ -240,7 +240,7 @@ impl Core {
         }
         let left = shutdown.under_way() + reaper.discarded();
         let what = format!("{left} releases or cancellations were not confirmed; what they left ends with its lease");
-        Err(Error::indeterminate(Phase::Close, what).with_backend(backend.name()))
+        Err(Error::indeterminate(Phase::Close, what).with_backend(self.keeper.backend_name))
     }
 
     /// Refuses a configuration that has no sound fencing tokens.
@@ -286,7 +286,7 @@ impl Core {
         let backend = &self.keeper.backend;
         backend.operator().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, Phase::Inspect, "this backend shows nothing to operators")
-                .with_backend(backend.name())
+                .with_backend(self.keeper.backend_name)
         })
     }
 }

@@ -230,7 +230,7 @@ impl Lease {
         // Declared before the lease, so dropped after it: what the lease hands to the reaper is counted by then.
         let _under_way = keeper.shutdown.track();
         let mut lease = self;
-        let mut operation = Operation::release(keeper.backend.name(), &lease.live.attempt);
+        let mut operation = Operation::release(keeper.backend_name, &lease.live.attempt);
         let outcome = lease.give_back(&keeper).instrument(operation.span()).await;
         match &outcome {
             Ok(()) => operation.ends("released"),

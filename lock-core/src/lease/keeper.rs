@@ -68,6 +68,8 @@ impl Drop for KeeperHandle {
 #[derive(Debug)]
 pub(crate) struct Keeper {
     pub(crate) backend: Arc<dyn Backend>,
+    /// Its name, asked for once: a backend that panics at the question ends nothing that goes on by itself.
+    pub(crate) backend_name: &'static str,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) reaper: Reaper,
     pub(crate) meters: Meters,
@@ -92,11 +94,11 @@ struct Registry {
 impl Keeper {
     fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
         let (clock, runtime) = (backend.clock(), BackgroundRuntime::current());
-        let shutdown = Arc::<Shutdown>::default();
+        let (shutdown, backend_name) = (Arc::<Shutdown>::default(), backend.name());
         Arc::new(Self {
-            reaper: Reaper::new(backend.clone(), clock.clone(), shutdown.clone(), runtime.clone()),
+            reaper: Reaper::new(backend.clone(), backend_name, clock.clone(), shutdown.clone(), runtime.clone()),
             shutdown,
-            meters: Meters::new(backend.name()),
+            meters: Meters::new(backend_name),
             registry: Mutex::new(Registry {
                 leases: HashMap::new(),
                 due: BTreeSet::new(),
@@ -107,6 +109,7 @@ impl Keeper {
             wake: Notify::new(),
             closed: AtomicBool::new(false),
             backend,
+            backend_name,
             clock,
         })
     }
@@ -140,7 +143,7 @@ impl Keeper {
 
     /// Completes an error with the names of lock and backend.
     pub(crate) fn named(&self, error: Error, name: &LockName) -> Error {
-        error.with_name(name).with_backend(self.backend.name())
+        error.with_name(name).with_backend(self.backend_name)
     }
 
     fn is_closed(&self) -> bool {
@@ -178,7 +181,7 @@ impl Keeper {
     /// One request for these renewals.
     pub(super) async fn ask(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let Some(first) = batch.first() else { return Vec::new() };
-        let operation = Operation::renew(self.backend.name(), batch.len());
+        let operation = Operation::renew(self.backend_name, batch.len());
         let asked = caught(Phase::Renew, async { Ok(self.backend.renew(batch).await) });
         let asked = bounded(&*self.clock, first.attempt.op_timeout, Phase::Renew, asked);
         let answers = asked.instrument(operation.span()).await.unwrap_or_else(|error| {

@@ -173,6 +173,17 @@ async fn a_backend_that_panics_at_questions_that_need_no_server_ends_nothing() {
 }
 
 #[tokio::test]
+async fn a_backend_that_panics_when_it_is_asked_for_notices_and_doubts_has_its_locks_renewed() {
+    let lab = Lab::new();
+    // The questions come with the first lease.
+    let locks = lab.connect();
+    lab.line.panics_at_questions();
+    let kept = locks.mutex("kept").lock().await.unwrap();
+    lab.pass(Duration::from_secs(60)).await;
+    assert!(kept.is_held(), "it was not renewed");
+}
+
+#[tokio::test]
 async fn a_backend_that_panics_when_it_is_to_forget_an_attempt_ends_nothing() {
     let lab = Lab::new();
     let locks = lab.connect();

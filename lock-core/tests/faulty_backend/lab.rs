@@ -277,6 +277,7 @@ impl Faulty {
 #[async_trait]
 impl Backend for Faulty {
     fn name(&self) -> &'static str {
+        self.line.panics();
         "faulty"
     }
 
@@ -293,10 +294,12 @@ impl Backend for Faulty {
     }
 
     fn doubts(&self) -> Option<Doubts> {
+        self.line.panics();
         Some(self.line.state().doubts.subscribe())
     }
 
     fn notices(&self) -> Option<Notices> {
+        self.line.panics();
         if self.line.state().announces_losses { self.inner().notices() } else { None }
     }
 

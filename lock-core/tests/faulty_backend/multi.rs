@@ -134,7 +134,8 @@ async fn an_error_is_not_definite_while_what_was_taken_may_still_be_held() {
         lab.line.asked_times("lock", 2).await;
         lab.line.set(Fault::Silent);
         lab.pass(Duration::from_secs(60)).await;
-        let error = tokio::time::timeout(Duration::from_secs(10), taking).await.expect("it waits on").unwrap().unwrap_err();
+        let error =
+            tokio::time::timeout(Duration::from_secs(10), taking).await.expect("it waits on").unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
         assert!(!error.is_definite());
         let cause = std::error::Error::source(&error).expect("it has a cause").to_string();

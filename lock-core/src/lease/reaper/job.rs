@@ -45,13 +45,13 @@ pub(super) enum Progress {
 
 impl Job {
     pub(super) fn new(
-        backend: &dyn Backend,
+        backend_name: &'static str,
         attempt: Arc<Attempt>,
         task: Task,
         until: BootInstant,
         under_way: UnderWay,
     ) -> Self {
-        let operation = Operation::reap(backend.name(), &attempt, task.name());
+        let operation = Operation::reap(backend_name, &attempt, task.name());
         Self { attempt, task, until, tries: 0, operation, _under_way: under_way }
     }
 

@@ -47,6 +47,7 @@ pub(crate) struct Reaper(Arc<Jobs>);
 #[derive(Debug)]
 struct Jobs {
     backend: Arc<dyn Backend>,
+    backend_name: &'static str,
     clock: Arc<dyn Clock>,
     shutdown: Arc<Shutdown>,
     background: Background,
@@ -76,12 +77,14 @@ impl JobQueue {
 impl Reaper {
     pub(crate) fn new(
         backend: Arc<dyn Backend>,
+        backend_name: &'static str,
         clock: Arc<dyn Clock>,
         shutdown: Arc<Shutdown>,
         runtime: BackgroundRuntime,
     ) -> Self {
         Self(Arc::new(Jobs {
             backend,
+            backend_name,
             clock,
             shutdown,
             background: Background::at(runtime),
@@ -132,7 +135,7 @@ impl Reaper {
     }
 
     fn push(&self, attempt: Arc<Attempt>, task: Task, until: BootInstant) {
-        let job = Job::new(&*self.0.backend, attempt, task, until, self.0.shutdown.track());
+        let job = Job::new(self.0.backend_name, attempt, task, until, self.0.shutdown.track());
         self.0.take_in(job);
         self.ensure_running();
     }
@@ -338,7 +341,8 @@ mod tests {
     #[test]
     fn so_many_are_waiting_for_their_first_try_at_most() {
         let backend = Arc::new(MemoryStore::new().backend(String::new(), Duration::from_secs(2)));
-        let reaper = Reaper::new(backend.clone(), backend.clock(), Arc::default(), BackgroundRuntime::current());
+        let reaper =
+            Reaper::new(backend.clone(), "memory", backend.clock(), Arc::default(), BackgroundRuntime::current());
         let attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(30)).unwrap();
         let attempt = Arc::new(attempt);
         for _ in 0..MOST {
