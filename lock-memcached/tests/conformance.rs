@@ -9,11 +9,11 @@ use async_trait::async_trait;
 use lock_core::{ClientOptions, Error, GrantId, LockName, Locks};
 use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit::proxy::Protocol;
-use lock_testkit::servers::memcached::{Memcached, MemcachedServer};
 use lock_testkit::{
     Admin, DisposableServer, DisposableServers, Foreign, GroundTruth, Harness, HarnessError, Linked, Missing,
     ServerFault, ms,
 };
+use lock_testkit_servers::memcached::{Memcached, MemcachedServer};
 
 fn main() -> ExitCode {
     lock_testkit::main::<Memcache>()

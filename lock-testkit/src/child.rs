@@ -16,9 +16,9 @@ use tokio::process::{Child as Process, ChildStdin, ChildStdout, Command};
 use crate::adapters::{Form, Held};
 use crate::context::{Cx, LOCK};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
-use crate::faults::{Injected, freeze_child};
+use crate::faults::{Injected, WallClock};
 use crate::harness::Harness;
-use crate::servers::WallClock;
+use crate::processes::freeze_child;
 use crate::time::{promptly, soon, ttl};
 
 /// The variable in which the parent tells the child what to do.

@@ -200,7 +200,7 @@ pub trait DisposableServers: Send + Sync {
     /// The faults that can be done to them.
     fn faults(&self) -> &'static [ServerFault];
 
-    /// Starts servers to which this can be done; [`servers`](crate::servers) has some.
+    /// Starts servers to which this can be done; `lock-testkit-servers` has some.
     ///
     /// # Errors
     /// [`Missing`], naming what to install, or what went wrong. The case is unknown then.

@@ -39,10 +39,11 @@
 //! others are shown as ignored with the reason. `CASES.md` tells the claim behind each id.
 //!
 //! # What it does not depend on
-//! No lock client: the few wire commands that servers and ground truth need are spoken here ([`servers`]).
+//! No lock client, and no server: `lock-testkit-servers` starts real ones, and speaks the few wire commands that they and ground
+//! truth need.
 //!
 //! # Tests beside it
-//! A backend's own tests start servers, wait with a deadline, and judge what is about time as the suite does ([`testing`]),
+//! A backend's own tests wait with a deadline, and judge what is about time as the suite does ([`testing`]),
 //! and draw from its [`SeededRng`].
 //!
 //! [`fuzz`] makes up inputs for their parsers.
@@ -62,7 +63,6 @@ mod cases;
 mod child;
 mod contenders;
 mod context;
-mod disposable;
 mod error;
 mod failure;
 pub mod faults;
@@ -73,14 +73,13 @@ mod isolated_client;
 mod links;
 mod meter;
 mod panics;
-mod ports;
+#[doc(hidden)]
+pub mod processes;
 mod run;
-pub mod servers;
 mod stalls;
 pub mod testing;
 mod time;
 mod trace;
-mod until;
 mod void_runs;
 
 pub use error::{HarnessError, Missing};

@@ -183,8 +183,8 @@ mod tests {
 
     use futures_util::FutureExt;
     use lock_core::Owner;
-    use lock_testkit::servers::zookeeper::ZooKeeperServer;
     use lock_testkit::testing::{PROMPTLY, eventually, installed};
+    use lock_testkit_servers::zookeeper::ZooKeeperServer;
 
     use super::*;
     use crate::backend::ZkBackend;

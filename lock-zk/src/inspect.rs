@@ -305,8 +305,8 @@ fn of_deletion(mut failure: Failure) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use lock_testkit::servers::zookeeper::ZooKeeperServer;
     use lock_testkit::testing::installed;
+    use lock_testkit_servers::zookeeper::ZooKeeperServer;
 
     use crate::{ZkConfig, ZkLocks};
 

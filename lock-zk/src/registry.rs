@@ -289,8 +289,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use lock_core::driver::Kind;
-    use lock_testkit::servers::zookeeper::ZooKeeperServer;
     use lock_testkit::testing::installed;
+    use lock_testkit_servers::zookeeper::ZooKeeperServer;
 
     use super::*;
     use crate::client::ClientCrate;

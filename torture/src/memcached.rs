@@ -8,7 +8,7 @@ use lock_core::{ClientOptions, Error, LeaseOptions, Locks};
 use lock_memcached::{MemcachedConfig, MemcachedLocks};
 use lock_testkit::HarnessError;
 use lock_testkit::proxy::Protocol;
-use lock_testkit::servers::memcached::MemcachedServer;
+use lock_testkit_servers::memcached::MemcachedServer;
 
 use crate::faults::Fault;
 use crate::links::WorkerLinks;

@@ -8,8 +8,8 @@ use lock_core::{Error, Locks};
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::HarnessError;
 use lock_testkit::proxy::Protocol;
-use lock_testkit::servers::redis::{RedisOptions, RedisServer};
-use lock_testkit::servers::resp::{Resp, Value};
+use lock_testkit_servers::redis::{RedisOptions, RedisServer};
+use lock_testkit_servers::resp::{Resp, Value};
 
 use crate::faults::Fault;
 use crate::links::WorkerLinks;

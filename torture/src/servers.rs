@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lock_testkit::HarnessError;
-use lock_testkit::servers::memcached::MemcachedServer;
-use lock_testkit::servers::redis::RedisServer;
-use lock_testkit::servers::zookeeper::ZooKeeperServer;
+use lock_testkit_servers::memcached::MemcachedServer;
+use lock_testkit_servers::redis::RedisServer;
+use lock_testkit_servers::zookeeper::ZooKeeperServer;
 
 use crate::faults::Fault;
 

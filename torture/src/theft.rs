@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lock_testkit::HarnessError;
-use lock_testkit::servers::zookeeper::{Session, ZooKeeperClient, ZooKeeperServer};
 use lock_testkit_checker::history::event::Theft;
 use lock_testkit_checker::history::now;
+use lock_testkit_servers::zookeeper::{Session, ZooKeeperClient, ZooKeeperServer};
 
 use crate::faults::Fault;
 use crate::worker::COUNTERS;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use lock_core::{Error, Locks};
 use lock_testkit::HarnessError;
 use lock_testkit::proxy::Protocol;
-use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
+use lock_testkit_servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
 use lock_zk::{ZkConfig, ZkLocks};
 
 use crate::faults::Fault;

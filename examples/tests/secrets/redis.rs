@@ -5,9 +5,9 @@ use std::time::Duration;
 use lock_core::{ErrorKind, Locks};
 use lock_redis::quorum::{QuorumConfig, QuorumLocks};
 use lock_redis::{RedisConfig, RedisLocks, Tls};
-use lock_testkit::servers::redis::{ClusterDeployment, RedisOptions, RedisServer, SentinelDeployment};
-use lock_testkit::servers::{Certificates, ClientCertificates};
 use lock_testkit::testing::{PROMPTLY, connected, eventually, installed};
+use lock_testkit_servers::redis::{ClusterDeployment, RedisOptions, RedisServer, SentinelDeployment};
+use lock_testkit_servers::{Certificates, ClientCertificates};
 
 use crate::heap::{failed, shown};
 use crate::{PASSWORD, POOR, USER, hasty, use_all};

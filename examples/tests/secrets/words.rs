@@ -4,9 +4,9 @@ use futures_util::future::join_all;
 use lock_core::{ClientOptions, Error, ErrorKind, Locks};
 use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_redis::{RedisConfig, RedisLocks};
-use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
-use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::testing::{PROMPTLY, connected, eventually, installed};
+use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
+use lock_testkit_servers::redis::{RedisOptions, RedisServer};
 use lock_zk::{ZkConfig, ZkLocks};
 
 use crate::hasty;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use lock_core::{Error, Locks};
-use lock_testkit::servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
-use lock_testkit::servers::{Certificates, ClientCertificates};
 use lock_testkit::testing::installed;
+use lock_testkit_servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
+use lock_testkit_servers::{Certificates, ClientCertificates};
 use lock_zk::{Tls, ZkConfig, ZkLocks};
 
 use crate::heap::{failed, shown};

@@ -17,7 +17,7 @@ use std::time::Duration;
 use bench_support::{Outcome, Plan};
 use lock_core::{ClientOptions, LeaseOptions};
 use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
-use lock_testkit::servers::memcached::MemcachedServer;
+use lock_testkit_servers::memcached::MemcachedServer;
 
 /// The parts that can be asked for by name.
 const PARTS: [&str; 6] = ["uncontended", "handover", "processes", "idle", "crashes", "storm"];

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use lock_memcached::{ErrorKind, LeaseOptions, MemcachedLocks, MutexGuard, RestartPolicy};
 use lock_testkit::ms;
-use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::testing::about_time;
+use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::support::{LEASE, client, open, pass, server};
 

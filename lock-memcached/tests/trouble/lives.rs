@@ -7,8 +7,8 @@ use std::time::Duration;
 use lock_memcached::{LeaseOptions, MemcachedConfig, MemcachedLocks};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
-use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::testing::about_time;
+use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::support::{LEASE, config, eventually, opened, pass, server};
 

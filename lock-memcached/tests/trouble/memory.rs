@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lock_memcached::{ErrorKind, LeaseOptions, LossReason, RestartPolicy};
-use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::testing::about_time;
+use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::support::{LEASE, client, open, pass, server};
 

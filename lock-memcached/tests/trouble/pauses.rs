@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use lock_memcached::{ErrorKind, LeaseOptions, MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
-use lock_testkit::servers::memcached::MemcachedOptions;
+use lock_testkit_servers::memcached::MemcachedOptions;
 use tokio::task::JoinHandle;
 
 use crate::support::{LEASE, config, eventually, far, open, opened, pass, server};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use lock_memcached::{Error, Mutex, MutexGuard, RestartPolicy};
 use lock_testkit::ms;
-use lock_testkit::servers::memcached::MemcachedOptions;
 use lock_testkit::testing::about_time;
+use lock_testkit_servers::memcached::MemcachedOptions;
 
 use crate::support::{client, eventually, open, pass, server};
 

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use lock_testkit::servers::memcached::MemcachedOptions;
 use lock_testkit::testing::about_time;
+use lock_testkit_servers::memcached::MemcachedOptions;
 
 use crate::support::{LEASE, open, pass, server};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_memcached::{LockName, MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
-use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
+use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::support::{LEASE, client, eventually, far, open, server};
 

@@ -8,8 +8,8 @@ use lock_core::LeaseOptions;
 use lock_memcached::{MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
-use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::testing::about_time;
+use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::support::{LEASE, client, config, eventually, pass, server};
 

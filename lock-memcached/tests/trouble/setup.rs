@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lock_memcached::{ErrorKind, Guarantee, MemcachedLocks, RestartPolicy};
-use lock_testkit::servers::memcached::MemcachedOptions;
 use lock_testkit::testing::about_time;
+use lock_testkit_servers::memcached::MemcachedOptions;
 
 use crate::support::{LEASE, client, config, eventually, open, pass, server};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use lock_core::{ClientOptions, LeaseOptions};
 use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit::proxy::{Protocol, Proxy};
-use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit::{ms, testing};
+use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 /// The lease of these tests, and the longest one.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
-use lock_testkit::servers::memcached::{MemcachedOptions, MemcachedServer};
+use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::support::{client, eventually, pass, server};
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bench_support::{Series, for_a_while};
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::HarnessError;
-use lock_testkit::servers::redis::{ClusterDeployment, RedisServer};
+use lock_testkit_servers::redis::{ClusterDeployment, RedisServer};
 use tokio::task::JoinHandle;
 
 use crate::ours::Ours;

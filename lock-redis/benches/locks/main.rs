@@ -20,7 +20,7 @@ mod waiters;
 use std::time::Duration;
 
 use lock_redis::{RedisConfig, RedisLocks};
-use lock_testkit::servers::redis::RedisServer;
+use lock_testkit_servers::redis::RedisServer;
 
 /// The deployment and the clients of every part.
 #[derive(Debug, Clone)]

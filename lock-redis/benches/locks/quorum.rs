@@ -5,7 +5,7 @@ use std::time::Instant;
 use bench_support::{Series, for_a_while};
 use lock_redis::{QuorumConfig, QuorumLocks};
 use lock_testkit::HarnessError;
-use lock_testkit::servers::redis::RedisServer;
+use lock_testkit_servers::redis::RedisServer;
 
 use crate::ours::Ours;
 use crate::{Bench, Outcome};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bench_support::{Hands, Series, for_a_while, jain};
 use lock_redis::{LeaseOptions, QuorumConfig, QuorumLocks};
 use lock_testkit::HarnessError;
-use lock_testkit::servers::redis::RedisServer;
+use lock_testkit_servers::redis::RedisServer;
 
 use crate::ours::Ours;
 use crate::processes::{Children, PROCESSES, Seen};

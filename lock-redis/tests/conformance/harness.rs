@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use lock_core::{Error, LockName, Locks};
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::proxy::Protocol;
-use lock_testkit::servers::Deployment;
-use lock_testkit::servers::resp::{Resp, Value};
 use lock_testkit::{
     Admin, DisposableServer, DisposableServers, Foreign, GroundTruth, Harness, HarnessError, Linked, Missing,
     ServerFault,
 };
+use lock_testkit_servers::Deployment;
+use lock_testkit_servers::resp::{Resp, Value};
 
 use crate::foreign::ForeignClient;
 

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lock_core::{Error, Locks};
 use lock_redis::{QuorumConfig, QuorumLocks};
 use lock_testkit::Missing;
-use lock_testkit::servers::Deployment;
-use lock_testkit::servers::redis::IndependentServers;
+use lock_testkit_servers::Deployment;
+use lock_testkit_servers::redis::IndependentServers;
 
 use harness::{Arrangement, Redis};
 

@@ -6,8 +6,8 @@ mod harness;
 use std::process::ExitCode;
 
 use async_trait::async_trait;
-use lock_testkit::servers::redis::SentinelDeployment;
 use lock_testkit::{DisposableServer, Missing, ServerFault};
+use lock_testkit_servers::redis::SentinelDeployment;
 
 use harness::{Arrangement, Redis};
 

@@ -6,9 +6,9 @@ mod harness;
 use std::process::ExitCode;
 
 use async_trait::async_trait;
-use lock_testkit::servers::ClockedRedis;
-use lock_testkit::servers::redis::{RedisOptions, RedisServer};
 use lock_testkit::{DisposableServer, Missing, ServerFault};
+use lock_testkit_servers::ClockedRedis;
+use lock_testkit_servers::redis::{RedisOptions, RedisServer};
 
 use harness::{Arrangement, Redis};
 

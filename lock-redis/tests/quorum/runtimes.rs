@@ -2,7 +2,7 @@
 
 use lock_redis::{QuorumConfig, QuorumLocks};
 use lock_testkit::proxy::{Protocol, Proxy};
-use lock_testkit::servers::redis::RedisServer;
+use lock_testkit_servers::redis::RedisServer;
 
 use crate::servers::{Servers, eventually, hasty, ms, obtain};
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_redis::{ClientOptions, GrantId, LeaseOptions, Mutex, MutexGuard, QuorumConfig, QuorumLocks};
-use lock_testkit::servers::redis::RedisServer;
-use lock_testkit::servers::resp::{Resp, Value};
 pub(crate) use lock_testkit::testing::{PROMPTLY, about_time, eventually, installed, renewed};
+use lock_testkit_servers::redis::RedisServer;
+use lock_testkit_servers::resp::{Resp, Value};
 
 /// An operation timeout that makes trouble show soon, and what a busy machine may add to an operation.
 pub(crate) const SHORT: Duration = Duration::from_millis(500);

@@ -1,7 +1,7 @@
 //! Waiting for a lock of a quorum: what it costs, and who comes next.
 
 use futures_util::future::join_all;
-use lock_testkit::servers::resp::Value;
+use lock_testkit_servers::resp::Value;
 
 use crate::servers::{ALL, PROMPTLY, Servers, eventually, key, long, ms};
 

@@ -1,8 +1,8 @@
 //! Servers that are reached in different ways: over TLS with a client's certificate, behind a Unix socket, plainly.
 
 use lock_redis::{ErrorKind, QuorumConfig, QuorumLocks, Tls};
-use lock_testkit::servers::redis::{RedisOptions, RedisServer};
-use lock_testkit::servers::{Certificates, ClientCertificates};
+use lock_testkit_servers::redis::{RedisOptions, RedisServer};
+use lock_testkit_servers::{Certificates, ClientCertificates};
 
 use crate::servers::{PROMPTLY, eventually, installed};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lock_testkit::servers::redis::RedisServer;
+use lock_testkit_servers::redis::RedisServer;
 
 use crate::lock::{ALL, CHANNELS, Lock, server, texts};
 use crate::scripts::{HOLDERS, MUTEX, PERMITS_HELD, Scripts};

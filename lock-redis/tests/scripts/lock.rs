@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
-use lock_testkit::servers::redis::RedisServer;
-use lock_testkit::servers::resp::{Resp, Value};
 use lock_testkit::testing::installed;
+use lock_testkit_servers::redis::RedisServer;
+use lock_testkit_servers::resp::{Resp, Value};
 
 use crate::scripts::Script;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lock_testkit::SeededRng;
-use lock_testkit::servers::resp::Value;
+use lock_testkit_servers::resp::Value;
 
 use crate::lock::{ALL, CHANNELS, Data, Lock, Real, server, texts};
 use crate::model::{Asked, Holder, KEEP, Mode, Model, Request};

@@ -1,6 +1,6 @@
 //! The short ways of the mutex: each does what the long way would have done, or nothing.
 
-use lock_testkit::servers::resp::Value;
+use lock_testkit_servers::resp::Value;
 
 use crate::lock::{ALL, CHANNELS, Data, Lock, server, texts};
 use crate::scripts::{ACQUIRE_SHORT, MUTEX, RELEASE_SHORT};

@@ -1,6 +1,6 @@
 //! Turns at a key that is shared with Redisson, whose waiting clients can be counted.
 
-use lock_testkit::servers::redis::RedisServer;
+use lock_testkit_servers::redis::RedisServer;
 use redis::aio::PubSub;
 
 use crate::lock::{ALL, CHANNELS, Lock, server, texts};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use lock_redis::{ErrorKind, Guarantee, LockName, RedisConfig, RedisLocks};
-use lock_testkit::servers::redis::{ClusterDeployment, RedisOptions, RedisServer};
+use lock_testkit_servers::redis::{ClusterDeployment, RedisOptions, RedisServer};
 
 use crate::load::{Load, Look, TASKS};
 use crate::support::{FAILOVER, PROMPTLY, about_time, connect, eventually, installed, ms, obtain, say, soon, with_ttl};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_redis::{ErrorKind, RedisConfig, RedisLocks};
-use lock_testkit::servers::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
+use lock_testkit_servers::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
 
 use crate::support::{PROMPTLY, about_time, connect, eventually, installed, ms, obtain, say, soon};
 

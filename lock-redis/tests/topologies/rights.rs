@@ -1,7 +1,7 @@
 //! The rights that the README says are enough behind sentinels, in a cluster and for replicas.
 
 use lock_redis::{RedisConfig, RedisLocks};
-use lock_testkit::servers::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
+use lock_testkit_servers::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
 
 use crate::support::{FAILOVER, PROMPTLY, about_time, installed, ms, obtain, say};
 

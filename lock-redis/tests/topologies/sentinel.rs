@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lock_redis::{ClientOptions, ErrorKind, Guarantee, LossReason, MutexGuard, RedisConfig, RedisLocks};
-use lock_testkit::servers::redis::{RedisServer, SentinelDeployment};
+use lock_testkit_servers::redis::{RedisServer, SentinelDeployment};
 use tokio::task::JoinSet;
 
 use crate::load::{Load, Look, TASKS};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_redis::{Error, ErrorKind, LossReason, RedisConfig, RedisLocks};
-use lock_testkit::servers::redis::{ClusterDeployment, RedisOptions, RedisServer};
+use lock_testkit_servers::redis::{ClusterDeployment, RedisOptions, RedisServer};
 
 use crate::support::{PROMPTLY, configured, connect, eventually, installed, obtain, say, soon, told, with_ttl};
 

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use lock_redis::{ClientOptions, Error, LeaseOptions, MutexGuard, RedisConfig, RedisLocks};
-use lock_testkit::servers::redis::RedisServer;
-use lock_testkit::servers::resp::Value;
 use lock_testkit::testing::connected;
 pub(crate) use lock_testkit::testing::{PROMPTLY, about_time, eventually, installed, soon};
+use lock_testkit_servers::redis::RedisServer;
+use lock_testkit_servers::resp::Value;
 
 /// The time by which a deployment has failed over and works again, even on a busy machine.
 pub(crate) const FAILOVER: Duration = Duration::from_secs(60);

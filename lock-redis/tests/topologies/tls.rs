@@ -1,8 +1,8 @@
 //! TLS, with an authority that only the test knows.
 
 use lock_redis::{Error, ErrorKind, RedisConfig, RedisLocks, Retry, Tls};
-use lock_testkit::servers::redis::{RedisOptions, RedisServer};
-use lock_testkit::servers::{Certificates, ClientCertificates};
+use lock_testkit_servers::redis::{RedisOptions, RedisServer};
+use lock_testkit_servers::{Certificates, ClientCertificates};
 
 use crate::support::{PROMPTLY, configured, connect, installed, obtain, told};
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use lock_redis::{Inspection, LossReason};
 use lock_testkit::faults::{ClockFault, Injected};
-use lock_testkit::servers::WallClock;
-use lock_testkit::servers::redis::RedisOptions;
+use lock_testkit_servers::WallClock;
+use lock_testkit_servers::redis::RedisOptions;
 
 use crate::line::Line;
 use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, about_time, installed, long, ms, obtain, short, soon};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_redis::{Error, ErrorKind, Inspection, Lease, LossReason, Phase, RedisLocks, Retry};
-use lock_testkit::servers::redis::RedisOptions;
+use lock_testkit_servers::redis::RedisOptions;
 
 use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, key, ms, obtain, often, refused, renewed, soon};
 

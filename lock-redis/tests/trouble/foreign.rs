@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use lock_redis::LockName;
-use lock_testkit::servers::resp::Value;
+use lock_testkit_servers::resp::Value;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 

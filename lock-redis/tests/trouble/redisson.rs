@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use lock_redis::{Dialect, ErrorKind, LockName, LossReason, Phase, RedisConfig, RedisLocks};
-use lock_testkit::servers::resp::Resp;
+use lock_testkit_servers::resp::Resp;
 
 use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, long, obtain, often, refused, renewed, soon};
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use lock_redis::{ClientOptions, Error, ErrorKind, LeaseOptions, LockName, MutexGuard, Phase, RedisConfig, RedisLocks};
-use lock_testkit::servers::redis::{RedisOptions, RedisServer};
-use lock_testkit::servers::resp::{Resp, Value};
 use lock_testkit::testing::connected;
 pub(crate) use lock_testkit::testing::{PROMPTLY, about_time, eventually, installed, renewed, soon};
+use lock_testkit_servers::redis::{RedisOptions, RedisServer};
+use lock_testkit_servers::resp::{Resp, Value};
 
 /// The time for which a lock may be free while somebody waits for it, and what a busy machine may add to that.
 pub(crate) const HAND_OVER: Duration = Duration::from_millis(1000);

@@ -9,8 +9,7 @@ use lock_core::fence::FenceGate;
 use crate::child::{Child, Part};
 use crate::context::{Cx, release};
 use crate::failure::{OrFail, OrUnknown, Verdict, ensure};
-use crate::faults::ClockFault;
-use crate::servers::WallClock;
+use crate::faults::{ClockFault, WallClock};
 use crate::time::{hand_over, ms, pass, promptly, soon, ttl};
 
 /// The time within which the dead at the head of a queue, together, have been passed over (K6): 3 s until they count as

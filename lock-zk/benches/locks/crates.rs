@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
-use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions};
+use lock_testkit_servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions};
 use lock_zk::{SessionState, ZkLocks};
 
 use crate::{Bench, Outcome, config};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions};
+use lock_testkit_servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions};
 
 use crate::processes::Process;
 use crate::stats::micros;

@@ -20,7 +20,7 @@ mod unfair;
 
 use std::time::Duration;
 
-use lock_testkit::servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
+use lock_testkit_servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::{ZkConfig, ZkLocks};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;

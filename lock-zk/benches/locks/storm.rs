@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bench_support::{granted, release_all};
 use futures_util::future::join_all;
-use lock_testkit::faults::StoreFault;
+use lock_testkit_servers::faults::StoreFault;
 use lock_zk::{LeaseOptions, ZkLocks};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -218,8 +218,8 @@ mod tests {
     use lock_core::clock::Deadline;
     use lock_core::driver::Kind;
     use lock_core::{LockName, Owner};
-    use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperServer};
     use lock_testkit::testing::{PROMPTLY, eventually, installed};
+    use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperServer};
 
     use super::*;
     use crate::backend::ZkBackend;

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{Error, LockName, Locks};
-use lock_testkit::faults::{Proof, StoreFault};
+use lock_testkit::faults::Proof;
 use lock_testkit::proxy::Protocol;
-use lock_testkit::servers::Deployment;
-use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
 use lock_testkit::{
     Admin, DisposableServer, DisposableServers, Foreign, GroundTruth, Harness, HarnessError, Linked, Missing,
     ServerFault, Sessions, ms,
 };
+use lock_testkit_servers::Deployment;
+use lock_testkit_servers::faults::StoreFault;
+use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
 use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
 
 /// A node that an operator's mistake leaves in a lock's directory.

@@ -5,8 +5,8 @@ mod harness;
 use std::process::ExitCode;
 
 use async_trait::async_trait;
-use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use lock_testkit::{DisposableServer, Missing, ServerFault};
+use lock_testkit_servers::zookeeper::ZooKeeperServer;
 
 use harness::{Servers, ZooKeeper};
 

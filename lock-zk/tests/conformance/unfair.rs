@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use async_trait::async_trait;
 use lock_core::Locks;
-use lock_testkit::servers::zookeeper::ZooKeeperServer;
+use lock_testkit_servers::zookeeper::ZooKeeperServer;
 use lock_zk::{Error, ZkConfig, ZkLocks};
 
 use harness::{Client, FOREIGN_STARVATION, Servers, ZooKeeper};

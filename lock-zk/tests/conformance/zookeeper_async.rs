@@ -5,7 +5,7 @@ mod harness;
 use std::process::ExitCode;
 
 use async_trait::async_trait;
-use lock_testkit::servers::zookeeper::ZooKeeperServer;
+use lock_testkit_servers::zookeeper::ZooKeeperServer;
 use lock_zk::{Error, ZkConfig, ZkLocks};
 
 use harness::{Client, FOREIGN_STARVATION, Servers, ZooKeeper};

@@ -1,7 +1,7 @@
 //! A client that comes to a server which is behind: its search for a place in the queue goes behind a `sync`.
 
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
-use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
+use lock_testkit_servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::SessionState;
 
 use crate::support::{LASTING, PROMPTLY, client, eventually, link, ms, nodes, over, parts, soon, there};

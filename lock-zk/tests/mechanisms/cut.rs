@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions};
+use lock_testkit_servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions};
 
 use crate::support::{PROMPTLY, SESSION, client, eventually, lease, parts, soon, there};
 

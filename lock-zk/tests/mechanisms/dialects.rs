@@ -1,6 +1,6 @@
 //! Paths shared with clients that name their nodes otherwise: kazoo's, and those of ZooKeeper's own recipe.
 
-use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
+use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
 use lock_zk::{Dialect, ErrorKind, LockName, ZkConfig, ZkLocks};
 
 use crate::support::{LASTING, PROMPTLY, connected, eventually, fails, ms, server, soon};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lock_testkit::faults::Injected;
 use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
-use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use lock_testkit::testing::{about_time, renewed};
+use lock_testkit_servers::zookeeper::ZooKeeperServer;
 use lock_zk::{ClientOptions, LeaseOptions, ZkConfig, ZkLocks};
 
 use crate::support::{LASTING, PROMPTLY, client, connected, eventually, link, ms, over, server, soon, watched};

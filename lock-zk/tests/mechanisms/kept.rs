@@ -1,7 +1,7 @@
 //! Sessions that are kept while a server starts again, or dies.
 
-use lock_testkit::servers::zookeeper::ZooKeeperEnsemble;
 use lock_testkit::testing::about_time;
+use lock_testkit_servers::zookeeper::ZooKeeperEnsemble;
 use lock_zk::{Access, SessionState, ZkConfig};
 
 use crate::patience::{LONG, patience, patient};

@@ -1,9 +1,9 @@
 //! A creation whose answer is lost: the place in the queue is searched for by the attempt's id.
 
-use lock_testkit::faults::StoreFault;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
-use lock_testkit::servers::zookeeper::NodeKind;
 use lock_testkit::testing::about_time;
+use lock_testkit_servers::faults::StoreFault;
+use lock_testkit_servers::zookeeper::NodeKind;
 
 use crate::support::{PROMPTLY, client, eventually, link, maker, ms, nodes, over, server, soon};
 

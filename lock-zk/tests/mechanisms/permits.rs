@@ -1,6 +1,6 @@
 //! Semaphores: the nodes that Curator's clients count, and living beside clients that take their permits one by one.
 
-use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient};
+use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperClient};
 use lock_zk::{ErrorKind, LockName, LossReason};
 
 use crate::support::{LASTING, PROMPTLY, client, eventually, fails, server, soon, watched};

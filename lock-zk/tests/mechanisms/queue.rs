@@ -1,6 +1,6 @@
 //! The queue: its watches, and nodes in it that do not belong there.
 
-use lock_testkit::servers::zookeeper::NodeKind;
+use lock_testkit_servers::zookeeper::NodeKind;
 use lock_zk::{ErrorKind, LockName, LossReason};
 
 use crate::support::{LASTING, PROMPTLY, client, eventually, fails, maker, nodes, server, soon, watched};

@@ -1,7 +1,7 @@
 //! Credentials and rights, on servers that check them.
 
-use lock_testkit::servers::zookeeper::{Acl, ZooKeeperClient};
 use lock_testkit::testing::{about_time, renewed};
+use lock_testkit_servers::zookeeper::{Acl, ZooKeeperClient};
 use lock_zk::{Access, Error, ErrorKind, LeaseOptions, ZkConfig, ZkLocks};
 
 use crate::support::{LASTING, PROMPTLY, connected, fails, ms, server, soon};

@@ -1,6 +1,6 @@
 //! Credentials by SASL.
 
-use lock_testkit::servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
+use lock_testkit_servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::{Access, ErrorKind, ZkConfig, ZkLocks};
 
 use crate::support::{LASTING, connected, fails, ms, there};

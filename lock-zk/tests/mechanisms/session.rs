@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
-use lock_testkit::faults::StoreFault;
 use lock_testkit::testing::about_time;
+use lock_testkit_servers::faults::StoreFault;
 use lock_zk::{ClientOptions, SessionState, ZkConfig};
 
 use crate::support::{PROMPTLY, SESSION, client, connected, eventually, lease, maker, ms, nodes, server, soon};

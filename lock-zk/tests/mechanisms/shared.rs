@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
-use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
+use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
 use lock_zk::{Dialect, ErrorKind, LockName, Owner, Semaphore, ZkConfig, ZkLocks};
 
 use crate::support::{LASTING, PROMPTLY, client, connected, eventually, fails, link, ms, over, server, soon};

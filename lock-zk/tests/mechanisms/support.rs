@@ -4,9 +4,9 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_testkit::proxy::{Protocol, Proxy};
-use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperServer};
 use lock_testkit::testing;
 pub(crate) use lock_testkit::testing::{PROMPTLY, eventually, installed as there, soon};
+use lock_testkit_servers::zookeeper::{ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperServer};
 use lock_zk::{Error, ErrorKind, LeaseOptions, ZkConfig, ZkLocks};
 
 /// A session timeout that makes faults show soon.

@@ -1,7 +1,7 @@
 //! TLS, with an authority that only the test knows. In this program rustls is built with two providers of cryptography.
 
-use lock_testkit::servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
-use lock_testkit::servers::{Certificates, ClientCertificates};
+use lock_testkit_servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
+use lock_testkit_servers::{Certificates, ClientCertificates};
 use lock_zk::{Error, ErrorKind, Phase, Tls, ZkConfig, ZkLocks};
 
 use crate::support::{PROMPTLY, SESSION, connected, fails, ms, soon, there};

@@ -1,8 +1,8 @@
 //! The mutex without a queue.
 
 use futures_util::future::join_all;
-use lock_testkit::servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
 use lock_testkit::testing::about_time;
+use lock_testkit_servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperServer};
 use lock_zk::{Access, ErrorKind, LockName, SessionState, ZkConfig, ZkLocks};
 
 use crate::patience::{LONG, patience};

@@ -18,7 +18,7 @@ mod session;
 mod silent;
 mod support;
 
-use lock_testkit::servers::zookeeper::{NodeKind, ZooKeeperOptions, ZooKeeperServer};
+use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::{Access, Error, ErrorKind, LossReason, Phase, ZkConfig, ZkLocks};
 
 use support::{LASTING, PROMPTLY, client, connected, eventually, ms, server, soon, there};

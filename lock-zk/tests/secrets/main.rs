@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
-use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use lock_testkit::testing::{PROMPTLY, connected, installed, soon};
+use lock_testkit_servers::zookeeper::ZooKeeperServer;
 use lock_zk::{Access, Error, ErrorKind, Tls, ZkConfig, ZkLocks};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lock_testkit::HarnessError;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
-use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
+use lock_testkit_servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
 use lock_zk::{Dialect, LockName, Semaphore, ZkConfig, ZkLocks};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};

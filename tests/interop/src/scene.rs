@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use lock_testkit::Missing;
-use lock_testkit::servers::memcached::MemcachedServer;
-use lock_testkit::servers::redis::RedisServer;
-use lock_testkit::servers::zookeeper::ZooKeeperServer;
+use lock_testkit_servers::memcached::MemcachedServer;
+use lock_testkit_servers::redis::RedisServer;
+use lock_testkit_servers::zookeeper::ZooKeeperServer;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 

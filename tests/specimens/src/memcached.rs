@@ -13,8 +13,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::driver::Attempt;
 use lock_core::{Error, LockName, Locks};
-use lock_testkit::servers::memcached::{Memcached, MemcachedServer};
 use lock_testkit::{Admin, GroundTruth, Harness, HarnessError, Missing};
+use lock_testkit_servers::memcached::{Memcached, MemcachedServer};
 
 use super::{Rejection, backend};
 

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use async_trait::async_trait;
 use lock_core::{Error, Locks};
-use lock_testkit::servers::redis::RedisServer;
 use lock_testkit::{Admin, GroundTruth, Harness, Linked, Missing};
+use lock_testkit_servers::redis::RedisServer;
 use specimens::redis::{Recipe, Specimen};
 
 struct Reference {

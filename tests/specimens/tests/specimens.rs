@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use lock_testkit::servers::Deployment;
-use lock_testkit::servers::memcached::MemcachedServer;
-use lock_testkit::servers::redis::RedisServer;
-use lock_testkit::servers::zookeeper::ZooKeeperServer;
 use lock_testkit::testing::about_time;
 use lock_testkit::{Harness, Missing, Outcome, REQUIRE_VARIABLE, run_case};
+use lock_testkit_servers::Deployment;
+use lock_testkit_servers::memcached::MemcachedServer;
+use lock_testkit_servers::redis::RedisServer;
+use lock_testkit_servers::zookeeper::ZooKeeperServer;
 use specimens::{Rejection, memcached, redis, shelf, zookeeper};
 use tokio::runtime::Runtime;
 

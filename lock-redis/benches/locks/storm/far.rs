@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::faults::Injected;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
-use lock_testkit::servers::redis::RedisServer;
+use lock_testkit_servers::redis::RedisServer;
 
 use super::truth::server;
 use crate::Outcome;

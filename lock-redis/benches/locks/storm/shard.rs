@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_redis::{RedisConfig, RedisLocks};
-use lock_testkit::servers::redis::ClusterDeployment;
+use lock_testkit_servers::redis::ClusterDeployment;
 use tokio::time::sleep;
 
 use super::table::{Bar, Table};

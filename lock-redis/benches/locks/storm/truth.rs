@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lock_testkit::HarnessError;
-use lock_testkit::servers::redis::{RedisOptions, RedisServer};
-use lock_testkit::servers::resp::{Resp, Value};
+use lock_testkit_servers::redis::{RedisOptions, RedisServer};
+use lock_testkit_servers::resp::{Resp, Value};
 
 use crate::Outcome;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_testkit::servers::resp::Value;
+use lock_testkit_servers::resp::Value;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};

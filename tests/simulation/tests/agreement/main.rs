@@ -24,8 +24,8 @@ mod digest {
 use std::time::Duration;
 
 use lock_testkit::Missing;
-use lock_testkit::servers::WallClock;
-use lock_testkit::servers::redis::{RedisOptions, RedisServer};
+use lock_testkit_servers::WallClock;
+use lock_testkit_servers::redis::{RedisOptions, RedisServer};
 
 use course::Course;
 use pair::Pair;

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lock_testkit::servers::WallClock;
-use lock_testkit::servers::resp::{Resp, Value};
+use lock_testkit_servers::WallClock;
+use lock_testkit_servers::resp::{Resp, Value};
 use simulation::redis::resp::Value as Simulated;
 use simulation::redis::server::Server;
 use simulation::redis::store::{Bytes, Store};

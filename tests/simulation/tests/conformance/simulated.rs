@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use lock_testkit::Missing;
-use lock_testkit::servers::Deployment;
+use lock_testkit_servers::Deployment;
 use simulation::redis::server::Server;
 use simulation::redis::store::Store;
 use tokio::net::TcpListener;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use lock_core::Error;
 use lock_testkit::HarnessError;
-use lock_testkit::servers::redis::SentinelDeployment;
-use lock_testkit::servers::resp::Resp;
+use lock_testkit_servers::redis::SentinelDeployment;
+use lock_testkit_servers::resp::Resp;
 
 use super::Recipe;
 use crate::backend::unavailable;

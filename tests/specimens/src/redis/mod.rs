@@ -47,12 +47,12 @@ use async_trait::async_trait;
 use lock_core::driver::Attempt;
 use lock_core::{Error, LockName, Locks};
 use lock_testkit::proxy::Protocol;
-use lock_testkit::servers::ClockedRedis;
-use lock_testkit::servers::redis::{RedisOptions, RedisServer, SentinelDeployment};
-use lock_testkit::servers::resp::Resp;
 use lock_testkit::{
     Admin, DisposableServer, DisposableServers, GroundTruth, Harness, HarnessError, Linked, Missing, ServerFault,
 };
+use lock_testkit_servers::ClockedRedis;
+use lock_testkit_servers::redis::{RedisOptions, RedisServer, SentinelDeployment};
+use lock_testkit_servers::resp::Resp;
 
 use self::leader::Way;
 use super::{Rejection, backend};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use lock_testkit::servers::resp::Value;
 use lock_testkit::{HarnessError, ms};
+use lock_testkit_servers::resp::Value;
 use tracing::Instrument;
 
 use super::troubled::{

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use lock_core::driver::{Attempt, Kind, Operator};
 use lock_core::{GrantId, Guarantees, LockName, Support};
 use lock_testkit::HarnessError;
-use lock_testkit::servers::zookeeper::{Change, NodeKind};
+use lock_testkit_servers::zookeeper::{Change, NodeKind};
 
 use super::Recipe;
 use super::session::Session;

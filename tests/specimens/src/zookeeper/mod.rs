@@ -29,11 +29,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{Error, Locks};
-use lock_testkit::faults::{Proof, StoreFault};
-use lock_testkit::servers::zookeeper::{ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperServer};
+use lock_testkit::faults::Proof;
 use lock_testkit::{
     DisposableServer, DisposableServers, GroundTruth, Harness, HarnessError, Missing, ServerFault, Sessions,
 };
+use lock_testkit_servers::faults::StoreFault;
+use lock_testkit_servers::zookeeper::{ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperServer};
 
 use self::line::Line;
 use self::session::{Session, TIMEOUT};

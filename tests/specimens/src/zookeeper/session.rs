@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_testkit::servers::zookeeper::{Change, NodeKind, ZooKeeperClient};
 use lock_testkit::{HarnessError, ms};
+use lock_testkit_servers::zookeeper::{Change, NodeKind, ZooKeeperClient};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
