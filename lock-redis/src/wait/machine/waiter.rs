@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_core::FencingToken;
 use lock_core::clock::BootInstant;
 use lock_core::driver::Grant;
 
@@ -38,6 +39,9 @@ impl<W: Clone> Waiter<W> {
     /// The server has put this waiter into the queue, by a request that was sent at `sent_at`.
     pub(super) fn queued(&mut self, sent_at: BootInstant, ticket: u64, last_token: u64) {
         (self.asked_at, self.ticket, self.floor) = (sent_at, Some(ticket), last_token);
+        let is_earlier = |token: FencingToken| token.as_u64() <= last_token;
+        // A grant that it was told of while it asked, and that was over when the server answered.
+        self.news.take_if(|news| matches!(news, News::Granted(grant) if grant.token.is_some_and(is_earlier)));
     }
 
     /// A request that was sent at `sent_at` found it in the queue, and the last token that was given there. That is less

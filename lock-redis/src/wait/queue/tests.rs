@@ -53,6 +53,21 @@ async fn a_push_from_an_earlier_stay_in_the_queue_is_ignored() {
 }
 
 #[tokio::test]
+async fn a_grant_that_was_over_when_the_waiter_was_queued_again_is_no_news() {
+    let (waiters, keys, nonce) = waiters();
+    let waiting = waiters.enter(nonce, &keys);
+    waiting.queued(queued(SystemClock.now(), 7, 0));
+    // It asks again; meanwhile a heartbeat tells of a grant that ends before the server answers.
+    waiters.granted(grant(nonce, 5), Some(SystemClock.now()));
+    waiting.queued(queued(SystemClock.now(), 7, 5));
+    assert!(futures_util::FutureExt::now_or_never(waiting.news()).is_none());
+    // One that was pushed after the answer, and came before it, is none of an earlier stay.
+    waiters.granted(grant(nonce, 6), None);
+    waiting.queued(queued(SystemClock.now(), 7, 5));
+    assert!(matches!(waiting.news().await, News::Granted(_)));
+}
+
+#[tokio::test]
 async fn a_heartbeat_finds_lost_grants_and_lost_places() {
     let (waiters, keys, first) = waiters();
     let second = GrantId::random().unwrap();
