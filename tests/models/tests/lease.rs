@@ -50,6 +50,8 @@ macro_rules! refuted {
 refuted! {
     a_lease_counts_from_its_request: DeadlineFromReply by "exclusion",
     a_pushed_grant_counts_from_the_last_question: PushFromArrival by "exclusion",
+    a_pushed_grant_counts_for_the_claim_time: PushWithoutBound by "exclusion",
+    a_question_counts_from_its_sending: QuestionFromReply by "exclusion",
     a_push_from_an_earlier_stay_is_not_believed: PushWithoutFloor by "exclusion",
     a_passed_deadline_is_final: RevivedByRenewal by "a passed deadline is final",
     a_release_compares: BlindRelease by "belief is true",

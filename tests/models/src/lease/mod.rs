@@ -1,8 +1,9 @@
 //! A lock with a lease in a store, a queue beside it, and hand-over by push: what `lock-redis` does for the mutex.
 //!
 //! It stands for `store/scripts/acquire_free.lua`, `acquire.lua`, `release.lua`, `release_promote.lua`, `cancel.lua`, `heartbeat.lua`, `mutex/renew.lua`
-//! and `queue.lua` (`server.rs`), for `acquire.rs`, `wait/`, `release.rs` and `client/predecessors.rs` of
-//! `lock-redis` and `lease/state/` of `lock-core` (`client.rs`).
+//! and `queue.lua` (`server.rs`), for `acquire.rs`, `release.rs` and `client/predecessors.rs` of
+//! `lock-redis` and `lease/state/` of `lock-core` (`client.rs`). What a waiter believes and when it asks is decided by the machine of
+//! `lock-redis` itself, `wait/machine/`.
 //!
 //! Every step may be delayed for any time: that is a client that pauses, a process that stalls, a slow network. Answers
 //! and pushes get lost, connections break with requests still under way, processes die. All clocks run at one rate, so
@@ -17,6 +18,9 @@ mod server;
 mod tokens;
 mod wire;
 
+use std::time::Duration;
+
+use lock_core::clock::BootInstant;
 use stateright::{Model, Property};
 
 use client::{Client, Phase};
@@ -25,6 +29,10 @@ use wire::{Link, Nonce};
 
 pub use mutant::Mutant;
 
+/// A tick: as long as no heartbeat of the machine takes to be due again.
+const TICK: Duration = Duration::from_secs(1);
+/// The present.
+const NOW: BootInstant = BootInstant::from_origin(Duration::from_secs(1000));
 /// Of a lease, in ticks.
 const TTL: u8 = 2;
 /// The time for which a lock is kept for the waiter that it was handed to.
@@ -91,7 +99,7 @@ impl LeaseLock {
         let client = &state.clients[at];
         match client.phase {
             Phase::Idle => actions.push(Action::Start(at)),
-            Phase::Waiting(_) | Phase::Holding { .. } => actions.push(Action::Leave(at)),
+            Phase::Waiting | Phase::Holding { .. } => actions.push(Action::Leave(at)),
             Phase::Ending(_) | Phase::Done | Phase::Crashed => {}
         }
         if client.may_poke() && self.mutant != Some(Mutant::NoPoke) {
@@ -209,6 +217,7 @@ impl Model for LeaseLock {
     fn next_state(&self, before: &State, action: Action) -> Option<State> {
         let mut state = before.clone();
         self.step(&mut state, action);
+        state.clients.iter_mut().for_each(Client::round);
         tokens::by_order(&mut state);
         Some(state)
     }

@@ -7,6 +7,10 @@ pub enum Mutant {
     DeadlineFromReply,
     /// A pushed grant counts from its arrival.
     PushFromArrival,
+    /// A pushed grant counts for longer than the claim time.
+    PushWithoutBound,
+    /// A question counts from its answer.
+    QuestionFromReply,
     /// A push is believed whichever stay in the queue it is from.
     PushWithoutFloor,
     /// The answer to a renewal counts although the holder has seen its deadline pass.

@@ -74,22 +74,25 @@ impl Run<'_> {
         if !self.server.queue.contains(&nonce) {
             self.server.queue.push(nonce);
         }
+        let is_known = self.server.alive[usize::from(nonce.client)].is_some();
         self.sign(nonce);
         self.promote();
         match &self.server.lock {
             Some(grant) if known && grant.nonce == nonce => Reply::Granted { token: grant.token, lasts: CLAIM },
-            _ => Reply::Queued { last: self.server.last_token },
+            _ => Reply::Queued { last: self.server.last_token, known: is_known },
         }
     }
 
     /// `heartbeat.lua`
     fn poke(&mut self, nonce: Nonce) -> Reply {
-        if self.server.alive[usize::from(nonce.client)].is_some() {
+        let known = self.server.alive[usize::from(nonce.client)].is_some();
+        if known {
             self.sign(nonce);
         }
         self.promote();
         let grant = self.server.lock.as_ref().filter(|grant| grant.nonce == nonce);
-        Reply::Poked { queued: self.server.queue.contains(&nonce), grant: grant.map(|grant| (grant.token, grant.left)) }
+        let grant = grant.map(|grant| (grant.token, grant.left));
+        Reply::Poked { known, queued: self.server.queue.contains(&nonce), last: self.server.last_token, grant }
     }
 
     /// `mutex/renew.lua`

@@ -1,8 +1,7 @@
 //! Tokens by their order: only that is ever compared, and so the states are finitely many.
 
-use super::client::Phase;
 use super::wire::Reply;
-use super::{Client, Link, State};
+use super::{Link, State};
 
 /// Replaces every token by its rank among all that are known anywhere.
 pub(super) fn by_order(state: &mut State) {
@@ -24,24 +23,16 @@ fn each(state: &mut State, mut see: impl FnMut(&mut u8)) {
     if let Some(grant) = &mut state.server.lock {
         see(&mut grant.token);
     }
-    state.clients.iter_mut().filter_map(of_client).for_each(&mut see);
+    state.clients.iter_mut().for_each(|client| client.each_token(&mut see));
     state.links.iter_mut().flat_map(of_link).for_each(see);
 }
 
-fn of_client(client: &mut Client) -> Option<&mut u8> {
-    match &mut client.phase {
-        Phase::Waiting(Some(heard)) => Some(&mut heard.floor),
-        Phase::Holding { token, .. } => Some(token),
-        _ => None,
-    }
-}
-
 fn of_link(link: &mut Link) -> impl Iterator<Item = &mut u8> {
-    let replies = link.replies.iter_mut().filter_map(|reply| match reply {
-        Reply::Granted { token, .. } | Reply::Queued { last: token } | Reply::Poked { grant: Some((token, _)), .. } => {
-            Some(token)
-        }
-        _ => None,
+    let replies = link.replies.iter_mut().flat_map(|reply| match reply {
+        Reply::Granted { token, .. } | Reply::Queued { last: token, .. } => [Some(token), None],
+        Reply::Poked { last, grant, .. } => [Some(last), grant.as_mut().map(|(token, _)| token)],
+        _ => [None, None],
     });
+    let replies = replies.flatten();
     replies.chain(link.pushes.iter_mut().map(|push| &mut push.token))
 }

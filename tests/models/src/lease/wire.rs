@@ -32,9 +32,12 @@ pub(super) enum Reply {
     /// In the queue, behind everything up to this token.
     Queued {
         last: u8,
+        known: bool,
     },
     Poked {
+        known: bool,
         queued: bool,
+        last: u8,
         /// The token, and for how long from now.
         grant: Option<(u8, u8)>,
     },
