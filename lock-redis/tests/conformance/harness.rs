@@ -187,7 +187,7 @@ fn host_in(url: &str) -> &str {
 impl<D: Deployment> GroundTruth for Redis<D> {
     /// Every key, but for the last tokens (`:f`), which are kept for two hours, and the reasons of forced releases
     /// (`:x`), which end with the lease that they ended. A client's one channel is its own as long as it lives; that it
-    /// ends with the client is checked in `trouble/`.
+    /// ends with the client is checked in `mechanisms/`.
     async fn residue(&self, namespace: &str) -> Result<Vec<String>, HarnessError> {
         let mut keys = Vec::new();
         for master in self.masters().await? {
