@@ -6,7 +6,8 @@
 //! | connection refused, could not connect, a host's name without an address | `Unavailable` | definite: nothing was sent |
 //! | response timeout, broken pipe, reset | `Indeterminate` | the request may have been carried out |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, authentication failed | `Denied` | definite |
-//! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN`, `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS`, `max number of clients reached` | `Unavailable` | definite: refused before the first write |
+//! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN` | `Unavailable` | definite: refused before the first write |
+//! | `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS`, `max number of clients reached` | `Unavailable` | definite, likewise |
 //! | `MOVED`, `ASK`, `CROSSSLOT` of a server that was not said to be of a cluster | `Unsupported` | definite |
 //! | `WRONGTYPE` | `Protocol` | nothing was written: the key holds foreign data |
 //! | `LOCKLIMIT`, `LOCKKIND` (our scripts) | `LimitMismatch`, `Protocol` | definite: nothing of this attempt was written |

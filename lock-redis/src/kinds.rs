@@ -1,4 +1,5 @@
-//! The four kinds of lock, for lock-core. They differ by the mode of a request alone ([`record::mode`](crate::store::record::mode)).
+//! The four kinds of lock, for lock-core. They differ by the mode of a request alone
+//! ([`record::mode`](crate::store::record::mode)).
 
 use async_trait::async_trait;
 use lock_core::clock::Deadline;

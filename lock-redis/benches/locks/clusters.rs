@@ -1,4 +1,5 @@
-//! The way through a cluster against the way straight to one of its nodes, free locks on that node; and how long a failover keeps 1,000 tasks waiting.
+//! The way through a cluster against the way straight to one of its nodes, free locks on that node; and how long a failover
+//! keeps 1,000 tasks waiting.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -3,7 +3,8 @@
 //! Each is under a supervisor that redials for ever.
 //!
 //! Commands and pushes are apart because the client crate can hand a reply to the wrong caller when subscriptions share
-//! a connection with commands. It is used for the protocol and for one connection alone: finding servers ([`locate`]) and reaching them ([`dial`], [`tls`]) is done here.
+//! a connection with commands. It is used for the protocol and for one connection alone: finding servers ([`locate`]) and
+//! reaching them ([`dial`], [`tls`]) is done here.
 
 pub(crate) mod address;
 pub(crate) mod call;

@@ -31,8 +31,8 @@ const FEWEST: usize = 3;
 #[non_exhaustive]
 pub struct QuorumConfig {
     /// The servers, each as `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with TLS, or
-    /// `unix:///path[?db=…&user=…&pass=…]`: at least three that fail independently of each other. No replicas of each other, and no two names of one server. An odd number: a fourth one survives
-    /// no more failures than three.
+    /// `unix:///path[?db=…&user=…&pass=…]`: at least three that fail independently of each other. No replicas of each other,
+    /// and no two names of one server. An odd number: a fourth one survives no more failures than three.
     pub urls: Vec<String>,
     /// The prefix of every key, except keys given by [`LockName::at_key`](lock_core::LockName::at_key). `"lock"` by
     /// default.

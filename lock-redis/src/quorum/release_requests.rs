@@ -1,4 +1,5 @@
-//! The requests that release on every server: releases, undone rounds, grants freed by force, and news of a release for those who wait.
+//! The requests that release on every server: releases, undone rounds, grants freed by force, and news of a release for
+//! those who wait.
 
 use std::sync::Arc;
 use std::time::Duration;

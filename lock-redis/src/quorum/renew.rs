@@ -80,7 +80,8 @@ impl Renewals {
         renewed.into_iter().map(|renewed| renewed.unwrap_or_else(missing)).collect()
     }
 
-    /// The time for which a renewal may wait for its answers: if none come within a third of the lease, it is tried again meanwhile.
+    /// The time for which a renewal may wait for its answers: if none come within a third of the lease, it is tried again
+    /// meanwhile.
     fn patience(&self, renewal: &Renewal<'_>) -> Duration {
         self.members.op_timeout().min(renewal.attempt.ttl / 3)
     }

@@ -14,8 +14,8 @@ pub(crate) fn watch() {
     FIRST.call_once(|| tracing::subscriber::set_global_default(Watch).unwrap());
 }
 
-/// The number of replies that the clients of this process have met since then that belong to other requests. They tell nothing else
-/// as an error.
+/// The number of replies that the clients of this process have met since then that belong to other requests. They tell
+/// nothing else as an error.
 pub(crate) fn replies() -> u64 {
     TOLD.load(Ordering::Relaxed)
 }

@@ -30,8 +30,8 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// more than these before it, and those whose callers have gone away.
 const ON_THEIR_WAY: usize = 1024;
 
-/// The round trip for which [`ON_THEIR_WAY`] is meant. One that is longer has as many more for each time that it contains this, up to
-/// [`MOST_ON_THEIR_WAY`]: the way holds them, not the server.
+/// The round trip for which [`ON_THEIR_WAY`] is meant. One that is longer has as many more for each time that it contains
+/// this, up to [`MOST_ON_THEIR_WAY`]: the way holds them, not the server.
 const FAR: Duration = Duration::from_millis(100);
 const MOST_ON_THEIR_WAY: usize = 32 * ON_THEIR_WAY;
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-/// The time for the answer to a heartbeat at one server. A heartbeat that gets none says that its connection is dead: so it has nearly as
-/// long as any other request, and with the usual operation timeout of 2 s a dead connection is noticed soon enough to cost no
-/// living waiter its turn, which it keeps for 3 s without a sign. Where the way is long, there must be time for an answer.
+/// The time for the answer to a heartbeat at one server. A heartbeat that gets none says that its connection is dead: so it
+/// has nearly as long as any other request, and with the usual operation timeout of 2 s a dead connection is noticed soon
+/// enough to cost no living waiter its turn, which it keeps for 3 s without a sign. Where the way is long, there must be
+/// time for an answer.
 #[derive(Debug)]
 pub(super) struct ReplyTimeout {
     now: Duration,

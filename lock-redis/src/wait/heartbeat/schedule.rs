@@ -12,8 +12,8 @@ const MOST_PIPELINES: usize = 16;
 /// answer.
 const MOST_IDLE: usize = 64;
 
-/// The heartbeats that are due at all servers. Bounded by the number of locks that are waited for, each of which has one heartbeat at most,
-/// and of those that were waited for while the server has had its time for an answer.
+/// The heartbeats that are due at all servers. Bounded by the number of locks that are waited for, each of which has one
+/// heartbeat at most, and of those that were waited for while the server has had its time for an answer.
 ///
 /// `S` names a server, `K` what heartbeats of one pipeline have in common, `P` is a heartbeat.
 #[derive(Debug)]
@@ -68,8 +68,8 @@ impl<S: Clone + Eq + Hash, K: Copy + Eq + Hash, P> HeartbeatSchedule<S, K, P> {
         }
     }
 
-    /// The pipelines that can be sent now, each of `size(kind)` heartbeats at most, one of each kind in turn: many heartbeats of one kind
-    /// do not hold up the others.
+    /// The pipelines that can be sent now, each of `size(kind)` heartbeats at most, one of each kind in turn: many
+    /// heartbeats of one kind do not hold up the others.
     pub(super) fn take(&mut self, size: impl Fn(K) -> usize) -> Vec<Batch<S, K, P>> {
         let mut batches = Vec::new();
         for (name, server) in &mut self.servers {
