@@ -47,8 +47,7 @@ impl App {
 
 /// After a restart memcached grants nothing until the longest lease is over: so it is to be as short as it may.
 fn on_memcached(url: &str) -> MemcachedConfig {
-    let mut client = ClientOptions::default();
-    client.lease = LeaseOptions::with_ttl(LEASE);
+    let client = ClientOptions::default().with_lease(LeaseOptions::new(LEASE));
     MemcachedConfig::new(url).with_client(client).with_longest_lease(LEASE)
 }
 

@@ -7,9 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, Backend, Cancelled, Grant, MutexBackend, Released, Renewal, Renewed};
+use lock_core::driver::{Attempt, Backend, Cancelled, Grant, MutexBackend, Released, Renewal, Renewed, async_trait};
 use lock_core::{Client, ClientOptions, Error, FencingToken, GrantId, Guarantees, Locks, LossReason, Support};
 
 /// The server: entries with an owner and an end. Clones are the same shelf.
@@ -148,11 +147,11 @@ pub type ShelfLocks = Client<ShelfBackend>;
 /// # Errors
 /// [`ErrorKind::InvalidArgument`](lock_core::ErrorKind::InvalidArgument) if an option is out of its range.
 pub fn connect(shelf: &Shelf, options: ClientOptions) -> Result<ShelfLocks, Error> {
-    Client::over(ShelfBackend { shelf: shelf.clone() }, options)
+    Client::new(ShelfBackend { shelf: shelf.clone() }, options)
 }
 
 /// The erased form, for applications that choose at run time.
 #[must_use]
 pub fn erase(client: &ShelfLocks) -> Locks {
-    Locks::of(client)
+    Locks::new(client)
 }

@@ -61,8 +61,8 @@ fn the_table_says_what_the_backends_declare() {
         ("Redis behind sentinels", Topology::Sentinel.guarantees()),
         ("Redis cluster", Topology::Cluster.guarantees()),
         ("Redis, quorum", lock_redis::quorum::guarantees()),
-        ("ZooKeeper", lock_zk::guarantees(false)),
-        ("ZooKeeper, unfair mutex", lock_zk::guarantees(true)),
+        ("ZooKeeper", lock_zk::guarantees()),
+        ("ZooKeeper, unfair mutex", lock_zk::ZkConfig::new("zk://unfair").with_unfair_mutex().guarantees()),
         ("memcached", lock_memcached::guarantees(RestartPolicy::Quarantine)),
         ("memcached, guard off", lock_memcached::guarantees(RestartPolicy::Off)),
     ];

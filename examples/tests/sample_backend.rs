@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use async_trait::async_trait;
 use examples::sample_backend::{Shelf, connect, erase};
+use lock_core::driver::async_trait;
 use lock_core::{ClientOptions, Error, LockName, Locks};
 use lock_testkit::{Admin, GroundTruth, Harness, HarnessError, Missing};
 

@@ -44,7 +44,7 @@ impl<B: Backend> Client<B> {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an option is out of its range.
-    pub fn over(backend: B, options: ClientOptions) -> Result<Self, Error> {
+    pub fn new(backend: B, options: ClientOptions) -> Result<Self, Error> {
         options.check()?;
         Ok(Self::with_checked(backend, options))
     }

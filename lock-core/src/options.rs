@@ -30,15 +30,24 @@ impl LeaseOptions {
     /// The longest time to live.
     pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// The defaults with another time to live.
+    /// The defaults with this time to live.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use lock_core::LeaseOptions;
+    ///
+    /// let nightly = LeaseOptions::new(Duration::from_secs(60)).with_max_hold(Duration::from_secs(3600));
+    /// assert_eq!(nightly.renewal_interval(), Duration::from_secs(20));
+    /// ```
     #[must_use]
-    pub fn with_ttl(ttl: Duration) -> Self {
+    pub fn new(ttl: Duration) -> Self {
         Self { ttl, ..Self::default() }
     }
 
     /// Sets the interval of the renewals.
     #[must_use]
-    pub fn renewed_every(mut self, interval: Duration) -> Self {
+    pub fn with_renew_every(mut self, interval: Duration) -> Self {
         self.renew_every = Some(interval);
         self
     }
@@ -53,7 +62,7 @@ impl LeaseOptions {
 
     /// Sets the longest time for which a grant may be held, renewals included.
     #[must_use]
-    pub fn held_at_most(mut self, max_hold: Duration) -> Self {
+    pub fn with_max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
@@ -110,6 +119,18 @@ pub(crate) fn check_text(what: &str, text: &str) -> Result<(), Error> {
 }
 
 /// The options that all locks of one client have in common. Every backend's configuration contains them.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{ClientOptions, LeaseOptions};
+///
+/// let options = ClientOptions::default()
+///     .with_lease(LeaseOptions::new(Duration::from_secs(30)))
+///     .with_op_timeout(Duration::from_secs(1))
+///     .with_label("billing");
+/// assert!(options.check().is_ok());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -125,6 +146,34 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
+    /// Sets the lease of a lock that does not choose its own.
+    #[must_use]
+    pub fn with_lease(mut self, lease: LeaseOptions) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Sets the longest time that one request to the server may take.
+    #[must_use]
+    pub fn with_op_timeout(mut self, op_timeout: Duration) -> Self {
+        self.op_timeout = op_timeout;
+        self
+    }
+
+    /// Sets the longest time for which a wait goes on without any answer from the server.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Sets the text that `inspect` shows beside host and process.
+    #[must_use]
+    pub fn with_label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
     /// Checks every value.
     ///
     /// # Errors
@@ -164,11 +213,11 @@ mod tests {
     #[test]
     fn durations_outside_their_limits_are_refused_by_name() {
         for ttl in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(99), Duration::MAX] {
-            let error = LeaseOptions::with_ttl(ttl).check().unwrap_err();
+            let error = LeaseOptions::new(ttl).check().unwrap_err();
             assert!(error.to_string().contains("TTL"), "{error}");
         }
         let slow = LeaseOptions { renew_every: Some(Duration::from_secs(6)), ..LeaseOptions::default() };
         assert!(slow.check().unwrap_err().to_string().contains("renew_every"));
-        assert!(LeaseOptions::with_ttl(Duration::from_millis(100)).check().is_ok());
+        assert!(LeaseOptions::new(Duration::from_millis(100)).check().is_ok());
     }
 }

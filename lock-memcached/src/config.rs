@@ -131,7 +131,7 @@ impl MemcachedConfig {
 
     /// Refuses a server that may evict a lock.
     #[must_use]
-    pub fn refusing_eviction(mut self) -> Self {
+    pub fn without_eviction(mut self) -> Self {
         self.refuse_eviction = true;
         self
     }
@@ -204,7 +204,7 @@ mod tests {
         let config = || MemcachedConfig::new("memcached://a");
         assert!(config().check().is_ok());
         let mut long = ClientOptions::default();
-        long.lease = LeaseOptions::with_ttl(Duration::from_secs(31));
+        long.lease = LeaseOptions::new(Duration::from_secs(31));
         for (wrong, what) in [
             (config().with_prefix(""), "prefix"),
             (config().with_prefix(":".repeat(22)), "prefix"),

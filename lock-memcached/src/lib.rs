@@ -40,9 +40,9 @@ pub use config::{MemcachedConfig, RestartPolicy};
 pub use lock_core::{
     Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
     FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,
-    Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex,
-    MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore,
-    Support, Waiter, WriteGuard, fence, multi,
+    Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, MemoryLocks,
+    Mutex, MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock,
+    Semaphore, Support, Waiter, WriteGuard, clock, fence, memory, multi,
 };
 
 /// Decisions without I/O, for the models of this workspace. Outside of semver: they change with any release.
@@ -112,7 +112,7 @@ impl MemcachedLocks {
     /// As [`connect`](MemcachedLocks::connect).
     pub async fn connect_with(config: MemcachedConfig) -> Result<Self, Error> {
         let backend = MemcachedBackend::connect(&config).await?;
-        Client::over(backend, config.client).map(Self)
+        Client::new(backend, config.client).map(Self)
     }
 }
 
@@ -124,8 +124,14 @@ impl Deref for MemcachedLocks {
     }
 }
 
+impl From<&MemcachedLocks> for Locks {
+    fn from(MemcachedLocks(client): &MemcachedLocks) -> Self {
+        Self::new(client).with_reentrant(client).with_rwlock(client).with_semaphore(client)
+    }
+}
+
 impl From<MemcachedLocks> for Locks {
     fn from(locks: MemcachedLocks) -> Self {
-        Self::of(&locks.0).offering_reentrant(&locks.0).offering_rwlock(&locks.0).offering_semaphore(&locks.0)
+        Self::from(&locks)
     }
 }

@@ -166,7 +166,7 @@ impl Acquisitions {
             let grant = Grant::new(Some(token), reply.sent_at, valid_for);
             // Shorter than asked for: the lock was handed over for the claim time.
             return Ok(AcquireReply::Granted(if valid_for.as_millis() < attempt.ttl.as_millis() {
-                grant.to_be_claimed()
+                grant.with_claim()
             } else {
                 grant
             }));

@@ -129,7 +129,7 @@ impl RedisConfig {
     /// Connects over a network that is not the system's. For the simulation.
     #[doc(hidden)]
     #[must_use]
-    pub fn over(mut self, network: Arc<dyn Network>) -> Self {
+    pub fn with_network(mut self, network: Arc<dyn Network>) -> Self {
         self.network = Some(network);
         self
     }

@@ -44,9 +44,9 @@ pub use guarantees::{Topology, guarantees};
 pub use lock_core::{
     Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
     FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,
-    Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex,
-    MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore,
-    Support, Waiter, WriteGuard, fence, multi,
+    Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, MemoryLocks,
+    Mutex, MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock,
+    Semaphore, Support, Waiter, WriteGuard, clock, fence, memory, multi,
 };
 pub use quorum::{QuorumBackend, QuorumConfig, QuorumLocks};
 pub use store::dialect::Dialect;
@@ -83,7 +83,7 @@ impl RedisLocks {
     pub async fn connect_with(config: RedisConfig) -> Result<Self, Error> {
         config.client.check()?;
         let backend = RedisBackend::connect(&config).await?;
-        Client::over(backend, config.client).map(Self)
+        Client::new(backend, config.client).map(Self)
     }
 }
 
@@ -95,8 +95,14 @@ impl Deref for RedisLocks {
     }
 }
 
+impl From<&RedisLocks> for Locks {
+    fn from(RedisLocks(client): &RedisLocks) -> Self {
+        Self::new(client).with_reentrant(client).with_rwlock(client).with_semaphore(client)
+    }
+}
+
 impl From<RedisLocks> for Locks {
     fn from(locks: RedisLocks) -> Self {
-        Self::of(&locks.0).offering_reentrant(&locks.0).offering_rwlock(&locks.0).offering_semaphore(&locks.0)
+        Self::from(&locks)
     }
 }

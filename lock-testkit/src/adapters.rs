@@ -87,12 +87,12 @@ impl Exclusive {
 
     /// Makes its leases last this long, with renewal.
     pub(crate) fn with_ttl(self, ttl: Duration) -> Self {
-        self.with_lease(LeaseOptions::with_ttl(ttl))
+        self.with_lease(LeaseOptions::new(ttl))
     }
 
     /// Makes its leases last this long, without renewal.
     pub(crate) fn unrenewed(self, ttl: Duration) -> Self {
-        self.with_lease(LeaseOptions::with_ttl(ttl).without_renewal())
+        self.with_lease(LeaseOptions::new(ttl).without_renewal())
     }
 
     pub(crate) async fn lock(&self) -> Result<Held, Error> {

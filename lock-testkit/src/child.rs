@@ -73,7 +73,7 @@ pub(crate) fn order_from_parent() -> Option<Order> {
 pub(crate) async fn obey<H: Harness>(order: Order) -> Verdict {
     let harness = H::attach(&order.endpoint).await?;
     let locks = harness.connect(&order.namespace).await?;
-    let lease = LeaseOptions::with_ttl(Duration::from_millis(order.ttl_ms));
+    let lease = LeaseOptions::new(Duration::from_millis(order.ttl_ms));
     let lock = order.form.handle(&locks, LOCK)?.with_lease(lease);
     println!("{WAITS}");
     let held = lock.lock().await?;

@@ -221,7 +221,7 @@ mod tests {
     async fn a_renewal_is_waited_for_and_a_lost_lease_has_none() {
         let _working = own_panics();
         let store = lock_core::memory::MemoryStore::new();
-        let lease = lock_core::LeaseOptions::with_ttl(ms(20_000)).renewed_every(ms(50));
+        let lease = lock_core::LeaseOptions::new(ms(20_000)).with_renew_every(ms(50));
         let held = store.connect().mutex("renewed").with_lease(lease).lock().await.unwrap();
         renewed(&held, 2).await;
         store.lose("renewed");

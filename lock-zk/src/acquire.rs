@@ -160,7 +160,7 @@ impl Acquirer {
                     };
                     if let Some(granted) = granted {
                         let woken_at = granted.woken_at.or(woken_at);
-                        return Ok(woken_at.map_or(granted, |at| granted.woken_at(at)));
+                        return Ok(woken_at.map_or(granted, |at| granted.with_woken_at(at)));
                     }
                     tokio::time::sleep(FIRST_PAUSE).await;
                     Event::Look

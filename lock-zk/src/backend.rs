@@ -29,7 +29,7 @@ pub struct ZkBackend {
     renewer: Renewer,
     pub(crate) releaser: Releaser,
     pub(crate) inspector: Inspector,
-    unfair_mutex: bool,
+    guarantees: Guarantees,
     op_timeout: Duration,
 }
 
@@ -51,7 +51,7 @@ impl ZkBackend {
             inspector: Inspector::new(sessions.clone(), registry.clone(), layout, force_releases, op_timeout),
             sessions,
             registry,
-            unfair_mutex: config.unfair_mutex,
+            guarantees: config.guarantees(),
             op_timeout,
         })
     }
@@ -74,7 +74,7 @@ impl Backend for ZkBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        crate::guarantees(self.unfair_mutex)
+        self.guarantees.clone()
     }
 
     fn notices(&self) -> Option<Notices> {

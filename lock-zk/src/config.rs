@@ -5,7 +5,7 @@ use std::time::Duration;
 
 #[cfg(feature = "zookeeper-async")]
 use lock_core::ErrorKind;
-use lock_core::{ClientOptions, Error, Phase};
+use lock_core::{ClientOptions, Error, Guarantees, Phase};
 
 use crate::access::{self, Access, Credentials};
 #[cfg(feature = "zookeeper-async")]
@@ -155,6 +155,13 @@ impl ZkConfig {
     pub fn with_client(mut self, client: ClientOptions) -> Self {
         self.client = client;
         self
+    }
+
+    /// Returns the promises of a client with this configuration.
+    #[must_use]
+    pub fn guarantees(&self) -> Guarantees {
+        let guarantees = crate::guarantees();
+        if self.unfair_mutex { crate::unfair(guarantees) } else { guarantees }
     }
 
     pub(crate) fn layout(&self) -> Layout {

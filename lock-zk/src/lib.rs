@@ -44,9 +44,9 @@ pub use config::ZkConfig;
 pub use lock_core::{
     Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
     FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,
-    Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, Mutex,
-    MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore,
-    Support, Waiter, WriteGuard, fence, multi,
+    Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, MemoryLocks,
+    Mutex, MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock,
+    Semaphore, Support, Waiter, WriteGuard, clock, fence, memory, multi,
 };
 pub use session::SessionState;
 pub use store::dialect::Dialect;
@@ -64,10 +64,10 @@ pub mod machine {
 
 const NAME: &str = "zookeeper";
 
-/// Returns what this backend promises, on one server and on an ensemble, with [a queue for mutexes](ZkConfig::unfair_mutex) or
-/// without.
+/// Returns what this backend promises, on one server and on an ensemble. [`ZkConfig::guarantees`] tells the promises of a
+/// client that is configured otherwise.
 #[must_use]
-pub fn guarantees(unfair_mutex: bool) -> Guarantees {
+pub fn guarantees() -> Guarantees {
     let mut guarantees = Guarantees::none();
     guarantees.exclusion_across_restart = Support::Unless(
         "the servers lose data they had acknowledged (forceSync=no and power loss, a wiped data directory)",
@@ -88,11 +88,14 @@ pub fn guarantees(unfair_mutex: bool) -> Guarantees {
     guarantees.force_release =
         Support::Unless("the operator's client is gone before the holder's next renewal: it is told, but not by whom");
     guarantees.foreign_clients = Support::Yes;
-    if unfair_mutex {
-        guarantees.fifo = Support::No;
-        guarantees.push = Support::No;
-        guarantees.inspect = Support::Unless("waiters of a mutex are asked for");
-    }
+    guarantees
+}
+
+/// Promises where mutexes have no queue.
+fn unfair(mut guarantees: Guarantees) -> Guarantees {
+    guarantees.fifo = Support::No;
+    guarantees.push = Support::No;
+    guarantees.inspect = Support::Unless("waiters of a mutex are asked for");
     guarantees
 }
 
@@ -148,7 +151,7 @@ impl ZkLocks {
 
     async fn over(config: ZkConfig, by: ClientCrate) -> Result<Self, Error> {
         let backend = ZkBackend::connect(&config, by).await?;
-        Client::over(backend, config.client).map(Self)
+        Client::new(backend, config.client).map(Self)
     }
 
     /// Closes the client and its session: new locks are refused, releases on their way are waited for, and whatever is still
@@ -182,8 +185,14 @@ impl Deref for ZkLocks {
     }
 }
 
+impl From<&ZkLocks> for Locks {
+    fn from(ZkLocks(client): &ZkLocks) -> Self {
+        Self::new(client).with_reentrant(client).with_rwlock(client).with_semaphore(client)
+    }
+}
+
 impl From<ZkLocks> for Locks {
     fn from(locks: ZkLocks) -> Self {
-        Self::of(&locks.0).offering_reentrant(&locks.0).offering_rwlock(&locks.0).offering_semaphore(&locks.0)
+        Self::from(&locks)
     }
 }

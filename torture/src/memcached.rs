@@ -32,7 +32,7 @@ pub(crate) struct Memcached {
 /// The locks of a memcached server, none of which has a longer lease than this.
 pub(crate) async fn connect(url: &str, namespace: &str, ttl: Duration) -> Result<Locks, Error> {
     let mut client = ClientOptions::default();
-    client.lease = LeaseOptions::with_ttl(ttl);
+    client.lease = LeaseOptions::new(ttl);
     let config = MemcachedConfig::new(url).with_prefix(namespace).with_client(client);
     let longest = ttl.max(Duration::from_secs(1));
     Ok(MemcachedLocks::connect_with(config.with_longest_lease(longest)).await?.into())

@@ -130,14 +130,14 @@ impl Grant {
 
     /// Marks the grant as one to be claimed by a renewal at once.
     #[must_use]
-    pub const fn to_be_claimed(mut self) -> Self {
+    pub const fn with_claim(mut self) -> Self {
         self.claim = true;
         self
     }
 
     /// Notes that a push told the waiter of the grant at this instant.
     #[must_use]
-    pub const fn woken_at(mut self, instant: BootInstant) -> Self {
+    pub const fn with_woken_at(mut self, instant: BootInstant) -> Self {
         self.woken_at = Some(instant);
         self
     }

@@ -32,6 +32,8 @@ mod inspection;
 mod notices;
 pub mod wait;
 
+/// The macro that the traits of this module are written with, for their implementations.
+pub use async_trait::async_trait;
 pub use attempt::{Attempt, Cancelled, Grant, Kind, Released, Renewal, Renewed};
 pub use backend::{Backend, MutexBackend, Operator, ReentrantBackend, RwLockBackend, SemaphoreBackend};
 pub use doubts::{DoubtSource, Doubts};

@@ -33,29 +33,29 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// For authors of backends: only the mutex of this client. Add what else the backend has with the `offering` calls.
+    /// For authors of backends: only the mutex of this client. Add what else the backend has with the `with` calls.
     #[must_use]
-    pub fn of<B: MutexBackend>(client: &Client<B>) -> Self {
+    pub fn new<B: MutexBackend>(client: &Client<B>) -> Self {
         Self { core: client.core().clone(), mutex: client.shared(), reentrant: None, rwlock: None, semaphore: None }
     }
 
     /// Adds the reentrant lock of the same client.
     #[must_use]
-    pub fn offering_reentrant<B: ReentrantBackend>(mut self, client: &Client<B>) -> Self {
+    pub fn with_reentrant<B: ReentrantBackend>(mut self, client: &Client<B>) -> Self {
         self.reentrant = Some(client.shared());
         self
     }
 
     /// Adds the read-write lock of the same client.
     #[must_use]
-    pub fn offering_rwlock<B: RwLockBackend>(mut self, client: &Client<B>) -> Self {
+    pub fn with_rwlock<B: RwLockBackend>(mut self, client: &Client<B>) -> Self {
         self.rwlock = Some(client.shared());
         self
     }
 
     /// Adds the semaphore of the same client.
     #[must_use]
-    pub fn offering_semaphore<B: SemaphoreBackend>(mut self, client: &Client<B>) -> Self {
+    pub fn with_semaphore<B: SemaphoreBackend>(mut self, client: &Client<B>) -> Self {
         self.semaphore = Some(client.shared());
         self
     }

@@ -77,7 +77,7 @@ impl Mutex {
     /// [`Unsupported`](crate::ErrorKind::Unsupported) where the configuration has no sound tokens.
     pub fn fenced(self) -> Result<Fenced<Self>, Error> {
         self.core.require_fencing(&self.name)?;
-        Ok(Fenced::over(self))
+        Ok(Fenced::new(self))
     }
 
     /// Waits for the lock.

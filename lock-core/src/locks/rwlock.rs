@@ -93,7 +93,7 @@ impl RwLock {
     /// [`ErrorKind::Unsupported`] where the configuration has no sound tokens.
     pub fn fenced(self) -> Result<Fenced<Self>, Error> {
         self.core.require_fencing(&self.name)?;
-        Ok(Fenced::over(self))
+        Ok(Fenced::new(self))
     }
 
     /// Waits for a shared grant, which other readers may have at the same time.

@@ -31,6 +31,8 @@ mod rules;
 mod server;
 mod store;
 
+use std::ops::Deref;
+
 pub use backend::MemoryBackend;
 pub use store::MemoryStore;
 
@@ -38,8 +40,20 @@ use crate::client::Client;
 use crate::locks::Locks;
 use crate::options::ClientOptions;
 
-/// Locks in memory. See the [module](self).
-pub type MemoryLocks = Client<MemoryBackend>;
+/// A client of a [`MemoryStore`]: locks in memory. Dereferences to [`Client`], which makes the handles.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// use lock_core::MemoryLocks;
+///
+/// let locks = MemoryLocks::new();
+/// let guard = locks.mutex("orders/42").lock().await?;
+/// guard.release().await
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct MemoryLocks(Client<MemoryBackend>);
 
 impl MemoryLocks {
     /// A client of a store of its own: locks between the tasks of this process.
@@ -55,9 +69,23 @@ impl Default for MemoryLocks {
     }
 }
 
+impl Deref for MemoryLocks {
+    type Target = Client<MemoryBackend>;
+
+    fn deref(&self) -> &Client<MemoryBackend> {
+        &self.0
+    }
+}
+
+impl From<&MemoryLocks> for Locks {
+    fn from(MemoryLocks(client): &MemoryLocks) -> Self {
+        Self::new(client).with_reentrant(client).with_rwlock(client).with_semaphore(client)
+    }
+}
+
 impl From<MemoryLocks> for Locks {
-    fn from(client: MemoryLocks) -> Self {
-        Self::of(&client).offering_reentrant(&client).offering_rwlock(&client).offering_semaphore(&client)
+    fn from(locks: MemoryLocks) -> Self {
+        Self::from(&locks)
     }
 }
 
@@ -69,4 +97,20 @@ pub struct MemoryConfig {
     pub namespace: String,
     /// The options that all locks of the client have in common.
     pub client: ClientOptions,
+}
+
+impl MemoryConfig {
+    /// Sets another namespace.
+    #[must_use]
+    pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Sets other options for its locks.
+    #[must_use]
+    pub fn with_client(mut self, client: ClientOptions) -> Self {
+        self.client = client;
+        self
+    }
 }

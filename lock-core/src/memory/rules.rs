@@ -156,7 +156,7 @@ impl Lock {
                 continue;
             }
             let grant = self.grant(id, client, kind, owner, ttl, now, fence);
-            if tell.send(grant.woken_at(now)).is_err() {
+            if tell.send(grant.with_woken_at(now)).is_err() {
                 self.remove(id);
             }
         }

@@ -32,7 +32,7 @@ impl MemoryStore {
     #[must_use]
     pub fn connect(&self) -> MemoryLocks {
         let options = crate::ClientOptions::default();
-        Client::with_checked(self.backend(String::new(), options.op_timeout), options)
+        MemoryLocks(Client::with_checked(self.backend(String::new(), options.op_timeout), options))
     }
 
     /// A client with these options.
@@ -40,7 +40,7 @@ impl MemoryStore {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if an option is out of its range.
     pub fn connect_with(&self, config: MemoryConfig) -> Result<MemoryLocks, Error> {
-        Client::over(self.backend(config.namespace, config.client.op_timeout), config.client)
+        Client::new(self.backend(config.namespace, config.client.op_timeout), config.client).map(MemoryLocks)
     }
 
     /// Takes every lock of this name away from its holders, of every kind and namespace, and tells them; says how many

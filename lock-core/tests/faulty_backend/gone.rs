@@ -31,7 +31,7 @@ async fn a_write_lock_whose_downgrade_was_not_answered_is_held_by_nobodys_word_a
 async fn a_downgrade_of_what_is_gone_tells_the_loss() {
     let lab = Lab::new();
     let locks = lab.connect();
-    let lease = LeaseOptions::with_ttl(Duration::from_secs(60));
+    let lease = LeaseOptions::new(Duration::from_secs(60));
     let write = locks.rwlock("a").with_lease(lease).try_write().await.unwrap().unwrap();
     let lost = write.lost();
     lab.store.connect().rwlock("a").force_release(write.grant_id(), "the test").await.unwrap();
@@ -45,7 +45,7 @@ async fn a_downgrade_of_what_is_gone_tells_the_loss() {
 async fn a_release_that_finds_nothing_tells_the_loss() {
     let lab = Lab::new();
     let locks = lab.connect();
-    let lease = LeaseOptions::with_ttl(Duration::from_secs(60));
+    let lease = LeaseOptions::new(Duration::from_secs(60));
     let guard = locks.mutex("a").with_lease(lease).lock().await.unwrap();
     let watching = tokio::spawn(guard.lost());
     lab.store.connect().mutex("a").force_release(guard.grant_id(), "the test").await.unwrap();

@@ -9,7 +9,7 @@ use crate::lab::{Fault, Lab, eventually};
 use crate::runtimes::soon;
 
 fn minute() -> LeaseOptions {
-    LeaseOptions::with_ttl(Duration::from_secs(60))
+    LeaseOptions::new(Duration::from_secs(60))
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn what_was_dropped_with_its_client_is_released() {
 async fn a_lease_does_not_wait_for_the_answers_of_a_place_that_is_silent() {
     let lab = Lab::new();
     let locks = lab.connect();
-    let lease = LeaseOptions::with_ttl(Duration::from_millis(1200));
+    let lease = LeaseOptions::new(Duration::from_millis(1200));
     let near = locks.mutex("near").with_lease(lease).lock().await.unwrap();
     let _far = locks.mutex("far").with_lease(lease).lock().await.unwrap();
     lab.line.is_silent("far");
@@ -147,8 +147,8 @@ async fn a_short_lease_does_not_wait_for_the_answers_for_long_ones_at_its_own_pl
     let lab = Lab::new();
     let locks = lab.connect();
     let (ttl, often) = (Duration::from_millis(1200), Duration::from_millis(400));
-    let short = locks.mutex("short").with_lease(LeaseOptions::with_ttl(ttl)).lock().await.unwrap();
-    let long = locks.mutex("long").with_lease(minute().renewed_every(often)).lock().await.unwrap();
+    let short = locks.mutex("short").with_lease(LeaseOptions::new(ttl)).lock().await.unwrap();
+    let long = locks.mutex("long").with_lease(minute().with_renew_every(often)).lock().await.unwrap();
     lab.line.has_one_place();
     lab.line.is_silent("long");
     lab.pass(Duration::from_secs(5)).await;
@@ -187,7 +187,7 @@ async fn a_backend_that_panics_when_it_is_asked_for_notices_and_doubts_has_its_l
 async fn a_backend_that_panics_when_it_is_to_forget_an_attempt_ends_nothing() {
     let lab = Lab::new();
     let locks = lab.connect();
-    let short = LeaseOptions::with_ttl(Duration::from_secs(1));
+    let short = LeaseOptions::new(Duration::from_secs(1));
     let given_up = locks.mutex("given up").with_lease(short).lock().await.unwrap();
     let released = locks.mutex("released").with_lease(minute()).lock().await.unwrap();
     lab.line.panics_at_questions();

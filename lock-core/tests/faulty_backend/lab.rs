@@ -172,7 +172,7 @@ impl Lab {
     /// A client over the line.
     pub(crate) fn connect(&self) -> Client<Faulty> {
         let backend = Faulty { inner: self.store.connect(), clock: self.clock.clone(), line: self.line.clone() };
-        Client::over(backend, ClientOptions::default()).unwrap()
+        Client::new(backend, ClientOptions::default()).unwrap()
     }
 
     /// Moves the clock in steps, so that whoever wakes can go on before the next one.

@@ -137,7 +137,7 @@ fn a_loss_is_told_to_a_future_that_was_polled_on_a_runtime_that_has_ended() {
 async fn a_panic_in_a_renewal_costs_one_renewal() {
     let lab = Lab::new();
     let locks = lab.connect();
-    let lease = LeaseOptions::with_ttl(Duration::from_secs(10));
+    let lease = LeaseOptions::new(Duration::from_secs(10));
     let guard = locks.mutex("a").with_lease(lease).lock().await.unwrap();
     lab.line.set(Fault::Panics);
     let asked = lab.line.asked("renew");

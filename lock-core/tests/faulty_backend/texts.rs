@@ -49,7 +49,7 @@ async fn an_owner_that_is_too_long_is_refused_before_the_server_is_asked() {
 async fn a_reason_that_is_too_long_frees_nothing() {
     let lab = Lab::new();
     let locks = lab.connect();
-    let lease = LeaseOptions::with_ttl(Duration::from_secs(60));
+    let lease = LeaseOptions::new(Duration::from_secs(60));
     let guard = locks.mutex("a").with_lease(lease).lock().await.unwrap();
     let force = async |grant: GrantId, length| locks.mutex("a").force_release(grant, &text(length)).await;
     refused(&force(guard.grant_id(), 1025).await.unwrap_err(), "the reason has 1025 bytes");

@@ -14,7 +14,7 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
     println!("\n## Idle waiters of one process on one name\n");
     println!("| waiters | reads/s | writes/s | server % of a core | bar |\n|---|---|---|---|---|");
     let (holder, locks) = (bench.locks().await?, bench.locks().await?);
-    let lease = LeaseOptions::with_ttl(LEASE);
+    let lease = LeaseOptions::new(LEASE);
     let guard = holder.mutex("idle").with_lease(lease).lock().await?;
     row(bench, 0, "the renewals of one lock").await?;
     let waiting: Vec<_> = (0..WAITERS)

@@ -49,7 +49,7 @@ impl Bench {
 
 async fn locks(url: &str, policy: RestartPolicy) -> Outcome<MemcachedLocks> {
     let mut client = ClientOptions::default();
-    client.lease = LeaseOptions::with_ttl(LEASE);
+    client.lease = LeaseOptions::new(LEASE);
     let config = MemcachedConfig::new(url).with_prefix("bench").with_client(client).with_longest_lease(LEASE);
     let locks = MemcachedLocks::connect_with(config.with_restart_policy(policy)).await?;
     // A new server grants nothing until the leases of a former one would be over.

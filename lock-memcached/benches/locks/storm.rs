@@ -49,7 +49,7 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
 async fn outage(bench: &Bench, leases: usize) -> Outcome {
     let others = sockets();
     let locks = bench.unguarded().await?;
-    let held = hold(&locks, "lease", leases, LeaseOptions::with_ttl(LEASE)).await?;
+    let held = hold(&locks, "lease", leases, LeaseOptions::new(LEASE)).await?;
     bench.server.stop().map_err(|error| error.to_string())?;
     let stopped = Instant::now();
     let most = tokio::spawn(async move {
@@ -89,7 +89,7 @@ async fn outage(bench: &Bench, leases: usize) -> Outcome {
 }
 
 async fn waits(bench: &Bench, names: usize) -> Outcome {
-    let lease = LeaseOptions::with_ttl(LONG).without_renewal();
+    let lease = LeaseOptions::new(LONG).without_renewal();
     let (holder, locks) = (bench.unguarded().await?, bench.unguarded().await?);
     let space = format!("waited for, {names}");
     let mut held = hold(&holder, &space, names, lease).await?;

@@ -19,7 +19,7 @@ pub(crate) async fn server(options: MemcachedOptions) -> Option<MemcachedServer>
 /// Leases of a second.
 pub(crate) fn config(server: &MemcachedServer) -> MemcachedConfig {
     let mut client = ClientOptions::default();
-    client.lease = LeaseOptions::with_ttl(LEASE);
+    client.lease = LeaseOptions::new(LEASE);
     MemcachedConfig::new(server.url()).with_client(client).with_longest_lease(LEASE)
 }
 

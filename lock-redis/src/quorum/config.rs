@@ -96,7 +96,7 @@ impl QuorumConfig {
 
     /// Asks servers however lately they [started](QuorumConfig::counts_young_servers).
     #[must_use]
-    pub fn counting_young_servers(mut self) -> Self {
+    pub fn with_young_servers(mut self) -> Self {
         self.counts_young_servers = true;
         self
     }

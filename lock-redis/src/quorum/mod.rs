@@ -98,7 +98,7 @@ impl QuorumLocks {
     /// Nothing is left of a dropped call.
     pub async fn connect_with(config: QuorumConfig) -> Result<Self, Error> {
         let backend = QuorumBackend::connect(&config).await?;
-        Client::over(backend, config.client).map(Self)
+        Client::new(backend, config.client).map(Self)
     }
 }
 
@@ -110,8 +110,14 @@ impl Deref for QuorumLocks {
     }
 }
 
+impl From<&QuorumLocks> for Locks {
+    fn from(QuorumLocks(client): &QuorumLocks) -> Self {
+        Self::new(client)
+    }
+}
+
 impl From<QuorumLocks> for Locks {
     fn from(locks: QuorumLocks) -> Self {
-        Self::of(&locks.0)
+        Self::from(&locks)
     }
 }

@@ -9,7 +9,7 @@ use crate::server::{PROMPTLY, Server, eventually, hasty, key, ms, obtain, soon};
 
 /// So long that no test waits for its end.
 fn endless() -> LeaseOptions {
-    LeaseOptions::with_ttl(ms(300_000))
+    LeaseOptions::new(ms(300_000))
 }
 
 /// A server, and a proxy by which a client without the right to `CLIENT` reaches it.

@@ -144,7 +144,7 @@ fn without_memory_every_kind_is_renewed_cancelled_and_released_and_refused_defin
         let (holder, a, b) = (server.client().await, server.hasty_client().await, server.client().await);
         let mut all = Vec::new();
         for kind in KINDS {
-            let held = kind.lock(&holder, "memory", LeaseOptions::with_ttl(ms(2000))).await.unwrap();
+            let held = kind.lock(&holder, "memory", LeaseOptions::new(ms(2000))).await.unwrap();
             let line = kind.line(&server, &[&b], "memory", 3).await;
             all.push((kind, held, line));
         }
@@ -239,7 +239,7 @@ async fn foreign_data_at_the_key_of_any_kind_is_a_typed_error_and_stays_as_it_is
     let text = ["SET", "", "value"];
     for foreign in [&redisson[..], &hash, &list, &text] {
         for kind in KINDS {
-            let often = LeaseOptions::with_ttl(ms(3000)).renewed_every(ms(100));
+            let often = LeaseOptions::new(ms(3000)).with_renew_every(ms(100));
             let renewed = kind.lock(&locks, "renewed", often).await.unwrap();
             let released = kind.lock(&locks, "released", long()).await.unwrap();
             let mut data = Vec::new();

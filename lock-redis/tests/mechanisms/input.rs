@@ -38,7 +38,7 @@ async fn senseless_names_and_durations_are_refused_before_anything_is_sent() {
             refused(outcome, &[ErrorKind::InvalidArgument], &[Phase::Configure], "input", "");
         }
         let mut options = ClientOptions::default();
-        options.lease = LeaseOptions::with_ttl(ttl);
+        options.lease = LeaseOptions::new(ttl);
         let outcome = RedisLocks::connect_with(RedisConfig::new(server.url()).with_client(options)).await;
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::InvalidArgument);
     }

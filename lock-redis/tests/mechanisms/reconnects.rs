@@ -66,7 +66,7 @@ async fn a_lease_that_is_too_short_for_its_link_costs_the_others_nothing() {
     let Some(far) = Far::start().await else { return };
     let _slow = far.round_trip(ms(60));
     let locks = RedisLocks::connect(far.url()).await.unwrap();
-    let lease = LeaseOptions::with_ttl(ms(9000)).renewed_every(ms(300));
+    let lease = LeaseOptions::new(ms(9000)).with_renew_every(ms(300));
     let held = join_all((0..10).map(async |i| locks.mutex(format!("long/{i}")).with_lease(lease).lock().await)).await;
     let before = far.link.connections();
     // A third of it is less than a round trip, so that none of their renewals has time for an answer.

@@ -54,7 +54,7 @@ fn a_short_lease_outlives_connections_that_die_in_silence() {
         let Some(server) = Server::start().await else { return };
         let relay = Relay::to(&server).await;
         let locks = RedisLocks::connect(format!("redis://127.0.0.1:{}", relay.port)).await.unwrap();
-        let held = locks.mutex("relay").with_lease(LeaseOptions::with_ttl(ms(4000))).lock().await.unwrap();
+        let held = locks.mutex("relay").with_lease(LeaseOptions::new(ms(4000))).lock().await.unwrap();
         let mut lost = held.lost();
         for _ in 0..2 {
             relay.silence();

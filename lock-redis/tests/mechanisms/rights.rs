@@ -86,7 +86,7 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
         assert!(a.mutex(&name).force_release(held.grant_id(), "the test asks").await.unwrap());
         soon("told by push", HAND_OVER + SLACK, held.lost()).await;
         // The lock of a holder that forgot it.
-        let lease = LeaseOptions::with_ttl(ms(1500)).without_renewal();
+        let lease = LeaseOptions::new(ms(1500)).without_renewal();
         std::mem::forget(a.mutex(&name).with_lease(lease).lock().await.unwrap());
         obtain(&b, &name, PROMPTLY).await.release().await.unwrap();
     }

@@ -210,16 +210,16 @@ pub(crate) fn hasty() -> ClientOptions {
 
 /// A lease that no machine's hiccup outlasts, and one that ends while a test looks.
 pub(crate) fn long() -> LeaseOptions {
-    LeaseOptions::with_ttl(ms(30_000))
+    LeaseOptions::new(ms(30_000))
 }
 
 pub(crate) fn short() -> LeaseOptions {
-    LeaseOptions::with_ttl(ms(3000))
+    LeaseOptions::new(ms(3000))
 }
 
 /// A lease that no hiccup outlasts either, and that is renewed while a test looks.
 pub(crate) fn often() -> LeaseOptions {
-    LeaseOptions::with_ttl(ms(9000)).renewed_every(ms(500))
+    LeaseOptions::new(ms(9000)).with_renew_every(ms(500))
 }
 
 /// Is granted this lock within the time.

@@ -22,7 +22,7 @@ async fn a_renewal_has_a_thousand_requests_before_it_at_most_however_many_tasks_
     (options.op_timeout, options.patience) = (ms(30_000), ms(60_000));
     let url = format!("redis://{}", link.address());
     let locks = configured(RedisConfig::new(url).with_client(options)).await.unwrap();
-    let lease = LeaseOptions::with_ttl(ms(120_000)).renewed_every(ms(200));
+    let lease = LeaseOptions::new(ms(120_000)).with_renew_every(ms(200));
     let held = locks.mutex("held").with_lease(lease).lock().await.unwrap();
     let last = Cell::new(i64::MAX);
     // What is left of a lease grows by a renewal only.

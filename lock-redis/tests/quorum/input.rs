@@ -117,7 +117,7 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
     // Servers are asked for their uptime too, and are old enough after some seconds.
     let mut config = servers.config();
     config.urls.iter_mut().for_each(|url| *url = url.replace("redis://", "redis://locks:pw@"));
-    config.client.lease = LeaseOptions::with_ttl(ms(3000)).renewed_every(ms(300));
+    config.client.lease = LeaseOptions::new(ms(3000)).with_renew_every(ms(300));
     config.counts_young_servers = false;
     let connect = async || QuorumLocks::connect_with(config.clone()).await.ok();
     let (a, b) = tokio::join!(eventually("connected", PROMPTLY, connect), eventually("connected", PROMPTLY, connect));

@@ -34,7 +34,7 @@ impl Servers {
 
     /// A configuration that does not mind that the servers have only just started.
     pub(crate) fn config(&self) -> QuorumConfig {
-        QuorumConfig::new(self.each.iter().map(RedisServer::url)).counting_young_servers()
+        QuorumConfig::new(self.each.iter().map(RedisServer::url)).with_young_servers()
     }
 
     /// A new client with the default options.
@@ -165,12 +165,12 @@ pub(crate) fn hasty() -> ClientOptions {
 
 /// A lease that no machine's hiccup outlasts.
 pub(crate) fn long() -> LeaseOptions {
-    LeaseOptions::with_ttl(ms(60_000))
+    LeaseOptions::new(ms(60_000))
 }
 
 /// A lease that no hiccup outlasts either, and that is renewed while a test looks.
 pub(crate) fn often() -> LeaseOptions {
-    LeaseOptions::with_ttl(ms(9000)).renewed_every(ms(500))
+    LeaseOptions::new(ms(9000)).with_renew_every(ms(500))
 }
 
 /// Is granted this lock within the time.

@@ -22,7 +22,7 @@ pub(crate) async fn connect(url: &str) -> RedisLocks {
 /// A client whose leases last so long.
 pub(crate) async fn with_ttl(url: &str, ttl: Duration) -> RedisLocks {
     let mut options = ClientOptions::default();
-    options.lease = LeaseOptions::with_ttl(ttl);
+    options.lease = LeaseOptions::new(ttl);
     configured(RedisConfig::new(url).with_client(options)).await.unwrap()
 }
 

@@ -102,7 +102,7 @@ pub(super) async fn the_end_is_seen_without_any_background_task(cx: Arc<Cx>) -> 
     // Its only thread does nothing but look: no timer, no keeper, no network.
     in_isolation(move || async move {
         let lease = ms(600);
-        let held = cx.contender().await?.with_lease(LeaseOptions::with_ttl(lease)).lock().await?;
+        let held = cx.contender().await?.with_lease(LeaseOptions::new(lease)).lock().await?;
         let (began, left) = (Instant::now(), held.remaining());
         loop {
             // Read before the look: a thread that is interrupted between the two accuses nobody.

@@ -60,7 +60,7 @@ pub(super) async fn senseless_durations_are_refused_and_odd_ones_work(cx: Arc<Cx
         release(soon("a long wait for a free lock", promptly(), b.try_lock_for(wait)).await??.or_fail("refused")?)
             .await?;
     }
-    let every = LeaseOptions::with_ttl(ttl()).renewed_every(Duration::ZERO);
+    let every = LeaseOptions::new(ttl()).with_renew_every(Duration::ZERO);
     expect_kind("a renewal all the time", ErrorKind::InvalidArgument, a.with_lease(every).try_lock().await)?;
     cx.nothing_is_left().await
 }

@@ -54,7 +54,7 @@ pub(super) async fn a_release_that_races_a_renewal_frees(cx: Arc<Cx>) -> Verdict
     const CYCLES: u64 = 60;
     let (ours, theirs) = (cx.client().await?, cx.client().await?);
     // Renewed so often that the keeper's next look falls into the hold; each lane drifts across that instant.
-    let lease = LeaseOptions::with_ttl(ttl()).renewed_every(ms(1));
+    let lease = LeaseOptions::new(ttl()).with_renew_every(ms(1));
     let race = async |lane: u64| {
         let name = format!("race/{lane}");
         let (a, b) = (cx.form.handle(&ours, &*name)?.with_lease(lease), cx.form.handle(&theirs, &*name)?);
@@ -225,7 +225,7 @@ pub(super) async fn an_extension_of_a_lease_that_is_over_is_refused(cx: Arc<Cx>)
 pub(super) async fn a_longest_hold_ends_renewal(cx: Arc<Cx>) -> Verdict {
     let (a, b) = cx.two().await?;
     let longest = ms(1200);
-    let held = a.with_lease(LeaseOptions::with_ttl(ms(600)).held_at_most(longest)).lock().await?;
+    let held = a.with_lease(LeaseOptions::new(ms(600)).with_max_hold(longest)).lock().await?;
     let (began, lost) = (Instant::now(), held.lost());
     // Leaked: nobody will ever release it.
     std::mem::forget(held);

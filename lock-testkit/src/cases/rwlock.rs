@@ -193,8 +193,8 @@ pub(super) async fn a_downgraded_lock_keeps_its_grant_and_admits_readers(cx: Arc
 
 pub(super) async fn a_short_reader_s_end_leaves_the_long_one_its_lease(cx: Arc<Cx>) -> Verdict {
     let (a, b, c) = (lock(&cx).await?, lock(&cx).await?, lock(&cx).await?);
-    let long = a.with_lease(LeaseOptions::with_ttl(ms(8000)).without_renewal()).read().await?;
-    let short = b.with_lease(LeaseOptions::with_ttl(ms(500)).without_renewal()).read().await?;
+    let long = a.with_lease(LeaseOptions::new(ms(8000)).without_renewal()).read().await?;
+    let short = b.with_lease(LeaseOptions::new(ms(500)).without_renewal()).read().await?;
     soon("the short reader's lease ends", promptly(), short.lost()).await?;
     pass(ms(200)).await;
     ensure!(long.is_held(), "the short reader's end ended the long one");

@@ -73,7 +73,7 @@ pub(super) async fn failovers_let_no_call_hang_and_everybody_goes_on(cx: Arc<Cx>
 pub(super) async fn a_failover_costs_no_holder_its_lock_and_no_waiter_its_place(cx: Arc<Cx>) -> Verdict {
     let servers = disposable_server(&cx, ServerFault::FailOver).await?;
     // For how long nobody leads is not the point; that the lock is asked for afterwards is.
-    let mut lease = LeaseOptions::with_ttl(ms(30_000));
+    let mut lease = LeaseOptions::new(ms(30_000));
     lease.renew_every = Some(ttl() / 4);
     let lasting = async || Ok::<_, Failure>(contender(&cx, &*servers).await?.with_lease(lease));
     let (a, b, c) = (lasting().await?, lasting().await?, lasting().await?);

@@ -70,7 +70,7 @@ async fn client(bench: &Bench, by: &str) -> Outcome<ZkLocks> {
 }
 
 async fn waits(bench: &Bench, by: &str, names: usize) -> Outcome {
-    let lease = LeaseOptions::with_ttl(SESSION);
+    let lease = LeaseOptions::new(SESSION);
     let (holder, locks) = (client(bench, by).await?, client(bench, by).await?);
     let name = |number: usize| format!("waited for, {names}/{number}");
     let began = Instant::now();
@@ -141,7 +141,7 @@ async fn per_second(bench: &Bench) -> Outcome<f64> {
 
 async fn lost(bench: &Bench, holders: usize) -> Outcome<Duration> {
     let client = locks(bench.server.url(), SESSION).await?;
-    let lease = LeaseOptions::with_ttl(SESSION);
+    let lease = LeaseOptions::new(SESSION);
     let mut held = Vec::new();
     for chunk in (0..holders).collect::<Vec<_>>().chunks(AT_ONCE) {
         let names = chunk.iter().map(|number| client.mutex(format!("storm {number}")).with_lease(lease));

@@ -134,7 +134,7 @@ impl Permits {
             }
         };
         let granted = self.make_permits(attempt, registration).await?;
-        Ok(granted.map(|granted| woken_at.map_or(granted, |at| granted.woken_at(at))))
+        Ok(granted.map(|granted| woken_at.map_or(granted, |at| granted.with_woken_at(at))))
     }
 
     /// Makes the permits, however often answers are lost, and returns the grant; `None` if that was in vain: the place in the

@@ -28,7 +28,7 @@ async fn a_lease_counts_from_when_it_was_asked_for() {
     let (locks, link) = linked(&server).await;
     let _far = far_away(&link);
     let ttl = ms(10_000);
-    let mutex = locks.mutex("far").with_lease(LeaseOptions::with_ttl(ttl).without_renewal());
+    let mutex = locks.mutex("far").with_lease(LeaseOptions::new(ttl).without_renewal());
     let held = soon("the lock", PROMPTLY, mutex.lock()).await.unwrap();
     assert!(held.remaining() <= ttl - DELAY, "{:?} are promised, of {ttl:?}", held.remaining());
 }
@@ -59,7 +59,7 @@ async fn a_renewal_that_meets_a_downgrade_does_not_take_the_lock_for_lost() {
     options.op_timeout = PROMPTLY;
     let config = ZkConfig::new(over([&link])).with_session_timeout(ms(30_000)).with_tick_time(ms(200));
     let locks = connected(config.with_client(options)).await;
-    let lease = LeaseOptions::with_ttl(ms(10_000)).renewed_every(ms(50));
+    let lease = LeaseOptions::new(ms(10_000)).with_renew_every(ms(50));
     let write = locks.rwlock("met").with_lease(lease).write().await.unwrap();
     let seen = |containing| {
         let nothing = Toxic::Delay { by: ms(0), jitter: ms(0) };

@@ -115,7 +115,7 @@ fn a_lock_that_nobody_could_delete_for_longer_than_its_lease_and_a_session_is_fr
         let Some(server) = server().await else { return };
         let (link, truth, second) = (link(&server), server.client().await.unwrap(), ms(1000));
         let mut options = ClientOptions::default();
-        (options.op_timeout, options.lease) = (second, LeaseOptions::with_ttl(second));
+        (options.op_timeout, options.lease) = (second, LeaseOptions::new(second));
         let config = ZkConfig::new(over([&link])).with_session_timeout(second * 2).with_tick_time(ms(200));
         let locks = connected(config.with_client(options)).await;
         let held = locks.mutex("stays").lock().await.unwrap();

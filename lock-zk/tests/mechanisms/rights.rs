@@ -87,7 +87,7 @@ fn one_node_that_may_not_be_read_is_no_matter_of_the_other_locks() {
     about_time(async || {
         let Some(server) = server().await else { return };
         let (locks, truth) = (connected(config(server.url())).await, server.client().await.unwrap());
-        let lease = LeaseOptions::with_ttl(ms(3000)).renewed_every(ms(300));
+        let lease = LeaseOptions::new(ms(3000)).with_renew_every(ms(300));
         let (closed, open) = (locks.mutex("closed").with_lease(lease), locks.mutex("open").with_lease(lease));
         let (closed, open) = (closed.lock().await.unwrap(), open.lock().await.unwrap());
         let directory = "/own/mutex/closed";

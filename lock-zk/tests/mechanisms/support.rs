@@ -57,12 +57,12 @@ pub(crate) async fn connected(config: ZkConfig) -> ZkLocks {
 
 /// A lease that is renewed often enough to notice what happens to it.
 pub(crate) fn lease() -> LeaseOptions {
-    LeaseOptions::with_ttl(ms(1500))
+    LeaseOptions::new(ms(1500))
 }
 
 /// One that notices it as soon, and does not end meanwhile on a machine that stands still.
 pub(crate) fn watched() -> LeaseOptions {
-    LeaseOptions::with_ttl(ms(10_000)).renewed_every(ms(300))
+    LeaseOptions::new(ms(10_000)).with_renew_every(ms(300))
 }
 
 /// The nodes of a mutex, first in the queue first.

@@ -61,7 +61,7 @@ async fn connect(plan: &Plan) -> Result<Locks, Error> {
         }
         Scene::Memcached => {
             let mut client = ClientOptions::default();
-            client.lease = LeaseOptions::with_ttl(ttl);
+            client.lease = LeaseOptions::new(ttl);
             let config = MemcachedConfig::new(url).with_client(client).with_longest_lease(ttl);
             return Ok(MemcachedLocks::connect_with(config).await?.into());
         }

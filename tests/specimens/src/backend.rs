@@ -58,12 +58,12 @@ pub(super) enum Look {
 
 /// The mutexes of a client that takes these steps.
 pub(super) fn mutexes(steps: impl Steps) -> Result<Locks, Error> {
-    Ok(Locks::of(&client(steps)?))
+    Ok(Locks::new(&client(steps)?))
 }
 
 /// A client that takes these steps.
 pub(super) fn client<S: Steps>(steps: S) -> Result<Client<SpecimenBackend<S>>, Error> {
-    Client::over(SpecimenBackend(steps), ClientOptions::default())
+    Client::new(SpecimenBackend(steps), ClientOptions::default())
 }
 
 /// A specimen's client.

@@ -18,12 +18,12 @@ fn answer(sent: u64, answer: Answer) -> Event {
 
 #[test]
 fn the_margin_is_one_per_cent_and_the_granularity() {
-    assert_eq!(lease(LeaseOptions::with_ttl(TTL)).deadline(), at(3000 - 30 - 2));
+    assert_eq!(lease(LeaseOptions::new(TTL)).deadline(), at(3000 - 30 - 2));
 }
 
 #[test]
 fn renewals_are_due_every_third_and_count_from_their_sending() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    let mut lease = lease(LeaseOptions::new(TTL));
     assert_eq!(lease.step(at(999), Event::Tick).renew, None);
     assert_eq!(lease.step(at(1000), Event::Tick).renew, Some(TTL));
     assert_eq!(lease.step(at(1001), Event::Tick).renew, None, "one renewal at a time");
@@ -34,7 +34,7 @@ fn renewals_are_due_every_third_and_count_from_their_sending() {
 
 #[test]
 fn a_passed_deadline_is_final_and_told_once() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    let mut lease = lease(LeaseOptions::new(TTL));
     lease.step(at(1000), Event::Tick);
     assert!(!lease.is_held(at(2968)));
     let late = lease.step(at(2968), answer(1000, Answer::Renewed(TTL)));
@@ -46,7 +46,7 @@ fn a_passed_deadline_is_final_and_told_once() {
 
 #[test]
 fn a_renewal_that_is_never_answered_is_sent_again_after_an_interval() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    let mut lease = lease(LeaseOptions::new(TTL));
     assert_eq!(lease.step(at(1000), Event::Tick).wake_at, Some(at(2000)));
     assert_eq!(lease.step(at(2000), Event::Tick).renew, Some(TTL));
     assert_eq!(lease.wake_at(), Some(at(2968)), "never past the deadline");
@@ -54,7 +54,7 @@ fn a_renewal_that_is_never_answered_is_sent_again_after_an_interval() {
 
 #[test]
 fn an_unknown_answer_neither_extends_nor_ends() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    let mut lease = lease(LeaseOptions::new(TTL));
     lease.step(at(1000), Event::Tick);
     let actions = lease.step(at(1100), answer(1000, Answer::Unknown));
     assert_eq!((actions.lost, actions.wake_at), (None, Some(at(1150))));
@@ -64,7 +64,7 @@ fn an_unknown_answer_neither_extends_nor_ends() {
 
 #[test]
 fn a_lease_that_is_there_and_was_not_extended_is_renewed_again_soon() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    let mut lease = lease(LeaseOptions::new(TTL));
     lease.step(at(1000), Event::Tick);
     let actions = lease.step(at(1100), answer(1000, Answer::Held));
     assert_eq!((lease.deadline(), actions.wake_at), (at(2968), Some(at(1150))));
@@ -72,7 +72,7 @@ fn a_lease_that_is_there_and_was_not_extended_is_renewed_again_soon() {
 
 #[test]
 fn a_suspicion_is_dispelled_only_by_a_renewal_that_was_sent_after_it() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    let mut lease = lease(LeaseOptions::new(TTL));
     lease.step(at(1000), Event::Tick);
     lease.step(at(1100), Event::Suspect);
     lease.step(at(1200), answer(1000, Answer::Renewed(TTL)));
@@ -80,14 +80,14 @@ fn a_suspicion_is_dispelled_only_by_a_renewal_that_was_sent_after_it() {
     let verified = lease.step(at(1210), answer(1200, Answer::Renewed(TTL)));
     assert_eq!(verified.wake_at, Some(at(2200)));
     let mut kept_by_hand =
-        LeaseState::new(&Grant::new(None, at(0), TTL), LeaseOptions::with_ttl(TTL).without_renewal(), Duration::ZERO);
+        LeaseState::new(&Grant::new(None, at(0), TTL), LeaseOptions::new(TTL).without_renewal(), Duration::ZERO);
     kept_by_hand.step(at(100), Event::Suspect);
     assert_eq!(kept_by_hand.step(at(101), Event::Tick).renew, None);
 }
 
 #[test]
 fn after_a_release_nothing_is_signalled_or_renewed() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    let mut lease = lease(LeaseOptions::new(TTL));
     lease.step(at(10), Event::Release);
     assert!(!lease.is_held(at(11)));
     for event in [Event::Tick, Event::Notice(LossReason::Taken), answer(5, Answer::Lost(LossReason::Taken))] {
@@ -97,14 +97,14 @@ fn after_a_release_nothing_is_signalled_or_renewed() {
 
 #[test]
 fn a_release_at_the_deadline_finds_the_loss_and_a_second_one_nothing() {
-    let mut late = lease(LeaseOptions::with_ttl(TTL));
+    let mut late = lease(LeaseOptions::new(TTL));
     let told = late.step(at(2968), Event::Release);
     assert_eq!((told.lost, told.discard), (Some(LossReason::Expired), true));
     assert_eq!((late.is_released(), late.loss()), (false, Some(&LossReason::Expired)));
     assert_eq!(late.step(at(2969), Event::Release), Actions::default());
     assert_eq!(late.step(at(2969), Event::NotHeld(LossReason::Taken)), Actions::default(), "told already");
 
-    let mut in_time = lease(LeaseOptions::with_ttl(TTL));
+    let mut in_time = lease(LeaseOptions::new(TTL));
     assert_eq!(in_time.step(at(2967), Event::Release), Actions::default());
     assert_eq!((in_time.is_released(), in_time.loss(), in_time.wake_at()), (true, None, None));
     assert_eq!(in_time.step(at(9000), Event::Release), Actions::default());
@@ -114,14 +114,14 @@ fn a_release_at_the_deadline_finds_the_loss_and_a_second_one_nothing() {
 
 #[test]
 fn only_a_release_can_find_that_nothing_was_held() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    let mut lease = lease(LeaseOptions::new(TTL));
     assert_eq!(lease.step(at(10), Event::NotHeld(LossReason::Taken)), Actions::default());
     assert!(lease.is_held(at(11)) && lease.loss().is_none());
 }
 
 #[test]
 fn the_pause_after_an_unknown_answer_doubles_up_to_a_second_and_begins_anew() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    let mut lease = lease(LeaseOptions::new(TTL));
     for pause in [50, 100, 200, 400, 800, 1000, 1000] {
         assert_eq!(lease.step(at(500), answer(400, Answer::Unknown)).wake_at, Some(at(500 + pause)));
     }
@@ -131,7 +131,7 @@ fn the_pause_after_an_unknown_answer_doubles_up_to_a_second_and_begins_anew() {
 
 #[test]
 fn a_renewal_sent_at_the_instant_of_the_suspicion_dispels_it() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    let mut lease = lease(LeaseOptions::new(TTL));
     lease.step(at(500), Event::Suspect);
     assert_eq!(lease.step(at(500), Event::Tick).renew, Some(TTL));
     assert_eq!(lease.step(at(510), answer(500, Answer::Renewed(TTL))).wake_at, Some(at(1500)));
@@ -139,7 +139,7 @@ fn a_renewal_sent_at_the_instant_of_the_suspicion_dispels_it() {
 
 #[test]
 fn another_wish_hastens_the_next_renewal_only_where_it_is_stronger() {
-    let wish = |ms| LeaseOptions::with_ttl(Duration::from_millis(ms));
+    let wish = |ms| LeaseOptions::new(Duration::from_millis(ms));
     let wake_at = |options, wish| lease(options).step(at(500), Event::Require(wish)).wake_at;
     assert_eq!(wake_at(wish(3000), wish(3000)), Some(at(1000)));
     assert_eq!(wake_at(wish(3000), wish(2400)), Some(at(800)), "its interval, from the last renewal");
@@ -151,7 +151,7 @@ fn another_wish_hastens_the_next_renewal_only_where_it_is_stronger() {
 
 #[test]
 fn a_server_that_counts_in_coarser_units_keeps_all_of_it() {
-    let unrenewed = LeaseOptions::with_ttl(TTL).without_renewal();
+    let unrenewed = LeaseOptions::new(TTL).without_renewal();
     let state =
         |ms| LeaseState::new(&Grant::new(None, at(0), Duration::from_millis(ms)), unrenewed, Duration::from_millis(2));
     assert_eq!(state(2998).wake_at(), Some(at(2998 - 29 - 2).minus(Duration::from_micros(980))));
@@ -160,7 +160,7 @@ fn a_server_that_counts_in_coarser_units_keeps_all_of_it() {
 
 #[test]
 fn the_longest_hold_stops_renewals() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL).held_at_most(Duration::from_secs(4)));
+    let mut lease = lease(LeaseOptions::new(TTL).with_max_hold(Duration::from_secs(4)));
     lease.step(at(1000), Event::Tick);
     lease.step(at(1001), answer(1000, Answer::Renewed(TTL)));
     lease.step(at(2000), Event::Tick);
@@ -173,12 +173,12 @@ fn the_longest_hold_stops_renewals() {
 fn a_server_that_keeps_a_part_is_asked_again_in_time() {
     let part = |ms: u64, asked| Answer::Part { valid_for: Duration::from_millis(ms), asked };
     let grant = Grant::new(None, at(0), Duration::from_millis(900));
-    let mut renewed = LeaseState::new(&grant, LeaseOptions::with_ttl(TTL), Duration::ZERO);
+    let mut renewed = LeaseState::new(&grant, LeaseOptions::new(TTL), Duration::ZERO);
     assert_eq!(renewed.wake_at(), Some(at(300)), "a third of the part, not of the TTL");
     assert_eq!(renewed.step(at(300), Event::Tick).renew, Some(TTL));
     assert_eq!(renewed.step(at(310), answer(300, part(1200, TTL))).wake_at, Some(at(300 + 400)));
 
-    let mut unrenewed = LeaseState::new(&grant, LeaseOptions::with_ttl(TTL).without_renewal(), Duration::ZERO);
+    let mut unrenewed = LeaseState::new(&grant, LeaseOptions::new(TTL).without_renewal(), Duration::ZERO);
     assert_eq!(unrenewed.step(at(300), Event::Tick).renew, Some(Duration::from_millis(2700)), "what is left of it");
     unrenewed.step(at(310), answer(300, part(900, Duration::from_millis(2700))));
     assert_eq!(unrenewed.step(at(600), Event::Tick).renew, Some(Duration::from_millis(2400)));
@@ -197,9 +197,9 @@ fn less_than_was_asked_for_is_a_part() {
 
 #[test]
 fn a_claim_or_a_part_without_an_answer_is_asked_for_again_also_without_renewal() {
-    let unrenewed = LeaseOptions::with_ttl(TTL).without_renewal();
+    let unrenewed = LeaseOptions::new(TTL).without_renewal();
     let part = Grant::new(None, at(0), Duration::from_millis(900));
-    for (grant, due) in [(part, 300), (Grant::new(None, at(0), TTL).to_be_claimed(), 20)] {
+    for (grant, due) in [(part, 300), (Grant::new(None, at(0), TTL).with_claim(), 20)] {
         let mut lease = LeaseState::new(&grant, unrenewed, Duration::ZERO);
         assert!(lease.step(at(due), Event::Tick).renew.is_some());
         assert_eq!(lease.step(at(due + 10), answer(due, Answer::Unknown)).wake_at, Some(at(due + 60)));
@@ -208,7 +208,7 @@ fn a_claim_or_a_part_without_an_answer_is_asked_for_again_also_without_renewal()
 
 #[test]
 fn an_extension_by_hand_is_kept_in_parts_too() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL).without_renewal());
+    let mut lease = lease(LeaseOptions::new(TTL).without_renewal());
     let (asked, valid_for) = (Duration::from_secs(9), TTL);
     lease.step(at(1000), answer(1000, Answer::Part { valid_for, asked }));
     assert_eq!(lease.step(at(2000), Event::Tick).renew, Some(Duration::from_secs(8)));
@@ -216,8 +216,8 @@ fn an_extension_by_hand_is_kept_in_parts_too() {
 
 #[test]
 fn a_claim_is_due_almost_at_once_even_without_renewal() {
-    let grant = Grant::new(None, at(0), Duration::from_secs(2)).to_be_claimed();
-    let mut lease = LeaseState::new(&grant, LeaseOptions::with_ttl(TTL).without_renewal(), Duration::ZERO);
+    let grant = Grant::new(None, at(0), Duration::from_secs(2)).with_claim();
+    let mut lease = LeaseState::new(&grant, LeaseOptions::new(TTL).without_renewal(), Duration::ZERO);
     assert_eq!(lease.step(at(20), Event::Tick).renew, Some(TTL));
     lease.step(at(22), answer(21, Answer::Renewed(TTL)));
     assert_eq!(lease.deadline(), at(21 + 2970));
@@ -226,7 +226,7 @@ fn a_claim_is_due_almost_at_once_even_without_renewal() {
 
 #[test]
 fn an_extension_by_hand_is_not_shortened_by_the_next_renewal() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    let mut lease = lease(LeaseOptions::new(TTL));
     lease.step(at(100), answer(100, Answer::Renewed(Duration::from_secs(60))));
     assert_eq!(lease.step(at(2000), Event::Tick).renew, None);
     let due = 100 + 57_000 + 1000;
@@ -235,14 +235,14 @@ fn an_extension_by_hand_is_not_shortened_by_the_next_renewal() {
 
 #[test]
 fn a_failed_extension_by_hand_starts_no_renewals() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL).without_renewal());
+    let mut lease = lease(LeaseOptions::new(TTL).without_renewal());
     lease.step(at(100), answer(100, Answer::Unknown));
     assert_eq!(lease.step(at(1500), Event::Tick).renew, None);
 }
 
 #[test]
 fn a_renewal_that_was_overtaken_by_an_extension_takes_nothing_away() {
-    let mut lease = lease(LeaseOptions::with_ttl(TTL));
+    let mut lease = lease(LeaseOptions::new(TTL));
     lease.step(at(1000), Event::Tick);
     lease.step(at(1100), answer(1050, Answer::Renewed(Duration::from_secs(60))));
     let extended = lease.deadline();
@@ -264,7 +264,7 @@ fn no_sequence_of_events_revives_a_lease_or_tells_a_loss_twice() {
     ];
     let times = [0, 1000, 2967, 2968, 3900, 9000];
     for code in 0..events.len().pow(6) {
-        let mut lease = lease(LeaseOptions::with_ttl(TTL));
+        let mut lease = lease(LeaseOptions::new(TTL));
         let (mut rest, mut losses, mut ended) = (code, 0, false);
         for now in times {
             lease.step(at(now), events[rest % events.len()].clone()).lost.iter().for_each(|_| losses += 1);

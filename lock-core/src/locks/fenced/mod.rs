@@ -32,7 +32,7 @@ pub struct Fenced<L>(L);
 
 impl<L> Fenced<L> {
     /// For a lock whose configuration was found to have sound tokens.
-    pub(crate) fn over(lock: L) -> Self {
+    pub(crate) fn new(lock: L) -> Self {
         Self(lock)
     }
 

@@ -36,7 +36,7 @@ pub(super) async fn run(bench: &Bench) -> Outcome {
 }
 
 fn lease() -> LeaseOptions {
-    LeaseOptions::with_ttl(Duration::from_secs(120)).without_renewal()
+    LeaseOptions::new(Duration::from_secs(120)).without_renewal()
 }
 
 async fn readers(count: usize) -> Outcome<Seen> {

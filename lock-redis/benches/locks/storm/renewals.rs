@@ -35,7 +35,7 @@ async fn hold(tasks: usize, time: Duration) -> Outcome<Seen> {
     let Far { locks, .. } = &Far::at(ROUND_TRIP).await?;
     let mut held = Vec::new();
     for lease in 0..LEASES {
-        held.push(locks.mutex(format!("lease {lease}")).with_lease(LeaseOptions::with_ttl(TTL)).lock().await?);
+        held.push(locks.mutex(format!("lease {lease}")).with_lease(LeaseOptions::new(TTL)).lock().await?);
     }
     let (ends, cycles) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let others: Vec<_> = (0..tasks)

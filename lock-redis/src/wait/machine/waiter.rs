@@ -60,7 +60,7 @@ impl<W: Clone> Waiter<W> {
             return None;
         }
         let from = sent_at.unwrap_or(self.asked_at);
-        let grant = Grant::new(Some(token), from, claim).to_be_claimed().woken_at(now);
+        let grant = Grant::new(Some(token), from, claim).with_claim().with_woken_at(now);
         // What is already over, or was never asked for, must be confirmed first.
         let fresh = now < from.plus(claim / 2);
         self.news = Some(if fresh { News::Granted(grant) } else { News::AskAgain });

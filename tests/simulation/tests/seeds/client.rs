@@ -42,7 +42,7 @@ impl Worker {
     pub(crate) async fn work(mut self) {
         let locks = connect().await;
         let mutex = locks.mutex("m");
-        let unrenewed = mutex.clone().with_lease(LeaseOptions::with_ttl(TTL).without_renewal());
+        let unrenewed = mutex.clone().with_lease(LeaseOptions::new(TTL).without_renewal());
         for _ in 0..ROUNDS {
             if self.rng.random_ratio(1, 8) {
                 if let Some(guard) = self.acquire(&unrenewed).await {
@@ -149,10 +149,11 @@ pub(crate) fn rng(number: usize, seed: u64) -> StdRng {
 /// A client of the server, as soon as it can be reached.
 pub(crate) async fn connect() -> RedisLocks {
     let mut options = ClientOptions::default();
-    options.lease = LeaseOptions::with_ttl(TTL);
+    options.lease = LeaseOptions::new(TTL);
     options.op_timeout = Duration::from_millis(500);
     options.patience = Duration::from_secs(4);
-    let config = RedisConfig::new(format!("redis://{SERVER}:6379")).with_client(options).over(Arc::new(Simulated));
+    let config =
+        RedisConfig::new(format!("redis://{SERVER}:6379")).with_client(options).with_network(Arc::new(Simulated));
     loop {
         match RedisLocks::connect_with(config.clone()).await {
             Ok(locks) => return locks,

@@ -141,7 +141,7 @@ impl Specimen {
         let session = Session::open(url, timeout).await.map_err(|error| backend::unavailable(&error))?;
         let machine = self.machines.fetch_add(1, Ordering::Relaxed);
         let client = backend::client(Line::new(self.recipe, machine, session, namespace))?;
-        Ok(Locks::of(&client).offering_rwlock(&client))
+        Ok(Locks::new(&client).with_rwlock(&client))
     }
 }
 
