@@ -1,7 +1,7 @@
-//! Servers in trouble: one restarts, is flushed, stands still, is full, or is read slowly.
+//! Mechanisms of lock-memcached, on servers that are in trouble: one restarts, is flushed, stands still, is full, or is read slowly.
 //!
 //! Without a server each test says that it was skipped; with `LOCK_TESTKIT_REQUIRE=1` it fails. The long runs are ignored:
-//! `cargo test -p lock-memcached --test trouble -- --ignored --nocapture`.
+//! `cargo test -p lock-memcached --test mechanisms -- --ignored --nocapture`.
 
 #![cfg(test)]
 
