@@ -25,7 +25,6 @@ mod error;
 mod inputs;
 mod inspect;
 mod kinds;
-mod locked;
 mod registry;
 mod release;
 mod renew;
@@ -48,8 +47,7 @@ pub use lock_core::{
 /// Decisions without I/O, for the models of this workspace. Outside of semver: they change with any release.
 #[doc(hidden)]
 pub mod machine {
-    pub use crate::epoch::Epoch;
-    pub use crate::epoch::watch::{EpochWatch, GateVerdict, NotNow};
+    pub use crate::epoch::{Epoch, EpochWatch, GateVerdict, NotNow};
     pub use crate::wait::hand_over::{HandOverAnswer, HandedOver};
     pub use crate::wait::turns::{AfterTry, Standing, Ticket, Tried, Turns, WaitLimits};
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -11,7 +11,6 @@ use lock_core::{Error, GrantId, Owner};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 use crate::client::cas::{CasNumber, OwnItem};
-use crate::locked::locked;
 use crate::store::keys::{Key, Keys};
 use crate::store::values::{LongestLease, Nonce};
 
@@ -98,7 +97,7 @@ impl Registry {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<GrantId, Arc<Entry>>> {
-        locked(&self.entries)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -263,7 +262,7 @@ impl Entry {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

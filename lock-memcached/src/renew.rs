@@ -9,7 +9,7 @@ use lock_core::{Error, ErrorKind, LossReason, Phase};
 
 use crate::client::link::Link;
 use crate::client::protocol::Command;
-use crate::epoch::watch::GateVerdict;
+use crate::epoch::GateVerdict;
 use crate::error::Failure;
 use crate::kinds::{reader_slots, slots};
 use crate::registry::{Entry, Piece, Registry};

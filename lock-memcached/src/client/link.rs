@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io;
 use std::pin::pin;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -22,7 +22,6 @@ use super::pipeline::{Connection, by};
 use super::protocol::{Command, CommandAnswer};
 use super::resolved::{ResolvedPlaces, resolve};
 use crate::error::Failure;
-use crate::locked::locked;
 use crate::store::keys::Key;
 use crate::store::values::{self, Nonce};
 
@@ -73,7 +72,7 @@ impl Link {
         let link = Self { address, op_timeout, most: connections, free, pool };
         let until = link.deadline();
         match resolve(&link.address, until).await {
-            Ok(found) => locked(&link.pool).places.resolved(SystemClock.now(), found),
+            Ok(found) => link.pool().places.resolved(SystemClock.now(), found),
             Err(error) => return Err(link.error(Failure::unresolved(error), Phase::Connect)),
         }
         Ok(link)
@@ -155,6 +154,10 @@ impl Link {
         own.collect()
     }
 
+    fn pool(&self) -> MutexGuard<'_, ConnectionPool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn deadline(&self) -> BootInstant {
         SystemClock.now().plus(self.op_timeout)
     }
@@ -175,7 +178,7 @@ impl Link {
 
     async fn connection(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
         let right = self.right(until).await?;
-        let (idle, moves) = locked(&self.pool).take(SystemClock.now(), self.runtime());
+        let (idle, moves) = self.pool().take(SystemClock.now(), self.runtime());
         let (pipe, moves) = match idle {
             Some(pipe) => (pipe, moves),
             None => self.open(until).await?,
@@ -188,12 +191,12 @@ impl Link {
     }
 
     async fn open(&self, until: BootInstant) -> Result<(Connection, u64), Failure> {
-        let known = locked(&self.pool).places.to_try(SystemClock.now());
+        let known = self.pool().places.to_try(SystemClock.now());
         let places = match known {
             Some(places) => places,
             None => {
                 let found = resolve(&self.address, until).await;
-                let mut pool = locked(&self.pool);
+                let mut pool = self.pool();
                 let now = SystemClock.now();
                 pool.places.resolved(now, found.as_ref().cloned().unwrap_or_default());
                 match (pool.places.to_try(now), found) {
@@ -203,16 +206,16 @@ impl Link {
                 }
             }
         };
-        let number = locked(&self.pool).opens(self.most.saturating_sub(self.in_use()));
+        let number = self.pool().opens(self.most.saturating_sub(self.in_use()));
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         let many = places.len();
         for (tried, place) in places.into_iter().enumerate() {
             match Connection::open(place, number, share(SystemClock.now(), until, many - tried)).await {
-                Ok(pipe) => return Ok((pipe, locked(&self.pool).reached(place, &self.address))),
+                Ok(pipe) => return Ok((pipe, self.pool().reached(place, &self.address))),
                 Err(error) => last = error,
             }
         }
-        locked(&self.pool).places.in_doubt();
+        self.pool().places.in_doubt();
         Err(Failure::of_io(last, false))
     }
 
@@ -283,7 +286,7 @@ impl Drop for InUse<'_> {
     fn drop(&mut self) {
         let Some(pipe) = self.pipe.take().filter(Connection::is_in_order) else { return };
         let Some(runtime) = self.link.runtime() else { return };
-        let mut pool = locked(&self.link.pool);
+        let mut pool = self.link.pool();
         if pool.moves == self.moves {
             pool.idle.push(IdleConnection { pipe, since: SystemClock.now(), runtime });
         }

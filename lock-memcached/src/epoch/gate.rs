@@ -1,7 +1,7 @@
 //! The gate that keeps two holders apart when the server forgets its locks: reading the epoch with every claim,
 //! putting it back when it is missing, and opening it when the former leases are over.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -11,10 +11,8 @@ use crate::client::cas::OwnItem;
 use crate::client::link::{InUse, Link};
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::config::{MemcachedConfig, RestartPolicy};
-use crate::epoch::watch::{EpochWatch, GateVerdict, NotNow};
-use crate::epoch::{self, Epoch};
+use crate::epoch::{self, Epoch, EpochWatch, GateVerdict, NotNow};
 use crate::error::Failure;
-use crate::locked::locked;
 use crate::store::keys::Key;
 
 /// Longest time that a server's clock takes to tick, with its steps of two and a busy machine.
@@ -76,7 +74,7 @@ impl EpochGate {
     }
 
     fn watch(&self) -> MutexGuard<'_, EpochWatch> {
-        locked(&self.watch)
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sees to it that there is an epoch, and measures the server's clock if it is open.

@@ -3,16 +3,19 @@
 pub(crate) mod reader_slots;
 pub(crate) mod rwlock;
 pub(crate) mod semaphore;
-pub(crate) mod single;
 pub(crate) mod slots;
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use lock_core::clock::Deadline;
 use lock_core::driver::{Attempt, Grant, MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
 use lock_core::{Error, LockName};
 
+use crate::acquire::{Acquirer, TryOutcome, WantedLock};
 use crate::backend::MemcachedBackend;
-use crate::kinds::single::Single;
+use crate::registry::Entry;
+use crate::store::keys::Key;
 
 #[async_trait]
 impl MutexBackend for MemcachedBackend {
@@ -76,5 +79,42 @@ impl SemaphoreBackend for MemcachedBackend {
 
     async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
         self.inspector.permits_held(name, limit).await
+    }
+}
+
+/// A lock of one key, wanted by one attempt: a mutex or a reentrant lock.
+struct Single<'a> {
+    acquirer: &'a Arc<Acquirer>,
+    attempt: &'a Attempt,
+    entry: Arc<Entry>,
+}
+
+impl<'a> Single<'a> {
+    fn new(acquirer: &'a Arc<Acquirer>, attempt: &'a Attempt) -> Result<Self, Error> {
+        Ok(Self { acquirer, attempt, entry: acquirer.register(attempt)? })
+    }
+}
+
+impl WantedLock for Single<'_> {
+    async fn looks_free(&self) -> Result<bool, Error> {
+        self.acquirer.is_free(self.attempt, &self.entry.lock).await
+    }
+
+    async fn take(&self) -> Result<TryOutcome, Error> {
+        let (acquirer, attempt, entry) = (self.acquirer, self.attempt, &self.entry);
+        let round = acquirer.claim(attempt, entry, vec![entry.lock.clone()], Vec::new()).await?;
+        acquirer.settle(attempt, entry, &round, entry.has_pieces()).await
+    }
+
+    fn queue(&self) -> Key {
+        self.entry.lock.clone()
+    }
+
+    fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+
+    fn can_receive(&self) -> bool {
+        true
     }
 }

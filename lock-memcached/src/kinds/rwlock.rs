@@ -5,7 +5,7 @@
 //! until the ones inside have left. So writers go first, and two that look at the same time never both come in.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::Attempt;
@@ -13,10 +13,9 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire::{Acquirer, ClaimRound, TryOutcome, WantedLock};
 use crate::client::protocol::Command;
-use crate::epoch::watch::GateVerdict;
+use crate::epoch::GateVerdict;
 use crate::kinds::reader_slots::ReaderSlots;
 use crate::kinds::slots::{self, Slots, TRIES};
-use crate::locked::locked;
 use crate::registry::Entry;
 use crate::release::Releaser;
 use crate::store::keys::{self, Key};
@@ -165,6 +164,10 @@ impl WantedLock for Reader<'_> {
 }
 
 impl Writer<'_> {
+    fn reader(&self) -> MutexGuard<'_, Option<u32>> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn looks(&self) -> Vec<Command> {
         slots::looks(&self.entry.lock, 0..self.locks.readers.many).collect()
     }
@@ -172,7 +175,7 @@ impl Writer<'_> {
     /// Whether a reader is there who was there before, so that nothing else need be looked at; not when its key is to be
     /// renewed.
     async fn still_reads(&self) -> Result<bool, Error> {
-        let Some(number) = *locked(&self.reader) else { return Ok(false) };
+        let Some(number) = *self.reader() else { return Ok(false) };
         let left = self.entry.kept_until().since(SystemClock.now());
         if left < self.attempt.ttl / 2 {
             return Ok(false);
@@ -194,7 +197,7 @@ impl Writer<'_> {
         let reader = locks.first_there(&round)?;
         let waits = self.stays && reader.is_some() && matches!(round.verdict, GateVerdict::Counts(_));
         if waits && entry.has_pieces() {
-            *locked(&self.reader) = reader;
+            *self.reader() = reader;
             locks.records.describe_waiting(attempt, entry);
         }
         if waits || !entry.has_pieces() && matches!(round.verdict, GateVerdict::Counts(_)) {
@@ -210,7 +213,7 @@ impl Writer<'_> {
             return Ok(TryOutcome::Held);
         };
         let reader = locks.first_there(&round)?;
-        *locked(&self.reader) = reader;
+        *self.reader() = reader;
         if reader.is_some() && matches!(round.verdict, GateVerdict::Counts(_)) {
             return Ok(TryOutcome::Held);
         }

@@ -5,7 +5,7 @@
 //! ask for much do not hold each other up. The limit is in a key of its own, so that clients that disagree on it are told.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{Clock, SystemClock};
@@ -18,7 +18,6 @@ use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 use crate::kinds::slots::{self, CHUNK, MOST, Slots, TRIES, stored_limit};
-use crate::locked::locked;
 use crate::registry::Entry;
 use crate::release::Releaser;
 use crate::store::keys::{self, Key};
@@ -85,10 +84,14 @@ pub(crate) struct Permits<'a> {
 }
 
 impl Permits<'_> {
+    fn free(&self) -> MutexGuard<'_, Option<u32>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Slots that may be free: any one at first, and then those that were seen to be.
     async fn choose(&self, turn: u32) -> Result<Vec<u32>, Error> {
         if self.wanted == 1 && turn == 0 {
-            let seen = locked(&self.free).take();
+            let seen = self.free().take();
             return Ok(vec![seen.unwrap_or_else(|| slots::any(&self.entry, turn, self.limit))]);
         }
         let mut free = self.locks.slots.free_slots(self.attempt, &self.entry.lock, self.limit, self.wanted).await?;
@@ -144,7 +147,7 @@ impl WantedLock for Permits<'_> {
             self.at.store(0, Ordering::Relaxed);
         }
         let free = self.locks.slots.free_of(self.attempt, &self.entry.lock, some).await?;
-        *locked(&self.free) = free.first().copied();
+        *self.free() = free.first().copied();
         Ok(!free.is_empty())
     }
 

@@ -4,7 +4,7 @@
 //! a moment after it was granted: short holds cost nothing. It is best effort: no lock depends on it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::clock::{Clock, SystemClock};
@@ -16,7 +16,6 @@ use tokio::sync::mpsc;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
-use crate::locked::locked;
 use crate::registry::Entry;
 use crate::store::keys::Keys;
 use crate::store::values::{self, LongestLease, Nonce};
@@ -88,7 +87,7 @@ impl Records {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let since = u64::try_from(since).unwrap_or_default();
         let task = Task { entry: Arc::downgrade(entry), token, since, waits, ttl: attempt.ttl };
-        let mut writer = locked(&self.writer);
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let running = writer.take().filter(|sender| !sender.is_closed());
         let sender = running.or_else(|| {
             let runtime = tokio::runtime::Handle::try_current().ok()?;

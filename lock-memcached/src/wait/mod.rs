@@ -177,7 +177,7 @@ impl<W: WantedLock> Waiter<'_, W> {
         let woken = async {
             tokio::select! {
                 () = self.queue.wake.notified() => {
-                    // It may have been woken before, by a release of which a hand-over was the last: others have their turn now.
+                    // The wake-up may be from before its pause: others may have their turn by now.
                     let at = self.queue.next_look(&self.limits, Duration::ZERO);
                     if at > SystemClock.now() {
                         SystemClock.sleep_until(at).await;

@@ -1,14 +1,13 @@
 //! The waiters of one client for one lock, in order of arrival.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Grant, Kind};
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
-use crate::locked::locked;
 use crate::registry::Entry;
 use crate::store::keys::{self, Key};
 use crate::wait::fairness::CONTENDED_FOR;
@@ -103,7 +102,7 @@ impl WaitQueues {
     }
 
     fn all(&self) -> MutexGuard<'_, QueueMap> {
-        locked(&self.0)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -149,7 +148,7 @@ impl WaitQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        locked(&self.state)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
