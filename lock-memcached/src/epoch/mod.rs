@@ -277,4 +277,47 @@ mod tests {
             assert!(epoch.closed_for(one_clock_is_wrong) >= SECOND * 28);
         }
     }
+
+    const fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_origin(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_claim_counts_under_an_open_epoch_whose_clock_was_seen_to_run() {
+        let open = Epoch { open: true, ..Epoch::new(SECOND * 30, NOW) };
+        let judged = |watch: &mut EpochWatch, now, left| watch.judges(open, left, at(now), at(now), || NOW);
+        let mut watch = EpochWatch::default();
+        assert!(matches!(judged(&mut watch, 100, 900), GateVerdict::No(NotNow::ClockStands)));
+        assert!(matches!(judged(&mut watch, 101, 899), GateVerdict::Counts(Some(epoch)) if epoch == open));
+        let mut met = EpochWatch::default();
+        met.is_met_anew(true);
+        assert_eq!(judged(&mut met, 100, 900).counts(), Some(Some(open)));
+        assert_eq!(GateVerdict::Counts(None).counts(), Some(None));
+        assert_eq!(GateVerdict::No(NotNow::Missing).counts(), None);
+    }
+
+    #[test]
+    fn a_closed_epoch_is_watched_from_its_first_look_on() {
+        let (closed, other) = (Epoch::new(SECOND * 30, NOW), Epoch::new(SECOND * 30, NOW + SECOND));
+        let (mut watch, new) = (EpochWatch::default(), i64::from(CLOSED_FOR));
+        assert!(watch.closed_for(closed, new, at(100), NOW) > SECOND * 30);
+        assert!(!watch.closed_for(closed, new, at(131), NOW).is_zero());
+        assert_eq!(watch.closed_for(closed, new, at(132), NOW), Duration::ZERO);
+        assert!(watch.closed_for(other, new, at(133), NOW) > SECOND * 30, "it is another one");
+        assert_eq!(watch.closed_for(other, new - 34, at(133), NOW + SECOND * 35), Duration::ZERO);
+        let judged = watch.judges(closed, new, at(200), at(200), || NOW);
+        assert!(matches!(judged, GateVerdict::No(NotNow::Closed(left)) if left > SECOND * 30));
+    }
+
+    #[test]
+    fn what_is_missing_is_put_back_and_what_is_closed_opened_when_it_is_time() {
+        for now in [NotNow::Missing, NotNow::ClockStands, NotNow::Closed(Duration::ZERO)] {
+            assert!(now.can_be_tended(false));
+        }
+        assert!(!NotNow::Closed(SECOND).can_be_tended(false));
+        assert!(NotNow::Closed(SECOND).can_be_tended(true));
+        assert_eq!(NotNow::Missing.pause(), Duration::from_millis(10));
+        assert_eq!(NotNow::Closed(SECOND).pause(), LONGEST_PAUSE);
+        assert_eq!(NotNow::Closed(Duration::ZERO).pause(), Duration::from_millis(1));
+    }
 }
