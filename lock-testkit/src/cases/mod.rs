@@ -45,7 +45,8 @@ use crate::harness::ServerFault;
 pub(crate) struct Case {
     /// The id under which `CASES.md` tells the claim.
     pub(crate) id: &'static str,
-    /// The promises that it proves, such as `"K1 K3"`.
+    /// The promises that it proves, such as `"K1 K3"`; for the document only.
+    #[cfg(test)]
     pub(crate) proves: &'static str,
     /// The claim as a function's name.
     pub(crate) name: &'static str,
@@ -62,6 +63,7 @@ macro_rules! cases {
         /// Every case.
         pub(crate) const CASES: &[Case] = &[$(Case {
             id: $id,
+            #[cfg(test)]
             proves: $proves,
             name: stringify!($name),
             forms: $forms,

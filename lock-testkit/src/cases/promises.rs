@@ -88,7 +88,12 @@ fn document() -> String {
     for (id, sentence) in PROMISES {
         text.push_str(&format!("\n## {id}\n\n{sentence}\n\n| case | claim | needs |\n|---|---|---|\n"));
         for case in CASES.iter().filter(|case| proven(case).any(|promise| promise == *id)) {
-            text.push_str(&format!("| {} | {} | {} |\n", case.id, case.name.replace("_s_", "'s ").replace('_', " "), needs(case)));
+            text.push_str(&format!(
+                "| {} | {} | {} |\n",
+                case.id,
+                case.name.replace("_s_", "'s ").replace('_', " "),
+                needs(case)
+            ));
         }
     }
     text
