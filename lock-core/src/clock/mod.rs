@@ -9,6 +9,7 @@
 //! [fencing token](crate::fence) protects a resource from such a holder.
 
 mod system;
+mod tokio_clock;
 mod virtual_clock;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 pub use system::SystemClock;
+pub use tokio_clock::TokioClock;
 pub use virtual_clock::VirtualClock;
 
 /// An instant on a monotonic clock that keeps counting while the machine is suspended.

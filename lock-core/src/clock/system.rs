@@ -18,7 +18,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const LOOK_SELDOM: Duration = Duration::from_secs(15);
 
 /// The system's clock. Its sleepers need a tokio runtime with timers that run: under `tokio::time::pause` timers end at
-/// once and this clock does not move, so a sleeper would spin. Tests in virtual time use a [`VirtualClock`](super::VirtualClock).
+/// once and this clock does not move, so a sleeper would spin. Tests in paused time use a
+/// [`TokioClock`](super::TokioClock), others in virtual time a [`VirtualClock`](super::VirtualClock).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

@@ -32,10 +32,10 @@ use crate::token::FencingToken;
 /// ```
 ///
 /// # Errors
-/// Those of [`Mutex::lock`]; [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if there is none, if a name
-/// comes twice, or if they come from different clients; [`ErrorKind::Lost`](crate::ErrorKind::Lost) if one was lost while
+/// Those of [`Mutex::lock`]; [`ErrorKind::InvalidArgument`] if there is none, if a name
+/// comes twice, or if they come from different clients; [`ErrorKind::Lost`] if one was lost while
 /// the others were waited for. What was taken is released first. If that is not confirmed within 100 ms, it goes on in the
-/// background, and the error is [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) with the other one as its source.
+/// background, and the error is [`ErrorKind::Indeterminate`] with the other one as its source.
 ///
 /// # Cancel safety
 /// May be dropped at any await point: nothing of any of the locks stays behind.
@@ -55,8 +55,8 @@ pub async fn lock_all(mutexes: impl IntoIterator<Item = Mutex>) -> Result<MultiG
 /// Locks all of these without waiting; `Ok(None)` and none of them if one is held.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
-/// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the server does not answer, and the others of
+/// [`ErrorKind::Unavailable`] or
+/// [`ErrorKind::Indeterminate`] if the server does not answer, and the others of
 /// [`lock_all`]. What was taken is released, as there.
 ///
 /// # Cancel safety
@@ -68,8 +68,8 @@ pub async fn try_lock_all(mutexes: impl IntoIterator<Item = Mutex>) -> Result<Op
 /// Waits for all of these for at most this long in all; `Ok(None)` and none of them if one is still held then.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
-/// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the server does not answer, and the others of
+/// [`ErrorKind::Unavailable`] or
+/// [`ErrorKind::Indeterminate`] if the server does not answer, and the others of
 /// [`lock_all`]. What was taken is released, as there.
 ///
 /// # Cancel safety
@@ -189,7 +189,7 @@ impl MultiGuard {
     /// [`Lease::while_held`](crate::Lease::while_held).
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), with the name of the lock and the reason.
+    /// [`ErrorKind::Lost`], with the name of the lock and the reason.
     ///
     /// # Cancel safety
     /// Dropping it drops `work`; the guard is not touched.
@@ -208,8 +208,8 @@ impl MultiGuard {
     /// Gives all of them back, within one operation timeout, whatever the outcome of each.
     ///
     /// # Errors
-    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no confirmation came for one of them,
-    /// [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if one had been lost; of several the first one by name whose outcome is
+    /// [`ErrorKind::Indeterminate`] if no confirmation came for one of them,
+    /// [`ErrorKind::NotHeld`] if one had been lost; of several the first one by name whose outcome is
     /// unknown, or else the first one.
     ///
     /// # Cancel safety
