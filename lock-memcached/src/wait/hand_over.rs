@@ -25,7 +25,7 @@ pub enum HandedOver {
     Void,
     /// The holder's item has to be released as usual.
     No,
-    /// The same, and that it is not there any more is no loss: the waiter finds what it has.
+    /// The holder's item has to be released as usual; that it is not there any more is no loss: the waiter finds what it has.
     Perhaps,
 }
 

@@ -90,7 +90,7 @@ pub enum Action {
     Release(usize, usize),
     /// The lock is released, or what an attempt may have is undone.
     End(usize, usize),
-    /// The same, without an answer.
+    /// A release that is carried out, and not answered.
     LoseEnd(usize, usize),
     /// The waiter gives up.
     GiveUp(usize, usize),
