@@ -27,6 +27,7 @@ use crate::error::{self, FIRST_PAUSE, StepError};
 use crate::release::Releaser;
 use crate::session::{Session, Sessions};
 use crate::wait::contention::{Event, QueuePosition};
+use crate::wait::entry::QueueEntry;
 use crate::wait::permits::{Permits, QueueYield};
 use crate::wait::queue::LockQueues;
 
@@ -61,7 +62,7 @@ impl Acquirer {
     }
 
     async fn try_in(&self, session: &Arc<Session>, attempt: &Attempt) -> Result<Option<Grant>, StepError> {
-        let mut entry = self.queue.register(attempt, session).await?;
+        let mut entry = QueueEntry::register(&self.queue, attempt, session).await?;
         let position = entry.settle(Event::Begin).await?;
         if let Kind::Permits { .. } = attempt.kind {
             return self.permits.try_acquire(attempt, &mut entry, position).await;
@@ -147,7 +148,7 @@ impl Acquirer {
         attempt: &Attempt,
         refused: &watch::Sender<bool>,
     ) -> Result<Grant, StepError> {
-        let mut entry = self.queue.register(attempt, session).await?;
+        let mut entry = QueueEntry::register(&self.queue, attempt, session).await?;
         let (mut woken_at, mut queue_yield, mut event) = (None, QueueYield::default(), Event::Begin);
         loop {
             event = match entry.settle(event).await? {
@@ -167,9 +168,9 @@ impl Acquirer {
                 }
                 QueuePosition::Behind(node) => {
                     refused.send_replace(true);
-                    let wake_up = self.queue.wait_for_node(&entry.registration, &node).await?;
-                    woken_at = wake_up.came_at;
-                    wake_up.first_since.map_or(Event::Look, Event::HandedOver)
+                    let news;
+                    (woken_at, news) = self.queue.wait_for_node(&entry.registration, &node).await?;
+                    news
                 }
                 QueuePosition::Missing => Event::Rejoin,
             };

@@ -163,4 +163,11 @@ mod tests {
         lease.answered(at(9_899), at(9_900));
         assert!(lease.is_over(at(9_900)), "a later answer does not revive it");
     }
+    #[test]
+    fn a_session_that_is_given_up_is_over() {
+        let mut lease = lease();
+        assert!(!lease.is_over(at(1)));
+        lease.give_up();
+        assert!(lease.is_over(at(1)));
+    }
 }

@@ -6,14 +6,14 @@ use lock_core::Error;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 
-use super::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way};
-use super::queue::granted;
+use super::contention::{Action, Contention, Event, Member, QueuePosition, Request};
+use super::queue::{LockQueues, granted};
 use crate::client::{Created, Failure, Fate};
 use crate::error::{FIRST_PAUSE, StepError, pauses, retry_unanswered};
-use crate::registry::{Registration, Registry};
+use crate::registry::Registration;
 use crate::session::Session;
 use crate::store::contender::{Contender, Role};
-use crate::store::layout::{Layout, LockPaths};
+use crate::store::layout::LockPaths;
 use crate::store::record::HolderRecord;
 
 /// The events of a queue at the servers.
@@ -31,8 +31,7 @@ impl Member<Created> for Contender {
 
 /// One attempt in the queue of its lock, in one session.
 pub(crate) struct QueueEntry<'a> {
-    registry: &'a Registry,
-    layout: &'a Layout,
+    queues: &'a LockQueues,
     attempt: &'a Attempt,
     pub(crate) registration: Arc<Registration>,
     contention: Contention<Created>,
@@ -42,21 +41,19 @@ pub(crate) struct QueueEntry<'a> {
 
 impl<'a> QueueEntry<'a> {
     /// Registers an attempt, which then has to begin.
-    pub(super) async fn register(
-        registry: &'a Registry,
-        layout: &'a Layout,
+    pub(crate) async fn register(
+        queues: &'a LockQueues,
         attempt: &'a Attempt,
         session: &Arc<Session>,
-        way: Way,
     ) -> Result<Self, StepError> {
-        let registration = retry_unanswered(|| register(registry, layout, attempt, session)).await?;
-        Ok(Self { registry, layout, attempt, registration, contention: Contention::new(way), is_fresh: true })
+        let registration = retry_unanswered(|| register(queues, attempt, session)).await?;
+        let contention = Contention::new(queues.way(attempt));
+        Ok(Self { queues, attempt, registration, contention, is_fresh: true })
     }
 
     /// Makes requests until they say no more of the attempt's position, however often answers are lost.
-    pub(crate) async fn settle(&mut self, event: QueueEvent) -> Result<QueuePosition<Contender>, StepError> {
+    pub(crate) async fn settle(&mut self, mut event: QueueEvent) -> Result<QueuePosition<Contender>, StepError> {
         let mut pauses = pauses();
-        let mut event = event;
         loop {
             let asked = match self.contention.step(event) {
                 Action::Ask(request) => self.ask(request).await,
@@ -78,13 +75,13 @@ impl<'a> QueueEntry<'a> {
         match request {
             Request::Append => self.append().await,
             Request::Claim => self.claim().await,
+            Request::Find => self.find().await,
+            Request::List => self.list().await,
             Request::MakeDirectory => {
-                self.registry.make_directory(&self.registration).await?;
+                self.queues.registry.make_directory(&self.registration).await?;
                 self.is_fresh = true;
                 Ok(Event::DirectoryMade)
             }
-            Request::Find => self.find().await,
-            Request::List => self.list().await,
         }
     }
 
@@ -98,7 +95,7 @@ impl<'a> QueueEntry<'a> {
         let listed = registration.session.connection.children(&registration.lock.directory);
         match created.await {
             Ok(node) => {
-                self.registry.set_node(&registration, node.clone());
+                self.queues.registry.set_node(&registration, node.clone());
                 // It asks for the listing, which is on its way.
                 let _ = self.contention.step::<Contender>(Event::Created(node, sent_at));
                 self.listed(listed.await, sent_at)
@@ -120,7 +117,7 @@ impl<'a> QueueEntry<'a> {
         let sent_at = SystemClock.now();
         match registration.session.connection.claim(&registration.lock.directory, &path, &record).await {
             Ok(Some(node)) => {
-                self.registry.set_node(registration, node.clone());
+                self.queues.registry.set_node(registration, node.clone());
                 Ok(Event::Created(node, sent_at))
             }
             Ok(None) => Ok(Event::Taken),
@@ -131,7 +128,7 @@ impl<'a> QueueEntry<'a> {
     fn not_made(&self, failure: Failure) -> Result<QueueEvent, StepError> {
         match failure.fate {
             Fate::Missing => Ok(Event::NoDirectory),
-            _ => Err(self.registry.refused_node(&self.registration, failure).into()),
+            _ => Err(self.queues.registry.refused_node(&self.registration, failure).into()),
         }
     }
 
@@ -139,7 +136,7 @@ impl<'a> QueueEntry<'a> {
     async fn prepare(&mut self) -> Result<Vec<u8>, StepError> {
         let session = self.registration.session.clone();
         if !std::mem::take(&mut self.is_fresh) {
-            self.registration = register(self.registry, self.layout, self.attempt, &session).await?;
+            self.registration = register(self.queues, self.attempt, &session).await?;
         }
         Ok(HolderRecord::new(self.attempt, session.connection.timeout()).to_bytes())
     }
@@ -147,11 +144,11 @@ impl<'a> QueueEntry<'a> {
     /// Searches for a node whose answer was lost, or that was not listed.
     async fn find(&self) -> Result<QueueEvent, StepError> {
         let registration = &self.registration;
-        self.registry.forget_node(registration);
+        self.queues.registry.forget_node(registration);
         let found = registration.own_nodes(&registration.lock.directory).await?.into_iter().next();
         Ok(Event::Found(found.map(|(contender, node)| {
             let node = Created { path: registration.lock.queue_path(&contender.name), czxid: node.czxid };
-            self.registry.set_node(registration, node.clone());
+            self.queues.registry.set_node(registration, node.clone());
             node
         })))
     }
@@ -193,16 +190,15 @@ impl<'a> QueueEntry<'a> {
 
 /// Registers an attempt in the place of what it had before, once it is known that others speak the dialect of its node.
 async fn register(
-    registry: &Registry,
-    layout: &Layout,
+    queues: &LockQueues,
     attempt: &Attempt,
     session: &Arc<Session>,
 ) -> Result<Arc<Registration>, StepError> {
-    let lock = LockPaths::of(layout, &attempt.name, attempt.kind)?;
+    let lock = LockPaths::of(&queues.layout, &attempt.name, attempt.kind)?;
     if lock.is_shared() {
         check_dialect(session, &lock).await?;
     }
-    Ok(registry.register(attempt.id, session, lock))
+    Ok(queues.registry.register(attempt.id, session, lock))
 }
 
 /// Whether everybody at a shared path speaks our dialect. Asked before anything is made there: whoever speaks another one would

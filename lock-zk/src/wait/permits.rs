@@ -23,7 +23,7 @@ use super::contention::{Event, QueuePosition};
 use super::entry::QueueEntry;
 use super::free_permits::FreePermits;
 use super::queue::{LockQueues, granted};
-use super::taking::{Taking, TakingAction, TakingEvent, TakingRequest};
+use super::taking::{Taking, TakingAction, TakingEvent};
 use crate::client::{Created, Fate};
 use crate::error::{self, FIRST_PAUSE, StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
@@ -143,34 +143,32 @@ impl Permits {
         let (sent_at, mut pauses) = (SystemClock.now(), error::pauses());
         let Some(node) = registration.node() else { return Ok(None) };
         let (free, mut taking) = (FreePermits::new(attempt, registration), Taking::new(registration.lock.is_shared()));
-        let mut request = TakingRequest::Exchange;
+        let mut action = TakingAction::Exchange;
         loop {
-            let asked = match request {
-                TakingRequest::Exchange => self.exchange(attempt, registration, &node).await,
-                TakingRequest::MakeDirectory => {
+            let asked = match action {
+                TakingAction::Exchange => self.exchange(attempt, registration, &node).await,
+                TakingAction::MakeDirectory => {
                     let directory = registration.lock.permit_directory();
                     let made = registration.session.connection.make_directory(directory).await;
                     made.map_or_else(|failure| Err(failure.into()), |()| Ok(TakingEvent::DirectoryMade))
                 }
-                TakingRequest::Find => self.find_permits(registration).await,
-                TakingRequest::Count => retry_unanswered(|| free.is_within_limit()).await.map(TakingEvent::Counted),
+                TakingAction::Find => self.find_permits(registration).await,
+                TakingAction::Count => retry_unanswered(|| free.is_within_limit()).await.map(TakingEvent::Counted),
+                TakingAction::Taken => break,
+                TakingAction::GiveBack => return self.releaser.withdraw(registration).await,
+                TakingAction::InVain => return Ok(None),
             };
             let event = match asked {
                 Err(error) if error.is(Fate::Unknown) => {
                     // What was asked for is searched for at once, and then now and then.
-                    if request == TakingRequest::Find {
+                    if action == TakingAction::Find {
                         tokio::time::sleep(pauses.next().unwrap_or(FIRST_PAUSE)).await;
                     }
                     TakingEvent::Unanswered
                 }
                 asked => asked?,
             };
-            request = match taking.step(event) {
-                TakingAction::Ask(request) => request,
-                TakingAction::Taken => break,
-                TakingAction::GiveBack => return self.releaser.withdraw(registration).await,
-                TakingAction::InVain => return Ok(None),
-            };
+            action = taking.step(event);
         }
         loop {
             if let Some(granted) = granted(attempt, &registration.session, node.czxid, sent_at)? {

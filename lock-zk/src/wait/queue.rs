@@ -7,32 +7,19 @@ use lock_core::driver::{Attempt, Grant, Kind};
 use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
 use super::POLL_INTERVAL;
-use super::contention::Way;
-use super::entry::QueueEntry;
+use super::contention::{Event, Way};
+use super::entry::QueueEvent;
 use crate::client::{Failure, Fate};
-use crate::error::StepError;
 use crate::registry::{Registration, Registry};
 use crate::session::{Poller, Session};
 use crate::store::contender::Contender;
 use crate::store::layout::Layout;
 
-/// The outcome of a wait.
-pub(crate) struct WakeUp {
-    /// The instant at which it came, if it came as news.
-    pub(crate) came_at: Option<BootInstant>,
-    /// The holder before has handed over: when that was asked of the servers, which knew of our node then.
-    pub(crate) first_since: Option<BootInstant>,
-}
-
-impl WakeUp {
-    const NONE: Self = Self { came_at: None, first_since: None };
-}
-
 /// The queues of a client's locks.
 #[derive(Debug, Clone)]
 pub(crate) struct LockQueues {
-    registry: Arc<Registry>,
-    layout: Arc<Layout>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) layout: Arc<Layout>,
     unfair_mutex: bool,
 }
 
@@ -41,41 +28,37 @@ impl LockQueues {
         Self { registry, layout, unfair_mutex }
     }
 
-    /// Registers an attempt for a place in the queue of its lock.
-    pub(crate) async fn register<'a>(
-        &'a self,
-        attempt: &'a Attempt,
-        session: &Arc<Session>,
-    ) -> Result<QueueEntry<'a>, StepError> {
-        let way = if self.is_unfair(attempt) { Way::Claim } else { Way::Append };
-        QueueEntry::register(&self.registry, &self.layout, attempt, session, way).await
+    /// Returns the way of an attempt. At a path that is shared with clients of other libraries everybody is in the queue.
+    pub(super) fn way(&self, attempt: &Attempt) -> Way {
+        let claims = self.unfair_mutex && attempt.kind == Kind::Mutex && !attempt.name.is_at_key();
+        if claims { Way::Claim } else { Way::Append }
     }
 
-    /// Whether this attempt claims. At a path that is shared with clients of other libraries everybody is in the queue.
-    fn is_unfair(&self, attempt: &Attempt) -> bool {
-        self.unfair_mutex && attempt.kind == Kind::Mutex && !attempt.name.is_at_key()
-    }
-
-    /// Waits until this node of the queue may have gone. One of this process tells; of another one's the servers tell, and
-    /// are asked now and then.
-    pub(crate) async fn wait_for_node(&self, registration: &Registration, node: &Contender) -> Result<WakeUp, Failure> {
+    /// Waits until this node of the queue may have gone, and returns what to make of it; with the instant at which it came, if it
+    /// came as news. One of this process tells; of another one's the servers tell, and are asked now and then.
+    pub(crate) async fn wait_for_node(
+        &self,
+        registration: &Registration,
+        node: &Contender,
+    ) -> Result<(Option<BootInstant>, QueueEvent), Failure> {
         let path = &*registration.lock.queue_path(&node.name);
         if let Some(leaving) = self.registry.until_gone(path, registration.grant) {
-            let first_since = leaving.await;
-            return Ok(WakeUp { came_at: Some(SystemClock.now()), first_since });
+            let handed_over = leaving.await;
+            return Ok((Some(SystemClock.now()), handed_over.map_or(Event::Look, Event::HandedOver)));
         }
         let poller = registration.session.pollers.begin();
-        let Some(_kept) = registration.session.watch_budget(path, &poller).await else { return Ok(WakeUp::NONE) };
+        let Some(_kept) = registration.session.watch_budget(path, &poller).await else {
+            return Ok((None, Event::Look));
+        };
         match registration.session.connection.watch(path).await {
             Ok(Some(change)) => tokio::select! {
                 biased;
-                () = change => Ok(WakeUp { came_at: Some(SystemClock.now()), first_since: None }),
-                gone = is_gone(registration, path, &poller) => gone.map(|()| WakeUp::NONE),
+                () = change => Ok((Some(SystemClock.now()), Event::Look)),
+                gone = is_gone(registration, path, &poller) => gone.map(|()| (None, Event::Look)),
             },
-            Ok(None) => Ok(WakeUp::NONE),
             // The listing that follows is repeated until it is answered.
-            Err(failure) if failure.fate == Fate::Unknown => Ok(WakeUp::NONE),
-            Err(failure) => Err(failure),
+            Err(failure) if failure.fate != Fate::Unknown => Err(failure),
+            _ => Ok((None, Event::Look)),
         }
     }
 }

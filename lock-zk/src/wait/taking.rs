@@ -1,20 +1,7 @@
 //! The taking of permits, decided without I/O: one transaction makes them in the place of the node in the queue, and fails if that
 //! is gone.
 
-/// A request that the taking of permits needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TakingRequest {
-    /// Puts the permits into the place of the node in the queue.
-    Exchange,
-    /// Makes the directory of the permits.
-    MakeDirectory,
-    /// Searches, behind a `sync`, for permits of this attempt and this session.
-    Find,
-    /// Counts the permits that were made before ours, and ours.
-    Count,
-}
-
-/// The answers to these requests.
+/// The answers to requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TakingEvent {
     /// The permits were made.
@@ -31,11 +18,17 @@ pub enum TakingEvent {
     Counted(bool),
 }
 
-/// The next step.
+/// The next step: a request, whose answer is told, or the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TakingAction {
-    /// Makes this request, and tells its answer.
-    Ask(TakingRequest),
+    /// Puts the permits into the place of the node in the queue.
+    Exchange,
+    /// Makes the directory of the permits.
+    MakeDirectory,
+    /// Searches, behind a `sync`, for permits of this attempt and this session.
+    Find,
+    /// Counts the permits that were made before ours, and ours.
+    Count,
     /// The attempt has its permits.
     Taken,
     /// The permits are too many, and are given back.
@@ -63,18 +56,16 @@ impl Taking {
     #[inline]
     pub const fn step(&mut self, event: TakingEvent) -> TakingAction {
         match event {
-            TakingEvent::Exchanged | TakingEvent::Found(true) if self.is_shared => {
-                TakingAction::Ask(TakingRequest::Count)
-            }
+            TakingEvent::Exchanged | TakingEvent::Found(true) if self.is_shared => TakingAction::Count,
             TakingEvent::Exchanged | TakingEvent::Found(true) | TakingEvent::Counted(true) => TakingAction::Taken,
             // As long as nobody has had a permit there is no directory for them.
             TakingEvent::Missing if !self.made_directory => {
                 self.made_directory = true;
-                TakingAction::Ask(TakingRequest::MakeDirectory)
+                TakingAction::MakeDirectory
             }
             TakingEvent::Missing | TakingEvent::Found(false) => TakingAction::InVain,
-            TakingEvent::DirectoryMade => TakingAction::Ask(TakingRequest::Exchange),
-            TakingEvent::Unanswered => TakingAction::Ask(TakingRequest::Find),
+            TakingEvent::DirectoryMade => TakingAction::Exchange,
+            TakingEvent::Unanswered => TakingAction::Find,
             TakingEvent::Counted(false) => TakingAction::GiveBack,
         }
     }
@@ -105,7 +96,7 @@ mod tests {
     fn permits_are_counted_once_more_only_where_others_may_be() {
         for event in [TakingEvent::Exchanged, TakingEvent::Found(true)] {
             assert_eq!(Taking::new(false).step(event), TakingAction::Taken);
-            assert_eq!(Taking::new(true).step(event), TakingAction::Ask(TakingRequest::Count));
+            assert_eq!(Taking::new(true).step(event), TakingAction::Count);
         }
         assert_eq!(Taking::new(true).step(TakingEvent::Counted(true)), TakingAction::Taken);
         assert_eq!(Taking::new(true).step(TakingEvent::Counted(false)), TakingAction::GiveBack);
@@ -114,16 +105,16 @@ mod tests {
     #[test]
     fn a_directory_is_made_once_and_then_the_place_is_gone() {
         let mut taking = Taking::new(false);
-        assert_eq!(taking.step(TakingEvent::Missing), TakingAction::Ask(TakingRequest::MakeDirectory));
-        assert_eq!(taking.step(TakingEvent::DirectoryMade), TakingAction::Ask(TakingRequest::Exchange));
+        assert_eq!(taking.step(TakingEvent::Missing), TakingAction::MakeDirectory);
+        assert_eq!(taking.step(TakingEvent::DirectoryMade), TakingAction::Exchange);
         assert_eq!(taking.step(TakingEvent::Missing), TakingAction::InVain);
     }
 
     #[test]
     fn what_was_not_answered_is_searched_for() {
         let mut taking = Taking::new(false);
-        assert_eq!(taking.step(TakingEvent::Unanswered), TakingAction::Ask(TakingRequest::Find));
-        assert_eq!(taking.step(TakingEvent::Unanswered), TakingAction::Ask(TakingRequest::Find));
+        assert_eq!(taking.step(TakingEvent::Unanswered), TakingAction::Find);
+        assert_eq!(taking.step(TakingEvent::Unanswered), TakingAction::Find);
         assert_eq!(taking.step(TakingEvent::Found(false)), TakingAction::InVain);
     }
 
