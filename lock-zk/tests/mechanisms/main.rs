@@ -1,6 +1,6 @@
-//! ZooKeeper's mechanisms under bad input and faults, on real servers that each test has for itself: sessions are stolen, servers are frozen, killed
-//! and cut off. Nobody believes in a lock that is gone, nothing is left behind, and the same client works again when the
-//! fault is over.
+//! ZooKeeper's mechanisms under bad input and faults, on real servers that each test has for itself: sessions are stolen,
+//! servers are frozen, killed and cut off. Nobody believes in a lock that is gone, nothing is left behind, and the same client
+//! works again when the fault is over.
 //!
 //! Without ZooKeeper each test says that it was skipped; with `LOCK_TESTKIT_REQUIRE=1` it fails.
 
