@@ -310,3 +310,6 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         self.registry.is_empty() && self.queues.is_empty() && self.agenda.next() == BootInstant::FAR_FUTURE
     }
 }
+
+#[cfg(test)]
+mod tests;
