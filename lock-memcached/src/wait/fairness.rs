@@ -126,7 +126,11 @@ mod tests {
             fairness.claimed(at(1000));
         }
         assert_eq!(fairness.yields_until(at(1000)), Some(at(1001)));
-        fairness.claimed(at(1001));
+        for _ in 0..8 {
+            assert_eq!(fairness.yields_until(at(1001)), None, "a new row");
+            fairness.claimed(at(1001));
+        }
+        assert_eq!(fairness.yields_until(at(1001)), Some(at(1002)), "they want it still");
         assert_eq!(fairness.yields_until(at(2100)), None, "nobody has wanted it for a second");
     }
 
