@@ -44,6 +44,11 @@ impl Failure {
         Ok(Self { kind, is_unknown: false, what: what.into(), source: Some(Arc::new(error)) })
     }
 
+    /// The failure of a request of which a part was carried out: its outcome is not known as a whole.
+    pub(crate) fn partly_done(self) -> Self {
+        Self { kind: ErrorKind::Indeterminate, is_unknown: true, ..self }
+    }
+
     /// A command that cannot be put into words: nothing was sent.
     pub(crate) fn unsendable(error: ClientError) -> Self {
         let what = "the request is not possible";

@@ -133,12 +133,15 @@ impl Inspector {
             return Ok(false);
         }
         self.records.leave_reason(nonce, &why).await?;
-        let mut released = false;
+        let (mut released, mut failed) = (false, None);
         for answer in self.link.run(releases).await {
             match answer {
-                CommandAnswer::Failed(failure) => return Err(failure),
+                CommandAnswer::Failed(failure) => failed = Some(failure),
                 answer => released |= matches!(answer, CommandAnswer::Done(_)),
             }
+        }
+        if let Some(failure) = failed {
+            return Err(if released { failure.partly_done() } else { failure });
         }
         if released {
             self.link.run_one(self.records.forget(nonce)).await;

@@ -42,8 +42,8 @@ struct State {
     kept_until: BootInstant,
     /// The latest end that was asked for, answered or not.
     asked_until: BootInstant,
-    /// Keys that are just being released.
-    releasing: Vec<Key>,
+    /// Keys whose release was asked for and not answered yet: it may be carried out at any time.
+    asked: Vec<Key>,
     is_shown: bool,
     is_ending: bool,
 }
@@ -114,7 +114,7 @@ impl Entry {
             unsure: Vec::new(),
             kept_until: BootInstant::from_origin(Duration::ZERO),
             asked_until: BootInstant::from_origin(Duration::ZERO),
-            releasing: Vec::new(),
+            asked: Vec::new(),
             is_shown: false,
             is_ending: false,
         };
@@ -176,6 +176,7 @@ impl Entry {
 
     fn has(&self, key: &Key, seen: CasNumber) {
         let mut state = self.state();
+        state.asked.retain(|asked| asked != key);
         match state.pieces.iter_mut().find(|piece| piece.key == *key) {
             Some(piece) => piece.seen = seen,
             None => state.pieces.push(Piece { key: key.clone(), seen }),
@@ -184,27 +185,44 @@ impl Entry {
 
     /// A key is not this attempt's (any more).
     pub(crate) fn lost(&self, key: &Key) {
-        self.state().pieces.retain(|piece| piece.key != *key);
+        let mut state = self.state();
+        state.pieces.retain(|piece| piece.key != *key);
+        state.asked.retain(|asked| asked != key);
     }
 
     /// These pieces may be there until then: nobody answered when they were released.
     pub(crate) fn doubt(&self, pieces: &[Piece], until: BootInstant) {
         let mut state = self.state();
-        state.pieces.retain(|piece| !pieces.iter().any(|doubtful| doubtful.key == piece.key));
+        let is_doubtful = |key: &Key| pieces.iter().any(|doubtful| doubtful.key == *key);
+        state.pieces.retain(|piece| !is_doubtful(&piece.key));
+        state.asked.retain(|key| !is_doubtful(key));
         state.unsure.extend(pieces.iter().map(|piece| Unsure { key: piece.key.clone(), until }));
     }
 
-    /// These pieces are being released, as long as the answer lives.
-    pub(crate) fn releasing(&self, pieces: &[Piece]) -> Releasing<'_> {
-        let keys: Vec<_> = pieces.iter().map(|piece| piece.key.clone()).collect();
-        self.state().releasing.extend(keys.iter().cloned());
-        Releasing { entry: self, keys }
+    /// The release of these pieces is about to be asked for.
+    pub(crate) fn asks_release(&self, pieces: &[Piece]) {
+        let mut state = self.state();
+        for Piece { key, .. } in pieces {
+            if !state.asked.contains(key) {
+                state.asked.push(key.clone());
+            }
+        }
     }
 
-    /// Whether a key is being released, or has been: that it is gone is no loss then.
+    /// A key's release was not carried out, and is not on its way any more.
+    pub(crate) fn keeps(&self, key: &Key) {
+        self.state().asked.retain(|asked| asked != key);
+    }
+
+    /// Whether a key's release was asked for, without an answer so far.
+    pub(crate) fn is_asked(&self, key: &Key) -> bool {
+        self.state().asked.contains(key)
+    }
+
+    /// Whether it is no loss that a key is gone: its release was asked for, or is done.
     pub(crate) fn is_released(&self, key: &Key) -> bool {
         let state = self.state();
-        state.is_ending || state.releasing.contains(key) || !state.pieces.iter().any(|piece| piece.key == *key)
+        state.is_ending || state.asked.contains(key) || !state.pieces.iter().any(|piece| piece.key == *key)
     }
 
     /// Keys whose claims were not answered and may be carried out yet.
@@ -263,18 +281,6 @@ impl Entry {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Pieces that are being released.
-pub(crate) struct Releasing<'a> {
-    entry: &'a Entry,
-    keys: Vec<Key>,
-}
-
-impl Drop for Releasing<'_> {
-    fn drop(&mut self) {
-        self.entry.state().releasing.retain(|key| !self.keys.contains(key));
     }
 }
 

@@ -151,6 +151,8 @@ impl<'a> LeaseRenewal<'a> {
         for (piece, item) in self.pieces.iter().zip(items) {
             match item {
                 Ok(true) => {}
+                // The answer to its release was lost, or is on its way.
+                Ok(false) if entry.is_asked(&piece.key) => entry.lost(&piece.key),
                 Ok(false) if entry.is_released(&piece.key) => {}
                 Ok(false) => {
                     entry.lost(&piece.key);

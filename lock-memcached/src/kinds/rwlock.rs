@@ -12,7 +12,7 @@ use lock_core::driver::Attempt;
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire::{Acquirer, ClaimRound, TryOutcome, WantedLock};
-use crate::client::protocol::Command;
+use crate::client::protocol::{Command, CommandAnswer};
 use crate::epoch::GateVerdict;
 use crate::kinds::reader_slots::ReaderSlots;
 use crate::kinds::slots::{self, Slots, TRIES};
@@ -20,6 +20,7 @@ use crate::registry::Entry;
 use crate::release::Releaser;
 use crate::store::keys::{self, Key};
 use crate::store::record::Records;
+use crate::store::values::Nonce;
 
 /// The read-write locks of one client.
 pub(crate) struct RwLocks {
@@ -53,7 +54,8 @@ impl RwLocks {
         Ok(first)
     }
 
-    /// Takes a reader's slot before it releases the writer's key.
+    /// Takes a reader's slot before it releases the writer's key, and looks at that key once the slot is there: whoever takes it
+    /// from then on finds a reader. So a key whose release was asked for may go in whatever way.
     pub(crate) async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
         let not_held =
             || attempt.error(ErrorKind::NotHeld, Phase::Downgrade, "the server has no such grant (any more)");
@@ -64,28 +66,60 @@ impl RwLocks {
         if writer.is_empty() {
             return if slots.is_empty() { Err(not_held()) } else { Ok(()) };
         }
-        if slots.is_empty() {
-            self.add_slot(attempt, &entry).await?;
+        let was_asked = entry.is_asked(&key);
+        if !was_asked {
+            let is_ours = match slots.is_empty() {
+                true => self.add_slot(attempt, &entry).await?,
+                false => self.is_ours(attempt, &entry, &key).await?,
+            };
+            if !is_ours {
+                self.leave(attempt, &entry).await;
+                return Err(not_held());
+            }
         }
         let released = self.releaser.release_some(attempt, &entry, writer, Phase::Downgrade).await?;
-        if released.gone > 0 {
-            // It was lost before: whoever writes now did not see the slot in time.
-            self.releaser.release_all(attempt, &entry, Phase::Downgrade).await?;
+        if released.gone > 0 && !was_asked {
+            self.leave(attempt, &entry).await;
             return Err(not_held());
         }
         self.releaser.wake(lock, attempt.kind);
         Ok(())
     }
 
-    async fn add_slot(&self, attempt: &Attempt, entry: &Arc<Entry>) -> Result<(), Error> {
+    /// Whether a key has the attempt's number.
+    async fn is_ours(&self, attempt: &Attempt, entry: &Entry, key: &Key) -> Result<bool, Error> {
+        let link = &self.releaser.link;
+        let found = async { Ok(link.find_own([(entry.nonce, key)].into_iter()).await) };
+        let found = link.within(attempt, Phase::Downgrade, found).await?;
+        let found = found.into_iter().next().transpose().map_err(|failure| self.acquirer.error(failure))?;
+        Ok(found.flatten().is_some())
+    }
+
+    /// Leaves a lock that was lost: nothing of it is renewed from now on, whatever becomes of its release.
+    async fn leave(&self, attempt: &Attempt, entry: &Entry) {
+        let pieces = entry.pieces();
+        entry.doubt(&pieces, self.releaser.link.gone_by(SystemClock.now(), attempt.ttl));
+        let released = self.releaser.release_some(attempt, entry, pieces.clone(), Phase::Downgrade).await;
+        if released.is_ok() {
+            pieces.iter().for_each(|piece| entry.refused(&piece.key));
+        }
+    }
+
+    /// Takes a reader's slot. Returns whether the writer's key was the attempt's own once the slot was there.
+    async fn add_slot(&self, attempt: &Attempt, entry: &Arc<Entry>) -> Result<bool, Error> {
         let key = keys::writer(&entry.lock);
         for turn in 0..TRIES * 4 {
-            let number = slots::any(entry, turn, self.readers.many);
-            let round = self.acquirer.claim(attempt, entry, vec![keys::slot(&entry.lock, number)], Vec::new()).await?;
+            let slot = keys::slot(&entry.lock, slots::any(entry, turn, self.readers.many));
+            let look = Command::Read { key: key.clone() };
+            let mut round = self.acquirer.claim(attempt, entry, vec![slot], vec![look]).await?;
             let slot: Vec<_> = entry.pieces().into_iter().filter(|piece| piece.key != key).collect();
             match round.verdict {
                 GateVerdict::Counts(_) if slot.is_empty() => {}
-                GateVerdict::Counts(_) => return Ok(()),
+                GateVerdict::Counts(_) => {
+                    let found = round.also.pop().map_or(Ok(None), CommandAnswer::item);
+                    let found = found.map_err(|failure| self.acquirer.error(failure))?;
+                    return Ok(found.is_some_and(|item| Nonce::read(&item.value) == Some(entry.nonce)));
+                }
                 GateVerdict::No(why) => {
                     self.releaser.release_some(attempt, entry, slot, Phase::Downgrade).await?;
                     return Err(why.into_error(Phase::Downgrade));

@@ -35,9 +35,9 @@ impl Pieces {
         self.release_now(entry, entry.pieces(), phase).await
     }
 
-    /// Releases some of what an attempt is known to have.
+    /// Releases some of what an attempt is known to have. What is not answered stays asked for, also when this is dropped.
     pub(crate) async fn release_some(&self, entry: &Entry, pieces: Vec<Piece>, phase: Phase) -> Result<Removed, Error> {
-        let _giving = entry.releasing(&pieces);
+        entry.asks_release(&pieces);
         self.release_now(entry, pieces, phase).await
     }
 
@@ -55,24 +55,41 @@ impl Pieces {
             let deletion = |Piece { key, seen }: &Piece| Command::Release { key: key.clone(), own: entry.own(*seen) };
             // Last, so that no piece is paired with its answer, which does not matter.
             let answers = self.link.run(pieces.iter().map(deletion).chain(record.take()).collect()).await;
-            let mut changed = Vec::new();
+            let (mut changed, mut failed) = (Vec::new(), None::<Failure>);
             for (piece, answer) in std::mem::take(&mut pieces).into_iter().zip(answers) {
                 match answer {
                     CommandAnswer::Done(_) => count.released(entry, &piece),
                     CommandAnswer::Missing => count.gone(entry, &piece),
-                    CommandAnswer::Failed(failure) => return Err(failure),
+                    CommandAnswer::Failed(failure) => {
+                        if !failure.is_unknown {
+                            entry.keeps(&piece.key);
+                        }
+                        failed = Some(failed.filter(|first| first.is_unknown).unwrap_or(failure));
+                    }
                     CommandAnswer::Other | CommandAnswer::Item(_) => changed.push(piece),
                 }
+            }
+            if let Some(failure) = failed {
+                changed.iter().for_each(|piece| entry.keeps(&piece.key));
+                return Err(count.failed(failure));
             }
             if changed.is_empty() {
                 break;
             }
             let found = Box::pin(self.link.find_own(changed.iter().map(|piece| (entry.nonce, &piece.key)))).await;
             for (piece, found) in changed.into_iter().zip(found) {
-                match found? {
-                    Some(seen) => pieces.push(Piece { seen, ..piece }),
-                    None => count.gone(entry, &piece),
+                match found {
+                    Ok(Some(seen)) => pieces.push(Piece { seen, ..piece }),
+                    Ok(None) => count.gone(entry, &piece),
+                    Err(failure) => {
+                        entry.keeps(&piece.key);
+                        failed = Some(failure);
+                    }
                 }
+            }
+            if let Some(failure) = failed {
+                pieces.iter().for_each(|piece| entry.keeps(&piece.key));
+                return Err(count.failed(failure));
             }
         }
         if pieces.is_empty() { Ok(count) } else { Err(Failure::protocol("the item changes all the time")) }
@@ -110,6 +127,11 @@ impl Removed {
     fn released(&mut self, entry: &Entry, piece: &Piece) {
         self.released += 1;
         entry.lost(&piece.key);
+    }
+
+    /// The failure of a release of which this was done before.
+    fn failed(self, failure: Failure) -> Failure {
+        if self.released > 0 { failure.partly_done() } else { failure }
     }
 
     fn gone(&mut self, entry: &Entry, piece: &Piece) {

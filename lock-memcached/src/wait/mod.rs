@@ -159,9 +159,22 @@ impl<W: WantedLock> Waiter<'_, W> {
             Err(error) => Tried::Failed { may_pass: may_pass(error) },
         };
         match self.queue.tried(&self.limits, tried, was_ours, self.wanted.entry()) {
-            AfterTry::Ends => ControlFlow::Break(outcome.and_then(|outcome| outcome.answer(Phase::Wait))),
+            AfterTry::Ends => {
+                let ended = outcome.and_then(|outcome| outcome.answer(Phase::Wait));
+                ControlFlow::Break(ended.map_err(|error| self.ended_by(error)))
+            }
             AfterTry::Pauses(pause) => ControlFlow::Continue(pause),
         }
+    }
+
+    /// The error of a wait. It is not definite while a key of the attempt may be at the server, such as that of a writer that
+    /// waits for readers.
+    fn ended_by(&self, error: Error) -> Error {
+        if !error.is_definite() || self.wanted.entry().is_empty() {
+            return error;
+        }
+        let what = "the wait ended, and what it has at the server may keep others out until it is removed";
+        self.attempt.error(ErrorKind::Indeterminate, Phase::Wait, what).with_source(error)
     }
 
     /// A claim, if a look says that it has a chance; without a look if what is there may be this attempt's own, because a

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use lock_memcached::{LockName, MemcachedLocks, RestartPolicy};
+use lock_memcached::{ClientOptions, ErrorKind, LeaseOptions, LockName, MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
-use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
-use crate::support::{LEASE, client, eventually, far, open, server};
+use crate::support::{LEASE, client, config, eventually, far, open, pass, server};
 
 /// So long that nothing ends by itself meanwhile.
 const TTL: Duration = Duration::from_secs(60);
@@ -41,6 +41,89 @@ async fn a_downgrade_that_is_refused_leaves_the_writer_its_lock() {
     assert!(other.rwlock("a").try_write().await.unwrap().is_none(), "another one writes beside it");
     writer.release().await.unwrap();
     other.rwlock("a").try_write().await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The write lock is another one's when it is to become a read lock, and the slot that was taken cannot be released.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_downgrade_of_a_write_lock_that_is_gone_leaves_nobody_who_believes() {
+    for fault in [Toxic::Answer { text: "SERVER_ERROR out of memory".to_owned() }, Toxic::Reset] {
+        let Some(server) = server(MemcachedOptions::new()).await else { return };
+        let (link, locks, other) = clients(&server).await;
+        let writer = locks.rwlock("a").with_ttl(TTL).write().await.unwrap();
+        assert!(server.client().delete("lock:rwlock:a:w").await.unwrap());
+        let next = other.rwlock("a").with_ttl(TTL).write().await.unwrap();
+        let slot = link.inject(LinkFault::new(fault, Direction::ToServer).on_request(2, "md lock:rwlock:a:"));
+        let failed = writer.downgrade().await.unwrap_err();
+        slot.applied(ms(15_000)).await.unwrap();
+        assert_eq!(failed.error.kind(), ErrorKind::NotHeld, "{}", failed.error);
+        assert!(!failed.guard.is_held(), "two write: {}", failed.error);
+        let again = failed.guard.downgrade().await.expect_err("it reads beside a writer");
+        assert!(matches!(again.error.kind(), ErrorKind::NotHeld | ErrorKind::Lost), "{}", again.error);
+        assert!(next.is_held());
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_downgrade_whose_answer_is_lost_is_done_when_it_is_asked_again() {
+    for is_renewed in [false, true] {
+        let Some(server) = server(MemcachedOptions::new()).await else { return };
+        let (link, locks, other) = clients(&server).await;
+        let writer = locks.rwlock("a").with_ttl(LEASE).write().await.unwrap();
+        let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, "md lock:rwlock:a:w"));
+        let failed = writer.downgrade().await.unwrap_err();
+        lost.applied(ms(15_000)).await.unwrap();
+        lost.heal().unwrap();
+        assert_eq!(failed.error.kind(), ErrorKind::Indeterminate, "{}", failed.error);
+        assert!(!failed.guard.is_held(), "it may be a reader already");
+        if is_renewed {
+            pass(LEASE * 2).await;
+        }
+        let reader = failed.guard.downgrade().await.unwrap_or_else(|failed| panic!("{}", failed.error));
+        assert!(reader.is_held());
+        assert!(other.rwlock("a").try_write().await.unwrap().is_none(), "another one writes beside it");
+        other.rwlock("a").try_read().await.unwrap().expect("it still writes").release().await.unwrap();
+        reader.release().await.unwrap();
+        other.rwlock("a").try_write().await.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_whose_release_is_not_answered_do_not_end_the_others() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, locks, other) = clients(&server).await;
+    let mut held = locks.semaphore("a", 3).with_ttl(LEASE).acquire_many(3).await.unwrap();
+    // Those of the repetitions in the background are lost too, until the others were renewed.
+    let lost = |nth| LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(nth, "md lock:semaphore:a:");
+    let all_lost: Vec<_> = (1..=20).map(|nth| link.inject(lost(nth))).collect();
+    assert_eq!(held.release_some(2).await.unwrap_err().kind(), ErrorKind::Indeterminate);
+    let before = held.remaining();
+    eventually("it is renewed or lost", async || held.remaining() > before || !held.is_held()).await;
+    drop(all_lost);
+    eventually("two are free", async || other.semaphore("a", 3).available().await.unwrap() == 2).await;
+    assert!(held.is_held(), "the one that was kept was lost with the others");
+    held.release().await.unwrap();
+}
+
+/// A writer that waits for a reader keeps its key at the server when its wait ends with an error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_s_wait_that_ends_while_its_key_is_there_is_not_told_as_definite() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let other = client(&server, RestartPolicy::Off).await;
+    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
+    let options = ClientOptions::default().with_lease(LeaseOptions::new(LEASE)).with_patience(ms(1_500));
+    let mut config = config(&server).with_restart_policy(RestartPolicy::Off).with_client(options);
+    config.url = format!("memcached://{}", link.address());
+    let lock = MemcachedLocks::connect_with(config).await.unwrap().rwlock("a").with_ttl(TTL);
+    let reader = other.rwlock("a").with_ttl(TTL).read().await.unwrap();
+    let waiting = tokio::spawn(async move { lock.write().await });
+    eventually("it waits for the reader", async || is_there(&server, "lock:rwlock:a:w").await).await;
+    let refused = link.inject(LinkFault::new(Toxic::Refuse, Direction::Both));
+    let reset = link.inject(LinkFault::new(Toxic::Reset, Direction::Both));
+    let error = waiting.await.unwrap().err().expect("it is granted beside a reader");
+    assert!(!error.is_definite(), "its key is there: {error}");
+    drop((reset, refused));
+    reader.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
