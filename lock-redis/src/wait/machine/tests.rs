@@ -115,3 +115,47 @@ fn who_has_left_is_not_asked_for() {
     machine.leave(id(1), &OneLock, true);
     assert_eq!(beat(&mut machine, at(1000)).nonces, [id(2)]);
 }
+
+#[test]
+fn an_answer_that_it_is_still_queued_is_a_newer_question() {
+    let mut machine = queued(&[1], at(1000));
+    let due = beat(&mut machine, at(1900));
+    let _ = machine.answered(at(2000), &due, &reply(at(1900)));
+    assert_eq!(machine.granted(at(2100), granted(1, 1), None), Action::Wake(1));
+    assert!(matches!(machine.take_news(id(1)), Some(News::Granted(grant)) if grant.sent_at == at(1900)));
+}
+
+#[test]
+fn a_later_time_to_ask_puts_nothing_off() {
+    let mut machine = queued(&[1], at(1000));
+    let next = machine.next(at(1000));
+    assert!(machine.ask_after(at(1000), "lock", Duration::from_secs(60)));
+    assert_eq!(machine.next(at(1000)), next);
+}
+
+#[test]
+fn after_sixty_three_short_heartbeats_comes_a_long_one() {
+    let mut machine = queued(&[1], at(1000));
+    let quiet = |second: u64| {
+        let now = at(1000 * second);
+        let due = machine.due(now, 1).0.pop().unwrap();
+        let _ = machine.answered(now, &due, &reply(now));
+        due.quiet
+    };
+    let quiet: Vec<_> = (2..68).map(quiet).collect();
+    assert_eq!(quiet, [vec![false], vec![true; 63], vec![false, true]].concat());
+}
+
+#[test]
+fn a_holder_is_named_while_its_lease_lasts_beyond_the_next_heartbeat() {
+    for (ends_in, is_named) in [(30, true), (3, false)] {
+        let mut machine = queued(&[1], at(1000));
+        let due = beat(&mut machine, at(1000));
+        let holder = KnownHolder::new("0123456789abcdef", at(1000), Duration::from_secs(ends_in));
+        let _ = machine.answered(at(1000), &due, &reply(at(1000)));
+        let due = machine.due(at(2000), 1).0.pop().unwrap();
+        let _ = machine.answered(at(2000), &due, &HeartbeatReply { holder, ..reply(at(2000)) });
+        let due = machine.due(at(3500), 1).0.pop().unwrap();
+        assert_eq!(due.holder.is_some(), is_named);
+    }
+}
