@@ -120,7 +120,7 @@ async fn a_writer_s_wait_that_ends_while_its_key_is_there_is_not_told_as_definit
     eventually("it waits for the reader", async || is_there(&server, "lock:rwlock:a:w").await).await;
     let refused = link.inject(LinkFault::new(Toxic::Refuse, Direction::Both));
     let reset = link.inject(LinkFault::new(Toxic::Reset, Direction::Both));
-    let error = waiting.await.unwrap().err().expect("it is granted beside a reader");
+    let error = waiting.await.unwrap().expect_err("it is granted beside a reader");
     assert!(!error.is_definite(), "its key is there: {error}");
     drop((reset, refused));
     reader.release().await.unwrap();

@@ -25,7 +25,8 @@ use tokio::sync::watch;
 
 use super::address::Address;
 
-/// The number of predecessors, never confirmed to be dead, that are remembered; the oldest are forgotten first.
+/// The number of predecessors, never confirmed to be dead, that are remembered one by one. Of the oldest beyond that it is only
+/// remembered until when they matter.
 const MOST: usize = 1024;
 
 /// The state that all links of one client share.
@@ -36,6 +37,8 @@ pub(crate) struct Predecessors {
     doubts: DoubtSource,
     /// Earlier connections that are not known to be dead at their servers too, the oldest first.
     all: Mutex<Vec<Predecessor>>,
+    /// Those that there was no room for.
+    merged: Mutex<Option<Merged>>,
     /// The longest lease that was asked for, in milliseconds.
     longest: AtomicU64,
 }
@@ -53,6 +56,17 @@ pub(super) struct Predecessor {
     over_at: BootInstant,
 }
 
+/// Predecessors to any server, of which none can be killed any more.
+#[derive(Debug, Clone, Copy)]
+struct Merged {
+    /// The highest number of any of them.
+    generation: u64,
+    /// The last instant at which one was given up.
+    ended_at: BootInstant,
+    /// The instant from which nothing is left of whatever any of them carried.
+    over_at: BootInstant,
+}
+
 impl Default for Predecessors {
     fn default() -> Self {
         Self {
@@ -60,6 +74,7 @@ impl Default for Predecessors {
             made: watch::Sender::new(0),
             doubts: DoubtSource::default(),
             all: Mutex::default(),
+            merged: Mutex::default(),
             longest: AtomicU64::new(0),
         }
     }
@@ -109,9 +124,30 @@ impl Predecessors {
         let over_at = now.plus(self.afterlife(op_timeout));
         let mut all = self.all();
         if all.len() >= MOST {
-            all.remove(0);
+            self.merge(&all.remove(0));
         }
         all.push(Predecessor { ended_at: now, over_at, ..predecessor });
+    }
+
+    /// Remembers the most of what this one and those before it may still do.
+    fn merge(&self, oldest: &Predecessor) {
+        let mut merged = self.merged();
+        let Predecessor { generation, ended_at, over_at, .. } = *oldest;
+        let so_far = merged.unwrap_or(Merged { generation, ended_at, over_at });
+        *merged = Some(Merged {
+            generation: so_far.generation.max(generation),
+            ended_at: so_far.ended_at.max(ended_at),
+            over_at: so_far.over_at.max(over_at),
+        });
+    }
+
+    fn merged(&self) -> MutexGuard<'_, Option<Merged>> {
+        self.merged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether one that there was no room for may still carry something out, and matters by this.
+    fn is_disturbed(&self, now: BootInstant, matters: impl FnOnce(Merged) -> bool) -> bool {
+        self.merged().is_some_and(|merged| merged.over_at > now && matters(merged))
     }
 
     /// Kills the predecessors to this server over a new one, and asks by what the server knows the new one: in one
@@ -165,7 +201,7 @@ impl Predecessors {
         let matters = |predecessor: &Predecessor| {
             predecessor.generation >= first && predecessor.server == *server && predecessor.over_at > now
         };
-        !self.all().iter().any(matters)
+        !self.all().iter().any(matters) && !self.is_disturbed(now, |merged| merged.generation >= first)
     }
 
     /// Whether no connection to this server that was given up since then can still carry something out.
@@ -174,7 +210,7 @@ impl Predecessors {
         let matters = |predecessor: &Predecessor| {
             predecessor.ended_at >= at && predecessor.server == *server && predecessor.over_at > now
         };
-        !self.all().iter().any(matters)
+        !self.all().iter().any(matters) && !self.is_disturbed(now, |merged| merged.ended_at >= at)
     }
 
     /// Those that still matter, or can still be killed.
@@ -298,5 +334,21 @@ mod tests {
         );
         predecessors.may_not_kill(&server);
         assert!(!predecessors.none_in_flight(&server, known) && predecessors.to_kill(&server).len() == 1);
+    }
+
+    #[test]
+    fn what_was_forgotten_early_disturbs_until_it_is_over() {
+        let (predecessors, server) = (Predecessors::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
+        let elsewhere = Address::Tcp { host: "b".to_owned(), port: 1 };
+        let before = SystemClock.now();
+        predecessors.asks_for(Duration::from_secs(60));
+        let first = predecessors.number();
+        predecessors.add(Predecessor::new(first, server.clone(), None), Duration::ZERO);
+        for _ in 0..MOST {
+            predecessors.add(Predecessor::new(predecessors.number(), elsewhere.clone(), None), Duration::ZERO);
+        }
+        assert_eq!(predecessors.all().len(), MOST);
+        assert!(!predecessors.none_in_flight(&server, first) && !predecessors.none_in_flight_since(&server, before));
+        assert!(predecessors.none_in_flight(&server, predecessors.number()));
     }
 }

@@ -14,6 +14,7 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use super::NAME;
 use super::fan_out::FanOut;
+use super::leftovers::Leftovers;
 use super::member::{ScriptRequest, ScriptVote};
 use super::members::Members;
 use super::release_requests::ReleaseRequests;
@@ -81,28 +82,39 @@ impl Acquisitions {
     pub(super) async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         self.check(attempt)?;
         let until = self.members.until();
-        let mut may_be_held = false;
+        let (mut may_be_held, mut left) = (false, Leftovers::default());
         for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
-            match self.round(attempt, None, until).await? {
-                Round::Granted { grant, .. } => return Ok(Some(grant)),
-                Round::Held(_) => return Ok(None),
+            match self.round(attempt, None, until, &mut left).await {
+                Ok(Round::Granted { grant, .. }) => return Ok(Some(grant)),
+                Ok(Round::Held(_)) => return self.judge(&left, Ok(None)),
                 // What others only try is undone soon, or becomes a majority.
-                Round::MayBeHeld => may_be_held = true,
-                Round::Split => {}
+                Ok(Round::MayBeHeld) => may_be_held = true,
+                Ok(Round::Split) => {}
+                Err(error) => return self.judge(&left, Err(error)),
             }
             if !has_time_after(pause, until).await {
                 break;
             }
         }
-        refused(may_be_held)
+        self.judge(&left, refused(may_be_held))
     }
 
-    /// Asks every server once, for a try or for a wait that began at `waits_since`.
+    /// The outcome of an attempt that may have left so much.
+    pub(super) fn judge(
+        &self,
+        left: &Leftovers,
+        outcome: Result<Option<Grant>, Error>,
+    ) -> Result<Option<Grant>, Error> {
+        left.judge(self.members.count(), outcome)
+    }
+
+    /// Asks every server once, for a try or for a wait that began at `waits_since`. Takes note of what the round may have left.
     pub(super) async fn round(
         &self,
         attempt: &Attempt,
         waits_since: Option<BootInstant>,
         until: BootInstant,
+        left: &mut Leftovers,
     ) -> Result<Round, Error> {
         self.check_reachable()?;
         let sent_at = SystemClock.now();
@@ -119,8 +131,10 @@ impl Acquisitions {
             let grant = Grant::new(None, sent_at, attempt.ttl);
             return Ok(Round::Granted { grant, by, contested: !refused.is_empty(), rest });
         }
-        let Votes { granted, refused, ends_in, mut reasons, .. } = votes;
-        reasons.extend(self.undo(attempt, round, granted, &refused, until).await);
+        let Votes { granted, refused, unknown, ends_in, mut reasons, .. } = votes;
+        granted.iter().chain(&unknown).for_each(|place| left.add(*place));
+        refused.iter().for_each(|place| left.remove(*place));
+        reasons.extend(self.undo(attempt, round, granted, &refused, until, left).await);
         match verdict {
             Standing::Held => Ok(Round::Held(ends_in)),
             Standing::MayBeHeld => Ok(Round::MayBeHeld),
@@ -152,7 +166,7 @@ impl Acquisitions {
 
     /// Undoes a round on every server but those that have refused it, and waits for those that have granted it until `until`,
     /// or at least for a moment; why some of these did not confirm. The requests themselves have an operation timeout of
-    /// their own, and go on in the background.
+    /// their own, and go on in the background. Where the undo is confirmed, nothing is left.
     async fn undo(
         &self,
         attempt: &Attempt,
@@ -160,6 +174,7 @@ impl Acquisitions {
         mut granted: Vec<usize>,
         refused: &[usize],
         until: BootInstant,
+        left: &mut Leftovers,
     ) -> Vec<Error> {
         let mut reasons = Vec::new();
         let until = until.max(SystemClock.now().plus(MOMENT));
@@ -173,10 +188,10 @@ impl Acquisitions {
             let Some((place, answer)) = answered else { break };
             let before = granted.len();
             granted.retain(|other| *other != place);
-            if let Err(failed) = answer
-                && granted.len() < before
-            {
-                reasons.push(failed.error);
+            match answer {
+                Ok(_) => left.remove(place),
+                Err(failed) if granted.len() < before => reasons.push(failed.error),
+                Err(_) => {}
             }
         }
         reasons
@@ -212,7 +227,9 @@ struct Votes {
     granted: Vec<usize>,
     /// The servers where somebody else has it.
     refused: Vec<usize>,
-    /// The shortest time after which it may be free at one of those.
+    /// The servers that may have carried the request out without an answer.
+    unknown: Vec<usize>,
+    /// The shortest time after which it may be free at one of those that have refused it.
     ends_in: Option<Duration>,
     /// The reasons why the others did not answer.
     reasons: Vec<Error>,
@@ -227,6 +244,7 @@ impl Votes {
             tally: Tally::of(members.count()),
             granted: Vec::new(),
             refused: Vec::new(),
+            unknown: Vec::new(),
             ends_in: None,
             reasons: Vec::new(),
         }
@@ -267,6 +285,9 @@ impl Votes {
                 Vote::Held(holder.to_owned())
             }
             Err(failed) => {
+                if !failed.error.is_definite() {
+                    self.unknown.push(place);
+                }
                 self.reasons.push(failed.error);
                 Vote::Failed
             }

@@ -12,6 +12,7 @@ mod background;
 mod config;
 mod fan_out;
 mod inspect;
+mod leftovers;
 mod member;
 mod members;
 mod release;

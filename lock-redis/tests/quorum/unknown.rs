@@ -1,8 +1,9 @@
 //! Outcomes that are unknown, and stay so.
 
-use lock_redis::ErrorKind;
+use lock_redis::{ErrorKind, QuorumConfig, QuorumLocks};
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::servers::{Servers, eventually, ms};
+use crate::servers::{PROMPTLY, Servers, eventually, hasty, key, ms};
 
 /// The requests reach the servers and are not answered; later on nothing can be sent any more.
 #[tokio::test(flavor = "multi_thread")]
@@ -23,4 +24,38 @@ async fn a_wait_that_may_have_been_granted_is_not_told_as_definite() {
     let error = wait.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
     assert!(!error.is_definite());
+}
+
+/// One of three servers grants, another one says that it is held, the third one takes the request without an answer; then the first
+/// one is gone before it is told to undo its grant. The next round finds too few servers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_try_whose_earlier_round_left_a_majority_taken_is_not_told_as_definite() {
+    let Some(servers) = Servers::start().await else { return };
+    let links: Vec<_> =
+        servers.each[..3].iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
+    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
+    let config = QuorumConfig::new(urls).with_young_servers().with_client(hasty());
+    let locks = QuorumLocks::connect_with(config).await.unwrap();
+    let mutex = locks.mutex("left");
+    // Every server knows every script.
+    eventually("all three hold the lock", PROMPTLY, async || {
+        let held = mutex.lock().await.unwrap();
+        let on_all = servers.holding(&[0, 1, 2], "left", held.grant_id()).await.len() == 3;
+        held.release().await.unwrap();
+        on_all.then_some(())
+    })
+    .await;
+    servers.have_nothing_left(&[0, 1, 2]).await;
+    assert!(servers.run(1, &["SET", &key("left"), "another", "PX", "60000"]).await.is_ok());
+    let faults = [
+        links[0].inject(LinkFault::new(Toxic::Refuse, Direction::Both)),
+        links[2].inject(LinkFault::new(Toxic::Refuse, Direction::Both)),
+        links[0].inject(LinkFault::new(Toxic::Reset, Direction::ToServer).on_request(2, &key("left"))),
+        links[2].inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, &key("left"))),
+    ];
+    let error = mutex.try_lock().await.unwrap_err();
+    let (first, third) = (servers.held(0, "left").await, servers.held(2, "left").await);
+    assert!(first.is_some() && third.is_some(), "the faults missed: {first:?} {third:?}: {error}");
+    assert!(!error.is_definite(), "two of three have it: {error}");
+    drop(faults);
 }

@@ -37,7 +37,8 @@ impl RwLockBackend for ZkBackend {
             tokio::select! {
                 biased;
                 changed = change(&self.registry, attempt, &registration) => changed,
-                () = registration.session.ended() => Err(gone(attempt)),
+                // By our clock: nobody has said that it is gone.
+                () = registration.session.ended() => Err(error::out_of_time(Phase::Downgrade)),
             }
         };
         wait::within(&SystemClock, attempt, Phase::Downgrade, changed).await

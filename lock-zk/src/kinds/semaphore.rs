@@ -33,7 +33,8 @@ impl SemaphoreBackend for ZkBackend {
                     }
                     shrunk => shrunk.map_err(|failure| failure.error(Phase::Release)),
                 },
-                () = registration.session.ended() => Err(gone(attempt)),
+                // By our clock: nobody has said that they are gone.
+                () = registration.session.ended() => Err(error::out_of_time(Phase::Release)),
             }
         };
         wait::within(&SystemClock, attempt, Phase::Release, shrunk).await

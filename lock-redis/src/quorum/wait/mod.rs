@@ -18,6 +18,7 @@ use lock_core::{Error, ErrorKind, Phase};
 use self::queues::{QueuePlace, Queues, WaitEnded};
 use super::NAME;
 use super::acquire::{Acquisitions, Round, refused};
+use super::leftovers::Leftovers;
 use super::release_requests::ReleaseRequests;
 use crate::client::push::{Inbox, Message, Push};
 
@@ -74,7 +75,7 @@ impl Waits {
         let since = SystemClock.now();
         let (mut answered, mut may_be_held) = (since, false);
         // An earlier round that may still be carried out somewhere, whatever is said of later ones.
-        let mut unknown = None;
+        let (mut unknown, mut left) = (None, Leftovers::default());
         let mut splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
         let mut silences = wait::pauses(wait::FIRST_PAUSE, SILENT);
         if place.is_held_here() {
@@ -91,7 +92,7 @@ impl Waits {
             place.asks();
             // Whoever is dropped during the round may be counted as well.
             let was_registered = place.registers(true);
-            let outcome = self.acquisitions.round(attempt, Some(since), self.acquisitions.until()).await;
+            let outcome = self.acquisitions.round(attempt, Some(since), self.acquisitions.until(), &mut left).await;
             let now = SystemClock.now();
             if let Ok(round) = &outcome {
                 answered = now;
@@ -135,19 +136,21 @@ impl Waits {
                 Ok(Round::Split) => split(&mut splits),
                 Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate) => {
                     if deadline.has_passed(now) || now.since(answered) >= attempt.patience {
-                        return Err(unknown.unwrap_or(error));
+                        return self.acquisitions.judge(&left, Err(unknown.unwrap_or(error)));
                     }
                     if error.kind() == ErrorKind::Indeterminate {
                         unknown.get_or_insert(error);
                     }
                     silences.next().unwrap_or(SILENT)
                 }
-                Err(error) => return Err(unknown.unwrap_or(error)),
+                Err(error) => return self.acquisitions.judge(&left, Err(unknown.unwrap_or(error))),
             };
             if deadline.has_passed(now) {
                 return match unknown {
                     Some(unknown) if !may_be_held => Err(unknown),
-                    _ => refused(may_be_held),
+                    // A wait that ran out is undone by the core.
+                    _ if may_be_held => Ok(None),
+                    _ => self.acquisitions.judge(&left, refused(false)),
                 };
             }
             place.pause(now.plus(pause).min(deadline.instant())).await;
