@@ -135,6 +135,7 @@ cases! {
     "C-RW13" "K5 K8" rwlock::readers_behind_a_writer_that_gave_up_proceed ONCE [Need::RwLock];
     "C-RW14" "K4" rwlock::a_writer_s_token_is_above_every_earlier_one ONCE [Need::RwLock, FENCING];
     "C-RW15" "K5" rwlock::a_reader_and_a_writer_behind_it_do_not_wait_for_each_other ONCE [Need::RwLock];
+    "C-RW16" "K9 K12" replies::a_downgrade_whose_reply_is_lost_is_done_when_it_is_asked_again ONCE [Need::RwLock, Need::Links];
 
     "C-S01" "K1" semaphore::a_fourth_of_three_permits_is_refused ONCE [Need::Semaphore];
     "C-S02" "K1" semaphore::no_more_than_three_of_twelve_owners_are_inside ONCE [Need::Semaphore];
@@ -150,6 +151,7 @@ cases! {
     "C-S12" "K1" semaphore::owners_that_ask_for_two_of_three_never_deadlock ONCE [Need::Semaphore];
     "C-S13" "K15" semaphore::senseless_numbers_of_permits_are_refused ONCE [Need::Semaphore];
     "C-S15" "K16" semaphore::what_is_shown_as_free_can_be_taken ONCE [Need::Semaphore, INSPECT];
+    "C-S16" "K9 K12" replies::permits_whose_release_is_not_answered_do_not_end_the_others ONCE [Need::Semaphore, Need::Links];
 
     "C-D01" "K2 K11 K13" session::a_holder_whose_session_ends_is_told_and_believes_no_more SIMPLE [Need::Sessions];
     "C-D02" "K2 K11" outage::a_holder_without_network_is_told_by_its_deadline SIMPLE [Need::Links];

@@ -1,12 +1,12 @@
-//! C-F05, C-F19, C-M12, C-M13, C-M20, C-RE06: replies that are lost, late, or cut in the middle.
+//! C-F05, C-F19, C-M12, C-M13, C-M20, C-RE06, C-RW16, C-S16: replies that are lost, late, or cut in the middle.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::{join, join_all};
-use lock_core::Owner;
+use lock_core::{Error, ErrorKind, Locks, Owner, ReadGuard, WriteGuard};
 
-use crate::context::{Cx, is_done_or_unknown, release};
+use crate::context::{Cx, LOCK, is_done_or_unknown, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::proxy::{Direction, LinkFault, Toxic};
 use crate::time::{eventually, hand_over, ms, op_timeout, pass, promptly, soon, ttl};
@@ -183,7 +183,7 @@ pub(super) async fn replies_that_are_cut_in_the_middle_reach_nobody_else(cx: Arc
 
 pub(super) async fn an_owner_whose_first_grant_was_not_answered_is_inside_once(cx: Arc<Cx>) -> Verdict {
     let links = cx.links()?;
-    let lock = cx.client_at(&links).await?.reentrant(crate::context::LOCK).or_fail("no reentrant lock")?;
+    let lock = cx.client_at(&links).await?.reentrant(LOCK).or_fail("no reentrant lock")?;
     let lock = lock.with_ttl(ttl());
     let me = Owner::new();
     lock.lock(&me).await?.release().await?;
@@ -196,8 +196,92 @@ pub(super) async fn an_owner_whose_first_grant_was_not_answered_is_inside_once(c
     let again = lock.try_lock_for(&me, cx.freed_by(ttl())).await?.or_fail("its owner is not let in again")?;
     ensure!(again.depth() == 1, "depth {} after one acquisition that counts", again.depth());
     again.release().await?;
-    let next = cx.client().await?.reentrant(crate::context::LOCK).or_fail("no reentrant lock")?.with_ttl(ttl());
+    let next = cx.client().await?.reentrant(LOCK).or_fail("no reentrant lock")?.with_ttl(ttl());
     let next = next.try_lock_for(&Owner::new(), cx.freed_by(ttl())).await?;
     next.or_fail("one release after one acquisition that counts does not free")?.release().await?;
     cx.residue_within(cx.freed_by(ttl())).await
+}
+
+/// Asks for the read lock again and again; a connection that the loss has hurt may cost a call.
+async fn downgraded(mut writer: WriteGuard) -> Result<ReadGuard, Error> {
+    let began = Instant::now();
+    loop {
+        match writer.downgrade().await {
+            Ok(reader) => return Ok(reader),
+            Err(failed) => {
+                let is_over = matches!(failed.error.kind(), ErrorKind::NotHeld | ErrorKind::Lost);
+                if is_over || began.elapsed() > op_timeout() {
+                    return Err(failed.error);
+                }
+                writer = failed.guard;
+            }
+        }
+        pass(ms(20)).await;
+    }
+}
+
+/// The lost reply is that to the nth request of the downgrade; between the calls the lease is renewed, or not.
+pub(super) async fn a_downgrade_whose_reply_is_lost_is_done_when_it_is_asked_again(cx: Arc<Cx>) -> Verdict {
+    let rwlock = |locks: &Locks| Ok::<_, Failure>(locks.rwlock(LOCK).or_fail("no read-write lock")?.with_ttl(ttl()));
+    let (links, theirs) = (cx.links()?, rwlock(&cx.client().await?)?);
+    let mine = rwlock(&cx.client_at(&links).await?)?;
+    for (nth, is_renewed) in (1..=5).map(|nth| (nth, nth % 2 == 0)) {
+        let writer = mine.try_write_for(cx.freed_by(ttl())).await?.or_fail("not free before the downgrade")?;
+        let loss = LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(nth, &cx.namespace);
+        let loss = links.inject(&loss);
+        let outcome = soon("the downgrade ends", op_timeout() + ms(500), writer.downgrade()).await?;
+        // Not every backend makes a second request.
+        if nth == 1 {
+            loss.applied().await.and_then(|()| loss.heal())?
+        } else {
+            drop(loss)
+        }
+        let reader = match outcome {
+            Ok(reader) => reader,
+            Err(failed) => {
+                if is_renewed {
+                    pass(ttl()).await;
+                }
+                downgraded(failed.guard).await?
+            }
+        };
+        pass(ttl() / 2).await;
+        ensure!(reader.is_held(), "a downgrade whose reply {nth} was lost costs the lock");
+        ensure!(theirs.try_write().await?.is_none(), "a writer was let in beside a reader");
+        let beside = theirs.try_read_for(hand_over()).await?.or_fail("a reader was refused beside a reader")?;
+        beside.release().await?;
+        is_done_or_unknown(&reader.release().await)?;
+    }
+    theirs.try_write_for(cx.freed_by(ttl())).await?.or_fail("not free in the end")?.release().await?;
+    cx.nothing_is_left_within(ttl() + hand_over()).await
+}
+
+pub(super) async fn permits_whose_release_is_not_answered_do_not_end_the_others(cx: Arc<Cx>) -> Verdict {
+    let semaphore = |locks: &Locks| Ok::<_, Failure>(locks.semaphore(LOCK, 3).or_fail("no semaphore")?.with_ttl(ttl()));
+    let (links, theirs) = (cx.links()?, semaphore(&cx.client().await?)?);
+    let mine = semaphore(&cx.client_at(&links).await?)?;
+    for nth in [1, 2] {
+        let mut held = mine.try_acquire_many_for(3, cx.freed_by(ttl())).await?.or_fail("not free before")?;
+        let loss = LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(nth, &cx.namespace);
+        let loss = links.inject(&loss);
+        let outcome = soon("the release ends", op_timeout() + ms(500), held.release_some(2)).await?;
+        // Not every backend makes a second request.
+        if nth == 1 {
+            loss.applied().await.and_then(|()| loss.heal())?
+        } else {
+            drop(loss)
+        }
+        is_done_or_unknown(&outcome)?;
+        let two = theirs.try_acquire_many_for(2, hand_over() + op_timeout()).await?;
+        let two = two.or_fail("two permits were not released after a lost reply")?;
+        pass(ttl()).await;
+        ensure!(held.is_held(), "the permit that was kept was lost with those that were released");
+        ensure!(held.permits() == 1, "{} permits are counted, one was kept", held.permits());
+        ensure!(theirs.try_acquire().await?.is_none(), "a fourth of three permits was granted");
+        two.release().await?;
+        is_done_or_unknown(&held.release().await)?;
+    }
+    let all = theirs.try_acquire_many_for(3, cx.freed_by(ttl())).await?;
+    all.or_fail("not all are free in the end")?.release().await?;
+    cx.nothing_is_left_within(ttl() + hand_over()).await
 }
