@@ -74,7 +74,7 @@ impl Backend for ZkBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.guarantees.clone()
+        self.guarantees
     }
 
     fn notices(&self) -> Option<Notices> {

@@ -50,8 +50,8 @@ async fn a_try_whose_earlier_round_left_a_majority_taken_is_not_told_as_definite
     let faults = [
         links[0].inject(LinkFault::new(Toxic::Refuse, Direction::Both)),
         links[2].inject(LinkFault::new(Toxic::Refuse, Direction::Both)),
-        links[0].inject(LinkFault::new(Toxic::Reset, Direction::ToServer).on_request(2, &key("left"))),
-        links[2].inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, &key("left"))),
+        links[0].inject(LinkFault::new(Toxic::Reset, Direction::ToServer).on_request(2, key("left"))),
+        links[2].inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, key("left"))),
     ];
     let error = mutex.try_lock().await.unwrap_err();
     let (first, third) = (servers.held(0, "left").await, servers.held(2, "left").await);
