@@ -44,6 +44,11 @@ impl Failure {
         Ok(Self { kind, is_unknown: false, what: what.into(), source: Some(Arc::new(error)) })
     }
 
+    /// The failure of several requests at once: the first one whose outcome is unknown, or else this one.
+    pub(crate) fn beside(self, earlier: Option<Self>) -> Self {
+        earlier.filter(|earlier| earlier.is_unknown).unwrap_or(self)
+    }
+
     /// The failure of a request of which a part was carried out: its outcome is not known as a whole.
     pub(crate) fn partly_done(self) -> Self {
         Self { kind: ErrorKind::Indeterminate, is_unknown: true, ..self }

@@ -133,10 +133,10 @@ impl Inspector {
             return Ok(false);
         }
         self.records.leave_reason(nonce, &why).await?;
-        let (mut released, mut failed) = (false, None);
+        let (mut released, mut failed) = (false, None::<Failure>);
         for answer in self.link.run(releases).await {
             match answer {
-                CommandAnswer::Failed(failure) => failed = Some(failure),
+                CommandAnswer::Failed(failure) => failed = Some(failure.beside(failed)),
                 answer => released |= matches!(answer, CommandAnswer::Done(_)),
             }
         }

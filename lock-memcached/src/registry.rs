@@ -43,7 +43,7 @@ struct State {
     /// The latest end that was asked for, answered or not.
     asked_until: BootInstant,
     /// Keys whose release was asked for and not answered yet: it may be carried out at any time.
-    asked: Vec<Key>,
+    asked: Vec<AskedRelease>,
     is_shown: bool,
     is_ending: bool,
 }
@@ -54,6 +54,14 @@ pub(crate) struct Piece {
     pub(crate) key: Key,
     /// The number by which its item is known to be unchanged.
     pub(crate) seen: CasNumber,
+}
+
+/// A key whose release was asked for.
+#[derive(Debug)]
+struct AskedRelease {
+    key: Key,
+    /// Whether an earlier request for it was not answered: then a later one that is refused says nothing of that.
+    is_repeated: bool,
 }
 
 /// A key whose claim was not answered.
@@ -176,7 +184,7 @@ impl Entry {
 
     fn has(&self, key: &Key, seen: CasNumber) {
         let mut state = self.state();
-        state.asked.retain(|asked| asked != key);
+        state.asked.retain(|asked| asked.key != *key);
         match state.pieces.iter_mut().find(|piece| piece.key == *key) {
             Some(piece) => piece.seen = seen,
             None => state.pieces.push(Piece { key: key.clone(), seen }),
@@ -187,7 +195,7 @@ impl Entry {
     pub(crate) fn lost(&self, key: &Key) {
         let mut state = self.state();
         state.pieces.retain(|piece| piece.key != *key);
-        state.asked.retain(|asked| asked != key);
+        state.asked.retain(|asked| asked.key != *key);
     }
 
     /// These pieces may be there until then: nobody answered when they were released.
@@ -195,7 +203,7 @@ impl Entry {
         let mut state = self.state();
         let is_doubtful = |key: &Key| pieces.iter().any(|doubtful| doubtful.key == *key);
         state.pieces.retain(|piece| !is_doubtful(&piece.key));
-        state.asked.retain(|key| !is_doubtful(key));
+        state.asked.retain(|asked| !is_doubtful(&asked.key));
         state.unsure.extend(pieces.iter().map(|piece| Unsure { key: piece.key.clone(), until }));
     }
 
@@ -203,26 +211,28 @@ impl Entry {
     pub(crate) fn asks_release(&self, pieces: &[Piece]) {
         let mut state = self.state();
         for Piece { key, .. } in pieces {
-            if !state.asked.contains(key) {
-                state.asked.push(key.clone());
+            match state.asked.iter_mut().find(|asked| asked.key == *key) {
+                Some(asked) => asked.is_repeated = true,
+                None => state.asked.push(AskedRelease { key: key.clone(), is_repeated: false }),
             }
         }
     }
 
-    /// A key's release was not carried out, and is not on its way any more.
+    /// The last request for a key's release was not carried out, and is not on its way any more.
     pub(crate) fn keeps(&self, key: &Key) {
-        self.state().asked.retain(|asked| asked != key);
+        self.state().asked.retain(|asked| asked.key != *key || asked.is_repeated);
     }
 
     /// Whether a key's release was asked for, without an answer so far.
     pub(crate) fn is_asked(&self, key: &Key) -> bool {
-        self.state().asked.contains(key)
+        self.state().asked.iter().any(|asked| asked.key == *key)
     }
 
     /// Whether it is no loss that a key is gone: its release was asked for, or is done.
     pub(crate) fn is_released(&self, key: &Key) -> bool {
         let state = self.state();
-        state.is_ending || state.asked.contains(key) || !state.pieces.iter().any(|piece| piece.key == *key)
+        let is_asked = state.asked.iter().any(|asked| asked.key == *key);
+        state.is_ending || is_asked || !state.pieces.iter().any(|piece| piece.key == *key)
     }
 
     /// Keys whose claims were not answered and may be carried out yet.
@@ -321,5 +331,22 @@ mod tests {
         entry.lost(&key("a"));
         entry.renewed(&key("a"), CasNumber::of_a_test(5));
         assert_eq!(entry.pieces(), []);
+    }
+
+    #[test]
+    fn a_refusal_says_nothing_of_an_earlier_release_that_was_not_answered() {
+        let entry = entry();
+        entry.won(&key("a"), CasNumber::of_a_test(3));
+        entry.asks_release(&entry.pieces());
+        entry.keeps(&key("a"));
+        assert!(!entry.is_asked(&key("a")) && !entry.is_released(&key("a")));
+        entry.asks_release(&entry.pieces());
+        for _ in 0..2 {
+            entry.asks_release(&entry.pieces());
+            entry.keeps(&key("a"));
+            assert!(entry.is_asked(&key("a")) && entry.is_released(&key("a")));
+        }
+        entry.won(&key("a"), CasNumber::of_a_test(4));
+        assert!(!entry.is_asked(&key("a")), "it was taken anew");
     }
 }

@@ -64,14 +64,13 @@ impl Pieces {
                         if !failure.is_unknown {
                             entry.keeps(&piece.key);
                         }
-                        failed = Some(failed.filter(|first| first.is_unknown).unwrap_or(failure));
+                        failed = Some(failure.beside(failed));
                     }
                     CommandAnswer::Other | CommandAnswer::Item(_) => changed.push(piece),
                 }
             }
             if let Some(failure) = failed {
-                changed.iter().for_each(|piece| entry.keeps(&piece.key));
-                return Err(count.failed(failure));
+                return Err(count.failed(entry, &changed, failure));
             }
             if changed.is_empty() {
                 break;
@@ -88,11 +87,13 @@ impl Pieces {
                 }
             }
             if let Some(failure) = failed {
-                pieces.iter().for_each(|piece| entry.keeps(&piece.key));
-                return Err(count.failed(failure));
+                return Err(count.failed(entry, &pieces, failure));
             }
         }
-        if pieces.is_empty() { Ok(count) } else { Err(Failure::protocol("the item changes all the time")) }
+        if pieces.is_empty() {
+            return Ok(count);
+        }
+        Err(count.failed(entry, &pieces, Failure::protocol("the item changes all the time")))
     }
 
     /// Looks for claims that were not answered, and releases what they took.
@@ -129,8 +130,9 @@ impl Removed {
         entry.lost(&piece.key);
     }
 
-    /// The failure of a release of which this was done before.
-    fn failed(self, failure: Failure) -> Failure {
+    /// The failure of a release of which this was done before. These pieces were found changed, and are kept.
+    fn failed(self, entry: &Entry, kept: &[Piece], failure: Failure) -> Failure {
+        kept.iter().for_each(|piece| entry.keeps(&piece.key));
         if self.released > 0 { failure.partly_done() } else { failure }
     }
 

@@ -14,8 +14,13 @@ const TTL: Duration = Duration::from_secs(60);
 
 /// The first request that contains this is refused, as by a server whose memory is full.
 fn refused(request: &str) -> LinkFault {
+    refused_at(1, request)
+}
+
+/// The nth request that contains this is refused.
+fn refused_at(nth: u64, request: &str) -> LinkFault {
     let answer = Toxic::Answer { text: "SERVER_ERROR out of memory".to_owned() };
-    LinkFault::new(answer, Direction::ToServer).on_request(1, request)
+    LinkFault::new(answer, Direction::ToServer).on_request(nth, request)
 }
 
 /// A client without a guard behind a link, and one that is not.
@@ -52,9 +57,12 @@ async fn a_downgrade_of_a_write_lock_that_is_gone_leaves_nobody_who_believes() {
         let writer = locks.rwlock("a").with_ttl(TTL).write().await.unwrap();
         assert!(server.client().delete("lock:rwlock:a:w").await.unwrap());
         let next = other.rwlock("a").with_ttl(TTL).write().await.unwrap();
-        let slot = link.inject(LinkFault::new(fault, Direction::ToServer).on_request(2, "md lock:rwlock:a:"));
+        // The slot's is the first one or the second: over a new connection the writer's key is read before it would be deleted.
+        let faults =
+            [1, 2].map(|nth| LinkFault::new(fault.clone(), Direction::ToServer).on_request(nth, "md lock:rwlock:a:"));
+        let faults = faults.map(|fault| link.inject(fault));
         let failed = writer.downgrade().await.unwrap_err();
-        slot.applied(ms(15_000)).await.unwrap();
+        faults[0].applied(ms(15_000)).await.unwrap();
         assert_eq!(failed.error.kind(), ErrorKind::NotHeld, "{}", failed.error);
         assert!(!failed.guard.is_held(), "two write: {}", failed.error);
         let again = failed.guard.downgrade().await.expect_err("it reads beside a writer");
@@ -66,7 +74,7 @@ async fn a_downgrade_of_a_write_lock_that_is_gone_leaves_nobody_who_believes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_downgrade_whose_answer_is_lost_is_done_when_it_is_asked_again() {
-    for is_renewed in [false, true] {
+    for (is_renewed, is_refused) in [(false, false), (true, false), (true, true)] {
         let Some(server) = server(MemcachedOptions::new()).await else { return };
         let (link, locks, other) = clients(&server).await;
         let writer = locks.rwlock("a").with_ttl(LEASE).write().await.unwrap();
@@ -76,6 +84,14 @@ async fn a_downgrade_whose_answer_is_lost_is_done_when_it_is_asked_again() {
         lost.heal().unwrap();
         assert_eq!(failed.error.kind(), ErrorKind::Indeterminate, "{}", failed.error);
         assert!(!failed.guard.is_held(), "it may be a reader already");
+        let mut failed = failed;
+        if is_refused {
+            // Over a new connection the key is read before it is deleted.
+            let full = ["mg lock:rwlock:a:w", "md lock:rwlock:a:w"].map(|request| link.inject(refused(request)));
+            failed = failed.guard.downgrade().await.unwrap_err();
+            assert!(failed.error.is_definite(), "it was refused: {}", failed.error);
+            drop(full);
+        }
         if is_renewed {
             pass(LEASE * 2).await;
         }
@@ -103,6 +119,18 @@ async fn permits_whose_release_is_not_answered_do_not_end_the_others() {
     eventually("two are free", async || other.semaphore("a", 3).available().await.unwrap() == 2).await;
     assert!(held.is_held(), "the one that was kept was lost with the others");
     held.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_release_that_is_refused_in_part_is_not_told_as_definite() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, locks, other) = clients(&server).await;
+    let held = other.semaphore("a", 3).with_ttl(TTL).acquire_many(3).await.unwrap();
+    let full = link.inject(refused_at(2, "md lock:semaphore:a:"));
+    let error = locks.semaphore("a", 3).force_release(held.grant_id(), "it hangs").await.unwrap_err();
+    full.applied(ms(15_000)).await.unwrap();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "two of three are free: {error}");
+    assert!(locks.semaphore("a", 3).force_release(held.grant_id(), "it hangs").await.unwrap(), "one was left");
 }
 
 /// A writer that waits for a reader keeps its key at the server when its wait ends with an error.
