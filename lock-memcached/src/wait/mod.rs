@@ -189,14 +189,13 @@ impl<W: WantedLock> Waiter<'_, W> {
         let until = self.queue.next_look(&self.limits, pause);
         let woken = async {
             tokio::select! {
-                () = self.queue.wake.notified() => {
-                    // The wake-up may be from before its pause: others may have their turn by now.
-                    let at = self.queue.next_look(&self.limits, Duration::ZERO);
-                    if at > SystemClock.now() {
-                        SystemClock.sleep_until(at).await;
-                    }
-                }
+                () = self.queue.wake.notified() => {}
                 () = SystemClock.sleep_until(until) => {}
+            }
+            // Others may have their turn by now: a row has ended meanwhile, or the wake-up is from before the pause.
+            let at = self.queue.next_look(&self.limits, Duration::ZERO);
+            if at > SystemClock.now() {
+                SystemClock.sleep_until(at).await;
             }
         };
         let mut woken = pin!(woken);

@@ -3,7 +3,7 @@
 //!
 //! Decided without a clock, a server, a lock or a task: each event comes with its instant, and what is to be done is returned.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Deadline};
@@ -71,7 +71,7 @@ pub struct Turns<W, O> {
     /// The only one that asks the server.
     first: Option<Ticket>,
     /// Those behind it, in order of arrival.
-    behind: VecDeque<(Ticket, W)>,
+    behind: BTreeMap<Ticket, W>,
     /// The last number that was given.
     last: u64,
     /// Whether the first one has been answered once.
@@ -87,7 +87,7 @@ impl<W, O> Turns<W, O> {
     pub fn new(now: BootInstant) -> Self {
         Self {
             first: None,
-            behind: VecDeque::new(),
+            behind: BTreeMap::new(),
             last: 0,
             has_tried: false,
             offer: None,
@@ -108,7 +108,7 @@ impl<W, O> Turns<W, O> {
     /// A waiter stands behind the others.
     pub fn behind(&mut self, wake: W) -> Ticket {
         let ticket = self.next_ticket();
-        self.behind.push_back((ticket, wake));
+        self.behind.insert(ticket, wake);
         ticket
     }
 
@@ -120,11 +120,11 @@ impl<W, O> Turns<W, O> {
     /// A waiter goes, with the lock or without. Returns who is to be woken, because it is the first one now.
     pub fn goes(&mut self, ticket: Ticket) -> Option<W> {
         if self.first != Some(ticket) {
-            self.behind.retain(|(other, _)| *other != ticket);
+            self.behind.remove(&ticket);
             return None;
         }
         (self.offer, self.has_tried) = (None, false);
-        let (next, wake) = self.behind.pop_front().unzip();
+        let (next, wake) = self.behind.pop_first().unzip();
         self.first = next;
         wake
     }
