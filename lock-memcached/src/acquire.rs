@@ -109,7 +109,7 @@ impl Acquirer {
         keys: Vec<Key>,
         also: Vec<Command>,
     ) -> Result<ClaimRound, Error> {
-        let (acquirer, entry, ttl) = (self.clone(), entry.clone(), attempt.ttl);
+        let (acquirer, entry, ttl) = (self.clone(), entry.clone(), entry.lasts(attempt.ttl));
         let work = detach_on_drop(async move {
             let _turn = entry.turn().await;
             acquirer.claim_now(&entry, &keys, also, ttl).await

@@ -43,7 +43,7 @@ struct State {
     /// The latest end that was asked for, answered or not.
     asked_until: BootInstant,
     /// Keys whose release was asked for and not answered yet: it may be carried out at any time.
-    asked: Vec<AskedRelease>,
+    releases: Vec<AskedRelease>,
     is_shown: bool,
     is_ending: bool,
 }
@@ -122,7 +122,7 @@ impl Entry {
             unsure: Vec::new(),
             kept_until: BootInstant::from_origin(Duration::ZERO),
             asked_until: BootInstant::from_origin(Duration::ZERO),
-            asked: Vec::new(),
+            releases: Vec::new(),
             is_shown: false,
             is_ending: false,
         };
@@ -184,7 +184,7 @@ impl Entry {
 
     fn has(&self, key: &Key, seen: CasNumber) {
         let mut state = self.state();
-        state.asked.retain(|asked| asked.key != *key);
+        state.releases.retain(|asked| asked.key != *key);
         match state.pieces.iter_mut().find(|piece| piece.key == *key) {
             Some(piece) => piece.seen = seen,
             None => state.pieces.push(Piece { key: key.clone(), seen }),
@@ -195,7 +195,7 @@ impl Entry {
     pub(crate) fn lost(&self, key: &Key) {
         let mut state = self.state();
         state.pieces.retain(|piece| piece.key != *key);
-        state.asked.retain(|asked| asked.key != *key);
+        state.releases.retain(|asked| asked.key != *key);
     }
 
     /// These pieces may be there until then: nobody answered when they were released.
@@ -203,7 +203,7 @@ impl Entry {
         let mut state = self.state();
         let is_doubtful = |key: &Key| pieces.iter().any(|doubtful| doubtful.key == *key);
         state.pieces.retain(|piece| !is_doubtful(&piece.key));
-        state.asked.retain(|asked| !is_doubtful(&asked.key));
+        state.releases.retain(|asked| !is_doubtful(&asked.key));
         state.unsure.extend(pieces.iter().map(|piece| Unsure { key: piece.key.clone(), until }));
     }
 
@@ -211,28 +211,34 @@ impl Entry {
     pub(crate) fn asks_release(&self, pieces: &[Piece]) {
         let mut state = self.state();
         for Piece { key, .. } in pieces {
-            match state.asked.iter_mut().find(|asked| asked.key == *key) {
+            match state.releases.iter_mut().find(|asked| asked.key == *key) {
                 Some(asked) => asked.is_repeated = true,
-                None => state.asked.push(AskedRelease { key: key.clone(), is_repeated: false }),
+                None => state.releases.push(AskedRelease { key: key.clone(), is_repeated: false }),
             }
         }
     }
 
     /// The last request for a key's release was not carried out, and is not on its way any more.
-    pub(crate) fn keeps(&self, key: &Key) {
-        self.state().asked.retain(|asked| asked.key != *key || asked.is_repeated);
+    pub(crate) fn release_refused(&self, key: &Key) {
+        self.state().releases.retain(|asked| asked.key != *key || asked.is_repeated);
     }
 
     /// Whether a key's release was asked for, without an answer so far.
-    pub(crate) fn is_asked(&self, key: &Key) -> bool {
-        self.state().asked.iter().any(|asked| asked.key == *key)
+    pub(crate) fn is_release_asked(&self, key: &Key) -> bool {
+        self.state().releases.iter().any(|asked| asked.key == *key)
     }
 
-    /// Whether it is no loss that a key is gone: its release was asked for, or is done.
+    /// Whether an earlier request for a key's release than the present one was not answered: it may be gone by that. When all is
+    /// released, only keys whose release was asked for before are noted.
+    pub(crate) fn may_be_released(&self, key: &Key) -> bool {
+        let state = self.state();
+        state.releases.iter().any(|asked| asked.key == *key && (asked.is_repeated || state.is_ending))
+    }
+
+    /// Whether a key has been released, or is about to be with all the others: that it is gone is no loss then.
     pub(crate) fn is_released(&self, key: &Key) -> bool {
         let state = self.state();
-        let is_asked = state.asked.iter().any(|asked| asked.key == *key);
-        state.is_ending || is_asked || !state.pieces.iter().any(|piece| piece.key == *key)
+        state.is_ending || !state.pieces.iter().any(|piece| piece.key == *key)
     }
 
     /// Keys whose claims were not answered and may be carried out yet.
@@ -246,6 +252,11 @@ impl Entry {
     pub(crate) fn kept(&self, sent_at: BootInstant, ttl: Duration) {
         let mut state = self.state();
         state.kept_until = state.kept_until.max(sent_at.plus(ttl));
+    }
+
+    /// The time for which a key is asked for: the TTL, or the rest of what the grant was extended to.
+    pub(crate) fn lasts(&self, ttl: Duration) -> Duration {
+        ttl.max(self.kept_until().since(SystemClock.now()))
     }
 
     /// The server is about to be asked to keep the grant until then. Returns until when to ask for: never for less than another
@@ -338,15 +349,16 @@ mod tests {
         let entry = entry();
         entry.won(&key("a"), CasNumber::of_a_test(3));
         entry.asks_release(&entry.pieces());
-        entry.keeps(&key("a"));
-        assert!(!entry.is_asked(&key("a")) && !entry.is_released(&key("a")));
+        entry.release_refused(&key("a"));
+        assert!(!entry.is_release_asked(&key("a")));
         entry.asks_release(&entry.pieces());
+        assert!(entry.is_release_asked(&key("a")) && !entry.may_be_released(&key("a")));
         for _ in 0..2 {
             entry.asks_release(&entry.pieces());
-            entry.keeps(&key("a"));
-            assert!(entry.is_asked(&key("a")) && entry.is_released(&key("a")));
+            entry.release_refused(&key("a"));
+            assert!(entry.is_release_asked(&key("a")) && entry.may_be_released(&key("a")));
         }
         entry.won(&key("a"), CasNumber::of_a_test(4));
-        assert!(!entry.is_asked(&key("a")), "it was taken anew");
+        assert!(!entry.is_release_asked(&key("a")), "it was taken anew");
     }
 }

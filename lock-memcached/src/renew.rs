@@ -144,16 +144,19 @@ impl<'a> LeaseRenewal<'a> {
     }
 
     /// Whether it lives on, out of the fates of its items, in order. It is lost with the first of them, unless that is being
-    /// released.
+    /// released, and with the last one in any case.
     fn fate(&self, items: impl Iterator<Item = Fate>) -> Fate {
         let Some(entry) = &self.entry else { return Ok(false) };
         let mut fate = Ok(!self.pieces.is_empty());
         for (piece, item) in self.pieces.iter().zip(items) {
             match item {
                 Ok(true) => {}
-                // The answer to its release was lost, or is on its way.
-                Ok(false) if entry.is_asked(&piece.key) => entry.lost(&piece.key),
                 Ok(false) if entry.is_released(&piece.key) => {}
+                // The answer to its release was lost, or is on its way.
+                Ok(false) if entry.is_release_asked(&piece.key) => {
+                    entry.lost(&piece.key);
+                    fate = fate.map(|lives| lives && entry.has_pieces());
+                }
                 Ok(false) => {
                     entry.lost(&piece.key);
                     fate = Ok(false);

@@ -12,11 +12,11 @@ use lock_core::driver::Attempt;
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire::{Acquirer, ClaimRound, TryOutcome, WantedLock};
-use crate::client::protocol::{Command, CommandAnswer};
+use crate::client::protocol::Command;
 use crate::epoch::GateVerdict;
 use crate::kinds::reader_slots::ReaderSlots;
 use crate::kinds::slots::{self, Slots, TRIES};
-use crate::registry::Entry;
+use crate::registry::{Entry, Piece};
 use crate::release::Releaser;
 use crate::store::keys::{self, Key};
 use crate::store::record::Records;
@@ -55,54 +55,57 @@ impl RwLocks {
     }
 
     /// Takes a reader's slot before it releases the writer's key, and looks at that key once the slot is there: whoever takes it
-    /// from then on finds a reader. So a key whose release was asked for may go in whatever way.
+    /// from then on finds a reader. So a key whose release was asked for may go in whatever way, as long as the slot is there.
     pub(crate) async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
         let not_held =
             || attempt.error(ErrorKind::NotHeld, Phase::Downgrade, "the server has no such grant (any more)");
         let entry = self.releaser.registry.get(attempt.id).ok_or_else(not_held)?;
-        let lock = &entry.lock;
-        let key = keys::writer(lock);
+        let key = keys::writer(&entry.lock);
         let (writer, slots): (Vec<_>, Vec<_>) = entry.pieces().into_iter().partition(|piece| piece.key == key);
-        if writer.is_empty() {
-            return if slots.is_empty() { Err(not_held()) } else { Ok(()) };
-        }
-        let was_asked = entry.is_asked(&key);
-        if !was_asked {
-            let is_ours = match slots.is_empty() {
-                true => self.add_slot(attempt, &entry).await?,
-                false => self.is_ours(attempt, &entry, &key).await?,
-            };
-            if !is_ours {
-                self.leave(attempt, &entry).await;
-                return Err(not_held());
-            }
-        }
-        let released = self.releaser.release_some(attempt, &entry, writer, Phase::Downgrade).await?;
-        if released.gone > 0 && !was_asked {
+        let is_ours = if !slots.is_empty() {
+            let asked = writer.iter().filter(|piece| !entry.is_release_asked(&piece.key));
+            self.are_ours(attempt, &entry, slots.iter().chain(asked).map(|piece| &piece.key)).await?
+        } else {
+            !writer.is_empty() && self.add_slot(attempt, &entry).await?
+        };
+        if !is_ours || self.releaser.release_some(attempt, &entry, writer, Phase::Downgrade).await?.gone > 0 {
             self.leave(attempt, &entry).await;
             return Err(not_held());
         }
-        self.releaser.wake(lock, attempt.kind);
+        self.releaser.wake(&entry.lock, attempt.kind);
         Ok(())
     }
 
-    /// Whether a key has the attempt's number.
-    async fn is_ours(&self, attempt: &Attempt, entry: &Entry, key: &Key) -> Result<bool, Error> {
+    /// Whether each of these keys has the attempt's number.
+    async fn are_ours(
+        &self,
+        attempt: &Attempt,
+        entry: &Entry,
+        keys: impl Iterator<Item = &Key> + Clone + Send,
+    ) -> Result<bool, Error> {
         let link = &self.releaser.link;
-        let found = async { Ok(link.find_own([(entry.nonce, key)].into_iter()).await) };
-        let found = link.within(attempt, Phase::Downgrade, found).await?;
-        let found = found.into_iter().next().transpose().map_err(|failure| self.acquirer.error(failure))?;
-        Ok(found.flatten().is_some())
+        let found = async { Ok(link.find_own(keys.map(|key| (entry.nonce, key))).await) };
+        for found in link.within(attempt, Phase::Downgrade, found).await? {
+            if found.map_err(|failure| self.acquirer.error(failure))?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Leaves a lock that was lost: nothing of it is renewed from now on, whatever becomes of its release.
     async fn leave(&self, attempt: &Attempt, entry: &Entry) {
         let pieces = entry.pieces();
-        entry.doubt(&pieces, self.releaser.link.gone_by(SystemClock.now(), attempt.ttl));
+        self.doubt(attempt, entry, &pieces);
         let released = self.releaser.release_some(attempt, entry, pieces.clone(), Phase::Downgrade).await;
         if released.is_ok() {
             pieces.iter().for_each(|piece| entry.refused(&piece.key));
         }
+    }
+
+    /// These pieces may be there until their time is over.
+    fn doubt(&self, attempt: &Attempt, entry: &Entry, pieces: &[Piece]) {
+        entry.doubt(pieces, self.releaser.link.gone_by(SystemClock.now(), entry.lasts(attempt.ttl)));
     }
 
     /// Takes a reader's slot. Returns whether the writer's key was the attempt's own once the slot was there.
@@ -116,13 +119,20 @@ impl RwLocks {
             match round.verdict {
                 GateVerdict::Counts(_) if slot.is_empty() => {}
                 GateVerdict::Counts(_) => {
-                    let found = round.also.pop().map_or(Ok(None), CommandAnswer::item);
-                    let found = found.map_err(|failure| self.acquirer.error(failure))?;
+                    // Without an answer if the slot was won by an earlier claim.
+                    let Some(answer) = round.also.pop() else {
+                        return self.are_ours(attempt, entry, [&key].into_iter()).await;
+                    };
+                    let found = answer.item().map_err(|failure| self.acquirer.error(failure))?;
                     return Ok(found.is_some_and(|item| Nonce::read(&item.value) == Some(entry.nonce)));
                 }
                 GateVerdict::No(why) => {
-                    self.releaser.release_some(attempt, entry, slot, Phase::Downgrade).await?;
-                    return Err(why.into_error(Phase::Downgrade));
+                    let released = self.releaser.release_some(attempt, entry, slot.clone(), Phase::Downgrade).await;
+                    if released.is_err() {
+                        // It is not to be taken for a reader's slot by another call.
+                        self.doubt(attempt, entry, &slot);
+                    }
+                    return released.and(Err(why.into_error(Phase::Downgrade)));
                 }
             }
         }

@@ -16,7 +16,7 @@ const ROUNDS: usize = 20;
 /// Fate of an attempt's pieces.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Removed {
-    /// The number of pieces that were there and are gone.
+    /// The number of pieces that this request has released, or an earlier one that was not answered.
     pub(crate) released: usize,
     /// The number of pieces that were not there any more.
     pub(crate) gone: usize,
@@ -62,7 +62,7 @@ impl Pieces {
                     CommandAnswer::Missing => count.gone(entry, &piece),
                     CommandAnswer::Failed(failure) => {
                         if !failure.is_unknown {
-                            entry.keeps(&piece.key);
+                            entry.release_refused(&piece.key);
                         }
                         failed = Some(failure.beside(failed));
                     }
@@ -81,7 +81,7 @@ impl Pieces {
                     Ok(Some(seen)) => pieces.push(Piece { seen, ..piece }),
                     Ok(None) => count.gone(entry, &piece),
                     Err(failure) => {
-                        entry.keeps(&piece.key);
+                        entry.release_refused(&piece.key);
                         failed = Some(failure);
                     }
                 }
@@ -130,14 +130,19 @@ impl Removed {
         entry.lost(&piece.key);
     }
 
-    /// The failure of a release of which this was done before. These pieces were found changed, and are kept.
-    fn failed(self, entry: &Entry, kept: &[Piece], failure: Failure) -> Failure {
-        kept.iter().for_each(|piece| entry.keeps(&piece.key));
-        if self.released > 0 { failure.partly_done() } else { failure }
+    /// It is not there: by an earlier request that was not answered, or else it was lost.
+    fn gone(&mut self, entry: &Entry, piece: &Piece) {
+        if entry.may_be_released(&piece.key) {
+            self.released += 1;
+        } else {
+            self.gone += 1;
+        }
+        entry.lost(&piece.key);
     }
 
-    fn gone(&mut self, entry: &Entry, piece: &Piece) {
-        self.gone += 1;
-        entry.lost(&piece.key);
+    /// The failure of a release of which this was done before. These pieces were found changed, and are kept.
+    fn failed(self, entry: &Entry, kept: &[Piece], failure: Failure) -> Failure {
+        kept.iter().for_each(|piece| entry.release_refused(&piece.key));
+        if self.released > 0 { failure.partly_done() } else { failure }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_memcached::{ClientOptions, ErrorKind, LeaseOptions, LockName, MemcachedLocks, RestartPolicy};
+use lock_memcached::{ClientOptions, ErrorKind, LeaseOptions, LockName, MemcachedLocks, RestartPolicy, WriteGuard};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
@@ -102,6 +102,66 @@ async fn a_downgrade_whose_answer_is_lost_is_done_when_it_is_asked_again() {
         reader.release().await.unwrap();
         other.rwlock("a").try_write().await.unwrap().unwrap().release().await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_after_a_downgrade_without_an_answer_is_no_loss() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, locks, _) = clients(&server).await;
+    let writer = locks.rwlock("a").with_ttl(TTL).write().await.unwrap();
+    let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, "md lock:rwlock:a:w"));
+    let failed = writer.downgrade().await.unwrap_err();
+    lost.applied(ms(15_000)).await.unwrap();
+    lost.heal().unwrap();
+    failed.guard.release().await.unwrap();
+}
+
+/// The first downgrade does not reach the server, and the grant is taken away before it is asked again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_downgrade_that_is_asked_again_after_a_forced_release_gets_nothing() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, locks, other) = clients(&server).await;
+    let writer = locks.rwlock("a").with_ttl(TTL).write().await.unwrap();
+    let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToServer).on_request(1, "md lock:rwlock:a:w"));
+    let failed = writer.downgrade().await.unwrap_err();
+    lost.applied(ms(15_000)).await.unwrap();
+    lost.heal().unwrap();
+    assert_eq!(failed.error.kind(), ErrorKind::Indeterminate, "{}", failed.error);
+    assert!(other.rwlock("a").force_release(failed.guard.grant_id(), "it hangs").await.unwrap());
+    let next = other.rwlock("a").with_ttl(TTL).write().await.unwrap();
+    let again = failed.guard.downgrade().await.expect_err("it reads beside a writer");
+    assert_eq!(again.error.kind(), ErrorKind::NotHeld, "{}", again.error);
+    assert!(!again.guard.is_held());
+    next.release().await.unwrap();
+}
+
+/// The epoch is gone when the slot is claimed, so that the slot is released, without an answer: it is nobody's slot any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_whose_release_was_asked_for_is_no_reader_s_slot() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, locks) = far(&server, RestartPolicy::Quarantine).await;
+    let writer = eventually_writes(&locks).await;
+    assert!(server.client().delete("lock:epoch").await.unwrap());
+    let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, "md lock:rwlock:a:"));
+    let failed = writer.downgrade().await.unwrap_err();
+    lost.applied(ms(15_000)).await.unwrap();
+    lost.heal().unwrap();
+    match failed.guard.downgrade().await {
+        Ok(reader) => {
+            let mut slots = 0;
+            for number in 0..64 {
+                slots += usize::from(is_there(&server, &format!("lock:rwlock:a:{number}")).await);
+            }
+            assert_eq!(slots, 1, "it reads without a slot: {reader:?}");
+        }
+        Err(failed) => assert_eq!(failed.error.kind(), ErrorKind::Unavailable, "{}", failed.error),
+    }
+}
+
+/// A write lock, once the first quarantine is over.
+async fn eventually_writes(locks: &MemcachedLocks) -> WriteGuard {
+    let lock = locks.rwlock("a").with_ttl(LEASE);
+    lock.try_write_for(ms(30_000)).await.unwrap().expect("the quarantine does not end")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -136,6 +136,7 @@ cases! {
     "C-RW14" "K4" rwlock::a_writer_s_token_is_above_every_earlier_one ONCE [Need::RwLock, FENCING];
     "C-RW15" "K5" rwlock::a_reader_and_a_writer_behind_it_do_not_wait_for_each_other ONCE [Need::RwLock];
     "C-RW16" "K9 K12" replies::a_downgrade_whose_reply_is_lost_is_done_when_it_is_asked_again ONCE [Need::RwLock, Need::Links];
+    "C-RW17" "K1 K2" rwlock::a_downgrade_keeps_the_length_of_an_extended_lease ONCE [Need::RwLock];
 
     "C-S01" "K1" semaphore::a_fourth_of_three_permits_is_refused ONCE [Need::Semaphore];
     "C-S02" "K1" semaphore::no_more_than_three_of_twelve_owners_are_inside ONCE [Need::Semaphore];

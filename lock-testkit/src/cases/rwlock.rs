@@ -191,6 +191,19 @@ pub(super) async fn a_downgraded_lock_keeps_its_grant_and_admits_readers(cx: Arc
     Ok(())
 }
 
+pub(super) async fn a_downgrade_keeps_the_length_of_an_extended_lease(cx: Arc<Cx>) -> Verdict {
+    let (a, b, lease) = (lock(&cx).await?, lock(&cx).await?, ms(500));
+    let write = a.with_lease(LeaseOptions::new(lease).without_renewal()).write().await?;
+    write.extend(cx.freed_by(lease) + ms(1500)).await?;
+    let read = write.downgrade().await?;
+    pass(cx.freed_by(lease)).await;
+    ensure!(read.is_held(), "the downgrade shortened the lease");
+    ensure!(b.try_write().await?.is_none(), "a writer was let in beside a reader whose lease was extended");
+    read.release().await?;
+    b.try_write_for(hand_over()).await?.or_fail("still taken after the release")?.release().await?;
+    Ok(())
+}
+
 pub(super) async fn a_short_reader_s_end_leaves_the_long_one_its_lease(cx: Arc<Cx>) -> Verdict {
     let (a, b, c) = (lock(&cx).await?, lock(&cx).await?, lock(&cx).await?);
     let long = a.with_lease(LeaseOptions::new(ms(8000)).without_renewal()).read().await?;
