@@ -118,7 +118,7 @@ fn sockets_to(server: &MemcachedServer) -> usize {
     table.lines().skip(1).filter(is_ours).count()
 }
 
-/// Waits and tries while the server stands still, each of which has its bound.
+/// A thousand waits, tries and inspections while the server stands still, each of which has its bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_wait_and_no_question_outlasts_its_bound() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
@@ -143,12 +143,13 @@ async fn no_wait_and_no_question_outlasts_its_bound() {
         };
         (began.elapsed(), Duration::from_millis(bound))
     };
-    let asked = (0..300).map(|number| tokio::spawn(asks(number, locks.clone())));
-    for asked in futures_util::future::join_all(asked).await {
-        let (took, bound) = asked.unwrap();
-        // A busy machine may take its time to tell; a second timeout would be two seconds more.
-        assert!(took < bound + Duration::from_millis(1500), "{took:?}, not {bound:?}");
-    }
+    let asked = (0..1_000).map(|number| tokio::spawn(asks(number, locks.clone())));
+    let answered: Vec<_> = futures_util::future::join_all(asked).await.into_iter().map(Result::unwrap).collect();
+    // A busy machine may take its time to tell; a second timeout would be two seconds more.
+    let late: Vec<_> = answered.iter().filter(|(took, bound)| *took > *bound + Duration::from_secs(1)).collect();
+    assert!(late.is_empty(), "{} of 1,000 took too long, as {:?}", late.len(), late[0]);
+    let latest = answered.iter().map(|(took, bound)| took.saturating_sub(*bound)).max();
+    println!("the latest of 1,000 calls ended {latest:?} after its bound");
     server.cont().unwrap();
     drop(held);
 }
