@@ -141,7 +141,7 @@ impl Acquisitions {
         let owner = self.owner(&attempt.owner)?;
         let stays: &[u8] = if waiting.is_some() { b"1" } else { b"" };
         // "0" says that this attempt has been sent before, although no ticket came back.
-        let before = if attempt.note() == 0 { String::new() } else { "0".to_owned() };
+        let before = if attempt.first_sent().is_none() { String::new() } else { "0".to_owned() };
         let ticket = waiting.and_then(WaiterGuard::ticket).map_or(before, |ticket| ticket.to_string());
         let mode = record::mode(attempt);
         let args = [

@@ -54,7 +54,7 @@ impl Releases {
 
     /// Undoes an attempt, by this deadline.
     pub(crate) async fn cancel(&self, attempt: &Attempt, until: BootInstant) -> Result<Cancelled, Error> {
-        if attempt.note() == 0 {
+        if attempt.first_sent().is_none() {
             // Nothing was ever sent.
             self.queues.forget(attempt.id);
             return Ok(Cancelled::Settled);
@@ -72,8 +72,8 @@ impl Releases {
 
     /// Whether nothing that was sent for this attempt can still be carried out.
     pub(crate) fn is_settled(&self, attempt: &Attempt) -> bool {
-        let first = attempt.note();
-        first == 0 || self.links.is_settled(first, || self.keys.of(&attempt.name, attempt.kind).lock)
+        let lock = || self.keys.of(&attempt.name, attempt.kind).lock;
+        attempt.first_sent().is_none_or(|first| self.links.is_settled(first, lock))
     }
 
     /// Gives a grant another mode, of no more weight.

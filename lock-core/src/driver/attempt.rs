@@ -57,6 +57,9 @@ impl Kind {
     }
 }
 
+/// Stands for the first mark while there is none.
+const NOTHING_SENT: u64 = u64::MAX;
+
 /// One call's wish for one lock, with an identity of its own.
 #[derive(Debug)]
 pub struct Attempt {
@@ -74,7 +77,8 @@ pub struct Attempt {
     pub op_timeout: Duration,
     /// The longest time for which a wait goes on without any answer from the server.
     pub patience: Duration,
-    note: AtomicU64,
+    /// The smallest mark of a request that may have been sent.
+    first_sent: AtomicU64,
 }
 
 impl Attempt {
@@ -84,18 +88,42 @@ impl Attempt {
     /// If the system has no randomness to give.
     pub fn new(name: LockName, kind: Kind, owner: Owner, ttl: Duration) -> Result<Self, Error> {
         let ClientOptions { op_timeout, patience, .. } = ClientOptions::default();
-        Ok(Self { id: GrantId::random()?, name, kind, owner, ttl, op_timeout, patience, note: AtomicU64::new(0) })
+        Ok(Self {
+            id: GrantId::random()?,
+            name,
+            kind,
+            owner,
+            ttl,
+            op_timeout,
+            patience,
+            first_sent: AtomicU64::new(NOTHING_SENT),
+        })
     }
 
-    /// A number that the backend keeps with the attempt, such as the connection over which it was sent first; 0 at first.
+    /// The smallest [mark](Attempt::mark_sent) of a request for this attempt; `None` if none was ever sent.
     #[must_use]
-    pub fn note(&self) -> u64 {
-        self.note.load(Ordering::Acquire)
+    pub fn first_sent(&self) -> Option<u64> {
+        Some(self.first_sent.load(Ordering::Acquire)).filter(|mark| *mark != NOTHING_SENT)
     }
 
-    /// Sets [`note`](Attempt::note).
-    pub fn set_note(&self, note: u64) {
-        self.note.store(note, Ordering::Release);
+    /// Marks a request for this attempt, before it is sent, by a number of the backend's own that grows: of the connection, or
+    /// an instant. It is kept here rather than by the backend because every acquisition needs it, and no other state by
+    /// attempt.
+    ///
+    /// # Examples
+    /// ```
+    /// # use lock_core::{Owner, driver::{Attempt, Kind}};
+    /// let attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), std::time::Duration::from_secs(10))?;
+    /// assert_eq!(attempt.first_sent(), None); // `cancel` has nothing to do
+    /// attempt.mark_sent(7);
+    /// attempt.mark_sent(8);
+    /// assert_eq!(attempt.first_sent(), Some(7)); // a copy may be on its way since then
+    /// # Ok::<(), lock_core::Error>(())
+    /// ```
+    pub fn mark_sent(&self, mark: u64) {
+        if mark < self.first_sent.load(Ordering::Acquire) {
+            self.first_sent.fetch_min(mark, Ordering::AcqRel);
+        }
     }
 
     /// An error about this attempt.

@@ -21,7 +21,7 @@ use crate::lease::LossReason;
 use crate::name::LockName;
 use crate::owner::{GrantId, Owner};
 
-/// The note of an attempt that has reached the store: any other one left nothing there.
+/// The mark of an attempt that has reached the store: any other one left nothing there.
 const REACHED: u64 = 1;
 
 /// One client's connection to a [`MemoryStore`](super::MemoryStore).
@@ -58,7 +58,7 @@ impl MemoryBackend {
 
     async fn ask(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         self.reach(attempt, Phase::Acquire).await?;
-        attempt.set_note(REACHED);
+        attempt.mark_sent(REACHED);
         self.server.with(&self.namespace, &attempt.name, attempt.kind, |lock, now, fence| {
             lock.ask(attempt, self.client, now, fence)
         })
@@ -66,7 +66,7 @@ impl MemoryBackend {
 
     async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         self.reach(attempt, Phase::Acquire).await?;
-        attempt.set_note(REACHED);
+        attempt.mark_sent(REACHED);
         let mut told = match self.join(attempt)? {
             Ok(grant) => return Ok(Some(grant)),
             Err(told) => told,
@@ -177,7 +177,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
-        if attempt.note() != REACHED {
+        if attempt.first_sent().is_none() {
             return Ok(Cancelled::Settled);
         }
         self.reach(attempt, Phase::Cancel).await?;

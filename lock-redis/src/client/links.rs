@@ -225,14 +225,9 @@ impl Links {
         let mut unknown = None;
         self.asks_for(attempt.ttl);
         loop {
-            // The earliest connection that may have carried anything of this attempt.
-            let note = |generation| {
-                let before = attempt.note();
-                if before == 0 || generation < before {
-                    attempt.set_note(generation);
-                }
-            };
-            let Failed { fate, error, .. } = match self.run(script, keys, args, phase, until, note).await {
+            // The smallest number is of the earliest connection that may have carried anything of this attempt.
+            let mark = |generation| attempt.mark_sent(generation);
+            let Failed { fate, error, .. } = match self.run(script, keys, args, phase, until, mark).await {
                 Ok(reply) => return Ok((reply, SentBefore(unknown.is_some()))),
                 Err(failed) => failed,
             };
@@ -241,7 +236,7 @@ impl Links {
             }
             let again = SystemClock.now() < until
                 && self.ready(&keys[0], until).await.is_ok()
-                && self.is_settled(attempt.note(), || keys[0].to_string());
+                && self.is_settled(attempt.first_sent().unwrap_or(0), || keys[0].to_string());
             if !again {
                 return Err(unknown.unwrap_or(error));
             }

@@ -119,9 +119,7 @@ impl Acquisitions {
         self.check_reachable()?;
         let sent_at = SystemClock.now();
         let round = u64::try_from(sent_at.since_origin().as_micros()).unwrap_or(u64::MAX);
-        if attempt.note() == 0 {
-            attempt.set_note(round.max(1));
-        }
+        attempt.mark_sent(round);
         let waited = waits_since.map(|since| sent_at.since(since));
         let mut votes = Votes::of(&self.members, self.request(attempt, round, waited)?, until);
         let verdict = votes.verdict(until).await;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use lock_core::driver::{Attempt, Cancelled, Kind, Released};
 use lock_core::{Error, Phase};
 
-use super::member::Member;
 use super::members::Members;
 use super::release_requests::{Freed, ReleaseRequests, Tells, first_sent};
 use super::wait::queues::{Handover, Queues};
@@ -49,11 +48,10 @@ impl Releases {
 
     /// Undoes an attempt on every server.
     pub(super) async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
-        if attempt.note() == 0 {
+        let Some(since) = first_sent(attempt) else {
             // Nothing was ever sent.
             return Ok(Cancelled::Settled);
-        }
-        let since = first_sent(attempt);
+        };
         // It may have been granted meanwhile: then its release is news for others.
         let mut asked = self.requests.send(&self.requests.release(attempt, Phase::Cancel, Tells::Next(Duration::ZERO)));
         let (mut settled, mut answers, until) = (true, 0, self.members.until());
@@ -72,8 +70,8 @@ impl Releases {
     /// Whether nothing that was sent for this attempt can still be carried out.
     /// A server that is away is owed what a release could not undo there.
     pub(super) fn is_settled(&self, attempt: &Attempt) -> bool {
-        let since = first_sent(attempt);
-        let settled = |member: &Arc<Member>| !member.link.is_up() || member.link.is_settled_since(since);
-        attempt.note() == 0 || self.members.iter().all(settled)
+        first_sent(attempt).is_none_or(|since| {
+            self.members.iter().all(|member| !member.link.is_up() || member.link.is_settled_since(since))
+        })
     }
 }

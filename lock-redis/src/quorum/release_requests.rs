@@ -131,7 +131,8 @@ impl ReleaseRequests {
     fn release_of(&self, attempt: &Attempt, last_round: u64, phase: Phase, tells: Tells) -> OwedRelease {
         let args = ReleaseArgs { last_round, ..ReleaseArgs::of(attempt.id, tells) };
         let request = self.request(&self.keys.of(&attempt.name, Kind::Mutex), phase, args);
-        self.owed(attempt.id, first_sent(attempt), attempt.ttl, request)
+        let since = first_sent(attempt).unwrap_or(BootInstant::from_origin(Duration::ZERO));
+        self.owed(attempt.id, since, attempt.ttl, request)
     }
 
     /// An extension by hand may outlast the TTL, up to the longest one of the configuration; the servers end what is left.
@@ -206,9 +207,9 @@ impl ReleaseRequests {
     }
 }
 
-/// The instant at which the attempt sent its first request: its note, in µs, as long as it is not 0.
-pub(super) fn first_sent(attempt: &Attempt) -> BootInstant {
-    BootInstant::from_origin(Duration::from_micros(attempt.note()))
+/// The instant at which the attempt sent its first request, if it ever did: its mark, in µs.
+pub(super) fn first_sent(attempt: &Attempt) -> Option<BootInstant> {
+    attempt.first_sent().map(|mark| BootInstant::from_origin(Duration::from_micros(mark)))
 }
 
 /// An operator's reason, if the grant was freed by force.

@@ -1,9 +1,12 @@
 //! The recipes, step by step. A step that is not overridden is the sound one.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
+use lock_core::GrantId;
 use lock_testkit::{HarnessError, ms};
 use lock_testkit_servers::resp::Value;
 use tracing::Instrument;
@@ -86,7 +89,7 @@ impl Recipe {
             Self::Reference => Box::new(Reference),
             Self::Incr => Box::new(Incr),
             Self::SetnxThenExpire => Box::new(SetnxThenExpire),
-            Self::GetSetTimestamp => Box::new(GetSetTimestamp { ahead }),
+            Self::GetSetTimestamp => Box::new(GetSetTimestamp { ahead, ends: Mutex::default() }),
             Self::PlainDelete => Box::new(PlainDelete),
             Self::GetThenDelete => Box::new(GetThenDelete),
             Self::WatchWithoutLook => Box::new(WatchWithoutLook),
@@ -157,6 +160,8 @@ impl Steps for SetnxThenExpire {
 #[derive(Debug)]
 struct GetSetTimestamp {
     ahead: Duration,
+    /// The timestamp that each attempt has written last.
+    ends: Mutex<HashMap<GrantId, u64>>,
 }
 
 impl GetSetTimestamp {
@@ -165,10 +170,14 @@ impl GetSetTimestamp {
         Ok(u64::try_from((SystemTime::now().duration_since(UNIX_EPOCH)? + self.ahead).as_millis())?)
     }
 
+    fn ends(&self) -> MutexGuard<'_, HashMap<GrantId, u64>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The timestamp at which a lease that begins now ends; remembered with the attempt.
     fn end(&self, at: &At<'_>, ttl: Duration) -> Result<String, HarnessError> {
         let end = self.now()? + u64::try_from(ttl.as_millis())?;
-        at.attempt.set_note(end);
+        self.ends().insert(at.attempt.id, end);
         Ok(end.to_string())
     }
 }
@@ -190,7 +199,7 @@ impl Steps for GetSetTimestamp {
     }
 
     async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
-        if at.attempt.note() <= self.now()? {
+        if self.ends().get(&at.attempt.id).copied().unwrap_or_default() <= self.now()? {
             return Ok(false); // expired: it may be another's by now
         }
         is_one(at.redis.command(&["DEL", &at.key]).await?)

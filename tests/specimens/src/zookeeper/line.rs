@@ -24,6 +24,8 @@ pub(super) struct Line {
     namespace: String,
     /// The node that each attempt found before it when it looked ([`Recipe::LookedUpOnce`]).
     before: Mutex<HashMap<GrantId, Option<String>>>,
+    /// The number of the node that each attempt has made.
+    numbers: Mutex<HashMap<GrantId, u64>>,
 }
 
 impl Line {
@@ -32,7 +34,14 @@ impl Line {
             Recipe::Hasty => session.hasty(), // the flaw
             _ => session,
         };
-        Self { recipe, machine, session, namespace: namespace.to_owned(), before: Mutex::default() }
+        Self {
+            recipe,
+            machine,
+            session,
+            namespace: namespace.to_owned(),
+            before: Mutex::default(),
+            numbers: Mutex::default(),
+        }
     }
 
     fn directory(&self, name: &LockName, kind: Kind) -> String {
@@ -75,7 +84,7 @@ impl Line {
     /// Whether a node is this attempt's.
     fn is_mine(&self, attempt: &Attempt, node: &str) -> bool {
         match self.recipe {
-            Recipe::Nameless => number(node) == noted(attempt),
+            Recipe::Nameless => number(node) == self.own_number(attempt),
             _ => node.contains(&attempt.id.to_string()),
         }
     }
@@ -102,12 +111,17 @@ impl Line {
         }
     }
 
+    /// The number of the node that this attempt has made, if it was told.
+    fn own_number(&self, attempt: &Attempt) -> Option<u64> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).get(&attempt.id).copied()
+    }
+
     /// Returns how many stand before this attempt, if it stands in line.
     fn place(&self, attempt: &Attempt, line: &[String]) -> Option<usize> {
         match self.recipe {
             // Once it stood there, it does not look for itself: the flaw.
             Recipe::Placeless => {
-                let mine = noted(attempt)?;
+                let mine = self.own_number(attempt)?;
                 Some(line.iter().filter(|node| number(node).is_some_and(|number| number < mine)).count())
             }
             _ => line.iter().position(|node| self.is_mine(attempt, node)),
@@ -121,8 +135,7 @@ impl Line {
         };
         let made = self.session.create(self.own_path(attempt, &self.stem(attempt)), kind).await?;
         let number = made.as_deref().and_then(number).ok_or_else(|| HarnessError::new("a node without a number"))?;
-        // Numbers begin with 0, which is what a note says before there is any.
-        attempt.set_note(number + 1);
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).insert(attempt.id, number);
         Ok(())
     }
 
@@ -252,9 +265,4 @@ pub(super) fn grant(node: &str) -> Option<GrantId> {
 /// The number at the end of a node's name.
 fn number(node: &str) -> Option<u64> {
     node.get(node.len().checked_sub(10)?..)?.parse().ok()
-}
-
-/// The number of the node that this attempt has made, if it was told.
-fn noted(attempt: &Attempt) -> Option<u64> {
-    attempt.note().checked_sub(1)
 }
