@@ -88,7 +88,7 @@ pub struct ShelfBackend {
 
 /// The key of a lock's entry: kinds apart from each other, foreign keys as they are.
 fn key(attempt: &Attempt) -> String {
-    if attempt.name.is_at_key() {
+    if attempt.name.is_key() {
         return attempt.name.to_string();
     }
     format!("lock:{}:{}", attempt.kind.space(), attempt.name)

@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use lock_core::{Guarantee, Guarantees, MemoryLocks};
-use lock_memcached::RestartPolicy;
-use lock_redis::Topology;
+use lock_memcached::{MemcachedConfig, RestartPolicy};
+use lock_redis::{QuorumConfig, Topology};
+use lock_zk::ZkConfig;
 
 const BEGIN: &str = "<!-- guarantees: begin -->\n";
 const END: &str = "<!-- guarantees: end -->";
@@ -60,11 +61,14 @@ fn the_table_says_what_the_backends_declare() {
         ("Redis, one server", Topology::Single.guarantees()),
         ("Redis behind sentinels", Topology::Sentinel.guarantees()),
         ("Redis cluster", Topology::Cluster.guarantees()),
-        ("Redis, quorum", lock_redis::quorum::guarantees()),
-        ("ZooKeeper", lock_zk::guarantees()),
-        ("ZooKeeper, unfair mutex", lock_zk::ZkConfig::new("zk://unfair").with_unfair_mutex().guarantees()),
-        ("memcached", lock_memcached::guarantees(RestartPolicy::Quarantine)),
-        ("memcached, guard off", lock_memcached::guarantees(RestartPolicy::Off)),
+        ("Redis, quorum", QuorumConfig::new(["redis://quorum"]).guarantees()),
+        ("ZooKeeper", ZkConfig::new("zk://fair").guarantees()),
+        ("ZooKeeper, unfair mutex", ZkConfig::new("zk://unfair").with_unfair_mutex(true).guarantees()),
+        ("memcached", MemcachedConfig::new("memcached://quarantine").guarantees()),
+        (
+            "memcached, guard off",
+            MemcachedConfig::new("memcached://off").with_restart_policy(RestartPolicy::Off).guarantees(),
+        ),
     ];
     let declared = table(&backends);
 

@@ -56,7 +56,7 @@ type Answer = Result<Option<Grant>, Error>;
 impl Core {
     pub(crate) fn new(backend: Arc<dyn Backend>, options: ClientOptions) -> Self {
         let owner = match &options.label {
-            Some(label) => Owner::with_label(label),
+            Some(label) => Owner::new().with_label(label),
             None => Owner::new(),
         };
         Self {

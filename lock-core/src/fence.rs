@@ -62,9 +62,9 @@ impl FenceGate {
         Self(Mutex::new(HighestTokens { exclusive: None, shared: None }))
     }
 
-    /// A gate of a resource that stored the largest tokens it had seen.
+    /// A gate of a resource that has stored the largest tokens it had [seen](FenceGate::seen).
     #[must_use]
-    pub const fn restored(exclusive: Option<FencingToken>, shared: Option<FencingToken>) -> Self {
+    pub const fn from_seen(exclusive: Option<FencingToken>, shared: Option<FencingToken>) -> Self {
         Self(Mutex::new(HighestTokens { exclusive, shared }))
     }
 
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_restored_gate_remembers() {
-        let gate = FenceGate::restored(Some(token(9)), None);
+        let gate = FenceGate::from_seen(Some(token(9)), None);
         assert!(gate.admit_shared(token(8)).is_err());
         assert!(gate.admit_exclusive(token(9)).is_ok());
     }

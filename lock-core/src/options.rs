@@ -52,11 +52,11 @@ impl LeaseOptions {
         self
     }
 
-    /// Switches the automatic renewal off: the grant ends after `ttl` unless [`Lease::extend`](crate::Lease::extend) is
-    /// called.
+    /// Sets whether the lease is renewed by itself. If not, the grant ends after `ttl` unless
+    /// [`Lease::extend`](crate::Lease::extend) is called.
     #[must_use]
-    pub fn without_renewal(mut self) -> Self {
-        self.auto_renew = false;
+    pub fn with_auto_renew(mut self, auto_renew: bool) -> Self {
+        self.auto_renew = auto_renew;
         self
     }
 

@@ -110,22 +110,20 @@ impl Owner {
     /// A new owner with a random id, of this host and process.
     #[must_use]
     pub fn new() -> Self {
-        Self::build(None)
-    }
-
-    /// A new owner with a text that operators recognise, such as the job's name. One of more than 1 KiB is refused by every
-    /// acquisition, with [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument).
-    #[must_use]
-    pub fn with_label(label: impl Into<String>) -> Self {
-        Self::build(Some(label.into()))
-    }
-
-    fn build(label: Option<String>) -> Self {
         // Without randomness two owners could be taken for one. Every acquisition needs randomness too and reports
         // the lack of it as an error, so an owner of all zeroes never reaches a server.
         let id = GrantId::random().unwrap_or(GrantId([0; 16]));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Self(Arc::new(Card { id, host, pid: std::process::id(), label }))
+        Self(Arc::new(Card { id, host, pid: std::process::id(), label: None }))
+    }
+
+    /// Sets a text that operators recognise, such as the job's name. One of more than 1 KiB is refused by every
+    /// acquisition, with [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument). The id stays, and with it what
+    /// the owner holds.
+    #[must_use]
+    pub fn with_label(mut self, label: impl Into<String>) -> Self {
+        Arc::make_mut(&mut self.0).label = Some(label.into());
+        self
     }
 
     /// Refuses an owner whose texts are too long; they may come from outside, by serde.
@@ -198,7 +196,7 @@ mod tests {
 
     #[test]
     fn an_owner_says_who_it_is() {
-        let (named, other) = (Owner::with_label("nightly import"), Owner::new());
+        let (named, other) = (Owner::new().with_label("nightly import"), Owner::new());
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         assert_eq!((named.host(), named.pid()), (&*host, std::process::id()));
         assert_eq!((named.label(), other.label()), (Some("nightly import"), None));
@@ -210,7 +208,7 @@ mod tests {
 
     #[test]
     fn an_owner_survives_serde() {
-        let owner = Owner::with_label("nightly import");
+        let owner = Owner::new().with_label("nightly import");
         let json = serde_json::to_string(&owner).unwrap();
         assert_eq!(serde_json::from_str::<Owner>(&json).unwrap(), owner);
         assert_ne!(Owner::new(), Owner::new());

@@ -41,7 +41,7 @@ impl MemcachedBackend {
         let gate = Arc::new(EpochGate::new(config, keys.epoch.clone(), &link));
         // First of all: its look at the server's clock has to go over a connection that was just opened.
         gate.begin().await?;
-        let mut guarantees = crate::guarantees(config.restart_policy);
+        let mut guarantees = config.guarantees();
         if health::check(&link, config).await? {
             guarantees = crate::evicting(guarantees);
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{ClientOptions, Error, LeaseOptions, Phase};
+use lock_core::{ClientOptions, Error, Guarantees, LeaseOptions, Phase};
 
 use crate::client::address::Address;
 use crate::store::keys::Keys;
@@ -27,7 +27,7 @@ pub struct MemcachedConfig {
     /// URL of the server, `memcached://host[:port]`: one server, without users, passwords and TLS. The host's address is looked
     /// up when the client connects.
     pub url: String,
-    /// Prefix of every key, except keys given by [`LockName::at_key`](lock_core::LockName::at_key). Clients with
+    /// Prefix of every key, except keys given by [`LockName::from_key`](lock_core::LockName::from_key). Clients with
     /// different prefixes do not see each other's locks, and must not share such a key. `"lock"` by default; at most 64 bytes
     /// as they are in keys, where odd characters take three.
     pub prefix: String,
@@ -129,10 +129,10 @@ impl MemcachedConfig {
         self
     }
 
-    /// Refuses a server that may evict a lock.
+    /// Sets whether a server that may evict a lock is refused.
     #[must_use]
-    pub fn without_eviction(mut self) -> Self {
-        self.refuse_eviction = true;
+    pub fn with_refuse_eviction(mut self, refuse: bool) -> Self {
+        self.refuse_eviction = refuse;
         self
     }
 
@@ -155,6 +155,13 @@ impl MemcachedConfig {
     pub fn with_connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
+    }
+
+    /// Returns the promises of a client with this configuration, on a server that evicts nothing (`-M`). A client of one that
+    /// does says so in its own [`guarantees`](lock_core::Client::guarantees).
+    #[must_use]
+    pub fn guarantees(&self) -> Guarantees {
+        crate::guarantees(self.restart_policy)
     }
 
     /// The longest lease that is granted: without a quarantine none has to end in time for it.

@@ -110,7 +110,7 @@ fn is_one_line(command: &Command, key: &str) {
 fn shared_keys_are_used_as_they_are_or_refused() {
     let samples = ["__TOOZ_LOCK_a", "a%3Ab:mutex:a", "a:b", "a b", "x\r\nflush_all", "a%3Ab"];
     fuzz::texts("shared keys", &samples, |text| {
-        let Ok(name) = LockName::at_key(text) else { return };
+        let Ok(name) = LockName::from_key(text) else { return };
         let keys = Keys::new("a:b");
         if let Ok(key) = keys.lock(&name, Kind::Mutex) {
             assert!(&*key == text && !text.starts_with("a%3Ab:") && text.len() <= 250, "{text:?}");

@@ -54,10 +54,8 @@ pub mod machine {
 
 const NAME: &str = "memcached";
 
-/// Promises of this backend with this restart policy, on a server that evicts nothing (`-M`). A client of a server that does says so
-/// in its own `guarantees()`, and so `require` refuses it.
-#[must_use]
-pub fn guarantees(policy: RestartPolicy) -> Guarantees {
+/// Promises with this restart policy, on a server that evicts nothing.
+fn guarantees(policy: RestartPolicy) -> Guarantees {
     let mut guarantees = Guarantees::none();
     if policy != RestartPolicy::Off {
         guarantees.exclusion_across_restart = Support::Yes;

@@ -31,7 +31,7 @@ pub struct RedisConfig {
     /// `redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/master-name[/database]`, or
     /// `redis-cluster://[user[:password]@]host[:port][,host[:port]…]`.
     pub url: String,
-    /// The prefix of every key and channel, except keys given by [`LockName::at_key`](lock_core::LockName::at_key).
+    /// The prefix of every key and channel, except keys given by [`LockName::from_key`](lock_core::LockName::from_key).
     /// Clients with different prefixes do not see each other's locks. `"lock"` by default.
     pub prefix: String,
     /// Lease, time limits and label.
@@ -119,7 +119,7 @@ impl RedisConfig {
     }
 
     /// Speaks this dialect at this key, which other libraries' clients share
-    /// ([`LockName::at_key`](lock_core::LockName::at_key)).
+    /// ([`LockName::from_key`](lock_core::LockName::from_key)).
     #[must_use]
     pub fn with_dialect_at(mut self, key: impl Into<String>, dialect: Dialect) -> Self {
         self.dialects.insert(key.into(), dialect);

@@ -2,9 +2,8 @@
 
 use lock_core::{Guarantees, Support};
 
-/// The promises of this backend on a single server; for others see [`Topology::guarantees`].
-#[must_use]
-pub fn guarantees() -> Guarantees {
+/// Promises on a single server.
+fn on_one_server() -> Guarantees {
     let mut guarantees = Guarantees::none();
     guarantees.exclusion_across_restart =
         Support::Unless("the server loses data it had acknowledged (no persistence, or power loss)");
@@ -37,7 +36,7 @@ impl Topology {
     /// The promises on such servers.
     #[must_use]
     pub fn guarantees(self) -> Guarantees {
-        let mut guarantees = guarantees();
+        let mut guarantees = on_one_server();
         guarantees.exclusion_across_failover = match self {
             Self::Single => return guarantees,
             Self::Sentinel => Support::Unless(

@@ -40,7 +40,7 @@ pub use backend::RedisBackend;
 #[doc(hidden)]
 pub use client::network;
 pub use config::{RedisConfig, Replicas};
-pub use guarantees::{Topology, guarantees};
+pub use guarantees::Topology;
 pub use lock_core::{
     Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
     FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,

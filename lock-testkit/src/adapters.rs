@@ -92,7 +92,7 @@ impl Exclusive {
 
     /// Makes its leases last this long, without renewal.
     pub(crate) fn unrenewed(self, ttl: Duration) -> Self {
-        self.with_lease(LeaseOptions::new(ttl).without_renewal())
+        self.with_lease(LeaseOptions::new(ttl).with_auto_renew(false))
     }
 
     pub(crate) async fn lock(&self) -> Result<Held, Error> {

@@ -17,7 +17,7 @@ fn survives<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(json:
 #[test]
 fn names_are_what_their_limits_say() {
     texts("names of locks", &["orders/42", "ü", "a:b/../{c}", "x"], |text| {
-        for name in [LockName::new(text), LockName::at_key(text)] {
+        for name in [LockName::new(text), LockName::from_key(text)] {
             let fits = (1..=LockName::MAX_BYTES).contains(&text.len());
             assert_eq!(name.is_ok(), fits);
             match name {

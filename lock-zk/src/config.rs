@@ -38,7 +38,7 @@ pub struct ZkConfig {
     /// The URL of the servers: `zk://host[:port][,host[:port]…][/chroot]`, or `zks://…` for TLS.
     pub url: String,
     /// The directory under which every lock has its own, except paths given by
-    /// [`LockName::at_key`](lock_core::LockName::at_key). Clients with different prefixes do not see each other's locks.
+    /// [`LockName::from_key`](lock_core::LockName::from_key). Clients with different prefixes do not see each other's locks.
     /// `"lock"` by default; a `/` in it makes a directory of its own.
     pub prefix: String,
     /// The time for which the servers keep the session, and with it every lock, of a client that they hear nothing of. The
@@ -84,28 +84,28 @@ impl ZkConfig {
         }
     }
 
-    /// Returns it with another prefix.
+    /// Sets another prefix.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Returns it with another session timeout.
+    /// Sets another session timeout.
     #[must_use]
     pub fn with_session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// Returns it for servers with another `tickTime`.
+    /// Sets the `tickTime` of its servers.
     #[must_use]
     pub fn with_tick_time(mut self, tick: Duration) -> Self {
         self.tick_time = tick;
         self
     }
 
-    /// Returns it as this user of the scheme `digest`. ZooKeeper knows no users: whoever shows the same name and password is
+    /// Shows this user of the scheme `digest`. ZooKeeper knows no users: whoever shows the same name and password is
     /// the same. The password is sent as it is. It takes the place of credentials that were given before.
     #[must_use]
     pub fn with_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
@@ -113,7 +113,7 @@ impl ZkConfig {
         self
     }
 
-    /// Returns it as this user by SASL with `DIGEST-MD5`, of whom the servers know. Needs the feature `sasl`. It takes the place
+    /// Logs in as this user by SASL with `DIGEST-MD5`, of whom the servers know. Needs the feature `sasl`. It takes the place
     /// of credentials that were given before.
     #[must_use]
     pub fn with_sasl_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
@@ -121,36 +121,36 @@ impl ZkConfig {
         self
     }
 
-    /// Returns it with TLS to every server, with these certificates. Needs the feature `tls`.
+    /// Uses TLS to every server, with these certificates. Needs the feature `tls`.
     #[must_use]
     pub fn with_tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Returns it with this dialect at this path, which other libraries' clients share
-    /// ([`LockName::at_key`](lock_core::LockName::at_key)). Everywhere else it is [`Dialect::Curator`].
+    /// Speaks this dialect at this path, which other libraries' clients share
+    /// ([`LockName::from_key`](lock_core::LockName::from_key)). Everywhere else it is [`Dialect::Curator`].
     #[must_use]
     pub fn with_dialect_at(mut self, path: impl AsRef<str>, dialect: Dialect) -> Self {
         self.dialects.push((without_root(path.as_ref()).to_owned(), dialect));
         self
     }
 
-    /// Returns it with nodes that these may touch.
+    /// Sets by whom its nodes may be touched.
     #[must_use]
     pub fn with_access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// Returns it with mutexes [without a queue](ZkConfig::unfair_mutex).
+    /// Sets whether its mutexes have [no queue](ZkConfig::unfair_mutex).
     #[must_use]
-    pub fn with_unfair_mutex(mut self) -> Self {
-        self.unfair_mutex = true;
+    pub fn with_unfair_mutex(mut self, unfair: bool) -> Self {
+        self.unfair_mutex = unfair;
         self
     }
 
-    /// Returns it with other options for its locks.
+    /// Sets other options for its locks.
     #[must_use]
     pub fn with_client(mut self, client: ClientOptions) -> Self {
         self.client = client;
@@ -339,9 +339,9 @@ mod tests {
         assert_eq!(short.check(ClientCrate::ZookeeperAsync).unwrap_err().kind(), ErrorKind::InvalidArgument);
         for unsupported in [
             config.clone().with_sasl_digest("me", "secret"),
-            config.with_tls(Tls::with_ca_pem("")),
+            config.with_tls(Tls::new("")),
             ZkConfig::new("zks://a"),
-            ZkConfig::new("zk://a").with_unfair_mutex(),
+            ZkConfig::new("zk://a").with_unfair_mutex(true),
         ] {
             let error = unsupported.check(ClientCrate::ZookeeperAsync).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{unsupported:?}");
@@ -351,7 +351,7 @@ mod tests {
     #[cfg(not(feature = "tls"))]
     #[test]
     fn tls_without_its_feature_is_refused() {
-        let config = ZkConfig::new("zks://a").with_tls(Tls::with_ca_pem(""));
+        let config = ZkConfig::new("zks://a").with_tls(Tls::new(""));
         assert_eq!(config.check(ClientCrate::ZookeeperClient).unwrap_err().kind(), lock_core::ErrorKind::Unsupported);
     }
 

@@ -143,7 +143,7 @@ fn names_of_locks_become_directories_and_back() {
 fn shared_paths_are_paths_or_refused() {
     fuzz::with_rng("shared paths", |rng| {
         let path = text(rng, &["/", "/jobs", "a", ".", "..", "//", "\n", "ü"], 6);
-        let Ok(name) = LockName::at_key(path) else { return };
+        let Ok(name) = LockName::from_key(path) else { return };
         let name = canonical(name);
         assert_eq!(canonical(name.clone()), name);
         if let Ok(lock) = LockPaths::of(&layout(), &name, Kind::Mutex) {

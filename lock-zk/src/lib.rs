@@ -64,10 +64,8 @@ pub mod machine {
 
 const NAME: &str = "zookeeper";
 
-/// Returns what this backend promises, on one server and on an ensemble. [`ZkConfig::guarantees`] tells the promises of a
-/// client that is configured otherwise.
-#[must_use]
-pub fn guarantees() -> Guarantees {
+/// Promises on one server and on an ensemble, where mutexes have a queue.
+fn guarantees() -> Guarantees {
     let mut guarantees = Guarantees::none();
     guarantees.exclusion_across_restart = Support::Unless(
         "the servers lose data they had acknowledged (forceSync=no and power loss, a wiped data directory)",

@@ -23,8 +23,8 @@ impl Tls {
     /// Trusts the authorities in this PEM text and no others, and presents no certificate. Revocation lists in the same
     /// text are minded.
     #[must_use]
-    pub fn with_ca_pem(pem: impl Into<String>) -> Self {
-        Self { authority: pem.into(), identity: None }
+    pub fn new(ca_pem: impl Into<String>) -> Self {
+        Self { authority: ca_pem.into(), identity: None }
     }
 
     /// Presents this certificate (with its chain) to servers that ask for one, and proves it with this key.

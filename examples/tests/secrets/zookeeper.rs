@@ -60,7 +60,7 @@ pub(crate) async fn over_tls_by_sasl() {
     let Some(server) = installed(ZooKeeperServer::start_with(&options.with_sasl_user(USER, PASSWORD)).await) else {
         return;
     };
-    let config = zookeeper(server.url()).with_tls(Tls::with_ca_pem(certificates.authority()));
+    let config = zookeeper(server.url()).with_tls(Tls::new(certificates.authority()));
     let wrong = config.clone().with_sasl_digest(USER, format!("{PASSWORD}-wrong"));
     tries(server, config.with_sasl_digest(USER, PASSWORD), wrong).await;
 }

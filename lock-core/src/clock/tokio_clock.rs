@@ -77,7 +77,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lease_expires_when_the_paused_time_is_advanced() {
         let locks = MemoryStore::with_clock(TokioClock::new()).connect();
-        let mutex = locks.mutex("a").with_lease(LeaseOptions::new(TTL).without_renewal());
+        let mutex = locks.mutex("a").with_lease(LeaseOptions::new(TTL).with_auto_renew(false));
         let guard = mutex.lock().await.unwrap();
         tokio::time::advance(TTL / 2).await;
         assert!(guard.is_held() && guard.remaining() <= TTL / 2);

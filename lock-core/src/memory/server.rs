@@ -120,7 +120,7 @@ impl Server {
         kind: Kind,
         work: impl FnOnce(&mut Lock, BootInstant, &mut dyn FnMut() -> FencingToken) -> R,
     ) -> R {
-        let space = if name.is_at_key() { "key" } else { kind.space() };
+        let space = if name.is_key() { "key" } else { kind.space() };
         let key = Key { namespace: namespace.to_owned(), space, name: name.clone() };
         let mut state = locked(&self.state);
         self.settle(&mut state, &key);

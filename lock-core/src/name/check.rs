@@ -26,7 +26,7 @@ impl LockName {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the key is empty or too long.
-    pub fn at_key(key: impl Into<String>) -> Result<Self, Error> {
+    pub fn from_key(key: impl Into<String>) -> Result<Self, Error> {
         let mut name = Self::new(key)?;
         name.at_key = true;
         Ok(name)

@@ -46,9 +46,9 @@ impl LockName {
         &self.text
     }
 
-    /// Whether this is a key shared with clients of other libraries, from [`LockName::at_key`].
+    /// Whether this is a key shared with clients of other libraries, from [`LockName::from_key`].
     #[must_use]
-    pub const fn is_at_key(&self) -> bool {
+    pub const fn is_key(&self) -> bool {
         self.at_key
     }
 
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_name_survives_serde_with_its_door() {
-        for name in [LockName::new("a/ü").unwrap(), LockName::at_key("raw").unwrap()] {
+        for name in [LockName::new("a/ü").unwrap(), LockName::from_key("raw").unwrap()] {
             let json = serde_json::to_string(&name).unwrap();
             assert_eq!(serde_json::from_str::<LockName>(&json).unwrap(), name);
         }
@@ -150,7 +150,7 @@ mod tests {
             Arc::<str>::from(text.as_str()).into(),
             text.parse().unwrap(),
         ];
-        assert!(names.iter().all(|name| *name == LockName::from(text.as_str()) && !name.is_at_key()));
+        assert!(names.iter().all(|name| *name == LockName::from(text.as_str()) && !name.is_key()));
         for (wrong, said) in [(String::new(), "empty"), ("x".repeat(1025), "1025 bytes")] {
             assert_eq!(LockName::from(&wrong).as_str(), wrong);
             let error = wrong.parse::<LockName>().unwrap_err();

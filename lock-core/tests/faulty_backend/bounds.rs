@@ -26,7 +26,7 @@ async fn cut<T: Send + 'static>(
 async fn every_request_ends() {
     let lab = Lab::new();
     let locks = lab.connect();
-    let lease = LeaseOptions::new(Duration::from_secs(60)).without_renewal();
+    let lease = LeaseOptions::new(Duration::from_secs(60)).with_auto_renew(false);
     let released = locks.mutex("released").with_lease(lease).lock().await.unwrap();
     let extended = locks.mutex("extended").with_lease(lease).lock().await.unwrap();
     let written = locks.rwlock("written").with_lease(lease).try_write().await.unwrap().unwrap();

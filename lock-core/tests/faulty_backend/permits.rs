@@ -50,7 +50,7 @@ async fn a_part_of_a_permit_that_is_gone_is_returned_to_nobody() {
 async fn a_part_is_not_returned_any_more_when_the_lease_is_over() {
     let lab = Lab::new();
     let locks = lab.connect();
-    let lease = LeaseOptions::new(Duration::from_secs(10)).without_renewal();
+    let lease = LeaseOptions::new(Duration::from_secs(10)).with_auto_renew(false);
     let mut permit = locks.semaphore("a", 5).with_lease(lease).acquire_many(5).await.unwrap();
     lab.line.set(Fault::Down);
     {

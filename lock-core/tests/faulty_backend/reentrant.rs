@@ -175,7 +175,7 @@ async fn the_strongest_wish_of_all_levels_rules_the_lease() {
     let lab = Lab::new();
     let locks = lab.connect();
     let (tree, me) = (locks.reentrant("tree"), Owner::new());
-    let outer = tree.clone().with_lease(LeaseOptions::new(Duration::from_secs(10)).without_renewal());
+    let outer = tree.clone().with_lease(LeaseOptions::new(Duration::from_secs(10)).with_auto_renew(false));
     let outer = outer.lock(&me).await.unwrap();
     let inner = tree.clone().with_ttl(Duration::from_secs(12)).lock(&me).await.unwrap();
     lab.pass(Duration::from_secs(30)).await;
@@ -208,7 +208,7 @@ async fn a_nested_lock_lengthens_the_lease_at_once_and_only_where_it_is_too_shor
     let locks = lab.connect();
     let me = Owner::new();
     let tree = |seconds| {
-        let lease = LeaseOptions::new(Duration::from_secs(seconds)).without_renewal();
+        let lease = LeaseOptions::new(Duration::from_secs(seconds)).with_auto_renew(false);
         locks.reentrant("tree").with_lease(lease)
     };
     let outer = tree(10).lock(&me).await.unwrap();

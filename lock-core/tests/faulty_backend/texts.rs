@@ -31,7 +31,7 @@ fn a_label_of_the_client_is_refused_before_anything_is_made() {
 async fn an_owner_that_is_too_long_is_refused_before_the_server_is_asked() {
     let lab = Lab::new();
     let locks = lab.connect();
-    let long = Owner::with_label(text(1025));
+    let long = Owner::new().with_label(text(1025));
     let mut from_outside = serde_json::to_value(Owner::new()).unwrap();
     from_outside["host"] = text(1025).into();
     let from_outside: Owner = serde_json::from_value(from_outside).unwrap();
@@ -42,7 +42,7 @@ async fn an_owner_that_is_too_long_is_refused_before_the_server_is_asked() {
         refused(&locks.rwlock("a").with_owner(owner).try_write().await.unwrap_err(), named);
     }
     assert_eq!((lab.line.asked("try_enter"), lab.line.asked("try_write"), lab.store.used()), (0, 0, 0));
-    drop(locks.reentrant("a").try_lock(&Owner::with_label(text(1024))).await.unwrap().unwrap());
+    drop(locks.reentrant("a").try_lock(&Owner::new().with_label(text(1024))).await.unwrap().unwrap());
 }
 
 #[tokio::test]

@@ -89,7 +89,7 @@ async fn outage(bench: &Bench, leases: usize) -> Outcome {
 }
 
 async fn waits(bench: &Bench, names: usize) -> Outcome {
-    let lease = LeaseOptions::new(LONG).without_renewal();
+    let lease = LeaseOptions::new(LONG).with_auto_renew(false);
     let (holder, locks) = (bench.unguarded().await?, bench.unguarded().await?);
     let space = format!("waited for, {names}");
     let mut held = hold(&holder, &space, names, lease).await?;

@@ -56,7 +56,7 @@ impl Keys {
 
     /// The key of a lock, or what its keys begin with.
     pub(crate) fn lock(&self, name: &LockName, kind: Kind) -> Result<Key, Error> {
-        if name.is_at_key() {
+        if name.is_key() {
             return self.shared(name, kind);
         }
         let mut key = String::with_capacity(LONGEST_STEM);
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_shared_key_is_used_as_it_is_or_refused() {
         let keys = Keys::new("lock");
-        let at = |key: &str| LockName::at_key(key).unwrap();
+        let at = |key: &str| LockName::from_key(key).unwrap();
         assert_eq!(&*keys.lock(&at("__TOOZ_LOCK_a"), Kind::Mutex).unwrap(), "__TOOZ_LOCK_a");
         assert_eq!(keys.lock(&at("a"), Kind::Write).unwrap_err().kind(), ErrorKind::Unsupported);
         assert_eq!(&*keys.lock(&at("locks"), Kind::Mutex).unwrap(), "locks");

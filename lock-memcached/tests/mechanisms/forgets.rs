@@ -103,7 +103,7 @@ fn without_the_guard_two_hold_at_once_after_a_flush_as_the_documents_warn() {
         let Some(server) = server(MemcachedOptions::new()).await else { return };
         let (a, b) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
         // Not renewed meanwhile, which would find out.
-        let lease = LeaseOptions::new(ms(30_000)).without_renewal();
+        let lease = LeaseOptions::new(ms(30_000)).with_auto_renew(false);
         let former = a.mutex("held").with_lease(lease).lock().await.unwrap();
         assert_eq!(former.fencing_token(), None);
         assert_eq!(a.mutex("held").fenced().unwrap_err().kind(), ErrorKind::Unsupported);

@@ -157,7 +157,7 @@ impl Sleeper {
 /// Leases that are not renewed, so that their items keep their numbers, and requests that may be held for long.
 fn unrenewed(server: &MemcachedServer) -> MemcachedConfig {
     let mut config = config(server);
-    config.client.lease = LeaseOptions::new(LEASE).without_renewal();
+    config.client.lease = LeaseOptions::new(LEASE).with_auto_renew(false);
     config.client.op_timeout = PATIENCE;
     config
 }

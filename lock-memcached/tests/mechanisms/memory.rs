@@ -50,7 +50,7 @@ async fn a_holder_learns_of_its_eviction_at_its_next_renewal() {
     let Some(server) = server(MemcachedOptions::new().with_memory(2).evicting()).await else { return };
     let locks = client(&server, RestartPolicy::Off).await;
     // Renewals are followed by a read, which the server takes for a sign of life: so this one is not renewed by itself.
-    let lease = LeaseOptions::new(Duration::from_secs(60)).without_renewal();
+    let lease = LeaseOptions::new(Duration::from_secs(60)).with_auto_renew(false);
     let held = locks.mutex("held").with_lease(lease).lock().await.unwrap();
     fill(&server, 120_000).await;
     assert!(server.client().get("lock:mutex:held").await.unwrap().is_none(), "it was not evicted: fill in more");

@@ -118,7 +118,7 @@ async fn two_hundred_pauses_of_three_seconds_at_every_phase_let_no_two_in() {
 async fn holders_alone_after_pauses(first: u32, many: u32) -> u32 {
     let Some(server) = server(MemcachedOptions::new()).await else { return 0 };
     let mut config = config(&server);
-    config.client.lease = LeaseOptions::new(LEASE).without_renewal();
+    config.client.lease = LeaseOptions::new(LEASE).with_auto_renew(false);
     config.client.op_timeout = ms(6000);
     let (one, other) = (opened(config.clone()).await, opened(config).await);
     let mut granted = 0;
@@ -178,7 +178,7 @@ async fn until_phase(phase: Duration) {
 async fn a_client_that_connects_while_the_server_stands_is_granted_nothing_that_ends_early() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let mut config = config(&server);
-    config.client.lease = LeaseOptions::new(LEASE).without_renewal();
+    config.client.lease = LeaseOptions::new(LEASE).with_auto_renew(false);
     config.client.op_timeout = ms(15_000);
     let other = opened(config.clone()).await;
     server.stop().unwrap();

@@ -254,7 +254,7 @@ async fn a_foreign_item_without_any_text_is_somebody_s_lock() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let locks = open(&server).await;
     assert!(server.client().add("shared", "", 60).await.unwrap());
-    let mutex = locks.mutex(LockName::at_key("shared").unwrap());
+    let mutex = locks.mutex(LockName::from_key("shared").unwrap());
     assert!(mutex.try_lock().await.unwrap().is_none());
     assert!(mutex.try_lock_for(LEASE / 10).await.unwrap().is_none());
     assert!(server.client().delete("shared").await.unwrap());

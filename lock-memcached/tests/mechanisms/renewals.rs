@@ -69,7 +69,7 @@ async fn a_shorter_extension_over_a_new_connection_never_shortens_a_longer_one()
     let mut held = Vec::new();
     for number in 0..HOLDERS {
         let mutex = fresh().await.mutex(format!("{number}"));
-        let guard = Arc::new(mutex.with_lease(LeaseOptions::new(short).without_renewal()).lock().await.unwrap());
+        let guard = Arc::new(mutex.with_lease(LeaseOptions::new(short).with_auto_renew(false)).lock().await.unwrap());
         let together = Arc::new(Barrier::new(2));
         let both = [long, short].map(|ttl| {
             let (guard, together, runtime) = (guard.clone(), together.clone(), tokio::runtime::Handle::current());

@@ -19,7 +19,7 @@ async fn a_server_without_cas_numbers_is_refused() {
 #[tokio::test]
 async fn a_server_that_evicts_is_refused_if_that_is_wanted() {
     let Some(server) = server(MemcachedOptions::new().evicting()).await else { return };
-    let error = MemcachedLocks::connect_with(config(&server).without_eviction()).await.unwrap_err();
+    let error = MemcachedLocks::connect_with(config(&server).with_refuse_eviction(true)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("-M"), "{error}");
     let locks = MemcachedLocks::connect_with(config(&server)).await.unwrap();

@@ -13,7 +13,7 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
     let mut connection = bare::connection(bench).await?;
     for waiters in [50, 1000] {
         let holder = bench.locks().await?;
-        let lease = LeaseOptions::new(Duration::from_secs(120)).without_renewal();
+        let lease = LeaseOptions::new(Duration::from_secs(120)).with_auto_renew(false);
         let guard = holder.mutex("idle").with_lease(lease).lock().await?;
         let locks = bench.locks().await?;
         let waiting: Vec<_> = (0..waiters)

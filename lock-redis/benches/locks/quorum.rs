@@ -72,7 +72,7 @@ impl Quorum {
             servers.push(RedisServer::start_own().await?);
         }
         let config = QuorumConfig::new(servers.iter().map(RedisServer::url)).with_prefix("bench");
-        let locks = QuorumLocks::connect_with(config.with_young_servers()).await?;
+        let locks = QuorumLocks::connect_with(config.with_young_servers(true)).await?;
         let quorum = Self { state, servers, locks };
         quorum.until_all_are_asked().await?;
         for i in TWO {

@@ -13,7 +13,7 @@ use crate::{Bench, Outcome};
 
 pub(crate) async fn connect<'a>(urls: impl Iterator<Item = &'a str>) -> Outcome<QuorumLocks> {
     let config = QuorumConfig::new(urls.map(str::to_owned)).with_prefix("bench");
-    Ok(QuorumLocks::connect_with(config.with_young_servers()).await?)
+    Ok(QuorumLocks::connect_with(config.with_young_servers(true)).await?)
 }
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
@@ -34,7 +34,7 @@ async fn idle(bench: &Bench, servers: &[RedisServer]) -> Outcome {
     println!("| waiters | commands/s per server, those of scripts included | ÷ one waiter | bar |");
     println!("|---|---|---|---|");
     let holder = client(servers).await?;
-    let lease = LeaseOptions::new(Duration::from_secs(120)).without_renewal();
+    let lease = LeaseOptions::new(Duration::from_secs(120)).with_auto_renew(false);
     let mut one = None;
     for waiters in [1, 50, 200] {
         let name = format!("idle {waiters}");

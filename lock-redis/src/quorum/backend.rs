@@ -20,7 +20,7 @@ use super::renew::Renewals;
 use super::ttl_limit::TtlLimit;
 use super::wait::queues::Queues;
 use super::wait::{Waits, inbox};
-use super::{NAME, guarantees_if};
+use super::{NAME, guarantees};
 use crate::client::predecessors::Predecessors;
 use crate::client::push::Push;
 use crate::store::dialect::Dialects;
@@ -71,7 +71,7 @@ impl Backend for QuorumBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        guarantees_if(self.ttl.longest().is_some())
+        guarantees(self.ttl.longest().is_some())
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {

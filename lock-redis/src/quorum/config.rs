@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{ClientOptions, Error, Phase};
+use lock_core::{ClientOptions, Error, Guarantees, Phase};
 
 use super::NAME;
 use crate::client::address::Address;
@@ -34,7 +34,7 @@ pub struct QuorumConfig {
     /// `unix:///path[?db=…&user=…&pass=…]`: at least three that fail independently of each other. No replicas of each other,
     /// and no two names of one server. An odd number: a fourth one survives no more failures than three.
     pub urls: Vec<String>,
-    /// The prefix of every key, except keys given by [`LockName::at_key`](lock_core::LockName::at_key). `"lock"` by
+    /// The prefix of every key, except keys given by [`LockName::from_key`](lock_core::LockName::from_key). `"lock"` by
     /// default.
     pub prefix: String,
     /// Lease, time limits and label.
@@ -48,7 +48,7 @@ pub struct QuorumConfig {
     pub longest_ttl: Option<Duration>,
     /// Whether servers are asked that started only lately. Off by default: two holders are possible when servers forget
     /// locks in a crash. For tests, and for servers that never forget (`appendfsync always`).
-    pub counts_young_servers: bool,
+    pub young_servers: bool,
     tls: Option<Tls>,
 }
 
@@ -61,7 +61,7 @@ impl QuorumConfig {
             prefix: "lock".to_owned(),
             client: ClientOptions::default(),
             longest_ttl: None,
-            counts_young_servers: false,
+            young_servers: false,
             tls: None,
         }
     }
@@ -94,16 +94,22 @@ impl QuorumConfig {
         self
     }
 
-    /// Asks servers however lately they [started](QuorumConfig::counts_young_servers).
+    /// Sets whether servers are asked that [started only lately](QuorumConfig::young_servers).
     #[must_use]
-    pub fn with_young_servers(mut self) -> Self {
-        self.counts_young_servers = true;
+    pub fn with_young_servers(mut self, young: bool) -> Self {
+        self.young_servers = young;
         self
+    }
+
+    /// Returns the promises of a client with this configuration.
+    #[must_use]
+    pub fn guarantees(&self) -> Guarantees {
+        super::guarantees(self.limit().is_some())
     }
 
     /// The longest TTL that is let through, if there is one; a server counts when it has been up for that long.
     pub(super) fn limit(&self) -> Option<Duration> {
-        (!self.counts_young_servers).then(|| self.longest_ttl.unwrap_or(self.client.lease.ttl))
+        (!self.young_servers).then(|| self.longest_ttl.unwrap_or(self.client.lease.ttl))
     }
 
     /// The way to each server.
@@ -171,7 +177,7 @@ impl std::fmt::Debug for QuorumConfig {
             .field("prefix", &self.prefix)
             .field("client", &self.client)
             .field("longest_ttl", &self.longest_ttl)
-            .field("counts_young_servers", &self.counts_young_servers)
+            .field("young_servers", &self.young_servers)
             .field("tls", &self.tls)
             .finish()
     }

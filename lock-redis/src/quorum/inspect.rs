@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn our_holders_are_known_and_foreign_ones_are_told_apart() {
-        let owner = Owner::with_label("a:b");
+        let owner = Owner::new().with_label("a:b");
         let json = serde_json::to_string(&owner).unwrap();
         let nonce = "00112233445566778899aabbccddeeff";
         let known = seen(3_500_000, format!("{nonce}:77:1000000:{json}").as_bytes(), 1500);

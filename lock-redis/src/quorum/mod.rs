@@ -34,13 +34,8 @@ pub use config::QuorumConfig;
 /// The backend's name in errors and metrics.
 const NAME: &str = "redis-quorum";
 
-/// The promises of a quorum of independent servers, restarts being guarded against as by default.
-#[must_use]
-pub fn guarantees() -> Guarantees {
-    guarantees_if(true)
-}
-
-fn guarantees_if(young_are_refused: bool) -> Guarantees {
+/// Promises of a quorum that does, or does not, refuse servers that started only lately.
+fn guarantees(young_are_refused: bool) -> Guarantees {
     let mut guarantees = Guarantees::none();
     guarantees.exclusion_across_restart = Support::Unless(if young_are_refused {
         "a client uses a TTL above `longest_ttl`, or servers' clocks step forward"

@@ -8,7 +8,7 @@ use lock_core::driver::Kind;
 use super::redisson;
 use super::scripts::{self, Scripts};
 
-/// The library whose clients share the mutex at a key ([`LockName::at_key`]). Everybody there must speak the same: to others the
+/// The library whose clients share the mutex at a key ([`LockName::from_key`]). Everybody there must speak the same: to others the
 /// key holds data of another type, and they are refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -38,7 +38,7 @@ impl Form {
     pub(crate) fn of(name: &LockName, kind: Kind, dialects: &Dialects) -> Self {
         match dialects.get(name.as_str()) {
             _ if kind != Kind::Mutex => Self::Holders,
-            Some(Dialect::Redisson) if name.is_at_key() => Self::Redisson,
+            Some(Dialect::Redisson) if name.is_key() => Self::Redisson,
             _ => Self::Text,
         }
     }

@@ -80,7 +80,7 @@ pub(crate) struct Keys {
 impl Keys {
     pub(crate) fn of(prefix: &str, name: &LockName, kind: Kind, dialects: &Dialects) -> Self {
         let form = Form::of(name, kind, dialects);
-        if name.is_at_key() {
+        if name.is_key() {
             let side = format!("{prefix}:key:{{{}}}:{}", hash_tag(name.as_str()), escaped(name.as_str()));
             return Self { lock: name.as_str().to_owned(), side: Some(side), shared: kind == Kind::Mutex, form };
         }
@@ -97,7 +97,7 @@ impl Keys {
             let rest = key.strip_prefix(prefix)?.strip_prefix(':')?;
             SPACES.iter().find(|space| rest.strip_prefix(*space).is_some_and(|rest| rest.starts_with(":{")))
         };
-        if name.is_at_key()
+        if name.is_key()
             && let Some(space) = own(name.as_str())
         {
             let what = format!(
@@ -114,7 +114,7 @@ impl Keys {
         if lock.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(":mutex:{") && rest.ends_with('}')) {
             return Some(Self { lock: lock.to_owned(), side: None, shared: false, form: Form::Text });
         }
-        Some(Self::of(prefix, &LockName::at_key(lock).ok()?, Kind::Mutex, &Dialects::new()))
+        Some(Self::of(prefix, &LockName::from_key(lock).ok()?, Kind::Mutex, &Dialects::new()))
     }
 
     /// The scripts for this lock.
@@ -226,8 +226,8 @@ mod tests {
     #[test]
     fn a_key_that_the_client_itself_uses_cannot_be_shared() {
         let kinds = [Kind::Mutex, Kind::Reentrant, Kind::Write, Kind::Permits { permits: 1, limit: 1 }];
-        let at = |key: &str| Keys::checked("lock", &LockName::at_key(key).unwrap(), Kind::Mutex, &Dialects::new());
-        for name in [LockName::from("a"), LockName::at_key("jobs").unwrap(), LockName::at_key("odd}key").unwrap()] {
+        let at = |key: &str| Keys::checked("lock", &LockName::from_key(key).unwrap(), Kind::Mutex, &Dialects::new());
+        for name in [LockName::from("a"), LockName::from_key("jobs").unwrap(), LockName::from_key("odd}key").unwrap()] {
             for kind in kinds {
                 let keys = Keys::checked("lock", &name, kind, &Dialects::new()).unwrap();
                 for key in keys.all().iter().filter(|key| key.starts_with("lock:")) {
@@ -246,7 +246,7 @@ mod tests {
     fn side_keys_of_a_shared_key_are_in_its_slot() {
         for (key, tag) in [("jobs", "{jobs}"), ("app:{jobs}:lock", "{jobs}"), ("a{}b", "{3991}"), ("odd}key", "{7386}")]
         {
-            let keys = Keys::of("lock", &LockName::at_key(key).unwrap(), Kind::Mutex, &Dialects::new());
+            let keys = Keys::of("lock", &LockName::from_key(key).unwrap(), Kind::Mutex, &Dialects::new());
             assert_eq!(keys.lock, key);
             for side in &keys.all()[1..] {
                 assert!(side.starts_with(&format!("lock:key:{tag}:")), "{side}");
@@ -268,7 +268,7 @@ mod tests {
         lock_testkit::fuzz::texts("names of locks", &samples, |text| {
             let dialects = Dialects::new();
             let own = LockName::new(text).ok().map(|name| Keys::of("lock", &name, Kind::Mutex, &dialects));
-            let shared = LockName::at_key(text).ok().map(|name| Keys::of("lock", &name, Kind::Mutex, &dialects));
+            let shared = LockName::from_key(text).ok().map(|name| Keys::of("lock", &name, Kind::Mutex, &dialects));
             for keys in own.iter().chain(&shared) {
                 assert!(keys.all().iter().all(|key| slot(key.as_bytes()) == slot(keys.lock.as_bytes())), "{keys:?}");
             }

@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn our_holders_are_known_and_foreign_ones_are_not() {
-        let owner = Owner::with_label("a:b");
+        let owner = Owner::new().with_label("a:b");
         let json = serde_json::to_string(&owner).unwrap();
         for mark in ["", "!"] {
             let held = format!("00112233445566778899aabbccddeeff:0123456789abcdef:{json}:1000000{mark}");
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_a_key_from_outside_holds_is_ours_only_if_it_begins_with_a_grant_and_ends_with_a_token() {
-        let json = serde_json::to_string(&Owner::with_label("a:b")).unwrap();
+        let json = serde_json::to_string(&Owner::new().with_label("a:b")).unwrap();
         let samples = [
             format!("00112233445566778899aabbccddeeff:0123456789abcdef:{json}:1000000!"),
             "0f8fad5bd9cb469fa16570867728950e".to_owned(),
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn records_of_holders_and_waiters_from_outside_are_read_or_left_out() {
         const NONCE: &str = "00112233445566778899aabbccddeeff";
-        let json = serde_json::to_string(&Owner::with_label("a:b")).unwrap();
+        let json = serde_json::to_string(&Owner::new().with_label("a:b")).unwrap();
         let records = [
             format!("9000:1000000:0123456789abcdef:R:{json}"),
             format!("9000:1000000:0123456789abcdef:P3/10:{json}"),

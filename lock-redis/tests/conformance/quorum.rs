@@ -41,7 +41,7 @@ impl Deployment for Five {
 impl Arrangement for Five {
     async fn connect(urls: &str, namespace: &str) -> Result<Locks, Error> {
         // The servers have only just been started, and none of them restarts.
-        let config = QuorumConfig::new(urls.split(' ')).with_prefix(namespace).with_young_servers();
+        let config = QuorumConfig::new(urls.split(' ')).with_prefix(namespace).with_young_servers(true);
         Ok(QuorumLocks::connect_with(config).await?.into())
     }
 }

@@ -272,7 +272,7 @@ async fn foreign_data_at_the_key_of_any_kind_is_a_typed_error_and_stays_as_it_is
 async fn two_kinds_at_one_key_refuse_each_other_while_one_holds() {
     let Some(server) = Server::start().await else { return };
     let (a, b) = (server.client().await, server.client().await);
-    let jobs = || LockName::at_key("jobs").unwrap();
+    let jobs = || LockName::from_key("jobs").unwrap();
     for kind in KINDS {
         let held = kind.lock(&a, jobs(), long()).await.unwrap();
         for other in KINDS.into_iter().filter(|other| *other as u8 != kind as u8) {

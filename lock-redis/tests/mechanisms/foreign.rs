@@ -20,7 +20,7 @@ async fn a_foreign_value_excludes_us_whatever_its_bytes_and_its_deletion_lets_us
     let alike = format!("{}:0123456789abcdef:no json", "0".repeat(32));
     let values: [&[u8]; 6] = [b"1", b"", &binary, &[b'!'; 60], alike.as_bytes(), b"0f8fad5bd9cb469fa16570867728950e"];
     for value in values {
-        let jobs = || LockName::at_key("jobs").unwrap();
+        let jobs = || LockName::from_key("jobs").unwrap();
         let put: [&[u8]; 6] = [b"SET", b"jobs", value, b"NX", b"PX", b"30000"];
         assert!(server.run(&put).await.is_ok());
         assert!(a.mutex(jobs()).try_lock().await.unwrap().is_none());
@@ -46,7 +46,7 @@ async fn a_foreign_value_excludes_us_whatever_its_bytes_and_its_deletion_lets_us
 async fn a_foreign_holder_without_expiry_is_followed_too() {
     let Some(server) = Server::start().await else { return };
     let locks = server.client().await;
-    let jobs = LockName::at_key("jobs").unwrap();
+    let jobs = LockName::from_key("jobs").unwrap();
     assert!(server.say("SETNX jobs somebody").await.as_int() == Some(1));
     let mut waiting = tokio::spawn(obtain(&locks, &jobs, PROMPTLY));
     assert!(tokio::time::timeout(ms(300), &mut waiting).await.is_err(), "granted although somebody holds the key");
@@ -79,7 +79,7 @@ async fn a_shared_key_that_is_found_free_is_not_left_free_once_more() {
     let Some(server) = Server::start().await else { return };
     let locks = server.client().await;
     server.say("SET found foreign NX PX 60000").await;
-    let [one, other] = ["one", "other"].map(|_| locks.mutex(LockName::at_key("found").unwrap()));
+    let [one, other] = ["one", "other"].map(|_| locks.mutex(LockName::from_key("found").unwrap()));
     let mut waiting = JoinSet::new();
     waiting.spawn(async move { one.lock().await.unwrap() });
     waiting.spawn(async move { other.lock().await.unwrap() });
@@ -107,7 +107,7 @@ async fn turns(server: &Server, hold: Duration, wanted: u32) -> [u32; 3] {
     let over = move |shares: &Shares| shares.iter().map(|share| share.load(Ordering::SeqCst)).sum::<u32>() >= wanted;
     let mut contenders = JoinSet::new();
     for place in 0..2 {
-        let (mutex, shares) = (server.client().await.mutex(LockName::at_key("turns").unwrap()), shares.clone());
+        let (mutex, shares) = (server.client().await.mutex(LockName::from_key("turns").unwrap()), shares.clone());
         let mutex = mutex.with_lease(long());
         contenders.spawn(async move {
             while !over(&shares) {
@@ -155,7 +155,7 @@ async fn ears(server: &Server) -> usize {
 async fn after_a_restart_changes_of_a_shared_key_are_soon_heard_again() {
     let Some(server) = Server::start().await else { return };
     let locks = server.client().await;
-    let jobs = LockName::at_key("jobs").unwrap();
+    let jobs = LockName::from_key("jobs").unwrap();
     let put = "SET jobs foreign NX PX 30000";
     assert!(server.say(put).await.is_ok());
     let waiting = tokio::spawn(obtain(&locks, &jobs, PROMPTLY));

@@ -57,7 +57,7 @@ async fn late_copies_of_requests_never_shorten_an_extended_lease() {
 async fn a_moment_left_to_foreign_clients_ends_although_the_clock_was_set_back() {
     let Some(server) = Server::start().await else { return };
     let locks = server.client().await;
-    let mutex = locks.mutex(LockName::at_key("late").unwrap());
+    let mutex = locks.mutex(LockName::from_key("late").unwrap());
     server.say("SET late foreign NX PX 60000").await;
     let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
     let waiters = "lock:key:{late}:late:w";

@@ -12,7 +12,7 @@ async fn the_part_of_a_client_that_died_expires_and_its_owner_holds_on_elsewhere
     let (a, b, c) = (server.client().await, server.client().await, server.client().await);
     let (us, them) = (Owner::new(), Owner::new());
     let ttl = ms(3000);
-    let dies = LeaseOptions::new(ttl).without_renewal();
+    let dies = LeaseOptions::new(ttl).with_auto_renew(false);
     let began = Instant::now();
     let outer = a.reentrant("owners").with_lease(dies).lock(&us).await.unwrap();
     let lock = c.reentrant("owners").with_lease(long());

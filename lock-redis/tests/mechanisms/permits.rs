@@ -113,7 +113,7 @@ async fn permits_whose_leases_have_ended_are_free_however_many_there_are() {
     let Some(server) = Server::start().await else { return };
     let locks = server.client().await;
     let kept = locks.semaphore("permits", 5000).with_lease(long()).acquire_many(7).await.unwrap();
-    let short = locks.semaphore("permits", 5000).with_lease(LeaseOptions::new(TTL).without_renewal());
+    let short = locks.semaphore("permits", 5000).with_lease(LeaseOptions::new(TTL).with_auto_renew(false));
     let held = try_join_all((0..HELD).map(|_| short.acquire())).await.unwrap();
     assert_eq!(short.available().await.unwrap(), 5000 - HELD - 7);
     tokio::time::sleep(TTL + ms(100)).await;

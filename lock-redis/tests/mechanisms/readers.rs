@@ -14,7 +14,7 @@ const KEY: &str = "lock:rwlock:{readers}";
 async fn a_dead_reader_delays_a_writer_by_its_own_lease_however_busy_the_others_are() {
     let Some(server) = Server::start().await else { return };
     let (a, b) = (server.client().await, server.client().await);
-    let dead = LeaseOptions::new(ms(2000)).without_renewal();
+    let dead = LeaseOptions::new(ms(2000)).with_auto_renew(false);
     let mut living = a.rwlock("readers").with_lease(long()).read().await.unwrap();
     std::mem::forget(a.rwlock("readers").with_lease(dead).read().await.unwrap());
     let died = Instant::now();

@@ -52,7 +52,7 @@ impl RLock {
 }
 
 fn jobs() -> LockName {
-    LockName::at_key("jobs").unwrap()
+    LockName::from_key("jobs").unwrap()
 }
 
 async fn sharing(server: &Server) -> (RedisLocks, RedisLocks, Arc<RLock>) {

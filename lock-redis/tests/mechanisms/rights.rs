@@ -67,7 +67,7 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
     user(&server, "locks", &rights()).await;
     let connect = async || configured(RedisConfig::new(server.url_as("locks", "pw"))).await.unwrap();
     let (a, b) = (connect().await, connect().await);
-    let jobs = LockName::at_key("jobs").unwrap();
+    let jobs = LockName::from_key("jobs").unwrap();
     user(&server, "locks", &["~jobs"]).await;
     for name in [LockName::from("rights"), jobs] {
         let held = a.mutex(&name).with_lease(often()).lock().await.unwrap();
@@ -86,7 +86,7 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
         assert!(a.mutex(&name).force_release(held.grant_id(), "the test asks").await.unwrap());
         soon("told by push", HAND_OVER + SLACK, held.lost()).await;
         // The lock of a holder that forgot it.
-        let lease = LeaseOptions::new(ms(1500)).without_renewal();
+        let lease = LeaseOptions::new(ms(1500)).with_auto_renew(false);
         std::mem::forget(a.mutex(&name).with_lease(lease).lock().await.unwrap());
         obtain(&b, &name, PROMPTLY).await.release().await.unwrap();
     }
@@ -101,7 +101,7 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
     assert_eq!(denials(&server).await, "[]");
     server.is_as_new(&a, "line").await;
     // And it is a real limit.
-    let outcome = a.mutex(LockName::at_key("others").unwrap()).try_lock().await;
+    let outcome = a.mutex(LockName::from_key("others").unwrap()).try_lock().await;
     refused(outcome, &[ErrorKind::Denied], &[Phase::Acquire], "others", &server.shown());
 }
 
@@ -154,7 +154,7 @@ async fn without_the_right_to_identify_connections_all_still_works() {
     // Nobody tells it of a foreign release either; it asks.
     user(&server, "locks", &["~jobs"]).await;
     assert!(server.say("SET jobs foreign NX PX 30000").await.is_ok());
-    let waiting = tokio::spawn(obtain(&locks, LockName::at_key("jobs").unwrap(), PROMPTLY));
+    let waiting = tokio::spawn(obtain(&locks, LockName::from_key("jobs").unwrap(), PROMPTLY));
     server.until_in_line("lock:key:{jobs}:jobs", 1).await;
     server.say("DEL jobs").await;
     soon("let in", HAND_OVER + SLACK, waiting).await.unwrap().release().await.unwrap();

@@ -93,7 +93,7 @@ async fn nothing_that_is_shown_told_or_logged_has_a_user_or_a_password_in_it() {
     let config = RedisConfig::new(server.url_as(USER, PASSWORD)).with_client(hasty());
     let other = RedisConfig::new(server.url()).with_credentials(USER, PASSWORD).with_client(hasty());
     let (a, b) = (configured(config.clone()).await.unwrap(), configured(other.clone()).await.unwrap());
-    let quorum = QuorumConfig::new([server.url_as(USER, PASSWORD)]).with_young_servers();
+    let quorum = QuorumConfig::new([server.url_as(USER, PASSWORD)]).with_young_servers(true);
     shown.of(&(&config, &other, &a, &b, &quorum));
     match QuorumLocks::connect_with(quorum).await {
         Ok(quorum) => shown.of(&quorum),

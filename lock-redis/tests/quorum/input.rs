@@ -69,7 +69,7 @@ async fn a_key_of_our_own_cannot_be_shared_and_is_refused_at_once() {
     let waiters = format!("{}:w", key("own"));
     let waiting = async || (servers.run(0, &["ZCARD", &waiters]).await.as_int() == Some(1)).then_some(());
     eventually("it waits", PROMPTLY, waiting).await;
-    let own = locks.mutex(LockName::at_key(key("own")).unwrap());
+    let own = locks.mutex(LockName::from_key(key("own")).unwrap());
     let refused = |what: &str, error: Option<Error>| {
         let error = error.unwrap_or_else(|| panic!("{what} is not refused"));
         assert_eq!((error.kind(), error.phase()), (ErrorKind::InvalidArgument, Phase::Configure), "{what}: {error}");
@@ -118,7 +118,7 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
     let mut config = servers.config();
     config.urls.iter_mut().for_each(|url| *url = url.replace("redis://", "redis://locks:pw@"));
     config.client.lease = LeaseOptions::new(ms(3000)).with_renew_every(ms(300));
-    config.counts_young_servers = false;
+    config.young_servers = false;
     let connect = async || QuorumLocks::connect_with(config.clone()).await.ok();
     let (a, b) = tokio::join!(eventually("connected", PROMPTLY, connect), eventually("connected", PROMPTLY, connect));
     let held = a.mutex("input").lock().await.unwrap();

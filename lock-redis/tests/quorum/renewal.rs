@@ -83,7 +83,7 @@ async fn a_lease_that_is_too_short_for_its_links_costs_the_others_nothing() {
     let links: Vec<_> =
         servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
     let urls = links.iter().map(|link| format!("redis://{}", link.address()));
-    let locks = QuorumLocks::connect_with(QuorumConfig::new(urls).with_young_servers()).await.unwrap();
+    let locks = QuorumLocks::connect_with(QuorumConfig::new(urls).with_young_servers(true)).await.unwrap();
     let backend = locks.backend();
     let attempt = |name: &str, ttl| Attempt::new(name.into(), Kind::Mutex, Owner::new(), ttl).unwrap();
     let (short, long) = (attempt("short", ms(300)), attempt("long", ms(60_000)));

@@ -27,7 +27,7 @@ fn servers_that_forgot_a_lock_cannot_grant_it_again_while_its_holder_believes_in
         options.lease.ttl = LONGEST;
         let careful = servers.config().with_client(options);
         let mut careful_config = careful.clone();
-        careful_config.counts_young_servers = false;
+        careful_config.young_servers = false;
 
         let holder = QuorumLocks::connect_with(careful_config.clone()).await.unwrap();
         let careful = QuorumLocks::connect_with(careful_config).await.unwrap();
@@ -81,7 +81,7 @@ fn servers_that_have_just_started_are_waited_for_and_the_error_says_so() {
         let Some(servers) = Servers::start().await else { return };
         let mut config = servers.config().with_client(hasty()).with_longest_ttl(LONGEST);
         config.client.lease.ttl = ms(2000);
-        config.counts_young_servers = false;
+        config.young_servers = false;
         let error = QuorumLocks::connect_with(config.clone()).await.unwrap_err();
         assert_eq!((error.kind(), error.phase()), (ErrorKind::Unavailable, Phase::Connect), "{error}");
         assert!(error.to_string().contains("5 of 5 servers gave no answer"), "{error}");

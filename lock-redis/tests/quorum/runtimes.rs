@@ -13,7 +13,7 @@ async fn a_runtime_that_ends_leaves_its_unanswered_requests_in_order() {
     let link = Proxy::to(servers.each[0].address(), Protocol::Resp).unwrap();
     let through = format!("redis://{}", link.address());
     let urls = std::iter::once(&*through).chain(servers.each[1..].iter().map(RedisServer::url));
-    let config = QuorumConfig::new(urls).with_young_servers();
+    let config = QuorumConfig::new(urls).with_young_servers(true);
     let locks = QuorumLocks::connect_with(config.with_client(hasty())).await.unwrap();
     for round in 0..3 {
         servers.hold_everywhere(&locks.mutex("warm")).await.release().await.unwrap();

@@ -34,7 +34,7 @@ impl Servers {
 
     /// A configuration that does not mind that the servers have only just started.
     pub(crate) fn config(&self) -> QuorumConfig {
-        QuorumConfig::new(self.each.iter().map(RedisServer::url)).with_young_servers()
+        QuorumConfig::new(self.each.iter().map(RedisServer::url)).with_young_servers(true)
     }
 
     /// A new client with the default options.

@@ -34,7 +34,7 @@ async fn a_try_whose_earlier_round_left_a_majority_taken_is_not_told_as_definite
     let links: Vec<_> =
         servers.each[..3].iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
     let urls = links.iter().map(|link| format!("redis://{}", link.address()));
-    let config = QuorumConfig::new(urls).with_young_servers().with_client(hasty());
+    let config = QuorumConfig::new(urls).with_young_servers(true).with_client(hasty());
     let locks = QuorumLocks::connect_with(config).await.unwrap();
     let mutex = locks.mutex("left");
     // Every server knows every script.

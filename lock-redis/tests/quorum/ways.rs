@@ -17,7 +17,7 @@ async fn every_way_to_a_server_is_a_way_to_a_quorum() {
         RedisServer::start_with(&behind_a_socket).await,
     ];
     let Some(servers) = installed(started.into_iter().collect::<Result<Vec<_>, _>>()) else { return };
-    let config = QuorumConfig::new(servers.iter().map(RedisServer::url)).with_young_servers();
+    let config = QuorumConfig::new(servers.iter().map(RedisServer::url)).with_young_servers(true);
     assert!(config.urls[0].starts_with("rediss://") && config.urls[2].starts_with("unix://"), "{:?}", config.urls);
 
     let trusting = Tls::new().with_ca_pem(certificates.authority());

@@ -238,7 +238,7 @@ async fn a_shared_key_with_braces_of_any_kind_is_handed_over() {
     let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
     let (holder, waiter) = (connect(cluster.url()).await, connect(cluster.url()).await);
     for key in ["odd}key", "a{}b", "}{", "{tag}rest", "{open"] {
-        let name = LockName::at_key(key).unwrap();
+        let name = LockName::from_key(key).unwrap();
         let held = holder.mutex(name.clone()).lock().await.unwrap();
         let waits = waiter.mutex(name.clone());
         let waiting = tokio::spawn(async move { waits.lock().await });

@@ -16,7 +16,7 @@ use crate::time::{eventually, hand_over, ms, pass, promptly, soon, stays_pending
 /// A raw key of this case alone, and our mutex on it.
 async fn shared(cx: &Cx) -> Result<(String, Mutex), Failure> {
     let key = format!("raw-{}", GrantId::random()?);
-    let mutex = cx.client().await?.mutex(LockName::at_key(key.clone())?).with_ttl(ttl());
+    let mutex = cx.client().await?.mutex(LockName::from_key(key.clone())?).with_ttl(ttl());
     Ok((key, mutex))
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn our_queue_does_not_starve_a_foreign_client(cx: Arc<Cx>) -> V
     let foreign = cx.foreign()?;
     let mut busy = Vec::new();
     for _ in 0..8 {
-        let ours = cx.client().await?.mutex(LockName::at_key(key.clone())?).with_ttl(ttl());
+        let ours = cx.client().await?.mutex(LockName::from_key(key.clone())?).with_ttl(ttl());
         busy.push(tokio::spawn(lock_all_the_time(ours)));
     }
     // As other libraries wait: they try again after a pause.

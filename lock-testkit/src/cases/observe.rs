@@ -147,7 +147,7 @@ pub(super) async fn every_acquisition_closes_its_span_with_its_outcome(cx: Arc<C
 
 pub(super) async fn an_error_names_lock_backend_and_phase(cx: Arc<Cx>) -> Verdict {
     let lock = cx.contender().await?;
-    let senseless = lock.clone().with_lease(LeaseOptions::new(ms(1)).without_renewal());
+    let senseless = lock.clone().with_lease(LeaseOptions::new(ms(1)).with_auto_renew(false));
     let error = expect_kind("a senseless TTL", ErrorKind::InvalidArgument, senseless.try_lock().await)?;
     is_complete(&error, LOCK, &[Phase::Configure])?;
     let held = lock.unrenewed(ms(300)).lock().await?;

@@ -119,7 +119,7 @@ pub(super) async fn a_level_beyond_the_limit_is_refused(cx: Arc<Cx>) -> Verdict 
 
 pub(super) async fn a_former_owner_s_release_does_not_touch_the_next_one(cx: Arc<Cx>) -> Verdict {
     let (a, b, me, you) = (lock(&cx).await?, lock(&cx).await?, Owner::new(), Owner::new());
-    let short = LeaseOptions::new(ms(300)).without_renewal();
+    let short = LeaseOptions::new(ms(300)).with_auto_renew(false);
     let former = a.with_lease(short).lock(&me).await?;
     let outer = b.try_lock_for(&you, ms(300) + hand_over()).await?.or_fail("the lock outlives its TTL")?;
     let inner = b.lock(&you).await?;
@@ -135,7 +135,7 @@ pub(super) async fn a_former_owner_s_release_does_not_touch_the_next_one(cx: Arc
 
 pub(super) async fn a_loss_is_told_on_every_level(cx: Arc<Cx>) -> Verdict {
     let (tree, me) = (lock(&cx).await?, Owner::new());
-    let short = tree.clone().with_lease(LeaseOptions::new(ms(300)).without_renewal());
+    let short = tree.clone().with_lease(LeaseOptions::new(ms(300)).with_auto_renew(false));
     let (outer, inner) = (short.lock(&me).await?, short.lock(&me).await?);
     soon("the outer level learns of it", promptly(), outer.lost()).await?;
     soon("the inner level learns of it", hand_over(), inner.lost()).await?;

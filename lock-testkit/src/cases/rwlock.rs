@@ -193,7 +193,7 @@ pub(super) async fn a_downgraded_lock_keeps_its_grant_and_admits_readers(cx: Arc
 
 pub(super) async fn a_downgrade_keeps_the_length_of_an_extended_lease(cx: Arc<Cx>) -> Verdict {
     let (a, b, lease) = (lock(&cx).await?, lock(&cx).await?, ms(500));
-    let write = a.with_lease(LeaseOptions::new(lease).without_renewal()).write().await?;
+    let write = a.with_lease(LeaseOptions::new(lease).with_auto_renew(false)).write().await?;
     write.extend(cx.freed_by(lease) + ms(1500)).await?;
     let read = write.downgrade().await?;
     pass(cx.freed_by(lease)).await;
@@ -206,8 +206,8 @@ pub(super) async fn a_downgrade_keeps_the_length_of_an_extended_lease(cx: Arc<Cx
 
 pub(super) async fn a_short_reader_s_end_leaves_the_long_one_its_lease(cx: Arc<Cx>) -> Verdict {
     let (a, b, c) = (lock(&cx).await?, lock(&cx).await?, lock(&cx).await?);
-    let long = a.with_lease(LeaseOptions::new(ms(8000)).without_renewal()).read().await?;
-    let short = b.with_lease(LeaseOptions::new(ms(500)).without_renewal()).read().await?;
+    let long = a.with_lease(LeaseOptions::new(ms(8000)).with_auto_renew(false)).read().await?;
+    let short = b.with_lease(LeaseOptions::new(ms(500)).with_auto_renew(false)).read().await?;
     soon("the short reader's lease ends", promptly(), short.lost()).await?;
     pass(ms(200)).await;
     ensure!(long.is_held(), "the short reader's end ended the long one");

@@ -92,7 +92,7 @@ pub(super) async fn one_released_permit_admits_one_waiter(cx: Arc<Cx>) -> Verdic
 
 pub(super) async fn a_grant_is_given_back_once(cx: Arc<Cx>) -> Verdict {
     let (a, b) = (semaphore(&cx, 2).await?, semaphore(&cx, 2).await?);
-    let lost = a.clone().with_lease(LeaseOptions::new(ms(300)).without_renewal()).acquire().await?;
+    let lost = a.clone().with_lease(LeaseOptions::new(ms(300)).with_auto_renew(false)).acquire().await?;
     soon("the lease ends", promptly(), lost.lost()).await?;
     let (x, y) = (b.try_acquire_many_for(1, ttl()).await?, b.try_acquire_many_for(1, ttl()).await?);
     let _both: [Permit; 2] = [x.or_fail("a first permit is not free")?, y.or_fail("the expired permit is not free")?];
@@ -178,7 +178,7 @@ pub(super) async fn a_cancelled_waiter_leaks_no_permit(cx: Arc<Cx>) -> Verdict {
 
 pub(super) async fn an_expired_permit_does_not_keep_live_ones_from_being_freed(cx: Arc<Cx>) -> Verdict {
     let (a, b) = (semaphore(&cx, 3).await?, semaphore(&cx, 3).await?);
-    let dead = a.clone().with_lease(LeaseOptions::new(ms(300)).without_renewal()).acquire().await?;
+    let dead = a.clone().with_lease(LeaseOptions::new(ms(300)).with_auto_renew(false)).acquire().await?;
     let live = [a.acquire().await?, a.acquire().await?];
     soon("one lease ends", promptly(), dead.lost()).await?;
     let mut outcomes = join_all(live.into_iter().chain([dead]).map(Permit::release)).await;

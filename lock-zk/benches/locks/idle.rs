@@ -12,7 +12,7 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
     println!("\n## Idle waiters of one process on one name\n");
     println!("| waiters | requests/s | bar |\n|---|---|---|");
     let (holder, locks) = (bench.locks().await?, bench.locks().await?);
-    let lease = LeaseOptions::new(Duration::from_secs(600)).without_renewal();
+    let lease = LeaseOptions::new(Duration::from_secs(600)).with_auto_renew(false);
     let guard = holder.mutex("idle").with_lease(lease).lock().await?;
     println!("| 0 | {:.2} | pings and beats of two sessions, renewals of one lock |", per_second(bench).await?);
     let waiting: Vec<_> = (0..WAITERS)

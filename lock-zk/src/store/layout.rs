@@ -36,7 +36,7 @@ pub(crate) struct Layout {
 impl Layout {
     fn dialect(&self, name: &LockName) -> Dialect {
         let path = without_root(name.as_str());
-        let spoken = self.dialects.iter().rev().find(|(spoken, _)| name.is_at_key() && spoken == path);
+        let spoken = self.dialects.iter().rev().find(|(spoken, _)| name.is_key() && spoken == path);
         spoken.map(|(_, dialect)| *dialect).unwrap_or_default()
     }
 }
@@ -67,7 +67,7 @@ impl LockPaths {
             _ => (Role::Lock, Role::Lock),
         };
         let (directory, dialect, is_shared) =
-            (directory(&layout.prefix, name, kind)?, layout.dialect(name), name.is_at_key());
+            (directory(&layout.prefix, name, kind)?, layout.dialect(name), name.is_key());
         if !dialect.has(needed) {
             let what = format!("the dialect {dialect:?} has no {}", kind.space());
             return Err(Error::new(ErrorKind::Unsupported, Phase::Configure, what).with_name(name));
@@ -170,7 +170,7 @@ impl LockPaths {
 
 /// Returns the directory of a lock.
 fn directory(prefix: &str, name: &LockName, kind: Kind) -> Result<String, Error> {
-    if !name.is_at_key() {
+    if !name.is_key() {
         return Ok(format!("/{prefix}/{}/{}", kind.space(), utf8_percent_encode(name.as_str(), ESCAPED)));
     }
     let path = without_root(name.as_str());
@@ -184,11 +184,11 @@ fn directory(prefix: &str, name: &LockName, kind: Kind) -> Result<String, Error>
 
 /// The spelling of a shared path with its first `/`; any other name as it is.
 pub(crate) fn canonical(name: LockName) -> LockName {
-    if !name.is_at_key() || name.as_str().starts_with('/') {
+    if !name.is_key() || name.as_str().starts_with('/') {
         return name;
     }
     // The longest of all names has no room for it, and is one lock all the same.
-    LockName::at_key(format!("/{name}")).unwrap_or(name)
+    LockName::from_key(format!("/{name}")).unwrap_or(name)
 }
 
 /// Whether the directories of this prefix could be nodes of a lock under another one: `lock/mutex` holds
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_shared_path_is_used_as_it_is() {
-        let at = |path: &str| LockPaths::of(&layout(&[]), &LockName::at_key(path).unwrap(), Kind::Mutex);
+        let at = |path: &str| LockPaths::of(&layout(&[]), &LockName::from_key(path).unwrap(), Kind::Mutex);
         assert_eq!(at("/jobs/a b").unwrap().directory, "/jobs/a b");
         assert_eq!(at("jobs/a").unwrap().directory, "/jobs/a");
         for wrong in ["/", "/jobs/", "//jobs", "/a/../b"] {
@@ -264,10 +264,10 @@ mod tests {
 
     #[test]
     fn a_shared_path_has_one_spelling() {
-        let name = |path: &str| canonical(LockName::at_key(path).unwrap());
+        let name = |path: &str| canonical(LockName::from_key(path).unwrap());
         assert_eq!(name("jobs/a"), name("/jobs/a"));
         assert_eq!(canonical("jobs/a".into()), "jobs/a".into(), "a name is no shared path");
-        let longest = LockName::at_key("x".repeat(LockName::MAX_BYTES)).unwrap();
+        let longest = LockName::from_key("x".repeat(LockName::MAX_BYTES)).unwrap();
         assert_eq!(canonical(longest.clone()), longest);
     }
 
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn a_shared_path_is_spoken_at_in_its_dialect() {
         let layout = layout(&[("jobs/a", Dialect::Kazoo), ("jobs/b", Dialect::ZooKeeper)]);
-        let at = |path: &str, kind| LockPaths::of(&layout, &LockName::at_key(path).unwrap(), kind);
+        let at = |path: &str, kind| LockPaths::of(&layout, &LockName::from_key(path).unwrap(), kind);
         for path in ["/jobs/a", "jobs/a"] {
             assert_eq!(at(path, Kind::Mutex).unwrap().dialect, Dialect::Kazoo, "{path}");
         }

@@ -243,7 +243,7 @@ mod tests {
         let poller = session.pollers.begin();
         let all = "x".repeat(crate::session::WATCHABLE);
         let _taken = session.watch_budget(&all, &poller).await.unwrap();
-        let (name, kind) = (LockName::at_key("/api").unwrap(), Kind::Permits { permits: 2, limit: 2 });
+        let (name, kind) = (LockName::from_key("/api").unwrap(), Kind::Permits { permits: 2, limit: 2 });
         let attempt = Attempt::new(name, kind, Owner::new(), Duration::from_secs(10)).unwrap();
         let waiting = backend.acquirer.wait(&attempt, Deadline::NEVER);
         let queue = async || foreign.children("/api/locks").await.unwrap().unwrap_or_default();

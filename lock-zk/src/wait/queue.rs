@@ -30,7 +30,7 @@ impl LockQueues {
 
     /// Returns the way of an attempt. At a path that is shared with clients of other libraries everybody is in the queue.
     pub(super) fn way(&self, attempt: &Attempt) -> Way {
-        let claims = self.unfair_mutex && attempt.kind == Kind::Mutex && !attempt.name.is_at_key();
+        let claims = self.unfair_mutex && attempt.kind == Kind::Mutex && !attempt.name.is_key();
         if claims { Way::Claim } else { Way::Append }
     }
 

@@ -33,7 +33,7 @@ impl Client for Unfair {
     }
 
     async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
-        ZkLocks::connect_with(config.with_unfair_mutex()).await
+        ZkLocks::connect_with(config.with_unfair_mutex(true)).await
     }
 
     /// The other kinds are as they are without it.

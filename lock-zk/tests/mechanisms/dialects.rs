@@ -15,7 +15,7 @@ async fn speaking(server: &ZooKeeperServer, dialect: Dialect) -> ZkLocks {
 }
 
 fn shared() -> LockName {
-    LockName::at_key(PATH).unwrap()
+    LockName::from_key(PATH).unwrap()
 }
 
 /// Another library's client takes a place in the queue; the path of its node.

@@ -28,7 +28,7 @@ async fn a_lease_counts_from_when_it_was_asked_for() {
     let (locks, link) = linked(&server).await;
     let _far = far_away(&link);
     let ttl = ms(10_000);
-    let mutex = locks.mutex("far").with_lease(LeaseOptions::new(ttl).without_renewal());
+    let mutex = locks.mutex("far").with_lease(LeaseOptions::new(ttl).with_auto_renew(false));
     let held = soon("the lock", PROMPTLY, mutex.lock()).await.unwrap();
     assert!(held.remaining() <= ttl - DELAY, "{:?} are promised, of {ttl:?}", held.remaining());
 }

@@ -37,7 +37,7 @@ async fn a_chroot_holds_everything_and_must_be_there() {
 async fn a_shared_path_must_be_one() {
     let Some(server) = server().await else { return };
     let locks = client(server.url(), SESSION).await;
-    let wrong = locks.mutex(LockName::at_key("/a/../b").unwrap());
+    let wrong = locks.mutex(LockName::from_key("/a/../b").unwrap());
     let error = fails(wrong.try_lock().await, ErrorKind::InvalidArgument);
     assert_eq!(error.name(), Some("/a/../b"));
 }

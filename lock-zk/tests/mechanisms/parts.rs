@@ -14,7 +14,7 @@ fn a_lease_longer_than_the_session_is_kept_to_its_end_and_no_longer() {
         let (a, b) = (client(server.url(), SESSION).await, client(server.url(), SESSION).await);
         let ttl = SESSION * 2;
         let began = Instant::now();
-        let held = a.mutex("long").with_lease(LeaseOptions::new(ttl).without_renewal()).lock().await.unwrap();
+        let held = a.mutex("long").with_lease(LeaseOptions::new(ttl).with_auto_renew(false)).lock().await.unwrap();
         assert!(held.remaining() <= SESSION, "{:?} are promised beyond the session", held.remaining());
         let lost = held.lost();
         while began.elapsed() < ttl - ms(300) {
@@ -32,7 +32,8 @@ fn an_extension_beyond_the_session_is_kept() {
     about_time(async || {
         let Some(server) = server().await else { return };
         let a = client(server.url(), SESSION).await;
-        let held = a.mutex("extended").with_lease(LeaseOptions::new(ms(1800)).without_renewal()).lock().await.unwrap();
+        let held =
+            a.mutex("extended").with_lease(LeaseOptions::new(ms(1800)).with_auto_renew(false)).lock().await.unwrap();
         let began = Instant::now();
         held.extend(ms(4000)).await.unwrap();
         held.extend(ms(200)).await.unwrap();
@@ -49,7 +50,8 @@ fn where_the_session_lasts_longer_an_extension_is_promised_at_once() {
     about_time(async || {
         let Some(server) = server().await else { return };
         let a = client(server.url(), Duration::from_secs(15)).await;
-        let held = a.mutex("promised").with_lease(LeaseOptions::new(ms(3000)).without_renewal()).lock().await.unwrap();
+        let held =
+            a.mutex("promised").with_lease(LeaseOptions::new(ms(3000)).with_auto_renew(false)).lock().await.unwrap();
         held.extend(ms(10_000)).await.unwrap();
         assert!(held.remaining() >= ms(7000));
         let (tree, me) = (a.reentrant("promised"), Owner::new());

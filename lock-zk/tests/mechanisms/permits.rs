@@ -28,7 +28,7 @@ async fn takes_one(foreign: &ZooKeeperClient) -> String {
 async fn each_permit_is_a_node_as_curator_counts_them() {
     let Some(server) = server().await else { return };
     let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
-    let api = a.semaphore(LockName::at_key("/api").unwrap(), 2000);
+    let api = a.semaphore(LockName::from_key("/api").unwrap(), 2000);
     let mut three = api.acquire_many(3).await.unwrap();
     let leases = children(&truth, "/api/leases").await;
     assert_eq!(leases.len(), 3, "{leases:?}");
@@ -47,7 +47,7 @@ async fn each_permit_is_a_node_as_curator_counts_them() {
 async fn permits_of_other_clients_count() {
     let Some(server) = server().await else { return };
     let (a, foreign) = (client(server.url(), LASTING).await, server.client().await.unwrap());
-    let api = a.semaphore(LockName::at_key("/api").unwrap(), 2);
+    let api = a.semaphore(LockName::from_key("/api").unwrap(), 2);
     api.acquire().await.unwrap().release().await.unwrap();
     let theirs = takes_one(&foreign).await;
     assert_eq!(api.available().await.unwrap(), 1);
@@ -65,7 +65,7 @@ async fn permits_of_other_clients_count() {
 async fn a_client_that_takes_its_permits_one_by_one_gets_its_turn() {
     let Some(server) = server().await else { return };
     let (a, foreign) = (client(server.url(), LASTING).await, server.client().await.unwrap());
-    let api = a.semaphore(LockName::at_key("/api").unwrap(), 2);
+    let api = a.semaphore(LockName::from_key("/api").unwrap(), 2);
     api.acquire().await.unwrap().release().await.unwrap();
     let first = takes_one(&foreign).await;
     let waiter = api.clone();
@@ -89,7 +89,7 @@ async fn a_client_that_takes_its_permits_one_by_one_gets_its_turn() {
 async fn a_grant_of_which_one_permit_is_gone_is_lost_with_all_of_them() {
     let Some(server) = server().await else { return };
     let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
-    let api = a.semaphore(LockName::at_key("/api").unwrap(), 3);
+    let api = a.semaphore(LockName::from_key("/api").unwrap(), 3);
     let held = api.clone().with_lease(watched()).acquire_many(3).await.unwrap();
     let one = children(&truth, "/api/leases").await.remove(1);
     truth.delete(&format!("/api/leases/{one}")).await.unwrap();
@@ -128,7 +128,7 @@ async fn permits_of_a_long_name_fit_into_a_request() {
 async fn a_try_behind_the_place_of_a_client_that_stands_still_is_refused_soon() {
     let Some(server) = server().await else { return };
     let (a, foreign) = (client(server.url(), LASTING).await, server.client().await.unwrap());
-    let api = a.semaphore(LockName::at_key("/api").unwrap(), 3);
+    let api = a.semaphore(LockName::from_key("/api").unwrap(), 3);
     api.acquire().await.unwrap().release().await.unwrap();
     let place = stands_in_line(&foreign).await;
     for _ in 0..3 {

@@ -46,7 +46,7 @@ async fn a_waiter_whose_node_is_deleted_stands_in_line_again() {
 async fn a_node_of_another_layout_is_named_and_nobody_is_let_in_beside_it() {
     let Some(server) = server().await else { return };
     let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
-    let mutex = a.mutex(LockName::at_key("/jobs/import").unwrap());
+    let mutex = a.mutex(LockName::from_key("/jobs/import").unwrap());
     mutex.lock().await.unwrap().release().await.unwrap();
     let kazoo = "/jobs/import/0f8fad5bd9cb469fa16570867728950e__lock__";
     let node = truth.create(kazoo, b"host", NodeKind::EphemeralSequential).await.unwrap().unwrap();

@@ -12,7 +12,7 @@ use crate::support::{LASTING, PROMPTLY, client, connected, eventually, fails, li
 const UUID: &str = "_c_0f8fad5b-d9cb-469f-a165-70867728950e";
 
 fn api(locks: &ZkLocks, limit: u32) -> Semaphore {
-    locks.semaphore(LockName::at_key("/api").unwrap(), limit)
+    locks.semaphore(LockName::from_key("/api").unwrap(), limit)
 }
 
 async fn names(truth: &ZooKeeperClient, directory: &str) -> Vec<String> {
@@ -141,7 +141,7 @@ async fn two_spellings_of_a_path_are_one_lock() {
     let Some(server) = server().await else { return };
     let locks = client(server.url(), LASTING).await;
     let me = Owner::new();
-    let at = |path: &str| locks.reentrant(LockName::at_key(path).unwrap());
+    let at = |path: &str| locks.reentrant(LockName::from_key(path).unwrap());
     let outer = at("/jobs/x").lock(&me).await.unwrap();
     let inner = soon("entered again", PROMPTLY, at("jobs/x").lock(&me)).await.unwrap();
     assert_eq!(inner.depth(), 2);
@@ -156,15 +156,15 @@ async fn a_client_of_the_wrong_dialect_does_not_disturb_the_others() {
     let config = || ZkConfig::new(server.url()).with_session_timeout(LASTING).with_tick_time(ms(200));
     let wrong = connected(config().with_dialect_at("/jobs/x", Dialect::Kazoo)).await;
     let right = [connected(config()).await, connected(config()).await]
-        .map(|locks| locks.mutex(LockName::at_key("/jobs/x").unwrap()));
+        .map(|locks| locks.mutex(LockName::from_key("/jobs/x").unwrap()));
     let held = right[0].lock().await.unwrap();
     let next = right[1].clone();
     let waiting = tokio::spawn(async move { next.lock().await });
     let truth = server.client().await.unwrap();
     eventually("in the queue", PROMPTLY, async || names(&truth, "/jobs/x").await.len() == 2).await;
     for _ in 0..20 {
-        fails(wrong.mutex(LockName::at_key("/jobs/x").unwrap()).try_lock().await, ErrorKind::Protocol);
-        fails(wrong.mutex(LockName::at_key("/jobs/x").unwrap()).lock().await, ErrorKind::Protocol);
+        fails(wrong.mutex(LockName::from_key("/jobs/x").unwrap()).try_lock().await, ErrorKind::Protocol);
+        fails(wrong.mutex(LockName::from_key("/jobs/x").unwrap()).lock().await, ErrorKind::Protocol);
     }
     assert_eq!(names(&truth, "/jobs/x").await.len(), 2);
     // Nothing of it was ever there: the next number is the next one.

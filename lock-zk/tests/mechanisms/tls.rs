@@ -20,7 +20,7 @@ impl Secure {
     }
 
     fn trusting(&self) -> Tls {
-        Tls::with_ca_pem(self.certificates.authority())
+        Tls::new(self.certificates.authority())
     }
 
     async fn connect(&self, tls: Tls) -> ZkLocks {
@@ -55,7 +55,7 @@ async fn a_server_is_trusted_if_its_authority_is_and_its_name_fits() {
     soon("the next", PROMPTLY, b.mutex("tls").lock()).await.unwrap().release().await.unwrap();
 
     let stranger = Certificates::new().unwrap();
-    secure.turns_away(config(secure.server.url()).with_tls(Tls::with_ca_pem(stranger.authority()))).await;
+    secure.turns_away(config(secure.server.url()).with_tls(Tls::new(stranger.authority()))).await;
     let mapped = secure.server.url().replace("127.0.0.1", "[::ffff:127.0.0.1]");
     secure.turns_away(config(&mapped).with_tls(secure.trusting())).await;
     let by_name = secure.server.url().replace("127.0.0.1", "localhost");
@@ -86,11 +86,11 @@ async fn a_port_without_tls_and_a_client_without_tls_do_not_meet_a_port_with_it(
 #[tokio::test]
 async fn what_is_wrong_with_certificates_is_said_before_anything_is_sent_and_without_showing_them() {
     let (certificates, other) = (Certificates::new().unwrap(), Certificates::new().unwrap());
-    let trusting = || Tls::with_ca_pem(certificates.authority());
+    let trusting = || Tls::new(certificates.authority());
     let at = |host: &str| config(&format!("zks://{host}:1"));
     for wrong in [
         at("127.0.0.1"),
-        at("127.0.0.1").with_tls(Tls::with_ca_pem("no certificate")),
+        at("127.0.0.1").with_tls(Tls::new("no certificate")),
         at("127.0.0.1").with_tls(trusting().with_client_pem("none", certificates.client_key())),
         at("127.0.0.1").with_tls(trusting().with_client_pem(certificates.client_certificate(), "s3cret")),
         at("127.0.0.1").with_tls(trusting().with_client_pem(certificates.client_certificate(), other.client_key())),

@@ -9,7 +9,7 @@ use crate::patience::{LONG, patience};
 use crate::support::{PROMPTLY, client, connected, eventually, fails, maker, ms, nodes, parts, server, soon, there};
 
 fn config(url: &str) -> ZkConfig {
-    ZkConfig::new(url).with_session_timeout(ms(8000)).with_tick_time(ms(200)).with_unfair_mutex()
+    ZkConfig::new(url).with_session_timeout(ms(8000)).with_tick_time(ms(200)).with_unfair_mutex(true)
 }
 
 async fn unfair(server: &ZooKeeperServer) -> ZkLocks {
@@ -139,7 +139,7 @@ async fn what_a_claim_makes_is_for_whom_the_client_says() {
 async fn at_a_shared_path_everybody_stands_in_line() {
     let Some(server) = server().await else { return };
     let (locks, truth) = (unfair(&server).await, server.client().await.unwrap());
-    let shared = LockName::at_key("/jobs/import").unwrap();
+    let shared = LockName::from_key("/jobs/import").unwrap();
     let held = locks.mutex(shared.clone()).lock().await.unwrap();
     let other = locks.mutex(shared);
     let waiting = tokio::spawn(async move { other.lock().await.unwrap() });

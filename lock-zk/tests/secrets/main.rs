@@ -124,7 +124,7 @@ async fn no_user_and_no_password_is_printed() {
         ZkConfig::new(format!("zk://{USER}:{PASSWORD}@127.0.0.1")),
         ZkConfig::new("zk://127.0.0.1").with_digest(format!("{USER}:"), PASSWORD),
         ZkConfig::new("zk://127.0.0.1").with_sasl_digest(USER, PASSWORD).with_prefix(""),
-        ZkConfig::new("zks://127.0.0.1").with_tls(Tls::with_ca_pem(PASSWORD).with_client_pem(USER, PASSWORD)),
+        ZkConfig::new("zks://127.0.0.1").with_tls(Tls::new(PASSWORD).with_client_pem(USER, PASSWORD)),
     ] {
         let error = ZkLocks::connect_with(wrong.clone()).await.unwrap_err();
         clean(&format!("{wrong:?} {}", told(&error)));

@@ -59,7 +59,7 @@ pub(crate) async fn run(rounds: u32) -> Result<Outcome, HarnessError> {
         .with_tick_time(Duration::from_millis(200))
         .with_dialect_at(PATH, Dialect::Curator);
     let locks = ZkLocks::connect_with(config).await?;
-    let ours = locks.semaphore(LockName::at_key(PATH)?, 1);
+    let ours = locks.semaphore(LockName::from_key(PATH)?, 1);
     // So that the directories are there.
     ours.acquire().await?.release().await?;
     let mut curator = Curator::start(&their_link).await?;

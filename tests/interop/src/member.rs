@@ -90,7 +90,7 @@ enum Held {
 
 impl Lock {
     fn of(plan: &Plan, locks: &Locks) -> Result<Self, HarnessError> {
-        let (name, ttl) = (LockName::at_key(plan.key.as_str())?, Duration::from_millis(plan.ttl_ms));
+        let (name, ttl) = (LockName::from_key(plan.key.as_str())?, Duration::from_millis(plan.ttl_ms));
         let none = || HarnessError::new("our backend has no such kind");
         Ok(match plan.scene {
             Scene::Redis

@@ -80,7 +80,7 @@ fn a_suspicion_is_dispelled_only_by_a_renewal_that_was_sent_after_it() {
     let verified = lease.step(at(1210), answer(1200, Answer::Renewed(TTL)));
     assert_eq!(verified.wake_at, Some(at(2200)));
     let mut kept_by_hand =
-        LeaseState::new(&Grant::new(None, at(0), TTL), LeaseOptions::new(TTL).without_renewal(), Duration::ZERO);
+        LeaseState::new(&Grant::new(None, at(0), TTL), LeaseOptions::new(TTL).with_auto_renew(false), Duration::ZERO);
     kept_by_hand.step(at(100), Event::Suspect);
     assert_eq!(kept_by_hand.step(at(101), Event::Tick).renew, None);
 }
@@ -144,14 +144,18 @@ fn another_wish_hastens_the_next_renewal_only_where_it_is_stronger() {
     assert_eq!(wake_at(wish(3000), wish(3000)), Some(at(1000)));
     assert_eq!(wake_at(wish(3000), wish(2400)), Some(at(800)), "its interval, from the last renewal");
     assert_eq!(wake_at(wish(3000), wish(6000)), Some(at(500)), "a longer one is asked for at once");
-    assert_eq!(wake_at(wish(3000), wish(6000).without_renewal()), Some(at(500)), "and stays renewed");
-    assert_eq!(wake_at(wish(3000).without_renewal(), wish(3000)), Some(at(1000)), "renewed from now on");
-    assert_eq!(wake_at(wish(3000).without_renewal(), wish(6000).without_renewal()), Some(at(2968)), "until its end");
+    assert_eq!(wake_at(wish(3000), wish(6000).with_auto_renew(false)), Some(at(500)), "and stays renewed");
+    assert_eq!(wake_at(wish(3000).with_auto_renew(false), wish(3000)), Some(at(1000)), "renewed from now on");
+    assert_eq!(
+        wake_at(wish(3000).with_auto_renew(false), wish(6000).with_auto_renew(false)),
+        Some(at(2968)),
+        "until its end"
+    );
 }
 
 #[test]
 fn a_server_that_counts_in_coarser_units_keeps_all_of_it() {
-    let unrenewed = LeaseOptions::new(TTL).without_renewal();
+    let unrenewed = LeaseOptions::new(TTL).with_auto_renew(false);
     let state =
         |ms| LeaseState::new(&Grant::new(None, at(0), Duration::from_millis(ms)), unrenewed, Duration::from_millis(2));
     assert_eq!(state(2998).wake_at(), Some(at(2998 - 29 - 2).minus(Duration::from_micros(980))));
@@ -178,7 +182,7 @@ fn a_server_that_keeps_a_part_is_asked_again_in_time() {
     assert_eq!(renewed.step(at(300), Event::Tick).renew, Some(TTL));
     assert_eq!(renewed.step(at(310), answer(300, part(1200, TTL))).wake_at, Some(at(300 + 400)));
 
-    let mut unrenewed = LeaseState::new(&grant, LeaseOptions::new(TTL).without_renewal(), Duration::ZERO);
+    let mut unrenewed = LeaseState::new(&grant, LeaseOptions::new(TTL).with_auto_renew(false), Duration::ZERO);
     assert_eq!(unrenewed.step(at(300), Event::Tick).renew, Some(Duration::from_millis(2700)), "what is left of it");
     unrenewed.step(at(310), answer(300, part(900, Duration::from_millis(2700))));
     assert_eq!(unrenewed.step(at(600), Event::Tick).renew, Some(Duration::from_millis(2400)));
@@ -197,7 +201,7 @@ fn less_than_was_asked_for_is_a_part() {
 
 #[test]
 fn a_claim_or_a_part_without_an_answer_is_asked_for_again_also_without_renewal() {
-    let unrenewed = LeaseOptions::new(TTL).without_renewal();
+    let unrenewed = LeaseOptions::new(TTL).with_auto_renew(false);
     let part = Grant::new(None, at(0), Duration::from_millis(900));
     for (grant, due) in [(part, 300), (Grant::new(None, at(0), TTL).with_claim(), 20)] {
         let mut lease = LeaseState::new(&grant, unrenewed, Duration::ZERO);
@@ -208,7 +212,7 @@ fn a_claim_or_a_part_without_an_answer_is_asked_for_again_also_without_renewal()
 
 #[test]
 fn an_extension_by_hand_is_kept_in_parts_too() {
-    let mut lease = lease(LeaseOptions::new(TTL).without_renewal());
+    let mut lease = lease(LeaseOptions::new(TTL).with_auto_renew(false));
     let (asked, valid_for) = (Duration::from_secs(9), TTL);
     lease.step(at(1000), answer(1000, Answer::Part { valid_for, asked }));
     assert_eq!(lease.step(at(2000), Event::Tick).renew, Some(Duration::from_secs(8)));
@@ -217,7 +221,7 @@ fn an_extension_by_hand_is_kept_in_parts_too() {
 #[test]
 fn a_claim_is_due_almost_at_once_even_without_renewal() {
     let grant = Grant::new(None, at(0), Duration::from_secs(2)).with_claim();
-    let mut lease = LeaseState::new(&grant, LeaseOptions::new(TTL).without_renewal(), Duration::ZERO);
+    let mut lease = LeaseState::new(&grant, LeaseOptions::new(TTL).with_auto_renew(false), Duration::ZERO);
     assert_eq!(lease.step(at(20), Event::Tick).renew, Some(TTL));
     lease.step(at(22), answer(21, Answer::Renewed(TTL)));
     assert_eq!(lease.deadline(), at(21 + 2970));
@@ -235,7 +239,7 @@ fn an_extension_by_hand_is_not_shortened_by_the_next_renewal() {
 
 #[test]
 fn a_failed_extension_by_hand_starts_no_renewals() {
-    let mut lease = lease(LeaseOptions::new(TTL).without_renewal());
+    let mut lease = lease(LeaseOptions::new(TTL).with_auto_renew(false));
     lease.step(at(100), answer(100, Answer::Unknown));
     assert_eq!(lease.step(at(1500), Event::Tick).renew, None);
 }

@@ -36,7 +36,7 @@ pub(super) async fn run(bench: &Bench) -> Outcome {
 }
 
 fn lease() -> LeaseOptions {
-    LeaseOptions::new(Duration::from_secs(120)).without_renewal()
+    LeaseOptions::new(Duration::from_secs(120)).with_auto_renew(false)
 }
 
 async fn readers(count: usize) -> Outcome<Seen> {

@@ -38,7 +38,7 @@ async fn leave(clients: usize, each: usize) -> Outcome<Seen> {
     let truth = Truth::of(&server)?;
     let connect = || RedisLocks::connect_with(RedisConfig::new(server.url()).with_prefix("bench"));
     let (holder, stays) = (connect().await?, connect().await?);
-    let lease = LeaseOptions::new(Duration::from_secs(300)).without_renewal();
+    let lease = LeaseOptions::new(Duration::from_secs(300)).with_auto_renew(false);
     let guard = holder.mutex("left").with_lease(lease).lock().await?;
     let mutex = stays.mutex("left").with_lease(lease);
     let staying = tokio::spawn(async move { mutex.lock().await.map(drop) });

@@ -42,7 +42,7 @@ async fn wait_for(names: usize, time: Duration) -> Outcome<Seen> {
     let truth = Truth::of(&server)?;
     let config = || RedisConfig::new(server.url()).with_prefix("bench");
     let (holder, waiter) = (RedisLocks::connect_with(config()).await?, RedisLocks::connect_with(config()).await?);
-    let lease = LeaseOptions::new(Duration::from_secs(300)).without_renewal();
+    let lease = LeaseOptions::new(Duration::from_secs(300)).with_auto_renew(false);
     let (mut held, mut waiting) = (Vec::new(), Vec::new());
     let all: Vec<_> = (0..names).map(|name| format!("name {name}")).collect();
     for some in all.chunks(AT_ONCE) {

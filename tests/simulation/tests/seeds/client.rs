@@ -42,7 +42,7 @@ impl Worker {
     pub(crate) async fn work(mut self) {
         let locks = connect().await;
         let mutex = locks.mutex("m");
-        let unrenewed = mutex.clone().with_lease(LeaseOptions::new(TTL).without_renewal());
+        let unrenewed = mutex.clone().with_lease(LeaseOptions::new(TTL).with_auto_renew(false));
         for _ in 0..ROUNDS {
             if self.rng.random_ratio(1, 8) {
                 if let Some(guard) = self.acquire(&unrenewed).await {
