@@ -35,12 +35,18 @@ pub(crate) struct Predecessors {
     last: AtomicU64,
     made: watch::Sender<u64>,
     doubts: DoubtSource,
-    /// Earlier connections that are not known to be dead at their servers too, the oldest first.
-    all: Mutex<Vec<Predecessor>>,
-    /// Those that there was no room for.
-    merged: Mutex<Option<Merged>>,
+    known: Mutex<Known>,
     /// The longest lease that was asked for, in milliseconds.
     longest: AtomicU64,
+}
+
+/// Earlier connections that are not known to be dead at their servers too.
+#[derive(Debug, Default)]
+struct Known {
+    /// The newest [`MOST`] of them, the oldest first.
+    each: Vec<Predecessor>,
+    /// Those that there was no room for.
+    merged: Option<Merged>,
 }
 
 /// A connection, and by what its server knows it; `None` where the server does not tell: an old one, or a user without
@@ -73,8 +79,7 @@ impl Default for Predecessors {
             last: AtomicU64::new(0),
             made: watch::Sender::new(0),
             doubts: DoubtSource::default(),
-            all: Mutex::default(),
-            merged: Mutex::default(),
+            known: Mutex::default(),
             longest: AtomicU64::new(0),
         }
     }
@@ -122,32 +127,7 @@ impl Predecessors {
     pub(super) fn add(&self, predecessor: Predecessor, op_timeout: Duration) {
         let now = SystemClock.now();
         let over_at = now.plus(self.afterlife(op_timeout));
-        let mut all = self.all();
-        if all.len() >= MOST {
-            self.merge(&all.remove(0));
-        }
-        all.push(Predecessor { ended_at: now, over_at, ..predecessor });
-    }
-
-    /// Remembers the most of what this one and those before it may still do.
-    fn merge(&self, oldest: &Predecessor) {
-        let mut merged = self.merged();
-        let Predecessor { generation, ended_at, over_at, .. } = *oldest;
-        let so_far = merged.unwrap_or(Merged { generation, ended_at, over_at });
-        *merged = Some(Merged {
-            generation: so_far.generation.max(generation),
-            ended_at: so_far.ended_at.max(ended_at),
-            over_at: so_far.over_at.max(over_at),
-        });
-    }
-
-    fn merged(&self) -> MutexGuard<'_, Option<Merged>> {
-        self.merged.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether one that there was no room for may still carry something out, and matters by this.
-    fn is_disturbed(&self, now: BootInstant, matters: impl FnOnce(Merged) -> bool) -> bool {
-        self.merged().is_some_and(|merged| merged.over_at > now && matters(merged))
+        self.known().add(Predecessor { ended_at: now, over_at, ..predecessor }, now);
     }
 
     /// Kills the predecessors to this server over a new one, and asks by what the server knows the new one: in one
@@ -179,49 +159,81 @@ impl Predecessors {
             let answers = connection.send_packed_commands(&rest, 0, there.len()).await?;
             dead.extend(there.iter().zip(&answers).filter(|(_, answer)| is_done(answer)).map(|(it, _)| it.generation));
         }
-        self.all().retain(|predecessor| !dead.contains(&predecessor.generation));
+        self.known().each.retain(|predecessor| !dead.contains(&predecessor.generation));
         Ok(ConnectionIdentity::read(info))
     }
 
     /// The predecessors to this server, the oldest first, as far as it can be told which ones they are.
     fn to_kill(&self, server: &Address) -> Vec<Predecessor> {
         let there = |predecessor: &&Predecessor| predecessor.server == *server && predecessor.identity.is_some();
-        self.all().iter().filter(there).cloned().collect()
+        self.known().each.iter().filter(there).cloned().collect()
     }
 
     /// Forgets which predecessors to this server count as dead: it refuses to kill them.
     fn may_not_kill(&self, server: &Address) {
         let now = SystemClock.now();
-        self.all().retain(|predecessor| predecessor.server != *server || predecessor.over_at > now);
+        self.known().each.retain(|predecessor| predecessor.server != *server || predecessor.over_at > now);
     }
 
     /// Whether no predecessor to this server since this one can still carry something out.
     pub(super) fn none_in_flight(&self, server: &Address, first: u64) -> bool {
-        let now = SystemClock.now();
-        let matters = |predecessor: &Predecessor| {
-            predecessor.generation >= first && predecessor.server == *server && predecessor.over_at > now
-        };
-        !self.all().iter().any(matters) && !self.is_disturbed(now, |merged| merged.generation >= first)
+        self.known().is_quiet(
+            SystemClock.now(),
+            |predecessor| predecessor.generation >= first && predecessor.server == *server,
+            |merged| merged.generation >= first,
+        )
     }
 
     /// Whether no connection to this server that was given up since then can still carry something out.
     pub(super) fn none_in_flight_since(&self, server: &Address, at: BootInstant) -> bool {
-        let now = SystemClock.now();
-        let matters = |predecessor: &Predecessor| {
-            predecessor.ended_at >= at && predecessor.server == *server && predecessor.over_at > now
-        };
-        !self.all().iter().any(matters) && !self.is_disturbed(now, |merged| merged.ended_at >= at)
+        self.known().is_quiet(
+            SystemClock.now(),
+            |predecessor| predecessor.ended_at >= at && predecessor.server == *server,
+            |merged| merged.ended_at >= at,
+        )
     }
 
-    /// Those that still matter, or can still be killed.
-    fn all(&self) -> MutexGuard<'_, Vec<Predecessor>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         // Every critical section leaves the list valid after each statement.
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        if !all.is_empty() {
-            let now = SystemClock.now();
-            all.retain(|predecessor| predecessor.over_at > now || predecessor.identity.is_some());
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Adds one that was given up just now, and makes room for it.
+    fn add(&mut self, predecessor: Predecessor, now: BootInstant) {
+        // What is over is remembered only as long as it can still be killed.
+        self.each.retain(|predecessor| predecessor.over_at > now || predecessor.identity.is_some());
+        if self.each.len() >= MOST {
+            let oldest = self.each.remove(0);
+            if oldest.over_at > now {
+                self.merge(&oldest, now);
+            }
         }
-        all
+        self.each.push(predecessor);
+    }
+
+    /// Remembers the most of what this one and those merged before may still do.
+    fn merge(&mut self, oldest: &Predecessor, now: BootInstant) {
+        let Predecessor { generation, ended_at, over_at, .. } = *oldest;
+        let so_far = self.merged.filter(|merged| merged.over_at > now);
+        let so_far = so_far.unwrap_or(Merged { generation, ended_at, over_at });
+        self.merged = Some(Merged {
+            generation: so_far.generation.max(generation),
+            ended_at: so_far.ended_at.max(ended_at),
+            over_at: so_far.over_at.max(over_at),
+        });
+    }
+
+    /// Whether none of those that matter can still carry something out.
+    fn is_quiet(
+        &self,
+        now: BootInstant,
+        matters: impl Fn(&Predecessor) -> bool,
+        merged: impl Fn(Merged) -> bool,
+    ) -> bool {
+        !self.each.iter().any(|predecessor| predecessor.over_at > now && matters(predecessor))
+            && !self.merged.is_some_and(|those| those.over_at > now && merged(those))
     }
 }
 
@@ -336,19 +348,61 @@ mod tests {
         assert!(!predecessors.none_in_flight(&server, known) && predecessors.to_kill(&server).len() == 1);
     }
 
+    fn at(s: u64) -> BootInstant {
+        BootInstant::from_origin(Duration::from_secs(s))
+    }
+
+    /// Adds one that ended at one second, and is over at another.
+    fn add(known: &mut Known, generation: u64, killable: bool, (ended, over): (u64, u64)) {
+        let identity = killable.then(ConnectionIdentity::default);
+        let predecessor = Predecessor::new(generation, Address::Tcp { host: "a".to_owned(), port: 1 }, identity);
+        known.add(Predecessor { ended_at: at(ended), over_at: at(over), ..predecessor }, at(ended));
+    }
+
+    /// Whether none of these or later ones, nor any that ended then or later, can carry something out at this second.
+    fn is_quiet(known: &Known, generation: u64, ended: u64, now: u64) -> bool {
+        let numbered = known.is_quiet(at(now), |one| one.generation >= generation, |all| all.generation >= generation);
+        let since = at(ended);
+        assert_eq!(numbered, known.is_quiet(at(now), |one| one.ended_at >= since, |all| all.ended_at >= since));
+        numbered
+    }
+
     #[test]
     fn what_was_forgotten_early_disturbs_until_it_is_over() {
-        let (predecessors, server) = (Predecessors::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
-        let elsewhere = Address::Tcp { host: "b".to_owned(), port: 1 };
-        let before = SystemClock.now();
-        predecessors.asks_for(Duration::from_secs(60));
-        let first = predecessors.number();
-        predecessors.add(Predecessor::new(first, server.clone(), None), Duration::ZERO);
-        for _ in 0..MOST {
-            predecessors.add(Predecessor::new(predecessors.number(), elsewhere.clone(), None), Duration::ZERO);
+        let mut known = Known::default();
+        add(&mut known, 1, false, (1, 60));
+        for generation in 2..=1 + MOST as u64 {
+            add(&mut known, generation, false, (2, 100));
         }
-        assert_eq!(predecessors.all().len(), MOST);
-        assert!(!predecessors.none_in_flight(&server, first) && !predecessors.none_in_flight_since(&server, before));
-        assert!(predecessors.none_in_flight(&server, predecessors.number()));
+        known.each.clear();
+        assert!(!is_quiet(&known, 1, 1, 59) && is_quiet(&known, 2, 2, 59) && is_quiet(&known, 1, 1, 60));
+    }
+
+    #[test]
+    fn what_was_over_when_it_was_forgotten_disturbs_nobody() {
+        let mut known = Known::default();
+        add(&mut known, 1, false, (1, 60_000));
+        for generation in 2..=2 + MOST as u64 {
+            add(&mut known, generation, true, (generation, generation + 1));
+        }
+        assert_eq!(known.each.len(), MOST);
+        known.each.clear();
+        assert!(!is_quiet(&known, 1, 1, 59_999) && is_quiet(&known, 2, 2, 59_999));
+    }
+
+    /// A connection that ends last may be older than others.
+    #[test]
+    fn what_is_over_does_not_outlive_itself_in_what_is_forgotten_later() {
+        let mut known = Known::default();
+        add(&mut known, 9000, false, (1, 60));
+        for _ in 0..MOST {
+            add(&mut known, 9000, false, (1, 60));
+        }
+        for _ in 0..=MOST {
+            add(&mut known, 1, false, (100, 160));
+        }
+        known.each.clear();
+        assert!(known.is_quiet(at(101), |_| true, |merged| merged.generation >= 2));
+        assert!(!known.is_quiet(at(101), |_| true, |merged| merged.generation >= 1));
     }
 }

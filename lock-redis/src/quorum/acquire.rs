@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant, Kind, wait};
 use lock_core::{Error, ErrorKind, Phase};
@@ -17,10 +18,11 @@ use super::fan_out::FanOut;
 use super::leftovers::Leftovers;
 use super::member::{ScriptRequest, ScriptVote};
 use super::members::Members;
-use super::release_requests::ReleaseRequests;
+use super::release_requests::{ReleaseRequests, first_sent};
 use super::scripts;
-use super::tally::{Standing, Tally, Vote};
+use super::tally::Standing;
 use super::ttl_limit::TtlLimit;
+use super::votes::Votes;
 use crate::client::link::request::{Failed, milliseconds};
 use crate::store::keys::{KeySpace, Keys};
 
@@ -78,34 +80,30 @@ impl Acquisitions {
         self.members.until()
     }
 
+    /// The servers at which an attempt that begins now may leave an entry: none so far.
+    pub(super) fn leftovers(&self) -> Leftovers {
+        Leftovers::of(self.members.count())
+    }
+
     /// Tries until a round decides, or for one operation timeout.
     pub(super) async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         self.check(attempt)?;
         let until = self.members.until();
-        let (mut may_be_held, mut left) = (false, Leftovers::default());
+        let (mut may_be_held, mut left) = (false, self.leftovers());
         for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
             match self.round(attempt, None, until, &mut left).await {
                 Ok(Round::Granted { grant, .. }) => return Ok(Some(grant)),
-                Ok(Round::Held(_)) => return self.judge(&left, Ok(None)),
+                Ok(Round::Held(_)) => return left.judge(Ok(None)),
                 // What others only try is undone soon, or becomes a majority.
                 Ok(Round::MayBeHeld) => may_be_held = true,
                 Ok(Round::Split) => {}
-                Err(error) => return self.judge(&left, Err(error)),
+                Err(error) => return left.judge(Err(error)),
             }
             if !has_time_after(pause, until).await {
                 break;
             }
         }
-        self.judge(&left, refused(may_be_held))
-    }
-
-    /// The outcome of an attempt that may have left so much.
-    pub(super) fn judge(
-        &self,
-        left: &Leftovers,
-        outcome: Result<Option<Grant>, Error>,
-    ) -> Result<Option<Grant>, Error> {
-        left.judge(self.members.count(), outcome)
+        left.judge(refused(may_be_held))
     }
 
     /// Asks every server once, for a try or for a wait that began at `waits_since`. Takes note of what the round may have left.
@@ -120,18 +118,20 @@ impl Acquisitions {
         let sent_at = SystemClock.now();
         let round = u64::try_from(sent_at.since_origin().as_micros()).unwrap_or(u64::MAX);
         attempt.mark_sent(round);
-        let waited = waits_since.map(|since| sent_at.since(since));
-        let mut votes = Votes::of(&self.members, self.request(attempt, round, waited)?, until);
-        let verdict = votes.verdict(until).await;
+        let request = Arc::new(self.request(attempt, round, waits_since.map(|since| sent_at.since(since)))?);
+        let mut asked = self.members.ask(|member| member.put(request.clone(), until));
+        let mut votes = Votes::of(self.members.count());
+        let verdict = decide(&mut asked, &mut votes, until).await;
         if verdict == Standing::Granted {
             // Every server that granted it began its TTL after this instant.
-            let Votes { asked: rest, granted: by, refused, .. } = votes;
             let grant = Grant::new(None, sent_at, attempt.ttl);
-            return Ok(Round::Granted { grant, by, contested: !refused.is_empty(), rest });
+            return Ok(Round::Granted { grant, by: votes.granted, contested: !votes.refused.is_empty(), rest: asked });
         }
+        // From here on they are answered in the background.
+        drop(asked);
         let Votes { granted, refused, unknown, ends_in, mut reasons, .. } = votes;
         granted.iter().chain(&unknown).for_each(|place| left.add(*place));
-        refused.iter().for_each(|place| left.remove(*place));
+        refused.iter().filter(|place| self.is_settled(attempt, **place)).for_each(|place| left.remove(*place));
         reasons.extend(self.undo(attempt, round, granted, &refused, until, left).await);
         match verdict {
             Standing::Held => Ok(Round::Held(ends_in)),
@@ -139,6 +139,12 @@ impl Acquisitions {
             Standing::Split => Ok(Round::Split),
             _ => Err(self.members.too_few(Phase::Acquire, reasons)),
         }
+    }
+
+    /// Whether what this server has answered is all that it will ever carry out of this attempt so far: an earlier connection
+    /// may bring it an earlier request otherwise.
+    fn is_settled(&self, attempt: &Attempt, place: usize) -> bool {
+        self.members.at(place).link.is_settled_since(first_sent(attempt))
     }
 
     /// Fails if no majority can be reached: then the others are not bothered.
@@ -177,22 +183,45 @@ impl Acquisitions {
         let mut reasons = Vec::new();
         let until = until.max(SystemClock.now().plus(MOMENT));
         let mut asked = self.requests.send_except(&self.requests.undo(attempt, round), refused);
-        while !granted.is_empty() {
-            let answered = tokio::select! {
-                biased;
-                answered = asked.next() => answered,
-                () = SystemClock.sleep_until(until) => None,
+        loop {
+            let answered = if granted.is_empty() {
+                // The others are not waited for.
+                asked.next().now_or_never().flatten()
+            } else {
+                tokio::select! {
+                    biased;
+                    answered = asked.next() => answered,
+                    () = SystemClock.sleep_until(until) => None,
+                }
             };
-            let Some((place, answer)) = answered else { break };
+            let Some((place, answer)) = answered else { return reasons };
             let before = granted.len();
             granted.retain(|other| *other != place);
             match answer {
-                Ok(_) => left.remove(place),
+                Ok(_) if self.is_settled(attempt, place) => left.remove(place),
                 Err(failed) if granted.len() < before => reasons.push(failed.error),
-                Err(_) => {}
+                _ => {}
             }
         }
-        reasons
+    }
+}
+
+/// Waits for as many votes as decide.
+async fn decide(asked: &mut FanOut<Result<ScriptVote, Failed>>, votes: &mut Votes, until: BootInstant) -> Standing {
+    loop {
+        let verdict = votes.verdict();
+        if verdict != Standing::Open {
+            return verdict;
+        }
+        match asked.next_until(until).await {
+            Some((place, answer)) => votes.count(place, answer),
+            // All have voted: then there is a verdict. Or the time is over, and those that are missing have failed.
+            None => {
+                let what = "no answer within the operation timeout";
+                votes.reasons.push(Error::indeterminate(Phase::Acquire, what).with_backend(NAME));
+                return Standing::Failed;
+            }
+        }
     }
 }
 
@@ -215,80 +244,4 @@ async fn has_time_after(pause: Duration, until: BootInstant) -> bool {
     SystemClock.sleep_until(next).await;
     // It may have been longer than it was meant to be.
     has_time(SystemClock.now())
-}
-
-/// The votes on one round, as they come in.
-struct Votes {
-    asked: FanOut<Result<ScriptVote, Failed>>,
-    tally: Tally,
-    /// The servers that have granted it.
-    granted: Vec<usize>,
-    /// The servers where somebody else has it.
-    refused: Vec<usize>,
-    /// The servers that may have carried the request out without an answer.
-    unknown: Vec<usize>,
-    /// The shortest time after which it may be free at one of those that have refused it.
-    ends_in: Option<Duration>,
-    /// The reasons why the others did not answer.
-    reasons: Vec<Error>,
-}
-
-impl Votes {
-    fn of(members: &Members, request: ScriptRequest, until: BootInstant) -> Self {
-        let request = Arc::new(request);
-        let asked = members.ask(|member| member.put(request.clone(), until));
-        Self {
-            asked,
-            tally: Tally::of(members.count()),
-            granted: Vec::new(),
-            refused: Vec::new(),
-            unknown: Vec::new(),
-            ends_in: None,
-            reasons: Vec::new(),
-        }
-    }
-
-    /// Waits for as many votes as decide.
-    async fn verdict(&mut self, until: BootInstant) -> Standing {
-        loop {
-            let verdict = self.tally.verdict();
-            if verdict != Standing::Open {
-                return verdict;
-            }
-            match self.asked.next_until(until).await {
-                Some((place, answer)) => self.count(place, answer),
-                // All have voted: then there is a verdict. Or the time is over, and those that are missing have failed.
-                None => {
-                    let what = "no answer within the operation timeout";
-                    self.reasons.push(Error::indeterminate(Phase::Acquire, what).with_backend(NAME));
-                    return Standing::Failed;
-                }
-            }
-        }
-    }
-
-    fn count(&mut self, place: usize, answer: Result<ScriptVote, Failed>) {
-        self.tally.count(match answer {
-            Ok(ScriptVote { yes: true, .. }) => {
-                self.granted.push(place);
-                Vote::Granted
-            }
-            Ok(ScriptVote { yes: false, rest }) => {
-                self.refused.push(place);
-                // A key without an end says -1.
-                let (ends_in, holder) = rest.split_once(':').unwrap_or(("", &rest));
-                if let Ok(ends_in) = ends_in.parse().map(Duration::from_millis) {
-                    self.ends_in = Some(self.ends_in.map_or(ends_in, |shortest| shortest.min(ends_in)));
-                }
-                Vote::Held(holder.to_owned())
-            }
-            Err(failed) => {
-                if !failed.error.is_definite() {
-                    self.unknown.push(place);
-                }
-                self.reasons.push(failed.error);
-                Vote::Failed
-            }
-        });
-    }
 }

@@ -1,4 +1,4 @@
-//! What an attempt may have left over all of its rounds: no I/O, no clock.
+//! The servers at which an attempt may have left an entry, over all of its rounds: no I/O, no clock.
 
 use lock_core::driver::Grant;
 use lock_core::{Error, Phase};
@@ -7,36 +7,46 @@ use super::NAME;
 use super::tally::majority;
 
 /// The servers at which an entry of one attempt may be, because a request was not answered or its undo not confirmed.
-#[derive(Debug, Default)]
-pub(super) struct Leftovers(Vec<usize>);
+#[derive(Debug)]
+pub(super) struct Leftovers {
+    servers: usize,
+    places: Vec<usize>,
+}
 
 impl Leftovers {
+    /// No entry at any of so many servers.
+    pub(super) fn of(servers: usize) -> Self {
+        Self { servers, places: Vec::new() }
+    }
+
     /// An entry may be at this server.
     pub(super) fn add(&mut self, place: usize) {
-        if !self.0.contains(&place) {
-            self.0.push(place);
+        if !self.places.contains(&place) {
+            self.places.push(place);
         }
     }
 
     /// No entry is at this server.
     pub(super) fn remove(&mut self, place: usize) {
-        self.0.retain(|other| *other != place);
+        self.places.retain(|other| *other != place);
     }
 
     /// The outcome of the attempt. A refusal is told as unknown if entries may be at so many servers that others find no majority.
-    pub(super) fn judge(&self, servers: usize, outcome: Result<Option<Grant>, Error>) -> Result<Option<Grant>, Error> {
-        let is_definite = match &outcome {
-            Ok(granted) => granted.is_none(),
-            Err(error) => error.is_definite(),
+    pub(super) fn judge(&self, outcome: Result<Option<Grant>, Error>) -> Result<Option<Grant>, Error> {
+        let (left, servers) = (self.places.len(), self.servers);
+        let cause = match outcome {
+            Ok(None) => None,
+            Err(error) if error.is_definite() => Some(error),
+            unknown_or_granted => return unknown_or_granted,
         };
-        if !is_definite || servers - self.0.len() >= majority(servers) {
-            return outcome;
+        if servers - left >= majority(servers) {
+            return cause.map_or(Ok(None), Err);
         }
-        let what = format!("an earlier round may have left the lock taken at {} of {servers} servers", self.0.len());
+        let what = format!("this attempt may still hold the lock at {left} of {servers} servers");
         let unknown = Error::indeterminate(Phase::Acquire, what).with_backend(NAME);
-        Err(match outcome {
-            Err(error) => unknown.with_source(error),
-            Ok(_) => unknown,
+        Err(match cause {
+            Some(cause) => unknown.with_source(cause),
+            None => unknown,
         })
     }
 }
@@ -48,20 +58,20 @@ mod tests {
     use super::*;
 
     fn kind(leftovers: &Leftovers, outcome: Result<Option<Grant>, Error>) -> Option<ErrorKind> {
-        leftovers.judge(3, outcome).err().map(|error| error.kind())
+        leftovers.judge(outcome).err().map(|error| error.kind())
     }
 
     #[test]
     fn a_refusal_is_definite_while_others_find_a_majority() {
         let unavailable = || Err(Error::unavailable(Phase::Acquire, "too few servers"));
-        let mut leftovers = Leftovers::default();
+        let mut leftovers = Leftovers::of(3);
         leftovers.add(0);
         leftovers.add(0);
         assert_eq!(kind(&leftovers, Ok(None)), None);
         assert_eq!(kind(&leftovers, unavailable()), Some(ErrorKind::Unavailable));
         leftovers.add(2);
         assert_eq!(kind(&leftovers, Ok(None)), Some(ErrorKind::Indeterminate));
-        let error = leftovers.judge(3, unavailable()).unwrap_err();
+        let error = leftovers.judge(unavailable()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
         assert!(std::error::Error::source(&error).expect("it has a cause").to_string().contains("too few servers"));
         leftovers.remove(0);

@@ -22,6 +22,7 @@ mod scripts;
 mod tally;
 mod too_few;
 mod ttl_limit;
+mod votes;
 mod wait;
 
 use std::ops::Deref;

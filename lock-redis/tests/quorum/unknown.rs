@@ -1,6 +1,6 @@
 //! Outcomes that are unknown, and stay so.
 
-use lock_redis::{ErrorKind, QuorumConfig, QuorumLocks};
+use lock_redis::{Error, ErrorKind, Mutex, QuorumConfig, QuorumLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
 use crate::servers::{PROMPTLY, Servers, eventually, hasty, key, ms};
@@ -27,9 +27,8 @@ async fn a_wait_that_may_have_been_granted_is_not_told_as_definite() {
 }
 
 /// One of three servers grants, another one says that it is held, the third one takes the request without an answer; then the first
-/// one is gone before it is told to undo its grant. The next round finds too few servers.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_try_whose_earlier_round_left_a_majority_taken_is_not_told_as_definite() {
+/// one is gone before it is told to undo its grant. Later rounds find too few servers.
+async fn a_majority_is_left_taken(ask: impl AsyncFnOnce(Mutex) -> Error) {
     let Some(servers) = Servers::start().await else { return };
     let links: Vec<_> =
         servers.each[..3].iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
@@ -53,9 +52,21 @@ async fn a_try_whose_earlier_round_left_a_majority_taken_is_not_told_as_definite
         links[0].inject(LinkFault::new(Toxic::Reset, Direction::ToServer).on_request(2, key("left"))),
         links[2].inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, key("left"))),
     ];
-    let error = mutex.try_lock().await.unwrap_err();
+    let error = ask(mutex).await;
     let (first, third) = (servers.held(0, "left").await, servers.held(2, "left").await);
     assert!(first.is_some() && third.is_some(), "the faults missed: {first:?} {third:?}: {error}");
     assert!(!error.is_definite(), "two of three have it: {error}");
     drop(faults);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_try_whose_earlier_round_left_a_majority_taken_is_not_told_as_definite() {
+    a_majority_is_left_taken(async |mutex| mutex.try_lock().await.unwrap_err()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_whose_earlier_round_left_a_majority_taken_is_not_told_as_definite() {
+    // Until its patience is over, or its deadline.
+    a_majority_is_left_taken(async |mutex| mutex.lock().await.unwrap_err()).await;
+    a_majority_is_left_taken(async |mutex| mutex.try_lock_for(ms(900)).await.unwrap_err()).await;
 }

@@ -18,7 +18,6 @@ use lock_core::{Error, ErrorKind, Phase};
 use self::queues::{QueuePlace, Queues, WaitEnded};
 use super::NAME;
 use super::acquire::{Acquisitions, Round, refused};
-use super::leftovers::Leftovers;
 use super::release_requests::ReleaseRequests;
 use crate::client::push::{Inbox, Message, Push};
 
@@ -74,8 +73,8 @@ impl Waits {
     ) -> Result<Option<Grant>, Error> {
         let since = SystemClock.now();
         let (mut answered, mut may_be_held) = (since, false);
-        // An earlier round that may still be carried out somewhere, whatever is said of later ones.
-        let (mut unknown, mut left) = (None, Leftovers::default());
+        // Earlier rounds may still be carried out somewhere, whatever is said of later ones.
+        let mut left = self.acquisitions.leftovers();
         let mut splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
         let mut silences = wait::pauses(wait::FIRST_PAUSE, SILENT);
         if place.is_held_here() {
@@ -136,22 +135,15 @@ impl Waits {
                 Ok(Round::Split) => split(&mut splits),
                 Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate) => {
                     if deadline.has_passed(now) || now.since(answered) >= attempt.patience {
-                        return self.acquisitions.judge(&left, Err(unknown.unwrap_or(error)));
-                    }
-                    if error.kind() == ErrorKind::Indeterminate {
-                        unknown.get_or_insert(error);
+                        return left.judge(Err(error));
                     }
                     silences.next().unwrap_or(SILENT)
                 }
-                Err(error) => return self.acquisitions.judge(&left, Err(unknown.unwrap_or(error))),
+                Err(error) => return left.judge(Err(error)),
             };
             if deadline.has_passed(now) {
-                return match unknown {
-                    Some(unknown) if !may_be_held => Err(unknown),
-                    // A wait that ran out is undone by the core.
-                    _ if may_be_held => Ok(None),
-                    _ => self.acquisitions.judge(&left, refused(false)),
-                };
+                // A wait that ran out is undone by the core.
+                return if may_be_held { Ok(None) } else { left.judge(refused(false)) };
             }
             place.pause(now.plus(pause).min(deadline.instant())).await;
         }

@@ -1,0 +1,112 @@
+//! The votes on one round, as they come in: no I/O, no clock.
+
+use std::time::Duration;
+
+use lock_core::Error;
+
+use super::member::ScriptVote;
+use super::tally::{Standing, Tally, Vote};
+use crate::client::link::request::Failed;
+
+/// The votes on one round so far.
+#[derive(Debug)]
+pub(super) struct Votes {
+    tally: Tally,
+    /// The servers that have granted it.
+    pub(super) granted: Vec<usize>,
+    /// The servers where somebody else has it.
+    pub(super) refused: Vec<usize>,
+    /// The servers that may have carried the request out, or will, without an answer so far.
+    pub(super) unknown: Vec<usize>,
+    /// The shortest time after which it may be free at one of those that have refused it.
+    pub(super) ends_in: Option<Duration>,
+    /// The reasons why the others did not answer.
+    pub(super) reasons: Vec<Error>,
+}
+
+impl Votes {
+    /// A vote of so many servers, each of which has been asked.
+    pub(super) fn of(servers: usize) -> Self {
+        Self {
+            tally: Tally::of(servers),
+            granted: Vec::new(),
+            refused: Vec::new(),
+            unknown: (0..servers).collect(),
+            ends_in: None,
+            reasons: Vec::new(),
+        }
+    }
+
+    pub(super) fn verdict(&self) -> Standing {
+        self.tally.verdict()
+    }
+
+    /// Takes the answer of the server at this place.
+    pub(super) fn count(&mut self, place: usize, answer: Result<ScriptVote, Failed>) {
+        if answer.as_ref().err().is_none_or(|failed| failed.error.is_definite()) {
+            self.unknown.retain(|other| *other != place);
+        }
+        self.tally.count(match answer {
+            Ok(ScriptVote { yes: true, .. }) => {
+                self.granted.push(place);
+                Vote::Granted
+            }
+            Ok(ScriptVote { yes: false, rest }) => {
+                self.refused.push(place);
+                let (ends_in, holder) = held(&rest);
+                self.ends_in = self.ends_in.into_iter().chain(ends_in).min();
+                Vote::Held(holder.to_owned())
+            }
+            Err(failed) => {
+                self.reasons.push(failed.error);
+                Vote::Failed
+            }
+        });
+    }
+}
+
+/// Reads `<ms until it ends>:<holder>`. A key without an end says -1.
+fn held(rest: &str) -> (Option<Duration>, &str) {
+    let (ends_in, holder) = rest.split_once(':').unwrap_or(("", rest));
+    (ends_in.parse().ok().map(Duration::from_millis), holder)
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::Phase;
+
+    use super::*;
+    use crate::error::RequestFate;
+
+    fn said(yes: bool, rest: &str) -> Result<ScriptVote, Failed> {
+        Ok(ScriptVote { yes, rest: rest.to_owned() })
+    }
+
+    fn failed(error: Error) -> Result<ScriptVote, Failed> {
+        Err(Failed { fate: RequestFate::Unknown, error, wrong_type: false })
+    }
+
+    #[test]
+    fn a_server_that_has_not_answered_when_the_vote_is_over_may_have_granted_it() {
+        let mut votes = Votes::of(5);
+        assert_eq!(votes.unknown, [0, 1, 2, 3, 4]);
+        votes.count(3, said(true, ""));
+        votes.count(0, failed(Error::unavailable(Phase::Acquire, "not sent")));
+        votes.count(2, failed(Error::indeterminate(Phase::Acquire, "sent")));
+        votes.count(1, failed(Error::unavailable(Phase::Acquire, "not sent")));
+        assert_eq!((&*votes.granted, &*votes.unknown), (&[3][..], &[2, 4][..]));
+        let mut votes = Votes::of(5);
+        (0..3).for_each(|place| votes.count(place, said(false, "9:a")));
+        assert_eq!((votes.verdict(), votes.refused, votes.unknown), (Standing::Held, vec![0, 1, 2], vec![3, 4]));
+    }
+
+    #[test]
+    fn it_may_be_free_when_the_first_holder_s_lease_ends() {
+        let mut votes = Votes::of(3);
+        votes.count(0, said(false, "-1:a"));
+        assert_eq!(votes.ends_in, None);
+        votes.count(1, said(false, "70:b"));
+        votes.count(2, said(false, "90:b"));
+        assert_eq!((votes.ends_in, votes.verdict()), (Some(Duration::from_millis(70)), Standing::Held));
+    }
+}
