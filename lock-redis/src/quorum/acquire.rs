@@ -144,7 +144,7 @@ impl Acquisitions {
     /// Whether what this server has answered is all that it will ever carry out of this attempt so far: an earlier connection
     /// may bring it an earlier request otherwise.
     fn is_settled(&self, attempt: &Attempt, place: usize) -> bool {
-        self.members.at(place).link.is_settled_since(first_sent(attempt))
+        first_sent(attempt).is_none_or(|since| self.members.at(place).link.is_settled_since(since))
     }
 
     /// Fails if no majority can be reached: then the others are not bothered.

@@ -1,6 +1,6 @@
 //! Redlock: one mutex over several independent servers, held while a majority of them says so.
 //!
-//! `tally.rs` counts votes and does nothing else. `members.rs` has the servers; `fan_out.rs` asks all of them at once and hands
+//! `votes.rs` and `tally.rs` count votes, `leftovers.rs` what they may have left; they do nothing else. `members.rs` has the servers; `fan_out.rs` asks all of them at once and hands
 //! what the caller does not wait for to `background.rs`, the one task of a client. `member.rs` is one server: its connection, and
 //! the releases that it is owed when it can be reached again. `acquire.rs`, `wait/`, `renew.rs`, `release.rs` and `inspect.rs` are
 //! what the files of these names are for one server; in `wait/` the first waiter of a client asks for all of them. README and
