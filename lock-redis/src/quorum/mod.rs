@@ -1,10 +1,11 @@
 //! Redlock: one mutex over several independent servers, held while a majority of them says so.
 //!
-//! `votes.rs` and `tally.rs` count votes, `leftovers.rs` what they may have left; they do nothing else. `members.rs` has the servers; `fan_out.rs` asks all of them at once and hands
-//! what the caller does not wait for to `background.rs`, the one task of a client. `member.rs` is one server: its connection, and
-//! the releases that it is owed when it can be reached again. `acquire.rs`, `wait/`, `renew.rs`, `release.rs` and `inspect.rs` are
-//! what the files of these names are for one server; in `wait/` the first waiter of a client asks for all of them. README and
-//! `docs/decisions/` tell what a quorum promises and what it does not.
+//! `votes.rs` and `tally.rs` count votes, `leftovers.rs` what they may have left; they do nothing else. `members.rs` has the
+//! servers; `fan_out.rs` asks all of them at once and hands what the caller does not wait for to `background.rs`, the one task
+//! of a client. `member.rs` is one server: its connection, and the releases that it is owed when it can be reached again.
+//! `acquire.rs`, `wait/`, `renew.rs`, `release.rs` and `inspect.rs` are what the files of these names are for one server; in
+//! `wait/` the first waiter of a client asks for all of them. README and `docs/decisions/` tell what a quorum promises and what
+//! it does not.
 
 mod acquire;
 mod backend;
