@@ -3,6 +3,7 @@
 //! The handles are made once per client, when it is connected: install the recorder before. Without a recorder each is
 //! empty and costs a branch.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, histogram};
@@ -39,30 +40,32 @@ impl Meters {
     }
 
     pub(crate) fn granted(&self, wait: Duration) {
-        self.grants.increment(1);
-        self.wait.record(wait.as_secs_f64());
+        tell(|| {
+            self.grants.increment(1);
+            self.wait.record(wait.as_secs_f64());
+        });
     }
 
     /// Time from the push that woke a waiter until its guard.
     pub(crate) fn woken(&self, latency: Duration) {
-        self.wake_to_grant.record(latency.as_secs_f64());
+        tell(|| self.wake_to_grant.record(latency.as_secs_f64()));
     }
 
     pub(crate) fn refused(&self) {
-        self.refusals.increment(1);
+        tell(|| self.refusals.increment(1));
     }
 
     pub(crate) fn released(&self, hold: Duration) {
-        self.hold.record(hold.as_secs_f64());
+        tell(|| self.hold.record(hold.as_secs_f64()));
     }
 
     /// Time that was left on the old lease when a renewal was confirmed.
     pub(crate) fn margin(&self, left: Duration) {
-        self.margin.record(left.as_secs_f64());
+        tell(|| self.margin.record(left.as_secs_f64()));
     }
 
     pub(crate) fn renewal_failed(&self) {
-        self.renewal_failures.increment(1);
+        tell(|| self.renewal_failures.increment(1));
     }
 
     pub(crate) fn lost(&self, reason: &LossReason) {
@@ -72,12 +75,75 @@ impl Meters {
             LossReason::Taken => 2,
             LossReason::ForceReleased { .. } => 3,
         };
-        self.losses[index].increment(1);
+        tell(|| self.losses[index].increment(1));
     }
 }
 
 impl std::fmt::Debug for Meters {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Meters")
+    }
+}
+
+/// Tells the recorder something. One that panics has not heard it, and costs no lock: it is told in the background, and while
+/// guards are dropped.
+fn tell(meter: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(meter));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use metrics::{CounterFn, Gauge, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+
+    use crate::memory::MemoryStore;
+
+    /// A recorder whose meters all panic.
+    #[derive(Debug)]
+    struct Mistaken;
+
+    impl CounterFn for Mistaken {
+        fn increment(&self, _: u64) {
+            panic!("a mistake in the recorder, planted by the test");
+        }
+
+        fn absolute(&self, _: u64) {}
+    }
+
+    impl HistogramFn for Mistaken {
+        fn record(&self, _: f64) {
+            panic!("a mistake in the recorder, planted by the test");
+        }
+    }
+
+    impl Recorder for Mistaken {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> metrics::Counter {
+            metrics::Counter::from_arc(Arc::new(Self))
+        }
+
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::noop()
+        }
+
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> metrics::Histogram {
+            metrics::Histogram::from_arc(Arc::new(Self))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_recorder_that_panics_costs_no_lock() {
+        let store = MemoryStore::new();
+        let locks = metrics::with_local_recorder(&Mistaken, || store.connect());
+        let (kept, lost) = (locks.mutex("kept").lock().await.unwrap(), locks.mutex("lost").lock().await.unwrap());
+        store.lose("lost");
+        assert_eq!(lost.lost().await, crate::LossReason::Taken);
+        drop(kept);
+        locks.close().await.unwrap();
+        assert_eq!(store.used(), 0);
     }
 }
