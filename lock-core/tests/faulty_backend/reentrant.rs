@@ -253,6 +253,13 @@ async fn an_operator_sees_the_holder_and_frees_it() {
 }
 
 #[tokio::test]
+async fn nobody_gets_inside_where_no_level_is_allowed() {
+    let locks = Lab::new().connect();
+    let error = locks.reentrant("tree").with_max_depth(0).lock(&Owner::new()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+}
+
+#[tokio::test]
 async fn only_the_last_of_three_levels_gives_the_lock_back() {
     let lab = Lab::new();
     let locks = lab.connect();

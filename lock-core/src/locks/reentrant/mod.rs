@@ -87,7 +87,7 @@ impl ReentrantMutex {
         self
     }
 
-    /// Sets the number of levels that one owner may be inside at most.
+    /// Sets the number of levels that one owner may be inside at most, at least 1; without a limit by default.
     #[must_use]
     pub fn with_max_depth(mut self, max_depth: u32) -> Self {
         self.max_depth = max_depth;
@@ -205,6 +205,10 @@ impl ReentrantMutex {
     }
 
     async fn enter(&self, owner: &Owner, wait: Wait) -> Result<Option<ReentrantGuard>, Error> {
+        if self.max_depth == 0 {
+            let what = "no level is allowed: with_max_depth is 0";
+            return Err(self.core.named(Error::invalid(Phase::Configure, what), &self.name));
+        }
         let entry = self.core.owners.inside.shared(&self.name, owner.id());
         if let Some(guard) = self.join(&entry, wait).await? {
             return Ok(Some(guard));
