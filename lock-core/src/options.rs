@@ -14,7 +14,7 @@ pub struct LeaseOptions {
     /// The time for which the server keeps the grant when it hears nothing more, and so for which a crashed holder blocks the
     /// others. From 100 ms to 24 h; 10 s by default.
     pub ttl: Duration,
-    /// The interval of the renewals. A third of `ttl` by default.
+    /// The interval of the renewals: from 1 ms to half of `ttl`. A third of `ttl` by default.
     pub renew_every: Option<Duration>,
     /// Whether the lease is renewed by itself while the guard lives. On by default.
     pub auto_renew: bool,
@@ -29,6 +29,8 @@ impl LeaseOptions {
     pub const MIN_TTL: Duration = Duration::from_millis(100);
     /// The longest time to live.
     pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+    /// The shortest interval of the renewals. With less the keeper would do nothing else.
+    pub(crate) const MIN_INTERVAL: Duration = Duration::from_millis(1);
 
     /// The defaults with this time to live.
     ///
@@ -76,10 +78,11 @@ impl LeaseOptions {
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_ttl(self.ttl)?;
         if let Some(every) = self.renew_every
-            && (every.is_zero() || every > self.ttl / 2)
+            && (every < Self::MIN_INTERVAL || every > self.ttl / 2)
         {
+            let (least, ttl) = (Self::MIN_INTERVAL, self.ttl);
             let what =
-                format!("renew_every is {every:?}, it must be above zero and at most half of the TTL {:?}", self.ttl);
+                format!("renew_every is {every:?}, it must be at least {least:?} and at most half of the TTL {ttl:?}");
             return Err(Error::invalid(Phase::Configure, what));
         }
         if self.max_hold.is_some_and(|max| max.is_zero()) {
@@ -216,6 +219,8 @@ mod tests {
             let error = LeaseOptions::new(ttl).check().unwrap_err();
             assert!(error.to_string().contains("TTL"), "{error}");
         }
+        let busy = LeaseOptions::default().with_renew_every(Duration::from_nanos(1));
+        assert!(busy.check().unwrap_err().to_string().contains("renew_every"));
         let slow = LeaseOptions { renew_every: Some(Duration::from_secs(6)), ..LeaseOptions::default() };
         assert!(slow.check().unwrap_err().to_string().contains("renew_every"));
         assert!(LeaseOptions::new(Duration::from_millis(100)).check().is_ok());

@@ -92,6 +92,18 @@ impl LiveGrant {
         locked(&self.state).deadline()
     }
 
+    pub(super) fn may_last_until(&self) -> BootInstant {
+        locked(&self.state).may_last_until()
+    }
+
+    /// The holder is about to ask the server to keep the grant for `ttl`, at the instant that is returned.
+    pub(super) fn asks(&self, clock: &dyn Clock, ttl: Duration) -> BootInstant {
+        let mut state = locked(&self.state);
+        let now = clock.now();
+        state.asks(now, ttl);
+        now
+    }
+
     pub(super) fn wake_at(&self) -> Option<BootInstant> {
         locked(&self.state).wake_at()
     }

@@ -152,8 +152,8 @@ impl Lease {
         check_ttl(ttl).map_err(|error| self.named(error))?;
         self.check(Phase::Renew)?;
         let keeper = &self.keeper;
-        let sent_at = keeper.clock.now();
         let ask = ttl.max(self.live.remaining(&*keeper.clock));
+        let sent_at = self.live.asks(&*keeper.clock, ask);
         let mut answers = keeper.ask(&[Renewal::new(&self.live.attempt, ask)]).await;
         let (answer, outcome) = match answers.pop() {
             Some(Renewed::For(valid_for)) => (Answer::kept(valid_for, ask), Ok(())),
@@ -289,7 +289,7 @@ impl Drop for Lease {
         // A lost lease was handed to the reaper when the loss was noticed.
         if self.live.is_released() {
             keeper.meters.released(keeper.clock.now().since(self.since));
-            keeper.reaper.release(self.live.attempt.clone(), self.live.deadline());
+            keeper.reaper.release(self.live.attempt.clone(), self.live.may_last_until());
         }
     }
 }

@@ -170,7 +170,7 @@ impl Keeper {
             self.meters.lost(reason);
             live.tell_lost();
             if actions.discard {
-                self.reaper.release(live.attempt.clone(), live.deadline());
+                self.reaper.release(live.attempt.clone(), live.may_last_until());
             } else {
                 self.reaper.ended(&live.attempt);
             }

@@ -158,3 +158,20 @@ async fn an_attempt_that_was_never_sent_is_settled_at_once() {
     }
     tokio::time::timeout(Duration::from_secs(10), locks.close()).await.expect("it waits for the store").unwrap();
 }
+
+#[tokio::test]
+async fn an_extension_that_was_not_answered_is_taken_back_however_long_it_is() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    lab.line.set(Fault::LosesAnswers);
+    let error = guard.extend(Duration::from_secs(3600)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    lab.line.set(Fault::Down);
+    drop(guard);
+    lab.pass(Duration::from_secs(60)).await;
+    assert_eq!(lab.store.used(), 1, "the server keeps it for an hour");
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(3)).await;
+    eventually("it is free", || lab.store.used() == 0).await;
+}

@@ -101,11 +101,11 @@ impl Reaper {
         }
     }
 
-    /// Gives the grant back in the background, until it is confirmed or its lease, which may have been extended to
-    /// `deadline`, is over, and with it the entry.
-    pub(crate) fn release(&self, attempt: Arc<Attempt>, deadline: BootInstant) {
+    /// Gives the grant back in the background, until it is confirmed or the server, which may keep it to `lasts_until`, has
+    /// ended it by itself.
+    pub(crate) fn release(&self, attempt: Arc<Attempt>, lasts_until: BootInstant) {
         let now = self.0.clock.now();
-        let until = self.0.gone_by(&attempt, now.plus(attempt.ttl.max(deadline.since(now))));
+        let until = self.0.gone_by(&attempt, lasts_until.max(now.plus(attempt.ttl)));
         self.push(attempt, Task::Release, until);
     }
 

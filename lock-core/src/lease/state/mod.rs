@@ -53,6 +53,8 @@ pub struct LeaseState {
     asked_until: BootInstant,
     /// The instant until which the server keeps the grant, margins aside.
     kept_until: BootInstant,
+    /// The instant until which the server may keep the grant by itself, whatever it has answered.
+    may_last_until: BootInstant,
     /// The instant since which the server may have forgotten the grant; answers to earlier renewals do not dispel that.
     suspect_since: BootInstant,
 }
@@ -73,6 +75,7 @@ impl LeaseState {
             claimed: !grant.claim,
             asked_until: grant.sent_at.plus(options.ttl),
             kept_until: grant.sent_at,
+            may_last_until: grant.sent_at.plus(options.ttl.max(grant.valid_for)),
             suspect_since: grant.sent_at,
         };
         state.extend_to(grant.sent_at, grant.valid_for);
@@ -109,6 +112,18 @@ impl LeaseState {
     #[must_use]
     pub fn deadline(&self) -> BootInstant {
         self.deadline
+    }
+
+    /// Returns the instant until which the server may keep the grant by itself: one that was asked for more may have given it,
+    /// although no answer came.
+    #[must_use]
+    pub fn may_last_until(&self) -> BootInstant {
+        self.may_last_until
+    }
+
+    /// Takes note that the server is asked, at `now`, to keep the grant for `ttl`.
+    pub fn asks(&mut self, now: BootInstant, ttl: Duration) {
+        self.may_last_until = self.may_last_until.max(now.plus(ttl));
     }
 
     /// The TTL to ask for at `now`: the chosen one, or more where the lease was extended by hand; without renewal, what
@@ -158,7 +173,9 @@ impl LeaseState {
         match event {
             Event::Tick if now >= self.renew_at && now >= self.overdue_at() => {
                 self.in_flight = Some(now);
-                actions.renew = Some(self.ttl_to_ask(now));
+                let ttl = self.ttl_to_ask(now);
+                self.asks(now, ttl);
+                actions.renew = Some(ttl);
             }
             Event::Tick | Event::Release | Event::NotHeld(_) => {}
             Event::Require(wish) => self.require(wish, now),
@@ -257,7 +274,8 @@ impl LeaseState {
         }
         self.kept_until = self.kept_until.max(sent_at.plus(valid_for));
         if self.is_in_parts() {
-            renew_at = renew_at.min(sent_at.plus(self.options.renewal_interval().min(valid_for / 3)));
+            let interval = self.options.renewal_interval().min(valid_for / 3).max(LeaseOptions::MIN_INTERVAL);
+            renew_at = renew_at.min(sent_at.plus(interval));
         }
         if let Some(max) = self.options.max_hold {
             end = end.min(self.granted_at.plus(max));

@@ -281,3 +281,12 @@ fn no_sequence_of_events_revives_a_lease_or_tells_a_loss_twice() {
         assert!(losses <= 1, "told {losses} times by sequence {code}");
     }
 }
+
+#[test]
+fn a_server_that_keeps_it_for_no_time_is_not_asked_all_the_time() {
+    let mut lease = lease(LeaseOptions::new(TTL));
+    lease.step(at(1000), Event::Tick);
+    let asked_again =
+        lease.step(at(1000), answer(1000, Answer::Part { valid_for: Duration::ZERO, asked: TTL })).wake_at;
+    assert!(asked_again > Some(at(1000)), "{asked_again:?}");
+}
