@@ -165,7 +165,8 @@ impl Keeper {
 
     fn follow(&self, live: &Arc<LiveGrant>, actions: &Actions) {
         if let Some(reason) = &actions.lost {
-            tracing::warn!(name = %live.attempt.name, grant = %live.attempt.id, %reason, "lock lost");
+            // A subscriber that panics keeps nobody from being told.
+            asked(|| tracing::warn!(name = %live.attempt.name, grant = %live.attempt.id, %reason, "lock lost"));
             // Counted first: whoever is told finds it counted.
             self.meters.lost(reason);
             live.tell_lost();

@@ -5,12 +5,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use lock_core::LossReason;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Dispatch, Event, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 use crate::lab::{Fault, Lab};
+use crate::runtimes::soon;
 
 /// The spans of this thread, with what they were told.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +32,11 @@ impl Spans {
         let spans = Self::default();
         let listening = tracing::subscriber::set_default(spans.clone());
         (spans, listening)
+    }
+
+    /// Panics at every loss from now on.
+    fn panic_at_losses(&self) {
+        self.0.lock().unwrap().push(("panics", Values::default()));
     }
 
     /// The last value of this field in each span of this name.
@@ -66,7 +73,10 @@ impl Subscriber for Spans {
 
     fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
 
-    fn event(&self, _event: &Event<'_>) {}
+    fn event(&self, event: &Event<'_>) {
+        let is_planted = *event.metadata().level() == Level::WARN && !self.values("panics", "").is_empty();
+        assert!(!is_planted, "a mistake in the subscriber, planted by the test");
+    }
 
     fn enter(&self, _span: &Id) {}
 
@@ -116,4 +126,18 @@ async fn what_is_left_to_the_background_tells_what_became_of_it() {
     lab.pass(Duration::from_secs(14)).await;
     assert_eq!(lab.line.forgotten().len(), 1);
     assert_eq!(spans.values("lock.reap", "outcome")[3], "given up");
+}
+
+#[tokio::test]
+async fn a_subscriber_that_panics_at_a_loss_keeps_nobody_from_being_told() {
+    let (spans, _listening) = Spans::listen();
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let (kept, lost) = (locks.mutex("kept").lock().await.unwrap(), locks.mutex("lost").lock().await.unwrap());
+    spans.panic_at_losses();
+    lab.store.lose("lost");
+    lab.pass(Duration::from_secs(4)).await;
+    assert_eq!(soon("the loss is told", lost.lost()).await, LossReason::Taken);
+    lab.pass(Duration::from_secs(20)).await;
+    assert!(kept.is_held(), "nobody renews any more");
 }
