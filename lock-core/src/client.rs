@@ -27,6 +27,26 @@ use crate::owner::Owner;
 /// deadlines. Whoever waits for a loss, or works in [`while_held`](crate::Lease::while_held), is told by the clock of its own
 /// runtime, whatever has become of the client's. Whether renewals reach the server from another runtime is
 /// [`Guarantee::RenewalAcrossRuntimes`]. Every runtime needs its timers (`enable_time`).
+///
+/// # Bounds
+/// A client keeps one entry for each lock that it holds, one for each owner that is inside a reentrant lock or has named itself
+/// at a read-write lock, and one for each call under way; they go with the guard and the call. In the background there are
+/// two tasks, and what they have to do is limited: up to 65,536 clean-ups are tried for the first time, and as many wait for
+/// their next try; what comes on top and would expire is left to the server, and [`close`](Client::close) tells how many. A request
+/// for renewals carries up to 128 leases. Names are limited to 1,024 bytes, labels and reasons to 1 KiB, an inspection to 500
+/// holders and 500 waiters. Waits are limited by whoever calls: each is one call. The backends tell their own bounds.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let mutex = locks.mutex("orders/42"); // no traffic yet
+/// let guard = mutex.lock().await?;
+/// let clone = locks.clone(); // the same client
+/// assert!(clone.mutex("orders/42").try_lock().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Client<B> {
     core: Arc<Core>,

@@ -35,7 +35,8 @@ pub enum ErrorKind {
     Unsupported,
     /// The server answered something that the protocol does not allow, or the key holds foreign data.
     Protocol,
-    /// The client was [closed](crate::Client::close): it takes no locks any more.
+    /// The client was [closed](crate::Client::close): it takes no locks any more. What a wait that this ended has at the server is
+    /// undone in the background, and `close` waits for that.
     Closed,
 }
 
@@ -122,6 +123,19 @@ type Source = Box<dyn StdError + Send + Sync + 'static>;
 ///
 /// "Somebody else holds the lock" is no error but `Ok(None)`. No secret (password, user part of a URL) is ever part
 /// of an error.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// use lock_core::{ErrorKind, Retry};
+///
+/// let error = locks.mutex("").lock().await.unwrap_err();
+/// assert_eq!((error.kind(), error.retry()), (ErrorKind::InvalidArgument, Retry::Never));
+/// assert!(error.is_definite()); // nothing was taken
+/// assert_eq!(error.to_string(), "invalid argument: configure \"\" on memory: the lock's name is empty");
+/// # Ok(()) }
+/// ```
 pub struct Error(Box<Inner>);
 
 struct Inner {

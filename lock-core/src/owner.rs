@@ -94,6 +94,15 @@ impl TryFrom<String> for GrantId {
 /// A [`ReentrantMutex`](crate::ReentrantMutex) excludes owners from each other: whoever presents the same `Owner` is
 /// let in again. For the other kinds it is only what [`inspect`](crate::Mutex::inspect) shows. An owner serialises, so
 /// that a job can carry it to another process.
+///
+/// # Examples
+/// ```
+/// use lock_core::Owner;
+///
+/// let import = Owner::new().with_label("nightly import");
+/// assert_eq!((import.label(), import.pid()), (Some("nightly import"), std::process::id()));
+/// assert_ne!(import.id(), Owner::new().id());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner(Arc<Card>);
 

@@ -10,6 +10,15 @@ use serde::{Deserialize, Serialize};
 /// first grant. See [`FenceGate`](crate::fence::FenceGate) for the resource's side.
 ///
 /// Source: M. Kleppmann, "How to do distributed locking" (2016).
+///
+/// # Examples
+/// ```
+/// use lock_core::FencingToken;
+///
+/// let (earlier, later) = (FencingToken::new(33).unwrap(), FencingToken::new(34).unwrap());
+/// assert!(earlier < later && later.as_u64() == 34);
+/// assert_eq!(FencingToken::new(0), None);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct FencingToken(u64);

@@ -101,11 +101,11 @@ impl MemcachedLocks {
     /// Connects with these options. The client lives on the tokio runtime on which it was connected.
     ///
     /// # Errors
-    /// As [`connect`](MemcachedLocks::connect); [`ErrorKind::InvalidArgument`] if an option is out of its range, or the
-    /// clients of this prefix have agreed on another [`longest_lease`](MemcachedConfig::longest_lease).
+    /// [`ErrorKind::InvalidArgument`] also if an option is out of its range, or the clients of this prefix have agreed on another
+    /// [`longest_lease`](MemcachedConfig::longest_lease); the others of [`connect`](MemcachedLocks::connect).
     ///
     /// # Cancel safety
-    /// As [`connect`](MemcachedLocks::connect).
+    /// Nothing is left of a dropped call but, perhaps, the epoch of a prefix that is used for the first time.
     pub async fn connect_with(config: MemcachedConfig) -> Result<Self, Error> {
         let backend = MemcachedBackend::connect(&config).await?;
         Client::new(backend, config.client).map(Self)

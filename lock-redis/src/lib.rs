@@ -76,7 +76,8 @@ impl RedisLocks {
     /// Connects with these options. The client lives on the tokio runtime on which it was connected.
     ///
     /// # Errors
-    /// As [`connect`](RedisLocks::connect); [`ErrorKind::InvalidArgument`] if an option is out of its range.
+    /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Denied`] if it refuses the credentials,
+    /// [`ErrorKind::InvalidArgument`] for a wrong URL or an option that is out of its range.
     ///
     /// # Cancel safety
     /// Nothing is left of a dropped call.

@@ -123,7 +123,7 @@ impl ZkLocks {
     /// Opens a session with these options. The client lives on the tokio runtime on which it was connected.
     ///
     /// # Errors
-    /// As [`connect`](ZkLocks::connect); [`ErrorKind::InvalidArgument`] if an option is out of its range.
+    /// [`ErrorKind::InvalidArgument`] also if an option is out of its range; the others of [`connect`](ZkLocks::connect).
     ///
     /// # Cancel safety
     /// Nothing is left of a dropped call.
@@ -137,8 +137,8 @@ impl ZkLocks {
     /// requests, and there is neither SASL nor TLS; the README has the figures.
     ///
     /// # Errors
-    /// As [`connect_with`](ZkLocks::connect_with); [`ErrorKind::InvalidArgument`] also for a session timeout below 2 s,
-    /// [`ErrorKind::Unsupported`] for credentials by SASL, TLS and an unfair mutex.
+    /// [`ErrorKind::Unsupported`] for credentials by SASL, TLS and an unfair mutex; [`ErrorKind::InvalidArgument`] if an option is
+    /// out of its range, a session timeout below 2 s included; the others of [`connect`](ZkLocks::connect).
     ///
     /// # Cancel safety
     /// Nothing is left of a dropped call.

@@ -82,6 +82,17 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 }
 
 /// The end of a call's wait: one instant, decided once and passed down, never restarted.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use lock_core::clock::{Clock, Deadline, SystemClock};
+///
+/// let now = SystemClock.now();
+/// let deadline = Deadline::after(now, Duration::from_secs(2));
+/// assert_eq!(deadline.left(now.plus(Duration::from_secs(1))), Duration::from_secs(1));
+/// assert!(Deadline::after(now, Duration::MAX).is_never());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline(BootInstant);
 

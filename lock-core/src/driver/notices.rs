@@ -44,7 +44,8 @@ impl NoticeSource {
     }
 }
 
-/// The announcements of a [`NoticeSource`], in order, none of them left out.
+/// The announcements of a [`NoticeSource`], in order, none of them left out. There are as many at most as grants were lost since
+/// the subscriber looked last; the core looks whenever it runs.
 #[derive(Debug)]
 pub struct Notices(mpsc::UnboundedReceiver<(GrantId, LossReason)>);
 

@@ -112,6 +112,16 @@ impl Locks {
     /// Ends the client in good order: waits until the server has confirmed what goes on in the background, for at most
     /// one operation timeout. From this call on nobody takes a lock through it; see [`Client::close`].
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let locks = lock_core::Locks::from(&locks);
+    /// locks.close().await?;
+    /// assert_eq!(locks.mutex("a").lock().await.unwrap_err().kind(), lock_core::ErrorKind::Closed);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate), with the number of releases and cancellations
     /// that were not confirmed in time.

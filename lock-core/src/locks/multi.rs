@@ -34,7 +34,7 @@ use crate::token::FencingToken;
 /// # Errors
 /// Those of [`Mutex::lock`]; [`ErrorKind::InvalidArgument`] if there is none, if a name
 /// comes twice, or if they come from different clients; [`ErrorKind::Lost`] if one was lost while
-/// the others were waited for. What was taken is released first. If that is not confirmed within 100 ms, it goes on in the
+/// the others were waited for: the wait that it cuts short is undone in the background. What was taken is released first. If that is not confirmed within 100 ms, it goes on in the
 /// background, and the error is [`ErrorKind::Indeterminate`] with the other one as its source.
 ///
 /// # Cancel safety
@@ -66,6 +66,20 @@ pub async fn try_lock_all(mutexes: impl IntoIterator<Item = Mutex>) -> Result<Op
 }
 
 /// Waits for all of these for at most this long in all; `Ok(None)` and none of them if one is still held then.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// use lock_core::multi::try_lock_all_for;
+///
+/// let held = locks.mutex("to").lock().await?;
+/// let both = [locks.mutex("from"), locks.mutex("to")];
+/// assert!(try_lock_all_for(both, std::time::Duration::from_millis(10)).await?.is_none());
+/// assert!(locks.mutex("from").try_lock().await?.is_some()); // what it had is free again
+/// held.release().await?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 /// [`ErrorKind::Unavailable`] or

@@ -255,6 +255,17 @@ impl fmt::Debug for Mutex {
 }
 
 /// Holds a [`Mutex`]. Everything a holder can ask is on [`Lease`], to which it dereferences.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let guard = locks.mutex("orders/42").lock().await?;
+/// assert!(guard.is_held()); // by the clock, without traffic
+/// assert!(guard.fencing_token().is_some());
+/// drop(guard); // released in the background; `release` also tells whether it was held to the end
+/// # Ok(()) }
+/// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[derive(Debug)]
 pub struct MutexGuard(Lease);
@@ -267,6 +278,18 @@ impl MutexGuard {
     }
 
     /// Gives the lock back and reports the outcome, within one operation timeout.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let orders = locks.mutex("orders/42");
+    /// let guard = orders.lock().await?;
+    /// orders.force_release(guard.grant_id(), "its machine hangs").await?;
+    /// let error = guard.release().await.unwrap_err();
+    /// assert_eq!(error.kind(), lock_core::ErrorKind::NotHeld); // it was lost before
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// - [`NotHeld`](crate::ErrorKind::NotHeld) if the lock had been lost: whatever the server has under this name was not

@@ -124,6 +124,18 @@ impl RwLock {
 
     /// Takes a shared grant if it can be had now; `Ok(None)` if not.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let config = locks.rwlock("config");
+    /// let write = config.write().await?;
+    /// assert!(config.try_read().await?.is_none());
+    /// write.release().await?;
+    /// assert!(config.try_read().await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer within one operation
     /// timeout; [`ErrorKind::Unsupported`] if the handle's [owner](RwLock::with_owner) already has a guard of this
@@ -136,6 +148,17 @@ impl RwLock {
     }
 
     /// Waits for a shared grant for at most this long; `Ok(None)` if it cannot be had by then.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let config = locks.rwlock("config");
+    /// let write = config.write().await?;
+    /// assert!(config.try_read_for(std::time::Duration::from_millis(10)).await?.is_none());
+    /// write.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer, at the latest one
@@ -175,6 +198,17 @@ impl RwLock {
     }
 
     /// Takes the exclusive grant if it can be had now; `Ok(None)` if not.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let config = locks.rwlock("config");
+    /// let read = config.read().await?;
+    /// assert!(config.try_write().await?.is_none()); // a reader has it
+    /// read.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer within one operation
@@ -217,6 +251,19 @@ impl RwLock {
 
     /// Shows the holders and the waiters: at most [`Inspection::MOST`] of each, and the number of the others.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let config = locks.rwlock("config");
+    /// let (one, two) = (config.read().await?, config.read().await?);
+    /// let seen = config.inspect().await?;
+    /// assert_eq!(seen.holder_count(), 2);
+    /// assert!(seen.holders.iter().all(|holder| holder.shared));
+    /// # drop((one, two));
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the backend cannot tell; [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if
     /// the server does not answer within one operation timeout.
@@ -229,6 +276,17 @@ impl RwLock {
 
     /// Frees exactly this grant, tells its holder where the backend can, and lets the next waiter in. `Ok(false)` if
     /// the lock is not held under this grant.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let config = locks.rwlock("config");
+    /// let stuck = config.read().await?;
+    /// assert!(config.force_release(stuck.grant_id(), "its machine hangs").await?);
+    /// assert!(config.try_write().await?.is_some());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the backend cannot do it; [`ErrorKind::InvalidArgument`] if the reason has more than
@@ -424,6 +482,19 @@ impl fmt::Debug for WriteGuard {
 }
 
 /// A downgrade that failed, with the guard it was asked of.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let config = locks.rwlock("config");
+/// let write = config.write().await?;
+/// config.force_release(write.grant_id(), "its machine hangs").await?;
+/// let failed = write.downgrade().await.unwrap_err();
+/// assert!(failed.error.is_definite());
+/// assert!(!failed.guard.is_held()); // the write guard is back
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct DowngradeError<G = WriteGuard> {
     /// The write guard, as it was.

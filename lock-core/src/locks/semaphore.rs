@@ -132,6 +132,17 @@ impl Semaphore {
 
     /// Takes one permit if it can be had now; `Ok(None)` if not.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let workers = locks.semaphore("workers", 1);
+    /// let permit = workers.try_acquire().await?;
+    /// assert!(permit.is_some());
+    /// assert!(workers.try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer within one operation
     /// timeout; [`ErrorKind::InvalidArgument`] for a number of permits that is zero or beyond the limit;
@@ -171,6 +182,17 @@ impl Semaphore {
 
     /// Waits for one permit for at most this long; `Ok(None)` if it cannot be had by then.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let workers = locks.semaphore("workers", 1);
+    /// let permit = workers.acquire().await?;
+    /// assert!(workers.try_acquire_for(std::time::Duration::from_millis(10)).await?.is_none());
+    /// permit.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer, at the latest one
     /// operation timeout after the deadline; [`ErrorKind::InvalidArgument`] for a number of permits that is zero or
@@ -184,6 +206,17 @@ impl Semaphore {
     }
 
     /// Waits for this many permits for at most this long; `Ok(None)` and none of them if they cannot be had by then.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let workers = locks.semaphore("workers", 3);
+    /// let two = workers.acquire_many(2).await?;
+    /// assert!(workers.try_acquire_many_for(2, std::time::Duration::from_millis(10)).await?.is_none()); // one is no help
+    /// two.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer, at the latest one
@@ -200,6 +233,17 @@ impl Semaphore {
     /// Returns the number of permits that nobody holds at this instant. Cheap where the server counts them, however
     /// many are held.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let workers = locks.semaphore("workers", 3);
+    /// let two = workers.acquire_many(2).await?;
+    /// assert_eq!(workers.available().await?, 1);
+    /// two.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the backend cannot tell; [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if
     /// the server does not answer within one operation timeout.
@@ -215,6 +259,17 @@ impl Semaphore {
 
     /// Shows the holders and the waiters: at most [`Inspection::MOST`] of each, and the number of the others.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let workers = locks.semaphore("workers", 3);
+    /// let two = workers.acquire_many(2).await?;
+    /// assert_eq!(workers.inspect().await?.holders[0].permits, 2);
+    /// two.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the backend cannot tell; [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if
     /// the server does not answer within one operation timeout.
@@ -227,6 +282,17 @@ impl Semaphore {
 
     /// Frees exactly this grant, tells its holder where the backend can, and lets the next waiter in. `Ok(false)` if
     /// the permits are not held under this grant.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let workers = locks.semaphore("workers", 1);
+    /// let stuck = workers.acquire().await?;
+    /// assert!(workers.force_release(stuck.grant_id(), "its machine hangs").await?);
+    /// assert!(workers.try_acquire().await?.is_some());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the backend cannot do it; [`ErrorKind::InvalidArgument`] if the reason has more than

@@ -25,6 +25,10 @@
 //!
 //! Waiters are served in the order in which they came, readers in front together, and a released lock is handed over
 //! directly: the next holder owns it when it is woken. State lives as long as the store does.
+//!
+//! A store keeps one entry for each lock that is held or waited for ([`MemoryStore::used`]), with each holder and each waiter. A
+//! waiter goes with its call. A grant that nobody gives back, because its runtime has ended, is found expired when its name is used
+//! next.
 
 mod backend;
 mod rules;
@@ -90,6 +94,18 @@ impl From<MemoryLocks> for Locks {
 }
 
 /// The settings of a client of a [`MemoryStore`].
+///
+/// # Examples
+/// ```
+/// # fn main() -> Result<(), lock_core::Error> {
+/// use lock_core::ClientOptions;
+/// use lock_core::memory::{MemoryConfig, MemoryStore};
+///
+/// let config = MemoryConfig::default().with_namespace("billing").with_client(ClientOptions::default().with_label("api"));
+/// let locks = MemoryStore::new().connect_with(config)?;
+/// assert_eq!(locks.owner().label(), Some("api"));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct MemoryConfig {

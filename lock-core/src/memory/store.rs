@@ -12,6 +12,19 @@ use crate::error::Error;
 use crate::name::LockName;
 
 /// The store that clients share. A clone is the same store.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// use lock_core::memory::MemoryStore;
+///
+/// let store = MemoryStore::new();
+/// let (one, two) = (store.connect(), store.connect()); // as two processes at one server
+/// let guard = one.mutex("report").lock().await?;
+/// assert!(two.mutex("report").try_lock().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct MemoryStore(Arc<Server>);
 

@@ -89,8 +89,8 @@ impl QuorumLocks {
     /// Connects with these options. The client lives on the tokio runtime on which it was connected.
     ///
     /// # Errors
-    /// As [`connect`](QuorumLocks::connect); [`ErrorKind::InvalidArgument`](lock_core::ErrorKind::InvalidArgument) if an
-    /// option is out of its range.
+    /// [`ErrorKind::InvalidArgument`](lock_core::ErrorKind::InvalidArgument) also if an option is out of its range; the others
+    /// of [`connect`](QuorumLocks::connect).
     ///
     /// # Cancel safety
     /// Nothing is left of a dropped call.

@@ -44,6 +44,19 @@ impl<L> Fenced<L> {
 }
 
 /// A guard with its fencing token. Everything a holder can ask is on [`Lease`], to which it dereferences.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// use lock_core::fence::FenceGate;
+///
+/// let gate = FenceGate::new(); // beside the resource
+/// let guard = locks.mutex("orders/42").fenced()?.lock().await?;
+/// assert!(gate.admit_exclusive(guard.fencing_token()).is_ok());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[derive(Debug)]
 pub struct FencedGuard<G> {

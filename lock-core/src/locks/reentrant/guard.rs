@@ -37,6 +37,20 @@ impl ReentrantGuard {
 
     /// Leaves one level. The outermost release gives the lock back and reports the outcome, within one operation timeout.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let (me, you) = (lock_core::Owner::new(), lock_core::Owner::new());
+    /// let tree = locks.reentrant("tree");
+    /// let (outer, inner) = (tree.lock(&me).await?, tree.lock(&me).await?);
+    /// outer.release().await?; // in any order: the last one counts
+    /// assert!(tree.try_lock(&you).await?.is_none());
+    /// inner.release().await?;
+    /// assert!(tree.try_lock(&you).await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NotHeld`] on every level if the lock was lost; on the outermost level also
     /// [`ErrorKind::Indeterminate`] if no confirmation came: the client goes on in the background until it is confirmed

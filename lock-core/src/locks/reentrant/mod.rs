@@ -168,6 +168,18 @@ impl ReentrantMutex {
 
     /// Waits for the lock for at most this long; `Ok(None)` if another owner still holds it then.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let (me, you) = (lock_core::Owner::new(), lock_core::Owner::new());
+    /// let tree = locks.reentrant("tree");
+    /// let guard = tree.lock(&me).await?;
+    /// assert!(tree.try_lock_for(&you, std::time::Duration::from_millis(10)).await?.is_none());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if the server does not answer, at the latest one
     /// operation timeout after the deadline; [`ErrorKind::InvalidArgument`] beyond
@@ -181,6 +193,18 @@ impl ReentrantMutex {
 
     /// Shows the holders and the waiters: at most [`Inspection::MOST`] of each, and the number of the others.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let me = lock_core::Owner::new().with_label("nightly import");
+    /// let tree = locks.reentrant("tree");
+    /// let guard = tree.lock(&me).await?;
+    /// assert_eq!(tree.inspect().await?.holders[0].owner, Some(me));
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the backend cannot tell; [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] if
     /// the server does not answer within one operation timeout.
@@ -193,6 +217,18 @@ impl ReentrantMutex {
 
     /// Frees exactly this grant, tells its holder where the backend can, and lets the next waiter in. `Ok(false)` if
     /// the lock is not held under this grant.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let (me, you) = (lock_core::Owner::new(), lock_core::Owner::new());
+    /// let tree = locks.reentrant("tree");
+    /// let stuck = tree.lock(&me).await?;
+    /// assert!(tree.force_release(stuck.grant_id(), "its machine hangs").await?);
+    /// assert!(tree.try_lock(&you).await?.is_some());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the backend cannot do it; [`ErrorKind::InvalidArgument`] if the reason has more than
