@@ -66,7 +66,7 @@ fn the_table_says_what_the_backends_declare() {
         ("ZooKeeper, unfair mutex", ZkConfig::new("zk://unfair").with_unfair_mutex(true).guarantees()),
         ("memcached", MemcachedConfig::new("memcached://quarantine").guarantees()),
         (
-            "memcached, guard off",
+            "memcached, restart policy off",
             MemcachedConfig::new("memcached://off").with_restart_policy(RestartPolicy::Off).guarantees(),
         ),
     ];
