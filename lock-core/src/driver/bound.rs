@@ -31,8 +31,7 @@ pub(crate) async fn bounded<T>(
     until(clock, BootInstant::from_origin(Duration::ZERO), op_timeout, phase, request).await
 }
 
-/// Runs a request until one operation timeout and some slack after `end`, or after now if that is later. The clock is asked
-/// only if the request does not end at once.
+/// Runs a request until one operation timeout and some slack after `end`, or after now if that is later.
 ///
 /// # Errors
 /// The request's own error, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) when the time is over.
@@ -46,16 +45,29 @@ pub(crate) async fn until<T>(
     phase: Phase,
     request: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
+    let answer = before(clock, |now| end.max(now).plus(op_timeout).plus(SLACK), request).await;
+    let what = "the backend did not end the request within the operation timeout";
+    answer.unwrap_or_else(|| Err(Error::indeterminate(phase, what)))
+}
+
+/// Runs a request until the instant that `end` tells from the present one; `None` if it has not ended by then. The clock is
+/// asked only if the request does not end at once.
+///
+/// # Cancel safety
+/// Dropping it drops the request.
+pub(crate) async fn before<T>(
+    clock: &dyn Clock,
+    end: impl Fn(BootInstant) -> BootInstant,
+    request: impl Future<Output = T>,
+) -> Option<T> {
     let mut request = pin!(request);
-    let mut bound = None;
+    let mut over = None;
     poll_fn(|cx| {
         if let Poll::Ready(answer) = request.as_mut().poll(cx) {
-            return Poll::Ready(answer);
+            return Poll::Ready(Some(answer));
         }
-        let bound = bound.get_or_insert_with(|| clock.sleep_until(end.max(clock.now()).plus(op_timeout).plus(SLACK)));
-        bound.as_mut().poll(cx).map(|()| {
-            Err(Error::indeterminate(phase, "the backend did not end the request within the operation timeout"))
-        })
+        let over = over.get_or_insert_with(|| clock.sleep_until(end(clock.now())));
+        over.as_mut().poll(cx).map(|()| None)
     })
     .await
 }

@@ -92,8 +92,8 @@ impl Inspection {
     /// Shortens the lists to [`MOST`](Self::MOST), and counts the others.
     #[must_use]
     pub fn bounded(mut self) -> Self {
-        self.more_holders += cut(&mut self.holders);
-        self.more_waiters += cut(&mut self.waiters);
+        self.more_holders = self.more_holders.saturating_add(cut(&mut self.holders));
+        self.more_waiters = self.more_waiters.saturating_add(cut(&mut self.waiters));
         self
     }
 
@@ -125,6 +125,8 @@ mod tests {
         let bounded = seen.clone().bounded();
         assert_eq!((bounded.holders.len(), bounded.more_holders), (Inspection::MOST, 5));
         assert_eq!((bounded.waiters.len(), bounded.more_waiters), (Inspection::MOST, 7));
+        let counted = Inspection { more_holders: u64::MAX, ..seen.clone() };
+        assert_eq!(counted.bounded().more_holders, u64::MAX, "a server may say anything");
         for seen in [seen, bounded] {
             assert_eq!((seen.holder_count(), seen.waiter_count()), (505, 507));
             assert!(!seen.is_free());

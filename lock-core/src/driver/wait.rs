@@ -6,6 +6,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 
 use crate::clock::{Clock, Deadline};
+use crate::driver::bound::before;
 use crate::driver::{Attempt, Grant};
 use crate::error::{Error, ErrorKind, Phase};
 
@@ -77,10 +78,7 @@ pub async fn within<T>(
     phase: Phase,
     request: impl Future<Output = Result<T, Error>> + Send,
 ) -> Result<T, Error> {
-    let timeout = clock.sleep_until(clock.now().plus(attempt.op_timeout));
-    tokio::select! {
-        biased;
-        answer = request => answer,
-        () = timeout => Err(attempt.error(ErrorKind::Indeterminate, phase, "no answer within the operation timeout")),
-    }
+    let answer = before(clock, |now| now.plus(attempt.op_timeout), request).await;
+    let what = "no answer within the operation timeout";
+    answer.unwrap_or_else(|| Err(attempt.error(ErrorKind::Indeterminate, phase, what)))
 }

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::server::Server;
 use crate::clock::{Clock, Deadline};
 use crate::driver::Inspection;
+use crate::driver::bound::before;
 use crate::driver::wait;
 use crate::driver::{
     Attempt, Backend, Cancelled, Grant, Kind, MutexBackend, Notices, Operator, ReentrantBackend, Released, Renewal,
@@ -46,14 +47,10 @@ impl MemoryBackend {
 
     /// An operator's way to the store.
     async fn reach_as_operator(&self) -> Result<(), Error> {
-        let clock = self.server.clock();
-        tokio::select! {
-            biased;
-            reached = self.server.reach(Phase::Inspect) => reached,
-            () = clock.sleep_until(clock.now().plus(self.op_timeout)) => {
-                Err(Error::indeterminate(Phase::Inspect, "no answer within the operation timeout"))
-            }
-        }
+        let reached = self.server.reach(Phase::Inspect);
+        let reached = before(&**self.server.clock(), |now| now.plus(self.op_timeout), reached).await;
+        let what = "no answer within the operation timeout";
+        reached.unwrap_or_else(|| Err(Error::indeterminate(Phase::Inspect, what)))
     }
 
     async fn ask(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
