@@ -1,6 +1,7 @@
 //! The conformance suite on a real `memcached`, which it starts itself.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -84,6 +85,10 @@ impl Harness for Memcache {
 
     fn admin(&self) -> Option<&dyn Admin> {
         Some(self)
+    }
+
+    fn expected_ignored(&self) -> Option<PathBuf> {
+        Some(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance.ignored").into())
     }
 
     fn foreign(&self) -> Option<&dyn Foreign> {

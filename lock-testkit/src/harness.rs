@@ -1,5 +1,6 @@
 //! The interface that a backend's author implements: a [`Harness`], and nothing else.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -106,6 +107,12 @@ pub trait Harness: Send + Sync + 'static {
     /// For what [`Guarantees`](lock_core::Guarantees) cannot say. Each line is a departure to be justified.
     fn exclusions(&self) -> &'static [(&'static str, &'static str)] {
         &[]
+    }
+
+    /// The file with the cases that are ignored here in all of their forms, one a line with its reason. A run fails if they
+    /// are not those, so that none ceases to be tried unnoticed; `UPDATE_DOCS=1` writes it anew.
+    fn expected_ignored(&self) -> Option<PathBuf> {
+        None
     }
 }
 

@@ -64,6 +64,7 @@ mod child;
 mod contenders;
 mod context;
 mod error;
+mod expected;
 mod failure;
 pub mod faults;
 pub mod fuzz;

@@ -1,5 +1,6 @@
 //! Runs the list: as a test binary of its own ([`main`]), or one case at a time ([`run_case`]).
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use crate::cases::{CASES, Case};
 use crate::child::{obey, order_from_parent};
 use crate::context::Cx;
 use crate::error::Missing;
+use crate::expected;
 use crate::failure::{Failure, Verdict};
 use crate::harness::Harness;
 use crate::ignored::Ignored;
@@ -60,6 +62,12 @@ pub fn main<H: Harness>() -> ExitCode {
         && std::env::var(REQUIRE_VARIABLE).is_ok_and(|value| value == "1")
     {
         return refuse(&format!("{REQUIRE_VARIABLE}=1, but the server is missing: {missing}"));
+    }
+    if let Ok(suite) = &*suite
+        && let Some(file) = suite.harness.expected_ignored()
+        && let Err(difference) = expected::compare(&file, &suite.ignored())
+    {
+        return refuse(&difference);
     }
     let mut ignored = Ignored::default();
     let trials = trials(&suite, &mut |case, trial, reason| match reason {
@@ -131,6 +139,15 @@ impl Suite {
         let abilities =
             Abilities::of(&*harness).await.map_err(|error| Missing::new(format!("no client of it: {error}")))?;
         Ok(Self { harness, abilities })
+    }
+
+    /// The cases that do not apply in any form, with the reason.
+    fn ignored(&self) -> BTreeSet<String> {
+        let reason = |case: &Case| {
+            let reasons = case.forms.iter().map(|form| not_applying(&self.harness, &self.abilities, *case, *form));
+            reasons.collect::<Option<Vec<_>>>().and_then(|reasons| reasons.into_iter().next())
+        };
+        CASES.iter().filter_map(|case| Some(format!("{}: {}", case.id, reason(case)?))).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The memory backend's conformance: the executable specification passes every case that one process can run.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
@@ -46,6 +47,10 @@ impl Harness for Memory {
 
     fn admin(&self) -> Option<&dyn Admin> {
         Some(self)
+    }
+
+    fn expected_ignored(&self) -> Option<PathBuf> {
+        Some(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/memory.ignored").into())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The harness of the conformance suite for Redis, however the servers are arranged.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -133,6 +134,14 @@ impl<D: Arrangement> Harness for Redis<D> {
 
     fn disposable_servers(&self) -> Option<&dyn DisposableServers> {
         Some(self)
+    }
+
+    fn expected_ignored(&self) -> Option<PathBuf> {
+        Some(
+            PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/conformance")
+                .join(format!("{}.ignored", self.name().replace([' ', ','], "-"))),
+        )
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -124,6 +125,14 @@ impl<D: Servers, C: Client> Harness for ZooKeeper<D, C> {
 
     fn disposable_servers(&self) -> Option<&dyn DisposableServers> {
         Some(self)
+    }
+
+    fn expected_ignored(&self) -> Option<PathBuf> {
+        Some(
+            PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/conformance")
+                .join(format!("{}.ignored", self.name().replace([' ', ','], "-"))),
+        )
     }
 
     /// Until its session ends; the server looks for dead sessions once a tick.
