@@ -11,7 +11,7 @@ use lock_testkit::{SeededRng, fuzz};
 
 use crate::client::address::Address;
 use crate::client::cas::{CasNumber, OwnItem};
-use crate::client::protocol::{Command, CommandAnswer, Item, Reply};
+use crate::client::protocol::{Command, CommandAnswer, Item, Reply, stat};
 use crate::config::MemcachedConfig;
 use crate::epoch::{self, Epoch};
 use crate::inspect;
@@ -152,6 +152,24 @@ fn lines_of_replies_are_read_or_make_no_sense() {
             CommandAnswer::Failed(_) => {}
             CommandAnswer::Item(_) => panic!("a deletion reads nothing"),
         }
+    });
+}
+
+#[test]
+fn lines_of_stats_are_a_name_and_a_value_or_make_no_sense() {
+    let samples: [&[u8]; 6] = [
+        b"STAT evictions on",
+        b"STAT limit_maxbytes 67108864",
+        b"STAT uptime 18446744073709551616",
+        b"STAT version 1.6.38 a b",
+        b"END",
+        b"SERVER_ERROR out of memory writing stats",
+    ];
+    fuzz::bytes("lines of stats", &samples, |line| {
+        let Some((name, value)) = stat(line) else { return };
+        assert!(line.starts_with(b"STAT ") && !name.contains(' '), "{}", line.escape_ascii());
+        // Nothing is left out, and nothing is changed but what is no text.
+        assert_eq!(format!("STAT {name} {value}"), String::from_utf8_lossy(line));
     });
 }
 

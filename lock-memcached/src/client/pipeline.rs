@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::cas::CasNumber;
-use super::protocol::{Command, CommandAnswer, Reply};
+use super::protocol::{Command, CommandAnswer, Reply, stat};
 use crate::error::Failure;
 
 /// The longest line of a reply, which has a key of 250 bytes at most.
@@ -182,13 +182,11 @@ impl Connection {
             let mut stats = HashMap::new();
             loop {
                 let line = line(&mut self.reader).await?;
-                let line = String::from_utf8_lossy(&line);
-                if line == "END" {
+                if line == b"END" {
                     return Ok(stats);
                 }
-                let pair = line.strip_prefix("STAT ").and_then(|pair| pair.split_once(' '));
-                let (name, value) = pair.ok_or(io::ErrorKind::InvalidData)?;
-                stats.insert(name.to_owned(), value.to_owned());
+                let (name, value) = stat(&line).ok_or(io::ErrorKind::InvalidData)?;
+                stats.insert(name, value);
             }
         };
         let stats = by(until, asked).await.map_err(|error| Failure::of_io(error, false))?;

@@ -269,3 +269,10 @@ fn length(line: &[u8]) -> io::Result<usize> {
 fn senseless() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
+
+/// The name and the value in `STAT name value`.
+pub(crate) fn stat(line: &[u8]) -> Option<(String, String)> {
+    let line = String::from_utf8_lossy(line);
+    let (name, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
+    Some((name.to_owned(), value.to_owned()))
+}

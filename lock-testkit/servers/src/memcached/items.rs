@@ -54,4 +54,16 @@ mod tests {
         assert!(!Item::parse("key=a exp=17 la=1").unwrap().is_alive());
         assert_eq!(Item::parse("END"), None);
     }
+
+    #[test]
+    fn no_line_breaks_the_parser() {
+        let samples = ["key=a%3Ab%2Fc exp=-1 la=1795247659 cas=4 size=80", "key=%c3%bc exp=17", "key=%4", "END"];
+        lock_testkit::fuzz::texts("descriptions of items", &samples, |line| {
+            let Some(item) = Item::parse(line) else { return };
+            assert!(item.key.len() <= line.len() && (item.ends_at.is_some() || item.is_alive()));
+            if !line.contains('%') {
+                assert!(line.contains(&format!("key={}", item.key)));
+            }
+        });
+    }
 }

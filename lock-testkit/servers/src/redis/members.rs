@@ -97,6 +97,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_line_breaks_the_parser() {
+        let samples = [
+            "07c3 127.0.0.1:7000@17000,host master - 0 1426238317239 4 connected 0-5460 [93->-67ed] 7",
+            "67ed 127.0.0.1:7001@17001 myself,slave 07c3 0 0 2 connected",
+            "67ed :0@0 fail?,noaddr - 0 0 0 disconnected 65535-0",
+        ];
+        lock_testkit::fuzz::texts("nodes of a cluster", &samples, |line| {
+            let Some(member) = NodeRecord::parse(line) else { return };
+            assert!(line.starts_with(&member.id) && !member.id.contains(' ') && !member.address.contains(['@', ' ']));
+            assert!(member.slots.len() <= line.split(' ').count());
+        });
+    }
+
+    #[test]
     fn a_line_is_read() {
         let master =
             "07c3 127.0.0.1:30004@31004,host myself,master - 0 1426238317239 4 connected 0-5460 7000 [93->-67ed]";

@@ -122,6 +122,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_answer_breaks_the_parsers() {
+        let samples = [
+            "Zxid: 0x0\nMode: follower\nNode count: 5\n",
+            "zk_avg_latency\t0.5\nzk_watch_count\t12\n",
+            " /127.0.0.1:1[1](queued=0,sid=0x1a,lop=NA)\n /127.0.0.1:3[1](queued=0,sid=0xffffffffffffffff)\n",
+        ];
+        lock_testkit::fuzz::texts("answers to four letters", &samples, |text| {
+            assert!(mode(text).is_none() || text.contains("Mode: "));
+            let count = figure(text, "zk_watch_count");
+            assert!(count.is_none() || text.contains("zk_watch_count\t"));
+            assert!(sessions(text).len() <= text.matches("sid=0x").count());
+        });
+    }
+
+    #[test]
     fn answers_are_read() {
         assert_eq!(mode("Zxid: 0x0\nMode: follower\nNode count: 5\n"), Some(Mode::Follower));
         assert_eq!(mode("This ZooKeeper instance is not currently serving requests\n"), None);
