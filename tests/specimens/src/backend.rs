@@ -4,11 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, OptionFuture};
 use lock_core::clock::{BootInstant, Deadline};
 use lock_core::driver::{Attempt, Backend, Cancelled, Grant, MutexBackend, Operator, Released, Renewal, Renewed};
 use lock_core::{Client, ClientOptions, Error, ErrorKind, Guarantees, Locks, LossReason, Phase, driver::wait};
 use lock_testkit::HarnessError;
+use tokio::sync::Mutex;
 
 use crate::op_timeout;
 
@@ -35,6 +36,11 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
     /// Whether its lease counts from the answer instead of from the request.
     fn counts_from_the_reply(&self) -> bool {
         false
+    }
+
+    /// The line in which its tries stand, if only one of them is on its way at a time.
+    fn line(&self) -> Option<&Mutex<()>> {
+        None
     }
 
     /// The operator's side, if it can be looked into.
@@ -126,6 +132,7 @@ impl<S: Steps> MutexBackend for SpecimenBackend<S> {
 /// Steps that are the same for every kind.
 impl<S: Steps> SpecimenBackend<S> {
     pub(super) async fn try_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+        let _turn = OptionFuture::from(self.0.line().map(Mutex::lock)).await;
         let sent_at = self.clock().now();
         match in_time(self.0.take(attempt)).await {
             Ok(is_granted) => Ok(is_granted.then(|| self.grant(attempt, sent_at))),

@@ -96,6 +96,8 @@ pub enum Recipe {
     Impatient,
     /// Does nothing about an acquisition that was given up.
     CancelsNothing,
+    /// Sends a request when the one before has been answered, or not in time.
+    OneAtATime,
 }
 
 /// Every specimen with the case that rejects it.
@@ -126,6 +128,7 @@ pub const REJECTIONS: &[Rejection<Recipe>] = &[
     Rejection { recipe: Recipe::LostAtOnce, case: "C-F20", symptom: "after a renewal that was refused" },
     Rejection { recipe: Recipe::Impatient, case: "C-F21", symptom: "a storm" },
     Rejection { recipe: Recipe::CancelsNothing, case: "C-F05b", symptom: "taken by an acquisition that was dropped" },
+    Rejection { recipe: Recipe::OneAtATime, case: "C-W11", symptom: "of 100 took longer than" },
     Rejection { recipe: Recipe::Pinned, case: "C-F17", symptom: "every contender has its turns again: not within" },
 ];
 
@@ -281,6 +284,10 @@ impl backend::Steps for OnRedis {
 
     fn counts_from_the_reply(&self) -> bool {
         self.steps.counts_from_the_reply()
+    }
+
+    fn line(&self) -> Option<&tokio::sync::Mutex<()>> {
+        self.steps.line()
     }
 }
 

@@ -12,8 +12,8 @@ use lock_testkit_servers::resp::Value;
 use tracing::Instrument;
 
 use super::troubled::{
-    BlindRenewal, CancelsNothing, DeadlineFromReply, Impatient, LoadedOnce, LostAtOnce, Pinned, SilenceIsConsent,
-    Unrecognised,
+    BlindRenewal, CancelsNothing, DeadlineFromReply, Impatient, LoadedOnce, LostAtOnce, OneAtATime, Pinned,
+    SilenceIsConsent, Unrecognised,
 };
 use super::{At, Recipe};
 use crate::op_timeout;
@@ -52,6 +52,11 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// The line in which its tries stand, if only one of them is on its way at a time.
+    fn line(&self) -> Option<&tokio::sync::Mutex<()>> {
+        None
+    }
+
     /// Cleans up after an acquisition that was given up.
     async fn abandon(&self, at: &At<'_>) -> Result<(), HarnessError> {
         self.give_back(at).await.map(drop)
@@ -80,6 +85,7 @@ impl Recipe {
             Self::LoadedOnce => "scripts that are loaded once",
             Self::Impatient => "a renewal that is repeated at once",
             Self::CancelsNothing => "a cancellation that does nothing",
+            Self::OneAtATime => "one request at a time",
         }
     }
 
@@ -103,6 +109,7 @@ impl Recipe {
             Self::LoadedOnce => Box::new(LoadedOnce::default()),
             Self::Impatient => Box::new(Impatient),
             Self::CancelsNothing => Box::new(CancelsNothing),
+            Self::OneAtATime => Box::new(OneAtATime::default()),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_testkit::{HarnessError, ms};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 
 use super::At;
 use super::recipes::{COMPARE_AND_DELETE, Reference, Steps, is_one, milliseconds};
@@ -67,6 +67,17 @@ impl Steps for Unrecognised {
         let ttl = milliseconds(at.attempt.ttl);
         // A second try after a lost reply does not look whose nonce it meets: the flaw.
         Ok(at.redis.command(&["SET", &at.key, &at.nonce(), "NX", "PX", &ttl]).await?.is_ok())
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct OneAtATime {
+    line: Mutex<()>,
+}
+
+impl Steps for OneAtATime {
+    fn line(&self) -> Option<&Mutex<()>> {
+        Some(&self.line) // the time of each begins with its turn: the flaw
     }
 }
 
