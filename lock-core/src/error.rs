@@ -58,7 +58,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// The library's activity when the error occurred.
+/// The library's activity when the error occurred, for messages and logs: a program decides by [`ErrorKind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {

@@ -7,6 +7,20 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Phase};
 
 /// The lifetime of a grant at the server, and its renewal.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// use std::time::Duration;
+/// use lock_core::LeaseOptions;
+///
+/// let by_hand = LeaseOptions::new(Duration::from_secs(30)).with_auto_renew(false);
+/// let guard = locks.mutex("report").with_lease(by_hand).lock().await?;
+/// guard.extend(Duration::from_secs(60)).await?; // nobody else does
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]

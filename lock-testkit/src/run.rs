@@ -90,6 +90,9 @@ pub fn main<H: Harness>() -> ExitCode {
 /// Runs one case of the list against a harness, in the form of the mutex.
 ///
 /// For the suite's own tests: that a broken lock is rejected.
+///
+/// # Cancel safety
+/// The case goes on by itself although the future was dropped.
 pub async fn run_case(harness: Arc<dyn Harness>, id: &str) -> Outcome {
     let Some(case) = CASES.iter().find(|case| case.id == id) else {
         return Outcome::Rejected(format!("there is no case {id}"));

@@ -360,6 +360,18 @@ impl Held {
 }
 
 /// A shared grant of a [`RwLock`]. Everything a holder can ask is on [`Lease`], to which it dereferences.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let config = locks.rwlock("config");
+/// let (one, other) = (config.read().await?, config.read().await?);
+/// assert_ne!(one.grant_id(), other.grant_id()); // each has a lease of its own
+/// drop(one); // released in the background; the other one is not touched
+/// assert!(other.is_held());
+/// # Ok(()) }
+/// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[derive(Debug)]
 pub struct ReadGuard(Held);
@@ -393,6 +405,17 @@ impl Deref for ReadGuard {
 }
 
 /// The exclusive grant of a [`RwLock`]. Everything a holder can ask is on [`Lease`], to which it dereferences.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let write = locks.rwlock("config").write().await?;
+/// write.while_held(async { /* write */ }).await?; // dropped if the lock is lost
+/// let read = write.downgrade().await?; // others may read too from now on
+/// read.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct WriteGuard {
     held: Held,

@@ -346,6 +346,17 @@ impl fmt::Debug for Semaphore {
 }
 
 /// One or more permits of a [`Semaphore`]. Everything a holder can ask is on [`Lease`], to which it dereferences.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let workers = locks.semaphore("workers", 3);
+/// let permits = workers.acquire_many(2).await?;
+/// assert_eq!(permits.permits(), 2);
+/// drop(permits); // both are released in the background
+/// # Ok(()) }
+/// ```
 #[must_use = "the permits are released as soon as this is dropped"]
 pub struct Permit {
     lease: Lease,

@@ -10,6 +10,18 @@ use crate::token::FencingToken;
 
 /// One level of a [`ReentrantMutex`](super::ReentrantMutex). Everything a holder can ask is on [`Lease`], to which it
 /// dereferences; all levels share one lease.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let me = lock_core::Owner::new();
+/// let tree = locks.reentrant("tree");
+/// let (outer, inner) = (tree.lock(&me).await?, tree.lock(&me).await?);
+/// assert_eq!((outer.depth(), outer.grant_id()), (2, inner.grant_id())); // one grant for both
+/// drop((outer, inner));
+/// # Ok(()) }
+/// ```
 #[must_use = "the level is left as soon as the guard is dropped"]
 #[derive(Debug)]
 pub struct ReentrantGuard {
