@@ -17,7 +17,7 @@ use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
 use crate::store::{record, scripts};
 use crate::wait::machine::{Enqueued, Pause};
-use crate::wait::queue::{WaitQueues, WaiterGuard};
+use crate::wait::queue::WaitQueues;
 
 /// The time for which a lock that is handed over is kept for a waiter that has not claimed it: the delay that a waiter
 /// that died a moment ago costs the next one.
@@ -34,6 +34,14 @@ pub(crate) struct Acquisitions {
     confirmation: Option<Confirmation>,
     /// The last owner, as it is written beside the nonce: most often it is the client's own.
     owner: RwLock<Option<(GrantId, Arc<str>)>>,
+}
+
+/// Whether an attempt that is not granted the lock stays in the queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stays {
+    No,
+    /// At the place that it had, if it had one.
+    AtTicket(Option<u64>),
 }
 
 /// The answer to an acquisition.
@@ -119,7 +127,7 @@ impl Acquisitions {
     /// Tries once. It goes on until `until` while the server has more to clear up than one run of a script may.
     async fn once(&self, keys: &Keys, attempt: &Attempt, until: BootInstant) -> Result<Option<Grant>, Error> {
         loop {
-            match self.ask(keys, attempt, None, until).await? {
+            match self.ask(keys, attempt, Stays::No, until).await? {
                 AcquireReply::Granted(grant) => return Ok(Some(grant)),
                 AcquireReply::Queued(queued) if queued.pause == Pause::None && SystemClock.now() < until => {}
                 AcquireReply::Queued(_) => return Ok(None),
@@ -127,29 +135,32 @@ impl Acquisitions {
         }
     }
 
-    /// Asks in the long way; with `waiting`, the attempt stays in the queue.
+    /// Asks in the long way.
     pub(crate) async fn ask(
         &self,
         keys: &Keys,
         attempt: &Attempt,
-        waiting: Option<&WaiterGuard>,
+        stays: Stays,
         until: BootInstant,
     ) -> Result<AcquireReply, Error> {
         let nonce = attempt.id.to_string();
         let ttl = milliseconds(attempt.ttl);
         let claim = milliseconds(attempt.ttl.min(CLAIM));
         let owner = self.owner(&attempt.owner)?;
-        let stays: &[u8] = if waiting.is_some() { b"1" } else { b"" };
+        let (stays, ticket) = match stays {
+            Stays::No => ("", None),
+            Stays::AtTicket(ticket) => ("1", ticket),
+        };
         // "0" says that this attempt has been sent before, although no ticket came back.
         let before = if attempt.first_sent().is_none() { String::new() } else { "0".to_owned() };
-        let ticket = waiting.and_then(WaiterGuard::ticket).map_or(before, |ticket| ticket.to_string());
+        let ticket = ticket.map_or(before, |ticket| ticket.to_string());
         let mode = record::mode(attempt);
         let args = [
             nonce.as_bytes(),
             self.identity.client.as_bytes(),
             ttl.as_bytes(),
             owner.as_bytes(),
-            stays,
+            stays.as_bytes(),
             ticket.as_bytes(),
             self.identity.channels.as_bytes(),
             keys.shared_arg(),

@@ -20,7 +20,7 @@ use lock_core::{Error, ErrorKind, Phase};
 use self::foreign::ForeignHolders;
 use self::machine::{Enqueued, News, Pause};
 use self::queue::{WaitQueues, WaiterGuard};
-use crate::acquire::{AcquireReply, Acquisitions, ShortAcquire};
+use crate::acquire::{AcquireReply, Acquisitions, ShortAcquire, Stays};
 use crate::client::links::Links;
 use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
@@ -88,9 +88,9 @@ impl Waits {
         mut silent_since: BootInstant,
         mut unknown: Option<Error>,
     ) -> Result<Option<Grant>, Error> {
-        let waiting = self.queues.enter(attempt.id, keys);
+        let (waiting, mut ticket) = (self.queues.enter(attempt.id, keys), None);
         loop {
-            let error = match self.acquisitions.ask(keys, attempt, Some(&waiting), self.links.until()).await {
+            let error = match self.acquisitions.ask(keys, attempt, Stays::AtTicket(ticket), self.links.until()).await {
                 Ok(AcquireReply::Granted(grant)) => {
                     waiting.is_over();
                     return Ok(Some(grant));
@@ -104,6 +104,7 @@ impl Waits {
                     continue;
                 }
                 Ok(AcquireReply::Queued(queued)) => {
+                    ticket = Some(queued.ticket);
                     waiting.queued(queued);
                     self.foreign.look_out(keys, queued.pause);
                     // From here on it may be granted without being told.
@@ -126,7 +127,7 @@ impl Waits {
             let now = SystemClock.now();
             let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
             if !passes || deadline.has_passed(now) || now.since(silent_since) >= attempt.patience {
-                return Err(honest(attempt, error, unknown, waiting.ticket().is_some()));
+                return Err(honest(attempt, error, unknown, ticket.is_some()));
             }
             if !error.is_definite() {
                 unknown.get_or_insert(error);

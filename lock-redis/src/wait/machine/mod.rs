@@ -157,11 +157,6 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         self.registry.waiter_mut(nonce)?.take_news()
     }
 
-    /// The ticket of a waiter's place in the queue, if it ever had one.
-    pub fn ticket(&self, nonce: GrantId) -> Option<u64> {
-        self.registry.waiter(nonce)?.ticket()
-    }
-
     /// Since when the server owes a waiter an answer about its lock. Not from its last one: until the next heartbeat nobody asks.
     pub(crate) fn silent_since(&self, nonce: GrantId, lock: &L) -> Option<BootInstant> {
         let answered_at = self.queues.get(lock.name()).map(|queue| queue.answered_at);

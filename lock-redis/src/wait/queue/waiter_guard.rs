@@ -38,11 +38,6 @@ impl WaiterGuard {
         self.queues.perform(actions);
     }
 
-    /// The ticket of the place that this waiter had, if any.
-    pub(crate) fn ticket(&self) -> Option<u64> {
-        self.queues.lock().ticket(self.nonce)
-    }
-
     /// Since when the server owes an answer about this lock.
     pub(crate) fn silent_since(&self) -> BootInstant {
         // A waiter that is here is known.
