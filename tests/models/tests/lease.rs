@@ -4,7 +4,7 @@ use models::lease::{Action, LeaseLock, Mutant};
 use stateright::{Checker, HasDiscoveries, Model};
 
 /// Two clients that want the lock once.
-const CALM: LeaseLock = LeaseLock { clients: 2, attempts: 1, cuts: 0, crashes: 0, mutant: None };
+const CALM: LeaseLock = LeaseLock { clients: 2, attempts: 1, cuts: 0, crashes: 0, overlaps: false, mutant: None };
 const BROKEN_CONNECTION: LeaseLock = LeaseLock { cuts: 1, ..CALM };
 
 fn explore(model: LeaseLock) {
@@ -16,6 +16,11 @@ fn explore(model: LeaseLock) {
 #[test]
 fn holds_while_a_connection_breaks() {
     explore(BROKEN_CONNECTION);
+}
+
+#[test]
+fn holds_while_requests_of_one_client_overlap() {
+    explore(LeaseLock { overlaps: true, ..CALM });
 }
 
 #[test]

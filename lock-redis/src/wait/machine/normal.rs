@@ -1,5 +1,6 @@
 //! The form in which models compare machines: instants and tokens by what the model makes of them, numbers not at all.
 
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
 use lock_core::FencingToken;
@@ -38,13 +39,17 @@ impl<L: Lock, W> Waiters<L, W> {
     }
 }
 
-/// Equal for machines of one lock that differ in nothing but the numbers of heartbeats, and in whether the next one is short.
+/// Equal for machines that differ in nothing but the numbers of heartbeats, and in whether the next one is short.
 impl<L: Lock, W> Hash for Waiters<L, W> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.unfinished.len().hash(state);
-        for queue in self.queues.values() {
-            (&queue.waiting, queue.entry.at(), queue.asking, queue.again_at).hash(state);
-        }
+        // Maps have no order of their own.
+        let queues: BTreeSet<_> = self
+            .queues
+            .iter()
+            .map(|(name, queue)| (name, &queue.waiting, queue.entry.at(), queue.asking, queue.again_at))
+            .collect();
+        let unfinished: BTreeSet<_> = self.unfinished.keys().collect();
+        (queues, unfinished).hash(state);
         self.registry
             .sorted(|waiter| {
                 let told = waiter.news.map(|news| match news {

@@ -96,7 +96,7 @@ impl Client {
     /// Whether this answer still tells it something.
     pub(super) fn awaits(&self, reply: Reply) -> bool {
         match self.phase {
-            Phase::Waiting | Phase::Holding { .. } => reply != Reply::Killed,
+            Phase::Waiting | Phase::Holding { .. } => !matches!(reply, Reply::Killed | Reply::GivenBack),
             Phase::Ending(_) => reply == Reply::Ended,
             Phase::Idle | Phase::Done | Phase::Crashed => false,
         }
@@ -104,11 +104,12 @@ impl Client {
 
     /// As soon as the machine says so.
     pub(super) fn may_poke(&self) -> bool {
-        self.waiters.next(NOW) <= NOW && self.asking.is_none() && self.poking.is_none()
+        self.waiters.next(NOW) <= NOW && self.poking.is_none()
     }
 
-    pub(super) fn may_hear_push(&self) -> bool {
-        self.asking.is_none()
+    /// Whether a request of its own for the lock is under way.
+    pub(super) fn asks(&self) -> bool {
+        self.asking.is_some()
     }
 
     /// As soon as there is something to gain.
@@ -157,9 +158,11 @@ impl Client {
             }
         };
         link.requests.push(last);
-        // Answers and pushes that are still under way are not listened to.
+        // Answers that are still under way are not listened to, nor are pushes to who was granted the lock.
         link.replies.clear();
-        link.pushes.clear();
+        if last == Request::Release(self.nonce) {
+            link.pushes.clear();
+        }
         self.phase = Phase::Ending(last);
         (self.asking, self.poking, self.renewing) = (None, None, None);
     }
@@ -192,7 +195,7 @@ impl Client {
     pub(super) fn hear(&mut self, reply: Reply, link: &mut Link, attempts: u8, mutant: Option<Mutant>) {
         let is = |other| mutant == Some(other);
         match reply {
-            Reply::Killed => {}
+            Reply::Killed | Reply::GivenBack => {}
             Reply::Granted { token, lasts } => {
                 let ago = self.asking.take().unwrap_or(TTL);
                 if self.phase == Phase::Waiting {
@@ -239,8 +242,16 @@ impl Client {
         let sent_at = (mutant == Some(Mutant::PushFromArrival)).then_some(NOW);
         let claim = if mutant == Some(Mutant::PushWithoutBound) { 2 * TTL } else { CLAIM };
         let Some(granted) = self.grant(push.token, claim) else { return };
-        if push.nonce == self.nonce && self.waiters.granted(NOW, granted, sent_at) == Action::Wake(()) {
-            self.listen(link, mutant);
+        if push.nonce != self.nonce {
+            return;
+        }
+        match self.waiters.granted(NOW, granted, sent_at) {
+            Action::Nothing => {}
+            Action::Wake(()) => self.listen(link, mutant),
+            Action::GiveBack => {
+                let unwanted = self.waiters.take_unwanted();
+                link.requests.extend(unwanted.iter().map(|_| Request::GiveBack(self.nonce)));
+            }
         }
     }
 

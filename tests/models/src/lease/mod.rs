@@ -51,6 +51,9 @@ pub struct LeaseLock {
     pub cuts: u8,
     /// The number of processes that die: of the first client.
     pub crashes: u8,
+    /// Whether a waiter hears pushes and sends heartbeats also while a request of its own is under way. Off where the states
+    /// would be too many for a test: then both wait for the answer, which the network may always make them do.
+    pub overlaps: bool,
     /// The mistake that is made on purpose.
     pub mutant: Option<Mutant>,
 }
@@ -102,7 +105,7 @@ impl LeaseLock {
             Phase::Waiting | Phase::Holding { .. } => actions.push(Action::Leave(at)),
             Phase::Ending(_) | Phase::Done | Phase::Crashed => {}
         }
-        if client.may_poke() && self.mutant != Some(Mutant::NoPoke) {
+        if client.may_poke() && self.may_overlap(client) && self.mutant != Some(Mutant::NoPoke) {
             actions.push(Action::Poke(at));
         }
         if client.may_renew() {
@@ -116,7 +119,11 @@ impl LeaseLock {
         }
     }
 
-    fn link_actions(state: &State, at: usize, actions: &mut Vec<Action>) {
+    fn may_overlap(&self, client: &Client) -> bool {
+        self.overlaps || !client.asks()
+    }
+
+    fn link_actions(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
         let link = &state.links[at];
         if !link.requests.is_empty() {
             actions.push(Action::Serve(at));
@@ -128,7 +135,7 @@ impl LeaseLock {
             actions.push(Action::Hear(at));
         }
         for push in 0..link.pushes.len() {
-            if state.clients[at].may_hear_push() {
+            if self.may_overlap(&state.clients[at]) {
                 actions.push(Action::HearPush(at, push));
             }
             actions.push(Action::LosePush(at, push));
@@ -210,7 +217,7 @@ impl Model for LeaseLock {
         actions.push(Action::Tick);
         for at in 0..state.clients.len() {
             self.client_actions(state, at, actions);
-            Self::link_actions(state, at, actions);
+            self.link_actions(state, at, actions);
         }
     }
 

@@ -58,6 +58,10 @@ impl Run<'_> {
             Request::Renew(nonce) => self.renew(nonce),
             Request::Release(nonce) => self.release(nonce),
             Request::Cancel(nonce) => self.cancel(nonce),
+            Request::GiveBack(nonce) => {
+                self.cancel(nonce);
+                Reply::GivenBack
+            }
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) enum Request {
     Renew(Nonce),
     Release(Nonce),
     Cancel(Nonce),
+    /// A cancellation as well: of a grant that came when nobody wanted it any more.
+    GiveBack(Nonce),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,6 +46,7 @@ pub(super) enum Reply {
     Renewed(bool),
     /// The answer to a release or a cancellation.
     Ended,
+    GivenBack,
 }
 
 /// The news of a hand-over, on the subscription connection.
