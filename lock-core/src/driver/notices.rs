@@ -8,6 +8,9 @@ use crate::lease::LossReason;
 use crate::owner::GrantId;
 use crate::sync::locked;
 
+/// The number of announcements that stand before the subscriber.
+const MOST: usize = 65_536;
+
 /// A backend's end of its [`Notices`]: announces grants that were lost at the server.
 ///
 /// # Examples
@@ -24,30 +27,30 @@ use crate::sync::locked;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Default)]
-pub struct NoticeSource(Mutex<Option<mpsc::UnboundedSender<(GrantId, LossReason)>>>);
+pub struct NoticeSource(Mutex<Option<mpsc::Sender<(GrantId, LossReason)>>>);
 
 impl NoticeSource {
     /// Returns what is announced from now on. There is one subscriber: an earlier one hears nothing more.
     pub fn subscribe(&self) -> Notices {
-        let (sender, receiver) = mpsc::unbounded_channel();
+        let (sender, receiver) = mpsc::channel(MOST);
         *locked(&self.0) = Some(sender);
         Notices(receiver)
     }
 
     /// Announces that a grant was lost, and why. Never waits; does nothing while nobody has subscribed: a client
-    /// without a keeper has no guards to tell.
+    /// without a keeper has no guards to tell. Of 65,536 announcements that the keeper has not taken up, further ones are left
+    /// out: the holder hears of its loss at its next renewal, or at its deadline.
     pub fn announce(&self, grant: GrantId, reason: LossReason) {
         if let Some(subscriber) = &*locked(&self.0) {
-            // It fails if the subscriber is gone, which is the same as none.
-            let _ = subscriber.send((grant, reason));
+            // It fails if the subscriber is gone, which is the same as none, or has too much before it.
+            let _ = subscriber.try_send((grant, reason));
         }
     }
 }
 
-/// The announcements of a [`NoticeSource`], in order, none of them left out. There are as many at most as grants were lost since
-/// the subscriber looked last; the core looks whenever it runs.
+/// The announcements of a [`NoticeSource`], in order.
 #[derive(Debug)]
-pub struct Notices(mpsc::UnboundedReceiver<(GrantId, LossReason)>);
+pub struct Notices(mpsc::Receiver<(GrantId, LossReason)>);
 
 impl Notices {
     /// Returns the next announcement; `None` if there will be no more, because the source is gone or another subscriber has
@@ -77,5 +80,18 @@ mod tests {
         }
         drop(source);
         assert_eq!(second.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn no_more_announcements_wait_than_the_bound_says() {
+        let (source, grant) = (NoticeSource::default(), GrantId::random().unwrap());
+        let mut notices = source.subscribe();
+        (0..MOST + 9).for_each(|_| source.announce(grant, LossReason::Taken));
+        drop(source);
+        let mut heard = 0;
+        while notices.next().await.is_some() {
+            heard += 1;
+        }
+        assert_eq!(heard, MOST);
     }
 }

@@ -1,5 +1,9 @@
 //! The one task of a client: it waits for the answers for which no caller waits, and gives back what servers that could
 //! not be reached still hold. When the client is gone it finishes the former, and closes the connections.
+//!
+//! It waits for [`MOST`] operations at once, and as many more stand before it: those that end while nobody answers for an
+//! operation timeout. The requests of further ones are given up, which costs nothing but time: a release among them is owed
+//! from then on ([`Member::release`]), and whatever else they would have told is found out anew, or forgotten by the servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +20,13 @@ use super::member::Member;
 /// The time between two looks whether a server can be reached again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// The number of operations whose last answers are waited for at once, and of those that stand before them.
+const MOST: usize = 16_384;
+
 /// Takes futures that are to be finished; the task ends when the last one of these is gone.
 #[derive(Debug, Clone)]
 pub(super) struct Background {
-    inbox: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
+    inbox: mpsc::Sender<BoxFuture<'static, ()>>,
     runtime: Handle,
 }
 
@@ -27,7 +34,7 @@ impl Background {
     /// Starts the task, on the present runtime, for these members, which say through `owing` that they have something to
     /// give back.
     pub(super) fn start(members: Arc<[Arc<Member>]>, owing: Arc<Notify>) -> Self {
-        let (sender, inbox) = mpsc::unbounded_channel();
+        let (sender, inbox) = mpsc::channel(MOST);
         tokio::spawn(run(members, owing, inbox));
         Self { inbox: sender, runtime: Handle::current() }
     }
@@ -37,23 +44,20 @@ impl Background {
         self.runtime.enter()
     }
 
+    /// Finishes what is left of an operation, or gives it up if there is too much to be finished.
     pub(super) fn finish(&self, rest: BoxFuture<'static, ()>) {
         // Only a runtime that is shut down has ended the task before.
-        let _ = self.inbox.send(rest);
+        let _ = self.inbox.try_send(rest);
     }
 }
 
-async fn run(
-    members: Arc<[Arc<Member>]>,
-    owing: Arc<Notify>,
-    mut inbox: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>,
-) {
+async fn run(members: Arc<[Arc<Member>]>, owing: Arc<Notify>, mut inbox: mpsc::Receiver<BoxFuture<'static, ()>>) {
     let mut rest = FuturesUnordered::new();
     let mut look_at = SystemClock.now().plus(LOOK_EVERY);
     loop {
         let owes = members.iter().any(|member| member.owes());
         tokio::select! {
-            next = inbox.recv() => match next {
+            next = inbox.recv(), if rest.len() < MOST => match next {
                 Some(next) => rest.push(next),
                 None => break,
             },
@@ -72,5 +76,33 @@ async fn run(
     while rest.next().await.is_some() {}
     for member in &*members {
         member.link.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_more_operations_are_finished_at_once_than_the_bound_says() {
+        let background = Background::start(Arc::new([]), Arc::default());
+        let unanswered = Arc::new(());
+        let give = || {
+            let held = unanswered.clone();
+            background.finish(Box::pin(async move {
+                std::future::pending::<()>().await;
+                drop(held);
+            }));
+        };
+        // Ours is one more.
+        while Arc::strong_count(&unanswered) < 2 * MOST + 1 {
+            give();
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..1000 {
+            give();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(Arc::strong_count(&unanswered), 2 * MOST + 1);
     }
 }

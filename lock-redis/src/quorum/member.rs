@@ -46,13 +46,16 @@ pub(super) struct OwedRelease {
     pub(super) request: Arc<ScriptRequest>,
 }
 
+/// The number of releases that are owed to one server. Of more than that the leases have to end by themselves.
+const MOST_OWED: usize = 65_536;
+
 /// One server: its connection, and what it has to give back when it can be reached again.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) link: Arc<Link>,
     op_timeout: Duration,
     /// At most one for each attempt that was under way, or held, when the server stopped answering: without a connection
-    /// nothing is sent, and so nothing is owed. Each is forgotten when its lease is over.
+    /// nothing is sent, and so nothing is owed. Each is forgotten when its lease is over; never more than [`MOST_OWED`].
     owed_releases: Mutex<HashMap<GrantId, OwedRelease>>,
     /// Tells the background task of an owed release.
     owing: Arc<Notify>,
@@ -88,19 +91,35 @@ impl Member {
     }
 
     /// Gives back. What cannot be confirmed is owed, unless the server has not been reachable since the attempt began.
+    ///
+    /// # Cancel safety
+    /// A dropped release is owed too.
     pub(super) async fn release(
         self: Arc<Self>,
         owed_release: OwedRelease,
         until: BootInstant,
     ) -> Result<ScriptVote, Failed> {
-        let outcome = self.clone().put(owed_release.request.clone(), until).await;
+        let request = owed_release.request.clone();
+        let mut unconfirmed = UnconfirmedRelease { member: self.clone(), owed_release: Some(owed_release) };
+        let outcome = self.clone().put(request, until).await;
         // A server that answers with an error has carried out what was sent before it; its expiry does the rest.
         let unheard = |failed: &Failed| failed.fate == RequestFate::Unknown || !self.link.is_up();
-        if outcome.as_ref().is_err_and(unheard) && self.link.was_up_since(owed_release.since) {
-            self.owed_releases().insert(owed_release.id, owed_release);
-            self.owing.notify_one();
+        if !outcome.as_ref().is_err_and(unheard) {
+            unconfirmed.owed_release = None;
         }
         outcome
+    }
+
+    /// Owes a release, if the server may have something of its attempt and there is room for it.
+    fn owe(&self, owed_release: OwedRelease) {
+        if !self.link.was_up_since(owed_release.since) {
+            return;
+        }
+        let mut owed_releases = self.owed_releases();
+        if owed_releases.len() < MOST_OWED || owed_releases.contains_key(&owed_release.id) {
+            owed_releases.insert(owed_release.id, owed_release);
+            self.owing.notify_one();
+        }
     }
 
     /// Whether there is anything to be paid.
@@ -137,8 +156,22 @@ impl Member {
     }
 
     fn owed_releases(&self) -> MutexGuard<'_, HashMap<GrantId, OwedRelease>> {
-        // Every critical section is one statement.
+        // Every critical section leaves the map whole.
         self.owed_releases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A release that is owed unless it is confirmed.
+struct UnconfirmedRelease {
+    member: Arc<Member>,
+    owed_release: Option<OwedRelease>,
+}
+
+impl Drop for UnconfirmedRelease {
+    fn drop(&mut self) {
+        if let Some(owed_release) = self.owed_release.take() {
+            self.member.owe(owed_release);
+        }
     }
 }
 
@@ -162,22 +195,55 @@ mod tests {
     use crate::quorum::scripts;
     use crate::url::Login;
 
+    fn member(address: Address) -> Arc<Member> {
+        let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(1)).unwrap();
+        Member::start(
+            Arc::new(Dial::to(Arc::new(opener), address)),
+            Arc::default(),
+            Duration::from_secs(1),
+            Arc::default(),
+        )
+    }
+
+    fn release(over_at: BootInstant) -> OwedRelease {
+        let keys = ["lock", "forced", "waiters"].map(str::to_owned).into();
+        let args = ["00112233445566778899aabbccddeeff", "1", "", "", "", "0", ""].map(str::to_owned).into();
+        let request = ScriptRequest { script: &scripts::RELEASE, keys, args, phase: Phase::Release };
+        OwedRelease { id: GrantId::random().unwrap(), since: SystemClock.now(), over_at, request: Arc::new(request) }
+    }
+
     #[tokio::test]
     async fn a_server_that_stays_away_is_owed_nothing_beyond_the_lease() {
-        let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(1)).unwrap();
-        let nowhere = Address::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
-        let dial = Arc::new(Dial::to(Arc::new(opener), nowhere));
-        let member = Member::start(dial, Arc::default(), Duration::from_secs(1), Arc::default());
+        let member = member(Address::Tcp { host: "127.0.0.1".to_owned(), port: 1 });
         let now = SystemClock.now();
         for (over_at, owes) in [(now, false), (now.plus(Duration::from_secs(60)), true)] {
-            let request =
-                ScriptRequest { script: &scripts::RELEASE, keys: Vec::new(), args: Vec::new(), phase: Phase::Release };
-            let owed_release =
-                OwedRelease { id: GrantId::random().unwrap(), since: now, over_at, request: Arc::new(request) };
+            let owed_release = release(over_at);
             member.owed_releases().insert(owed_release.id, owed_release);
             assert!(member.send_owed().is_empty(), "there is no connection");
             assert_eq!(member.owes(), owes);
         }
+        member.link.close();
+    }
+
+    /// Whoever would have waited for its answer has too much to do.
+    #[tokio::test]
+    async fn a_release_that_is_dropped_is_owed_and_no_more_than_the_bound_says() {
+        let started = lock_testkit_servers::redis::RedisServer::start_own().await;
+        let Some(server) = lock_testkit::testing::installed(started) else { return };
+        let (host, port) = server.address().rsplit_once(':').map(|(host, port)| (host.to_owned(), port)).unwrap();
+        let member = member(Address::Tcp { host, port: port.parse().unwrap() });
+        let now = SystemClock.now();
+        let (until, over_at) = (now.plus(Duration::from_secs(10)), now.plus(Duration::from_secs(60)));
+        member.link.ready(until).await.unwrap();
+        assert!(member.clone().release(release(over_at), until).await.is_ok() && !member.owes(), "answered");
+        server.stop().unwrap();
+        assert!(member.clone().release(release(over_at), until).now_or_never().is_none());
+        assert!(member.owes());
+        for _ in 0..MOST_OWED {
+            member.owe(release(over_at));
+        }
+        assert_eq!(member.owed_releases().len(), MOST_OWED);
+        server.cont().unwrap();
         member.link.close();
     }
 
