@@ -168,4 +168,25 @@ mod tests {
         assert!(seen(0, b"", NO_KEY).by.is_none());
         assert!(seen(0, format!("{nonce}:0:0:").as_bytes(), 40).by.is_none(), "reserved is free");
     }
+
+    #[test]
+    fn a_holder_from_outside_is_one_of_ours_or_an_unknown_one() {
+        let nonce = "00112233445566778899aabbccddeeff";
+        let owner = serde_json::to_string(&Owner::new().with_label("a:b")).unwrap();
+        let ours = format!("{nonce}:77:1000000:{owner}");
+        let reserved = format!("{nonce}:0:0:");
+        let samples = [ours.as_bytes(), reserved.as_bytes(), b"", b"host:1:2:3"];
+        lock_testkit::fuzz::bytes("what the lock of a quorum holds", &samples, |held| {
+            for (now, ends_in) in [(0, -1), (i64::MAX, i64::MAX), (i64::MIN, 5)] {
+                let ServerView { holder, by } = seen(now, held, ends_in);
+                let Some(by) = by else {
+                    assert!(is_reserved(held));
+                    continue;
+                };
+                assert!(held.starts_with(&by) || holder.grant.is_some());
+                assert!(holder.grant.is_some() || holder.owner.is_none());
+            }
+            assert!(seen(0, held, NO_KEY).by.is_none());
+        });
+    }
 }

@@ -176,7 +176,7 @@ impl Drop for UnconfirmedRelease {
 }
 
 /// Reads `<nonce><sign><rest>`.
-fn said(value: Value, nonce: &str) -> Option<ScriptVote> {
+pub(super) fn said(value: Value, nonce: &str) -> Option<ScriptVote> {
     let Value::BulkString(bytes) = value else { return None };
     let (sign, rest) = bytes.strip_prefix(nonce.as_bytes())?.split_first()?;
     let yes = match sign {

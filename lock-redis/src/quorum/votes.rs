@@ -74,9 +74,11 @@ fn held(rest: &str) -> (Option<Duration>, &str) {
 #[cfg(test)]
 mod tests {
     use lock_core::Phase;
+    use redis::Value;
 
     use super::*;
     use crate::error::RequestFate;
+    use crate::quorum::member;
 
     fn said(yes: bool, rest: &str) -> Result<ScriptVote, Failed> {
         Ok(ScriptVote { yes, rest: rest.to_owned() })
@@ -108,5 +110,28 @@ mod tests {
         votes.count(1, said(false, "70:b"));
         votes.count(2, said(false, "90:b"));
         assert_eq!((votes.ends_in, votes.verdict()), (Some(Duration::from_millis(70)), Standing::Held));
+    }
+
+    #[test]
+    fn a_vote_from_outside_is_of_its_request_or_refused() {
+        let samples =
+            ["abc+", "abc+17", "abc-", "abc-70:0123", "abc--1:xy", "abc-:", "abc-18446744073709551615:a:b", "abd+"];
+        let samples: Vec<_> = samples.iter().map(|sample| sample.as_bytes()).collect();
+        lock_testkit::fuzz::bytes("votes of a quorum's servers", &samples, |bytes| {
+            let Some(vote) = member::said(Value::BulkString(bytes.to_owned()), "abc") else {
+                assert!(!bytes.starts_with(b"abc+") && !bytes.starts_with(b"abc-"));
+                return;
+            };
+            let sign = if vote.yes { "+" } else { "-" };
+            let again = ["abc", sign, &vote.rest].concat();
+            assert_eq!(again, String::from_utf8_lossy(bytes));
+            let (ends_in, holder) = held(&vote.rest);
+            assert!(vote.rest.ends_with(holder));
+            let mut votes = Votes::of(3);
+            votes.count(1, Ok(vote.clone()));
+            let (granted, refused): (&[_], &[_]) = if vote.yes { (&[1], &[]) } else { (&[], &[1]) };
+            assert_eq!((&*votes.granted, &*votes.refused, &*votes.unknown), (granted, refused, &[0, 2][..]));
+            assert_eq!(votes.ends_in, ends_in.filter(|_| !vote.yes));
+        });
     }
 }
