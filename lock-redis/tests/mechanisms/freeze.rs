@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use lock_redis::{ErrorKind, LossReason, Phase, RedisConfig, RedisLocks};
 
+use crate::bounds;
 use crate::line::Line;
 use crate::server::{
     HAND_OVER, PROMPTLY, SHORT, SLACK, Server, about_time, calls, eventually, hasty, key, long, ms, obtain, refused,
@@ -19,6 +20,24 @@ async fn freeze(server: &Server, time: Duration) {
     server.stop().unwrap();
     tokio::time::sleep(time).await;
     server.cont().unwrap();
+}
+
+#[test]
+fn no_wait_and_no_try_outlasts_its_bound() {
+    about_time(async || {
+        let Some(server) = Server::start().await else { return };
+        let config = RedisConfig::new(server.url()).with_client(bounds::options());
+        let locks = RedisLocks::connect_with(config).await.unwrap();
+        bounds::a_thousand_calls_end_in_time(
+            |name| locks.mutex(name),
+            async || {
+                server.until_queued("held", 84).await;
+                server.stop().unwrap();
+            },
+        )
+        .await;
+        server.cont().unwrap();
+    });
 }
 
 #[test]

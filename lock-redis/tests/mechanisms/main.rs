@@ -7,6 +7,7 @@
 #![cfg(test)]
 
 mod answers;
+mod bounds;
 mod clock;
 mod copies;
 mod cost;

@@ -6,6 +6,9 @@
 
 #![cfg(test)]
 
+/// The same for every backend of this crate.
+#[path = "../mechanisms/bounds.rs"]
+mod bounds;
 mod input;
 mod late;
 mod outage;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use lock_redis::{ErrorKind, LossReason, QuorumLocks};
 
+use crate::bounds;
 use crate::servers::{ALL, SHORT, SLACK, Servers, about_time, eventually, key, long, ms, obtain};
 
 #[test]
@@ -37,6 +38,27 @@ fn two_of_five_that_stand_still_cost_nothing_and_are_clean_when_they_go_on() {
         // And they are asked again.
         servers.hold_everywhere(&mutex).await.release().await.unwrap();
         servers.have_nothing_left(ALL).await;
+    });
+}
+
+#[test]
+fn no_wait_and_no_try_outlasts_its_bound() {
+    about_time(async || {
+        let Some(servers) = Servers::start().await else { return };
+        let locks = QuorumLocks::connect_with(servers.config().with_client(bounds::options())).await.unwrap();
+        let waiters = format!("{}:w", key("held"));
+        bounds::a_thousand_calls_end_in_time(
+            |name| locks.mutex(name),
+            async || {
+                eventually("somebody waits", ms(5000), async || {
+                    (servers.run(0, &["EXISTS", &waiters]).await.as_int() == Some(1)).then_some(())
+                })
+                .await;
+                servers.stop(&[0, 1, 2]);
+            },
+        )
+        .await;
+        servers.cont(&[0, 1, 2]);
     });
 }
 

@@ -72,7 +72,8 @@ impl Waits {
         deadline: Deadline,
     ) -> Result<Option<Grant>, Error> {
         let since = SystemClock.now();
-        let (mut answered, mut may_be_held) = (since, false);
+        // The patience goes on from behind the waiters that were before it.
+        let (mut answered, mut may_be_held) = (place.silent_since(), false);
         // Earlier rounds may still be carried out somewhere, whatever is said of later ones.
         let mut left = self.acquisitions.leftovers();
         let mut splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);

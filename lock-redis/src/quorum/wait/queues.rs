@@ -92,12 +92,12 @@ impl Queues {
 
     /// Enters the queue of this lock.
     pub(in crate::quorum) fn enter(self: &Arc<Self>, lock: &str) -> QueuePlace {
+        let entered_at = SystemClock.now();
         let mut queues = locked(&self.queues);
-        let queue =
-            queues.entry(lock.to_owned()).or_insert_with(|| Arc::new(QuorumQueue::new(SystemClock.now()))).clone();
+        let queue = queues.entry(lock.to_owned()).or_insert_with(|| Arc::new(QuorumQueue::new(entered_at))).clone();
         locked(&queue.state).waiting += 1;
         drop(queues);
-        QueuePlace { queues: self.clone(), lock: lock.to_owned(), queue }
+        QueuePlace { queues: self.clone(), lock: lock.to_owned(), queue, entered_at }
     }
 
     /// Decides who gets the lock that this grant releases; `shared` if foreign clients use its key too.
@@ -218,6 +218,7 @@ pub(in crate::quorum) struct QueuePlace {
     queues: Arc<Queues>,
     lock: String,
     queue: Arc<QuorumQueue>,
+    entered_at: BootInstant,
 }
 
 impl QueuePlace {
@@ -228,10 +229,9 @@ impl QueuePlace {
         attempt: &Attempt,
         deadline: Deadline,
     ) -> Result<SemaphorePermit<'_>, WaitEnded> {
-        let since = SystemClock.now();
         let mut first = pin!(self.queue.first.acquire());
         loop {
-            let silent_at = self.state().answered_at.max(since).plus(attempt.patience);
+            let silent_at = self.silent_since().plus(attempt.patience);
             tokio::select! {
                 biased;
                 permit = first.as_mut() => match permit {
@@ -241,14 +241,19 @@ impl QueuePlace {
                 },
                 () = SystemClock.sleep_until(silent_at.min(deadline.instant())) => {}
             }
-            let (now, state) = (SystemClock.now(), self.state());
+            let now = SystemClock.now();
             if deadline.has_passed(now) {
-                return Err(if state.may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });
+                return Err(if self.state().may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });
             }
-            if now >= state.answered_at.max(since).plus(attempt.patience) {
+            if now >= self.silent_since().plus(attempt.patience) {
                 return Err(WaitEnded::Unknown);
             }
         }
+    }
+
+    /// The instant of a majority's last answer, or of the waiter's coming.
+    pub(in crate::quorum) fn silent_since(&self) -> BootInstant {
+        self.state().answered_at.max(self.entered_at)
     }
 
     /// The key of the lock.
