@@ -39,6 +39,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The announcements of grants that were lost at the server, if the server can push that: a subscription to the
     /// backend's [`NoticeSource`](super::NoticeSource). The core asks when its keeper starts; a later call replaces the
     /// earlier subscription.
+    ///
+    /// The core listens for grants that it has: an announcement that overtakes the answer with its grant is not heard, and
+    /// the next renewal finds the loss. So an attempt that lost its place may be granted the lock later under the same id.
     fn notices(&self) -> Option<Notices> {
         None
     }
