@@ -225,7 +225,7 @@ mod tests {
         member.link.close();
     }
 
-    /// Whoever would have waited for its answer has too much to do.
+    /// The task that would have waited for its answer has too much to do.
     #[tokio::test]
     async fn a_release_that_is_dropped_is_owed_and_no_more_than_the_bound_says() {
         let started = lock_testkit_servers::redis::RedisServer::start_own().await;

@@ -6,7 +6,7 @@
 
 #![cfg(test)]
 
-/// The same for every backend of this crate.
+/// Shared with the tests of one server.
 #[path = "../mechanisms/bounds.rs"]
 mod bounds;
 mod input;

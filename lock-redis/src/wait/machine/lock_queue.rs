@@ -15,11 +15,11 @@ use super::{DueHeartbeat, HeartbeatReply, KnownHolder, Lock, Pause};
 const PERIOD: Duration = Duration::from_millis(850);
 pub(crate) const SHORTEST_PERIOD: Duration = Duration::from_millis(500);
 /// [`PERIOD`] with its jitter, and until its [`ROUND`].
-pub(crate) const LONGEST_PERIOD: Duration = Duration::from_millis(935);
+pub(super) const LONGEST_PERIOD: Duration = Duration::from_millis(935);
 /// Usual signs of life wait for the next round, so that many locks share a request.
 const ROUND: Duration = Duration::from_millis(40);
 /// [`PERIOD`] for a key that is shared with other libraries, whose releases tell nobody and whose waiters ask as often.
-pub(crate) const SHARED_PERIOD: Duration = Duration::from_millis(200);
+pub(super) const SHARED_PERIOD: Duration = Duration::from_millis(200);
 /// The pause before the next ones are asked for when a heartbeat has found lost news.
 pub(crate) const SOON: Duration = Duration::from_millis(5);
 /// The pause before a heartbeat that failed is tried again.
@@ -152,7 +152,7 @@ impl<L: Lock> LockQueue<L> {
 
 /// Until the next heartbeat: at the end of the holder's lease, or after [`PERIOD`] or [`SHARED_PERIOD`], give or take a tenth;
 /// or when a shared key has been left free for long enough.
-pub(crate) fn interval(now: BootInstant, shared: bool, pause: Pause) -> Duration {
+pub(super) fn interval(now: BootInstant, shared: bool, pause: Pause) -> Duration {
     if let Pause::Free(left) = pause {
         return left.min(SHARED_PERIOD) + Duration::from_millis(1);
     }

@@ -34,7 +34,7 @@ pub use self::heartbeat::{DueHeartbeat, Enqueued, Granted, HeartbeatReply, Pause
 pub use self::known_holder::KnownHolder;
 use self::lock_queue::LockQueue;
 #[cfg(test)]
-pub(crate) use self::lock_queue::{ASKED, LONGEST_PERIOD, SHARED_PERIOD, SHORTEST_PERIOD, SOON, interval};
+pub(crate) use self::lock_queue::{ASKED, SHORTEST_PERIOD, SOON};
 pub use self::waiter::News;
 use self::waiter::Waiter;
 use crate::registry::Registry;
@@ -171,7 +171,7 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
     }
 
     /// Asks for this lock after a pause, if anybody waits for it; returns whether anybody does.
-    pub fn ask_after(&mut self, now: BootInstant, lock: &str, pause: Duration) -> bool {
+    pub(crate) fn ask_after(&mut self, now: BootInstant, lock: &str, pause: Duration) -> bool {
         let queue = self.queues.get_mut(lock);
         queue.map(|queue| queue.ask_anew(&mut self.agenda, now.plus(pause))).is_some()
     }
@@ -182,7 +182,7 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
     }
 
     /// Goes on at a lock where more waiters find room than one run of a script lets in, whether or not one of them is here.
-    pub fn go_on(&mut self, lock: L) {
+    pub(crate) fn go_on(&mut self, lock: L) {
         self.unfinished.insert(lock.name().to_owned(), lock);
     }
 
@@ -219,25 +219,26 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
     }
 
     /// Whether the lock is still waited for that this heartbeat is about.
-    pub fn is_wanted(&self, due: &DueHeartbeat<L>) -> bool {
+    pub(crate) fn is_wanted(&self, due: &DueHeartbeat<L>) -> bool {
         let queue = self.queues.get(due.lock.name());
         due.nonces.is_empty() || queue.is_some_and(|queue| queue.heartbeat == due.number)
     }
 
     /// A heartbeat failed. What will not pass by itself is for the waiters to hear; their own requests bring it.
-    pub fn failed(&mut self, now: BootInstant, due: &DueHeartbeat<L>, error: &Error) -> Vec<W> {
+    pub fn failed(&mut self, now: BootInstant, due: &DueHeartbeat<L>, error: &Error) -> Actions<W> {
         let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
         let Self { registry, queues, agenda, .. } = self;
         let Some(queue) = queues.get_mut(due.lock.name()).filter(|_| !due.nonces.is_empty()) else {
-            return Vec::new();
+            return Actions { wake: Vec::new(), ask: false };
         };
         queue.failed(agenda, now, due.quiet, error);
         let waiters = queue.waiting.iter().filter(|_| !passes);
-        waiters.filter_map(|(_, nonce)| Some(registry.waiter_mut(*nonce)?.ask_again())).collect()
+        let wake = waiters.filter_map(|(_, nonce)| Some(registry.waiter_mut(*nonce)?.ask_again())).collect();
+        Actions { wake, ask: false }
     }
 
     /// A short heartbeat found what is for a long one.
-    pub fn is_not_quiet(&mut self, now: BootInstant, due: &DueHeartbeat<L>) {
+    pub(crate) fn is_not_quiet(&mut self, now: BootInstant, due: &DueHeartbeat<L>) {
         if let Some(queue) = self.queues.get_mut(due.lock.name()) {
             queue.is_not_quiet(&mut self.agenda, now);
         }
@@ -280,22 +281,22 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
     }
 
     /// Whether somebody waits for this lock, or did a moment ago: then the long ways are the shorter ones.
-    pub fn is_busy(&self, now: BootInstant, lock: &str) -> bool {
+    pub(crate) fn is_busy(&self, now: BootInstant, lock: &str) -> bool {
         self.queues.contains_key(lock) || self.busy.contains(now, lock)
     }
 
     /// Whether no lock is waited for or counts as busy.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.busy.is_empty() && self.queues.is_empty()
     }
 
     /// Remembers that this lock was found held.
-    pub fn found_held(&mut self, now: BootInstant, lock: &str) {
+    pub(crate) fn found_held(&mut self, now: BootInstant, lock: &str) {
         self.busy.add(now, lock);
     }
 
     /// Remembers that this lock was found free.
-    pub fn found_free(&mut self, lock: &str) {
+    pub(crate) fn found_free(&mut self, lock: &str) {
         self.busy.remove(lock);
     }
 

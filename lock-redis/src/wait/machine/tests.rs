@@ -2,6 +2,7 @@
 
 use lock_core::{FencingToken, Phase};
 
+use super::lock_queue::{LONGEST_PERIOD, SHARED_PERIOD, interval};
 use super::*;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +94,7 @@ fn only_a_single_waiter_has_short_heartbeats_and_one_that_fails_is_repeated_at_o
     assert_eq!(machine.next(at(7000)).since_origin().as_millis() % 40, 0, "in the next round");
     let due = machine.due(at(9000), 1).0.pop().unwrap();
     let error = Error::unavailable(Phase::Wait, "no");
-    assert!(machine.failed(at(9000), &due, &error).is_empty(), "that passes by itself");
+    assert!(machine.failed(at(9000), &due, &error).wake.is_empty(), "that passes by itself");
     assert!(machine.refused(&OneLock).is_some() && machine.next(at(9000)) == at(9000));
     assert!(!next(&mut machine, at(9000)));
     assert!(machine.refused(&OneLock).is_none());
@@ -158,4 +159,29 @@ fn a_holder_is_named_while_its_lease_lasts_beyond_the_next_heartbeat() {
         let due = machine.due(at(3500), 1).0.pop().unwrap();
         assert_eq!(due.holder.is_some(), is_named);
     }
+}
+
+#[test]
+fn heartbeats_come_at_the_end_of_a_lease_but_at_most_twice_a_second() {
+    let now = at(1000);
+    assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(1))), SHORTEST_PERIOD);
+    assert!(interval(now, false, Pause::Until(Duration::from_secs(30))) <= LONGEST_PERIOD);
+    assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(600))), Duration::from_millis(602));
+}
+
+#[test]
+fn a_shared_key_is_asked_for_as_often_as_other_libraries_ask() {
+    let now = at(1000);
+    for told in [Pause::Regular, Pause::Until(Duration::from_millis(1)), Pause::Until(Duration::from_secs(30))] {
+        let pause = interval(now, true, told);
+        assert!(pause >= SHARED_PERIOD * 9 / 10 && pause <= SHARED_PERIOD * 11 / 10, "{pause:?} for {told:?}");
+    }
+}
+
+#[test]
+fn a_key_that_was_left_free_is_asked_for_when_that_is_over() {
+    let now = at(1000);
+    assert_eq!(Pause::of(-1049), Pause::Free(Duration::from_millis(49)));
+    assert_eq!(interval(now, true, Pause::of(-1049)), Duration::from_millis(50));
+    assert!(interval(now, true, Pause::of(i64::MIN)) <= SHARED_PERIOD * 11 / 10);
 }

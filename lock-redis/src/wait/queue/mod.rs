@@ -121,8 +121,8 @@ impl WaitQueues {
 
     /// A heartbeat failed.
     pub(crate) fn unanswered(&self, due: &DueHeartbeat, error: &Error) {
-        let wake = self.lock().failed(SystemClock.now(), due, error);
-        self.perform(Actions { wake, ask: false });
+        let actions = self.lock().failed(SystemClock.now(), due, error);
+        self.perform(actions);
     }
 
     /// A short heartbeat found what is for a long one.

@@ -270,31 +270,6 @@ fn a_grant_to_a_waiter_that_gave_up_is_given_back_but_not_one_to_a_guard() {
 }
 
 #[test]
-fn heartbeats_come_at_the_end_of_a_lease_but_at_most_twice_a_second() {
-    let now = SystemClock.now();
-    assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(1))), SHORTEST_PERIOD);
-    assert!(interval(now, false, Pause::Until(Duration::from_secs(30))) <= LONGEST_PERIOD);
-    assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(600))), Duration::from_millis(602));
-}
-
-#[test]
-fn a_shared_key_is_asked_for_as_often_as_other_libraries_ask() {
-    let now = SystemClock.now();
-    for told in [Pause::Regular, Pause::Until(Duration::from_millis(1)), Pause::Until(Duration::from_secs(30))] {
-        let pause = interval(now, true, told);
-        assert!(pause >= SHARED_PERIOD * 9 / 10 && pause <= SHARED_PERIOD * 11 / 10, "{pause:?} for {told:?}");
-    }
-}
-
-#[test]
-fn a_key_that_was_left_free_is_asked_for_when_that_is_over() {
-    let now = SystemClock.now();
-    assert_eq!(Pause::of(-1049), Pause::Free(Duration::from_millis(49)));
-    assert_eq!(interval(now, true, Pause::of(-1049)), Duration::from_millis(50));
-    assert!(interval(now, true, Pause::of(i64::MIN)) <= SHARED_PERIOD * 11 / 10);
-}
-
-#[test]
 fn what_is_found_out_while_a_heartbeat_is_on_its_way_is_not_forgotten_with_its_answer() {
     let (waiters, keys, nonce) = waiters();
     let waiting = waiters.enter(nonce, &keys);
