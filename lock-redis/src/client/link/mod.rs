@@ -39,6 +39,7 @@ const MOST_ON_THEIR_WAY: usize = 32 * ON_THEIR_WAY;
 #[derive(Debug)]
 pub(crate) struct Link {
     dial: Arc<Dial>,
+    op_timeout: Duration,
     predecessors: Arc<Predecessors>,
     /// Read by every request.
     presence: RwLock<Presence>,
@@ -100,6 +101,7 @@ impl Link {
 
     fn unconnected(dial: Arc<Dial>, predecessors: Arc<Predecessors>) -> Arc<Self> {
         Arc::new(Self {
+            op_timeout: dial.op_timeout(),
             dial,
             predecessors,
             presence: RwLock::default(),
@@ -114,7 +116,7 @@ impl Link {
     }
 
     pub(in crate::client) fn op_timeout(&self) -> Duration {
-        self.dial.op_timeout()
+        self.op_timeout
     }
 
     /// Changes with every new connection.
