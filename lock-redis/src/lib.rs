@@ -57,6 +57,18 @@ pub use wait::machine;
 const NAME: &str = "redis";
 
 /// A client of one Redis deployment. Dereferences to [`Client`], which makes the handles.
+///
+/// ```no_run
+/// # async fn doc() -> Result<(), lock_redis::Error> {
+/// use std::time::Duration;
+/// use lock_redis::RedisLocks;
+///
+/// let locks = RedisLocks::connect("redis://127.0.0.1/").await?;
+/// if let Some(guard) = locks.mutex("orders/42").try_lock_for(Duration::from_secs(2)).await? {
+///     guard.release().await?;
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct RedisLocks(Client<RedisBackend>);
 

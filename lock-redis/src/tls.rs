@@ -8,6 +8,15 @@ use std::fmt;
 /// the authorities that the operating system trusts. There is no way to switch the check off.
 ///
 /// The values are kept without the feature `tls` too; only connecting needs it.
+///
+/// ```
+/// use lock_redis::{RedisConfig, Tls};
+///
+/// # let (ca, certificate, key) = ("", "", "");
+/// let tls = Tls::new().with_ca_pem(ca).with_client_pem(certificate, key);
+/// let config = RedisConfig::new("rediss://redis.example/").with_tls(tls);
+/// # let _ = config;
+/// ```
 #[derive(Clone, Default)]
 pub struct Tls {
     pub(crate) authority: Option<Vec<u8>>,
