@@ -185,7 +185,7 @@ cases! {
         "C-S13" "K15" semaphore::senseless_numbers_of_permits_are_refused ONCE [Need::Semaphore];
         /// Inspection shows as free and as held what can be taken and was given.
         "C-S15" "K16" semaphore::what_is_shown_as_free_can_be_taken ONCE [Need::Semaphore, INSPECT];
-        /// A release of some permits whose reply is lost is carried through, and costs the others nothing.
+        /// A release of some permits of which the request or the reply is lost is carried through, and costs the others nothing.
         "C-S16" "K9 K12" replies::permits_whose_release_is_not_answered_do_not_end_the_others ONCE [Need::Semaphore, Need::Links];
     }
     "Lease and loss" {

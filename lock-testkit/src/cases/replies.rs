@@ -260,10 +260,9 @@ pub(super) async fn permits_whose_release_is_not_answered_do_not_end_the_others(
     let semaphore = |locks: &Locks| Ok::<_, Failure>(locks.semaphore(LOCK, 3).or_fail("no semaphore")?.with_ttl(ttl()));
     let (links, theirs) = (cx.links()?, semaphore(&cx.client().await?)?);
     let mine = semaphore(&cx.client_at(&links).await?)?;
-    for nth in [1, 2] {
+    for (direction, nth) in [(Direction::ToClient, 1), (Direction::ToClient, 2), (Direction::ToServer, 1)] {
         let mut held = mine.try_acquire_many_for(3, cx.freed_by(ttl())).await?.or_fail("not free before")?;
-        let loss = LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(nth, &cx.namespace);
-        let loss = links.inject(&loss);
+        let loss = links.inject(&LinkFault::new(Toxic::Reset, direction).on_request(nth, &cx.namespace));
         let outcome = soon("the release ends", op_timeout() + ms(500), held.release_some(2)).await?;
         // Not every backend makes a second request.
         if nth == 1 {
@@ -272,11 +271,11 @@ pub(super) async fn permits_whose_release_is_not_answered_do_not_end_the_others(
             drop(loss)
         }
         is_done_or_unknown(&outcome)?;
+        ensure!(held.permits() == 1, "{} permits are counted, one was kept", held.permits());
         let two = theirs.try_acquire_many_for(2, hand_over() + op_timeout()).await?;
-        let two = two.or_fail("two permits were not released after a lost reply")?;
+        let two = two.or_fail("two permits were not released after a request or a reply that was lost")?;
         pass(ttl()).await;
         ensure!(held.is_held(), "the permit that was kept was lost with those that were released");
-        ensure!(held.permits() == 1, "{} permits are counted, one was kept", held.permits());
         ensure!(theirs.try_acquire().await?.is_none(), "a fourth of three permits was granted");
         two.release().await?;
         is_done_or_unknown(&held.release().await)?;
