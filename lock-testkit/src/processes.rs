@@ -1,7 +1,8 @@
 //! Processes that stand still and go on, and directories for them: for the suite and for `lock-testkit-servers`.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -60,16 +61,27 @@ pub fn fresh_directory(name: &str) -> io::Result<PathBuf> {
     }
 }
 
-/// Freezes a process that the caller has started and not yet waited for, until the guard is dropped.
+/// Lets the process `$0` go on if its own input ends without a word: then the suite was killed, and a process that stands still
+/// would never see that it is alone.
+const WATCHMAN: &str = r#"read -r healed || kill -CONT "$0""#;
+
+/// Freezes a process that the caller has started and not yet waited for, until the guard is dropped or the suite ends.
 pub(crate) fn freeze_child(pid: Pid) -> io::Result<Injected<'static>> {
-    freeze(pid)?;
-    let stands_still = !is_running(pid);
-    let proof = stands_still.then(|| Proof::of(format!("process {} stands still", pid.as_raw_nonzero())));
-    Ok(Injected::new("Freeze", OnChild { pid, proof: proof.unwrap_or_default() }))
+    let mut watchman = Command::new("sh");
+    watchman.args(["-c", WATCHMAN, &pid.as_raw_nonzero().to_string()]);
+    let watchman = watchman.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let mut child = OnChild { pid, watchman, proof: Proof::default() };
+    // What cannot be frozen is let go on, by the watchman too.
+    freeze(pid).inspect_err(|_| child.heal())?;
+    if !is_running(pid) {
+        child.proof = Proof::of(format!("process {} stands still", pid.as_raw_nonzero()));
+    }
+    Ok(Injected::new("Freeze", child))
 }
 
 struct OnChild {
     pid: Pid,
+    watchman: Child,
     proof: Proof,
 }
 
@@ -81,5 +93,39 @@ impl Effect for OnChild {
     fn heal(&mut self) {
         // A child that is gone needs no healing.
         let _ = thaw(self.pid);
+        // He goes at this word; without it he would send a signal to whoever has the number by then.
+        let _ = self.watchman.stdin.take().map(|mut stdin| stdin.write_all(b"healed\n"));
+        let _ = self.watchman.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{PROMPTLY, eventually};
+
+    #[tokio::test]
+    async fn a_frozen_child_goes_on_when_it_is_healed_and_when_the_suite_is_killed() {
+        for suite_is_killed in [false, true] {
+            let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
+            let pid = Pid::from_raw(sleeper.id().cast_signed()).unwrap();
+            let mut watchman = Command::new("sh");
+            watchman.args(["-c", WATCHMAN, &pid.as_raw_nonzero().to_string()]).stdin(Stdio::piped());
+            if suite_is_killed {
+                let mut watchman = watchman.spawn().unwrap();
+                freeze(pid).unwrap();
+                assert!(!is_running(pid));
+                // As the kernel does for a suite that was killed.
+                drop(watchman.stdin.take());
+                watchman.wait().unwrap();
+            } else {
+                let frozen = freeze_child(pid).unwrap();
+                assert!(!is_running(pid));
+                drop(frozen);
+            }
+            eventually("it goes on", PROMPTLY, async || is_running(pid)).await;
+            sleeper.kill().unwrap();
+            sleeper.wait().unwrap();
+        }
     }
 }

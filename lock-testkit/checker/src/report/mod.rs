@@ -25,6 +25,17 @@ mod tests {
     use crate::picture;
 
     #[test]
+    fn whatever_is_drawn_is_in_the_legend() {
+        let drawn = SCRIPT.split_once("Object.fromEntries([").unwrap().1.split_once(']').unwrap().0;
+        let legend = PAGE.split_once(r#"<span class="key">"#).unwrap().1.split_once("</nav>").unwrap().0;
+        for color in drawn.split(", ").map(|name| name.trim_matches('\'')) {
+            assert!(STYLE.contains(&format!("--{color}: ")), "{color} is no colour");
+            assert!(legend.contains(&format!(r#"<i class="{color}"></i>"#)), "{color} is not explained");
+        }
+        assert!(legend.contains("</b> fencing token"), "what the numbers in the bars are");
+    }
+
+    #[test]
     fn a_name_cannot_break_out_of_the_page() {
         let line = r#"{"t":1,"proc":"w","op":"acquire","id":"w.1","phase":"invoke","owner":"w","res":"</script><b>","kind":"mutex","ttl":1}"#;
         let page = page(&picture(&History::parse(line).unwrap(), None)).unwrap();
