@@ -104,10 +104,10 @@ impl TryFrom<String> for GrantId {
 /// assert_ne!(import.id(), Owner::new().id());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Owner(Arc<Card>);
+pub struct Owner(Arc<OwnerRecord>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Card {
+struct OwnerRecord {
     id: GrantId,
     host: String,
     pid: u32,
@@ -123,7 +123,7 @@ impl Owner {
         // the lack of it as an error, so an owner of all zeroes never reaches a server.
         let id = GrantId::random().unwrap_or(GrantId([0; 16]));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Self(Arc::new(Card { id, host, pid: std::process::id(), label: None }))
+        Self(Arc::new(OwnerRecord { id, host, pid: std::process::id(), label: None }))
     }
 
     /// Sets a text that operators recognise, such as the job's name. One of more than 1 KiB is refused by every

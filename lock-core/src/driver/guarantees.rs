@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Phase};
 
-/// Whether a promise holds.
+/// Whether a promise holds. There will be no fourth answer: programs match all three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Support {
     /// It holds.

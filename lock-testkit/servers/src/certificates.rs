@@ -19,6 +19,7 @@ pub struct Certificates {
 
 /// Whether a server that speaks TLS asks its clients for a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ClientCertificates {
     /// Required: a client without one that the authority signed is turned away.
     Required,
