@@ -129,8 +129,8 @@ impl Acquisitions {
         }
         // From here on they are answered in the background.
         drop(asked);
-        let Votes { granted, refused, unknown, ends_in, mut reasons, .. } = votes;
-        granted.iter().chain(&unknown).for_each(|place| left.add(*place));
+        votes.may_leave().for_each(|place| left.add(place));
+        let Votes { granted, refused, ends_in, mut reasons, .. } = votes;
         refused.iter().filter(|place| self.is_settled(attempt, **place)).for_each(|place| left.remove(*place));
         reasons.extend(self.undo(attempt, round, granted, &refused, until, left).await);
         match verdict {

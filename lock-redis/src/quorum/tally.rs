@@ -56,6 +56,11 @@ impl Tally {
         }
     }
 
+    /// The number of servers that were asked.
+    pub(super) fn servers(&self) -> usize {
+        self.servers
+    }
+
     /// The number of servers that said whether they grant it.
     pub(super) fn answered(&self) -> usize {
         self.granted + self.held.values().sum::<usize>()

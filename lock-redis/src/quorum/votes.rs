@@ -16,8 +16,8 @@ pub(super) struct Votes {
     pub(super) granted: Vec<usize>,
     /// The servers where somebody else has it.
     pub(super) refused: Vec<usize>,
-    /// The servers that may have carried the request out, or will, without an answer so far.
-    pub(super) unknown: Vec<usize>,
+    /// The servers that have not carried the request out, and will not.
+    failed: Vec<usize>,
     /// The shortest time after which it may be free at one of those that have refused it.
     pub(super) ends_in: Option<Duration>,
     /// The reasons why the others did not answer.
@@ -31,7 +31,7 @@ impl Votes {
             tally: Tally::of(servers),
             granted: Vec::new(),
             refused: Vec::new(),
-            unknown: (0..servers).collect(),
+            failed: Vec::new(),
             ends_in: None,
             reasons: Vec::new(),
         }
@@ -41,11 +41,14 @@ impl Votes {
         self.tally.verdict()
     }
 
+    /// The servers at which the request may leave an entry: those that have granted it, and those that may have carried it out,
+    /// or will, without an answer so far.
+    pub(super) fn may_leave(&self) -> impl Iterator<Item = usize> {
+        (0..self.tally.servers()).filter(|place| !self.refused.contains(place) && !self.failed.contains(place))
+    }
+
     /// Takes the answer of the server at this place.
     pub(super) fn count(&mut self, place: usize, answer: Result<ScriptVote, Failed>) {
-        if answer.as_ref().err().is_none_or(|failed| failed.error.is_definite()) {
-            self.unknown.retain(|other| *other != place);
-        }
         self.tally.count(match answer {
             Ok(ScriptVote { yes: true, .. }) => {
                 self.granted.push(place);
@@ -58,6 +61,9 @@ impl Votes {
                 Vote::Held(holder.to_owned())
             }
             Err(failed) => {
+                if failed.error.is_definite() {
+                    self.failed.push(place);
+                }
                 self.reasons.push(failed.error);
                 Vote::Failed
             }
@@ -91,15 +97,16 @@ mod tests {
     #[test]
     fn a_server_that_has_not_answered_when_the_vote_is_over_may_have_granted_it() {
         let mut votes = Votes::of(5);
-        assert_eq!(votes.unknown, [0, 1, 2, 3, 4]);
+        let may_leave = |votes: &Votes| votes.may_leave().collect::<Vec<_>>();
+        assert_eq!(may_leave(&votes), [0, 1, 2, 3, 4]);
         votes.count(3, said(true, ""));
         votes.count(0, failed(Error::unavailable(Phase::Acquire, "not sent")));
         votes.count(2, failed(Error::indeterminate(Phase::Acquire, "sent")));
         votes.count(1, failed(Error::unavailable(Phase::Acquire, "not sent")));
-        assert_eq!((&*votes.granted, &*votes.unknown), (&[3][..], &[2, 4][..]));
+        assert_eq!((&*votes.granted, &*may_leave(&votes)), (&[3][..], &[2, 3, 4][..]));
         let mut votes = Votes::of(5);
         (0..3).for_each(|place| votes.count(place, said(false, "9:a")));
-        assert_eq!((votes.verdict(), votes.refused, votes.unknown), (Standing::Held, vec![0, 1, 2], vec![3, 4]));
+        assert_eq!((votes.verdict(), may_leave(&votes)), (Standing::Held, vec![3, 4]));
     }
 
     #[test]
@@ -130,7 +137,8 @@ mod tests {
             let mut votes = Votes::of(3);
             votes.count(1, Ok(vote.clone()));
             let (granted, refused): (&[_], &[_]) = if vote.yes { (&[1], &[]) } else { (&[], &[1]) };
-            assert_eq!((&*votes.granted, &*votes.refused, &*votes.unknown), (granted, refused, &[0, 2][..]));
+            assert_eq!((&*votes.granted, &*votes.refused), (granted, refused));
+            assert!(votes.may_leave().eq((0..3).filter(|place| vote.yes || *place != 1)));
             assert_eq!(votes.ends_in, ends_in.filter(|_| !vote.yes));
         });
     }
