@@ -6,21 +6,25 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, wait};
 use lock_core::{Error, Phase};
 use tokio::runtime::{Handle, Id};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::address::Address;
 use super::cas::CasNumber;
-use super::pipeline::{Connection, by};
+use super::connection::{Connection, by};
+use super::exchange::exchange;
 use super::protocol::{Command, CommandAnswer};
 use super::resolved::{ResolvedPlaces, resolve};
+use super::shared::SharedConnection;
+use super::sharing::{Found, SharedConnections};
 use crate::error::Failure;
 use crate::store::keys::Key;
 use crate::store::values::{self, Nonce};
@@ -28,14 +32,18 @@ use crate::store::values::{self, Nonce};
 /// The longest time for which an idle connection is used again.
 const IDLE: Duration = Duration::from_secs(90);
 
+/// Most commands of a request that goes together with others'.
+const MOST_SHARED: usize = 64;
+
 /// A client's connections to its server.
 pub(crate) struct Link {
     address: Address,
     op_timeout: Duration,
     most: usize,
     /// The right to have a connection in use.
-    free: Semaphore,
+    free: Arc<Semaphore>,
     pool: Mutex<ConnectionPool>,
+    shared: SharedConnections,
 }
 
 #[derive(Default)]
@@ -68,8 +76,9 @@ pub(crate) struct InUse<'a> {
 impl Link {
     /// Resolves the address; connections are opened when they are needed.
     pub(crate) async fn new(address: Address, connections: usize, op_timeout: Duration) -> Result<Self, Error> {
-        let (free, pool) = (Semaphore::new(connections), Mutex::default());
-        let link = Self { address, op_timeout, most: connections, free, pool };
+        let (free, pool, shared) =
+            (Arc::new(Semaphore::new(connections)), Mutex::default(), SharedConnections::default());
+        let link = Self { address, op_timeout, most: connections, free, pool, shared };
         let until = link.deadline();
         match resolve(&link.address, until).await {
             Ok(found) => link.pool().places.resolved(SystemClock.now(), found),
@@ -82,19 +91,29 @@ impl Link {
         &self.address
     }
 
-    /// Sends commands in one write, over one connection, and answers each, in order.
-    pub(crate) async fn run(&self, commands: Vec<Command>) -> Vec<CommandAnswer> {
+    /// Sends commands over one connection, and answers each, in order.
+    pub(crate) async fn run(self: &Arc<Self>, mut commands: Vec<Command>) -> Vec<CommandAnswer> {
         if commands.is_empty() {
             return Vec::new();
         }
-        match self.connection(self.deadline()).await {
+        let (until, under_way) = (self.deadline(), self.shared.enters());
+        if !under_way.is_alone()
+            && commands.len() <= MOST_SHARED
+            && let Some(mut connection) = self.shared_connection(until)
+        {
+            match exchange(&mut connection, commands, until).await {
+                Ok(answers) => return answers,
+                Err(unsent) => commands = unsent,
+            }
+        }
+        match self.connection(until).await {
             Ok(mut connection) => connection.run(commands).await,
             Err(failure) => commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect(),
         }
     }
 
     /// One command.
-    pub(crate) async fn run_one(&self, command: Command) -> CommandAnswer {
+    pub(crate) async fn run_one(self: &Arc<Self>, command: Command) -> CommandAnswer {
         // There are as many answers as commands.
         self.run(vec![command]).await.pop().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()))
     }
@@ -142,7 +161,7 @@ impl Link {
 
     /// The CAS number that each of these items has now; none for one that is not this grant's (any more).
     pub(crate) async fn find_own(
-        &self,
+        self: &Arc<Self>,
         items: impl Iterator<Item = (Nonce, &Key)> + Clone,
     ) -> Vec<Result<Option<CasNumber>, Failure>> {
         let reads = items.clone().map(|(_, key)| Command::Read { key: key.clone() });
@@ -190,6 +209,58 @@ impl Link {
         Handle::try_current().ok().map(|runtime| runtime.id())
     }
 
+    /// The connection that this runtime's callers share. If there is none, one that is not in use becomes that, or one is opened
+    /// in the background.
+    fn shared_connection(self: &Arc<Self>, until: BootInstant) -> Option<SharedConnection> {
+        let (runtime, now) = (Handle::try_current().ok().filter(|_| self.most > 1)?, SystemClock.now());
+        match self.shared.find(runtime.id(), now, until) {
+            Found::Open(connection) => return Some(connection),
+            Found::Nothing => return None,
+            Found::Wanted => {}
+        }
+        let Ok(right) = self.free.clone().try_acquire_owned() else {
+            self.shared.failed(runtime.id());
+            return None;
+        };
+        let (idle, moves) = self.pool().take(now, Some(runtime.id()));
+        if let Some(connection) = idle {
+            return Some(self.share(connection, moves, right, &runtime));
+        }
+        let (link, background) = (self.clone(), runtime.clone());
+        runtime.spawn(async move {
+            // Otherwise it is not tried again before `until`.
+            if let Ok((connection, moves)) = link.open(until).await {
+                link.share(connection, moves, right, &background);
+            }
+        });
+        None
+    }
+
+    /// Has a connection serve all callers on this runtime, until nobody uses it.
+    fn share(
+        self: &Arc<Self>,
+        connection: Connection,
+        moves: u64,
+        right: OwnedSemaphorePermit,
+        runtime: &Handle,
+    ) -> SharedConnection {
+        let (connection, task) = SharedConnection::new(connection);
+        let (number, id) = (connection.number(), runtime.id());
+        self.shared.opened(id, connection.clone());
+        // The task ends with the client, which it does not keep.
+        let link = Arc::downgrade(self);
+        runtime.spawn(async move {
+            let connection = task.serve().await;
+            let Some(link) = link.upgrade() else { return };
+            link.shared.closed(id, number);
+            if let Some(connection) = connection {
+                link.pool().put_back(connection, moves, Some(id));
+            }
+            drop(right);
+        });
+        connection
+    }
+
     async fn open(&self, until: BootInstant) -> Result<(Connection, u64), Failure> {
         let known = self.pool().places.to_try(SystemClock.now());
         let places = match known {
@@ -211,12 +282,23 @@ impl Link {
         let many = places.len();
         for (tried, place) in places.into_iter().enumerate() {
             match Connection::open(place, number, share(SystemClock.now(), until, many - tried)).await {
-                Ok(pipe) => return Ok((pipe, self.pool().reached(place, &self.address))),
+                Ok(pipe) => return Ok((pipe, self.reached(place))),
                 Err(error) => last = error,
             }
         }
         self.pool().places.in_doubt();
         Err(Failure::of_io(last, false))
+    }
+
+    /// The server was reached at this place. Returns how often it has moved.
+    fn reached(&self, place: SocketAddr) -> u64 {
+        let mut pool = self.pool();
+        let before = pool.moves;
+        let moves = pool.reached(place, &self.address);
+        if moves != before {
+            self.shared.clear();
+        }
+        moves
     }
 
     fn in_use(&self) -> usize {
@@ -241,6 +323,13 @@ impl ConnectionPool {
         (None, self.moves)
     }
 
+    /// A connection is not in use any more. One that was opened before the server has moved is closed.
+    fn put_back(&mut self, pipe: Connection, moves: u64, runtime: Option<Id>) {
+        if let Some(runtime) = runtime.filter(|_| moves == self.moves) {
+            self.idle.push(IdleConnection { pipe, since: SystemClock.now(), runtime });
+        }
+    }
+
     /// The number of a connection that is about to be opened. At most so many stay beside those in use.
     fn opens(&mut self, beside: usize) -> u64 {
         self.idle.drain(..self.idle.len().saturating_sub(beside));
@@ -248,7 +337,7 @@ impl ConnectionPool {
         self.opened
     }
 
-    fn reached(&mut self, place: std::net::SocketAddr, address: &Address) -> u64 {
+    fn reached(&mut self, place: SocketAddr, address: &Address) -> u64 {
         if self.places.reached(place) {
             tracing::warn!(server = %address, %place, "the server's name leads to another place");
             self.moves += 1;
@@ -262,7 +351,8 @@ impl InUse<'_> {
     /// Sends commands in one write, and answers each, in order.
     pub(crate) async fn run(&mut self, commands: Vec<Command>) -> Vec<CommandAnswer> {
         match &mut self.pipe {
-            Some(pipe) => pipe.exchange(commands, self.until).await,
+            // A connection of its own takes whatever it is given.
+            Some(pipe) => exchange(pipe, commands, self.until).await.unwrap_or_default(),
             None => commands.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect(),
         }
     }
@@ -284,11 +374,9 @@ impl InUse<'_> {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        let Some(pipe) = self.pipe.take().filter(Connection::is_in_order) else { return };
-        let Some(runtime) = self.link.runtime() else { return };
-        let mut pool = self.link.pool();
-        if pool.moves == self.moves {
-            pool.idle.push(IdleConnection { pipe, since: SystemClock.now(), runtime });
+        if let Some(pipe) = self.pipe.take().filter(Connection::is_in_order) {
+            let runtime = self.link.runtime();
+            self.link.pool().put_back(pipe, self.moves, runtime);
         }
     }
 }

@@ -16,4 +16,5 @@ mod refusals;
 mod renewals;
 mod setup;
 mod support;
+mod together;
 mod waiting;

@@ -1,0 +1,168 @@
+//! A connection that many callers use at once: what they ask for at the same time goes out together, and nobody waits for
+//! another's reply.
+//!
+//! A task writes and reads for as long as there is something to do, and gives the connection back afterwards. A request that it
+//! has not begun to send is given back too, and goes over another connection. What was sent is read to its end, whether anybody
+//! waits for it or not.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+
+use super::cas::CasNumber;
+use super::connection::{Connection, poll_exchange};
+use super::exchange::Sends;
+use super::pipeline::Pipeline;
+use super::protocol::{Command, CommandAnswer};
+use crate::error::Failure;
+
+/// Most requests that wait to be written. Others go over connections of their own.
+const MOST_WAITING: usize = 8192;
+
+/// Most requests that are put into words at once.
+const MOST_TOGETHER: usize = 256;
+
+/// Most bytes that are put into words before the former ones are written.
+const MOST_BYTES: usize = 64 << 10;
+
+/// Time between two looks at the clock. A connection that nobody has used from one to the next is given back.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+
+/// A connection that many callers use at once, as each of them has it.
+#[derive(Debug, Clone)]
+pub(super) struct SharedConnection {
+    number: u64,
+    /// The instant of its first answer.
+    answered: Arc<OnceLock<BootInstant>>,
+    requests: mpsc::Sender<Request>,
+}
+
+/// The task's end of a connection.
+#[derive(Debug)]
+pub(super) struct SharedConnectionTask {
+    stream: TcpStream,
+    pipeline: Pipeline<oneshot::Sender<Answer>>,
+    answered: Arc<OnceLock<BootInstant>>,
+    requests: mpsc::Receiver<Request>,
+}
+
+/// The answers to a request's commands, or the commands if they were not sent.
+type Answer = Result<Vec<CommandAnswer>, Vec<Command>>;
+
+/// A request on its way to the task.
+#[derive(Debug)]
+struct Request {
+    commands: Vec<Command>,
+    until: BootInstant,
+    from: oneshot::Sender<Answer>,
+}
+
+impl SharedConnection {
+    /// Shares a connection over which nothing is under way.
+    pub(super) fn new(connection: Connection) -> (Self, SharedConnectionTask) {
+        let (sender, requests) = mpsc::channel(MOST_WAITING);
+        let (stream, pipeline) = connection.into_parts();
+        let answered = Arc::new(pipeline.answered().map_or_else(OnceLock::new, OnceLock::from));
+        let task = SharedConnectionTask { stream, pipeline: pipeline.reused(), answered: answered.clone(), requests };
+        (Self { number: task.pipeline.number(), answered, requests: sender }, task)
+    }
+
+    /// Its number: later ones have higher ones.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether it takes requests.
+    pub(super) fn is_open(&self) -> bool {
+        !self.requests.is_closed()
+    }
+}
+
+impl Sends for SharedConnection {
+    fn knows(&self, seen: CasNumber) -> bool {
+        seen.counts_over(self.number, self.answered.get().copied())
+    }
+
+    async fn send(&mut self, commands: Vec<Command>, until: BootInstant) -> Result<Vec<CommandAnswer>, Vec<Command>> {
+        let (from, answer) = oneshot::channel();
+        let many = commands.len();
+        if let Err(refused) = self.requests.try_send(Request { commands, until, from }) {
+            return Err(refused.into_inner().commands);
+        }
+        // The task answers everything that it has taken; it ends in the middle with its runtime only.
+        answer.await.unwrap_or_else(|_| Ok((0..many).map(|_| CommandAnswer::Failed(Failure::senseless())).collect()))
+    }
+}
+
+impl SharedConnectionTask {
+    /// Writes and reads until nobody has the connection any more, nobody has used it for a while, or something goes wrong; then
+    /// until what was sent is answered. Returns the connection if it can be used further.
+    pub(super) async fn serve(mut self) -> Option<Connection> {
+        let mut batch = Vec::new();
+        let next_look = || SystemClock.sleep_until(SystemClock.now().plus(BETWEEN_LOOKS));
+        let mut timer = pin!(next_look());
+        let (mut is_open, mut is_used) = (true, true);
+        while is_open || self.pipeline.is_awaited() {
+            let may_take = is_open && self.pipeline.outgoing().len() < MOST_BYTES;
+            let Self { stream, pipeline, requests, .. } = &mut self;
+            tokio::select! {
+                biased;
+                many = requests.recv_many(&mut batch, MOST_TOGETHER), if may_take => {
+                    is_open = many > 0;
+                    is_used = true;
+                    // Those who are about to ask are not far behind.
+                    tokio::task::yield_now().await;
+                    while batch.len() < MOST_TOGETHER && let Ok(request) = requests.try_recv() {
+                        batch.push(request);
+                    }
+                }
+                exchanged = poll_fn(|context| poll_exchange(stream, pipeline, context)) => {
+                    if let Err(error) = exchanged {
+                        pipeline.fail(error);
+                        is_open = false;
+                    }
+                }
+                () = &mut timer => {
+                    pipeline.tell_late(SystemClock.now());
+                    is_open &= std::mem::take(&mut is_used) || !pipeline.is_idle();
+                    timer.set(next_look());
+                }
+            }
+            let now = SystemClock.now();
+            for Request { commands, until, from } in batch.drain(..).filter(|request| !request.from.is_closed()) {
+                self.pipeline.send(commands, now, until, from);
+            }
+            self.tell();
+            is_open &= !self.pipeline.is_in_doubt();
+            if !is_open {
+                self.give_back();
+            }
+        }
+        let is_usable = self.pipeline.is_idle() && self.pipeline.is_in_order();
+        is_usable.then(|| Connection::from_parts(self.stream, self.pipeline.reused()))
+    }
+
+    /// Tells the callers whose requests are answered.
+    fn tell(&mut self) {
+        if let Some(answered) = self.pipeline.answered() {
+            self.answered.get_or_init(|| answered);
+        }
+        for (from, answers) in self.pipeline.done() {
+            // A caller that has gone does not want it.
+            let _ = from.send(Ok(answers));
+        }
+    }
+
+    /// Gives requests that were not sent back to their callers.
+    fn give_back(&mut self) {
+        self.requests.close();
+        while let Ok(Request { commands, from, .. }) = self.requests.try_recv() {
+            let _ = from.send(Err(commands));
+        }
+    }
+}
