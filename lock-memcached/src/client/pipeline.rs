@@ -135,7 +135,7 @@ impl<T> Pipeline<T> {
         self.under_way.push_back(Request { asked, until, first, commands, ends, replied: 0, answers, from });
     }
 
-    /// What is to be written yet.
+    /// The bytes that are to be written yet.
     pub(crate) fn outgoing(&self) -> &[u8] {
         &self.outgoing[self.written..]
     }

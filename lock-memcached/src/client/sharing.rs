@@ -34,7 +34,7 @@ pub(super) struct UnderWay<'a> {
     is_alone: bool,
 }
 
-/// What there is for a caller.
+/// A connection for a caller, or none.
 #[derive(Debug)]
 pub(super) enum Found {
     Open(SharedConnection),
