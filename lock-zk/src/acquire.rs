@@ -48,10 +48,8 @@ impl Acquirer {
     /// One try: a node in the queue, and away with it unless it is the first.
     pub(crate) async fn try_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let until = Instant::now() + attempt.op_timeout;
-        let answer = async |session: &Arc<Session>| match self.try_in(session, attempt).await {
-            // By its crate's word. A node that was asked for may be there until the servers think so, too.
-            Err(failure) if failure.is(Fate::Ended) => Err(error::out_of_time(Phase::Acquire)),
-            tried => tried.map_err(|failure| failure.error(Phase::Acquire)),
+        let answer = async |session: &Arc<Session>| {
+            self.try_in(session, attempt).await.map_err(|failure| failure.error(Phase::Acquire))
         };
         match self.sessions.request(attempt, Phase::Acquire, answer).await {
             Err(error) if error.kind() != ErrorKind::Indeterminate => {

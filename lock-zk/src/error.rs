@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | no session within the operation timeout | `Unavailable`; `Denied` if the last try to open one was refused so | definite: nothing was sent |
 //! | connection lost, no answer, an answer that cannot be read | `Indeterminate` | the request may have been carried out |
-//! | a session is over, by the servers' word or by our clock | `Indeterminate`: a try, a wait that has asked for anything | its nodes may be there until the servers think so, too |
+//! | a session is over, by the servers' word or by our clock | `Indeterminate`; a wait goes on in the next session | its nodes may be there until the servers think so, too |
 //! | `NoAuth`, `InvalidACL`, `AuthFailed` | `Denied` | definite |
 //! | an argument that the client crate refuses | `InvalidArgument` | definite |
 //! | quota exceeded, throttled, a read-only server | `Unavailable` | definite: refused |
@@ -26,7 +26,7 @@ pub(crate) fn of_request(failure: Failure, phase: Phase) -> Error {
         Fate::Invalid => (ErrorKind::InvalidArgument, "the client refuses an argument"),
         Fate::Refused => (ErrorKind::Unavailable, "the servers refused the request"),
         Fate::Unknown => (ErrorKind::Indeterminate, "the connection was lost before the answer came"),
-        Fate::Ended => (ErrorKind::Unavailable, "the session ended before the answer came"),
+        Fate::Ended => (ErrorKind::Indeterminate, "the session ended before the answer came"),
     };
     Error::new(kind, phase, what).with_backend(crate::NAME).with_source(failure.source)
 }
@@ -127,5 +127,21 @@ where
             }
             outcome => return outcome,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The nodes of a session that has ended may be there for a while, and what was asked of it may have been carried out.
+    #[test]
+    fn nothing_definite_is_said_of_a_request_whose_session_ended() {
+        for fate in [Fate::Ended, Fate::Unknown] {
+            let error = of_request(Failure { fate, source: "a test's".into() }, Phase::Downgrade);
+            assert!(!error.is_definite(), "{error}");
+        }
+        let denied = of_request(Failure { fate: Fate::Denied, source: "a test's".into() }, Phase::Downgrade);
+        assert!(denied.is_definite(), "{denied}");
     }
 }

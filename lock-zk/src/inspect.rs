@@ -56,7 +56,7 @@ impl Operator for Inspector {
             if paths.is_empty() {
                 return Ok(false);
             }
-            self.free(&session, &paths, grant, by, why).await.map_err(of_deletion)
+            self.free(&session, &paths, grant, by, why).await.map_err(of_request)
         })
         .await
     }
@@ -293,14 +293,6 @@ fn since(node: &Node) -> Option<Duration> {
 
 fn of_request(failure: Failure) -> Error {
     error::of_request(failure, Phase::Inspect)
-}
-
-/// Somebody else's node does not go with our session: it may have been deleted.
-fn of_deletion(mut failure: Failure) -> Error {
-    if failure.fate == Fate::Ended {
-        failure.fate = Fate::Unknown;
-    }
-    of_request(failure)
 }
 
 #[cfg(test)]

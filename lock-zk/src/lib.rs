@@ -59,7 +59,6 @@ pub mod machine {
     pub use crate::session::lease::SessionLease;
     pub use crate::store::contender::Role;
     pub use crate::wait::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way};
-    pub use crate::wait::taking::{Taking, TakingAction, TakingEvent};
 }
 
 const NAME: &str = "zookeeper";

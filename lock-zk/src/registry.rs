@@ -35,7 +35,8 @@ impl Registration {
         let was_changing = self.is_changing.swap(true, Ordering::AcqRel);
         let outcome = self.session.connection.exchange(old, new, data).await;
         // A refusal says nothing of an earlier exchange whose answer was lost.
-        if !was_changing && outcome.as_ref().is_err_and(|failure| failure.fate != Fate::Unknown) {
+        let is_refused = |failure: &Failure| !matches!(failure.fate, Fate::Unknown | Fate::Ended);
+        if !was_changing && outcome.as_ref().is_err_and(is_refused) {
             self.is_changing.store(false, Ordering::Release);
         }
         outcome

@@ -55,7 +55,7 @@ async fn change(registry: &Registry, attempt: &Attempt, registration: &Registrat
     let wanted = [NewNode::Named(path.clone())];
     let record =
         HolderRecord::new(attempt, registration.session.connection.timeout()).with_token(write.czxid).to_bytes();
-    let mut downgrade = Downgrade::default();
+    let mut downgrade = Downgrade::new(registration.is_changing());
     for pause in error::pauses() {
         let changed = registration.exchange(std::slice::from_ref(&write.path), &wanted, &record).await;
         let outcome = downgrade.answered(changed.as_ref().map(drop).map_err(|failure| failure.fate));

@@ -1,7 +1,7 @@
 //! One attempt's place in a queue, decided without I/O: which request is next, whose node is waited for, and when the attempt is
 //! first.
 //!
-//! Whoever drives it makes the requests, and tells what came of them. It knows one thing only: its own node, or that it has none.
+//! Its driver makes the requests, and tells what came of them. It knows one thing only: its own node, or that it has none.
 
 use lock_core::clock::BootInstant;
 
@@ -135,12 +135,12 @@ impl<N> Contention<N> {
                 self.node = node;
                 if self.node.is_some() { Action::Ask(Request::List) } else { self.enqueue() }
             }
-            // Without a node something may have made one all the same.
-            Event::Unanswered if self.node.is_none() => Action::Ask(Request::Find),
             // News may save a wait, never make a grant.
-            Event::Unanswered | Event::Look if self.node.is_some() => Action::Ask(Request::List),
+            Event::Look | Event::Unanswered if self.node.is_some() => Action::Ask(Request::List),
+            // Without a node something may have made one all the same.
+            Event::Unanswered => Action::Ask(Request::Find),
+            Event::Look => Action::Stand(QueuePosition::Missing),
             Event::HandedOver(sent_at) => Action::Stand(QueuePosition::First(sent_at)),
-            Event::Look | Event::Unanswered => Action::Stand(QueuePosition::Missing),
             Event::Withdrawn => {
                 self.node = None;
                 Action::Stand(QueuePosition::Missing)

@@ -3,7 +3,7 @@
 use crate::client::Fate;
 
 /// The downgrade of one writer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Downgrade {
     /// Whether an earlier request was not answered, and may have been carried out.
     may_be_done: bool,
@@ -25,6 +25,11 @@ pub(crate) enum Downgraded {
 }
 
 impl Downgrade {
+    /// A downgrade that begins. An earlier one of the same grant may not have been answered, and may have been carried out.
+    pub(crate) const fn new(may_be_done: bool) -> Self {
+        Self { may_be_done }
+    }
+
     /// Takes the answer to a request.
     pub(crate) const fn answered(&mut self, answer: Result<(), Fate>) -> Downgraded {
         match answer {
@@ -47,12 +52,18 @@ mod tests {
 
     #[test]
     fn a_refusal_says_that_nothing_has_changed_unless_an_answer_was_lost() {
-        let mut downgrade = Downgrade::default();
+        let mut downgrade = Downgrade::new(false);
         assert_eq!(downgrade.answered(Err(Fate::Denied)), Downgraded::Refused);
         assert_eq!(downgrade.answered(Err(Fate::Missing)), Downgraded::Gone);
         assert_eq!(downgrade.answered(Err(Fate::Unknown)), Downgraded::Again);
         assert_eq!(downgrade.answered(Err(Fate::Denied)), Downgraded::Unsettled);
         assert_eq!(downgrade.answered(Err(Fate::Exists)), Downgraded::Done);
-        assert_eq!(Downgrade::default().answered(Ok(())), Downgraded::Done);
+        assert_eq!(Downgrade::new(false).answered(Ok(())), Downgraded::Done);
+    }
+
+    #[test]
+    fn a_refusal_says_nothing_of_an_earlier_downgrade_that_was_not_answered() {
+        assert_eq!(Downgrade::new(true).answered(Err(Fate::Denied)), Downgraded::Unsettled);
+        assert_eq!(Downgrade::new(true).answered(Err(Fate::Exists)), Downgraded::Done);
     }
 }

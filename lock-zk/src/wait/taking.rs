@@ -3,7 +3,7 @@
 
 /// The answers to requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TakingEvent {
+pub(crate) enum TakingEvent {
     /// The permits were made.
     Exchanged,
     /// Refused: the node in the queue is gone, or there is no directory for permits.
@@ -20,7 +20,7 @@ pub enum TakingEvent {
 
 /// The next step: a request, whose answer is told, or the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TakingAction {
+pub(crate) enum TakingAction {
     /// Puts the permits into the place of the node in the queue.
     Exchange,
     /// Makes the directory of the permits.
@@ -39,7 +39,7 @@ pub enum TakingAction {
 
 /// One taking of permits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Taking {
+pub(crate) struct Taking {
     /// Whether clients of other libraries may be there, which make a permit first and count then.
     is_shared: bool,
     made_directory: bool,
@@ -47,14 +47,12 @@ pub struct Taking {
 
 impl Taking {
     /// A taking, which begins with an exchange.
-    #[must_use]
-    pub const fn new(is_shared: bool) -> Self {
+    pub(crate) const fn new(is_shared: bool) -> Self {
         Self { is_shared, made_directory: false }
     }
 
     /// Takes what happened, and returns what is to be done.
-    #[inline]
-    pub const fn step(&mut self, event: TakingEvent) -> TakingAction {
+    pub(crate) const fn step(&mut self, event: TakingEvent) -> TakingAction {
         match event {
             TakingEvent::Exchanged | TakingEvent::Found(true) if self.is_shared => TakingAction::Count,
             TakingEvent::Exchanged | TakingEvent::Found(true) | TakingEvent::Counted(true) => TakingAction::Taken,
