@@ -34,6 +34,10 @@ pub(crate) use zookeeper_client::check_tls;
 /// MiB).
 pub(crate) const MOST_BYTES: usize = 512 * 1024;
 
+/// The number of requests that wait for their turn, at most. One more is answered [`Fate::Unknown`] at once, and so asked again
+/// after a pause. Only deletions are let in beyond: they are about nodes that the client has made, and end with the session.
+const LONGEST_BACKLOG: usize = 65_536;
+
 /// The order in which requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Priority {
@@ -235,6 +239,13 @@ pub(crate) enum Fate {
     Unknown,
     /// The session is over, and with it everything that belongs to it.
     Ended,
+}
+
+impl Failure {
+    /// The failure of a request for which there was no room in the backlog.
+    fn no_room() -> Self {
+        Self { fate: Fate::Unknown, source: "too many requests wait for their turn".into() }
+    }
 }
 
 /// The refusal of a session that was to be opened, and its cause.

@@ -32,8 +32,8 @@ use tokio::sync::{Mutex, mpsc};
 use zookeeper_async::{Acl, CreateMode, Permission, ZooKeeper};
 
 use super::{
-    ConnectOptions, Connection, Created, Failure, Fate, LinkChange, LinkState, NewNode, Node, NodeChange, Priority,
-    ReadNodes, Response,
+    ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, NewNode, Node,
+    NodeChange, Priority, ReadNodes, Response,
 };
 use crate::access::Access;
 use directories::Directories;

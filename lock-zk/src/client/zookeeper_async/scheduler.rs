@@ -9,6 +9,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use zookeeper_async::{Acl, CreateMode, ZkError, ZkResult, ZooKeeper};
 
 use super::link_monitor::LinkMonitor;
-use super::{Failure, Fate, Priority, RETRY, Response};
+use super::{Failure, Fate, LONGEST_BACKLOG, Priority, RETRY, Response};
 use crate::access::Credentials;
 
 /// The number of requests that may be under way, and of as many more as go first. The crate's queue holds 64; it puts pings into
@@ -34,6 +35,8 @@ type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Scheduler {
     first: mpsc::UnboundedSender<RequestFuture>,
     in_turn: mpsc::UnboundedSender<RequestFuture>,
+    /// The number of requests that wait for their turn.
+    unsent: Arc<AtomicUsize>,
     shared: SchedulerHandle,
     closed: watch::Sender<bool>,
     owed_since: watch::Receiver<Option<BootInstant>>,
@@ -77,7 +80,7 @@ impl Scheduler {
             owed,
             last_answer: Instant::now(),
         };
-        (Self { first, in_turn, shared, closed, owed_since }, sender.run(waiting, closing))
+        (Self { first, in_turn, unsent: Arc::default(), shared, closed, owed_since }, sender.run(waiting, closing))
     }
 
     /// Ends the session, and every request: those that were handed in are not answered.
@@ -100,9 +103,13 @@ impl Scheduler {
         T: Send + 'static,
         F: Future<Output = ZkResult<T>> + Send,
     {
+        if priority == Priority::Normal && self.unsent.load(Ordering::Acquire) >= LONGEST_BACKLOG {
+            return Box::pin(std::future::ready(Err(Failure::no_room())));
+        }
         let (answer, answered) = oneshot::channel();
-        let shared = self.shared.clone();
+        let (shared, unsent) = (self.shared.clone(), Unsent::one_more(&self.unsent));
         let request = async move {
+            drop(unsent);
             if priority != Priority::Detached && answer.is_closed() {
                 return;
             }
@@ -120,6 +127,22 @@ impl Scheduler {
         let _ = queue.send(Box::pin(request));
         let gone = |_| Err(Failure { fate: Fate::Ended, source: "the client is gone".into() });
         Box::pin(async move { answered.await.unwrap_or_else(gone) })
+    }
+}
+
+/// One of the requests that wait, until it is dropped.
+struct Unsent(Arc<AtomicUsize>);
+
+impl Unsent {
+    fn one_more(unsent: &Arc<AtomicUsize>) -> Self {
+        unsent.fetch_add(1, Ordering::AcqRel);
+        Self(unsent.clone())
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

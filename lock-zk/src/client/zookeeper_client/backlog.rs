@@ -10,6 +10,8 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt, future};
 use tokio::sync::{mpsc, watch};
 
+use super::LONGEST_BACKLOG;
+
 /// The number of requests that may be under way without having waited, and of as many that did.
 pub(super) const AT_ONCE: usize = 128;
 
@@ -30,6 +32,11 @@ impl Backlog {
         let (closed, closing) = watch::channel(false);
         let task = send(requests, unsent.clone(), closing);
         (Self { waiting, unsent, closed }, task)
+    }
+
+    /// Whether a request that may be refused has to be.
+    pub(super) fn is_full(&self) -> bool {
+        self.unsent.load(Ordering::Acquire) >= LONGEST_BACKLOG
     }
 
     /// Hands a request in.
@@ -79,5 +86,22 @@ fn begun(mut request: RequestFuture) -> RequestFuture {
     match request.as_mut().now_or_never() {
         Some(()) => Box::pin(future::ready(())),
         None => request,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_is_full_until_what_waits_is_sent() {
+        let (backlog, task) = Backlog::new(Arc::default());
+        for _ in 0..LONGEST_BACKLOG {
+            assert!(!backlog.is_full());
+            backlog.push(Box::pin(future::ready(())));
+        }
+        assert!(backlog.is_full());
+        let _ = task.now_or_never();
+        assert!(!backlog.is_full());
     }
 }

@@ -23,8 +23,8 @@ use zookeeper_client::{
 pub(crate) use tls::check as check_tls;
 
 use super::{
-    ConnectOptions, Connection, Created, Failure, Fate, LinkChange, LinkState, MOST_BYTES, NewNode, Node, NodeChange,
-    Priority, ReadNodes, Response,
+    ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, MOST_BYTES, NewNode,
+    Node, NodeChange, Priority, ReadNodes, Response,
 };
 use scheduler::Scheduler;
 

@@ -99,6 +99,9 @@ impl Scheduler {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send,
     {
+        if priority == Priority::Normal && self.backlog.is_full() {
+            return Box::pin(future::ready(Err(Failure::no_room())));
+        }
         let (answer, answered) = oneshot::channel();
         let pending = self.pending.clone();
         let request = Box::pin(async move {
@@ -335,9 +338,29 @@ impl<T> Drop for Tracked<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use futures_util::FutureExt;
+    use lock_testkit::testing::installed;
+    use lock_testkit_servers::zookeeper::ZooKeeperServer;
     use tokio::sync::oneshot;
+
+    use super::super::{LONGEST_BACKLOG, connect};
+    use super::*;
+    use crate::client::ClientCrate;
+    use crate::config::ZkConfig;
+
+    #[tokio::test]
+    async fn a_request_for_which_there_is_no_room_is_unknown_at_once_and_a_deletion_waits() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let options = ZkConfig::new(server.url()).check(ClientCrate::ZookeeperClient).unwrap();
+        // Nothing that waits is sent.
+        let (scheduler, _not_sending) = Scheduler::new(connect::open(&options.connect).await.unwrap());
+        let ask = |priority| scheduler.send(priority, |_| future::pending::<Result<u32, Error>>());
+        let mut asked: Vec<_> = (0..AT_ONCE + LONGEST_BACKLOG).map(|_| ask(Priority::Normal)).collect();
+        assert!(asked.iter_mut().all(|asked| asked.now_or_never().is_none()));
+        assert_eq!(fate(ask(Priority::Normal).now_or_never()), Some(Fate::Unknown));
+        assert_eq!(fate(ask(Priority::Detached).now_or_never()), None);
+        assert_eq!(fate(ask(Priority::Urgent).now_or_never()), None);
+    }
 
     /// A request whose answer is given by this sender.
     fn asked(requests: &Arc<PendingRequests>) -> (oneshot::Sender<u32>, Tracked<u32>) {
