@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use lock_testkit::faults::Injected;
 use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
 use lock_testkit::testing::about_time;
@@ -181,5 +182,68 @@ fn a_client_comes_back_within_two_seconds_of_an_outage() {
         eventually("connected", ms(2000), back).await;
         assert!(held.is_held());
         held.release().await.unwrap();
+    });
+}
+
+/// The calls of each sort at servers of each sort.
+const CALLS: usize = 250;
+/// The time that a call may take beside its bound, since a thousand share two cores.
+const SLACK: Duration = ms(300);
+
+#[test]
+fn none_of_a_thousand_tries_and_waits_outlasts_its_bound_when_the_server_has_stopped() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (bound, waits_for) = (ms(1000), ms(300));
+        let timed = async |call: &mut (dyn Future<Output = bool> + Send + Unpin)| {
+            let began = Instant::now();
+            assert!(!call.await, "granted by a server that has stopped");
+            began.elapsed()
+        };
+        // It hangs, or it is gone.
+        for toxics in [&[Toxic::Hold][..], &[Toxic::Refuse, Toxic::Reset]] {
+            let link = link(&server);
+            let locks = waiting_for(&link, LASTING, bound, PROMPTLY).await;
+            let _held = locks.mutex("stopped/0").lock().await.unwrap();
+            let mutexes: Vec<_> = (0..CALLS).map(|i| locks.mutex(format!("stopped/{}", i / 5))).collect();
+            let semaphore = locks.semaphore("stopped", 2);
+            let _stopped: Vec<_> =
+                toxics.iter().map(|toxic| link.inject(LinkFault::new(toxic.clone(), Direction::Both))).collect();
+            let tries = join_all(mutexes.iter().enumerate().map(|(i, mutex)| {
+                let (mutex, semaphore) = (mutex.clone(), semaphore.clone());
+                async move {
+                    let granted = async {
+                        if i % 2 == 0 {
+                            mutex.try_lock().await.is_ok_and(|held| held.is_some())
+                        } else {
+                            semaphore.try_acquire().await.is_ok_and(|held| held.is_some())
+                        }
+                    };
+                    timed(&mut Box::pin(granted)).await
+                }
+            }));
+            let waits = join_all(mutexes.iter().enumerate().map(|(i, mutex)| {
+                let (mutex, semaphore) = (mutex.clone(), semaphore.clone());
+                async move {
+                    let granted = async {
+                        if i % 2 == 0 {
+                            mutex.try_lock_for(waits_for).await.is_ok_and(|held| held.is_some())
+                        } else {
+                            semaphore.try_acquire_for(waits_for).await.is_ok_and(|held| held.is_some())
+                        }
+                    };
+                    timed(&mut Box::pin(granted)).await
+                }
+            }));
+            let (tries, waits) = tokio::join!(tries, waits);
+            let late = |took: &[Duration], bound| took.iter().filter(|took| **took > bound + SLACK).count();
+            let longest = |took: &[Duration]| took.iter().max().copied().unwrap_or_default();
+            println!(
+                "{toxics:?}: {CALLS} tries took {:?} at most, {CALLS} waits {:?}",
+                longest(&tries),
+                longest(&waits)
+            );
+            assert_eq!((late(&tries, bound), late(&waits, waits_for + bound)), (0, 0), "late at {toxics:?}");
+        }
     });
 }

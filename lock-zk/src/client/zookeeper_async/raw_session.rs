@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// The longest answer that is read: those to what is asked here have a hundred bytes and a path.
@@ -68,14 +68,19 @@ impl RawSession {
     }
 
     async fn frame(&mut self) -> io::Result<Vec<u8>> {
-        let length = self.stream.read_u32().await?;
-        if length > LONGEST {
-            return Err(unreadable());
-        }
-        let mut frame = vec![0; usize::try_from(length).map_err(|_| unreadable())?];
-        self.stream.read_exact(&mut frame).await?;
-        Ok(frame)
+        answer_from(&mut self.stream).await
     }
+}
+
+/// Reads one answer.
+async fn answer_from(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+    let length = stream.read_u32().await?;
+    if length > LONGEST {
+        return Err(unreadable());
+    }
+    let mut answer = vec![0; usize::try_from(length).map_err(|_| unreadable())?];
+    stream.read_exact(&mut answer).await?;
+    Ok(answer)
 }
 
 /// A request, as it is put together.
@@ -141,6 +146,9 @@ fn unreadable() -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use lock_testkit::fuzz;
+
     use super::*;
 
     #[test]
@@ -159,5 +167,29 @@ mod tests {
             assert!(granted(&answer).is_err(), "{length}");
             assert_eq!(verdict(&answer).is_ok(), length >= 16, "{length}");
         }
+    }
+
+    #[test]
+    fn answers_are_read_or_refused_whatever_a_server_sends() {
+        fuzz::with_rng("answers to a raw session", |rng| {
+            let body: Vec<_> = (0..rng.below(40)).map(|_| rng.next_u64() as u8).collect();
+            let mut sent = frame(&body);
+            match rng.below(4) {
+                // It ends too early, or its length is anything.
+                0 => sent.truncate(usize::try_from(rng.below(sent.len() as u64 + 1)).unwrap()),
+                1 => sent[..4].copy_from_slice(&(rng.next_u64() as u32).to_be_bytes()),
+                2 => sent[3] = rng.next_u64() as u8,
+                _ => {}
+            }
+            let mut unread = &sent[..];
+            // All that is sent is there at once.
+            let Ok(answer) = answer_from(&mut unread).now_or_never().unwrap() else { return };
+            assert_eq!(sent[..sent.len() - unread.len()], frame(&answer), "exactly one answer is read");
+            assert_eq!(verdict(&answer).is_ok(), answer.len() >= 16);
+            if let Ok(granted) = granted(&answer) {
+                let timeout = u32::try_from(granted.as_millis()).unwrap();
+                assert!(timeout > 0 && answer[4..8] == timeout.to_be_bytes(), "{granted:?} of {answer:?}");
+            }
+        });
     }
 }

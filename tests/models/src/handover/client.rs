@@ -44,7 +44,7 @@ pub(super) struct Waiter {
     /// The request that is under way, when it was sent, and its answer.
     pub(super) asks: Option<(Request, u8, Option<Reply>)>,
     was_ours: bool,
-    /// What was not answered may be carried out before this second.
+    /// The second before which a request that was not answered may be carried out.
     unsure_until: u8,
     /// Whether it has given up.
     is_gone: bool,
@@ -198,7 +198,7 @@ impl Client {
         self.yields |= pausing.is_some();
     }
 
-    /// What is to be released is released, or what may be there is undone; the answer is lost if so said.
+    /// Releases the lock, or undoes what may be there; the answer is lost if so said.
     pub(super) fn ends(&mut self, at: usize, server: &mut Server, is_lost: bool, mutant: Option<Mutant>) {
         let now = server.now;
         if let Phase::Releasing { handed, own, until } = self.waiters[at].phase {

@@ -1,12 +1,15 @@
 //! A lock in a store that neither queues nor pushes, with waiters who hand it to each other: what `lock-memcached` does for the mutex.
 //!
-//! What the clients decide is decided by the code that ships (`lock_memcached::machine`: turns, the outcome of a hand-over, the
-//! verdicts of the epoch); `client.rs` is its shell, and `server.rs` the server. Steps may be delayed for any time: that is a
+//! The code that ships decides for the clients (`lock_memcached::machine`: turns, the outcome of a hand-over, the verdicts of the
+//! epoch); `client.rs` is its shell, and `server.rs` the server. Steps may be delayed for any time: that is a
 //! client that pauses, or a slow network. Answers get lost, and what they answered is carried out late, or never. The server
 //! restarts, forgets everything, and gives the same CAS numbers once more. Waiters give up.
 //!
 //! All clocks run at one rate, in whole seconds, so the margin is one of them. Left out are renewals, waits that end at a
 //! deadline, and failures between the steps of tending the epoch, and of finding out whose an item is.
+//!
+//! Undoing an attempt is written once more in `client.rs`, and so "nothing is left" guards a twin. The other properties guard the code
+//! that ships, with its shell.
 
 mod calm;
 mod client;
