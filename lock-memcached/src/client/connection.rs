@@ -8,14 +8,17 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::cas::CasNumber;
-use super::exchange::Sends;
+use super::exchange::{Answer, Sends};
 use super::pipeline::Pipeline;
 use super::protocol::{Command, CommandAnswer, stat};
 use crate::error::Failure;
+
+/// The most bytes that are read of what the server counts: it is about 3,000.
+const LONGEST_STATS: u64 = 256 << 10;
 
 /// One connection.
 #[derive(Debug)]
@@ -66,7 +69,7 @@ impl Connection {
         self.is_broken = true;
         let asked = async {
             self.stream.write_all(format!("stats{of}\r\n").as_bytes()).await?;
-            let mut lines = BufReader::new(&mut self.stream).split(b'\n');
+            let mut lines = BufReader::new((&mut self.stream).take(LONGEST_STATS)).split(b'\n');
             let mut stats = HashMap::new();
             while let Some(line) = lines.next_segment().await? {
                 let line = line.strip_suffix(b"\r").unwrap_or(&line);
@@ -89,7 +92,7 @@ impl Sends for Connection {
         seen.counts_over(self.pipeline.number(), self.pipeline.answered())
     }
 
-    async fn send(&mut self, commands: Vec<Command>, until: BootInstant) -> Result<Vec<CommandAnswer>, Vec<Command>> {
+    async fn send(&mut self, commands: Vec<Command>, until: BootInstant) -> Answer {
         if self.is_broken {
             let failed = |_| CommandAnswer::Failed(Failure::of_io(io::ErrorKind::NotConnected.into(), false));
             return Ok(commands.iter().map(failed).collect());
@@ -108,8 +111,8 @@ impl Sends for Connection {
             pipeline.fail(error);
         }
         self.is_broken = !self.pipeline.is_in_order();
-        let (_, answers) = self.pipeline.done().next().unwrap_or_default();
-        Ok(answers)
+        // There is one request, which is over.
+        self.pipeline.done().next().map_or_else(|| Ok(Vec::new()), |((), answer)| answer)
     }
 }
 

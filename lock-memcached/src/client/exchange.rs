@@ -10,32 +10,20 @@ use super::cas::CasNumber;
 use super::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 
+/// Answers to each of some commands, in order; or the commands, if none was sent and another connection may be tried.
+pub(crate) type Answer = Result<Vec<CommandAnswer>, Vec<Command>>;
+
 /// A connection that sends commands as they are.
 pub(super) trait Sends {
     /// Whether a number means the same here.
     fn knows(&self, seen: CasNumber) -> bool;
 
-    /// Sends commands, and answers each, in order. Everything is over by `until`.
-    ///
-    /// # Errors
-    /// The commands, if none was sent and another connection may be tried.
-    fn send(
-        &mut self,
-        commands: Vec<Command>,
-        until: BootInstant,
-    ) -> impl Future<Output = Result<Vec<CommandAnswer>, Vec<Command>>> + Send;
+    /// Sends commands, and answers each. Everything is over by `until`.
+    fn send(&mut self, commands: Vec<Command>, until: BootInstant) -> impl Future<Output = Answer> + Send;
 }
 
-/// Sends commands, each in a way in which it cannot change what is not meant, and answers each, in order. Everything is over by
-/// `until`.
-///
-/// # Errors
-/// The commands, if none was sent and another connection may be tried.
-pub(super) async fn exchange(
-    connection: &mut impl Sends,
-    commands: Vec<Command>,
-    until: BootInstant,
-) -> Result<Vec<CommandAnswer>, Vec<Command>> {
+/// Sends commands, each in a way in which it cannot change what is not meant, and answers each. Everything is over by `until`.
+pub(super) async fn exchange(connection: &mut impl Sends, commands: Vec<Command>, until: BootInstant) -> Answer {
     let is_from_elsewhere = |command: &Command| command.own().is_some_and(|(_, own)| !connection.knows(own.seen));
     if !commands.iter().any(is_from_elsewhere) {
         return connection.send(commands, until).await;

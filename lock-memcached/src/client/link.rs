@@ -15,7 +15,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, wait};
 use lock_core::{Error, Phase};
 use tokio::runtime::{Handle, Id};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::address::Address;
 use super::cas::CasNumber;
@@ -24,7 +24,7 @@ use super::exchange::exchange;
 use super::protocol::{Command, CommandAnswer};
 use super::resolved::{ResolvedPlaces, resolve};
 use super::shared::SharedConnection;
-use super::sharing::{Found, SharedConnections};
+use super::sharing::{Found, Sharing, SharingRight};
 use crate::error::Failure;
 use crate::store::keys::Key;
 use crate::store::values::{self, Nonce};
@@ -39,11 +39,13 @@ const MOST_SHARED: usize = 64;
 pub(crate) struct Link {
     address: Address,
     op_timeout: Duration,
+    /// The most connections that callers have for themselves: all but the one that they share.
     most: usize,
-    /// The right to have a connection in use.
-    free: Arc<Semaphore>,
+    /// The right to have such a connection in use.
+    free: Semaphore,
     pool: Mutex<ConnectionPool>,
-    shared: SharedConnections,
+    /// Nothing if there is one connection only.
+    sharing: Option<Arc<Sharing>>,
 }
 
 #[derive(Default)]
@@ -76,9 +78,10 @@ pub(crate) struct InUse<'a> {
 impl Link {
     /// Resolves the address; connections are opened when they are needed.
     pub(crate) async fn new(address: Address, connections: usize, op_timeout: Duration) -> Result<Self, Error> {
-        let (free, pool, shared) =
-            (Arc::new(Semaphore::new(connections)), Mutex::default(), SharedConnections::default());
-        let link = Self { address, op_timeout, most: connections, free, pool, shared };
+        let sharing = (connections > 1).then(Arc::default);
+        let most = connections - usize::from(sharing.is_some());
+        let (free, pool) = (Semaphore::new(most), Mutex::default());
+        let link = Self { address, op_timeout, most, free, pool, sharing };
         let until = link.deadline();
         match resolve(&link.address, until).await {
             Ok(found) => link.pool().places.resolved(SystemClock.now(), found),
@@ -96,10 +99,12 @@ impl Link {
         if commands.is_empty() {
             return Vec::new();
         }
-        let (until, under_way) = (self.deadline(), self.shared.enters());
-        if !under_way.is_alone()
+        let until = self.deadline();
+        let under_way = self.sharing.as_ref().map(|sharing| sharing.enters());
+        let may_share = under_way.as_ref().is_some_and(|this| !this.is_alone() || self.free.available_permits() == 0);
+        if may_share
             && commands.len() <= MOST_SHARED
-            && let Some(mut connection) = self.shared_connection(until)
+            && let Some(mut connection) = self.shared_connection(until).await
         {
             match exchange(&mut connection, commands, until).await {
                 Ok(answers) => return answers,
@@ -209,56 +214,79 @@ impl Link {
         Handle::try_current().ok().map(|runtime| runtime.id())
     }
 
-    /// The connection that this runtime's callers share. If there is none, one that is not in use becomes that, or one is opened
-    /// in the background.
-    fn shared_connection(self: &Arc<Self>, until: BootInstant) -> Option<SharedConnection> {
-        let (runtime, now) = (Handle::try_current().ok().filter(|_| self.most > 1)?, SystemClock.now());
-        match self.shared.find(runtime.id(), now, until) {
-            Found::Open(connection) => return Some(connection),
-            Found::Nothing => return None,
-            Found::Wanted => {}
+    /// The connection that callers share; none if there is none, and a caller may have one of its own.
+    async fn shared_connection(self: &Arc<Self>, until: BootInstant) -> Option<SharedConnection> {
+        let (sharing, runtime) = (self.sharing.as_ref()?, Handle::try_current().ok()?);
+        loop {
+            let settled = sharing.settled();
+            match sharing.find(runtime.id(), SystemClock.now()) {
+                Found::Open(connection) => return Some(connection),
+                Found::Wanted(right) => return self.open_shared(right, &runtime, until),
+                // Every other one is in use: this one is the next that can be had.
+                Found::Opening if self.free.available_permits() == 0 => {}
+                Found::Opening | Found::Nothing => return None,
+            }
+            let settled = async {
+                settled.await;
+                Ok(())
+            };
+            by(until, settled).await.ok()?;
         }
-        let Ok(right) = self.free.clone().try_acquire_owned() else {
-            self.shared.failed(runtime.id());
-            return None;
-        };
-        let (idle, moves) = self.pool().take(now, Some(runtime.id()));
+    }
+
+    /// Has a connection that is not in use become the shared one; if there is none, one is opened in the background.
+    fn open_shared(
+        self: &Arc<Self>,
+        right: SharingRight,
+        runtime: &Handle,
+        until: BootInstant,
+    ) -> Option<SharedConnection> {
+        let (idle, moves) = self.pool().take(SystemClock.now(), Some(runtime.id()));
         if let Some(connection) = idle {
-            return Some(self.share(connection, moves, right, &runtime));
+            return self.share(connection, moves, right, runtime);
         }
         let (link, background) = (self.clone(), runtime.clone());
         runtime.spawn(async move {
-            // Otherwise it is not tried again before `until`.
-            if let Ok((connection, moves)) = link.open(until).await {
-                link.share(connection, moves, right, &background);
+            match link.open(until).await {
+                Ok((connection, moves)) => drop(link.share(connection, moves, right, &background)),
+                Err(_) => right.failed(until),
             }
         });
         None
     }
 
-    /// Has a connection serve all callers on this runtime, until nobody uses it.
+    /// Has a connection serve all callers on this runtime, until nobody uses it. Nothing if the server has moved meanwhile.
     fn share(
         self: &Arc<Self>,
         connection: Connection,
         moves: u64,
-        right: OwnedSemaphorePermit,
+        right: SharingRight,
         runtime: &Handle,
-    ) -> SharedConnection {
+    ) -> Option<SharedConnection> {
         let (connection, task) = SharedConnection::new(connection);
-        let (number, id) = (connection.number(), runtime.id());
-        self.shared.opened(id, connection.clone());
+        let id = runtime.id();
+        right.opened(id, connection.clone());
         // The task ends with the client, which it does not keep.
         let link = Arc::downgrade(self);
         runtime.spawn(async move {
             let connection = task.serve().await;
-            let Some(link) = link.upgrade() else { return };
-            link.shared.closed(id, number);
-            if let Some(connection) = connection {
+            if let (Some(connection), Some(link)) = (connection, link.upgrade()) {
                 link.pool().put_back(connection, moves, Some(id));
             }
             drop(right);
         });
-        connection
+        if self.pool().moves == moves {
+            return Some(connection);
+        }
+        self.stop_sharing();
+        None
+    }
+
+    /// Nothing more goes over the shared connection.
+    fn stop_sharing(&self) {
+        if let Some(sharing) = &self.sharing {
+            sharing.close();
+        }
     }
 
     async fn open(&self, until: BootInstant) -> Result<(Connection, u64), Failure> {
@@ -296,7 +324,7 @@ impl Link {
         let before = pool.moves;
         let moves = pool.reached(place, &self.address);
         if moves != before {
-            self.shared.clear();
+            self.stop_sharing();
         }
         moves
     }
@@ -352,7 +380,9 @@ impl InUse<'_> {
     pub(crate) async fn run(&mut self, commands: Vec<Command>) -> Vec<CommandAnswer> {
         match &mut self.pipe {
             // A connection of its own takes whatever it is given.
-            Some(pipe) => exchange(pipe, commands, self.until).await.unwrap_or_default(),
+            Some(pipe) => exchange(pipe, commands, self.until)
+                .await
+                .unwrap_or_else(|unsent| unsent.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect()),
             None => commands.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect(),
         }
     }

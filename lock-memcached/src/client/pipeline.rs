@@ -11,6 +11,7 @@ use std::sync::Arc;
 use lock_core::clock::BootInstant;
 
 use super::cas::CasNumber;
+use super::exchange::Answer;
 use super::protocol::{Command, CommandAnswer, Reply};
 use crate::error::Failure;
 
@@ -20,7 +21,7 @@ const LONGEST_LINE: usize = 4096;
 /// Least room for what comes in.
 const ROOM: usize = 4096;
 
-/// Most room that is kept while there is nothing in it.
+/// Most bytes that are kept of what is over.
 const MOST_KEPT: usize = 64 << 10;
 
 /// The commands that are under way on one connection; each request goes by a `T`, which is given back with its answers.
@@ -43,7 +44,7 @@ pub(crate) struct Pipeline<T> {
     /// The reply whose value has not come in yet.
     begun: Option<(Reply, usize)>,
     under_way: VecDeque<Request<T>>,
-    done: Vec<(T, Vec<CommandAnswer>)>,
+    done: Vec<(T, Answer)>,
     is_in_doubt: bool,
 }
 
@@ -55,7 +56,9 @@ struct Request<T> {
     /// Its first command's mark.
     first: u64,
     commands: Vec<Command>,
-    /// The end of each command among all bytes that ever went out.
+    /// The beginning of the first command among all bytes that ever go out.
+    begin: u64,
+    /// The end of each command among them.
     ends: Vec<u64>,
     /// Number of commands that were replied to.
     replied: usize,
@@ -104,14 +107,19 @@ impl<T> Pipeline<T> {
         self.under_way.is_empty()
     }
 
+    /// Number of requests that are under way.
+    pub(crate) fn len(&self) -> usize {
+        self.under_way.len()
+    }
+
     /// Whether something went wrong: what comes next goes over another connection.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.is_in_doubt
     }
 
-    /// Whether nothing went wrong, and nothing is left of what was received.
+    /// Whether nothing went wrong, nothing is under way, and nothing is left of what was received.
     pub(crate) fn is_in_order(&self) -> bool {
-        !self.is_in_doubt && self.received.is_empty()
+        !self.is_in_doubt && self.is_idle() && self.received.is_empty() && self.begun.is_none()
     }
 
     /// Puts a request behind the others. If one of its commands cannot be put into words, nothing is sent of any, and it is
@@ -124,15 +132,16 @@ impl<T> Pipeline<T> {
             if let Err(error) = encoded {
                 self.outgoing.truncate(begin);
                 let failure = Failure::unsendable(error);
-                self.done.push((from, commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect()));
+                let answers = commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect();
+                self.done.push((from, Ok(answers)));
                 return;
             }
             ends.push(self.written_before + self.outgoing.len() as u64);
         }
         self.mark += ends.len() as u64;
         let answers = Vec::with_capacity(commands.len());
-        let from = Some(from);
-        self.under_way.push_back(Request { asked, until, first, commands, ends, replied: 0, answers, from });
+        let (begin, from) = (self.written_before + begin as u64, Some(from));
+        self.under_way.push_back(Request { asked, until, first, commands, begin, ends, replied: 0, answers, from });
     }
 
     /// The bytes that are to be written yet.
@@ -143,9 +152,10 @@ impl<T> Pipeline<T> {
     /// So much of that was written.
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.written += bytes;
-        if self.written == self.outgoing.len() {
+        if self.written == self.outgoing.len() || self.written >= MOST_KEPT {
+            self.outgoing.drain(..self.written);
+            self.outgoing.shrink_to(MOST_KEPT);
             self.written_before += self.written as u64;
-            self.outgoing.clear();
             self.written = 0;
         }
     }
@@ -154,8 +164,6 @@ impl<T> Pipeline<T> {
     pub(crate) fn room(&mut self) -> &mut [u8] {
         if self.received.is_empty() {
             self.received = 0..0;
-            self.incoming.truncate(MOST_KEPT);
-            self.incoming.shrink_to(MOST_KEPT);
         }
         if self.incoming.len() - self.received.end < ROOM {
             self.incoming.copy_within(self.received.clone(), 0);
@@ -176,6 +184,11 @@ impl<T> Pipeline<T> {
         while !self.received.is_empty() {
             let Some((reply, value)) = self.next_reply()? else { break };
             self.replied(reply, value, now)?;
+        }
+        if self.received.is_empty() {
+            self.incoming.truncate(MOST_KEPT);
+            self.incoming.shrink_to(MOST_KEPT);
+            self.received = 0..0;
         }
         Ok(())
     }
@@ -223,31 +236,47 @@ impl<T> Pipeline<T> {
         request.replied += 1;
         if request.replied == request.commands.len() {
             let request = self.under_way.pop_front();
-            let done = request.and_then(|request| Some((request.from?, request.answers)));
+            let done = request.and_then(|request| Some((request.from?, Ok(request.answers))));
             self.done.extend(done);
         }
         Ok(())
     }
 
-    /// The requests that are answered, with an answer to each of their commands.
-    pub(crate) fn done(&mut self) -> impl Iterator<Item = (T, Vec<CommandAnswer>)> {
+    /// The requests that are over, with an answer to each of their commands, or the commands if nothing of them was written.
+    pub(crate) fn done(&mut self) -> impl Iterator<Item = (T, Answer)> {
         self.done.drain(..)
     }
 
-    /// Requests whose time is over are told so. Their replies may come yet.
+    /// Whether the time of the first request is over, if somebody waits for it.
+    pub(crate) fn is_late(&self, now: BootInstant) -> bool {
+        self.under_way.front().is_some_and(|request| request.is_late(now))
+    }
+
+    /// Requests whose time is over are told so; their replies may come yet. Nothing more is written then, for whomever: what was
+    /// told to have failed must not be carried out. Those of which nothing was written are given back.
     pub(crate) fn tell_late(&mut self, now: BootInstant) {
-        let written = self.written_before + self.written as u64;
+        if !self.under_way.iter().any(|request| request.is_late(now)) {
+            return;
+        }
+        self.is_in_doubt = true;
+        self.outgoing.truncate(self.written);
+        let written = self.written();
         let late = Arc::new(io::Error::from(io::ErrorKind::TimedOut));
-        for request in self.under_way.iter_mut().filter(|request| request.until <= now && request.from.is_some()) {
-            self.is_in_doubt = true;
-            self.done.extend(request.failed(&late, written));
+        let sent = self.under_way.partition_point(|request| request.begin < written);
+        for request in self.under_way.split_off(sent) {
+            self.done.extend(request.from.map(|from| (from, Err(request.commands))));
+        }
+        for request in &mut self.under_way {
+            if request.is_late(now) || request.ends.last().is_some_and(|end| *end > written) {
+                self.done.extend(request.failed(&late, written));
+            }
         }
     }
 
     /// The connection failed: every request that is under way is told so.
     pub(crate) fn fail(&mut self, error: io::Error) {
         self.is_in_doubt = true;
-        let (written, error) = (self.written_before + self.written as u64, Arc::new(error));
+        let (written, error) = (self.written(), Arc::new(error));
         for mut request in std::mem::take(&mut self.under_way) {
             self.done.extend(request.failed(&error, written));
         }
@@ -257,18 +286,27 @@ impl<T> Pipeline<T> {
     pub(crate) fn is_awaited(&self) -> bool {
         self.under_way.iter().any(|request| request.from.is_some())
     }
+
+    /// Number of bytes that were ever written.
+    fn written(&self) -> u64 {
+        self.written_before + self.written as u64
+    }
 }
 
 impl<T> Request<T> {
+    fn is_late(&self, now: BootInstant) -> bool {
+        self.until <= now && self.from.is_some()
+    }
+
     /// Ends the request: what was not answered may have been carried out if it was written in full.
-    fn failed(&mut self, error: &Arc<io::Error>, written: u64) -> Option<(T, Vec<CommandAnswer>)> {
+    fn failed(&mut self, error: &Arc<io::Error>, written: u64) -> Option<(T, Answer)> {
         let from = self.from.take()?;
         let mut answers = std::mem::take(&mut self.answers);
         for (command, end) in self.commands.iter().zip(&self.ends).skip(answers.len()) {
             let sent = *end <= written && command.changes();
             answers.push(CommandAnswer::Failed(Failure::of_shared(error, sent)));
         }
-        Some((from, answers))
+        Some((from, Ok(answers)))
     }
 }
 
@@ -313,7 +351,7 @@ mod tests {
             CommandAnswer::Failed(_) => "failed".to_owned(),
         };
         let told = |answers: Vec<_>| answers.iter().map(letter).collect::<Vec<_>>().join(", ");
-        pipeline.done().map(|(from, answers)| (from, told(answers))).collect()
+        pipeline.done().map(|(from, answer)| (from, answer.map_or("unsent".to_owned(), told))).collect()
     }
 
     #[test]
@@ -363,6 +401,35 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_written_any_more_once_somebody_was_told_that_its_time_is_over() {
+        let mut pipeline = pipeline();
+        let first = pipeline.outgoing().len();
+        pipeline.send(vec![claim(), claim()], at(2), at(3000), 3);
+        let third = pipeline.outgoing().len();
+        pipeline.send(vec![claim()], at(3), at(3000), 4);
+        // The first of the third request's commands in full, and a part of its second one.
+        pipeline.wrote(first + (third - first) / 2 + 1);
+        assert!(pipeline.is_late(at(1000)) && !pipeline.is_late(at(999)));
+        pipeline.tell_late(at(1000));
+        assert_eq!(pipeline.outgoing(), b"");
+        let told = [(4, "unsent"), (1, "unknown"), (3, "unknown, failed")];
+        assert_eq!(done(&mut pipeline), told.map(|(from, told)| (from, told.to_owned())));
+        receive(&mut pipeline, b"HD c8 O0\r\nHD c9 O1\r\nEN O2\r\nHD c9 O3\r\n").unwrap();
+        assert_eq!(done(&mut pipeline), [(2, "done 9, missing".to_owned())]);
+    }
+
+    #[test]
+    fn what_was_written_is_not_kept() {
+        let mut pipeline = Pipeline::new(1);
+        for number in 0..10_000 {
+            pipeline.send(vec![claim()], at(0), at(1000), number);
+            // A byte is always left.
+            pipeline.wrote(pipeline.outgoing().len() - 1);
+        }
+        assert!(pipeline.outgoing.capacity() <= 2 * MOST_KEPT, "{}", pipeline.outgoing.capacity());
+    }
+
+    #[test]
     fn a_reply_to_something_else_or_to_nobody_makes_no_sense() {
         for wrong in ["HD c8 O1\r\n", "EN\r\n", "what?\r\n", "VA x c8 O0\r\n"] {
             assert!(receive(&mut pipeline(), wrong.as_bytes()).is_err(), "{wrong}");
@@ -400,7 +467,6 @@ mod tests {
             receive(&mut pipeline, piece).unwrap();
         }
         assert_eq!(done(&mut pipeline), [(1, format!("item {value}"))]);
-        pipeline.room();
         assert!(pipeline.incoming.capacity() <= MOST_KEPT);
     }
 }

@@ -5,9 +5,12 @@
 //! has not begun to send is given back too, and goes over another connection. What was sent is read to its end, whether anybody
 //! waits for it or not.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::io;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -16,18 +19,18 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::cas::CasNumber;
 use super::connection::{Connection, poll_exchange};
-use super::exchange::Sends;
+use super::exchange::{Answer, Sends};
 use super::pipeline::Pipeline;
 use super::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 
-/// Most requests that wait to be written. Others go over connections of their own.
+/// Most requests that wait to be put into words, and most that are under way. Others go over connections of their own.
 const MOST_WAITING: usize = 8192;
 
-/// Most requests that are put into words at once.
+/// Most requests that are taken at once.
 const MOST_TOGETHER: usize = 256;
 
-/// Most bytes that are put into words before the former ones are written.
+/// Bytes that are put into words before the former ones are written: one request more at most.
 const MOST_BYTES: usize = 64 << 10;
 
 /// Time between two looks at the clock. A connection that nobody has used from one to the next is given back.
@@ -51,9 +54,6 @@ pub(super) struct SharedConnectionTask {
     requests: mpsc::Receiver<Request>,
 }
 
-/// The answers to a request's commands, or the commands if they were not sent.
-type Answer = Result<Vec<CommandAnswer>, Vec<Command>>;
-
 /// A request on its way to the task.
 #[derive(Debug)]
 struct Request {
@@ -72,11 +72,6 @@ impl SharedConnection {
         (Self { number: task.pipeline.number(), answered, requests: sender }, task)
     }
 
-    /// Its number: later ones have higher ones.
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Whether it takes requests.
     pub(super) fn is_open(&self) -> bool {
         !self.requests.is_closed()
@@ -88,7 +83,7 @@ impl Sends for SharedConnection {
         seen.counts_over(self.number, self.answered.get().copied())
     }
 
-    async fn send(&mut self, commands: Vec<Command>, until: BootInstant) -> Result<Vec<CommandAnswer>, Vec<Command>> {
+    async fn send(&mut self, commands: Vec<Command>, until: BootInstant) -> Answer {
         let (from, answer) = oneshot::channel();
         let many = commands.len();
         if let Err(refused) = self.requests.try_send(Request { commands, until, from }) {
@@ -103,15 +98,22 @@ impl SharedConnectionTask {
     /// Writes and reads until nobody has the connection any more, nobody has used it for a while, or something goes wrong; then
     /// until what was sent is answered. Returns the connection if it can be used further.
     pub(super) async fn serve(mut self) -> Option<Connection> {
-        let mut batch = Vec::new();
+        let (mut batch, mut waiting) = (Vec::new(), VecDeque::new());
         let next_look = || SystemClock.sleep_until(SystemClock.now().plus(BETWEEN_LOOKS));
         let mut timer = pin!(next_look());
         let (mut is_open, mut is_used) = (true, true);
         while is_open || self.pipeline.is_awaited() {
-            let may_take = is_open && self.pipeline.outgoing().len() < MOST_BYTES;
+            let may_take = is_open && waiting.is_empty() && self.has_room();
             let Self { stream, pipeline, requests, .. } = &mut self;
+            let mut is_look = false;
             tokio::select! {
                 biased;
+                exchanged = poll_fn(|context| poll_turn(stream, pipeline, context)) => {
+                    if let Err(error) = exchanged {
+                        pipeline.fail(error);
+                        is_open = false;
+                    }
+                }
                 many = requests.recv_many(&mut batch, MOST_TOGETHER), if may_take => {
                     is_open = many > 0;
                     is_used = true;
@@ -120,31 +122,40 @@ impl SharedConnectionTask {
                     while batch.len() < MOST_TOGETHER && let Ok(request) = requests.try_recv() {
                         batch.push(request);
                     }
-                }
-                exchanged = poll_fn(|context| poll_exchange(stream, pipeline, context)) => {
-                    if let Err(error) = exchanged {
-                        pipeline.fail(error);
-                        is_open = false;
-                    }
+                    waiting.extend(batch.drain(..));
                 }
                 () = &mut timer => {
-                    pipeline.tell_late(SystemClock.now());
+                    is_look = true;
                     is_open &= std::mem::take(&mut is_used) || !pipeline.is_idle();
                     timer.set(next_look());
                 }
             }
             let now = SystemClock.now();
-            for Request { commands, until, from } in batch.drain(..).filter(|request| !request.from.is_closed()) {
-                self.pipeline.send(commands, now, until, from);
+            while self.has_room()
+                && let Some(Request { commands, until, from }) = waiting.pop_front()
+            {
+                if !from.is_closed() {
+                    self.pipeline.send(commands, now, until, from);
+                }
+            }
+            // A little too early rather than too late: the caller is told by this, and not by a clock of its own.
+            let soon = now.plus(BETWEEN_LOOKS);
+            if is_look || self.pipeline.is_late(soon) {
+                self.pipeline.tell_late(soon);
             }
             self.tell();
             is_open &= !self.pipeline.is_in_doubt();
             if !is_open {
-                self.give_back();
+                self.give_back(&mut waiting).await;
             }
         }
-        let is_usable = self.pipeline.is_idle() && self.pipeline.is_in_order();
+        let is_usable = self.pipeline.is_in_order();
         is_usable.then(|| Connection::from_parts(self.stream, self.pipeline.reused()))
+    }
+
+    /// Whether more may be put into words.
+    fn has_room(&self) -> bool {
+        self.pipeline.outgoing().len() < MOST_BYTES && self.pipeline.len() < MOST_WAITING
     }
 
     /// Tells the callers whose requests are answered.
@@ -152,17 +163,30 @@ impl SharedConnectionTask {
         if let Some(answered) = self.pipeline.answered() {
             self.answered.get_or_init(|| answered);
         }
-        for (from, answers) in self.pipeline.done() {
+        for (from, answer) in self.pipeline.done() {
             // A caller that has gone does not want it.
-            let _ = from.send(Ok(answers));
+            let _ = from.send(answer);
         }
     }
 
-    /// Gives requests that were not sent back to their callers.
-    fn give_back(&mut self) {
+    /// Gives requests that were not sent back to their callers, and takes no more.
+    async fn give_back(&mut self, waiting: &mut VecDeque<Request>) {
         self.requests.close();
-        while let Ok(Request { commands, from, .. }) = self.requests.try_recv() {
+        // Also for callers that are just putting one in: none is left behind.
+        while let Some(request) = self.requests.recv().await {
+            waiting.push_back(request);
+        }
+        for Request { commands, from, .. } in waiting.drain(..) {
             let _ = from.send(Err(commands));
         }
+    }
+}
+
+/// Writes and reads what can be. Ready when something was received, or there is room again for what is to be written.
+fn poll_turn<T>(stream: &mut TcpStream, pipeline: &mut Pipeline<T>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    let was_full = pipeline.outgoing().len() >= MOST_BYTES;
+    match poll_exchange(stream, pipeline, context) {
+        Poll::Pending if was_full && pipeline.outgoing().len() < MOST_BYTES => Poll::Ready(Ok(())),
+        turn => turn,
     }
 }

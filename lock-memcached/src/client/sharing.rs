@@ -1,31 +1,44 @@
-//! The connections that callers share: one for each runtime on which several of them ask at the same time.
+//! The connection that callers share: on the runtime on which several of them ask at the same time.
 //!
 //! A request that is alone goes over a connection of its own, which costs it least. It is for those beside it that there is a
-//! shared one, opened in the background; until it is there they have connections of their own too.
+//! shared one. There is one at a time, so that it is counted among the client's connections without keeping others from theirs,
+//! also when its runtime stands still.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::clock::BootInstant;
 use tokio::runtime::Id;
+use tokio::sync::Notify;
 
 use super::shared::SharedConnection;
 
-/// A client's shared connections, and its requests that are under way.
+/// A client's shared connection, and its requests that are under way.
 #[derive(Debug, Default)]
-pub(super) struct SharedConnections {
+pub(super) struct Sharing {
     under_way: AtomicUsize,
-    slots: Mutex<HashMap<Id, Slot>>,
+    slot: Mutex<Slot>,
+    /// Tells that the connection is open, or could not be opened.
+    settled: Notify,
 }
 
-/// The shared connection of one runtime.
-#[derive(Debug)]
+/// The place of the one shared connection.
+#[derive(Debug, Default)]
 enum Slot {
-    Open(SharedConnection),
-    /// None, and no other one is opened before then.
-    NotBefore(BootInstant),
+    #[default]
+    Free,
+    Opening(Id),
+    Open(Id, SharedConnection),
+    /// Nobody uses it any more, and what was sent is being read to its end.
+    Closing,
+    /// It could not be opened, and is not tried again before then.
+    Failed(BootInstant),
 }
+
+/// The right to open the shared connection and to serve it. The place is free again when this is dropped, with its task or with
+/// that one's runtime.
+#[derive(Debug)]
+pub(super) struct SharingRight(Arc<Sharing>);
 
 /// A request that is under way.
 #[derive(Debug)]
@@ -38,61 +51,75 @@ pub(super) struct UnderWay<'a> {
 #[derive(Debug)]
 pub(super) enum Found {
     Open(SharedConnection),
-    /// Nothing: the caller opens one, which has to be open by then.
-    Wanted,
-    /// Nothing now.
+    /// None: the caller opens one.
+    Wanted(SharingRight),
+    /// None, but one is being opened.
+    Opening,
+    /// None now.
     Nothing,
 }
 
-impl SharedConnections {
+impl Sharing {
     /// A request begins.
     pub(super) fn enters(&self) -> UnderWay<'_> {
         let before = self.under_way.fetch_add(1, Ordering::Relaxed);
         UnderWay { all: &self.under_way, is_alone: before == 0 }
     }
 
-    /// Looks for the connection of a runtime. One that is to be opened has until `until` for it.
-    pub(super) fn find(&self, runtime: Id, now: BootInstant, until: BootInstant) -> Found {
-        let mut slots = self.slots();
-        match slots.get(&runtime) {
-            Some(Slot::Open(connection)) => return Found::Open(connection.clone()),
-            Some(Slot::NotBefore(then)) if now < *then => return Found::Nothing,
-            _ => {}
+    /// Looks for the connection of a runtime.
+    pub(super) fn find(self: &Arc<Self>, runtime: Id, now: BootInstant) -> Found {
+        let mut slot = self.slot();
+        match &*slot {
+            Slot::Open(id, connection) if *id == runtime && connection.is_open() => Found::Open(connection.clone()),
+            Slot::Opening(id) if *id == runtime => Found::Opening,
+            Slot::Failed(until) if now < *until => Found::Nothing,
+            Slot::Open(..) | Slot::Opening(_) | Slot::Closing => Found::Nothing,
+            Slot::Free | Slot::Failed(_) => {
+                *slot = Slot::Opening(runtime);
+                Found::Wanted(SharingRight(self.clone()))
+            }
         }
-        // Those of runtimes that have ended are forgotten.
-        slots.retain(|_, slot| match slot {
-            Slot::Open(connection) => connection.is_open(),
-            Slot::NotBefore(then) => now < *then,
-        });
-        slots.insert(runtime, Slot::NotBefore(until));
-        Found::Wanted
     }
 
-    /// A connection is open.
+    /// Resolves when a connection that is being opened from now on is open, or could not be opened.
+    pub(super) fn settled(&self) -> impl Future<Output = ()> + '_ {
+        self.settled.notified()
+    }
+
+    /// Nothing more goes over the connection that there is.
+    pub(super) fn close(&self) {
+        let mut slot = self.slot();
+        if matches!(&*slot, Slot::Open(..)) {
+            *slot = Slot::Closing;
+        }
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SharingRight {
+    /// The connection is open.
     pub(super) fn opened(&self, runtime: Id, connection: SharedConnection) {
-        self.slots().insert(runtime, Slot::Open(connection));
+        *self.0.slot() = Slot::Open(runtime, connection);
+        self.0.settled.notify_waiters();
     }
 
-    /// No connection can be opened now.
-    pub(super) fn failed(&self, runtime: Id) {
-        self.slots().remove(&runtime);
+    /// The connection could not be opened, and is not tried again before `until`.
+    pub(super) fn failed(&self, until: BootInstant) {
+        *self.0.slot() = Slot::Failed(until);
     }
+}
 
-    /// The connection with this number is closed.
-    pub(super) fn closed(&self, runtime: Id, number: u64) {
-        let mut slots = self.slots();
-        if matches!(slots.get(&runtime), Some(Slot::Open(connection)) if connection.number() == number) {
-            slots.remove(&runtime);
+impl Drop for SharingRight {
+    fn drop(&mut self) {
+        let mut slot = self.0.slot();
+        if !matches!(&*slot, Slot::Failed(_)) {
+            *slot = Slot::Free;
         }
-    }
-
-    /// Nothing more goes over the connections that there are.
-    pub(super) fn clear(&self) {
-        self.slots().clear();
-    }
-
-    fn slots(&self) -> MutexGuard<'_, HashMap<Id, Slot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        drop(slot);
+        self.0.settled.notify_waiters();
     }
 }
 

@@ -9,8 +9,8 @@ use lock_testkit_servers::memcached::MemcachedOptions;
 
 use crate::support::{config, eventually, server};
 
-/// Tasks, many more than a client has connections.
-const MANY: u64 = 500;
+/// Tasks, many more than a client has connections, and than go out in one write.
+const MANY: u64 = 2_000;
 
 const LONG: Duration = Duration::from_secs(300);
 
@@ -33,4 +33,23 @@ async fn no_request_waits_for_the_reply_to_another() {
     for held in join_all(held).await {
         held.unwrap().unwrap().release().await.unwrap();
     }
+}
+
+/// On each of two runtimes, two requests at once; then nobody drives those runtimes any more.
+#[test]
+fn a_runtime_that_stands_still_keeps_nobody_else_from_a_connection() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second, third) = (runtime(), runtime(), runtime());
+    let Some(server) = first.block_on(server(MemcachedOptions::new())) else { return };
+    let config = config(&server).with_restart_policy(RestartPolicy::Off).with_connections(2);
+    let locks = first.block_on(MemcachedLocks::connect_with(config)).unwrap();
+    let two_at_once = async |names: [&'static str; 2]| {
+        let (one, other) = (locks.mutex(names[0]), locks.mutex(names[1]));
+        let (one, other) = tokio::join!(one.lock(), other.lock());
+        one.unwrap().release().await.unwrap();
+        other.unwrap().release().await.unwrap();
+    };
+    first.block_on(two_at_once(["a", "b"]));
+    second.block_on(two_at_once(["c", "d"]));
+    third.block_on(two_at_once(["e", "f"]));
 }
