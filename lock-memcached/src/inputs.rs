@@ -5,14 +5,12 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use lock_core::clock::BootInstant;
 use lock_core::driver::Kind;
 use lock_core::{FencingToken, GrantId, LockName};
 use lock_testkit::{SeededRng, fuzz};
 
 use crate::client::address::Address;
 use crate::client::cas::{CasNumber, OwnItem};
-use crate::client::pipeline::Pipeline;
 use crate::client::protocol::{Command, CommandAnswer, Item, Reply, stat};
 use crate::config::MemcachedConfig;
 use crate::epoch::{self, Epoch};
@@ -97,40 +95,6 @@ fn unescaped(key: &str) -> String {
         let byte = u8::from_str_radix(code, 16).unwrap();
         format!("{text}{}{rest}", char::from(byte))
     })
-}
-
-#[test]
-fn streams_of_replies_answer_each_request_once_or_make_no_sense() {
-    let samples: [&[u8]; 4] = [
-        b"HD c1 O0\r\nHD c2 O1\r\nVA 2 c3 t9 O2\r\nhi\r\n",
-        b"EX O0\r\nEN O1\r\nEN O2\r\n",
-        b"SERVER_ERROR out of memory\r\nHD c2 O1\r\nEN O2\r\n",
-        b"VA 4000000000 c1 O0\r\nmuch",
-    ];
-    fuzz::bytes("streams of replies", &samples, |stream| {
-        let now = BootInstant::from_origin(Duration::from_secs(1));
-        let mut pipeline = Pipeline::new(1);
-        let claim = || Command::Claim { key: "a".into(), value: 7, seconds: 9 };
-        pipeline.send(vec![claim()], now, now, 0);
-        pipeline.send(vec![claim(), Command::Read { key: "b".into() }], now, now, 1);
-        let written = pipeline.outgoing().len();
-        pipeline.wrote(written);
-        // In pieces that depend on what is in them.
-        let mut answered = Vec::new();
-        for piece in stream.chunk_by(|before, after| before <= after) {
-            pipeline.room()[..piece.len()].copy_from_slice(piece);
-            if pipeline.received(piece.len(), now).is_err() {
-                break;
-            }
-            answered.extend(pipeline.done());
-        }
-        pipeline.fail(std::io::ErrorKind::UnexpectedEof.into());
-        answered.extend(pipeline.done());
-        answered.sort_by_key(|(from, _)| *from);
-        let counts: Vec<_> =
-            answered.iter().map(|(from, answers)| (*from, answers.as_ref().map_or(0, Vec::len))).collect();
-        assert_eq!(counts, [(0, 1), (1, 2)]);
-    });
 }
 
 /// A command about this key is one line, in which the key is one word.

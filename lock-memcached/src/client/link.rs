@@ -6,9 +6,8 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -19,12 +18,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::address::Address;
 use super::cas::CasNumber;
-use super::connection::{Connection, by};
-use super::exchange::exchange;
+use super::pipeline::{Connection, by};
 use super::protocol::{Command, CommandAnswer};
 use super::resolved::{ResolvedPlaces, resolve};
-use super::shared::SharedConnection;
-use super::sharing::{Found, Sharing, SharingRight};
 use crate::error::Failure;
 use crate::store::keys::Key;
 use crate::store::values::{self, Nonce};
@@ -32,20 +28,14 @@ use crate::store::values::{self, Nonce};
 /// The longest time for which an idle connection is used again.
 const IDLE: Duration = Duration::from_secs(90);
 
-/// Most commands of a request that goes together with others'.
-const MOST_SHARED: usize = 64;
-
 /// A client's connections to its server.
 pub(crate) struct Link {
     address: Address,
     op_timeout: Duration,
-    /// The most connections that callers have for themselves: all but the one that they share.
     most: usize,
-    /// The right to have such a connection in use.
+    /// The right to have a connection in use.
     free: Semaphore,
     pool: Mutex<ConnectionPool>,
-    /// Nothing if there is one connection only.
-    sharing: Option<Arc<Sharing>>,
 }
 
 #[derive(Default)]
@@ -78,10 +68,8 @@ pub(crate) struct InUse<'a> {
 impl Link {
     /// Resolves the address; connections are opened when they are needed.
     pub(crate) async fn new(address: Address, connections: usize, op_timeout: Duration) -> Result<Self, Error> {
-        let sharing = (connections > 1).then(Arc::default);
-        let most = connections - usize::from(sharing.is_some());
-        let (free, pool) = (Semaphore::new(most), Mutex::default());
-        let link = Self { address, op_timeout, most, free, pool, sharing };
+        let (free, pool) = (Semaphore::new(connections), Mutex::default());
+        let link = Self { address, op_timeout, most: connections, free, pool };
         let until = link.deadline();
         match resolve(&link.address, until).await {
             Ok(found) => link.pool().places.resolved(SystemClock.now(), found),
@@ -94,31 +82,19 @@ impl Link {
         &self.address
     }
 
-    /// Sends commands over one connection, and answers each, in order.
-    pub(crate) async fn run(self: &Arc<Self>, mut commands: Vec<Command>) -> Vec<CommandAnswer> {
+    /// Sends commands in one write, over one connection, and answers each, in order.
+    pub(crate) async fn run(&self, commands: Vec<Command>) -> Vec<CommandAnswer> {
         if commands.is_empty() {
             return Vec::new();
         }
-        let until = self.deadline();
-        let under_way = self.sharing.as_ref().map(|sharing| sharing.enters());
-        let may_share = under_way.as_ref().is_some_and(|this| !this.is_alone() || self.free.available_permits() == 0);
-        if may_share
-            && commands.len() <= MOST_SHARED
-            && let Some(mut connection) = self.shared_connection(until).await
-        {
-            match exchange(&mut connection, commands, until).await {
-                Ok(answers) => return answers,
-                Err(unsent) => commands = unsent,
-            }
-        }
-        match self.connection(until).await {
+        match self.connection(self.deadline()).await {
             Ok(mut connection) => connection.run(commands).await,
             Err(failure) => commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect(),
         }
     }
 
     /// One command.
-    pub(crate) async fn run_one(self: &Arc<Self>, command: Command) -> CommandAnswer {
+    pub(crate) async fn run_one(&self, command: Command) -> CommandAnswer {
         // There are as many answers as commands.
         self.run(vec![command]).await.pop().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()))
     }
@@ -166,7 +142,7 @@ impl Link {
 
     /// The CAS number that each of these items has now; none for one that is not this grant's (any more).
     pub(crate) async fn find_own(
-        self: &Arc<Self>,
+        &self,
         items: impl Iterator<Item = (Nonce, &Key)> + Clone,
     ) -> Vec<Result<Option<CasNumber>, Failure>> {
         let reads = items.clone().map(|(_, key)| Command::Read { key: key.clone() });
@@ -214,81 +190,6 @@ impl Link {
         Handle::try_current().ok().map(|runtime| runtime.id())
     }
 
-    /// The connection that callers share; none if there is none, and a caller may have one of its own.
-    async fn shared_connection(self: &Arc<Self>, until: BootInstant) -> Option<SharedConnection> {
-        let (sharing, runtime) = (self.sharing.as_ref()?, Handle::try_current().ok()?);
-        loop {
-            let settled = sharing.settled();
-            match sharing.find(runtime.id(), SystemClock.now()) {
-                Found::Open(connection) => return Some(connection),
-                Found::Wanted(right) => return self.open_shared(right, &runtime, until),
-                // Every other one is in use: this one is the next that can be had.
-                Found::Opening if self.free.available_permits() == 0 => {}
-                Found::Opening | Found::Nothing => return None,
-            }
-            let settled = async {
-                settled.await;
-                Ok(())
-            };
-            by(until, settled).await.ok()?;
-        }
-    }
-
-    /// Has a connection that is not in use become the shared one; if there is none, one is opened in the background.
-    fn open_shared(
-        self: &Arc<Self>,
-        right: SharingRight,
-        runtime: &Handle,
-        until: BootInstant,
-    ) -> Option<SharedConnection> {
-        let (idle, moves) = self.pool().take(SystemClock.now(), Some(runtime.id()));
-        if let Some(connection) = idle {
-            return self.share(connection, moves, right, runtime);
-        }
-        let (link, background) = (self.clone(), runtime.clone());
-        runtime.spawn(async move {
-            match link.open(until).await {
-                Ok((connection, moves)) => drop(link.share(connection, moves, right, &background)),
-                Err(_) => right.failed(until),
-            }
-        });
-        None
-    }
-
-    /// Has a connection serve all callers on this runtime, until nobody uses it. Nothing if the server has moved meanwhile.
-    fn share(
-        self: &Arc<Self>,
-        connection: Connection,
-        moves: u64,
-        right: SharingRight,
-        runtime: &Handle,
-    ) -> Option<SharedConnection> {
-        let (connection, task) = SharedConnection::new(connection);
-        let id = runtime.id();
-        right.opened(id, connection.clone());
-        // The task ends with the client, which it does not keep.
-        let link = Arc::downgrade(self);
-        runtime.spawn(async move {
-            let connection = task.serve().await;
-            if let (Some(connection), Some(link)) = (connection, link.upgrade()) {
-                link.pool().put_back(connection, moves, Some(id));
-            }
-            drop(right);
-        });
-        if self.pool().moves == moves {
-            return Some(connection);
-        }
-        self.stop_sharing();
-        None
-    }
-
-    /// Nothing more goes over the shared connection.
-    fn stop_sharing(&self) {
-        if let Some(sharing) = &self.sharing {
-            sharing.close();
-        }
-    }
-
     async fn open(&self, until: BootInstant) -> Result<(Connection, u64), Failure> {
         let known = self.pool().places.to_try(SystemClock.now());
         let places = match known {
@@ -310,23 +211,12 @@ impl Link {
         let many = places.len();
         for (tried, place) in places.into_iter().enumerate() {
             match Connection::open(place, number, share(SystemClock.now(), until, many - tried)).await {
-                Ok(pipe) => return Ok((pipe, self.reached(place))),
+                Ok(pipe) => return Ok((pipe, self.pool().reached(place, &self.address))),
                 Err(error) => last = error,
             }
         }
         self.pool().places.in_doubt();
         Err(Failure::of_io(last, false))
-    }
-
-    /// The server was reached at this place. Returns how often it has moved.
-    fn reached(&self, place: SocketAddr) -> u64 {
-        let mut pool = self.pool();
-        let before = pool.moves;
-        let moves = pool.reached(place, &self.address);
-        if moves != before {
-            self.stop_sharing();
-        }
-        moves
     }
 
     fn in_use(&self) -> usize {
@@ -351,13 +241,6 @@ impl ConnectionPool {
         (None, self.moves)
     }
 
-    /// A connection is not in use any more. One that was opened before the server has moved is closed.
-    fn put_back(&mut self, pipe: Connection, moves: u64, runtime: Option<Id>) {
-        if let Some(runtime) = runtime.filter(|_| moves == self.moves) {
-            self.idle.push(IdleConnection { pipe, since: SystemClock.now(), runtime });
-        }
-    }
-
     /// The number of a connection that is about to be opened. At most so many stay beside those in use.
     fn opens(&mut self, beside: usize) -> u64 {
         self.idle.drain(..self.idle.len().saturating_sub(beside));
@@ -365,7 +248,7 @@ impl ConnectionPool {
         self.opened
     }
 
-    fn reached(&mut self, place: SocketAddr, address: &Address) -> u64 {
+    fn reached(&mut self, place: std::net::SocketAddr, address: &Address) -> u64 {
         if self.places.reached(place) {
             tracing::warn!(server = %address, %place, "the server's name leads to another place");
             self.moves += 1;
@@ -379,10 +262,7 @@ impl InUse<'_> {
     /// Sends commands in one write, and answers each, in order.
     pub(crate) async fn run(&mut self, commands: Vec<Command>) -> Vec<CommandAnswer> {
         match &mut self.pipe {
-            // A connection of its own takes whatever it is given.
-            Some(pipe) => exchange(pipe, commands, self.until)
-                .await
-                .unwrap_or_else(|unsent| unsent.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect()),
+            Some(pipe) => pipe.exchange(commands, self.until).await,
             None => commands.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect(),
         }
     }
@@ -404,9 +284,11 @@ impl InUse<'_> {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        if let Some(pipe) = self.pipe.take().filter(Connection::is_in_order) {
-            let runtime = self.link.runtime();
-            self.link.pool().put_back(pipe, self.moves, runtime);
+        let Some(pipe) = self.pipe.take().filter(Connection::is_in_order) else { return };
+        let Some(runtime) = self.link.runtime() else { return };
+        let mut pool = self.link.pool();
+        if pool.moves == self.moves {
+            pool.idle.push(IdleConnection { pipe, since: SystemClock.now(), runtime });
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use lock_core::clock::BootInstant;
 
 use super::address::Address;
-use super::connection::by;
+use super::pipeline::by;
 
 /// Time for which a name is believed that has led to nobody.
 const BELIEVED: Duration = Duration::from_secs(1);

@@ -16,5 +16,4 @@ mod refusals;
 mod renewals;
 mod setup;
 mod support;
-mod together;
 mod waiting;
