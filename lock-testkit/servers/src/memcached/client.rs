@@ -119,6 +119,14 @@ impl Memcached {
     /// # Errors
     /// As [`command`](Memcached::command).
     pub async fn items(&self) -> Result<Vec<Item>, HarnessError> {
+        // A dump passes over items that a command is just using: so one may leave out what the next one finds.
+        let (first, second) = (self.dump().await?, self.dump().await?);
+        let items: HashMap<_, _> = first.into_iter().chain(second).map(|item| (item.key.clone(), item)).collect();
+        Ok(items.into_values().filter(Item::is_alive).collect())
+    }
+
+    /// One look at every item.
+    async fn dump(&self) -> Result<Vec<Item>, HarnessError> {
         loop {
             let lines = self.lines("lru_crawler metadump all").await?;
             // One dump at a time: somebody else's is under way.
@@ -126,8 +134,7 @@ impl Memcached {
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
             }
-            let items: Vec<_> = lines.iter().filter_map(|line| Item::parse(line)).collect();
-            return Ok(items.into_iter().filter(Item::is_alive).collect());
+            return Ok(lines.iter().filter_map(|line| Item::parse(line)).collect());
         }
     }
 
