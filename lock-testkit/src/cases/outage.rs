@@ -161,7 +161,7 @@ pub(super) async fn what_was_given_up_while_the_link_was_down_leaves_nothing(cx:
 
 /// The calls of each kind that meet silent servers at once.
 const CALLS: usize = 100;
-/// As many of them are about one lock; the others each about one of their own.
+/// As many of them are about one lock that is held; the others each about one of their own, of which one is held.
 const CROWD: usize = 20;
 /// The locks that are released at once to silent servers.
 const RELEASES: usize = 20;
@@ -171,9 +171,13 @@ pub(super) async fn silent_servers_hold_nobody_up_for_long(cx: Arc<Cx>) -> Verdi
     let locks = cx.client_at(&links).await?;
     let lock_of = |name: String| Ok::<_, Failure>(cx.form.handle(&locks, name)?.with_ttl(ttl()));
     let lock = cx.lock_of(&locks).await?;
-    let _held = lock.lock().await?;
+    let held = lock.lock().await?;
     let mut calls = vec![lock; CROWD];
-    for i in CROWD..CALLS {
+    // One more is held, about which there is one try and one wait: nobody else has heard of its holder.
+    let alone = lock_of("silent/held".to_owned())?;
+    let held_alone = alone.lock().await?;
+    calls.push(alone);
+    for i in CROWD + 1..CALLS {
         calls.push(lock_of(format!("silent/{i}"))?);
     }
     let mut released = Vec::new();
@@ -203,7 +207,7 @@ pub(super) async fn silent_servers_hold_nobody_up_for_long(cx: Arc<Cx>) -> Verdi
         let right = matches!(kind, Some(ErrorKind::Indeterminate | ErrorKind::NotHeld));
         ensure!(right, "a release at silent servers says {outcome:?}");
     }
-    drop((tries, waits, _held));
+    drop((tries, waits, held, held_alone));
     cx.residue_within(cx.freed_by(ttl())).await?;
     cx.is_obtainable().await
 }
