@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use lock_core::{Error, ErrorKind, GrantId, Guarantee, Locks, Permit, Phase};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
@@ -204,7 +205,9 @@ pub(crate) fn is_complete(error: &Error, name: &str, phases: &[Phase]) -> Verdic
 
 /// Gives back what is still held, and says so if it was not.
 pub(crate) async fn release(held: Held) -> Verdict {
-    ensure!(held.is_held(), "the lock is not held any more before its release: {held:?}");
+    let lost = held.lost().now_or_never();
+    let why = lost.map_or_else(String::new, |reason| format!(" ({reason})"));
+    ensure!(held.is_held(), "the lock is not held any more before its release{why}: {held:?}");
     held.release().await?;
     Ok(())
 }
