@@ -63,15 +63,15 @@ pub fn fresh_directory(name: &str) -> io::Result<PathBuf> {
 
 /// Lets the process `$0` go on if its own input ends without a word: then the suite was killed, and a process that stands still
 /// would never see that it is alone.
-const WATCHMAN: &str = r#"read -r healed || kill -CONT "$0""#;
+const WATCHDOG: &str = r#"read -r healed || kill -CONT "$0""#;
 
 /// Freezes a process that the caller has started and not yet waited for, until the guard is dropped or the suite ends.
 pub(crate) fn freeze_child(pid: Pid) -> io::Result<Injected<'static>> {
-    let mut watchman = Command::new("sh");
-    watchman.args(["-c", WATCHMAN, &pid.as_raw_nonzero().to_string()]);
-    let watchman = watchman.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let mut child = OnChild { pid, watchman, proof: Proof::default() };
-    // What cannot be frozen is let go on, by the watchman too.
+    let mut watchdog = Command::new("sh");
+    watchdog.args(["-c", WATCHDOG, &pid.as_raw_nonzero().to_string()]);
+    let watchdog = watchdog.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let mut child = OnChild { pid, watchdog, proof: Proof::default() };
+    // What cannot be frozen is let go on, by the watchdog too.
     freeze(pid).inspect_err(|_| child.heal())?;
     if !is_running(pid) {
         child.proof = Proof::of(format!("process {} stands still", pid.as_raw_nonzero()));
@@ -81,7 +81,7 @@ pub(crate) fn freeze_child(pid: Pid) -> io::Result<Injected<'static>> {
 
 struct OnChild {
     pid: Pid,
-    watchman: Child,
+    watchdog: Child,
     proof: Proof,
 }
 
@@ -93,9 +93,9 @@ impl Effect for OnChild {
     fn heal(&mut self) {
         // A child that is gone needs no healing.
         let _ = thaw(self.pid);
-        // He goes at this word; without it he would send a signal to whoever has the number by then.
-        let _ = self.watchman.stdin.take().map(|mut stdin| stdin.write_all(b"healed\n"));
-        let _ = self.watchman.wait();
+        // The watchdog ends at this word. Without it, it would send a signal to whichever process has the number by then.
+        let _ = self.watchdog.stdin.take().map(|mut stdin| stdin.write_all(b"healed\n"));
+        let _ = self.watchdog.wait();
     }
 }
 
@@ -109,15 +109,15 @@ mod tests {
         for suite_is_killed in [false, true] {
             let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
             let pid = Pid::from_raw(sleeper.id().cast_signed()).unwrap();
-            let mut watchman = Command::new("sh");
-            watchman.args(["-c", WATCHMAN, &pid.as_raw_nonzero().to_string()]).stdin(Stdio::piped());
+            let mut watchdog = Command::new("sh");
+            watchdog.args(["-c", WATCHDOG, &pid.as_raw_nonzero().to_string()]).stdin(Stdio::piped());
             if suite_is_killed {
-                let mut watchman = watchman.spawn().unwrap();
+                let mut watchdog = watchdog.spawn().unwrap();
                 freeze(pid).unwrap();
                 assert!(!is_running(pid));
                 // As the kernel does for a suite that was killed.
-                drop(watchman.stdin.take());
-                watchman.wait().unwrap();
+                drop(watchdog.stdin.take());
+                watchdog.wait().unwrap();
             } else {
                 let frozen = freeze_child(pid).unwrap();
                 assert!(!is_running(pid));

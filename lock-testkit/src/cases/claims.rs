@@ -49,11 +49,11 @@ const ELSEWHERE: &[(&str, &str)] = &[
 
 fn document() -> String {
     let mut text = PREFACE.to_owned();
-    let mut room = "";
+    let mut heading = "";
     for case in CASES {
-        if case.room != room {
-            room = case.room;
-            write!(text, "\n### {room}\n\n").unwrap();
+        if case.heading != heading {
+            heading = case.heading;
+            write!(text, "\n### {heading}\n\n").unwrap();
         }
         writeln!(text, "- **{}** {}", case.id, case.claim.trim()).unwrap();
     }

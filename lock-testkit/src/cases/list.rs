@@ -1,4 +1,4 @@
-//! The one list of cases, in the rooms in which `CASES.md` tells them.
+//! The one list of cases, under the headings under which `CASES.md` tells them.
 //!
 //! An entry declares and registers: the claim, its id, the promises that it proves, the function, the forms in which the
 //! lock is met, and what else is needed. A, B, C are owners in different clients; the TTL is 2 s unless said; "free" means that
@@ -15,13 +15,13 @@ use crate::adapters::{ALL, FENCED, ONCE, SIMPLE};
 use crate::harness::ServerFault;
 
 macro_rules! cases {
-    ($($room:literal {
+    ($($heading:literal {
         $($(#[doc = $claim:literal])+ $id:literal $proves:literal $file:ident::$name:ident $forms:ident [$($need:expr),*];)+
     })+) => {
         /// Every case.
         pub(crate) const CASES: &[Case] = &[$($(Case {
             #[cfg(test)]
-            room: $room,
+            heading: $heading,
             #[cfg(test)]
             claim: concat!($($claim),+),
             id: $id,

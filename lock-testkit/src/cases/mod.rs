@@ -46,7 +46,7 @@ use crate::failure::Verdict;
 pub(crate) struct Case {
     /// The heading of `CASES.md` under which it is told.
     #[cfg(test)]
-    pub(crate) room: &'static str,
+    pub(crate) heading: &'static str,
     /// The claim in words; for the document only.
     #[cfg(test)]
     pub(crate) claim: &'static str,
