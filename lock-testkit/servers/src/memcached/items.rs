@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// An item, as `lru_crawler metadump` tells of it.
+/// An item, as `lru_crawler metadump` and `stats cachedump` tell of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Item {
@@ -17,6 +17,13 @@ impl Item {
     pub(super) fn parse(line: &str) -> Option<Self> {
         let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
         Some(Self { key: unescaped(field("key")?)?, ends_at: field("exp")?.parse().ok() })
+    }
+
+    /// Out of `ITEM a [19 b; 1795247659 s]`, where 0 is no end.
+    pub(super) fn parse_cold(line: &str) -> Option<Self> {
+        let (key, rest) = line.strip_prefix("ITEM ")?.split_once(" [")?;
+        let end = rest.strip_suffix(" s]")?.rsplit_once("; ")?.1.parse().ok()?;
+        Some(Self { key: key.to_owned(), ends_at: (end > 0).then_some(end) })
     }
 
     /// Whether it has not ended: the server forgets lazily.
@@ -53,6 +60,10 @@ mod tests {
         assert!(item.is_alive());
         assert!(!Item::parse("key=a exp=17 la=1").unwrap().is_alive());
         assert_eq!(Item::parse("END"), None);
+        let cold = Item::parse_cold("ITEM a:b%2Fc [19 b; 1795247659 s]").unwrap();
+        assert_eq!(cold, Item { key: "a:b%2Fc".to_owned(), ends_at: Some(1_795_247_659) });
+        assert_eq!(Item::parse_cold("ITEM a [0 b; 0 s]").unwrap().ends_at, None);
+        assert_eq!(Item::parse_cold("END"), None);
     }
 
     #[test]
@@ -64,6 +75,10 @@ mod tests {
             if !line.contains('%') {
                 assert!(line.contains(&format!("key={}", item.key)));
             }
+        });
+        lock_testkit::fuzz::texts("descriptions of cold items", &["ITEM a:b [19 b; 1795247659 s]"], |line| {
+            let Some(item) = Item::parse_cold(line) else { return };
+            assert!(line.starts_with(&format!("ITEM {} [", item.key)));
         });
     }
 }

@@ -1,5 +1,8 @@
 //! One memcached server.
 
+use std::time::Duration;
+
+use lock_testkit::testing::eventually;
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::support::{Traces, installed};
@@ -38,6 +41,25 @@ async fn a_flush_empties_a_memcached_server() {
     client.flush_all().await.unwrap();
     assert_eq!(client.get("a").await.unwrap(), None);
     assert_eq!(client.stats("").await.unwrap()["cmd_flush"], "1");
+    assert_eq!(client.items().await.unwrap(), []);
+}
+
+/// What is cold and was read twice is in use, until the server has moved it.
+#[tokio::test]
+async fn an_item_that_was_just_read_is_listed() {
+    let Some(server) = installed(MemcachedServer::start_own().await) else { return };
+    let client = server.client();
+    for key in ["a", "b%2Fc", "d", "e", "f"] {
+        assert!(client.add(key, "1", 100).await.unwrap());
+        let is_cold = async || client.stats("items").await.unwrap()["items:1:number_cold"] == "1";
+        eventually("the item is cold", Duration::from_secs(10), is_cold).await;
+        for _ in 0..2 {
+            assert_eq!(client.get(key).await.unwrap(), Some(b"1".to_vec()));
+        }
+        let keys: Vec<_> = client.items().await.unwrap().into_iter().map(|item| item.key).collect();
+        assert_eq!(keys, [key]);
+        assert!(client.delete(key).await.unwrap());
+    }
 }
 
 #[tokio::test]
