@@ -1,6 +1,7 @@
 //! The part of a client that does not depend on the backend's type: one acquisition, from the checks to the lease.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,7 +98,7 @@ impl Core {
         let attempt = self.attempt(&request).map_err(|error| self.named(error, request.name))?;
         let mut operation = Operation::acquire(self.keeper.backend_name, &attempt, wait.name());
         let began = self.keeper.clock.now();
-        let outcome = self.ask(attempt, request.lease, wait, ask).instrument(operation.span()).await;
+        let outcome = pin!(self.ask(attempt, request.lease, wait, ask)).instrument(operation.span()).await;
         match &outcome {
             Ok(Some(lease)) => {
                 let waited = lease.since().since(began);

@@ -43,7 +43,7 @@ impl Shutdown {
         self.under_way.load(Ordering::SeqCst)
     }
 
-    /// Resolves when nothing is under way.
+    /// Resolves when nothing is under way any more; for a client that is being closed.
     pub(crate) async fn idle(&self) {
         loop {
             let idle = self.idle.notified();
@@ -61,7 +61,8 @@ pub(crate) struct UnderWay(Arc<Shutdown>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        if self.0.under_way.fetch_sub(1, Ordering::SeqCst) == 1 {
+        // Nobody waits for it before the client is being closed: `close` begins that before it looks at the count.
+        if self.0.under_way.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.has_begun() {
             self.0.idle.notify_waiters();
         }
     }

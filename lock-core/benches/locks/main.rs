@@ -2,12 +2,13 @@
 //!
 //! `cargo bench -p lock-core -- storm` runs one part; `--quick` measures for a fraction of the time. The parts are [`PARTS`].
 
+mod pair;
 mod storm;
 
 use std::time::Duration;
 
 /// The parts that can be asked for by name.
-const PARTS: [&str; 1] = ["storm"];
+const PARTS: [&str; 2] = ["pair", "storm"];
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -18,5 +19,15 @@ fn main() -> Outcome {
     if let Some(unknown) = args.iter().find(|arg| *arg != "--quick" && !PARTS.contains(&&***arg)) {
         return Err(format!("there is no part {unknown:?}, but {}", PARTS.join(", ")).into());
     }
-    runtime.block_on(storm::run(Duration::from_secs(if quick { 2 } else { 10 })))
+    let wanted: Vec<_> = args.iter().filter(|arg| *arg != "--quick").collect();
+    let wants = |part| wanted.is_empty() || wanted.iter().any(|wanted| *wanted == part);
+    runtime.block_on(async {
+        if wants("pair") {
+            pair::run(Duration::from_millis(if quick { 200 } else { 1000 })).await?;
+        }
+        if wants("storm") {
+            storm::run(Duration::from_secs(if quick { 2 } else { 10 })).await?;
+        }
+        Ok(())
+    })
 }

@@ -231,7 +231,7 @@ impl Lease {
         let _under_way = keeper.shutdown.track();
         let mut lease = self;
         let mut operation = Operation::release(keeper.backend_name, &lease.live.attempt);
-        let outcome = lease.give_back(&keeper).instrument(operation.span()).await;
+        let outcome = pin!(lease.give_back(&keeper)).instrument(operation.span()).await;
         match &outcome {
             Ok(()) => operation.ends("released"),
             Err(error) => operation.fails(error),

@@ -30,14 +30,14 @@ const REACHED: u64 = 1;
 pub struct MemoryBackend {
     server: Arc<Server>,
     client: u64,
-    namespace: String,
+    namespace: Arc<str>,
     /// The bound of an operator's request; an attempt brings its own.
     op_timeout: Duration,
 }
 
 impl MemoryBackend {
     pub(super) fn new(server: Arc<Server>, client: u64, namespace: String, op_timeout: Duration) -> Self {
-        Self { server, client, namespace, op_timeout }
+        Self { server, client, namespace: namespace.into(), op_timeout }
     }
 
     /// A request's way to the store, which may take one operation timeout.
@@ -95,9 +95,7 @@ impl MemoryBackend {
 
     /// Settles what has expired, and says until when nothing will.
     fn watch(&self, attempt: &Attempt) -> (OwnedNotified, crate::clock::BootInstant) {
-        self.server.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| {
-            (lock.sooner.clone().notified_owned(), lock.sleep_until())
-        })
+        self.server.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| lock.watch())
     }
 
     /// A change of a grant that is there.

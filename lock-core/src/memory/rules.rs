@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, oneshot};
 
 use crate::clock::BootInstant;
@@ -43,7 +44,7 @@ pub(super) struct Lock {
     holders: Vec<Holding>,
     queue: VecDeque<QueuedRequest>,
     /// Wakes waiters that sleep past a new holder's end.
-    pub(super) sooner: Arc<Notify>,
+    sooner: Option<Arc<Notify>>,
     /// The latest instant to which a waiter sleeps.
     slept_to: BootInstant,
 }
@@ -54,7 +55,7 @@ pub(super) type Fence<'a> = &'a mut dyn FnMut() -> FencingToken;
 impl Default for Lock {
     fn default() -> Self {
         let slept_to = BootInstant::from_origin(Duration::ZERO);
-        Self { holders: Vec::new(), queue: VecDeque::new(), sooner: Arc::default(), slept_to }
+        Self { holders: Vec::new(), queue: VecDeque::new(), sooner: None, slept_to }
     }
 }
 
@@ -162,11 +163,11 @@ impl Lock {
         }
     }
 
-    /// The instant at which the first grant ends; a waiter sleeps until then.
-    pub(super) fn sleep_until(&mut self) -> BootInstant {
+    /// The instant at which the first grant ends; a waiter sleeps until then, or until it is told that another one ends sooner.
+    pub(super) fn watch(&mut self) -> (OwnedNotified, BootInstant) {
         let end = self.holders.iter().map(|held| held.expires).min().unwrap_or(BootInstant::FAR_FUTURE);
         self.slept_to = self.slept_to.max(end);
-        end
+        (self.sooner.get_or_insert_default().clone().notified_owned(), end)
     }
 
     pub(super) fn inspect(&self, now: BootInstant) -> Inspection {
@@ -247,7 +248,9 @@ impl Lock {
         self.holders.push(Holding { id, client, kind, owner, token, since: now, expires });
         if expires < self.slept_to {
             self.slept_to = expires;
-            self.sooner.notify_waiters();
+            if let Some(sooner) = &self.sooner {
+                sooner.notify_waiters();
+            }
         }
         Grant::new(Some(token), now, ttl)
     }

@@ -1,10 +1,11 @@
 //! The "server" of the memory backend: every lock, and whom to tell of a loss.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::rules::{Holding, Lock};
+use super::rules::{Fence, Holding, Lock};
 use crate::clock::{BootInstant, Clock};
 use crate::driver::{Kind, NoticeSource, Notices};
 use crate::error::{Error, ErrorKind, Phase};
@@ -34,7 +35,7 @@ struct StoreState {
 /// One lock's place: names of different namespaces and kinds are apart, keys shared by choice are not.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
-    namespace: String,
+    namespace: Arc<str>,
     space: &'static str,
     name: LockName,
 }
@@ -62,16 +63,12 @@ impl Server {
     pub(super) fn lose(&self, name: &LockName) -> usize {
         let mut state = locked(&self.state);
         let keys: Vec<_> = state.locks.keys().filter(|key| &key.name == name).cloned().collect();
-        let mut lost = 0;
-        for key in keys {
-            let holders = state.locks.get_mut(&key).map(Lock::remove_all).unwrap_or_default();
-            lost += holders.len();
-            for held in holders {
-                state.tell(&held, LossReason::Taken);
-            }
-            self.settle(&mut state, &key);
+        let now = self.clock.now();
+        let lost: Vec<_> = keys.into_iter().flat_map(|key| state.with(key, now, |lock, _| lock.remove_all())).collect();
+        for held in &lost {
+            state.tell(held, LossReason::Taken);
         }
-        lost
+        lost.len()
     }
 
     pub(super) fn set_reachable(&self, reachable: bool) {
@@ -102,40 +99,39 @@ impl Server {
 
     /// Carries a request to the store, through the injected delay and outage.
     pub(super) async fn reach(&self, phase: Phase) -> Result<(), Error> {
-        let delay = locked(&self.state).delay.as_mut().map(Delay::next);
+        let (delay, mut unreachable) = {
+            let mut state = locked(&self.state);
+            (state.delay.as_mut().map(Delay::next), state.unreachable)
+        };
         if let Some(delay) = delay {
             self.clock.sleep_until(self.clock.now().plus(delay)).await;
+            unreachable = locked(&self.state).unreachable;
         }
-        if locked(&self.state).unreachable {
+        if unreachable {
             return Err(Error::new(ErrorKind::Unavailable, phase, "the store was made unreachable"));
         }
         Ok(())
     }
 
-    /// Works on one lock: expiry first, hand-over last.
+    /// Works on one lock.
     pub(super) fn with<R>(
         &self,
-        namespace: &str,
+        namespace: &Arc<str>,
         name: &LockName,
         kind: Kind,
-        work: impl FnOnce(&mut Lock, BootInstant, &mut dyn FnMut() -> FencingToken) -> R,
+        work: impl FnOnce(&mut Lock, BootInstant, Fence<'_>) -> R,
     ) -> R {
         let space = if name.is_key() { "key" } else { kind.space() };
-        let key = Key { namespace: namespace.to_owned(), space, name: name.clone() };
+        let key = Key { namespace: namespace.clone(), space, name: name.clone() };
         let mut state = locked(&self.state);
-        self.settle(&mut state, &key);
-        let StoreState { locks, last_token, .. } = &mut *state;
-        let mut fence = || next_token(last_token);
-        let lock = locks.entry(key.clone()).or_default();
-        let result = work(lock, self.clock.now(), &mut fence);
-        self.settle(&mut state, &key);
-        result
+        let now = self.clock.now();
+        state.with(key, now, |lock, fence| work(lock, now, fence))
     }
 
     /// Takes one grant away and tells its holder.
     pub(super) fn take_away(
         &self,
-        namespace: &str,
+        namespace: &Arc<str>,
         name: &LockName,
         kind: Kind,
         id: GrantId,
@@ -150,19 +146,27 @@ impl Server {
             None => false,
         }
     }
-
-    fn settle(&self, state: &mut StoreState, key: &Key) {
-        let StoreState { locks, last_token, .. } = state;
-        if let Some(lock) = locks.get_mut(key) {
-            lock.settle(self.clock.now(), &mut || next_token(last_token));
-            if lock.is_unused() {
-                locks.remove(key);
-            }
-        }
-    }
 }
 
 impl StoreState {
+    /// Works on one lock: expiry first, hand-over last. One that nobody uses any more is forgotten.
+    fn with<R>(&mut self, key: Key, now: BootInstant, work: impl FnOnce(&mut Lock, Fence<'_>) -> R) -> R {
+        let Self { locks, last_token, .. } = self;
+        let mut fence = || next_token(last_token);
+        let mut place = match locks.entry(key) {
+            Entry::Occupied(place) => place,
+            Entry::Vacant(place) => place.insert_entry(Lock::default()),
+        };
+        let lock = place.get_mut();
+        lock.settle(now, &mut fence);
+        let result = work(lock, &mut fence);
+        lock.settle(now, &mut fence);
+        if lock.is_unused() {
+            place.remove();
+        }
+        result
+    }
+
     fn tell(&self, held: &Holding, reason: LossReason) {
         if let Some(notices) = self.notices.get(&held.client) {
             notices.announce(held.id, reason);
