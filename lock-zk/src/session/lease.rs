@@ -26,7 +26,8 @@ pub struct SessionLease {
     heartbeat_interval: Duration,
     end: BootInstant,
     over: bool,
-    /// Heartbeats that were answered, the oldest first, of which the leader need not have heard yet.
+    /// Heartbeats that were answered, the oldest first, of which the leader need not have heard yet: at most those of one ping and
+    /// one round trip, fewer than a session has in its timeout.
     answered: VecDeque<Heartbeat>,
 }
 

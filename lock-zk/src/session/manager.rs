@@ -29,6 +29,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const HEARTBEATS_IN_PATIENCE: u32 = 4;
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(50);
 
+/// The most heartbeats without an answer. With the defaults a session has 8 to 16 within its timeout.
+const MOST_HEARTBEATS: usize = 64;
+
 /// The options by which sessions are opened and kept.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionOptions {
@@ -141,8 +144,11 @@ impl SessionTask {
         while let Some(left) = session.left(SystemClock.now()) {
             let now = SystemClock.now();
             if now >= next_heartbeat && session.is_connected() {
-                heartbeats.push(heartbeat(&**connection, now));
-                (last_heartbeat, next_heartbeat) = (now, now.plus(every));
+                if heartbeats.len() < MOST_HEARTBEATS {
+                    heartbeats.push(heartbeat(&**connection, now));
+                    last_heartbeat = now;
+                }
+                next_heartbeat = now.plus(every);
             }
             let awake = now.plus(left.min(POLL_INTERVAL));
             let wake = if session.is_connected() { next_heartbeat.min(awake) } else { awake };

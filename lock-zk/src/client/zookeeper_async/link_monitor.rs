@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::mpsc;
+use tokio::sync::watch;
 use zookeeper_async::{Stat, ZkState};
 
 use super::watches::Watches;
@@ -13,7 +13,7 @@ use super::{Failure, Fate, LinkState};
 #[derive(Debug)]
 pub(super) struct LinkMonitor {
     state: Mutex<LinkConditions>,
-    news: mpsc::UnboundedSender<LinkState>,
+    news: watch::Sender<LinkState>,
     /// The number of connections since the first one.
     connections: AtomicU64,
     /// Up to which connection the crate's answers have been put to the proof.
@@ -42,9 +42,9 @@ impl LinkConditions {
 }
 
 impl LinkMonitor {
-    /// The link of a session that is connected, and where its changes are told.
-    pub(super) fn new(watches: Arc<Watches>) -> (Arc<Self>, mpsc::UnboundedReceiver<LinkState>) {
-        let (news, told) = mpsc::unbounded_channel();
+    /// The link of a session that is connected, and where its latest change is told.
+    pub(super) fn new(watches: Arc<Watches>) -> (Arc<Self>, watch::Receiver<LinkState>) {
+        let (news, told) = watch::channel(LinkState::Connected);
         let state = Mutex::new(LinkConditions { connected: true, silent: false, over: false });
         let (connections, proven, session) = Default::default();
         (Arc::new(Self { state, news, connections, proven, session, watches }), told)
@@ -137,8 +137,7 @@ impl LinkMonitor {
         change(&mut state);
         let now = state.link();
         if now != before {
-            // Nobody listens once the client is gone.
-            let _ = self.news.send(now);
+            self.news.send_replace(now);
         }
     }
 }
@@ -147,36 +146,46 @@ impl LinkMonitor {
 mod tests {
     use super::*;
 
-    /// Returns the states that are announced when this is done.
-    fn told(what: impl FnOnce(&LinkMonitor)) -> Vec<LinkState> {
+    type Step = fn(&LinkMonitor);
+
+    /// Returns the states that are announced by these steps.
+    fn told(steps: &[Step]) -> Vec<LinkState> {
         let (links, mut news) = LinkMonitor::new(Arc::default());
-        what(&links);
-        std::iter::from_fn(|| news.try_recv().ok()).collect()
+        let mut told = Vec::new();
+        for step in steps {
+            step(&links);
+            if news.has_changed().unwrap() {
+                told.push(*news.borrow_and_update());
+            }
+        }
+        told
     }
 
     #[test]
     fn a_link_is_suspended_while_it_is_cut_or_silent() {
-        let cut = told(|links| {
-            links.hear(ZkState::Connected);
-            links.hear(ZkState::Connecting);
-            links.is_silent(true);
-            links.hear(ZkState::Connected);
-            links.is_silent(false);
-        });
-        assert_eq!(cut, [LinkState::Suspended, LinkState::Connected]);
+        let cut: [Step; 5] = [
+            |links| links.hear(ZkState::Connected),
+            |links| links.hear(ZkState::Connecting),
+            |links| links.is_silent(true),
+            |links| links.hear(ZkState::Connected),
+            |links| links.is_silent(false),
+        ];
+        assert_eq!(told(&cut), [LinkState::Suspended, LinkState::Connected]);
     }
 
     #[test]
     #[expect(deprecated, reason = "the crate's only sign that the session has expired")]
     fn an_expired_session_is_over_whatever_comes_after() {
-        let expired = told(|links| {
-            links.hear(ZkState::Connecting);
-            links.hear(ZkState::NotConnected);
-            links.hear(ZkState::Connecting);
-            links.hear(ZkState::Connected);
-            assert_eq!(links.judge(Ok(()), 0).unwrap_err().fate, Fate::Ended);
-        });
-        assert_eq!(expired, [LinkState::Suspended, LinkState::Ended]);
+        let expired: [Step; 4] = [
+            |links| links.hear(ZkState::Connecting),
+            |links| links.hear(ZkState::NotConnected),
+            |links| links.hear(ZkState::Connecting),
+            |links| links.hear(ZkState::Connected),
+        ];
+        assert_eq!(told(&expired), [LinkState::Suspended, LinkState::Ended]);
+        let (links, _news) = LinkMonitor::new(Arc::default());
+        links.hear(ZkState::NotConnected);
+        assert_eq!(links.judge(Ok(()), 0).unwrap_err().fate, Fate::Ended);
     }
 
     #[test]

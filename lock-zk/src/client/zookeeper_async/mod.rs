@@ -28,7 +28,7 @@ use std::time::Duration;
 use futures_util::future;
 use lock_core::GrantId;
 use lock_core::clock::BootInstant;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, watch};
 use zookeeper_async::{Acl, CreateMode, Permission, ZooKeeper};
 
 use super::{
@@ -53,7 +53,7 @@ const RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct ZookeeperAsync {
     requests: Arc<Requests>,
     timeout: Duration,
-    news: Mutex<mpsc::UnboundedReceiver<LinkState>>,
+    news: Mutex<watch::Receiver<LinkState>>,
     exchanges: Arc<Mutex<()>>,
 }
 
@@ -117,10 +117,11 @@ impl Connection for ZookeeperAsync {
 
     fn link_changed(&self) -> LinkChange<'_> {
         Box::pin(async move {
-            // The sender lives in the listener, as long as this: nothing comes after the end.
-            match self.news.lock().await.recv().await {
-                Some(link) => link,
-                None => future::pending().await,
+            let mut news = self.news.lock().await;
+            match news.changed().await {
+                Ok(()) => *news.borrow_and_update(),
+                // The sender lives in the listener, as long as this: nothing comes after the end.
+                Err(_) => future::pending().await,
             }
         })
     }

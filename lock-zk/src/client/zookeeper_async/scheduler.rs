@@ -33,10 +33,8 @@ type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The way to the servers, in order. The session is closed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Scheduler {
-    first: mpsc::UnboundedSender<RequestFuture>,
-    in_turn: mpsc::UnboundedSender<RequestFuture>,
-    /// The number of requests that wait for their turn.
-    unsent: Arc<AtomicUsize>,
+    first: Line,
+    in_turn: Line,
     shared: SchedulerHandle,
     closed: watch::Sender<bool>,
     owed_since: watch::Receiver<Option<BootInstant>>,
@@ -66,8 +64,8 @@ impl Scheduler {
         preamble: Preamble,
         silence: Duration,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
-        let (first, waiting_first) = mpsc::unbounded_channel();
-        let (in_turn, waiting_in_turn) = mpsc::unbounded_channel();
+        let (first, waiting_first) = Line::new();
+        let (in_turn, waiting_in_turn) = Line::new();
         let waiting = RequestQueue { first: waiting_first, in_turn: waiting_in_turn };
         let shared = SchedulerHandle { client: Arc::new(OpaqueClient(Arc::new(client))), links };
         let (closed, closing) = watch::channel(false);
@@ -80,7 +78,7 @@ impl Scheduler {
             owed,
             last_answer: Instant::now(),
         };
-        (Self { first, in_turn, unsent: Arc::default(), shared, closed, owed_since }, sender.run(waiting, closing))
+        (Self { first, in_turn, shared, closed, owed_since }, sender.run(waiting, closing))
     }
 
     /// Ends the session, and every request: those that were handed in are not answered.
@@ -103,11 +101,12 @@ impl Scheduler {
         T: Send + 'static,
         F: Future<Output = ZkResult<T>> + Send,
     {
-        if priority == Priority::Normal && self.unsent.load(Ordering::Acquire) >= LONGEST_BACKLOG {
+        let line = if priority == Priority::Urgent { &self.first } else { &self.in_turn };
+        if priority != Priority::Detached && line.is_full() {
             return Box::pin(std::future::ready(Err(Failure::no_room())));
         }
         let (answer, answered) = oneshot::channel();
-        let (shared, unsent) = (self.shared.clone(), Unsent::one_more(&self.unsent));
+        let (shared, unsent) = (self.shared.clone(), line.one_more());
         let request = async move {
             drop(unsent);
             if priority != Priority::Detached && answer.is_closed() {
@@ -123,22 +122,39 @@ impl Scheduler {
             let _ = answer.send(shared.links.judge(outcome.map_err(Failure::from), proven));
         };
         // Without its task, which lives as long as this unless the runtime is gone, the answer is that there is none.
-        let queue = if priority == Priority::Urgent { &self.first } else { &self.in_turn };
-        let _ = queue.send(Box::pin(request));
+        let _ = line.waiting.send(Box::pin(request));
         let gone = |_| Err(Failure { fate: Fate::Ended, source: "the client is gone".into() });
         Box::pin(async move { answered.await.unwrap_or_else(gone) })
     }
 }
 
-/// One of the requests that wait, until it is dropped.
-struct Unsent(Arc<AtomicUsize>);
+/// The requests of one priority that wait to be sent, up to [`LONGEST_BACKLOG`] and those that may not be refused.
+#[derive(Debug)]
+struct Line {
+    waiting: mpsc::UnboundedSender<RequestFuture>,
+    unsent: Arc<AtomicUsize>,
+}
 
-impl Unsent {
-    fn one_more(unsent: &Arc<AtomicUsize>) -> Self {
-        unsent.fetch_add(1, Ordering::AcqRel);
-        Self(unsent.clone())
+impl Line {
+    fn new() -> (Self, mpsc::UnboundedReceiver<RequestFuture>) {
+        let (waiting, requests) = mpsc::unbounded_channel();
+        (Self { waiting, unsent: Arc::default() }, requests)
+    }
+
+    /// Whether a request that may be refused has to be.
+    fn is_full(&self) -> bool {
+        self.unsent.load(Ordering::Acquire) >= LONGEST_BACKLOG
+    }
+
+    /// Counts one request more, until it is sent or dropped.
+    fn one_more(&self) -> Unsent {
+        self.unsent.fetch_add(1, Ordering::AcqRel);
+        Unsent(self.unsent.clone())
     }
 }
+
+/// One of the requests that wait, until it is dropped.
+struct Unsent(Arc<AtomicUsize>);
 
 impl Drop for Unsent {
     fn drop(&mut self) {
@@ -294,5 +310,23 @@ impl SchedulerTask {
     /// From now on an answer is owed, if anything is under way.
     fn owe(&self) {
         self.owed.send_replace((!self.under_way.is_empty()).then(|| SystemClock.now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_full_until_what_waits_is_sent_or_dropped() {
+        let (line, _requests) = Line::new();
+        let mut waiting = Vec::new();
+        for _ in 0..LONGEST_BACKLOG {
+            assert!(!line.is_full());
+            waiting.push(line.one_more());
+        }
+        assert!(line.is_full());
+        waiting.pop();
+        assert!(!line.is_full());
     }
 }
