@@ -254,11 +254,25 @@ async fn granted_after_trouble(
     within: Duration,
 ) -> Result<Held, Failure> {
     match soon("the waiter is granted after the trouble", within, waiting).await?? {
-        Ok(held) => Ok(held),
-        Err(_) => {
+        Ok(held) if soon("the grant's lease is renewed", promptly(), is_renewed_or_young(&held)).await? => Ok(held),
+        // Refused, or granted to a request of before with so little left of its lease that it was lost, and told so.
+        _ => {
             let again = cx.contender().await?.try_lock_for(cx.freed_by(ttl())).await?;
             again.or_fail("not free after the trouble")
         }
+    }
+}
+
+/// Waits until a good part of a grant's lease is left, by a renewal if it is to be; false if it is lost first.
+async fn is_renewed_or_young(held: &Held) -> bool {
+    let young = async {
+        while held.remaining() < ttl() / 3 {
+            pass(ms(5)).await;
+        }
+    };
+    tokio::select! {
+        () = young => true,
+        _ = held.lost() => false,
     }
 }
 
