@@ -1,4 +1,4 @@
-//! Talking to the server: everything that knows the client crate.
+//! Talking to the server.
 
 pub(crate) mod address;
 pub(crate) mod cas;
@@ -8,3 +8,4 @@ pub(crate) mod link;
 mod pipeline;
 pub(crate) mod protocol;
 mod resolved;
+pub(crate) mod words;

@@ -1,4 +1,4 @@
-//! One connection, over which commands are sent in pipelines: the client crate has the words, the stream is ours.
+//! One connection, over which commands are sent in pipelines.
 //!
 //! A command that names a CAS number which was learned elsewhere is not sent as it is unless the connection is older than
 //! that: the item is read first, over this connection, and the command is sent with its number of now if it is still the one
@@ -15,7 +15,8 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::cas::CasNumber;
-use super::protocol::{Command, CommandAnswer, Reply, stat};
+use super::protocol::{Command, CommandAnswer, stat};
+use super::words;
 use crate::error::Failure;
 
 /// The longest line of a reply, which has a key of 250 bytes at most.
@@ -158,7 +159,7 @@ impl Connection {
         let read = async {
             for (mark, command) in (batch.first..).zip(&batch.commands) {
                 let line = line(reader).await?;
-                let reply = Reply::parse(&line)?;
+                let reply = words::read(&line)?;
                 let value = match reply.follows() {
                     Some(bytes) => block(reader, bytes).await?,
                     None => Vec::new(),
@@ -201,8 +202,7 @@ impl CommandBatch {
     fn of(commands: Vec<Command>, first: u64) -> Result<Self, (usize, Failure)> {
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         for (mark, command) in (first..).zip(&commands) {
-            let encoded = command.words(mark).and_then(|words| words.encode_into(&mut bytes));
-            encoded.map_err(|error| (commands.len(), Failure::unsendable(error)))?;
+            words::write(command, mark, &mut bytes).map_err(|error| (commands.len(), Failure::unsendable(error)))?;
             ends.push(bytes.len());
         }
         Ok(Self { commands, bytes, ends, first })

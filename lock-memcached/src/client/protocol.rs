@@ -1,26 +1,15 @@
-//! The few commands that locks are made of, and the replies of the server, in the words of the client crate.
+//! The few commands that locks are made of, and the replies of the server.
 //!
 //! A key is taken by `ma` (arithmetic) and not by `ms … ME` (add): when memory is short, `ms` deletes the item that it finds
 //! in its place, and since 1.6.27 it takes its CAS number before it takes the key. `ma` does neither. The CAS number that
 //! it is to compare matches nothing, so that an item that is there is never changed, and one that is not is made.
 
-use std::io;
-
-use memcache::exp::{
-    ArithmeticOptions, DeleteOptions, Error, GetOptions, MetaCommand, MetaResponse, ReturnCode, SetOptions,
-    build_arithmetic, build_delete, build_get, build_set, parse_meta_result,
-};
+use memcache::exp::ReturnCode;
 
 use super::cas::{CasNumber, OwnItem};
 use crate::error::Failure;
 use crate::store::keys::Key;
-use crate::store::values::{Nonce, number};
-
-/// No item has this CAS number.
-const NONE: u64 = i64::MAX.unsigned_abs();
-
-/// The longest value that is read: what other libraries keep under a shared key may be as long as the server takes it.
-const LONGEST_VALUE: usize = 64 << 20;
+use crate::store::values::Nonce;
 
 /// A command.
 #[derive(Debug, Clone)]
@@ -72,6 +61,22 @@ pub(crate) struct Item {
 }
 
 impl Command {
+    /// The key that it is about.
+    pub(super) fn key(&self) -> &Key {
+        match self {
+            Self::Claim { key, .. }
+            | Self::Renew { key, .. }
+            | Self::HandOver { key, .. }
+            | Self::AddOne { key, .. }
+            | Self::Release { key, .. }
+            | Self::Read { key }
+            | Self::Look { key }
+            | Self::Keep { key, .. }
+            | Self::Note { key, .. }
+            | Self::Forget { key } => key,
+        }
+    }
+
     /// The item that is to be changed only if it is unchanged.
     pub(super) fn own(&self) -> Option<(&Key, OwnItem)> {
         match self {
@@ -113,54 +118,6 @@ impl Command {
     pub(super) fn changes(&self) -> bool {
         !matches!(self, Self::Read { .. } | Self::Look { .. })
     }
-
-    /// In the server's words, with a mark that its reply has too.
-    pub(crate) fn words(&self, mark: u64) -> Result<MetaCommand, Error> {
-        let command = match self {
-            Self::Claim { key, value, seconds } => {
-                let mut claim = arithmetic(NONE, false);
-                (claim.delta, claim.initial, claim.initial_ttl) = (Some(0), Some(*value), Some(*seconds));
-                build_arithmetic(key.as_bytes(), &claim)
-            }
-            Self::Renew { key, own, seconds } => add(key, *own, 0, *seconds),
-            Self::HandOver { key, own, to, seconds } => add(key, *own, to.number().wrapping_sub(own.value), *seconds),
-            Self::AddOne { key, own, ends_at } => add(key, *own, 1, *ends_at),
-            Self::Release { key, own } => {
-                let mut delete = DeleteOptions::default();
-                delete.compare_cas = Some(own.seen.cas);
-                build_delete(key.as_bytes(), &delete)
-            }
-            Self::Read { key } => build_get(key.as_bytes(), &get(true, None)),
-            Self::Look { key } => build_get(key.as_bytes(), &get(false, None)),
-            Self::Keep { key, seconds } => build_get(key.as_bytes(), &get(true, Some(*seconds))),
-            Self::Note { key, text, seconds } => {
-                let mut set = SetOptions::default();
-                set.ttl = Some(*seconds);
-                build_set(key.as_bytes(), text.as_bytes(), &set)
-            }
-            Self::Forget { key } => build_delete(key.as_bytes(), &DeleteOptions::default()),
-        };
-        Ok(command?.flag(format!("O{mark}")))
-    }
-}
-
-/// Changes an item that is unchanged, and reads it: the value says whose it is.
-fn add(key: &Key, own: OwnItem, delta: u64, seconds: u32) -> Result<MetaCommand, Error> {
-    let mut change = arithmetic(own.seen.cas, true);
-    (change.delta, change.ttl) = (Some(delta), Some(seconds));
-    build_arithmetic(key.as_bytes(), &change)
-}
-
-fn arithmetic(cas: u64, return_value: bool) -> ArithmeticOptions {
-    let mut options = ArithmeticOptions::default();
-    (options.compare_cas, options.return_cas, options.return_value) = (Some(cas), true, return_value);
-    options
-}
-
-fn get(value: bool, touch: Option<u32>) -> GetOptions {
-    let mut options = GetOptions::default();
-    (options.value, options.return_cas, options.return_ttl, options.touch) = (value, true, true, touch);
-    options
 }
 
 impl CommandAnswer {
@@ -197,27 +154,12 @@ impl CommandAnswer {
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// An answer; a value of so many bytes follows it.
-    Answer { code: ReturnCode, cas: Option<u64>, left: Option<i64>, opaque: Option<Vec<u8>>, value: Option<usize> },
+    Answer { code: ReturnCode, cas: Option<u64>, left: Option<i64>, mark: Option<u64>, value: Option<usize> },
     /// The server does not carry the command out.
     Refusal(Failure),
 }
 
 impl Reply {
-    /// Out of a line without its end.
-    ///
-    /// # Errors
-    /// If it makes no sense: nothing that follows on the connection can be told apart any more.
-    pub(crate) fn parse(line: &[u8]) -> io::Result<Self> {
-        let response = match MetaResponse::parse_header(line) {
-            Ok(response) => response,
-            Err(refusal) => return Failure::refused(refusal).map(Self::Refusal),
-        };
-        let code = response.rc();
-        let value = if code == ReturnCode::Va { Some(length(line)?) } else { None };
-        let told = parse_meta_result(response).map_err(|_| senseless())?;
-        Ok(Self::Answer { code, cas: told.cas, left: told.ttl, opaque: told.opaque, value })
-    }
-
     /// Number of bytes that follow the line, without their end.
     pub(crate) fn follows(&self) -> Option<usize> {
         match self {
@@ -227,9 +169,9 @@ impl Reply {
     }
 
     /// Whether this is the reply to what was sent with this mark. A refusal has none.
-    pub(crate) fn is_to(&self, mark: u64) -> bool {
+    pub(crate) fn is_to(&self, sent: u64) -> bool {
         match self {
-            Self::Answer { opaque, .. } => opaque.as_deref() == Some(mark.to_string().as_bytes()),
+            Self::Answer { mark, .. } => *mark == Some(sent),
             Self::Refusal(_) => true,
         }
     }
@@ -258,16 +200,6 @@ impl Reply {
             _ => CommandAnswer::Failed(Failure::senseless()),
         }
     }
-}
-
-fn length(line: &[u8]) -> io::Result<usize> {
-    let word = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).nth(1);
-    let length = word.and_then(number).and_then(|length| usize::try_from(length).ok());
-    length.filter(|length| *length <= LONGEST_VALUE).ok_or_else(senseless)
-}
-
-fn senseless() -> io::Error {
-    io::ErrorKind::InvalidData.into()
 }
 
 /// The name and the value in `STAT name value`.

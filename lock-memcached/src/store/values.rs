@@ -38,6 +38,11 @@ impl Nonce {
     pub(crate) fn number(self) -> u64 {
         self.0
     }
+
+    #[cfg(test)]
+    pub(crate) fn of_a_test(by_chance: u64) -> Self {
+        Self(LOWEST + by_chance % MANY)
+    }
 }
 
 /// The number that an item holds, as the server writes it: digits, without a sign or zeros before them. One that became
