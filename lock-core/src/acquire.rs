@@ -1,11 +1,8 @@
 //! The part of a client that does not depend on the backend's type: one acquisition, from the checks to the lease.
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-
-use tracing::Instrument;
 
 use crate::clock::{BootInstant, Deadline};
 use crate::driver::Inspection;
@@ -98,7 +95,7 @@ impl Core {
         let attempt = self.attempt(&request).map_err(|error| self.named(error, request.name))?;
         let mut operation = Operation::acquire(self.keeper.backend_name, &attempt, wait.name());
         let began = self.keeper.clock.now();
-        let outcome = pin!(self.ask(attempt, request.lease, wait, ask)).instrument(operation.span()).await;
+        let outcome = operation.run(self.ask(attempt, request.lease, wait, ask)).await;
         match &outcome {
             Ok(Some(lease)) => {
                 let waited = lease.since().since(began);

@@ -1,6 +1,11 @@
 //! The spans that `tracing` is told of: one for each acquisition, release, batch of renewals and clean-up.
 //!
-//! All are at level `DEBUG`. Their values are made only if somebody listens: without a subscriber a span costs a branch.
+//! All are at level `DEBUG`. Their values are made only if somebody listens: without a subscriber a span costs a branch. A
+//! subscriber that panics hears no more of that span; it ends nothing that is done for holders in the background.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 
 use tracing::field::{Empty, display};
 use tracing::{Span, Value, debug_span};
@@ -18,23 +23,25 @@ pub(crate) struct Operation {
 impl Operation {
     /// One acquisition; `wait` is how the caller waits.
     pub(crate) fn acquire(backend: &'static str, attempt: &Attempt, wait: &'static str) -> Self {
-        Self::of(debug_span!(
-            "lock.acquire",
-            name = %attempt.name,
-            kind = attempt.kind.name(),
-            backend,
-            wait,
-            grant = %attempt.id,
-            token = Empty,
-            waited = Empty,
-            outcome = Empty,
-        ))
+        Self::of(|| {
+            debug_span!(
+                "lock.acquire",
+                name = %attempt.name,
+                kind = attempt.kind.name(),
+                backend,
+                wait,
+                grant = %attempt.id,
+                token = Empty,
+                waited = Empty,
+                outcome = Empty,
+            )
+        })
     }
 
     /// One release that its caller waits for.
     pub(crate) fn release(backend: &'static str, attempt: &Attempt) -> Self {
         let (name, kind) = (&attempt.name, attempt.kind.name());
-        Self::of(debug_span!("lock.release", %name, kind, backend, grant = %attempt.id, outcome = Empty))
+        Self::of(|| debug_span!("lock.release", %name, kind, backend, grant = %attempt.id, outcome = Empty))
     }
 
     /// One job of the reaper, which belongs to no caller any more.
@@ -42,36 +49,45 @@ impl Operation {
         let (name, kind) = (&attempt.name, attempt.kind.name());
         let grant = &attempt.id;
         Self::of(
-            debug_span!(parent: None, "lock.reap", %name, kind, backend, %grant, job, tries = Empty, outcome = Empty),
+            || debug_span!(parent: None, "lock.reap", %name, kind, backend, %grant, job, tries = Empty, outcome = Empty),
         )
     }
 
     /// One request for several renewals.
     pub(crate) fn renew(backend: &'static str, leases: usize) -> Self {
-        Self::of(debug_span!(
-            parent: None,
-            "lock.renew",
-            backend,
-            leases,
-            renewed = Empty,
-            lost = Empty,
-            unknown = Empty,
-            outcome = Empty,
-        ))
+        Self::of(|| {
+            debug_span!(
+                parent: None,
+                "lock.renew",
+                backend,
+                leases,
+                renewed = Empty,
+                lost = Empty,
+                unknown = Empty,
+                outcome = Empty,
+            )
+        })
     }
 
-    fn of(span: Span) -> Self {
-        Self { span, told: false }
+    fn of(span: impl FnOnce() -> Span) -> Self {
+        Self { span: heard(span).unwrap_or_else(Span::none), told: false }
     }
 
-    /// The span itself, to run the work in.
-    pub(crate) fn span(&self) -> Span {
-        self.span.clone()
+    /// Runs the work in the span.
+    pub(crate) async fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            let entered = heard(|| self.span.enter());
+            let answer = work.as_mut().poll(cx);
+            heard(|| drop(entered));
+            answer
+        })
+        .await
     }
 
     /// Adds a value to the span.
     pub(crate) fn note(&self, field: &'static str, value: impl Value) {
-        self.span.record(field, value);
+        heard(|| self.span.record(field, value));
     }
 
     /// The answers to a batch of renewals.
@@ -96,7 +112,7 @@ impl Operation {
     /// Ends with the kind of this error; the error itself is an event in the span.
     pub(crate) fn fails(&mut self, error: &Error) {
         self.ends(display(error.kind()));
-        tracing::debug!(parent: &self.span, %error, "failed");
+        heard(|| tracing::debug!(parent: &self.span, %error, "failed"));
     }
 }
 
@@ -106,4 +122,9 @@ impl Drop for Operation {
             self.note("outcome", "cancelled");
         }
     }
+}
+
+/// What a subscriber makes of something; `None` if it panics.
+fn heard<T>(told: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(told)).ok()
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tracing::Instrument;
 use tracing::field::debug;
 
 use super::keeper::{Keeper, KeeperHandle};
@@ -231,7 +230,7 @@ impl Lease {
         let _under_way = keeper.shutdown.track();
         let mut lease = self;
         let mut operation = Operation::release(keeper.backend_name, &lease.live.attempt);
-        let outcome = pin!(lease.give_back(&keeper)).instrument(operation.span()).await;
+        let outcome = operation.run(lease.give_back(&keeper)).await;
         match &outcome {
             Ok(()) => operation.ends("released"),
             Err(error) => operation.fails(error),

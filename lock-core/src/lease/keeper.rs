@@ -12,7 +12,6 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tracing::Instrument;
 
 use super::background::{self, Background, Carried};
 use super::reaper::Reaper;
@@ -185,7 +184,7 @@ impl Keeper {
         let operation = Operation::renew(self.backend_name, batch.len());
         let asked = caught(Phase::Renew, async { Ok(self.backend.renew(batch).await) });
         let asked = bounded(&*self.clock, first.attempt.op_timeout, Phase::Renew, asked);
-        let answers = asked.instrument(operation.span()).await.unwrap_or_else(|error| {
+        let answers = operation.run(asked).await.unwrap_or_else(|error| {
             batch.iter().map(|renewal| Renewed::Unknown(error.repeated().with_name(&renewal.attempt.name))).collect()
         });
         operation.answered(&answers);
@@ -364,18 +363,18 @@ async fn renew(
 
 fn take(keeper: &Arc<Keeper>, leases: Vec<(Arc<LiveGrant>, Duration)>, sent_at: BootInstant, answers: Vec<Renewed>) {
     let mut answers = answers.into_iter();
-    for (live, asked) in leases {
+    for (live, wanted) in leases {
         // A backend that gives fewer answers than questions has said nothing about the rest.
         let answer = match answers.next() {
             Some(Renewed::For(valid_for)) => {
                 keeper.meters.margin(live.remaining(&*keeper.clock));
-                Answer::kept(valid_for, asked)
+                Answer::kept(valid_for, wanted)
             }
             Some(Renewed::Held) => Answer::Held,
             Some(Renewed::Lost(reason)) => Answer::Lost(reason),
             Some(Renewed::Unknown(error)) => {
                 keeper.meters.renewal_failed();
-                tracing::debug!(name = %live.attempt.name, %error, "renewal without an answer");
+                asked(|| tracing::debug!(name = %live.attempt.name, %error, "renewal without an answer"));
                 Answer::Unknown
             }
             None => Answer::Unknown,

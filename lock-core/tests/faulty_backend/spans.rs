@@ -39,6 +39,15 @@ impl Spans {
         self.0.lock().unwrap().push(("panics", Values::default()));
     }
 
+    /// Panics whenever it hears of this from now on: `new`, `enter`, `exit` or `record` of a span.
+    fn panic_at(&self, what: &'static str) {
+        self.0.lock().unwrap().push((what, Values::default()));
+    }
+
+    fn hears_of(&self, what: &str) {
+        assert!(self.values(what, "").is_empty(), "a mistake in the subscriber, planted by the test");
+    }
+
     /// The last value of this field in each span of this name.
     fn values(&self, name: &str, field: &str) -> Vec<String> {
         let spans = self.0.lock().unwrap();
@@ -59,6 +68,7 @@ impl Subscriber for Spans {
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
+        self.hears_of("new");
         let mut values = Values::default();
         span.record(&mut values);
         let mut spans = self.0.lock().unwrap();
@@ -67,6 +77,7 @@ impl Subscriber for Spans {
     }
 
     fn record(&self, span: &Id, values: &Record<'_>) {
+        self.hears_of("record");
         let place = usize::try_from(span.into_u64()).unwrap() - 1;
         values.record(&mut self.0.lock().unwrap()[place].1);
     }
@@ -78,9 +89,13 @@ impl Subscriber for Spans {
         assert!(!is_planted, "a mistake in the subscriber, planted by the test");
     }
 
-    fn enter(&self, _span: &Id) {}
+    fn enter(&self, _span: &Id) {
+        self.hears_of("enter");
+    }
 
-    fn exit(&self, _span: &Id) {}
+    fn exit(&self, _span: &Id) {
+        self.hears_of("exit");
+    }
 }
 
 #[tokio::test]
@@ -140,4 +155,21 @@ async fn a_subscriber_that_panics_at_a_loss_keeps_nobody_from_being_told() {
     assert_eq!(soon("the loss is told", lost.lost()).await, LossReason::Taken);
     lab.pass(Duration::from_secs(20)).await;
     assert!(kept.is_held(), "nobody renews any more");
+}
+
+#[tokio::test]
+async fn a_subscriber_that_panics_at_every_span_ends_neither_renewals_nor_clean_up() {
+    for what in ["new", "enter", "exit", "record"] {
+        let (spans, _listening) = Spans::listen();
+        let lab = Lab::new();
+        let locks = lab.connect();
+        let (kept, dropped) = (locks.mutex("kept").lock().await.unwrap(), locks.mutex("dropped").lock().await.unwrap());
+        spans.panic_at(what);
+        drop(dropped);
+        // Nobody asks the guard meanwhile, which would start the task again.
+        lab.pass(Duration::from_secs(20)).await;
+        assert_eq!(lab.store.used(), 1, "{what}: nobody gives back what was dropped");
+        assert!(kept.is_held(), "{what}: nobody renews any more");
+        kept.release().await.unwrap();
+    }
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tracing::Instrument;
-
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{asked, bounded, caught};
 use crate::driver::{Attempt, Backend, Cancelled, SemaphoreBackend};
@@ -59,9 +57,9 @@ impl Job {
     pub(super) async fn attempt_once(&self, backend: &dyn Backend, clock: &dyn Clock) -> Progress {
         let phase = self.task.phase();
         let once = caught(phase, self.ask(backend, clock));
-        let once = bounded(clock, self.attempt.op_timeout, phase, once).instrument(self.operation.span());
-        once.await.unwrap_or_else(|error| {
-            tracing::debug!(name = %self.attempt.name, %error, "clean-up will be tried again");
+        let once = bounded(clock, self.attempt.op_timeout, phase, once);
+        self.operation.run(once).await.unwrap_or_else(|error| {
+            asked(|| tracing::debug!(name = %self.attempt.name, %error, "clean-up will be tried again"));
             match error.kind() {
                 ErrorKind::Unavailable | ErrorKind::Indeterminate => Progress::Unanswered,
                 _ => Progress::Refused,
