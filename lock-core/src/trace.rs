@@ -121,6 +121,8 @@ impl Drop for Operation {
         if !self.told {
             self.note("outcome", "cancelled");
         }
+        // Closed here, where a panic is kept from whoever drops this.
+        heard(|| drop(std::mem::replace(&mut self.span, Span::none())));
     }
 }
 

@@ -39,7 +39,7 @@ impl Spans {
         self.0.lock().unwrap().push(("panics", Values::default()));
     }
 
-    /// Panics whenever it hears of this from now on: `new`, `enter`, `exit` or `record` of a span.
+    /// Panics whenever it hears of this from now on: `new`, `enter`, `exit`, `record` or `close` of a span.
     fn panic_at(&self, what: &'static str) {
         self.0.lock().unwrap().push((what, Values::default()));
     }
@@ -95,6 +95,11 @@ impl Subscriber for Spans {
 
     fn exit(&self, _span: &Id) {
         self.hears_of("exit");
+    }
+
+    fn try_close(&self, _span: Id) -> bool {
+        self.hears_of("close");
+        true
     }
 }
 
@@ -159,7 +164,7 @@ async fn a_subscriber_that_panics_at_a_loss_keeps_nobody_from_being_told() {
 
 #[tokio::test]
 async fn a_subscriber_that_panics_at_every_span_ends_neither_renewals_nor_clean_up() {
-    for what in ["new", "enter", "exit", "record"] {
+    for what in ["new", "enter", "exit", "record", "close"] {
         let (spans, _listening) = Spans::listen();
         let lab = Lab::new();
         let locks = lab.connect();
