@@ -24,6 +24,11 @@ pub struct RedisReadme;
 #[doc = include_str!("../../lock-memcached/README.md")]
 pub struct MemcachedReadme;
 
+/// The README of `lock-recipes`.
+#[cfg(doctest)]
+#[doc = include_str!("../../lock-recipes/README.md")]
+pub struct RecipesReadme;
+
 /// The README of `lock-zk`.
 #[cfg(doctest)]
 #[doc = include_str!("../../lock-zk/README.md")]

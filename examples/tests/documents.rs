@@ -103,3 +103,20 @@ fn the_code_of_the_authors_guide_is_compiled_and_run() {
         assert!(code.contains(block), "not in the sample backend nor in its test:\n{block}");
     }
 }
+
+/// The words of a text, with one space between them.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_page_about_fencing_shows_what_its_tests_run() {
+    let page = read(&root().join("docs/fencing.md"));
+    let folder = root().join("examples/tests/fencing");
+    let code = ["postgres.rs", "redis.rs", "object_store.rs"].map(|file| words(&read(&folder.join(file)))).join(" ");
+    let shown: Vec<_> = ["sql", "lua", "rust"].into_iter().flat_map(|language| blocks(&page, language)).collect();
+    assert!(shown.len() >= 5, "the page has lost its code");
+    for block in shown {
+        assert!(code.contains(&words(block)), "not in the tests:\n{block}");
+    }
+}

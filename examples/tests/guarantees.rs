@@ -28,6 +28,10 @@ const MEANING: &[(Guarantee, &str)] = &[
     (Guarantee::SharedOwner, "one owner may enter a reentrant lock from several processes"),
     (Guarantee::ForeignClients, "clients of other libraries can share a key"),
     (Guarantee::RenewalAcrossRuntimes, "locks are renewed on when the runtime ends on which the client was made"),
+    (Guarantee::Record, "a record can be kept beside a mutex, and a late holder cannot write it"),
+    (Guarantee::RecordAcrossRestart, "a record is there when the server crashes and comes back"),
+    (Guarantee::RecordAcrossFailover, "a record is there when another server takes over"),
+    (Guarantee::Adoption, "a mutex that is held can be passed on to another client"),
 ];
 
 fn table(backends: &[(&str, Guarantees)]) -> String {

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use crate::acquire::Core;
-use crate::driver::{Backend, MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
+use crate::driver::{
+    AdoptBackend, Backend, MutexBackend, RecordBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend,
+};
 use crate::driver::{Guarantee, Guarantees};
 use crate::error::Error;
-use crate::locks::Mutex;
+use crate::locks::RecordedMutex;
 use crate::locks::ReentrantMutex;
 use crate::locks::RwLock;
 use crate::locks::Semaphore;
+use crate::locks::{DetachedMutex, Mutex, MutexGuard, adopt};
 use crate::name::LockName;
 use crate::options::ClientOptions;
 use crate::owner::Owner;
@@ -141,6 +144,36 @@ impl<B: MutexBackend> Client<B> {
     #[must_use]
     pub fn mutex(&self, name: impl Into<LockName>) -> Mutex {
         Mutex::new(self.core.clone(), self.backend.clone(), self.core.canonical(name))
+    }
+}
+
+impl<B: AdoptBackend> Client<B> {
+    /// Goes on with a mutex that another client has [detached](crate::MutexGuard::detach), under this client's lease options: it is held and renewed
+    /// from the answer on, and its token stays. The lease counts from this call's request, whatever the message says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if it has ended, or was adopted before; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where
+    /// grants cannot be passed on; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if nothing was sent;
+    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no answer came: then it is either detached as before or, if it was adopted,
+    /// given back in the background.
+    ///
+    /// # Cancel safety
+    /// A dropped call is undone in the background: what it has adopted is given back.
+    pub async fn adopt(&self, detached: &DetachedMutex) -> Result<MutexGuard, Error> {
+        let backend: Arc<dyn AdoptBackend> = self.backend.clone();
+        adopt(&self.core, &backend, detached, self.core.options.lease).await
+    }
+}
+
+impl<B: RecordBackend> Client<B> {
+    /// A handle for the mutex of this name with the record beside it. No traffic; the name is checked when it is first used.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the configuration has no sound fencing tokens or keeps no
+    /// records, and for a key that is shared with other libraries.
+    pub fn recorded(&self, name: impl Into<LockName>) -> Result<RecordedMutex, Error> {
+        let backend: Arc<dyn RecordBackend> = self.backend.clone();
+        RecordedMutex::new(&self.core, &backend, self.core.canonical(name))
     }
 }
 

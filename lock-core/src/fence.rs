@@ -20,6 +20,8 @@
 //! redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'state', ARGV[2])
 //! return 1
 //! ```
+//! `docs/fencing.md` in the repository shows these and an object store, tested with the real things.
+//!
 //! Permits of a semaphore above one cannot be fenced by order; their [`PermitToken`](crate::PermitToken) is another
 //! type on purpose.
 //!

@@ -70,13 +70,13 @@ mod token;
 mod trace;
 
 pub use client::Client;
-pub use driver::{Guarantee, Guarantees, Holder, Inspection, Support, Waiter};
+pub use driver::{Guarantee, Guarantees, Holder, Inspection, Record, Support, Waiter};
 pub use error::{Error, ErrorKind, Phase, Retry};
-pub use lease::{Lease, LossReason, Lost};
+pub use lease::{Ended, Ending, ExpiresWithin, Lease, LossReason, Lost, WorkError};
 pub use locks::{
-    DowngradeError, Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard, FencedReentrantGuard,
-    FencedReentrantMutex, FencedRwLock, FencedWriteGuard, Locks, Mutex, MutexGuard, Permit, ReadGuard, ReentrantGuard,
-    ReentrantMutex, RwLock, Semaphore, WriteGuard, multi,
+    DetachError, DetachedMutex, DowngradeError, Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard,
+    FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, Locks, Mutex, MutexGuard, Permit,
+    ReadGuard, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, RwLock, Semaphore, WriteGuard, multi,
 };
 pub use memory::MemoryLocks;
 pub use name::LockName;

@@ -16,7 +16,7 @@ use crate::error::Failure;
 use crate::registry::{Entry, Piece, Registry};
 use crate::store::keys::Key;
 use crate::store::pieces::Pieces;
-use crate::store::record::Records;
+use crate::store::record::HolderRecords;
 use crate::store::refresh;
 use crate::store::values::{self, Nonce};
 
@@ -70,7 +70,7 @@ pub(crate) struct Acquirer {
     pub(crate) gate: Arc<EpochGate>,
     pub(crate) pieces: Arc<Pieces>,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) records: Arc<Records>,
+    pub(crate) records: Arc<HolderRecords>,
 }
 
 impl Acquirer {

@@ -15,10 +15,11 @@ use crate::epoch::gate::EpochGate;
 use crate::inspect::Inspector;
 use crate::kinds::slots::Slots;
 use crate::kinds::{reader_slots::ReaderSlots, rwlock::RwLocks, semaphore::Semaphores};
+use crate::records::Records;
 use crate::registry::Registry;
 use crate::release::Releaser;
 use crate::renew::Renewer;
-use crate::store::{keys::Keys, pieces::Pieces, record::Records, refresh::Refresher, values};
+use crate::store::{keys::Keys, pieces::Pieces, record::HolderRecords, refresh::Refresher, values};
 use crate::wait::{Waits, pace::Pace, queue::WaitQueues};
 
 /// One client's connections to a server, and its waiters.
@@ -28,6 +29,7 @@ pub struct MemcachedBackend {
     pub(crate) rwlocks: RwLocks,
     pub(crate) semaphores: Semaphores,
     pub(crate) inspector: Inspector,
+    pub(crate) records: Records,
     renewer: Renewer,
     releaser: Arc<Releaser>,
     guarantees: Guarantees,
@@ -43,10 +45,10 @@ impl MemcachedBackend {
         gate.begin().await?;
         let mut guarantees = config.guarantees();
         if health::check(&link, config).await? {
-            guarantees = crate::evicting(guarantees);
+            guarantees = crate::guarantees::evicting(guarantees);
         }
         let (registry, queues) = (Arc::new(Registry::new(&keys, longest)), Arc::<WaitQueues>::default());
-        let records = Records::new(&link, &keys, longest);
+        let records = HolderRecords::new(&link, &keys, longest);
         let pieces = Arc::new(Pieces { link: link.clone(), records: records.clone() });
         let acquirer = Arc::new(Acquirer {
             link: link.clone(),
@@ -92,6 +94,7 @@ impl MemcachedBackend {
                 longest,
                 op_timeout,
             },
+            records: Records { link: link.clone(), keys: keys.clone() },
             inspector: Inspector { link, keys, records, readers: many },
             acquirer,
             waits,
@@ -111,7 +114,7 @@ impl fmt::Debug for MemcachedBackend {
 #[async_trait]
 impl Backend for MemcachedBackend {
     fn name(&self) -> &'static str {
-        crate::NAME
+        crate::guarantees::NAME
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -161,7 +161,7 @@ impl MemcachedConfig {
     /// does says so in its own [`guarantees`](lock_core::Client::guarantees).
     #[must_use]
     pub fn guarantees(&self) -> Guarantees {
-        crate::guarantees(self.restart_policy)
+        crate::guarantees::on_one_server(self.restart_policy != RestartPolicy::Off)
     }
 
     /// The longest lease that is granted: without a quarantine none has to end in time for it.
@@ -199,7 +199,7 @@ impl MemcachedConfig {
 }
 
 fn invalid(what: String) -> Error {
-    Error::invalid(Phase::Configure, what).with_backend(crate::NAME)
+    Error::invalid(Phase::Configure, what).with_backend(crate::guarantees::NAME)
 }
 
 #[cfg(test)]

@@ -98,6 +98,11 @@ impl Failure {
         Self { kind: ErrorKind::Protocol, is_unknown: true, what: what.into(), source: None }
     }
 
+    /// Something that is not ours in a place of ours; nothing was changed.
+    pub(crate) fn foreign(what: &'static str) -> Self {
+        Self { kind: ErrorKind::Protocol, is_unknown: false, what: what.into(), source: None }
+    }
+
     /// A server that gives its items no CAS numbers, so that nobody could be told from anybody.
     pub(crate) fn without_cas() -> Self {
         let what = "the server gives no CAS numbers (it runs with -C), so it cannot tell whose a lock is";
@@ -116,7 +121,9 @@ impl Failure {
     }
 
     pub(crate) fn into_error(self, phase: Phase, server: &Address) -> Error {
-        let error = Error::new(self.kind, phase, self.what).with_backend(crate::NAME).with_server(server.to_string());
+        let error = Error::new(self.kind, phase, self.what)
+            .with_backend(crate::guarantees::NAME)
+            .with_server(server.to_string());
         match self.source {
             Some(source) => error.with_source(Shared(source)),
             None => error,

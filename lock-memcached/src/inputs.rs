@@ -5,7 +5,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use lock_core::driver::Kind;
+use lock_core::driver::{Kind, Record};
 use lock_core::{FencingToken, GrantId, LockName};
 use lock_testkit::{SeededRng, fuzz};
 
@@ -17,6 +17,7 @@ use crate::config::MemcachedConfig;
 use crate::epoch::{self, Epoch};
 use crate::inspect;
 use crate::kinds::slots::stored_limit;
+use crate::records::record_in;
 use crate::store::keys::{self, Keys};
 use crate::store::record::{self, HolderRecord};
 use crate::store::values::{Nonce, number};
@@ -245,6 +246,16 @@ fn epochs_are_read_as_they_were_written_or_not_at_all() {
         assert_eq!(Epoch::of(epoch.value().to_string().as_bytes()), Some(epoch));
         if let Some(token) = epoch.token(9) {
             assert!(token.as_u64() > epoch.id());
+        }
+    });
+}
+
+#[test]
+fn records_are_read_as_they_were_written_or_not_at_all() {
+    let good = Record::next(None, FencingToken::new(7).unwrap(), Some(b"data")).unwrap().to_bytes();
+    fuzz::bytes("records beside mutexes", &[&good, b"0000000000000009:0000000000000000:"], |value| {
+        if let Ok(record) = record_in(&item(value)) {
+            assert_eq!(record.to_bytes(), value);
         }
     });
 }

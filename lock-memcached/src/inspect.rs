@@ -16,7 +16,7 @@ use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::error::Failure;
 use crate::kinds::slots::stored_limit;
 use crate::store::keys::{self, Key, Keys};
-use crate::store::record::{self, HolderRecord, Records};
+use crate::store::record::{self, HolderRecord, HolderRecords};
 use crate::store::values::Nonce;
 
 /// Looks for the record of a holder that is not described yet.
@@ -27,7 +27,7 @@ const LOOKS: usize = 4;
 pub(crate) struct Inspector {
     pub(crate) link: Arc<Link>,
     pub(crate) keys: Arc<Keys>,
-    pub(crate) records: Arc<Records>,
+    pub(crate) records: Arc<HolderRecords>,
     pub(crate) readers: u32,
 }
 

@@ -21,10 +21,12 @@ mod client;
 mod config;
 mod epoch;
 mod error;
+mod guarantees;
 #[cfg(test)]
 mod inputs;
 mod inspect;
 mod kinds;
+mod records;
 mod registry;
 mod release;
 mod renew;
@@ -37,11 +39,12 @@ use std::ops::Deref;
 pub use backend::MemcachedBackend;
 pub use config::{MemcachedConfig, RestartPolicy};
 pub use lock_core::{
-    Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
-    FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,
-    Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, MemoryLocks,
-    Mutex, MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock,
-    Semaphore, Support, Waiter, WriteGuard, clock, fence, memory, multi,
+    Client, ClientOptions, DetachError, DetachedMutex, DowngradeError, Ended, Ending, Error, ErrorKind, ExpiresWithin,
+    Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex,
+    FencedRwLock, FencedWriteGuard, FencingToken, GrantId, Guarantee, Guarantees, Holder, Inspection, Lease,
+    LeaseOptions, LockName, Locks, LossReason, Lost, MemoryLocks, Mutex, MutexGuard, Owner, Permit, PermitToken, Phase,
+    ReadGuard, Record, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore, Support,
+    Waiter, WorkError, WriteGuard, clock, fence, memory, multi,
 };
 
 /// Decisions without I/O, for the models of this workspace. Outside of semver: they change with any release.
@@ -52,41 +55,15 @@ pub mod machine {
     pub use crate::wait::turns::{AfterTry, Standing, Ticket, Tried, Turns, WaitLimits};
 }
 
-const NAME: &str = "memcached";
-
-/// Promises with this restart policy, on a server that evicts nothing.
-fn guarantees(policy: RestartPolicy) -> Guarantees {
-    let mut guarantees = Guarantees::none();
-    if policy != RestartPolicy::Off {
-        guarantees.exclusion_across_restart = Support::Yes;
-        guarantees.fencing = Support::Yes;
-        guarantees.fencing_across_restart = Support::Unless("the clocks of two clients differ by the longest lease");
-    }
-    guarantees.limit_check = Support::Unless("two clients take their first permits at the same instant");
-    guarantees.inspect = Support::Unless("the lock was granted a few milliseconds ago, or waits are asked for");
-    guarantees.force_release = Support::Yes;
-    guarantees.foreign_clients = Support::Yes;
-    guarantees.renewal_across_runtimes = Support::Yes;
-    guarantees
-}
-
-/// Promises on a server that evicts items when its memory is full: a lock that is evicted is free, and so is a limit.
-fn evicting(mut guarantees: Guarantees) -> Guarantees {
-    const EVICTS: &str = "the server, which runs without -M, evicts an item";
-    for support in [&mut guarantees.exclusion_across_restart, &mut guarantees.limit_check] {
-        if *support != Support::No {
-            *support = Support::Unless(EVICTS);
-        }
-    }
-    guarantees
-}
-
 /// A client of one memcached server. Dereferences to [`Client`], which makes the handles.
 #[derive(Debug, Clone)]
 pub struct MemcachedLocks(Client<MemcachedBackend>);
 
 impl MemcachedLocks {
     /// Connects with the default options to the server that this URL names: `memcached://host[:port]`.
+    ///
+    /// Its steps are to resolve the name, to look at the epoch, to put it back where it is missing, to look at it again, and to ask
+    /// how the server is set up. Each may take one operation timeout, so that a call ends within five.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Unsupported`] if it cannot carry locks (it
@@ -98,7 +75,8 @@ impl MemcachedLocks {
         Self::connect_with(MemcachedConfig::new(url)).await
     }
 
-    /// Connects with these options. The client lives on the tokio runtime on which it was connected.
+    /// Connects with these options. The client lives on the tokio runtime on which it was connected. A call that is dropped on
+    /// another runtime, which nobody drives from then on, keeps the connection that it was using from the others.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] also if an option is out of its range, or the clients of this prefix have agreed on another
@@ -122,7 +100,7 @@ impl Deref for MemcachedLocks {
 
 impl From<&MemcachedLocks> for Locks {
     fn from(MemcachedLocks(client): &MemcachedLocks) -> Self {
-        Self::new(client).with_reentrant(client).with_rwlock(client).with_semaphore(client)
+        Self::new(client).with_reentrant(client).with_rwlock(client).with_semaphore(client).with_record(client)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::epoch::gate::{self, EpochGate};
 use crate::registry::{Entry, Piece, Registry};
 use crate::store::keys::{self, Key};
 use crate::store::pieces::{Pieces, Removed};
-use crate::store::record::Records;
+use crate::store::record::HolderRecords;
 use crate::store::refresh::lasts;
 use crate::store::values;
 use crate::wait::hand_over::{HandOverAnswer, HandedOver};
@@ -28,7 +28,7 @@ pub(crate) struct Releaser {
     pub(crate) registry: Arc<Registry>,
     pub(crate) queues: Arc<WaitQueues>,
     pub(crate) pieces: Arc<Pieces>,
-    pub(crate) records: Arc<Records>,
+    pub(crate) records: Arc<HolderRecords>,
 }
 
 impl Releaser {

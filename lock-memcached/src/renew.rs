@@ -14,7 +14,7 @@ use crate::error::Failure;
 use crate::kinds::{reader_slots, slots};
 use crate::registry::{Entry, Piece, Registry};
 use crate::store::keys::Keys;
-use crate::store::record::Records;
+use crate::store::record::HolderRecords;
 use crate::store::refresh::{ItemRefresh, Refresher};
 use crate::store::values::{self, LongestLease};
 
@@ -35,7 +35,7 @@ pub(crate) struct Renewer {
     pub(crate) link: Arc<Link>,
     pub(crate) refresher: Refresher,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) records: Arc<Records>,
+    pub(crate) records: Arc<HolderRecords>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) longest: LongestLease,
     pub(crate) op_timeout: Duration,

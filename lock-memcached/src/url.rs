@@ -25,7 +25,7 @@ pub(crate) fn parse(url: &str) -> Result<Address, Error> {
 
 /// An error without a word of the URL itself: any part of it may be a misplaced password.
 fn wrong(what: &'static str) -> Error {
-    Error::invalid(Phase::Configure, format!("the URL is wrong: {what}")).with_backend(crate::NAME)
+    Error::invalid(Phase::Configure, format!("the URL is wrong: {what}")).with_backend(crate::guarantees::NAME)
 }
 
 #[cfg(test)]

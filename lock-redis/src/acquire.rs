@@ -2,7 +2,7 @@
 //!
 //! A free mutex is taken by one short script; everything else, and a mutex that is shared with Redisson, by the long one.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -15,6 +15,7 @@ use crate::client::links::Links;
 use crate::confirm::Confirmation;
 use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
+use crate::store::scripts::Script;
 use crate::store::{record, scripts};
 use crate::wait::machine::{Enqueued, Pause};
 use crate::wait::queue::WaitQueues;
@@ -22,6 +23,9 @@ use crate::wait::queue::WaitQueues;
 /// The time for which a lock that is handed over is kept for a waiter that has not claimed it: the delay that a waiter
 /// that died a moment ago costs the next one.
 const CLAIM: Duration = Duration::from_secs(2);
+
+/// Puts a mutex that is held under another nonce.
+static ADOPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("store/scripts/mutex/adopt.lua")));
 
 /// The requests of one client for locks.
 #[derive(Debug)]
@@ -130,9 +134,35 @@ impl Acquisitions {
             match self.ask(keys, attempt, Stays::No, until).await? {
                 AcquireReply::Granted(grant) => return Ok(Some(grant)),
                 AcquireReply::Queued(queued) if queued.pause == Pause::None && SystemClock.now() < until => {}
+                AcquireReply::Queued(queued) if queued.pause == Pause::None => {
+                    // Nobody need hold it: those in its queue who are dead were not all removed in time.
+                    let what = "many have left the lock's queue without a word, and there was no time to remove them";
+                    let error = attempt.error(ErrorKind::Unavailable, Phase::Acquire, what);
+                    return Err(error.with_server(self.links.server()));
+                }
                 AcquireReply::Queued(_) => return Ok(None),
             }
         }
+    }
+
+    /// Takes over the grant with this id; `None` if the server has no such grant.
+    pub(crate) async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
+        let keys = self.keys.checked(&attempt.name, attempt.kind)?;
+        if keys.form != Form::Text {
+            let what = "a grant at a key that is shared with Redisson cannot be passed on";
+            return Err(attempt.error(ErrorKind::Unsupported, Phase::Acquire, what));
+        }
+        let (nonce, from, until) = (attempt.id.to_string(), from.to_string(), self.links.until());
+        let (ttl, owner) = (milliseconds(attempt.ttl), self.owner(&attempt.owner)?);
+        let args =
+            [nonce.as_bytes(), self.identity.client.as_bytes(), owner.as_bytes(), ttl.as_bytes(), from.as_bytes()];
+        let (reply, _) = self.links.run_for(attempt, &ADOPT, &keys.to_release(), &args, Phase::Acquire, until).await?;
+        let mut fields = self.links.fields(reply.value, &nonce, Phase::Acquire)?;
+        if fields.number()? == 0 {
+            return Ok(None);
+        }
+        let grant = Grant::new(Some(fields.token()?), reply.sent_at, attempt.ttl);
+        self.confirmed(attempt, Some(grant), until).await
     }
 
     /// Asks in the long way.

@@ -15,6 +15,7 @@ use crate::client::push::Push;
 use crate::config::RedisConfig;
 use crate::confirm::Confirmation;
 use crate::inspect::Inspector;
+use crate::records::Records;
 use crate::release::Releases;
 use crate::renew::Renewals;
 use crate::store::keys::KeySpace;
@@ -37,6 +38,7 @@ pub struct RedisBackend {
     renewals: Arc<Renewals>,
     pub(crate) releases: Arc<Releases>,
     pub(crate) inspector: Inspector,
+    pub(crate) records: Records,
 }
 
 impl RedisBackend {
@@ -59,9 +61,10 @@ impl RedisBackend {
         let acquisitions = Arc::new(Acquisitions::new(&links, &keys, &identity, &queues, confirmation));
         let waits = Waits::new(&acquisitions, &links, &keys, &queues, &foreign);
         let inspector = Inspector::new(&links, &keys, &identity, &queues);
+        let records = Records::new(&links, &keys);
         let heartbeats = Heartbeats::new(&links, &queues, &push, identity, foreign);
         tokio::spawn(heartbeats.run());
-        Ok(Self { links, push, keys, queues, losses, acquisitions, waits, renewals, releases, inspector })
+        Ok(Self { links, push, keys, queues, losses, acquisitions, waits, renewals, releases, inspector, records })
     }
 }
 
@@ -76,7 +79,7 @@ impl Drop for RedisBackend {
 #[async_trait]
 impl Backend for RedisBackend {
     fn name(&self) -> &'static str {
-        crate::NAME
+        crate::guarantees::NAME
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -219,7 +219,7 @@ fn encoded(text: &str) -> String {
 }
 
 fn invalid(what: String) -> Error {
-    Error::invalid(Phase::Configure, what).with_backend(crate::NAME)
+    Error::invalid(Phase::Configure, what).with_backend(crate::guarantees::NAME)
 }
 
 #[cfg(test)]

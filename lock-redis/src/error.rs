@@ -10,7 +10,7 @@
 //! | `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS`, `max number of clients reached` | `Unavailable` | definite, likewise |
 //! | `MOVED`, `ASK`, `CROSSSLOT` of a server that was not said to be of a cluster | `Unsupported` | definite |
 //! | `WRONGTYPE` | `Protocol` | nothing was written: the key holds foreign data |
-//! | `LOCKLIMIT`, `LOCKKIND` (our scripts) | `LimitMismatch`, `Protocol` | definite: nothing of this attempt was written |
+//! | `LOCKLIMIT`, `LOCKKIND`, `LOCKRECORD` (our scripts) | `LimitMismatch`, `Protocol`, `Protocol` | definite: nothing of this attempt was written |
 //! | a URL that is none, a database that the server does not have | `InvalidArgument` | definite |
 //! | anything else | `Protocol` | counts as unknown |
 
@@ -76,7 +76,7 @@ pub(crate) fn of_request(error: RedisError, phase: Phase, server: &str) -> Error
         (RequestFate::Unknown, (kind, _)) if kind != ErrorKind::Indeterminate => (ErrorKind::Indeterminate, LOST),
         (_, classified) => classified,
     };
-    Error::new(kind, phase, what).with_backend(crate::NAME).with_server(server).with_source(cause(&error))
+    Error::new(kind, phase, what).with_backend(crate::guarantees::NAME).with_server(server).with_source(cause(&error))
 }
 
 /// The error of an attempt to connect: then nothing was asked for yet.
@@ -91,12 +91,15 @@ pub(crate) fn of_connect(error: RedisError, server: &str) -> Error {
         (ErrorKind::Indeterminate, _) => (ErrorKind::Unavailable, "the connection failed while it was made"),
         other => other,
     };
-    Error::new(kind, Phase::Connect, what).with_backend(crate::NAME).with_server(server).with_source(cause(&error))
+    Error::new(kind, Phase::Connect, what)
+        .with_backend(crate::guarantees::NAME)
+        .with_server(server)
+        .with_source(cause(&error))
 }
 
 /// The error of an attempt to connect that found no place to dial.
 pub(crate) fn nowhere(what: impl Into<std::borrow::Cow<'static, str>>, server: &str) -> Error {
-    Error::unavailable(Phase::Connect, what).with_backend(crate::NAME).with_server(server)
+    Error::unavailable(Phase::Connect, what).with_backend(crate::guarantees::NAME).with_server(server)
 }
 
 /// The reason why a host's name has no address.
@@ -172,6 +175,7 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
         Some("WRONGTYPE") => (ErrorKind::Protocol, "the key holds another type of data"),
         Some("LOCKLIMIT") => (ErrorKind::LimitMismatch, "the permits in use were asked for with another limit"),
         Some("LOCKKIND") => (ErrorKind::Protocol, "the key is in use by another kind of lock"),
+        Some("LOCKRECORD") => (ErrorKind::Protocol, "something else is in the record's place"),
         Some("NOSCRIPT") => (ErrorKind::Unavailable, "the server forgot the script twice in a row"),
         _ => (ErrorKind::Protocol, "the server refused the request"),
     }
@@ -193,12 +197,12 @@ fn is_of_tls(_: &RedisError) -> bool {
 pub(crate) fn of_another(phase: Phase, server: &str) -> Error {
     tracing::error!(server, %phase, "a reply belongs to another request; the connection is given up");
     let what = "the reply belongs to another request; the connection was given up";
-    Error::indeterminate(phase, what).with_backend(crate::NAME).with_server(server)
+    Error::indeterminate(phase, what).with_backend(crate::guarantees::NAME).with_server(server)
 }
 
 /// A reply that is not what its script promises.
 pub(crate) fn bad_reply(phase: Phase, server: &str, what: String) -> Error {
-    Error::new(ErrorKind::Protocol, phase, what).with_backend(crate::NAME).with_server(server)
+    Error::new(ErrorKind::Protocol, phase, what).with_backend(crate::guarantees::NAME).with_server(server)
 }
 
 #[cfg(test)]

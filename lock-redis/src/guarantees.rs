@@ -1,6 +1,9 @@
-//! The promises of this backend, by how the servers are arranged.
+//! The name of this backend, and its promises by how the servers are arranged.
 
 use lock_core::{Guarantees, Support};
+
+/// The name of this backend in errors and metrics.
+pub(crate) const NAME: &str = "redis";
 
 /// Promises on a single server.
 fn on_one_server() -> Guarantees {
@@ -17,6 +20,10 @@ fn on_one_server() -> Guarantees {
     guarantees.force_release = Support::Yes;
     guarantees.shared_owner = Support::Yes;
     guarantees.foreign_clients = Support::Yes;
+    guarantees.adoption = Support::Yes;
+    guarantees.record = Support::Yes;
+    guarantees.record_across_restart =
+        Support::Unless("the server loses data it had acknowledged (no persistence, or power loss), or evicts it");
     guarantees
 }
 
@@ -48,6 +55,7 @@ impl Topology {
                  timeout",
             ),
         };
+        guarantees.record_across_failover = Support::Unless("the new master had not received it yet");
         guarantees.exclusion_across_restart = Support::Unless(
             "the server loses data it had acknowledged, or a replica takes over that had not received them",
         );

@@ -1,10 +1,15 @@
 //! The four kinds of lock, for lock-core. They differ by the mode of a request alone
 //! ([`record::mode`](crate::store::record::mode)).
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use lock_core::clock::Deadline;
-use lock_core::driver::{Attempt, Grant, Kind, MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
-use lock_core::{Error, LockName, Phase};
+use lock_core::driver::{
+    AdoptBackend, Attempt, Grant, Kind, MutexBackend, Record, RecordBackend, RecordWrite, ReentrantBackend,
+    RwLockBackend, SemaphoreBackend,
+};
+use lock_core::{Error, FencingToken, GrantId, LockName, Phase};
 
 use crate::backend::RedisBackend;
 use crate::store::record::permits_mode;
@@ -78,5 +83,31 @@ impl SemaphoreBackend for RedisBackend {
 
     async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
         self.inspector.permits_held(name, limit).await
+    }
+}
+
+/// A mutex goes on under another nonce.
+#[async_trait]
+impl AdoptBackend for RedisBackend {
+    async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
+        self.acquisitions.adopt(attempt, from).await
+    }
+}
+
+/// The records beside mutexes.
+#[async_trait]
+impl RecordBackend for RedisBackend {
+    async fn read_record(&self, name: &LockName) -> Result<Option<Record>, Error> {
+        self.records.read(name).await
+    }
+
+    async fn write_record(
+        &self,
+        attempt: &Attempt,
+        token: FencingToken,
+        data: Option<&[u8]>,
+        retention: Duration,
+    ) -> Result<RecordWrite, Error> {
+        self.records.write(attempt, token, data, retention).await
     }
 }

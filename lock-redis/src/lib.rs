@@ -26,6 +26,7 @@ mod guarantees;
 mod inspect;
 mod kinds;
 pub mod quorum;
+mod records;
 mod registry;
 mod release;
 mod renew;
@@ -42,19 +43,18 @@ pub use client::network;
 pub use config::{RedisConfig, Replicas};
 pub use guarantees::Topology;
 pub use lock_core::{
-    Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
-    FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,
-    Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, MemoryLocks,
-    Mutex, MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock,
-    Semaphore, Support, Waiter, WriteGuard, clock, fence, memory, multi,
+    Client, ClientOptions, DetachError, DetachedMutex, DowngradeError, Ended, Ending, Error, ErrorKind, ExpiresWithin,
+    Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex,
+    FencedRwLock, FencedWriteGuard, FencingToken, GrantId, Guarantee, Guarantees, Holder, Inspection, Lease,
+    LeaseOptions, LockName, Locks, LossReason, Lost, MemoryLocks, Mutex, MutexGuard, Owner, Permit, PermitToken, Phase,
+    ReadGuard, Record, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore, Support,
+    Waiter, WorkError, WriteGuard, clock, fence, memory, multi,
 };
 pub use quorum::{QuorumBackend, QuorumConfig, QuorumLocks};
 pub use store::dialect::Dialect;
 pub use tls::Tls;
 #[doc(hidden)]
 pub use wait::machine;
-
-const NAME: &str = "redis";
 
 /// A client of one Redis deployment. Dereferences to [`Client`], which makes the handles.
 ///
@@ -110,7 +110,12 @@ impl Deref for RedisLocks {
 
 impl From<&RedisLocks> for Locks {
     fn from(RedisLocks(client): &RedisLocks) -> Self {
-        Self::new(client).with_reentrant(client).with_rwlock(client).with_semaphore(client)
+        Self::new(client)
+            .with_reentrant(client)
+            .with_rwlock(client)
+            .with_semaphore(client)
+            .with_record(client)
+            .with_adopt(client)
     }
 }
 

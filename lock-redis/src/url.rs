@@ -168,7 +168,7 @@ fn decoded(text: &str) -> Result<String, Error> {
 
 /// Says what is wrong without a word of the URL itself: any part of it may be a misplaced password.
 fn wrong(what: &'static str) -> Error {
-    Error::invalid(Phase::Configure, format!("the URL is wrong: {what}")).with_backend(crate::NAME)
+    Error::invalid(Phase::Configure, format!("the URL is wrong: {what}")).with_backend(crate::guarantees::NAME)
 }
 
 #[cfg(test)]

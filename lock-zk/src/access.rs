@@ -63,7 +63,8 @@ impl Credentials {
             Self::Sasl { user, .. } if user.is_empty() => Err(invalid("a user of SASL has a name")),
             Self::Sasl { .. } if !cfg!(feature = "sasl") => {
                 let what = "SASL needs the feature \"sasl\" of lock-zk";
-                Err(Error::new(lock_core::ErrorKind::Unsupported, Phase::Configure, what).with_backend(crate::NAME))
+                Err(Error::new(lock_core::ErrorKind::Unsupported, Phase::Configure, what)
+                    .with_backend(crate::guarantees::NAME))
             }
             _ => Ok(()),
         }
@@ -83,5 +84,5 @@ pub(crate) fn check(access: &Access, credentials: Option<&Credentials>) -> Resul
 }
 
 fn invalid(what: &'static str) -> Error {
-    Error::invalid(Phase::Configure, what).with_backend(crate::NAME)
+    Error::invalid(Phase::Configure, what).with_backend(crate::guarantees::NAME)
 }

@@ -11,6 +11,7 @@ use crate::acquire::Acquirer;
 use crate::client::ClientCrate;
 use crate::config::ZkConfig;
 use crate::inspect::Inspector;
+use crate::records::Records;
 use crate::registry::Registry;
 use crate::release::Releaser;
 use crate::renew::Renewer;
@@ -29,6 +30,7 @@ pub struct ZkBackend {
     renewer: Renewer,
     pub(crate) releaser: Releaser,
     pub(crate) inspector: Inspector,
+    pub(crate) records: Records,
     guarantees: Guarantees,
     op_timeout: Duration,
 }
@@ -48,10 +50,11 @@ impl ZkBackend {
             acquirer: Acquirer::new(sessions.clone(), queue, permits, releaser.clone()),
             renewer: Renewer::new(registry.clone(), force_releases.clone()),
             releaser,
+            records: Records::new(sessions.clone(), registry.clone(), layout.prefix.clone(), op_timeout),
             inspector: Inspector::new(sessions.clone(), registry.clone(), layout, force_releases, op_timeout),
             sessions,
             registry,
-            guarantees: config.guarantees(),
+            guarantees: client_crate.guarantees(config.guarantees()),
             op_timeout,
         })
     }
@@ -70,7 +73,7 @@ impl ZkBackend {
 #[async_trait]
 impl Backend for ZkBackend {
     fn name(&self) -> &'static str {
-        crate::NAME
+        crate::guarantees::NAME
     }
 
     fn guarantees(&self) -> Guarantees {

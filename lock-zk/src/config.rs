@@ -160,8 +160,8 @@ impl ZkConfig {
     /// Returns the promises of a client with this configuration.
     #[must_use]
     pub fn guarantees(&self) -> Guarantees {
-        let guarantees = crate::guarantees();
-        if self.unfair_mutex { crate::unfair(guarantees) } else { guarantees }
+        let guarantees = crate::guarantees::of_queues();
+        if self.unfair_mutex { crate::guarantees::unfair(guarantees) } else { guarantees }
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -234,7 +234,7 @@ impl ZkConfig {
             _ if self.unfair_mutex => "zookeeper-async has no transactions, which an unfair mutex needs",
             _ => return Ok(()),
         };
-        Err(Error::new(ErrorKind::Unsupported, Phase::Configure, what).with_backend(crate::NAME))
+        Err(Error::new(ErrorKind::Unsupported, Phase::Configure, what).with_backend(crate::guarantees::NAME))
     }
 }
 
@@ -260,18 +260,19 @@ impl fmt::Debug for ZkConfig {
 /// Checks everything about certificates that can be checked without a server, for servers `host:port,host:port`.
 #[cfg(feature = "tls")]
 fn check_tls(tls: &Tls, servers: &str) -> Result<(), Error> {
-    let invalid = |(what, cause)| Error::invalid(Phase::Configure, what).with_backend(crate::NAME).with_source(cause);
+    let invalid =
+        |(what, cause)| Error::invalid(Phase::Configure, what).with_backend(crate::guarantees::NAME).with_source(cause);
     crate::client::check_tls(tls, servers).map_err(invalid)
 }
 
 #[cfg(not(feature = "tls"))]
 fn check_tls(_: &Tls, _: &str) -> Result<(), Error> {
     let what = "TLS needs the feature `tls` of lock-zk";
-    Err(Error::new(lock_core::ErrorKind::Unsupported, Phase::Configure, what).with_backend(crate::NAME))
+    Err(Error::new(lock_core::ErrorKind::Unsupported, Phase::Configure, what).with_backend(crate::guarantees::NAME))
 }
 
 fn invalid(what: String) -> Error {
-    Error::invalid(Phase::Configure, what).with_backend(crate::NAME)
+    Error::invalid(Phase::Configure, what).with_backend(crate::guarantees::NAME)
 }
 
 #[cfg(test)]

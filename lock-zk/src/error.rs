@@ -22,40 +22,45 @@ pub(crate) fn of_request(failure: Failure, phase: Phase) -> Error {
     let (kind, what) = match failure.fate {
         Fate::Missing => (ErrorKind::Protocol, "a node that must be there is not"),
         Fate::Exists => (ErrorKind::Protocol, "a node that cannot be there is"),
+        Fate::Changed => (ErrorKind::Protocol, "a node that nobody else changes was changed"),
         Fate::Denied => (ErrorKind::Denied, "the servers refuse the right to a node"),
         Fate::Invalid => (ErrorKind::InvalidArgument, "the client refuses an argument"),
         Fate::Refused => (ErrorKind::Unavailable, "the servers refused the request"),
         Fate::Unknown => (ErrorKind::Indeterminate, "the connection was lost before the answer came"),
         Fate::Ended => (ErrorKind::Indeterminate, "the session ended before the answer came"),
     };
-    Error::new(kind, phase, what).with_backend(crate::NAME).with_source(failure.source)
+    Error::new(kind, phase, what).with_backend(crate::guarantees::NAME).with_source(failure.source)
 }
 
 /// The error of an attempt to connect: then nothing was asked for yet.
 pub(crate) fn of_connect(failure: Failure, servers: &str) -> Error {
     let (kind, what) = no_connection(failure.fate);
-    Error::new(kind, Phase::Connect, what).with_backend(crate::NAME).with_server(servers).with_source(failure.source)
+    Error::new(kind, Phase::Connect, what)
+        .with_backend(crate::guarantees::NAME)
+        .with_server(servers)
+        .with_source(failure.source)
 }
 
 /// A request was refused after one for the same purpose had not been answered, which may have been carried out.
 pub(crate) fn unsettled(failure: Failure, phase: Phase) -> Error {
     Error::indeterminate(phase, "a request was not answered, and its repetition was refused")
-        .with_backend(crate::NAME)
+        .with_backend(crate::guarantees::NAME)
         .with_source(failure.source)
 }
 
 /// The session may not be believed in any longer, and no server has answered: what it held goes when they think so, too.
 pub(crate) fn out_of_time(phase: Phase) -> Error {
-    Error::indeterminate(phase, "the session's time was over before an answer came").with_backend(crate::NAME)
+    Error::indeterminate(phase, "the session's time was over before an answer came")
+        .with_backend(crate::guarantees::NAME)
 }
 
 /// No session came about in time: nothing was sent. Carries the refusal of the last try to open one.
 pub(crate) fn no_session(phase: Phase, refusal: Option<Refusal>) -> Error {
     let Some(Refusal { fate, cause }) = refusal else {
-        return Error::unavailable(phase, "no server could be reached").with_backend(crate::NAME);
+        return Error::unavailable(phase, "no server could be reached").with_backend(crate::guarantees::NAME);
     };
     let (kind, what) = no_connection(fate);
-    Error::new(kind, phase, what).with_backend(crate::NAME).with_source(cause)
+    Error::new(kind, phase, what).with_backend(crate::guarantees::NAME).with_source(cause)
 }
 
 /// The kind and the words for a session that could not be opened.

@@ -3,11 +3,12 @@
 //! Some thousands each; more by `LOCK_FUZZ_INPUTS=10000000 cargo test --release -p lock-zk --lib inputs`.
 
 use lock_core::driver::Kind;
-use lock_core::{GrantId, LockName};
+use lock_core::{GrantId, LockName, Phase};
 use lock_testkit::{SeededRng, fuzz};
 use percent_encoding::percent_decode_str;
 
 use crate::client::Node;
+use crate::records::record_in;
 use crate::store::contender::Role;
 use crate::store::dialect::Dialect;
 use crate::store::layout::{Layout, LockPaths, canonical};
@@ -169,8 +170,12 @@ fn whatever_a_node_says_is_read_or_not() {
             let at = usize::try_from(rng.below(data.len() as u64)).unwrap();
             data[at] = rng.next_u64() as u8;
         }
-        let node =
-            Node { data, czxid: rng.next_u64() as i64, made_at: rng.next_u64() as i64, session: rng.next_u64() as i64 };
+        let mut number = || rng.next_u64() as i64;
+        let (czxid, made_at, changed_at, session) = (number(), number(), number(), number());
+        let node = Node { data, czxid, made_at, changed_at, version: 0, session };
+        if let Ok(record) = record_in(&node, Phase::Hold) {
+            assert_eq!(record.to_bytes(), node.data);
+        }
         let record = HolderRecord::parse(&node);
         let _ = HolderRecord::token(record.as_ref(), &node);
         if let Some(record) = record {

@@ -79,7 +79,7 @@ impl Inspector {
         let session = self.sessions.current_by(until, Phase::Inspect).await?;
         timeout_at(until, look(session)).await.unwrap_or_else(|_| {
             let what = "no answer within the operation timeout";
-            Err(Error::indeterminate(Phase::Inspect, what).with_backend(crate::NAME))
+            Err(Error::indeterminate(Phase::Inspect, what).with_backend(crate::guarantees::NAME))
         })
     }
 

@@ -21,10 +21,12 @@ mod backend;
 mod client;
 mod config;
 mod error;
+mod guarantees;
 #[cfg(test)]
 mod inputs;
 mod inspect;
 mod kinds;
+mod records;
 mod registry;
 mod release;
 mod renew;
@@ -42,11 +44,12 @@ pub use access::Access;
 pub use backend::ZkBackend;
 pub use config::ZkConfig;
 pub use lock_core::{
-    Client, ClientOptions, DowngradeError, Error, ErrorKind, Fenced, FencedGuard, FencedMutex, FencedMutexGuard,
-    FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, FencingToken, GrantId,
-    Guarantee, Guarantees, Holder, Inspection, Lease, LeaseOptions, LockName, Locks, LossReason, Lost, MemoryLocks,
-    Mutex, MutexGuard, Owner, Permit, PermitToken, Phase, ReadGuard, ReentrantGuard, ReentrantMutex, Retry, RwLock,
-    Semaphore, Support, Waiter, WriteGuard, clock, fence, memory, multi,
+    Client, ClientOptions, DetachError, DetachedMutex, DowngradeError, Ended, Ending, Error, ErrorKind, ExpiresWithin,
+    Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex,
+    FencedRwLock, FencedWriteGuard, FencingToken, GrantId, Guarantee, Guarantees, Holder, Inspection, Lease,
+    LeaseOptions, LockName, Locks, LossReason, Lost, MemoryLocks, Mutex, MutexGuard, Owner, Permit, PermitToken, Phase,
+    ReadGuard, Record, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore, Support,
+    Waiter, WorkError, WriteGuard, clock, fence, memory, multi,
 };
 pub use session::SessionState;
 pub use store::dialect::Dialect;
@@ -59,41 +62,6 @@ pub mod machine {
     pub use crate::session::lease::SessionLease;
     pub use crate::store::contender::Role;
     pub use crate::wait::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way};
-}
-
-const NAME: &str = "zookeeper";
-
-/// Promises on one server and on an ensemble, where mutexes have a queue.
-fn guarantees() -> Guarantees {
-    let mut guarantees = Guarantees::none();
-    guarantees.exclusion_across_restart = Support::Unless(
-        "the servers lose data they had acknowledged (forceSync=no and power loss, a wiped data directory)",
-    );
-    guarantees.exclusion_across_failover = Support::Yes;
-    guarantees.fencing = Support::Yes;
-    guarantees.fencing_across_restart = Support::Unless("the servers lose data they had acknowledged");
-    guarantees.fencing_across_failover = Support::Yes;
-    guarantees.fifo = Support::Unless(
-        "a waiter's session ends, or it asks for several permits beside Curator's clients: it takes a new place at the end",
-    );
-    guarantees.push = Support::Unless(
-        "one client waits for more locks than it may watch (about 1,500), or the push is lost: its waiters look within 1 s, or \
-         n / 1,000 s where there are n > 1,000 of them",
-    );
-    guarantees.limit_check = Support::Yes;
-    guarantees.inspect = Support::Yes;
-    guarantees.force_release =
-        Support::Unless("the operator's client is gone before the holder's next renewal: it is told, but not by whom");
-    guarantees.foreign_clients = Support::Yes;
-    guarantees
-}
-
-/// Promises where mutexes have no queue.
-fn unfair(mut guarantees: Guarantees) -> Guarantees {
-    guarantees.fifo = Support::No;
-    guarantees.push = Support::No;
-    guarantees.inspect = Support::Unless("waiters of a mutex are asked for");
-    guarantees
 }
 
 /// A client of one ZooKeeper ensemble. Dereferences to [`Client`], which makes the handles.
@@ -184,7 +152,7 @@ impl Deref for ZkLocks {
 
 impl From<&ZkLocks> for Locks {
     fn from(ZkLocks(client): &ZkLocks) -> Self {
-        Self::new(client).with_reentrant(client).with_rwlock(client).with_semaphore(client)
+        Self::new(client).with_reentrant(client).with_rwlock(client).with_semaphore(client).with_record(client)
     }
 }
 

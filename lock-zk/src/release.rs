@@ -154,13 +154,14 @@ impl Releaser {
     }
 }
 
-/// Deletes these nodes of a holder, and what an exchange of them may have left; returns whether all that were known were there.
+/// Deletes these nodes of a holder, and those that an exchange has put in their place meanwhile; returns whether it had any.
 async fn delete_with_exchanged(registration: &Registration, paths: &[String]) -> Result<bool, Failure> {
     let were_there = delete_all(&*registration.session.connection, paths).await?;
-    if registration.is_changing() {
-        clear_unknown(registration).await?;
+    if were_there && !registration.is_changing() {
+        return Ok(true);
     }
-    Ok(were_there)
+    // An exchange may have been carried out before the deletion, and its answer have come, too: then nothing is changing any more.
+    Ok(clear_unknown(registration).await? || were_there)
 }
 
 /// Deletes whatever an attempt has at the servers, whether its answers came or not.
@@ -170,17 +171,18 @@ async fn clear(registration: &Registration) -> Result<(), Failure> {
     if !paths.is_empty() && delete_all(connection, &paths).await? && !registration.is_changing() {
         return Ok(());
     }
-    clear_unknown(registration).await
+    clear_unknown(registration).await.map(drop)
 }
 
-/// Deletes nodes of an attempt whose answers were lost.
-async fn clear_unknown(registration: &Registration) -> Result<(), Failure> {
+/// Deletes nodes of an attempt whose answers were lost, and returns whether there were any.
+async fn clear_unknown(registration: &Registration) -> Result<bool, Failure> {
+    let mut were_there = false;
     for directory in registration.lock.directories() {
         for contender in registration.nodes_in(directory).await? {
-            registration.session.connection.delete(&format!("{directory}/{}", contender.name)).await?;
+            were_there |= registration.session.connection.delete(&format!("{directory}/{}", contender.name)).await?;
         }
     }
-    Ok(())
+    Ok(were_there)
 }
 
 /// Deletes these nodes, with one round trip, and returns whether all were there. A failure is a refusal of all of them, or

@@ -147,5 +147,5 @@ fn unanswered(failure: Option<&Failure>) -> Renewed {
 }
 
 fn unknown(what: impl Into<Cow<'static, str>>) -> Renewed {
-    Renewed::Unknown(Error::indeterminate(Phase::Renew, what).with_backend(crate::NAME))
+    Renewed::Unknown(Error::indeterminate(Phase::Renew, what).with_backend(crate::guarantees::NAME))
 }

@@ -54,7 +54,8 @@ fn server(text: &str) -> Result<String, Error> {
 }
 
 fn wrong(what: &'static str) -> Error {
-    Error::invalid(Phase::Configure, format!("the URL of the servers is wrong: {what}")).with_backend(crate::NAME)
+    Error::invalid(Phase::Configure, format!("the URL of the servers is wrong: {what}"))
+        .with_backend(crate::guarantees::NAME)
 }
 
 #[cfg(test)]

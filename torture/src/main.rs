@@ -2,6 +2,7 @@
 //! restarted; everything is written down and judged. See `README.md`.
 
 mod faults;
+mod line;
 mod links;
 mod memcached;
 mod memory;

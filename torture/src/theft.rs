@@ -11,8 +11,8 @@ use lock_testkit_checker::history::now;
 use lock_testkit_servers::zookeeper::{Session, ZooKeeperClient, ZooKeeperServer};
 
 use crate::faults::Fault;
+use crate::line::{first_in_line, grant};
 use crate::worker::COUNTERS;
-use crate::zookeeper::{first_in_line, grant};
 
 /// A session's client takes it back at once, so that a thief may have to try again.
 const PATIENCE: Duration = Duration::from_secs(2);

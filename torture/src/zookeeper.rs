@@ -11,6 +11,7 @@ use lock_testkit_servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
 use lock_zk::{ZkConfig, ZkLocks};
 
 use crate::faults::Fault;
+use crate::line::{first_in_line, grant, number};
 use crate::links::WorkerLinks;
 use crate::servers::{Frozen, Restarted};
 use crate::system::SystemUnderTest;
@@ -98,24 +99,4 @@ impl SystemUnderTest for ZooKeeper {
         let nodes = self.eyes.descendants(&format!("/{namespace}")).await;
         Some(nodes.map(|nodes| nodes.into_iter().filter(|path| number(path).is_some()).collect()))
     }
-}
-
-/// The grant in the name of a node, which has it as a UUID.
-pub(crate) fn grant(name: &str) -> Option<String> {
-    Some(name.strip_prefix("_c_")?.get(..36)?.replace('-', ""))
-}
-
-/// Returns the holder of the mutex, or the one that is about to be told so.
-pub(crate) async fn first_in_line(
-    eyes: &ZooKeeperClient,
-    namespace: &str,
-    mutex: &str,
-) -> Result<Option<String>, HarnessError> {
-    let line = eyes.children(&format!("/{namespace}/mutex/{mutex}")).await?.unwrap_or_default();
-    Ok(line.into_iter().min_by_key(|name| number(name)))
-}
-
-/// The number at the end of a node's name.
-fn number(name: &str) -> Option<i32> {
-    name.get(name.len().checked_sub(10)?..)?.parse().ok()
 }

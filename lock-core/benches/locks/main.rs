@@ -2,13 +2,14 @@
 //!
 //! `cargo bench -p lock-core -- storm` runs one part; `--quick` measures for a fraction of the time. The parts are [`PARTS`].
 
+mod crowd;
 mod pair;
 mod storm;
 
 use std::time::Duration;
 
 /// The parts that can be asked for by name.
-const PARTS: [&str; 2] = ["pair", "storm"];
+const PARTS: [&str; 3] = ["pair", "crowd", "storm"];
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -24,6 +25,9 @@ fn main() -> Outcome {
     runtime.block_on(async {
         if wants("pair") {
             pair::run(Duration::from_millis(if quick { 200 } else { 1000 })).await?;
+        }
+        if wants("crowd") {
+            crowd::run(if quick { &[100, 1000] } else { &[100, 1000, 10_000, 30_000] }).await?;
         }
         if wants("storm") {
             storm::run(Duration::from_secs(if quick { 2 } else { 10 })).await?;

@@ -93,6 +93,14 @@ guarantees! {
     ForeignClients => foreign_clients,
     /// Locks go on being renewed when the runtime ends on which the client was made.
     RenewalAcrossRuntimes => renewal_across_runtimes,
+    /// A record can be kept beside a mutex, and a late holder cannot write it.
+    Record => record,
+    /// A record that was written is there when the server crashes and comes back.
+    RecordAcrossRestart => record_across_restart,
+    /// A record that was written is there when another server takes over.
+    RecordAcrossFailover => record_across_failover,
+    /// A mutex that is held can be passed on to another client.
+    Adoption => adoption,
 }
 
 impl Guarantees {

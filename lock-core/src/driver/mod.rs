@@ -23,6 +23,7 @@
 //! - When a grant has ended and [`Backend::is_settled`] says that a late copy of one of its requests may still be on its
 //!   way, `cancel` is called in the same manner.
 
+mod adopt;
 mod attempt;
 mod backend;
 pub(crate) mod bound;
@@ -30,8 +31,10 @@ mod doubts;
 mod guarantees;
 mod inspection;
 mod notices;
+mod record;
 pub mod wait;
 
+pub use adopt::AdoptBackend;
 /// The macro that the traits of this module are written with, for their implementations.
 pub use async_trait::async_trait;
 pub use attempt::{Attempt, Cancelled, Grant, Kind, Released, Renewal, Renewed};
@@ -40,3 +43,4 @@ pub use doubts::{DoubtSource, Doubts};
 pub use guarantees::{Guarantee, Guarantees, Support};
 pub use inspection::{Holder, Inspection, Waiter};
 pub use notices::{NoticeSource, Notices};
+pub use record::{Record, RecordBackend, RecordWrite};

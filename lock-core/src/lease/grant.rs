@@ -16,7 +16,7 @@ use crate::options::LeaseOptions;
 use crate::sync::locked;
 use crate::token::FencingToken;
 
-/// State machine, identity and loss signal of one grant.
+/// State machine, identity and end signal of one grant.
 #[derive(Debug)]
 pub(crate) struct LiveGrant {
     pub(crate) attempt: Arc<Attempt>,
@@ -24,7 +24,7 @@ pub(crate) struct LiveGrant {
     /// The instant at which the keeper looks at this lease next; only the keeper's registry uses it, under its own lock.
     pub(super) scheduled: Mutex<Option<BootInstant>>,
     state: Mutex<LeaseState>,
-    lost: Notify,
+    ended: Notify,
     /// Whether it is unknown what this grant still allows: then it is held by nobody's word.
     doubtful: AtomicBool,
     /// The runtime on which the keeper may go on when the one that carries it ends.
@@ -44,7 +44,7 @@ impl LiveGrant {
             token: grant.token,
             attempt,
             scheduled: Mutex::new(None),
-            lost: Notify::new(),
+            ended: Notify::new(),
             doubtful: AtomicBool::new(false),
             runtime: Mutex::new(Handle::try_current().ok()),
         })
@@ -64,9 +64,9 @@ impl LiveGrant {
         if state.is_held(now) { Actions::default() } else { state.step(now, Event::Tick) }
     }
 
-    /// Wakes those who wait for the loss that a step has found.
-    pub(super) fn tell_lost(&self) {
-        self.lost.notify_waiters();
+    /// Wakes those who wait for the end that a step has found.
+    pub(super) fn tell_end(&self) {
+        self.ended.notify_waiters();
     }
 
     pub(crate) fn is_held(&self, clock: &dyn Clock) -> bool {
@@ -108,6 +108,16 @@ impl LiveGrant {
         locked(&self.state).wake_at()
     }
 
+    /// Whether the grant is a whole one, rather than a short one that is to be claimed.
+    pub(super) fn is_claimed(&self) -> bool {
+        locked(&self.state).is_claimed()
+    }
+
+    /// The time of a lease that is left at least, as long as every renewal comes in time.
+    pub(super) fn least_left(&self) -> Duration {
+        locked(&self.state).least_left()
+    }
+
     pub(crate) fn is_released(&self) -> bool {
         locked(&self.state).is_released()
     }
@@ -116,9 +126,9 @@ impl LiveGrant {
         locked(&self.state).loss().cloned()
     }
 
-    /// Resolves at the next telling of a loss after this call.
+    /// Resolves at the next telling of an end after this call.
     pub(super) fn noticed(&self) -> Notified<'_> {
-        self.lost.notified()
+        self.ended.notified()
     }
 
     /// The runtime on which the holder waits or, as long as it has not waited, has taken the lock.

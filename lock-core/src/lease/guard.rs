@@ -2,18 +2,16 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tracing::field::debug;
 
 use super::keeper::{Keeper, KeeperHandle};
 use super::state::{Answer, Event};
-use super::{LiveGrant, LossReason, Lost};
+use super::{Ended, ExpiresWithin, LiveGrant, LossReason, Lost, WorkError, drop_when};
 use crate::clock::BootInstant;
-use crate::driver::bound::bounded;
+use crate::driver::bound::{asked, bounded};
 use crate::driver::{Attempt, Released, Renewal, Renewed};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::name::LockName;
@@ -29,7 +27,8 @@ use crate::trace::Operation;
 /// with the reason, at most 100 ms later on a runtime that is not starved.
 ///
 /// # Drop
-/// Dropping a guard gives the lock back in the background; it never blocks and reports nothing. Until that release has
+/// Dropping a guard gives the lock back in the background; it never blocks and reports nothing, not even that the
+/// lock was gone before. Until that release has
 /// reached the server, or the lease has ended, the lock stays taken. Use `release` to know, and
 /// [`Client::close`](crate::Client::close) before the program ends.
 ///
@@ -122,6 +121,69 @@ impl Lease {
         Lost::of(self.live.clone(), &self.keeper)
     }
 
+    /// Resolves when the lock is lost or given back, and tells which. A task that waits for this ends with the hold; one that waits for
+    /// [`lost`](Lease::lost) would wait for ever after a release.
+    ///
+    /// The future is independent of the guard (`Send + 'static`); ask for as many as you like, each resolves once and is pending for
+    /// ever afterwards.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let guard = locks.mutex("report").lock().await?;
+    /// let watcher = tokio::spawn(guard.ended());
+    /// guard.release().await?;
+    /// assert_eq!(watcher.await.unwrap(), lock_core::Ending::Released);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping it has no effect.
+    pub fn ended(&self) -> Ended {
+        Ended::of(self.live.clone(), &self.keeper)
+    }
+
+    /// Resolves when no more than `time` of the lease is left: renewals have failed, or there are none. Then there is that much time to
+    /// come to an end, before anybody else can have the lock. It resolves too when the lock is lost or given back.
+    ///
+    /// The future is independent of the guard (`Send + 'static`), and goes by the clock, whatever has become of the client's runtime. A
+    /// renewal may still succeed after it has resolved.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// use std::time::Duration;
+    /// use lock_core::{clock::VirtualClock, memory::MemoryStore};
+    ///
+    /// let clock = VirtualClock::new();
+    /// let store = MemoryStore::with_clock(clock.clone());
+    /// let guard = store.connect().mutex("report").with_ttl(Duration::from_secs(30)).lock().await?;
+    /// let warning = guard.expires_within(Duration::from_secs(5))?;
+    /// store.set_reachable(false); // no renewal succeeds any more
+    /// clock.advance(Duration::from_secs(26));
+    /// warning.await;
+    /// assert!(guard.is_held()); // for almost 5 s yet
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if `time` is not below what is left of the lease when a renewal is due (about two thirds of the TTL by
+    /// default) or, without renewal, below the TTL: it would warn although all is well.
+    ///
+    /// # Cancel safety
+    /// Dropping it has no effect.
+    pub fn expires_within(&self, time: Duration) -> Result<ExpiresWithin, Error> {
+        let least = self.live.least_left();
+        if time >= least {
+            let what = format!(
+                "a warning {time:?} before the end would come although all is well: {least:?} may be left then"
+            );
+            return Err(self.named(Error::invalid(Phase::Hold, what)));
+        }
+        Ok(ExpiresWithin::of(self.live.clone(), &self.keeper, time))
+    }
+
     /// Extends the lease now: at least `ttl` from this call, never less than what is left, and never beyond
     /// [`max_hold`](crate::LeaseOptions::max_hold). The automatic renewal, if on, begins again when the extension comes to
     /// its end.
@@ -171,7 +233,8 @@ impl Lease {
     /// Runs `work`, and drops it at its next await point when the lock is lost.
     ///
     /// `Ok` means that the lock was held when `work` ended. `work` may still have had effects after a loss, between two
-    /// of its await points; only a fencing token protects a resource from that.
+    /// of its await points; only a fencing token protects a resource from that. Tasks and threads that it has started (`spawn`,
+    /// `spawn_blocking`) are not stopped by dropping it.
     ///
     /// # Examples
     /// ```
@@ -185,13 +248,13 @@ impl Lease {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`], with the reason.
+    /// [`ErrorKind::Lost`], with the reason and, if `work` had ended by then, its value.
     ///
     /// # Cancel safety
     /// Dropping it drops `work`; the guard is not touched.
-    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, WorkError<T>> {
         let lost = async { Error::lost(Phase::Hold, self.lost().await) };
-        drop_when(lost, || self.check(Phase::Hold), work).await.map_err(|error| self.named(error))
+        drop_when(lost, || self.check(Phase::Hold), work).await.map_err(|failed| failed.map(|error| self.named(error)))
     }
 
     /// An error unless the lock is held.
@@ -269,6 +332,19 @@ impl Lease {
         }
     }
 
+    /// Ends the lease without giving the lock back.
+    pub(crate) fn detach(mut self) {
+        self.keeper.settle(&self.live, Event::Release);
+        self.armed = false;
+        self.keeper.meters.released(self.keeper.clock.now().since(self.since));
+        // Nothing is asked of this attempt any more: another one has the lock.
+        asked(|| self.keeper.backend.forget(&self.live.attempt));
+    }
+
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
     fn not_held(&self, reason: Option<LossReason>) -> Error {
         let what = match reason {
             Some(reason) => reason.to_string(),
@@ -302,24 +378,4 @@ impl fmt::Debug for Lease {
             .field("remaining", &self.remaining())
             .finish()
     }
-}
-
-/// Runs `work` and drops it when `lost` resolves, or when `check` fails before or after one of its polls.
-pub(crate) async fn drop_when<T>(
-    lost: impl Future<Output = Error>,
-    check: impl Fn() -> Result<(), Error>,
-    work: impl Future<Output = T>,
-) -> Result<T, Error> {
-    let (mut lost, mut work) = (pin!(lost), pin!(work));
-    std::future::poll_fn(|cx| {
-        if let Poll::Ready(error) = lost.as_mut().poll(cx) {
-            return Poll::Ready(Err(error));
-        }
-        check()?;
-        match work.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(check().map(|()| output)),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
 }

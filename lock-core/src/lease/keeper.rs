@@ -151,8 +151,12 @@ impl Keeper {
 
     /// Takes an event for a lease and does what follows from it.
     pub(crate) fn settle(&self, live: &Arc<LiveGrant>, event: Event) -> Actions {
+        let is_release = matches!(event, Event::Release);
         let actions = live.step(&*self.clock, event);
         self.follow(live, &actions);
+        if is_release && actions.lost.is_none() {
+            live.tell_end();
+        }
         actions
     }
 
@@ -168,7 +172,7 @@ impl Keeper {
             asked(|| tracing::warn!(name = %live.attempt.name, grant = %live.attempt.id, %reason, "lock lost"));
             // Counted first: whoever is told finds it counted.
             self.meters.lost(reason);
-            live.tell_lost();
+            live.tell_end();
             if actions.discard {
                 self.reaper.release(live.attempt.clone(), live.may_last_until());
             } else {

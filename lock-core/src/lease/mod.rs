@@ -4,6 +4,8 @@
 //! finishes releases and cancellations in the background, and [`Lease`] what a guard shows of all that.
 
 mod background;
+mod ended;
+mod expires_within;
 mod grant;
 mod guard;
 
@@ -12,15 +14,19 @@ mod lost;
 pub(crate) mod reaper;
 mod runtime;
 pub mod state;
+mod work;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use ended::{Ended, Ending};
+pub use expires_within::ExpiresWithin;
 pub(crate) use grant::LiveGrant;
 pub use guard::Lease;
-pub(crate) use guard::drop_when;
 pub use lost::Lost;
+pub use work::WorkError;
+pub(crate) use work::{drop_when, scoped};
 
 /// The reason why a lock was lost.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use crate::acquire::Core;
 use crate::client::Client;
+use crate::driver::{AdoptBackend, MutexBackend, RecordBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
 use crate::driver::{Guarantee, Guarantees};
-use crate::driver::{MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
-use crate::error::Error;
-use crate::locks::Mutex;
+use crate::error::{Error, ErrorKind, Phase};
+use crate::locks::RecordedMutex;
 use crate::locks::ReentrantMutex;
 use crate::locks::RwLock;
 use crate::locks::Semaphore;
+use crate::locks::{DetachedMutex, Mutex, MutexGuard, adopt};
 use crate::name::LockName;
 
 /// The locks of one connected client, whatever its backend: the mutex always, the other kinds if it has them.
@@ -30,13 +31,23 @@ pub struct Locks {
     reentrant: Option<Arc<dyn ReentrantBackend>>,
     rwlock: Option<Arc<dyn RwLockBackend>>,
     semaphore: Option<Arc<dyn SemaphoreBackend>>,
+    record: Option<Arc<dyn RecordBackend>>,
+    adopt: Option<Arc<dyn AdoptBackend>>,
 }
 
 impl Locks {
     /// For authors of backends: only the mutex of this client. Add what else the backend has with the `with` calls.
     #[must_use]
     pub fn new<B: MutexBackend>(client: &Client<B>) -> Self {
-        Self { core: client.core().clone(), mutex: client.shared(), reentrant: None, rwlock: None, semaphore: None }
+        Self {
+            core: client.core().clone(),
+            mutex: client.shared(),
+            reentrant: None,
+            rwlock: None,
+            semaphore: None,
+            record: None,
+            adopt: None,
+        }
     }
 
     /// Adds the reentrant lock of the same client.
@@ -57,6 +68,20 @@ impl Locks {
     #[must_use]
     pub fn with_semaphore<B: SemaphoreBackend>(mut self, client: &Client<B>) -> Self {
         self.semaphore = Some(client.shared());
+        self
+    }
+
+    /// Adds the records of the same client.
+    #[must_use]
+    pub fn with_record<B: RecordBackend>(mut self, client: &Client<B>) -> Self {
+        self.record = Some(client.shared());
+        self
+    }
+
+    /// Adds the adoption of grants by the same client.
+    #[must_use]
+    pub fn with_adopt<B: AdoptBackend>(mut self, client: &Client<B>) -> Self {
+        self.adopt = Some(client.shared());
         self
     }
 
@@ -89,6 +114,39 @@ impl Locks {
             .map(|backend| Semaphore::new(self.core.clone(), backend.clone(), self.core.canonical(name), limit))
     }
 
+    /// Returns a handle for the mutex of this name with the record beside it. No traffic.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the backend keeps no records, as it is configured, or has no sound fencing tokens, and for
+    /// a key that is shared with other libraries.
+    pub fn recorded(&self, name: impl Into<LockName>) -> Result<RecordedMutex, Error> {
+        let name = self.core.canonical(name);
+        let Some(backend) = &self.record else {
+            let what = "this backend keeps no records";
+            return Err(self.core.named(Error::new(ErrorKind::Unsupported, Phase::Configure, what), &name));
+        };
+        RecordedMutex::new(&self.core, backend, name)
+    }
+
+    /// Goes on with a mutex that another client has [detached](crate::MutexGuard::detach), under this client's lease options: it is held and renewed
+    /// from the answer on, and its token stays. The lease counts from this call's request, whatever the message says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotHeld`] if it has ended, or was adopted before; [`ErrorKind::Unsupported`] where
+    /// grants cannot be passed on; [`ErrorKind::Unavailable`] if nothing was sent;
+    /// [`ErrorKind::Indeterminate`] if no answer came: then it is either detached as before or, if it was adopted,
+    /// given back in the background.
+    ///
+    /// # Cancel safety
+    /// A dropped call is undone in the background: what it has adopted is given back.
+    pub async fn adopt(&self, detached: &DetachedMutex) -> Result<MutexGuard, Error> {
+        let Some(backend) = &self.adopt else {
+            let what = "this backend's grants cannot be passed on";
+            return Err(self.core.named(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &detached.name));
+        };
+        adopt(&self.core, backend, detached, self.core.options.lease).await
+    }
+
     /// The backend's name, such as `"redis"`.
     #[must_use]
     pub fn backend_name(&self) -> &'static str {
@@ -104,7 +162,7 @@ impl Locks {
     /// Refuses a configuration that does not keep every promise in `wanted`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), listing everything that fails at once.
+    /// [`ErrorKind::Unsupported`], listing everything that fails at once.
     pub fn require(&self, wanted: &[Guarantee]) -> Result<(), Error> {
         self.guarantees().require(wanted).map_err(|error| error.with_backend(self.backend_name()))
     }
@@ -123,7 +181,7 @@ impl Locks {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate), with the number of releases and cancellations
+    /// [`ErrorKind::Indeterminate`], with the number of releases and cancellations
     /// that were not confirmed in time.
     ///
     /// # Cancel safety

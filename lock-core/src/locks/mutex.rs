@@ -9,8 +9,8 @@ use crate::acquire::{AcquireRequest, Core, Wait};
 use crate::driver::Inspection;
 use crate::driver::{Attempt, Grant, Kind, MutexBackend};
 use crate::error::Error;
-use crate::lease::Lease;
-use crate::locks::Fenced;
+use crate::lease::{Lease, WorkError, scoped};
+use crate::locks::{DetachError, DetachedMutex, Fenced};
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::GrantId;
@@ -63,6 +63,12 @@ impl Mutex {
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
         self
+    }
+
+    /// The lease options of the guards that are taken through this handle.
+    #[must_use]
+    pub fn lease(&self) -> LeaseOptions {
+        self.lease
     }
 
     /// The lock's name.
@@ -164,6 +170,31 @@ impl Mutex {
         self.acquire(self.core.deadline(wait)).await
     }
 
+    /// Waits for the lock, runs `body` while it is held, and gives it back.
+    ///
+    /// `Ok` means that the lock was held when `body` ended, and that it is given back. `body` is dropped at its next await point when the lock is
+    /// lost; tasks and threads that it has started are not.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let orders = locks.mutex("orders/42");
+    /// let total = orders.run(async |guard| guard.fencing_token().map(|token| token.as_u64())).await?;
+    /// assert!(total.is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`lock`](Mutex::lock): then `body` was not called. [`Lost`](crate::ErrorKind::Lost) if the lock was lost, and what
+    /// releasing it may tell: then the value is in the error, if `body` had ended.
+    ///
+    /// # Cancel safety
+    /// A dropped call drops `body`, and the lock is given back in the background.
+    pub async fn run<T>(&self, body: impl AsyncFnOnce(&MutexGuard) -> T) -> Result<T, WorkError<T>> {
+        scoped(self.lock().await, body, MutexGuard::release).await
+    }
+
     /// Shows the holders and the waiters: since when, with which grant. Lists at most [`Inspection::MOST`] of each, and
     /// counts the others.
     ///
@@ -217,12 +248,8 @@ impl Mutex {
         self.core.force_release(&self.name, Kind::Mutex, grant, reason).await
     }
 
-    pub(crate) fn clock(&self) -> Arc<dyn crate::clock::Clock> {
-        self.core.keeper.clock.clone()
-    }
-
-    pub(crate) fn same_client(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.core, &other.core)
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     async fn acquire(&self, wait: Wait) -> Result<Option<MutexGuard>, Error> {
@@ -275,6 +302,24 @@ impl MutexGuard {
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.0.live.token
+    }
+
+    pub(crate) fn of(lease: Lease) -> Self {
+        Self(lease)
+    }
+
+    pub(crate) fn into_lease(self) -> Lease {
+        self.0
+    }
+
+    /// Ends this guard without giving the lock back, so that another client, perhaps in another process, goes on with it: see
+    /// [`DetachedMutex`], which has an example. No traffic; the lock is not renewed from here any more.
+    ///
+    /// # Errors
+    /// The guard comes back in the error: [`Unsupported`](crate::ErrorKind::Unsupported) where grants cannot be passed on
+    /// ([`Guarantee::Adoption`](crate::Guarantee::Adoption)), [`Lost`](crate::ErrorKind::Lost) if the lock is lost.
+    pub fn detach(self) -> Result<DetachedMutex, DetachError> {
+        DetachedMutex::of(self)
     }
 
     /// Gives the lock back and reports the outcome, within one operation timeout.

@@ -13,14 +13,15 @@ use crate::driver::Inspection;
 use crate::driver::bound::before;
 use crate::driver::wait;
 use crate::driver::{
-    Attempt, Backend, Cancelled, Grant, Kind, MutexBackend, Notices, Operator, ReentrantBackend, Released, Renewal,
-    Renewed, RwLockBackend, SemaphoreBackend,
+    AdoptBackend, Attempt, Backend, Cancelled, Grant, Kind, MutexBackend, Notices, Operator, Record, RecordBackend,
+    RecordWrite, ReentrantBackend, Released, Renewal, Renewed, RwLockBackend, SemaphoreBackend,
 };
 use crate::driver::{Guarantees, Support};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::LossReason;
 use crate::name::LockName;
 use crate::owner::{GrantId, Owner};
+use crate::token::FencingToken;
 
 /// The mark of an attempt that has reached the store: any other one left nothing there.
 const REACHED: u64 = 1;
@@ -135,6 +136,8 @@ impl Backend for MemoryBackend {
         guarantees.force_release = Support::Yes;
         guarantees.shared_owner = Support::Yes;
         guarantees.renewal_across_runtimes = Support::Yes;
+        guarantees.record = Support::Yes;
+        guarantees.adoption = Support::Yes;
         guarantees
     }
 
@@ -218,6 +221,16 @@ impl MutexBackend for MemoryBackend {
 }
 
 #[async_trait]
+impl AdoptBackend for MemoryBackend {
+    async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
+        self.reach(attempt, Phase::Acquire).await?;
+        attempt.mark_sent(REACHED);
+        let (name, kind) = (&attempt.name, attempt.kind);
+        Ok(self.server.with(&self.namespace, name, kind, |lock, now, _| lock.adopt(from, attempt, self.client, now)))
+    }
+}
+
+#[async_trait]
 impl ReentrantBackend for MemoryBackend {
     async fn try_enter(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         self.ask(attempt).await
@@ -269,5 +282,24 @@ impl SemaphoreBackend for MemoryBackend {
         self.reach_as_operator().await?;
         let kind = Kind::Permits { permits: 1, limit };
         Ok(self.server.with(&self.namespace, name, kind, |lock, _, _| lock.used()))
+    }
+}
+
+#[async_trait]
+impl RecordBackend for MemoryBackend {
+    async fn read_record(&self, name: &LockName) -> Result<Option<Record>, Error> {
+        self.reach_as_operator().await?;
+        Ok(self.server.record(&self.namespace, name))
+    }
+
+    async fn write_record(
+        &self,
+        attempt: &Attempt,
+        token: FencingToken,
+        data: Option<&[u8]>,
+        retention: Duration,
+    ) -> Result<RecordWrite, Error> {
+        self.reach(attempt, Phase::Hold).await?;
+        Ok(self.server.write_record(&self.namespace, attempt, token, data, retention))
     }
 }

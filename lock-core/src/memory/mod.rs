@@ -31,6 +31,9 @@
 //! next.
 
 mod backend;
+mod holders;
+mod queue;
+mod records;
 mod rules;
 mod server;
 mod store;
@@ -83,7 +86,12 @@ impl Deref for MemoryLocks {
 
 impl From<&MemoryLocks> for Locks {
     fn from(MemoryLocks(client): &MemoryLocks) -> Self {
-        Self::new(client).with_reentrant(client).with_rwlock(client).with_semaphore(client)
+        Self::new(client)
+            .with_reentrant(client)
+            .with_rwlock(client)
+            .with_semaphore(client)
+            .with_record(client)
+            .with_adopt(client)
     }
 }
 

@@ -1,12 +1,13 @@
 //! One lock in memory: who holds it, who waits, and the rules by which a request is admitted.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, oneshot};
 
+use super::holders::{Holders, Holding, weight};
+use super::queue::{QueuedRequest, RequestQueue};
 use crate::clock::BootInstant;
 use crate::driver::{Attempt, Grant, Kind};
 use crate::driver::{Holder, Inspection, Waiter};
@@ -14,35 +15,11 @@ use crate::error::{Error, ErrorKind, Phase};
 use crate::owner::{GrantId, Owner};
 use crate::token::FencingToken;
 
-/// A grant.
-#[derive(Debug)]
-pub(super) struct Holding {
-    pub(super) id: GrantId,
-    pub(super) client: u64,
-    pub(super) kind: Kind,
-    owner: Owner,
-    token: FencingToken,
-    since: BootInstant,
-    expires: BootInstant,
-}
-
-/// A request in the queue.
-#[derive(Debug)]
-struct QueuedRequest {
-    id: GrantId,
-    client: u64,
-    kind: Kind,
-    owner: Owner,
-    ttl: Duration,
-    since: BootInstant,
-    tell: oneshot::Sender<Grant>,
-}
-
 /// One lock.
 #[derive(Debug)]
 pub(super) struct Lock {
-    holders: Vec<Holding>,
-    queue: VecDeque<QueuedRequest>,
+    holders: Holders,
+    queue: RequestQueue,
     /// Wakes waiters that sleep past a new holder's end.
     sooner: Option<Arc<Notify>>,
     /// The latest instant to which a waiter sleeps.
@@ -55,7 +32,7 @@ pub(super) type Fence<'a> = &'a mut dyn FnMut() -> FencingToken;
 impl Default for Lock {
     fn default() -> Self {
         let slept_to = BootInstant::from_origin(Duration::ZERO);
-        Self { holders: Vec::new(), queue: VecDeque::new(), sooner: None, slept_to }
+        Self { holders: Holders::default(), queue: RequestQueue::default(), sooner: None, slept_to }
     }
 }
 
@@ -73,10 +50,10 @@ impl Lock {
         fence: Fence<'_>,
     ) -> Result<Option<Grant>, Error> {
         self.check(attempt)?;
-        if let Some(held) = self.holders.iter().find(|held| held.id == attempt.id) {
+        if let Some(held) = self.holders.get(attempt.id) {
             return Ok(Some(Grant::new(Some(held.token), now, held.expires.since(now))));
         }
-        let enters_again = self.holders.iter().any(|held| same_owner(held, attempt.kind, &attempt.owner));
+        let enters_again = self.holders.any().is_some_and(|held| same_owner(held, attempt.kind, &attempt.owner));
         if (self.queue.is_empty() || enters_again) && self.admits(attempt.kind, &attempt.owner) {
             return Ok(Some(self.grant(
                 attempt.id,
@@ -91,68 +68,62 @@ impl Lock {
         Ok(None)
     }
 
+    /// Puts a grant under the id of this attempt, with a lease that lasts for its TTL at least; its token, if it is there.
+    pub(super) fn adopt(&mut self, from: GrantId, attempt: &Attempt, client: u64, now: BootInstant) -> Option<Grant> {
+        let held = self.holders.remove(attempt.id).or_else(|| self.holders.remove(from))?;
+        let (token, owner, expires) = (held.token, attempt.owner.clone(), held.expires.max(now.plus(attempt.ttl)));
+        self.holders.insert(Holding { id: attempt.id, client, owner, expires, ..held });
+        Some(Grant::new(Some(token), now, attempt.ttl))
+    }
+
     /// Puts the request at the end of the queue.
     pub(super) fn enqueue(&mut self, attempt: &Attempt, client: u64, now: BootInstant) -> oneshot::Receiver<Grant> {
         let (tell, told) = oneshot::channel();
         let Attempt { id, kind, ttl, .. } = *attempt;
-        self.queue.push_back(QueuedRequest { id, client, kind, owner: attempt.owner.clone(), ttl, since: now, tell });
+        self.queue.push(QueuedRequest { id, client, kind, owner: attempt.owner.clone(), ttl, since: now, tell });
         told
+    }
+
+    pub(super) fn is_held_by(&self, id: GrantId) -> bool {
+        self.holders.get(id).is_some()
     }
 
     /// Extends a grant that is there.
     pub(super) fn renew(&mut self, id: GrantId, ttl: Duration, now: BootInstant) -> bool {
-        match self.holders.iter_mut().find(|held| held.id == id) {
-            Some(held) => {
-                // A renewal may come after a longer extension by hand.
-                held.expires = held.expires.max(now.plus(ttl));
-                true
-            }
-            None => false,
-        }
+        self.holders.renew(id, ttl, now)
     }
 
     /// Takes a grant or a place in the queue away, and says which grant it was.
     pub(super) fn remove(&mut self, id: GrantId) -> Option<Holding> {
-        self.queue.retain(|waiting| waiting.id != id);
-        let place = self.holders.iter().position(|held| held.id == id)?;
-        Some(self.holders.remove(place))
+        self.queue.remove(id);
+        self.holders.remove(id)
     }
 
     /// Every grant, taken away.
     pub(super) fn remove_all(&mut self) -> Vec<Holding> {
-        std::mem::take(&mut self.holders)
+        self.holders.remove_all()
     }
 
     /// Turns a write grant into a read grant; idempotent.
     pub(super) fn downgrade(&mut self, id: GrantId) -> bool {
-        self.change(id, |_| Kind::Read)
+        self.holders.change(id, |_| Kind::Read)
     }
 
     /// Leaves a grant `keep` of its permits, or fewer if it has fewer.
     pub(super) fn shrink(&mut self, id: GrantId, keep: u32) -> bool {
-        self.change(id, |kind| match kind {
+        self.holders.change(id, |kind| match kind {
             Kind::Permits { permits, limit } => Kind::Permits { permits: permits.min(keep), limit },
             other => other,
         })
     }
 
-    fn change(&mut self, id: GrantId, to: impl Fn(Kind) -> Kind) -> bool {
-        match self.holders.iter_mut().find(|held| held.id == id) {
-            Some(held) => {
-                held.kind = to(held.kind);
-                true
-            }
-            None => false,
-        }
-    }
-
     /// Drops expired grants and lets in whoever is first and fits: the direct hand-over.
     pub(super) fn settle(&mut self, now: BootInstant, fence: Fence<'_>) {
-        self.holders.retain(|held| held.expires > now);
+        self.holders.expire(now);
         while let Some(first) = self.queue.front()
             && (first.tell.is_closed() || self.admits(first.kind, &first.owner))
         {
-            let Some(QueuedRequest { id, client, kind, owner, ttl, tell, .. }) = self.queue.pop_front() else { return };
+            let Some(QueuedRequest { id, client, kind, owner, ttl, tell, .. }) = self.queue.pop() else { return };
             if tell.is_closed() {
                 continue;
             }
@@ -163,16 +134,16 @@ impl Lock {
         }
     }
 
-    /// The instant at which the first grant ends; a waiter sleeps until then, or until it is told that another one ends sooner.
+    /// An instant before which no grant ends; a waiter sleeps until then, or until it is told that another one ends sooner.
     pub(super) fn watch(&mut self) -> (OwnedNotified, BootInstant) {
-        let end = self.holders.iter().map(|held| held.expires).min().unwrap_or(BootInstant::FAR_FUTURE);
+        let end = self.holders.none_ends_before();
         self.slept_to = self.slept_to.max(end);
         (self.sooner.get_or_insert_default().clone().notified_owned(), end)
     }
 
     pub(super) fn inspect(&self, now: BootInstant) -> Inspection {
         let mut inspection = Inspection::default();
-        inspection.holders.extend(self.holders.iter().take(Inspection::MOST).map(|held| Holder {
+        inspection.holders.extend(self.holders.in_order().into_iter().take(Inspection::MOST).map(|held| Holder {
             grant: Some(held.id),
             owner: Some(held.owner.clone()),
             token: Some(held.token.as_u64()),
@@ -194,33 +165,31 @@ impl Lock {
 
     /// The sum of what the holders hold.
     pub(super) fn used(&self) -> u64 {
-        self.holders.iter().map(|held| u64::from(weight(held.kind))).sum()
+        self.holders.used()
     }
 
     /// Refuses requests that do not fit what is there: another kind at a shared key, another limit.
     fn check(&self, attempt: &Attempt) -> Result<(), Error> {
-        let present = self.holders.iter().map(|held| held.kind).chain(self.queue.iter().map(|waiting| waiting.kind));
-        for kind in present {
-            match (kind, attempt.kind) {
-                (Kind::Permits { limit: a, .. }, Kind::Permits { limit: b, .. }) if a != b => {
-                    let what = format!("the permits in use were asked for with a limit of {a}, not {b}");
-                    return Err(attempt.error(ErrorKind::LimitMismatch, Phase::Acquire, what));
-                }
-                (a, b) if a.space() != b.space() => {
-                    let what = format!("the key is in use by a {}, not a {}", a.space(), b.space());
-                    return Err(attempt.error(ErrorKind::Protocol, Phase::Acquire, what));
-                }
-                _ => {}
+        // What is there was compared with what was there before it: one of them tells of all.
+        let present = self.holders.any().map(|held| held.kind).or_else(|| self.queue.front().map(|first| first.kind));
+        match (present, attempt.kind) {
+            (Some(Kind::Permits { limit: a, .. }), Kind::Permits { limit: b, .. }) if a != b => {
+                let what = format!("the permits in use were asked for with a limit of {a}, not {b}");
+                Err(attempt.error(ErrorKind::LimitMismatch, Phase::Acquire, what))
             }
+            (Some(a), b) if a.space() != b.space() => {
+                let what = format!("the key is in use by a {}, not a {}", a.space(), b.space());
+                Err(attempt.error(ErrorKind::Protocol, Phase::Acquire, what))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Whether the present holders leave room for this request.
     fn admits(&self, kind: Kind, owner: &Owner) -> bool {
         match kind {
-            Kind::Read => self.holders.iter().all(|held| held.kind == Kind::Read),
-            Kind::Reentrant => self.holders.iter().all(|held| same_owner(held, kind, owner)),
+            Kind::Read => self.holders.any().is_none_or(|held| held.kind == Kind::Read),
+            Kind::Reentrant => self.holders.any().is_none_or(|held| same_owner(held, kind, owner)),
             Kind::Permits { permits, limit } => {
                 u64::from(limit).checked_sub(self.used()).is_some_and(|free| u64::from(permits) <= free)
             }
@@ -240,12 +209,12 @@ impl Lock {
         fence: Fence<'_>,
     ) -> Grant {
         // A re-entry of the same owner keeps the token.
-        let token = match self.holders.iter().find(|held| same_owner(held, kind, &owner)) {
+        let token = match self.holders.any().filter(|held| same_owner(held, kind, &owner)) {
             Some(held) => held.token,
             None => fence(),
         };
         let expires = now.plus(ttl);
-        self.holders.push(Holding { id, client, kind, owner, token, since: now, expires });
+        self.holders.insert(Holding { id, client, kind, owner, token, since: now, expires });
         if expires < self.slept_to {
             self.slept_to = expires;
             if let Some(sooner) = &self.sooner {
@@ -258,11 +227,4 @@ impl Lock {
 
 fn same_owner(held: &Holding, kind: Kind, owner: &Owner) -> bool {
     kind == Kind::Reentrant && held.owner.id() == owner.id()
-}
-
-fn weight(kind: Kind) -> u32 {
-    match kind {
-        Kind::Permits { permits, .. } => permits,
-        _ => 1,
-    }
 }

@@ -5,9 +5,11 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::rules::{Fence, Holding, Lock};
+use super::holders::Holding;
+use super::records::Records;
+use super::rules::{Fence, Lock};
 use crate::clock::{BootInstant, Clock};
-use crate::driver::{Kind, NoticeSource, Notices};
+use crate::driver::{Attempt, Kind, NoticeSource, Notices, Record, RecordWrite};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::LossReason;
 use crate::name::LockName;
@@ -25,6 +27,7 @@ pub(super) struct Server {
 #[derive(Debug, Default)]
 struct StoreState {
     locks: HashMap<Key, Lock>,
+    records: Records,
     last_token: u64,
     last_client: u64,
     notices: HashMap<u64, NoticeSource>,
@@ -45,6 +48,13 @@ struct Delay {
     least: Duration,
     most: Duration,
     seed: u64,
+}
+
+impl Key {
+    fn of(namespace: &Arc<str>, name: &LockName, kind: Kind) -> Self {
+        let space = if name.is_key() { "key" } else { kind.space() };
+        Self { namespace: namespace.clone(), space, name: name.clone() }
+    }
 }
 
 impl Server {
@@ -121,11 +131,38 @@ impl Server {
         kind: Kind,
         work: impl FnOnce(&mut Lock, BootInstant, Fence<'_>) -> R,
     ) -> R {
-        let space = if name.is_key() { "key" } else { kind.space() };
-        let key = Key { namespace: namespace.clone(), space, name: name.clone() };
+        let key = Key::of(namespace, name, kind);
         let mut state = locked(&self.state);
         let now = self.clock.now();
         state.with(key, now, |lock, fence| work(lock, now, fence))
+    }
+
+    /// The record beside a mutex.
+    pub(super) fn record(&self, namespace: &Arc<str>, name: &LockName) -> Option<Record> {
+        let mut state = locked(&self.state);
+        let now = self.clock.now();
+        state.records.get(&(namespace.clone(), name.clone()), now)
+    }
+
+    /// Writes the record beside a mutex, if the mutex is held by this attempt.
+    pub(super) fn write_record(
+        &self,
+        namespace: &Arc<str>,
+        attempt: &Attempt,
+        token: FencingToken,
+        data: Option<&[u8]>,
+        retention: Duration,
+    ) -> RecordWrite {
+        let key = Key::of(namespace, &attempt.name, attempt.kind);
+        let mut state = locked(&self.state);
+        let now = self.clock.now();
+        if !state.with(key, now, |lock, _| lock.is_held_by(attempt.id)) {
+            return RecordWrite::NotHeld;
+        }
+        let place = (namespace.clone(), attempt.name.clone());
+        let Ok(next) = Record::next(state.records.get(&place, now), token, data) else { return RecordWrite::NotHeld };
+        state.records.put(place, next.clone(), now, retention);
+        RecordWrite::Done(next)
     }
 
     /// Takes one grant away and tells its holder.

@@ -22,7 +22,9 @@ impl LockName {
     /// The door to a key (or path) that is shared with clients of other libraries: the backend uses exactly this key.
     ///
     /// Only the kinds whose wire format other libraries share are offered there; a backend says which, and answers
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for the rest.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for the rest. Redis and memcached
+    /// refuse a key at which the client keeps its own locks; on ZooKeeper, whose layout is Curator's, it is that lock. A key of
+    /// clients with another prefix is not known as theirs: it is one of their locks.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the key is empty or too long.

@@ -20,7 +20,7 @@ async fn a_write_lock_whose_downgrade_was_not_answered_is_held_by_nobodys_word_a
         // The holder looks before the keeper does: that must not take a renewal away.
         lab.clock.advance(Duration::from_millis(100));
         assert!(!write.is_held() && write.remaining().is_zero());
-        assert_eq!(write.while_held(async {}).await.unwrap_err().kind(), ErrorKind::Indeterminate);
+        assert_eq!(write.while_held(async {}).await.unwrap_err().error.kind(), ErrorKind::Indeterminate);
         lab.settle().await;
     }
     let read = write.downgrade().await.unwrap();

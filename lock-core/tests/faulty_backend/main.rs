@@ -5,6 +5,7 @@
 mod asking;
 mod bounds;
 mod close;
+mod ends;
 mod fenced;
 mod gone;
 mod keeper;

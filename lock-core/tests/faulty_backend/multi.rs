@@ -17,7 +17,7 @@ async fn the_first_loss_is_told_with_its_name_and_ends_the_work() {
         lab.store.lose("b");
         std::future::pending::<()>().await;
     });
-    let error = work.await.unwrap_err();
+    let error = work.await.unwrap_err().error;
     assert_eq!((error.kind(), error.name(), error.loss()), (ErrorKind::Lost, Some("b"), Some(&LossReason::Taken)));
     assert_eq!(error.backend(), Some("memory"));
     let (name, reason) = (&mut lost).await;

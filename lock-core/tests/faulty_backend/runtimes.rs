@@ -30,7 +30,7 @@ fn a_loss_is_told_by_the_holders_clock_when_the_clients_runtime_has_ended() {
         home.shutdown_background();
         assert_eq!(soon("lost() resolves", guard.lost()).await, LossReason::Expired);
         let work = other.while_held(std::future::pending::<()>());
-        assert_eq!(soon("the work is dropped", work).await.unwrap_err().loss(), Some(&LossReason::Expired));
+        assert_eq!(soon("the work is dropped", work).await.unwrap_err().error.loss(), Some(&LossReason::Expired));
     });
 }
 

@@ -7,7 +7,7 @@ use bench_support::{Outcome, Process, jain};
 use lock_memcached::Mutex;
 
 use crate::Bench;
-use crate::processes::{PART, URL, now};
+use crate::child::{PART, URL, now};
 
 const PROCESSES: usize = 8;
 const HOLD: Duration = Duration::from_millis(1);

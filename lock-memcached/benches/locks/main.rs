@@ -5,6 +5,7 @@
 //! parts are [`PARTS`].
 
 mod bare;
+mod child;
 mod crashes;
 mod handover;
 mod idle;
@@ -59,7 +60,7 @@ async fn locks(url: &str, policy: RestartPolicy) -> Outcome<MemcachedLocks> {
 
 fn main() -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    if let Some(order) = processes::is_child() {
+    if let Some(order) = child::is_child() {
         return runtime.block_on(processes::child(order));
     }
     let plan = Plan::of_args(&PARTS, Duration::from_secs(1))?;

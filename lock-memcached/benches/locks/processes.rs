@@ -4,24 +4,14 @@
 use std::time::{Duration, Instant};
 
 use bench_support::{Outcome, Process, Series};
-use lock_core::clock::{Clock, SystemClock};
 use lock_memcached::RestartPolicy;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
+use crate::child::{PART, URL, now};
 use crate::{Bench, crashes, locks};
-
-/// The orders to a child process: the server's URL.
-pub(crate) const URL: &str = "LOCK_BENCH_CHILD_URL";
-/// The part in which it takes part.
-pub(crate) const PART: &str = "LOCK_BENCH_CHILD_PART";
 
 /// Longer than the row of turns that one process may have.
 const HOLD: Duration = Duration::from_millis(60);
-
-/// The purpose of this process, if a benchmark started it: the URL, and the part.
-pub(crate) fn is_child() -> Option<(String, String)> {
-    Some((std::env::var(URL).ok()?, std::env::var(PART).ok()?))
-}
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
     println!("\n## Hand-over between two processes, holds of {} ms\n", HOLD.as_millis());
@@ -52,11 +42,7 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
 
 /// One turn of a process: when it knew that it was its own, and when it began to pass it on, in nanoseconds of the
 /// machine's clock since boot.
-pub(crate) type Turn = (u64, u64);
-
-pub(crate) fn now() -> u64 {
-    u64::try_from(SystemClock.now().since_origin().as_nanos()).unwrap_or(u64::MAX)
-}
+type Turn = (u64, u64);
 
 /// One process: says that it is ready, is told for how long, takes turns, and says when.
 pub(crate) async fn child((url, part): (String, String)) -> Outcome {

@@ -27,7 +27,7 @@ pub(crate) async fn check(link: &Link, config: &MemcachedConfig) -> Result<bool,
     if evicts {
         let what = "the server evicts items when its memory is full, locks too (start it with -M)";
         if config.refuse_eviction {
-            let error = Error::new(ErrorKind::Unsupported, Phase::Connect, what).with_backend(crate::NAME);
+            let error = Error::new(ErrorKind::Unsupported, Phase::Connect, what).with_backend(crate::guarantees::NAME);
             return Err(error.with_server(link.address().to_string()));
         }
         tracing::warn!(server = %link.address(), evictions = number(&stats, "evictions"), "{what}");

@@ -129,7 +129,7 @@ impl Link {
             answer = pin!(request) => answer,
             () = late => {
                 let error = Error::indeterminate(Phase::Inspect, "no answer within the operation timeout");
-                Err(error.with_backend(crate::NAME).with_server(self.address.to_string()))
+                Err(error.with_backend(crate::guarantees::NAME).with_server(self.address.to_string()))
             }
         }
     }
@@ -316,5 +316,35 @@ mod tests {
         assert_eq!(share(at(2000), at(3000), 1), at(3000));
         assert_eq!(share(at(1100), at(3000), 2), at(2050), "what one did not need is for the others");
         assert_eq!(share(at(4000), at(3000), 2), at(4000), "the time is over");
+    }
+
+    /// A socket at which nobody ever answers.
+    async fn socket() -> (tokio::net::TcpListener, std::net::SocketAddr) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = listener.local_addr().unwrap();
+        (listener, place)
+    }
+
+    #[tokio::test]
+    async fn whatever_is_open_to_a_former_place_is_not_used_again() {
+        let ((_first, before), (_second, after)) = (socket().await, socket().await);
+        let address = crate::url::parse(&format!("memcached://{before}")).unwrap();
+        let link = Link::new(address, 4, Duration::from_secs(5)).await.unwrap();
+        let number = |used: &InUse<'_>| used.pipe.as_ref().map(Connection::number);
+        let (idle, in_use) = (link.for_steps().await.unwrap(), link.for_steps().await.unwrap());
+        let first = number(&idle);
+        drop(idle);
+        let idle = link.for_steps().await.unwrap();
+        assert_eq!(number(&idle), first, "it is used again while the server is where it was");
+        drop(idle);
+        // The name is resolved to another place, and the server is reached there.
+        link.pool().places.resolved(SystemClock.now(), vec![after]);
+        let moved = link.newly_opened().await.unwrap();
+        assert_eq!(link.pool().moves, 1);
+        assert_eq!(link.pool().idle.len(), 0);
+        drop(in_use);
+        assert!(link.pool().idle.is_empty(), "it leads to the former place");
+        drop(moved);
+        assert_eq!(link.pool().idle.len(), 1);
     }
 }

@@ -32,6 +32,9 @@ pub(crate) enum Command {
     Keep { key: Key, seconds: u32 },
     /// Stores a text; only for what no lock depends on. [`CommandAnswer::Done`].
     Note { key: Key, text: String, seconds: u32 },
+    /// Stores bytes in the place of an item with this CAS number, or where there is none. [`CommandAnswer::Done`],
+    /// [`CommandAnswer::Other`] or [`CommandAnswer::Missing`].
+    Store { key: Key, bytes: Vec<u8>, seen: Option<u64>, seconds: u32 },
     /// Deletes a text. [`CommandAnswer::Done`] or [`CommandAnswer::Missing`].
     Forget { key: Key },
 }
@@ -73,6 +76,7 @@ impl Command {
             | Self::Look { key }
             | Self::Keep { key, .. }
             | Self::Note { key, .. }
+            | Self::Store { key, .. }
             | Self::Forget { key } => key,
         }
     }

@@ -48,12 +48,21 @@ pub(crate) fn write(command: &Command, mark: u64, to: &mut Vec<u8>) -> Result<()
         Command::Note { text, seconds, .. } => {
             line.begin(b"ms", key).number(b" ", text.len() as u64).number(b" T", u64::from(*seconds))
         }
+        Command::Store { bytes, seen, seconds, .. } => {
+            line.begin(b"ms", key).number(b" ", bytes.len() as u64);
+            match seen {
+                Some(seen) => line.number(b" T", u64::from(*seconds)).number(b" C", *seen),
+                None => line.word(b" ME").number(b" T", u64::from(*seconds)),
+            }
+        }
         Command::Forget { .. } => line.begin(b"md", key),
     };
     line.number(b" O", mark).word(b"\r\n");
-    if let Command::Note { text, .. } = command {
-        line.word(text.as_bytes()).word(b"\r\n");
-    }
+    match command {
+        Command::Note { text, .. } => line.word(text.as_bytes()).word(b"\r\n"),
+        Command::Store { bytes, .. } => line.word(bytes).word(b"\r\n"),
+        _ => &mut line,
+    };
     Ok(())
 }
 
@@ -128,7 +137,7 @@ fn senseless() -> io::Error {
 mod tests {
     use lock_testkit::fuzz;
     use memcache::exp::{
-        ArithmeticOptions, DeleteOptions, GetOptions, MetaCommand, SetOptions, build_arithmetic, build_delete,
+        ArithmeticOptions, DeleteOptions, GetOptions, MetaCommand, SetMode, SetOptions, build_arithmetic, build_delete,
         build_get, build_set, parse_meta_result,
     };
 
@@ -173,6 +182,12 @@ mod tests {
                 options.ttl = Some(*seconds);
                 build_set(key, text.as_bytes(), &options)
             }
+            Command::Store { bytes, seen, seconds, .. } => {
+                let mut options = SetOptions::default();
+                (options.ttl, options.compare_cas) = (Some(*seconds), *seen);
+                options.mode = if seen.is_none() { SetMode::Add } else { SetMode::Set };
+                build_set(key, bytes.clone(), &options)
+            }
             Command::Forget { .. } => build_delete(key, &DeleteOptions::default()),
         }
     }
@@ -195,6 +210,8 @@ mod tests {
                 Command::Look { key: key() },
                 Command::Keep { key: key(), seconds },
                 Command::Note { key: key(), text, seconds },
+                Command::Store { key: key(), bytes: value.to_string().into(), seen: Some(cas), seconds },
+                Command::Store { key: key(), bytes: Vec::new(), seen: None, seconds },
                 Command::Forget { key: key() },
             ];
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());

@@ -6,11 +6,14 @@ pub(crate) mod semaphore;
 pub(crate) mod slots;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::clock::Deadline;
-use lock_core::driver::{Attempt, Grant, MutexBackend, ReentrantBackend, RwLockBackend, SemaphoreBackend};
-use lock_core::{Error, LockName};
+use lock_core::driver::{
+    Attempt, Grant, MutexBackend, Record, RecordBackend, RecordWrite, ReentrantBackend, RwLockBackend, SemaphoreBackend,
+};
+use lock_core::{Error, FencingToken, LockName};
 
 use crate::acquire::{Acquirer, TryOutcome, WantedLock};
 use crate::backend::MemcachedBackend;
@@ -116,5 +119,23 @@ impl WantedLock for Single<'_> {
 
     fn can_receive(&self) -> bool {
         true
+    }
+}
+
+/// The records beside mutexes.
+#[async_trait]
+impl RecordBackend for MemcachedBackend {
+    async fn read_record(&self, name: &LockName) -> Result<Option<Record>, Error> {
+        self.records.read(name).await
+    }
+
+    async fn write_record(
+        &self,
+        attempt: &Attempt,
+        token: FencingToken,
+        data: Option<&[u8]>,
+        retention: Duration,
+    ) -> Result<RecordWrite, Error> {
+        self.records.write(attempt, token, data, retention).await
     }
 }

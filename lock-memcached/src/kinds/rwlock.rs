@@ -19,14 +19,14 @@ use crate::kinds::slots::{self, Slots, TRIES};
 use crate::registry::{Entry, Piece};
 use crate::release::Releaser;
 use crate::store::keys::{self, Key};
-use crate::store::record::Records;
+use crate::store::record::HolderRecords;
 use crate::store::values::Nonce;
 
 /// The read-write locks of one client.
 pub(crate) struct RwLocks {
     pub(crate) acquirer: Arc<Acquirer>,
     pub(crate) releaser: Arc<Releaser>,
-    pub(crate) records: Arc<Records>,
+    pub(crate) records: Arc<HolderRecords>,
     pub(crate) slots: Slots,
     pub(crate) readers: ReaderSlots,
 }
@@ -40,18 +40,18 @@ impl RwLocks {
     /// The lock of an attempt, to be written; `stays` says whether it waits, and keeps new readers out meanwhile.
     pub(crate) fn writer<'a>(&'a self, attempt: &'a Attempt, stays: bool) -> Result<Writer<'a>, Error> {
         let entry = self.acquirer.register(attempt)?;
-        Ok(Writer { locks: self, attempt, entry, stays, reader: Mutex::default() })
+        Ok(Writer { locks: self, attempt, entry, stays, readers: Mutex::default() })
     }
 
-    /// The first one that is there of what was looked at beside the claim.
-    fn first_there(&self, round: &ClaimRound) -> Result<Option<u32>, Error> {
-        let mut first = None;
+    /// The numbers of those that are there of what was looked at beside the claim.
+    fn there(&self, round: &ClaimRound) -> Result<Vec<u32>, Error> {
+        let mut there = Vec::new();
         for (number, answer) in (0..).zip(&round.also) {
             if answer.is_there().map_err(|failure| self.acquirer.error(failure))? {
-                first = first.or(Some(number));
+                there.push(number);
             }
         }
-        Ok(first)
+        Ok(there)
     }
 
     /// Takes a reader's slot before it releases the writer's key, and looks at that key once the slot is there: whoever takes it
@@ -156,8 +156,8 @@ pub(crate) struct Writer<'a> {
     entry: Arc<Entry>,
     /// Whether it waits, and keeps new readers out meanwhile.
     stays: bool,
-    /// A slot in which a reader was when it looked at all of them.
-    reader: Mutex<Option<u32>>,
+    /// The slots in which readers were when it looked at all of them, but for those that were seen to have left since.
+    readers: Mutex<Vec<u32>>,
 }
 
 impl Reader<'_> {
@@ -194,7 +194,7 @@ impl WantedLock for Reader<'_> {
 
     async fn take(&self) -> Result<TryOutcome, Error> {
         let Some(round) = self.take_slot().await? else { return Ok(TryOutcome::Held) };
-        let is_complete = self.locks.first_there(&round)?.is_none();
+        let is_complete = self.locks.there(&round)?.is_empty();
         self.locks.acquirer.settle(self.attempt, &self.entry, &round, is_complete).await
     }
 
@@ -208,23 +208,44 @@ impl WantedLock for Reader<'_> {
 }
 
 impl Writer<'_> {
-    fn reader(&self) -> MutexGuard<'_, Option<u32>> {
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    fn readers(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn looks(&self) -> Vec<Command> {
         slots::looks(&self.entry.lock, 0..self.locks.readers.many).collect()
     }
 
-    /// Whether a reader is there who was there before, so that nothing else need be looked at; not when its key is to be
-    /// renewed.
+    /// Whether one of the readers is there who were there before, so that nothing else need be looked at; not when its key is to
+    /// be renewed.
+    ///
+    /// It looks at one of them, and at twice as many when those have left: a slot is looked at in vain once only, however many
+    /// readers leave one after the other, and a few rounds tell when all have left together.
     async fn still_reads(&self) -> Result<bool, Error> {
-        let Some(number) = *self.reader() else { return Ok(false) };
         let left = self.entry.kept_until().since(SystemClock.now());
         if left < self.attempt.ttl / 2 {
             return Ok(false);
         }
-        Ok(!self.locks.acquirer.is_free(self.attempt, &keys::slot(&self.entry.lock, number)).await?)
+        let mut many = 1;
+        loop {
+            let (rest, asked) = {
+                let readers = self.readers();
+                let rest = readers.len().saturating_sub(many);
+                (rest, readers[rest..].to_vec())
+            };
+            if asked.is_empty() {
+                return Ok(false);
+            }
+            let slots = &self.locks.slots;
+            let free = slots.free_of(self.attempt, &self.entry.lock, asked.iter().copied()).await?;
+            let mut readers = self.readers();
+            readers.truncate(rest);
+            readers.extend(asked.iter().filter(|number| !free.contains(number)));
+            if free.len() < asked.len() {
+                return Ok(true);
+            }
+            many *= 2;
+        }
     }
 
     /// Takes the key, and looks for readers afterwards.
@@ -238,16 +259,17 @@ impl Writer<'_> {
             }
         }
         let round = locks.readers.claim(attempt, entry, keys::writer(&self.entry.lock), self.looks()).await?;
-        let reader = locks.first_there(&round)?;
-        let waits = self.stays && reader.is_some() && matches!(round.verdict, GateVerdict::Counts(_));
+        let readers = locks.there(&round)?;
+        let is_read = !readers.is_empty();
+        let waits = self.stays && is_read && matches!(round.verdict, GateVerdict::Counts(_));
         if waits && entry.has_pieces() {
-            *self.reader() = reader;
+            *self.readers() = readers;
             locks.records.describe_waiting(attempt, entry);
         }
         if waits || !entry.has_pieces() && matches!(round.verdict, GateVerdict::Counts(_)) {
             return Ok(TryOutcome::Held);
         }
-        locks.acquirer.settle(attempt, entry, &round, reader.is_none() && entry.has_pieces()).await
+        locks.acquirer.settle(attempt, entry, &round, !is_read && entry.has_pieces()).await
     }
 
     /// Keeps the key, and looks whether the readers have left.
@@ -256,9 +278,10 @@ impl Writer<'_> {
         let Some(round) = locks.acquirer.keep(attempt, entry, self.looks()).await? else {
             return Ok(TryOutcome::Held);
         };
-        let reader = locks.first_there(&round)?;
-        *self.reader() = reader;
-        if reader.is_some() && matches!(round.verdict, GateVerdict::Counts(_)) {
+        let readers = locks.there(&round)?;
+        let is_read = !readers.is_empty();
+        *self.readers() = readers;
+        if is_read && matches!(round.verdict, GateVerdict::Counts(_)) {
             return Ok(TryOutcome::Held);
         }
         locks.acquirer.settle(attempt, entry, &round, true).await

@@ -1,6 +1,5 @@
 //! Locks of several keys of one kind: the slots of a semaphore, and those of a read-write lock's readers.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use lock_core::driver::Attempt;
@@ -47,7 +46,12 @@ impl Slots {
     }
 
     /// The numbers of those of these slots that nobody holds.
-    pub(crate) async fn free_of(&self, attempt: &Attempt, lock: &Key, some: Range<u32>) -> Result<Vec<u32>, Error> {
+    pub(crate) async fn free_of(
+        &self,
+        attempt: &Attempt,
+        lock: &Key,
+        some: impl Iterator<Item = u32> + Clone + Send,
+    ) -> Result<Vec<u32>, Error> {
         let looked = async {
             let free = self.look_at_slots(lock, some).await;
             free.map_err(|failure| self.link.error(failure, Phase::Acquire))
@@ -56,7 +60,11 @@ impl Slots {
     }
 
     /// Looks for slots that nobody holds, not bounded in time.
-    pub(crate) async fn look_at_slots(&self, lock: &Key, some: Range<u32>) -> Result<Vec<u32>, Failure> {
+    pub(crate) async fn look_at_slots(
+        &self,
+        lock: &Key,
+        some: impl Iterator<Item = u32> + Clone + Send,
+    ) -> Result<Vec<u32>, Failure> {
         let answers = self.link.run(looks(lock, some.clone()).collect()).await;
         let mut free = Vec::new();
         for (number, answer) in some.zip(answers) {
@@ -69,7 +77,7 @@ impl Slots {
 }
 
 /// A look at each of these slots.
-pub(crate) fn looks(lock: &Key, some: Range<u32>) -> impl Iterator<Item = Command> {
+pub(crate) fn looks(lock: &Key, some: impl Iterator<Item = u32>) -> impl Iterator<Item = Command> {
     some.map(|number| Command::Look { key: keys::slot(lock, number) })
 }
 

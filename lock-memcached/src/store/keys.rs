@@ -7,6 +7,7 @@
 //! | `<prefix>:rwlock:<name>:<n>` | the number of one reader, `n` from 0 |
 //! | `<prefix>:semaphore:<name>:<n>` | the number of the holder of one permit, `n` from 0 |
 //! | `<prefix>:semaphore:<name>:limit` | the limit under which permits were taken |
+//! | `<prefix>:record:<name>` | the record beside a mutex |
 //! | `<prefix>:holder:<number>` | for `inspect`: who that is |
 //! | `<prefix>:forced:<number>` | for a holder whose grant was released by force: by whom, and why |
 //! | `<prefix>:readers` | how many readers a read-write lock has room for |
@@ -59,8 +60,17 @@ impl Keys {
         if name.is_key() {
             return self.shared(name, kind);
         }
+        Ok(self.named(kind.space(), name))
+    }
+
+    /// The key of the record beside a mutex.
+    pub(crate) fn record(&self, name: &LockName) -> Key {
+        self.named("record", name)
+    }
+
+    fn named(&self, space: &str, name: &LockName) -> Key {
         let mut key = String::with_capacity(LONGEST_STEM);
-        key.extend([&self.prefix, ":", kind.space(), ":"]);
+        key.extend([&self.prefix, ":", space, ":"]);
         let stem = key.len();
         escape(name.as_str(), &[], &mut key);
         if key.len() > LONGEST_STEM {
@@ -68,7 +78,7 @@ impl Keys {
             key.push('#');
             hash(name.as_str(), &mut key);
         }
-        Ok(key.into())
+        key.into()
     }
 
     /// A key that is shared with other libraries. Those that begin as our own do are not: one kind has a key.

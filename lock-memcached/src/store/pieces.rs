@@ -8,7 +8,7 @@ use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 use crate::registry::{Entry, Piece};
-use crate::store::record::Records;
+use crate::store::record::HolderRecords;
 
 /// Rounds for a piece that a renewal changes again and again.
 const ROUNDS: usize = 20;
@@ -25,7 +25,7 @@ pub(crate) struct Removed {
 /// Releases keys of grants.
 pub(crate) struct Pieces {
     pub(crate) link: Arc<Link>,
-    pub(crate) records: Arc<Records>,
+    pub(crate) records: Arc<HolderRecords>,
 }
 
 impl Pieces {

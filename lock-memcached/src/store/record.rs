@@ -1,4 +1,4 @@
-//! Records of holders for `inspect`, and reasons of forced releases, in items beside the lock's.
+//! HolderRecords of holders for `inspect`, and reasons of forced releases, in items beside the lock's.
 //!
 //! A lock's own item has room for a number only. A grant that lasts is described in one more item, by one task per client,
 //! a moment after it was granted: short holds cost nothing. It is best effort: no lock depends on it.
@@ -43,7 +43,7 @@ pub(crate) struct HolderRecord {
 }
 
 /// The texts beside the locks' items: records of this client's holders, and reasons of forced releases.
-pub(crate) struct Records {
+pub(crate) struct HolderRecords {
     link: Arc<Link>,
     keys: Arc<Keys>,
     longest: LongestLease,
@@ -60,7 +60,7 @@ struct Task {
     ttl: Duration,
 }
 
-impl Records {
+impl HolderRecords {
     pub(crate) fn new(link: &Arc<Link>, keys: &Arc<Keys>, longest: LongestLease) -> Arc<Self> {
         Arc::new(Self { link: link.clone(), keys: keys.clone(), longest, writer: Mutex::default() })
     }
@@ -181,7 +181,7 @@ pub(crate) fn reason(answer: CommandAnswer) -> Option<LossReason> {
     Some(LossReason::ForceReleased { by, reason })
 }
 
-async fn write_all(records: Weak<Records>, mut tasks: mpsc::Receiver<Task>) {
+async fn write_all(records: Weak<HolderRecords>, mut tasks: mpsc::Receiver<Task>) {
     while let Some(first) = tasks.recv().await {
         SystemClock.sleep_until(SystemClock.now().plus(AFTER)).await;
         let mut held: Vec<_> = first.held().into_iter().collect();

@@ -23,7 +23,7 @@ use lock_core::{Error, ErrorKind, Phase, driver::wait};
 use tokio::sync::oneshot;
 
 use crate::acquire::{TryOutcome, WantedLock, may_pass};
-use crate::store::record::Records;
+use crate::store::record::HolderRecords;
 use crate::wait::pace::Pace;
 use crate::wait::queue::{Offer, WaitQueue, WaitQueues};
 use crate::wait::turns::{AfterTry, Standing, Tried, WaitLimits};
@@ -34,7 +34,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// Waits of one client.
 pub(crate) struct Waits {
     pub(crate) queues: Arc<WaitQueues>,
-    pub(crate) records: Arc<Records>,
+    pub(crate) records: Arc<HolderRecords>,
     pub(crate) pace: Pace,
     pub(crate) longest_pause: Duration,
 }

@@ -6,7 +6,7 @@ use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
-use crate::support::{client, eventually, pass, server};
+use crate::support::{client, config, eventually, pass, server};
 
 /// A lease that no machine's hiccup outlasts.
 const LONG: Duration = Duration::from_secs(300);
@@ -53,6 +53,35 @@ async fn a_writer_that_waits_for_a_reader_looks_at_that_one() {
     assert!(rate < 100, "{rate} looks in a second");
     reader.release().await.unwrap();
     drop(wait.await.unwrap().unwrap());
+}
+
+/// Readers leave in the order of their slots: the one at which the writer looks is always the next to go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_looks_at_each_reader_that_leaves_and_not_at_every_slot() {
+    const READERS: u64 = 50;
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let roomy = || config(&server).with_restart_policy(RestartPolicy::Off).with_readers(1000);
+    let holder = MemcachedLocks::connect_with(roomy()).await.unwrap();
+    let waiting = MemcachedLocks::connect_with(roomy()).await.unwrap();
+    let mut readers = std::collections::HashMap::new();
+    for _ in 0..READERS {
+        let reader = holder.rwlock("a").with_ttl(LONG).read().await.unwrap();
+        readers.insert(reader.grant_id(), reader);
+    }
+    let lock = waiting.rwlock("a").with_ttl(LONG);
+    let wait = tokio::spawn(async move { lock.write().await });
+    eventually("the writer waits", async || holder.rwlock("a").inspect().await.unwrap().waiters.len() == 1).await;
+    let in_order = holder.rwlock("a").inspect().await.unwrap().holders;
+    assert_eq!(in_order.len() as u64, READERS);
+    let before = gets(&server).await;
+    for reader in in_order {
+        let seen = gets(&server).await;
+        readers.remove(&reader.grant.unwrap()).unwrap().release().await.unwrap();
+        eventually("the writer looks", async || gets(&server).await >= seen + 2).await;
+    }
+    drop(wait.await.unwrap().unwrap());
+    let asked = gets(&server).await - before;
+    assert!(asked < READERS * 20 + 2 * 1000, "{asked} looks while {READERS} readers left");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

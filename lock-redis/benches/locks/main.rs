@@ -4,6 +4,7 @@
 //! are [`PARTS`].
 
 mod bare;
+mod child;
 mod churn;
 mod clusters;
 mod handover;
@@ -14,6 +15,7 @@ mod processes;
 mod quorum;
 mod shared;
 mod storm;
+mod turns;
 mod uncontended;
 mod waiters;
 
@@ -65,8 +67,8 @@ impl Bench {
 
 fn main() -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    if let Some(url) = processes::is_child() {
-        return runtime.block_on(processes::child(url));
+    if let Some(url) = child::is_child() {
+        return runtime.block_on(child::run(url));
     }
     let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     let quick = args.iter().any(|arg| arg == "--quick");

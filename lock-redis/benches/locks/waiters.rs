@@ -8,7 +8,7 @@ use lock_testkit::HarnessError;
 use lock_testkit_servers::redis::RedisServer;
 
 use crate::ours::Ours;
-use crate::processes::{Children, PROCESSES, Seen};
+use crate::turns::{Children, PROCESSES, Seen};
 use crate::{Bench, Outcome};
 
 pub(crate) async fn connect<'a>(urls: impl Iterator<Item = &'a str>) -> Outcome<QuorumLocks> {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::{PushInfo, PushKind, RedisResult, Value};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::{Instant, timeout};
 
@@ -34,6 +35,8 @@ pub(crate) struct KeyTracking {
     opener: Arc<Opener>,
     heard: OnChange,
     each: Mutex<HashMap<Address, mpsc::Sender<Look>>>,
+    /// The runtime on which the client was connected: its tasks go on there, whoever has needed one first.
+    home: Handle,
 }
 
 /// A look at a key, and whether it is expected to be there.
@@ -45,7 +48,7 @@ struct Look {
 
 impl KeyTracking {
     pub(crate) fn new(opener: Arc<Opener>, heard: OnChange) -> Self {
-        Self { opener, heard, each: Mutex::default() }
+        Self { opener, heard, each: Mutex::default(), home: Handle::current() }
     }
 
     /// Tells once when this key changes: at once if it is not as expected. Best effort.
@@ -59,7 +62,7 @@ impl KeyTracking {
             }
         }
         let (ear, looks) = mpsc::channel(WAITING);
-        tokio::spawn(listen(self.opener.clone(), server.clone(), looks, self.heard.clone()));
+        self.home.spawn(listen(self.opener.clone(), server.clone(), looks, self.heard.clone()));
         // Its receiver is alive, and there is room: nothing ends it before the first look.
         let _ = ear.try_send(look);
         each.retain(|_, ear| !ear.is_closed());

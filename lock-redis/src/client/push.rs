@@ -148,6 +148,8 @@ async fn hear_all(push: &Push, mut connection: PubSub, tell: &Inbox) {
     let mut pushes = connection.on_message();
     loop {
         let message = tokio::select! {
+            biased;
+            // What has come shows that the connection is alive.
             message = pushes.next() => message,
             () = push.suspect.notified() => return,
         };

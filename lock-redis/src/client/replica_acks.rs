@@ -10,13 +10,16 @@ use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, Phase};
-use redis::{RedisResult, Value};
+use redis::{RedisError, RedisResult, Value};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::address::Address;
 use super::call::Call;
 use super::dial::{Commands, Opener};
 use super::link::request::{Text, evaluation_of};
+use super::pace::Pace;
 use crate::config::Replicas;
 use crate::error;
 use crate::store::scripts::Script;
@@ -32,6 +35,8 @@ pub(crate) struct ReplicaAcks {
     opener: Arc<Opener>,
     needed: Replicas,
     each: Mutex<HashMap<Address, mpsc::Sender<AckRequest>>>,
+    /// The runtime on which the client was connected: its tasks go on there, whoever has needed one first.
+    home: Handle,
 }
 
 /// The reply to a renewal, and the number of replicas that know it.
@@ -51,7 +56,7 @@ struct AckRequest {
 
 impl ReplicaAcks {
     pub(crate) fn new(opener: Arc<Opener>, needed: Replicas) -> Self {
-        Self { opener, needed, each: Mutex::default() }
+        Self { opener, needed, each: Mutex::default(), home: Handle::current() }
     }
 
     pub(crate) fn needed(&self) -> Replicas {
@@ -70,8 +75,9 @@ impl ReplicaAcks {
         until: BootInstant,
     ) -> Result<Acknowledged, Error> {
         let shown = server.to_string();
-        let refused =
-            |what| Error::unavailable(Phase::Acquire, what).with_backend(crate::NAME).with_server(shown.clone());
+        let refused = |what| {
+            Error::unavailable(Phase::Acquire, what).with_backend(crate::guarantees::NAME).with_server(shown.clone())
+        };
         let (answer, answered) = oneshot::channel();
         if !self.tell(server, AckRequest { script, call, until, answer }) {
             return Err(refused("too many grants wait for replicas already"));
@@ -94,7 +100,7 @@ impl ReplicaAcks {
             }
         }
         let (requests, asked) = mpsc::channel(MOST);
-        tokio::spawn(answer_all(self.opener.clone(), self.needed, server.clone(), asked));
+        self.home.spawn(answer_all(self.opener.clone(), self.needed, server.clone(), asked));
         // Its receiver is alive, and there is room: nothing ends it before the first request.
         let _ = requests.try_send(request);
         each.retain(|_, requests| !requests.is_closed());
@@ -106,11 +112,20 @@ impl ReplicaAcks {
 /// The task of one master; it ends when nothing was asked for a while, or the client is gone.
 async fn answer_all(opener: Arc<Opener>, needed: Replicas, server: Address, mut asked: mpsc::Receiver<AckRequest>) {
     let mut present = None;
+    // A server that takes no connection is not dialled for each batch: it is known for a moment why.
+    let (mut pace, mut refusal) = (Pace::default(), None::<(RedisError, Instant)>);
     while let Ok(Some(first)) = tokio::time::timeout(IDLE, asked.recv()).await {
         // Those who come while it is dialled share the first `WAIT`.
         let connected = match present.take() {
             Some(commands) => Ok(commands),
-            None => opener.patient_commands(&server, needed.timeout).await,
+            None => match &refusal {
+                Some((error, until)) if Instant::now() < *until => Err(error.clone()),
+                _ => {
+                    let dialled = opener.patient_commands(&server, needed.timeout).await;
+                    refusal = dialled.as_ref().err().map(|error| (error.clone(), Instant::now() + pace.pause()));
+                    dialled
+                }
+            },
         };
         let mut batch = vec![first];
         while batch.len() < MOST
@@ -129,7 +144,9 @@ async fn answer_all(opener: Arc<Opener>, needed: Replicas, server: Address, mut 
             Ok(mut commands) => {
                 let patience = needed.timeout.min(last.since(now));
                 let outcome = acknowledge(&mut commands, Replicas { timeout: patience, ..needed }, &batch).await;
-                present = outcome.is_ok().then_some(commands);
+                if outcome.is_ok() {
+                    (present, pace) = (Some(commands), Pace::default());
+                }
                 outcome
             }
             Err(error) => Err(error),

@@ -86,7 +86,7 @@ mod with_feature {
         }
         if roots.is_empty() {
             let what = "there is no authority to trust: the operating system has none; name one with Tls::with_ca_pem";
-            return Err(Error::invalid(Phase::Configure, what).with_backend(crate::NAME));
+            return Err(Error::invalid(Phase::Configure, what).with_backend(crate::guarantees::NAME));
         }
         Ok(roots)
     }
@@ -100,7 +100,7 @@ mod with_feature {
     }
 
     fn invalid(what: &'static str, cause: impl std::error::Error + Send + Sync + 'static) -> Error {
-        Error::invalid(Phase::Configure, what).with_backend(crate::NAME).with_source(cause)
+        Error::invalid(Phase::Configure, what).with_backend(crate::guarantees::NAME).with_source(cause)
     }
 }
 
@@ -120,7 +120,7 @@ mod without_feature {
     impl Encryption {
         pub(crate) fn new(_: &Tls) -> Result<Self, Error> {
             let what = "TLS needs the feature `tls` of lock-redis";
-            Err(Error::new(ErrorKind::Unsupported, Phase::Configure, what).with_backend(crate::NAME))
+            Err(Error::new(ErrorKind::Unsupported, Phase::Configure, what).with_backend(crate::guarantees::NAME))
         }
 
         #[expect(clippy::unused_async, reason = "as with the feature")]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `<prefix>:<kind>:{<name>}` | the lock; the kind is `mutex`, `reentrant`, `rwlock` or `semaphore` |
 //! | the same + `:q`, `:w`, `:f`, `:x` | queue, waiters, fence, reason of a forced release |
+//! | the same + `:r` | the record beside a mutex |
 //! | `<prefix>:client:<id>` | the push channel of one client |
 //!
 //! In a name, `%`, `{` and `}` are written as `%25`, `%7B`, `%7D`, so that the braces around it are the key's hash tag and
@@ -145,6 +146,16 @@ impl Keys {
     /// The lock: what the short release needs.
     pub(crate) fn to_release(&self) -> [Cow<'_, str>; 1] {
         [Cow::Borrowed(&*self.lock)]
+    }
+
+    /// The record, to be read.
+    pub(crate) fn to_read_record(&self) -> [Cow<'_, str>; 1] {
+        [self.side(":r")]
+    }
+
+    /// Lock and record: what writing the record needs.
+    pub(crate) fn to_write_record(&self) -> [Cow<'_, str>; 2] {
+        [Cow::Borrowed(&*self.lock), self.side(":r")]
     }
 
     /// The reason of a forced release, which renewals look at when the lock is gone.

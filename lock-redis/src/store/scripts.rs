@@ -66,6 +66,10 @@ pub(crate) static ACQUIRE_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mu
 pub(crate) static RELEASE_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/release_short.lua"));
 /// The usual sign of life at many mutexes at once.
 pub(crate) static HEARTBEAT_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/heartbeat_short.lua"));
+/// Stamps or writes the record beside a mutex.
+pub(crate) static RECORD: LazyLock<Script> = LazyLock::new(|| script!("mutex/record.lua"));
+/// Reads the record beside a mutex.
+pub(crate) static READ_RECORD: LazyLock<Script> = LazyLock::new(|| script!("mutex/read_record.lua"));
 /// The number of permits that are held.
 pub(crate) static PERMITS_HELD: LazyLock<Script> =
     LazyLock::new(|| script!("base.lua" "holders/many.lua" "holders/permits_held.lua"));

@@ -172,7 +172,7 @@ async fn a_writer_whose_downgrade_was_not_answered_is_no_writer_any_more() {
     // The server may carry it out, and let readers in.
     assert!(!failed.guard.is_held() && failed.guard.remaining().is_zero());
     let work = failed.guard.while_held(async {}).await;
-    assert_eq!(work.unwrap_err().kind(), ErrorKind::Indeterminate);
+    assert_eq!(work.unwrap_err().error.kind(), ErrorKind::Indeterminate);
     server.cont().unwrap();
     let mut guard = failed.guard;
     let reader = loop {

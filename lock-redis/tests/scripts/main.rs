@@ -11,6 +11,7 @@ mod heartbeat_short;
 mod lock;
 mod misfits;
 mod model;
+mod record;
 mod sequence;
 mod short_ways;
 mod turns;

@@ -1,17 +1,10 @@
 //! The intervals in which a holder certainly believed in its lock.
 
-use super::ledger::{Claim, Ledger, Mark, Outcome};
-use crate::history::event::{Kind, Sample};
-
-/// A part of a hold, in which it was of one kind and size.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
-    pub(super) claim: usize,
-    pub(super) from: Mark,
-    pub(super) to: Mark,
-    pub(super) kind: Kind,
-    pub(super) permits: u32,
-}
+use super::claim::Claim;
+use super::ledger::Ledger;
+use super::mark::{Mark, Outcome};
+use super::piece::Piece;
+use crate::history::event::Sample;
 
 /// From the first to the last instant at which the holder said that it held. Between two such answers it is taken to
 /// have held, because a lock that was lost stays lost.

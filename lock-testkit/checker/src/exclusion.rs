@@ -5,10 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use super::belief::{Piece, pieces};
+use super::belief::pieces;
+use super::check::Check;
 use super::finding::Finding;
-use super::ledger::{Ledger, Lock, Mark};
-use super::verdict::{Check, Findings};
+use super::ledger::{Ledger, Lock};
+use super::mark::Mark;
+use super::piece::Piece;
+use super::violation::Findings;
 use crate::history::event::{Kind, Truth};
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
@@ -89,7 +92,7 @@ fn are_different(ledger: &Ledger<'_>, one: &Piece, other: &Piece) -> bool {
     one.claim != other.claim && (one.kind == Kind::Mutex || a.ask.owner != b.ask.owner)
 }
 
-fn overlap(ledger: &Ledger<'_>, lock: &Lock<'_>, one: &Piece, other: &Piece) -> super::verdict::Violation {
+fn overlap(ledger: &Ledger<'_>, lock: &Lock<'_>, one: &Piece, other: &Piece) -> super::violation::Violation {
     let check = if lock.kind.space() == "rwlock" { Check::RW } else { Check::ME };
     let [a, b] = [one, other].map(|piece| &ledger.claims[piece.claim]);
     let until = one.to.min(other.to);
@@ -126,7 +129,7 @@ fn excess(
     in_use: &BTreeSet<(u32, usize)>,
     last: &Piece,
     limit: u64,
-) -> super::verdict::Violation {
+) -> super::violation::Violation {
     let mut sum = u64::from(last.permits);
     let mut witness = vec![last.from, last.to];
     for (permits, place) in in_use.iter().rev() {

@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 
+use super::check::Check;
+use super::claim::Claim;
 use super::finding::Finding;
-use super::ledger::{Claim, Ledger, Lock, Mark};
-use super::verdict::{Check, Findings};
+use super::ledger::{Ledger, Lock};
+use super::mark::Mark;
+use super::violation::Findings;
 use crate::history::event::Kind;
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::ledger::Mark;
-use super::verdict::{Check, Violation};
+use super::check::Check;
+use super::mark::Mark;
+use super::violation::Violation;
 use crate::history::event::Text;
 
 /// A violation whose witness is not told yet.

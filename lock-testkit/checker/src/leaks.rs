@@ -1,8 +1,9 @@
 //! Entries that are left at the server when everybody has gone.
 
+use super::check::Check;
 use super::finding::Finding;
 use super::ledger::Ledger;
-use super::verdict::{Check, Findings};
+use super::violation::Findings;
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     for (mark, entries) in &ledger.residues {

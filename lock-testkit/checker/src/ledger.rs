@@ -2,104 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::theft::Thefts;
+use super::claim::Claim;
+use super::mark::{Deed, Mark, Outcome};
+use super::theft::{Theft, Thefts};
 use super::windows::Windows;
 use crate::history::History;
 use crate::history::Rules;
-use crate::history::event::{
-    Access, Ask, Call, Change, Done, Failed, Granted, Kind, Renewed, Sample, Step, Text, Truth, What, Woken,
-};
-
-/// An event, and when it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Mark {
-    pub(super) t: u64,
-    pub(super) event: usize,
-}
-
-/// The end of a call.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Outcome<'h, T> {
-    Pending,
-    Ok(Mark, &'h T),
-    Fail(Mark, &'h Failed),
-    Info(Mark),
-}
-
-impl<'h, T> Outcome<'h, T> {
-    pub(super) fn mark(&self) -> Option<Mark> {
-        match self {
-            Self::Pending => None,
-            Self::Ok(mark, _) | Self::Fail(mark, _) | Self::Info(mark) => Some(*mark),
-        }
-    }
-
-    pub(super) fn ok(&self) -> Option<(Mark, &'h T)> {
-        match self {
-            Self::Ok(mark, answer) => Some((*mark, answer)),
-            _ => None,
-        }
-    }
-}
-
-/// A call that follows an acquisition.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Deed<'h, I, O> {
-    pub(super) asked: Mark,
-    pub(super) asks: &'h I,
-    pub(super) outcome: Outcome<'h, O>,
-}
-
-/// One acquisition.
-#[derive(Debug)]
-pub(super) struct Claim<'h> {
-    pub(super) id: &'h Text,
-    pub(super) proc: &'h Text,
-    /// Its place among the locks.
-    pub(super) lock: usize,
-    pub(super) asked: Mark,
-    pub(super) ask: &'h Ask,
-    /// Whether its answer was stamped before its request: nothing is known of it then.
-    is_early: bool,
-    pub(super) answer: Outcome<'h, Granted>,
-    pub(super) checks: Vec<(Mark, Sample)>,
-    pub(super) renewals: Vec<(Mark, Outcome<'h, Renewed>)>,
-    pub(super) changes: Vec<Deed<'h, Change, Done>>,
-    pub(super) releases: Vec<Deed<'h, Sample, Done>>,
-    pub(super) lost: Option<(Mark, &'h Text)>,
-    /// The instant by which a later holder proves that it is gone.
-    pub(super) gone_by: Option<u64>,
-}
-
-impl<'h> Claim<'h> {
-    pub(super) fn granted(&self) -> Option<(Mark, &'h Granted)> {
-        self.answer.ok()
-    }
-
-    pub(super) fn token(&self) -> Option<u64> {
-        self.granted().and_then(|(_, granted)| granted.token)
-    }
-
-    /// Whether it is not the outermost level of a reentrant lock.
-    pub(super) fn is_nested(&self) -> bool {
-        self.granted().is_some_and(|(_, granted)| granted.depth.is_some_and(|depth| depth > 1))
-    }
-
-    pub(super) fn is_try(&self) -> bool {
-        self.ask.wait == Some(0)
-    }
-
-    /// Whether it is one of several that were asked for at once: when each of them was waited for, and whether it was had
-    /// for a while although not all could be, is not known.
-    pub(super) fn is_grouped(&self) -> bool {
-        self.ask.group.is_some()
-    }
-
-    /// Whether somebody else was said to hold.
-    pub(super) fn is_refused(&self) -> bool {
-        matches!(self.answer, Outcome::Fail(_, failed) if &*failed.err == "held")
-    }
-}
+use crate::history::event::{Access, Ask, Call, Granted, Kind, Step, Text, Truth, What, Woken};
 
 /// One lock, with the places of its claims, in the order of their requests.
 #[derive(Debug)]
@@ -162,7 +71,6 @@ impl<'h> Ledger<'h> {
         let longest = ledger.claims.iter().map(|claim| claim.ask.ttl).max().unwrap_or_default();
         let settle = ledger.rules.recovery.saturating_add(ledger.rules.longest(longest));
         ledger.windows.finish(settle, |target| processes.contains(target));
-        ledger.note_successions();
         ledger
     }
 
@@ -180,6 +88,12 @@ impl<'h> Ledger<'h> {
     /// Whether it is the first of those that were asked for at once: what is wrong with all of them is said once.
     pub(super) fn speaks_for_all(&self, claim: &Claim<'h>) -> bool {
         self.together(claim).next().is_some_and(|first| first.id == claim.id)
+    }
+
+    /// Returns the thefts from the holder of this claim.
+    pub(super) fn thefts_from(&self, claim: &Claim<'_>) -> impl Iterator<Item = Theft> {
+        let name = claim.granted().and_then(|(_, granted)| granted.grant.as_ref());
+        self.thefts.of(name, self.rules.longest(claim.ask.ttl))
     }
 
     /// Returns when the server has surely forgotten what a process left there at this instant.

@@ -25,16 +25,21 @@
 #![forbid(unsafe_code)]
 
 mod belief;
+mod check;
+mod claim;
 mod exclusion;
 mod fencing;
 mod finding;
 mod groups;
 pub mod history;
+mod judge;
 mod leaks;
 mod ledger;
 mod loss;
+mod mark;
 mod order;
 mod picture;
+mod piece;
 mod presence;
 mod progress;
 mod reentry;
@@ -46,47 +51,15 @@ mod sufficiency;
 mod summary;
 mod theft;
 mod verdict;
+mod violation;
 mod windows;
 
 #[cfg(test)]
 mod tests;
 
+pub use check::Check;
+pub use judge::check;
 pub use picture::{Bar, Picture, Seen, Shade, picture};
 pub use summary::{Spread, Summary};
-pub use verdict::{Check, Judgement, Verdict, Violation};
-
-use self::ledger::Ledger;
-use self::verdict::Findings;
-use crate::history::{History, Rules};
-
-/// One family of checks.
-type Family = fn(&Ledger<'_>, &mut Findings);
-
-const FAMILIES: &[Family] = &[
-    exclusion::check,
-    reentry::check,
-    groups::check,
-    fencing::check,
-    resource::check,
-    release::check,
-    loss::check,
-    progress::check,
-    order::check,
-    leaks::check,
-];
-
-/// Judges a history by its own rules, or by these.
-#[must_use]
-pub fn check(history: &History, rules: Option<&Rules>) -> Judgement {
-    judge(history, &Ledger::of(history, rules))
-}
-
-fn judge(history: &History, ledger: &Ledger<'_>) -> Judgement {
-    let mut findings = Findings::default();
-    for family in FAMILIES {
-        family(ledger, &mut findings);
-    }
-    let summary = Summary::of(history, ledger);
-    let doubts = sufficiency::doubts(history, ledger, &summary);
-    Judgement::of(findings, doubts, summary)
-}
+pub use verdict::{Judgement, Verdict};
+pub use violation::Violation;

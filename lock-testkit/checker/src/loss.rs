@@ -1,9 +1,12 @@
 //! L1-L3, E1 and R2: how long holders believe, how they learn that they have lost, and why.
 
 use super::belief::{belief, first_denial};
+use super::check::Check;
+use super::claim::Claim;
 use super::finding::{Finding, time};
-use super::ledger::{Claim, Ledger, Lock, Mark, Outcome};
-use super::verdict::{Check, Findings};
+use super::ledger::{Ledger, Lock};
+use super::mark::{Mark, Outcome};
+use super::violation::Findings;
 use crate::history::event::Kind;
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {

@@ -1,8 +1,11 @@
 //! P5: nobody is overtaken by somebody who surely came later.
 
+use super::check::Check;
+use super::claim::Claim;
 use super::finding::Finding;
-use super::ledger::{Claim, Ledger, Lock, Mark};
-use super::verdict::{Check, Findings};
+use super::ledger::{Ledger, Lock};
+use super::mark::Mark;
+use super::violation::Findings;
 use crate::history::event::Kind;
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {

@@ -3,9 +3,12 @@
 use serde::Serialize;
 
 use super::belief::belief;
-use super::ledger::{Claim, Ledger, Outcome};
-use super::verdict::{Judgement, Violation};
-use super::{judge, ledger};
+use super::claim::Claim;
+use super::judge;
+use super::ledger::Ledger;
+use super::mark::Outcome;
+use super::verdict::Judgement;
+use super::violation::Violation;
 use crate::history::History;
 use crate::history::Rules;
 use crate::history::event::{Kind, Text, What};
@@ -90,11 +93,11 @@ pub struct Shade {
     pub to: u64,
 }
 
-/// Judges a history, as [`check`](super::check) does, and prepares its picture.
+/// Judges a history, as [`check`](super::check()) does, and prepares its picture.
 #[must_use]
 pub fn picture(history: &History, rules: Option<&Rules>) -> Picture {
-    let ledger = Ledger::of(history, rules);
-    let judgement = judge(history, &ledger);
+    let ledger = judge::read(history, rules);
+    let judgement = judge::judge(history, &ledger);
     let scale = Scale { origin: history.events().first().map_or(0, |event| event.t), end: ledger.end };
     let run = history.events().iter().find_map(|event| match &event.what {
         What::Run(run) => Some(run),
@@ -144,7 +147,7 @@ fn witness(history: &History, scale: Scale, violation: &Violation) -> Vec<Seen> 
     seen.collect()
 }
 
-fn bar(ledger: &ledger::Ledger<'_>, scale: Scale, claim: &Claim<'_>) -> Bar {
+fn bar(ledger: &Ledger<'_>, scale: Scale, claim: &Claim<'_>) -> Bar {
     let died = ledger.deaths.get(claim.proc).copied();
     Bar {
         id: claim.id.clone(),

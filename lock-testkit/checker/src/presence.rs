@@ -1,6 +1,7 @@
 //! Upper bounds on how much of a lock was taken at some time: they excuse a refusal.
 
-use super::ledger::{Claim, Ledger, Lock};
+use super::claim::Claim;
+use super::ledger::{Ledger, Lock};
 
 /// The possible intervals of a lock's claims, with their weights.
 #[derive(Debug, Default)]

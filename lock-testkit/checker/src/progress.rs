@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::check::Check;
+use super::claim::Claim;
 use super::finding::{Finding, time};
-use super::ledger::{Claim, Ledger, Lock, Mark, Outcome};
+use super::ledger::{Ledger, Lock};
+use super::mark::{Mark, Outcome};
 use super::presence::{Presence, weight};
-use super::verdict::{Check, Findings};
+use super::violation::Findings;
 use crate::history::event::{Kind, Text};
 
 /// The time that a call may take beyond its wait and one request: a timer is never early.

@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 
+use super::check::Check;
+use super::claim::Claim;
 use super::finding::Finding;
-use super::ledger::{Claim, Ledger, Lock, Mark, Outcome};
-use super::verdict::{Check, Findings};
+use super::ledger::{Ledger, Lock};
+use super::mark::{Mark, Outcome};
+use super::violation::Findings;
 use crate::history::event::Text;
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use super::belief::belief;
+use super::check::Check;
 use super::finding::Finding;
 use super::ledger::{Ledger, Use};
-use super::verdict::{Check, Findings};
+use super::violation::Findings;
 use crate::history::event::Text;
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {

@@ -5,20 +5,20 @@
 //! later. Holds have no gaps and do not overlap, so the first is over by then.
 
 use super::belief::pieces;
-use super::ledger::{Claim, Ledger, Lock, Outcome};
+use super::claim::Claim;
+use super::ledger::{Ledger, Lock};
+use super::mark::Outcome;
 use crate::history::event::Kind;
 
-impl Ledger<'_> {
-    /// Writes down by when each claim is gone, where a later holder proves it.
-    pub(super) fn note_successions(&mut self) {
-        let mut gone = Vec::new();
-        // Levels of one owner do not exclude each other, and of permits several are held at once.
-        for lock in self.locks.iter().filter(|lock| !matches!(lock.kind, Kind::Reentrant | Kind::Sem)) {
-            gone.extend(successions(self, lock));
-        }
-        for (place, by) in gone {
-            self.claims[place].gone_by = Some(by);
-        }
+/// Writes down by when each claim is gone, where a later holder proves it.
+pub(super) fn note(ledger: &mut Ledger<'_>) {
+    let mut gone = Vec::new();
+    // Levels of one owner do not exclude each other, and of permits several are held at once.
+    for lock in ledger.locks.iter().filter(|lock| !matches!(lock.kind, Kind::Reentrant | Kind::Sem)) {
+        gone.extend(successions(ledger, lock));
+    }
+    for (place, by) in gone {
+        ledger.claims[place].gone_by = Some(by);
     }
 }
 

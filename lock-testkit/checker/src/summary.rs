@@ -97,8 +97,8 @@ impl Summary {
     }
 }
 
-fn is_unclear(claim: &super::ledger::Claim<'_>) -> bool {
-    use super::ledger::Outcome::{Info, Pending};
+fn is_unclear(claim: &super::claim::Claim<'_>) -> bool {
+    use super::mark::Outcome::{Info, Pending};
     matches!(claim.answer, Info(..) | Pending)
         || claim.releases.iter().any(|release| matches!(release.outcome, Info(..) | Pending))
 }
@@ -107,7 +107,7 @@ fn contended(ledger: &Ledger<'_>) -> usize {
     let mut contended = 0;
     for lock in &ledger.locks {
         let presence = Presence::of(ledger, lock, |_| true);
-        let met = |claim: &&super::ledger::Claim<'_>| {
+        let met = |claim: &&super::claim::Claim<'_>| {
             presence.within(claim.asked.t, claim.asked.t) > weight(claim) && !claim.is_nested()
         };
         contended += ledger.claims_of(lock).filter(|claim| claim.granted().is_some()).filter(met).count();

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::belief::Piece;
-use super::ledger::{Claim, Ledger, Mark};
+use super::mark::Mark;
+use super::piece::Piece;
 use crate::history::event::{self, Text};
 
 /// All thefts of a history, by the names of the grants.
@@ -17,8 +17,10 @@ impl<'h> Thefts<'h> {
         }
     }
 
-    fn of(&self, grant: &Text) -> &[(u64, Mark)] {
-        self.0.get(grant).map_or(&[], Vec::as_slice)
+    /// Returns the thefts of the grant of this name, whose lease lasts for so long.
+    pub(super) fn of(&self, grant: Option<&Text>, lease: u64) -> impl Iterator<Item = Theft> {
+        let thefts = grant.and_then(|grant| self.0.get(grant)).map_or(&[][..], Vec::as_slice);
+        thefts.iter().map(move |(after, done)| Theft { after: *after, done: *done, due: done.t.saturating_add(lease) })
     }
 }
 
@@ -31,16 +33,6 @@ pub(super) struct Theft {
     pub(super) done: Mark,
     /// The end of the time in which the holder may not know it: its lease, which nothing can have confirmed since.
     pub(super) due: u64,
-}
-
-impl Ledger<'_> {
-    /// Returns the thefts from the holder of this claim.
-    pub(super) fn thefts_from(&self, claim: &Claim<'_>) -> impl Iterator<Item = Theft> {
-        let lease = self.rules.longest(claim.ask.ttl);
-        let name = claim.granted().and_then(|(_, granted)| granted.grant.as_ref());
-        let thefts = name.map_or(&[][..], |name| self.thefts.of(name));
-        thefts.iter().map(move |(after, done)| Theft { after: *after, done: *done, due: done.t.saturating_add(lease) })
-    }
 }
 
 impl Theft {

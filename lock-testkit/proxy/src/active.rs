@@ -96,11 +96,26 @@ impl Active {
         self.struck().insert(connection)
     }
 
+    /// Strikes the connection if this fault ends the connections that it finds; whether it did not before.
+    pub(super) fn strike_if_cut(&self, connection: u64) -> bool {
+        matches!(self.toxic(), Toxic::Fin | Toxic::Reset)
+            && self.fault.trigger == Trigger::Now
+            && self.strike(connection)
+    }
+
+    /// Returns the time by which this fault delays the next frame.
+    pub(super) fn delay(&self) -> Duration {
+        match *self.toxic() {
+            Toxic::Delay { by, jitter } => by + self.random_up_to(jitter),
+            _ => Duration::ZERO,
+        }
+    }
+
     fn struck(&self) -> MutexGuard<'_, HashSet<u64>> {
         self.struck.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn random_up_to(&self, most: Duration) -> Duration {
+    fn random_up_to(&self, most: Duration) -> Duration {
         self.rng.lock().unwrap_or_else(PoisonError::into_inner).up_to(most)
     }
 

@@ -147,6 +147,9 @@ impl LinkFault {
     }
 }
 
+/// The least number of times in a second that a throttled link lets something through.
+const PORTIONS: u32 = 50;
+
 impl Toxic {
     /// Whether it goes on, once triggered on a connection.
     pub(super) fn lasts(&self) -> bool {
@@ -156,6 +159,19 @@ impl Toxic {
     /// Whether it is nothing that can happen to replies.
     pub(super) fn is_about_requests(&self) -> bool {
         matches!(self, Self::Duplicate | Self::Answer { .. })
+    }
+
+    /// Returns the size of the portions in which something is sent at most, and the time that each byte of them takes.
+    pub(super) fn pace(&self) -> Option<(usize, Duration)> {
+        match *self {
+            Self::Throttle { rate } => {
+                let portion = (rate / PORTIONS).max(1);
+                Some((usize::try_from(portion).unwrap_or(usize::MAX), Duration::from_secs(1) / rate.max(1)))
+            }
+            // So short a pause is what keeps two bytes from travelling together.
+            Self::Split => Some((1, Duration::from_micros(50))),
+            _ => None,
+        }
     }
 
     /// Whether it ends connections.

@@ -22,12 +22,16 @@
 
 mod active;
 mod connection;
+mod ending;
 mod fault;
 mod frames;
 mod injected;
+mod joint;
 mod link;
 mod listener;
+mod parcel;
 pub mod ports;
+mod proxy;
 mod reader;
 mod replies;
 mod rng;
@@ -36,5 +40,5 @@ mod writer;
 pub use fault::{Direction, LinkFault, Toxic, Trigger};
 pub use frames::Protocol;
 pub use injected::{Effect, Injected, Proof, Unproven};
-pub use link::Proxy;
+pub use proxy::Proxy;
 pub use rng::SeededRng;

@@ -1,89 +1,12 @@
-//! One link.
+//! The state of a link.
 
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use super::active::Active;
-use super::fault::LinkFault;
 use super::frames::Protocol;
-use super::listener::Listener;
-use crate::injected::{Effect, Injected, Proof};
-
-/// A loopback port that leads to a server, and on which faults can be injected. With it, its connections end.
-#[derive(Debug)]
-pub struct Proxy {
-    port: u16,
-    pub(super) link: Arc<Link>,
-    /// Of its own, so that a test that blocks its threads does not hold up the traffic. `None` only while this is dropped.
-    runtime: Option<Runtime>,
-}
-
-impl Proxy {
-    /// A proxy to the server at `host:port`, which need not be up.
-    ///
-    /// # Errors
-    /// If no port or no thread can be had.
-    pub fn to(server: impl Into<String>, protocol: Protocol) -> io::Result<Self> {
-        let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("proxy").enable_all().build()?;
-        let link = Arc::new(Link::new(server.into(), protocol));
-        let listener = {
-            let _entered = runtime.enter();
-            Listener::new()?
-        };
-        let port = listener.port();
-        runtime.spawn(listener.serve(link.clone()));
-        Ok(Self { port, link, runtime: Some(runtime) })
-    }
-
-    /// `host:port`, where clients connect to instead of the server.
-    #[must_use]
-    pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    /// The port of [`address`](Proxy::address).
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Injects a fault, until the guard is dropped. Several can be injected at once.
-    pub fn inject(&self, fault: LinkFault) -> Injected<'static> {
-        let active = Arc::new(Active::new(fault.clone()));
-        self.link.change(|active_ones| active_ones.push(active.clone()));
-        Injected::new(fault, OnLink { link: self.link.clone(), active })
-    }
-
-    /// Returns how many requests have come from clients so far. (On a link of an [`Opaque`](Protocol::Opaque) protocol,
-    /// pieces.)
-    #[must_use]
-    pub fn requests(&self) -> u64 {
-        self.link.requests.load(Ordering::Relaxed)
-    }
-
-    /// Returns how many connections clients have made so far.
-    #[must_use]
-    pub fn connections(&self) -> u64 {
-        self.link.connections.load(Ordering::Relaxed)
-    }
-
-    /// Returns how many of them are open.
-    #[must_use]
-    pub fn open_connections(&self) -> u64 {
-        self.link.open.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        // A runtime must not be waited for within another one.
-        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
-    }
-}
 
 /// The state that the connections of a link share.
 #[derive(Debug)]
@@ -99,7 +22,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    fn new(server: String, protocol: Protocol) -> Self {
+    pub(super) fn new(server: String, protocol: Protocol) -> Self {
         Self {
             server,
             protocol,
@@ -121,13 +44,28 @@ impl Link {
         self.changed.subscribe()
     }
 
-    fn change(&self, how: impl FnOnce(&mut Vec<Arc<Active>>)) {
+    pub(super) fn change(&self, how: impl FnOnce(&mut Vec<Arc<Active>>)) {
         how(&mut self.locked());
         self.changed.send_replace(());
     }
 
     fn locked(&self) -> MutexGuard<'_, Vec<Arc<Active>>> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The requests so far.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// The connections so far.
+    pub(super) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// The connections that are open.
+    pub(super) fn open_connections(&self) -> u64 {
+        self.open.load(Ordering::Relaxed)
     }
 
     pub(super) fn count_request(&self) {
@@ -150,21 +88,5 @@ impl Link {
 
     pub(super) fn count_end(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-struct OnLink {
-    link: Arc<Link>,
-    active: Arc<Active>,
-}
-
-impl Effect for OnLink {
-    fn proof(&self) -> Proof {
-        self.active.proof()
-    }
-
-    fn heal(&mut self) {
-        self.link.change(|faults| faults.retain(|fault| !Arc::ptr_eq(fault, &self.active)));
-        self.active.heal();
     }
 }

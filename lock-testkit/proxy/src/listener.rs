@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::active::Active;
 use super::connection::Connection;
 use super::fault::Toxic;
+use super::joint;
 use super::link::Link;
 use crate::ports::free_port;
 
@@ -71,7 +72,7 @@ async fn accept(open: &TcpListener, link: &Arc<Link>, changes: &mut watch::Recei
             accepted = open.accept() => accepted,
         };
         match accepted {
-            Ok((client, _)) => drop(tokio::spawn(Connection::new(link.clone()).serve(client))),
+            Ok((client, _)) => drop(tokio::spawn(joint::serve(Connection::new(link.clone()), client))),
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }

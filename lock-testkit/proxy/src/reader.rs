@@ -9,20 +9,12 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 use super::active::Active;
-use super::connection::{Connection, Ending};
+use super::connection::Connection;
+use super::ending::Ending;
 use super::fault::{Direction, Toxic};
 use super::frames::{Frame, Frames, Speaker, Ticket};
+use super::parcel::Parcel;
 use super::replies::ReplyFate;
-
-/// Something for the other end, with the faults that it meets on its way.
-#[derive(Debug)]
-pub(super) struct Parcel {
-    /// Nothing is the end of what is sent.
-    pub(super) bytes: Option<Vec<u8>>,
-    /// Not before this instant.
-    pub(super) due: Instant,
-    pub(super) hits: Vec<Arc<Active>>,
-}
 
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
@@ -230,16 +222,6 @@ async fn swallow(from: &mut ReadHalf<'_>, blackhole: &Active) -> Result<(), Endi
                     return Err(Ending::Reset);
                 }
             }
-        }
-    }
-}
-
-impl Active {
-    /// Returns the time by which this fault delays the next frame.
-    fn delay(&self) -> Duration {
-        match *self.toxic() {
-            Toxic::Delay { by, jitter } => by + self.random_up_to(jitter),
-            _ => Duration::ZERO,
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The writing side of the other end of a connection: it delivers frames as their faults say.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::WriteHalf;
@@ -9,12 +8,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
 use super::active::Active;
-use super::connection::Ending;
+use super::ending::Ending;
 use super::fault::Toxic;
-use super::reader::Parcel;
-
-/// The least number of times in a second that a throttled link lets something through.
-const PORTIONS: u32 = 50;
+use super::parcel::Parcel;
 
 /// Delivers parcels in order, each when it is due.
 pub(super) async fn write(mut parcels: UnboundedReceiver<Parcel>, to: &mut WriteHalf<'_>) -> Result<(), Ending> {
@@ -72,19 +68,4 @@ async fn end(cut: &Active, frame: &[u8], to: &mut WriteHalf<'_>) -> Result<Endin
     cut.treated(frame.len());
     cut.stopped_connection();
     Ok(ending)
-}
-
-impl Toxic {
-    /// Returns the size of the portions in which something is sent at most, and the time that each byte of them takes.
-    fn pace(&self) -> Option<(usize, Duration)> {
-        match *self {
-            Self::Throttle { rate } => {
-                let portion = (rate / PORTIONS).max(1);
-                Some((usize::try_from(portion).unwrap_or(usize::MAX), Duration::from_secs(1) / rate.max(1)))
-            }
-            // So short a pause is what keeps two bytes from travelling together.
-            Self::Split => Some((1, Duration::from_micros(50))),
-            _ => None,
-        }
-    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use lock_core::{ErrorKind, Holder, LeaseOptions, LossReason};
+use lock_core::{Ending, ErrorKind, Holder, LeaseOptions, LossReason};
 
 use crate::context::{Cx, release};
 use crate::failure::{OrFail, Verdict, ensure, expect_kind};
@@ -32,6 +32,33 @@ pub(super) async fn a_loss_is_told_exactly_once_and_a_release_never(cx: Arc<Cx>)
     let late = held.lost().now_or_never();
     ensure!(late == Some(LossReason::Expired), "who asks after the loss is told {late:?}");
     Ok(())
+}
+
+pub(super) async fn the_end_of_a_hold_is_told_whatever_it_is(cx: Arc<Cx>) -> Verdict {
+    let lock = cx.contender().await?;
+    let held = lock.lock().await?;
+    let told = tokio::spawn(held.ended());
+    release(held).await?;
+    let ending = soon("a release is told", promptly(), told).await??;
+    ensure!(ending == Ending::Released, "a hold that was given back has ended by {ending:?}");
+    let held = lock.unrenewed(brief()).lock().await?;
+    let told = tokio::spawn(held.ended());
+    let ending = soon("the end of the lease is told", brief() + hand_over(), told).await??;
+    ensure!(ending == Ending::Lost(LossReason::Expired), "a lease that ended has ended by {ending:?}");
+    Ok(())
+}
+
+pub(super) async fn a_warning_comes_in_time_before_the_lease_ends(cx: Arc<Cx>) -> Verdict {
+    // Half of it is for a machine that stands still.
+    let lease = ttl() * 3;
+    let held = cx.contender().await?.unrenewed(lease).lock().await?;
+    let time = lease / 2;
+    let warning = held.expires_within(time)?;
+    soon("the warning", lease, warning).await?;
+    let left = held.remaining();
+    ensure!(left <= time, "warned although {left:?} are left");
+    ensure!(held.is_held(), "warned when it was over");
+    release(held).await
 }
 
 pub(super) async fn a_lost_lock_can_be_taken_again_through_the_same_handle(cx: Arc<Cx>) -> Verdict {
@@ -116,7 +143,11 @@ pub(super) async fn the_end_is_seen_without_any_background_task(cx: Arc<Cx>) -> 
         let ended = began.elapsed();
         ensure!(ended + ms(5) >= left, "the lock ended after {ended:?}, although {left:?} were said to remain");
         ensure!(held.remaining().is_zero(), "{:?} remain of a lease that is over", held.remaining());
-        expect_kind("work under a lock that is over", ErrorKind::Lost, held.while_held(async {}).await)?;
+        expect_kind(
+            "work under a lock that is over",
+            ErrorKind::Lost,
+            held.while_held(async {}).await.map_err(|failed| failed.error),
+        )?;
         Ok(())
     })
     .await
@@ -129,7 +160,7 @@ pub(super) async fn work_is_dropped_when_the_lock_is_lost(cx: Arc<Cx>) -> Verdic
     let endless = held.while_held(std::future::pending::<()>());
     let outcome = soon("the work is dropped at the loss", brief() + hand_over(), endless).await?;
     let ended = began.elapsed();
-    expect_kind("work that outlived its lock", ErrorKind::Lost, outcome)?;
+    expect_kind("work that outlived its lock", ErrorKind::Lost, outcome.map_err(|failed| failed.error))?;
     ensure!(ended + ms(5) >= left, "the work was dropped after {ended:?}, although {left:?} were said to remain");
     Ok(())
 }

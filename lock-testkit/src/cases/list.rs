@@ -7,8 +7,8 @@
 use lock_core::Guarantee;
 
 use super::{
-    Case, cancel, foreign, forgetting, interposed, lease, mutex, naming, observe, outage, process, reentrant, refusals,
-    renewal, replies, runtimes, rwlock, semaphore, servers, session, stale, swallowed, waiting,
+    Case, adoption, cancel, foreign, forgetting, interposed, lease, mutex, naming, observe, outage, process, record,
+    reentrant, refusals, renewal, replies, runtimes, rwlock, semaphore, servers, session, stale, swallowed, waiting,
 };
 use crate::abilities::Need;
 use crate::adapters::{ALL, FENCED, ONCE, SIMPLE};
@@ -43,6 +43,8 @@ const PUSH: Need = Need::Promise(Guarantee::Push);
 const LIMIT: Need = Need::Promise(Guarantee::LimitCheck);
 const SHARED_OWNER: Need = Need::Promise(Guarantee::SharedOwner);
 const FOREIGN: Need = Need::Promise(Guarantee::ForeignClients);
+const RECORD: Need = Need::Promise(Guarantee::Record);
+const ADOPTION: Need = Need::Promise(Guarantee::Adoption);
 
 cases! {
     "Mutex" {
@@ -155,6 +157,8 @@ cases! {
         "C-RW16" "K9 K12" replies::a_downgrade_whose_reply_is_lost_is_done_when_it_is_asked_again ONCE [Need::RwLock, Need::Links];
         /// A downgrade keeps the length of a lease that was extended by hand.
         "C-RW17" "K1 K2" rwlock::a_downgrade_keeps_the_length_of_an_extended_lease ONCE [Need::RwLock];
+        /// A write lease that ends while its downgrade is under way leaves nothing behind.
+        "C-RW18" "K2 K8" replies::a_write_lease_that_ends_during_its_downgrade_leaves_nothing ONCE [Need::RwLock, Need::Links];
     }
     "Semaphore" {
         /// A fourth of three permits is refused.
@@ -198,6 +202,10 @@ cases! {
         "C-D03" "K11" lease::a_loss_is_told_exactly_once_and_a_release_never ALL [];
         /// Work under `while_held` is dropped when the lock is lost.
         "C-D03b" "K11" lease::work_is_dropped_when_the_lock_is_lost ONCE [];
+        /// `ended()` resolves with a release and with a loss, and tells which.
+        "C-D12" "K11" lease::the_end_of_a_hold_is_told_whatever_it_is ALL [];
+        /// `expires_within(d)` resolves when `remaining()` is d, while the lock is still held.
+        "C-D13" "K11" lease::a_warning_comes_in_time_before_the_lease_ends SIMPLE [];
         /// After A's end and B's grant, A's renewal and extension do not take the lock back.
         "C-D04" "K3 K12" stale::a_renewal_after_the_end_does_not_take_the_lock_back ALL [];
         /// An outage of less than half a lease costs no lock.
@@ -416,5 +424,37 @@ cases! {
         "C-I04" "K5" foreign::our_queue_does_not_starve_a_foreign_client ONCE [Need::Foreign, FOREIGN];
         /// Foreign clients that take the key again and again, and leave it free for moments only, do not starve our queue.
         "C-I05" "K5" foreign::foreign_clients_do_not_starve_our_queue ONCE [Need::Foreign, FOREIGN];
+    }
+
+    "Record" {
+        /// What A writes, bytes of any value and none, is read by B and found by the next holder, whose token stamps the record at once.
+        "C-RC01" "K4 K14" record::what_a_holder_writes_is_read_by_all_and_found_by_the_next ONCE [RECORD];
+        /// 1,024 bytes are kept as they are; 1,025 are `InvalidArgument`, and the record stays as it was.
+        "C-RC02" "K15" record::a_kibibyte_fits_and_one_byte_more_is_refused ONCE [RECORD];
+        /// Names and namespaces have records of their own.
+        "C-RC03" "K14" record::names_and_namespaces_have_records_of_their_own ONCE [RECORD];
+        /// A holder that ends before its first write leaves the data of the term before, and everybody can tell.
+        "C-RC04" "K4 K8" record::a_holder_that_ends_before_it_writes_leaves_the_data_of_a_term_before ONCE [RECORD];
+        /// A's grant is freed by force and B takes the lock: A's next write is `Lost`, changes nothing, and A believes no more.
+        "C-RC05" "K3 K4" record::a_holder_that_was_freed_by_force_writes_nothing_more ONCE [RECORD, FORCE];
+        /// Each request of A's write is held up until A's lease is over and B has the lock: it changes nothing, whether B has written
+        /// or not.
+        "C-RC06" "K3 K4" record::a_write_that_arrives_after_the_next_grant_changes_nothing ONCE [RECORD, Need::Links];
+        /// Each reply to a write is lost: the write is done or not known to be, never told as definitely undone, and can be repeated.
+        "C-RC07" "K9" record::a_write_whose_reply_is_lost_is_done_or_unknown_and_can_be_repeated ONCE [RECORD, Need::Links];
+        /// Each reply to a write is lost, and the grant freed by force before the client connects again: if the data is there, the
+        /// write is not told as definitely undone.
+        "C-RC08" "K9" record::a_write_whose_reply_is_lost_with_its_grant_is_not_told_as_undone ONCE [RECORD, FORCE, Need::Links];
+    }
+
+    "Adoption" {
+        /// A detaches its mutex, and B adopts it: it is never free in between, keeps its token, is renewed by B, and free after B's release.
+        "C-AD01" "K1 K4" adoption::a_detached_mutex_goes_on_in_the_client_that_adopts_it ONCE [ADOPTION];
+        /// B and C adopt one detached mutex at once: one has it, the other one is told `NotHeld`, and so is whoever comes later.
+        "C-AD02" "K1 K3" adoption::a_message_that_is_delivered_to_several_is_adopted_once ONCE [ADOPTION];
+        /// A detached mutex that nobody adopts is free 1 s after its lease at the latest; an adoption comes too late then, and harms nobody.
+        "C-AD03" "K2 K3" adoption::a_detached_mutex_that_nobody_adopts_ends_with_its_lease ONCE [ADOPTION];
+        /// Each request of an adoption, or its reply, is lost: it is adopted, or that is not known, and nothing stays.
+        "C-AD04" "K8 K9" adoption::an_adoption_whose_request_or_reply_is_lost_is_done_or_unknown ONCE [ADOPTION, Need::Links];
     }
 }

@@ -3,6 +3,7 @@
 //! The functions are private to this module's files, so that one that is not listed is dead code. Every case that a
 //! backend's abilities admit is run; nobody picks.
 
+mod adoption;
 mod cancel;
 #[cfg(test)]
 mod claims;
@@ -18,6 +19,7 @@ mod outage;
 mod process;
 #[cfg(test)]
 mod promises;
+mod record;
 mod reentrant;
 mod refusals;
 mod renewal;

@@ -1,13 +1,14 @@
-//! C-F05, C-F19, C-M12, C-M13, C-M20, C-RE06, C-RW16, C-S16: replies that are lost, late, or cut in the middle.
+//! C-F05, C-F19, C-M12, C-M13, C-M20, C-RE06, C-RW16, C-RW18, C-S16: replies that are lost, late, or cut in the middle.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
-use lock_core::{Error, ErrorKind, Locks, Owner, ReadGuard, WriteGuard};
+use lock_core::{Error, ErrorKind, Lease, LeaseOptions, Locks, Owner, ReadGuard, WriteGuard};
 
 use crate::context::{Cx, LOCK, is_done_or_unknown, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
+use crate::links::{Links, Trouble};
 use crate::proxy::{Direction, LinkFault, Toxic};
 use crate::time::{eventually, hand_over, ms, op_timeout, pass, promptly, soon, ttl};
 
@@ -254,6 +255,43 @@ pub(super) async fn a_downgrade_whose_reply_is_lost_is_done_when_it_is_asked_aga
     }
     theirs.try_write_for(cx.freed_by(ttl())).await?.or_fail("not free in the end")?.release().await?;
     cx.nothing_is_left_within(ttl() + hand_over()).await
+}
+
+pub(super) async fn a_write_lease_that_ends_during_its_downgrade_leaves_nothing(cx: Arc<Cx>) -> Verdict {
+    let rwlock =
+        |locks: &Locks| Ok::<_, Failure>(locks.rwlock(LOCK).or_fail("no read-write lock")?.with_lease(ending()));
+    let (links, theirs) = (cx.links()?, rwlock(&cx.client().await?)?);
+    let mine = rwlock(&cx.client_at(&links).await?)?;
+    mine.write().await?.downgrade().await?.release().await?;
+    for left in shortly_before_the_end() {
+        let writer = mine.try_write_for(cx.freed_by(ttl())).await?.or_fail("not free before the downgrade")?;
+        let late = late_when_this_is_left(left, &links, &writer).await?;
+        let ended = writer.ended();
+        // It may succeed before the end, and its guard is dropped then.
+        let downgraded = soon("the downgrade ends", op_timeout() + ms(500), writer.downgrade()).await?;
+        drop(downgraded);
+        soon("the hold ends", ttl(), ended).await?;
+        late.heal()?;
+        theirs.try_write_for(cx.freed_by(ttl())).await?.or_fail("not free after its lease")?.release().await?;
+    }
+    cx.residue_within(cx.freed_by(ttl())).await
+}
+
+/// A lease that is not renewed.
+fn ending() -> LeaseOptions {
+    LeaseOptions::new(ttl()).with_auto_renew(false)
+}
+
+/// The times left of a lease at which a change begins whose steps are to be under way at its end.
+fn shortly_before_the_end() -> [Duration; 3] {
+    [ttl() / 10, ttl() / 4, ttl() / 2]
+}
+
+/// Waits until so much is left of this lease, and makes requests late from then on.
+async fn late_when_this_is_left(time: Duration, links: &Links, lease: &Lease) -> Result<Trouble, Failure> {
+    eventually("the lease comes to its end", ttl(), async || Ok((lease.remaining() < time).then_some(()))).await?;
+    let late = Toxic::Delay { by: ttl() / 5, jitter: Duration::ZERO };
+    Ok(links.inject(&LinkFault::new(late, Direction::ToServer)))
 }
 
 pub(super) async fn permits_whose_release_is_not_answered_do_not_end_the_others(cx: Arc<Cx>) -> Verdict {

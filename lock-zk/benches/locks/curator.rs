@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::handover::{TASKS, Turns, measure};
+use crate::turns::{TASKS, Turns, measure};
 use crate::{Bench, Outcome};
 
 /// The class path with Curator's recipes, framework and client, and what they need.

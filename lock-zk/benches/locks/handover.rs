@@ -3,27 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::curator::Curator;
 use crate::plain::Plain;
+use crate::turns::{TASKS, Turns, measure};
 use crate::{Bench, Outcome};
-
-pub(crate) const TASKS: usize = 64;
-
-/// Turns and requests, and the time that they took.
-#[derive(Default)]
-pub(crate) struct Turns {
-    pub(crate) count: u64,
-    requests: u64,
-    time: Duration,
-}
-
-impl Turns {
-    fn per_second(&self) -> f64 {
-        self.count as f64 / self.time.as_secs_f64().max(f64::MIN_POSITIVE)
-    }
-}
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
     println!("\n## Contended hand-over, {TASKS} tasks of one process\n");
@@ -75,15 +60,6 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
     if curator.is_none() {
         println!("\nCurator was left out: CURATOR_CLASS_PATH names no jars of it.");
     }
-    Ok(())
-}
-
-/// Runs a variant, and counts its requests.
-pub(crate) async fn measure(bench: &Bench, turns: &mut Turns, run: impl AsyncFnOnce() -> Outcome<u64>) -> Outcome {
-    let (before, began) = (bench.requests().await?, Instant::now());
-    turns.count = run().await?;
-    turns.time = began.elapsed();
-    turns.requests = bench.requests().await? - before;
     Ok(())
 }
 

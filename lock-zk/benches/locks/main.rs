@@ -15,6 +15,7 @@ mod plain;
 mod processes;
 mod stats;
 mod storm;
+mod turns;
 mod uncontended;
 mod unfair;
 

@@ -18,6 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::Guarantees;
 use lock_core::clock::BootInstant;
 
 use crate::access::{Access, Credentials};
@@ -60,6 +61,15 @@ pub(crate) enum ClientCrate {
 }
 
 impl ClientCrate {
+    /// The promises of a client by this crate, where a configuration has these.
+    pub(crate) fn guarantees(self, configured: Guarantees) -> Guarantees {
+        match self {
+            Self::ZookeeperClient => configured,
+            #[cfg(feature = "zookeeper-async")]
+            Self::ZookeeperAsync => crate::guarantees::without_transactions(configured),
+        }
+    }
+
     /// A new session with one of the servers.
     pub(crate) async fn connect(self, options: &ConnectOptions) -> Result<Arc<dyn Connection>, Failure> {
         Ok(match self {
@@ -130,6 +140,10 @@ pub(crate) struct Node {
     pub(crate) czxid: i64,
     /// The time of its making, in ms since 1970 by the server's clock.
     pub(crate) made_at: i64,
+    /// The time of its last change, in the same way.
+    pub(crate) changed_at: i64,
+    /// The number of its changes.
+    pub(crate) version: i32,
     /// The session to which it belongs; 0 if it outlives sessions.
     pub(crate) session: i64,
 }
@@ -211,6 +225,13 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// without them refuses, and whoever has the other node looks for himself.
     fn hand_over(&self, from: &str, to: &str) -> Response<'_, ()>;
 
+    /// Changes the data of a node that outlives sessions, if it has this version, or makes it if there is to be none; provided that
+    /// `holder` is there: both, or a failure and nothing. Only a transaction can; a client without them refuses.
+    fn write_beside(&self, holder: &str, path: &str, data: &[u8], version: Option<i32>) -> Response<'_, ()>;
+
+    /// Deletes a node if it has this version still; whether it did.
+    fn delete_unchanged(&self, path: &str, version: i32) -> Response<'_, bool>;
+
     /// Deletes a node; whether it was there.
     fn delete(&self, path: &str) -> Response<'static, bool>;
 }
@@ -229,6 +250,8 @@ pub(crate) enum Fate {
     Missing,
     /// Refused: the node is there already.
     Exists,
+    /// Refused: the node has another version.
+    Changed,
     /// Refused for lack of rights.
     Denied,
     /// Refused by the client crate: an argument is wrong.

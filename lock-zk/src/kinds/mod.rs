@@ -6,10 +6,12 @@
 mod rwlock;
 mod semaphore;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
-use lock_core::Error;
 use lock_core::clock::Deadline;
-use lock_core::driver::{Attempt, Grant, MutexBackend, ReentrantBackend};
+use lock_core::driver::{Attempt, Grant, MutexBackend, Record, RecordBackend, RecordWrite, ReentrantBackend};
+use lock_core::{Error, FencingToken, LockName};
 
 use crate::backend::ZkBackend;
 
@@ -34,5 +36,24 @@ impl ReentrantBackend for ZkBackend {
 
     async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         self.acquirer.wait(attempt, deadline).await
+    }
+}
+
+/// The records beside mutexes.
+#[async_trait]
+impl RecordBackend for ZkBackend {
+    async fn read_record(&self, name: &LockName) -> Result<Option<Record>, Error> {
+        self.records.read(name).await
+    }
+
+    /// The record is kept for [`Record::LONGEST_RETENTION`], whatever is asked for.
+    async fn write_record(
+        &self,
+        attempt: &Attempt,
+        token: FencingToken,
+        data: Option<&[u8]>,
+        _retention: Duration,
+    ) -> Result<RecordWrite, Error> {
+        self.records.write(attempt, token, data).await
     }
 }

@@ -85,7 +85,7 @@ impl SessionOptions {
             let what = format!("the chroot {:?} does not exist", self.connect.chroot);
             return Err(Error::invalid(Phase::Connect, what)
                 .with_server(&self.connect.servers)
-                .with_backend(crate::NAME));
+                .with_backend(crate::guarantees::NAME));
         }
         Ok(())
     }

@@ -139,7 +139,7 @@ impl Sessions {
     pub(crate) fn no_session(&self, phase: Phase) -> Error {
         if self.closed().now_or_never().is_some() {
             let what = "the client's session is closed";
-            return Error::new(ErrorKind::Closed, phase, what).with_backend(crate::NAME);
+            return Error::new(ErrorKind::Closed, phase, what).with_backend(crate::guarantees::NAME);
         }
         error::no_session(phase, self.refusal())
     }
@@ -166,7 +166,7 @@ impl Sessions {
         self.alive.send_replace(());
         tokio::time::timeout(limit, self.closed()).await.map_err(|_| {
             let what = "no server has confirmed within the operation timeout that the session is closed";
-            Error::indeterminate(Phase::Release, what).with_backend(crate::NAME)
+            Error::indeterminate(Phase::Release, what).with_backend(crate::guarantees::NAME)
         })
     }
 

@@ -7,6 +7,7 @@
 //! | `<directory>/_c_<uuid>-__READ__<number>` | a reader, `-__WRIT__` a writer |
 //! | `<directory>/locks/_c_<uuid>-lock-<number>` | who waits for permits of a semaphore |
 //! | `<directory>/leases/_c_<uuid>-lease-<number>` | one permit; `-permits-<n>-lease-` for a grant of more than one transaction can make |
+//! | `/<prefix>/record/<name>` | the record beside a mutex; outlives sessions |
 //! | `/<prefix>/forced/<uuid>` | who has freed a grant by force and why, until its holder has read it |
 //!
 //! The uuid is the grant's id. In a name, every byte that is not an ASCII letter or digit, `-` or `_` is written as `%` and
@@ -194,7 +195,7 @@ pub(crate) fn canonical(name: LockName) -> LockName {
 /// Whether the directories of this prefix could be nodes of a lock under another one: `lock/mutex` holds
 /// `lock/mutex/mutex`, the directory of the mutex `mutex` of the prefix `lock`.
 pub(crate) fn is_within_another(prefix: &str) -> bool {
-    const KINDS: [&str; 6] = ["mutex", "reentrant", "rwlock", "semaphore", "forced", "sessions"];
+    const KINDS: [&str; 7] = ["mutex", "reentrant", "rwlock", "semaphore", "record", "forced", "sessions"];
     prefix.split('/').skip(1).any(|part| KINDS.contains(&part))
 }
 
@@ -209,6 +210,16 @@ fn contenders(dialect: Dialect, directory: &str, role: Role, names: Vec<String>)
         Error::new(ErrorKind::Protocol, Phase::Acquire, what)
     };
     names.into_iter().map(|name| dialect.read(role, name).map_err(foreign)).collect()
+}
+
+/// Returns the directory of the records beside mutexes.
+pub(crate) fn record_directory(prefix: &str) -> String {
+    format!("/{prefix}/record")
+}
+
+/// Returns the path of the record beside the mutex of this name.
+pub(crate) fn record(prefix: &str, name: &LockName) -> String {
+    format!("{}/{}", record_directory(prefix), utf8_percent_encode(name.as_str(), ESCAPED))
 }
 
 /// Returns the directory of the reasons of forced releases.

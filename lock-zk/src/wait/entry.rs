@@ -7,7 +7,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 
 use super::contention::{Action, Contention, Event, Member, QueuePosition, Request};
-use super::queue::{LockQueues, granted};
+use super::queue::{LockQueues, QueueEvent, granted};
 use crate::client::{Created, Failure, Fate};
 use crate::error::{FIRST_PAUSE, StepError, pauses, retry_unanswered};
 use crate::registry::Registration;
@@ -15,9 +15,6 @@ use crate::session::Session;
 use crate::store::contender::{Contender, Role};
 use crate::store::layout::LockPaths;
 use crate::store::record::HolderRecord;
-
-/// The events of a queue at the servers.
-pub(crate) type QueueEvent = Event<Created, Contender>;
 
 impl Member<Created> for Contender {
     fn role(&self) -> Role {

@@ -17,6 +17,7 @@ use crate::client::{Connection, Failure, Fate, Node, NodeChange};
 use crate::error::{StepError, retry_unanswered};
 use crate::registry::Registration;
 use crate::session::Poller;
+use crate::store::contender::Contender;
 use crate::store::layout::LockPaths;
 use crate::store::record::HolderRecord;
 
@@ -97,18 +98,26 @@ impl<'a> FreePermits<'a> {
 
     /// Returns the number of permits that are left when everybody before us has got theirs; none if somebody before us has to
     /// wait.
+    ///
+    /// The queue and the permits are read one after the other: whoever goes from the one to the other meanwhile is found in both, and
+    /// counts once.
     pub(super) async fn count_behind_others(self) -> Result<u32, StepError> {
         let (lock, connection) = (self.lock(), self.connection());
-        let queue = self.names(&lock.directory).await?;
-        let queue = lock.queue(queue)?.into_iter().map(|contender| lock.queue_path(&contender.name));
-        let mine = self.registration.node().map(|node| node.path);
-        let before: Vec<_> = queue.take_while(|path| Some(path) != mine.as_ref()).collect();
-        let nodes = if before.is_empty() { Vec::new() } else { connection.read_all(&before).await? };
+        let queue = lock.queue(self.names(&lock.directory).await?)?;
+        let ours = self.registration.node().map(|node| node.path);
+        let is_ours = |contender: &Contender| Some(lock.queue_path(&contender.name)) == ours;
+        let before: Vec<_> = queue.into_iter().take_while(|contender| !is_ours(contender)).collect();
+        let paths: Vec<_> = before.iter().map(|contender| lock.queue_path(&contender.name)).collect();
+        let nodes = if paths.is_empty() { Vec::new() } else { connection.read_all(&paths).await? };
+        let permits = self.names(lock.permit_directory()).await?;
+        let taken: HashSet<_> = lock.held(permits.clone())?.iter().filter_map(|lease| lease.grant).collect();
+        let waits = |contender: &Contender| contender.grant.is_none_or(|grant| !taken.contains(&grant));
+        let still =
+            before.iter().zip(&nodes).filter(|(contender, _)| waits(contender)).filter_map(|(_, node)| node.as_ref());
         // Clients of other libraries take one at a time.
-        let theirs = nodes.iter().flatten().map(|node| HolderRecord::parse(node).and_then(|record| record.permits()));
-        let theirs = theirs.map(|permits| permits.map_or(1, |permits| permits.asked));
-        let left = self.count().await?;
-        Ok(left_behind(left, theirs))
+        let theirs = still.map(|node| HolderRecord::parse(node).and_then(|record| record.permits()));
+        let theirs: Vec<_> = theirs.map(|permits| permits.map_or(1, |permits| permits.asked)).collect();
+        Ok(left_behind(self.free_beside(permits).await?, theirs))
     }
 
     /// Whether our permits are within the limit when all that were made before them are counted, whoever has made them.

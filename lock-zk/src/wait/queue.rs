@@ -8,12 +8,14 @@ use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
 use super::POLL_INTERVAL;
 use super::contention::{Event, Way};
-use super::entry::QueueEvent;
-use crate::client::{Failure, Fate};
+use crate::client::{Created, Failure, Fate};
 use crate::registry::{Registration, Registry};
 use crate::session::{Poller, Session};
 use crate::store::contender::Contender;
 use crate::store::layout::Layout;
+
+/// The events of a queue at the servers.
+pub(crate) type QueueEvent = Event<Created, Contender>;
 
 /// The queues of a client's locks.
 #[derive(Debug, Clone)]

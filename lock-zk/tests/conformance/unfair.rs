@@ -38,6 +38,6 @@ impl Client for Unfair {
 
     /// The other kinds are as they are without it.
     fn offer(client: ZkLocks) -> Locks {
-        Locks::new(&client)
+        Locks::new(&client).with_record(&client)
     }
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use lock_testkit_servers::zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions};
 
-use crate::support::{PROMPTLY, SESSION, client, eventually, lease, parts, soon, there};
+use crate::support::{LASTING, PROMPTLY, SESSION, client, eventually, lease, parts, soon, there};
 
 #[tokio::test]
 async fn a_holder_at_a_follower_that_is_cut_off_stops_believing_before_another_is_granted() {
     let options = ZooKeeperOptions::new().with_severable_links();
     let Some(ensemble) = there(ZooKeeperEnsemble::start_with(&options).await) else { return };
     let (leader, [follower, _]) = parts(&ensemble).await;
-    let (a, b) = (client(follower.url(), SESSION).await, client(leader.url(), SESSION).await);
+    let (a, b) = (client(follower.url(), SESSION).await, client(leader.url(), LASTING).await);
     let held = a.mutex("cut").with_lease(lease()).lock().await.unwrap();
     let other = b.mutex("cut");
     let waiting = tokio::spawn(async move { other.try_lock_for(Duration::from_secs(20)).await });

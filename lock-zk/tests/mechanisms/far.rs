@@ -119,3 +119,25 @@ async fn a_split_whose_answer_is_lost_is_renewed_on() {
         assert!(left.unwrap_or_default().is_empty());
     }
 }
+
+#[tokio::test]
+async fn permits_whose_lease_ends_while_some_are_given_back_are_given_back_as_well() {
+    let Some(server) = server().await else { return };
+    let (locks, link) = linked(&server).await;
+    let truth = server.client().await.unwrap();
+    // One node for all of them, and another one in its place for fewer.
+    let lease = LeaseOptions::new(ms(3000)).with_auto_renew(false);
+    let mut held = locks.semaphore("ends", 5_000).with_lease(lease).acquire_many(4_000).await.unwrap();
+    let two_answers_and_a_half = DELAY * 5 / 2;
+    eventually("the lease comes to its end", PROMPTLY, async || held.remaining() < two_answers_and_a_half).await;
+    let far = link.inject(LinkFault::new(Toxic::Delay { by: DELAY, jitter: Duration::ZERO }, Direction::ToServer));
+    // It looks for what it has, and asks for the exchange, whose answer comes behind the end of the lease: before the answer to the
+    // deletion that the end has asked for.
+    let _ = soon("the split", PROMPTLY, held.release_some(1)).await;
+    assert!(!held.is_held());
+    far.heal().unwrap();
+    eventually("nothing is left", PROMPTLY, async || {
+        truth.children("/lock/semaphore/ends/leases").await.unwrap().unwrap_or_default().is_empty()
+    })
+    .await;
+}

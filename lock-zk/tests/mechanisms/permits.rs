@@ -1,9 +1,10 @@
 //! Semaphores: the nodes that Curator's clients count, and living beside clients that take their permits one by one.
 
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperClient};
 use lock_zk::{ErrorKind, LockName, LossReason};
 
-use crate::support::{LASTING, PROMPTLY, client, eventually, fails, server, soon, watched};
+use crate::support::{LASTING, PROMPTLY, client, eventually, fails, link, over, server, soon, watched};
 
 const UUID: &str = "_c_0f8fad5b-d9cb-469f-a165-70867728950e";
 
@@ -137,4 +138,27 @@ async fn a_try_behind_the_place_of_a_client_that_stands_still_is_refused_soon() 
     assert_eq!(children(&foreign, "/api/locks").await.len(), 1, "a refused try is still in the queue");
     foreign.delete(&place).await.unwrap();
     api.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn one_that_takes_its_permits_while_a_try_counts_is_not_counted_twice() {
+    let Some(server) = server().await else { return };
+    let (one, other) = (link(&server), link(&server));
+    let semaphore = async |link| client(&over([link]), LASTING).await.semaphore("moves", 3);
+    let (first, second) = (semaphore(&one).await, semaphore(&other).await);
+    // No directory is to be made any more.
+    first.acquire().await.unwrap().release().await.unwrap();
+    let taking = one.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, "-lease-"));
+    let moving = tokio::spawn(async move { first.try_acquire_many(2).await });
+    taking.applied(PROMPTLY).await.unwrap();
+    // It has seen the first one in the queue, and asks for the permits that are taken.
+    let counting = other.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, "moves/leases"));
+    let counts = tokio::spawn(async move { second.try_acquire().await });
+    counting.applied(PROMPTLY).await.unwrap();
+    taking.heal().unwrap();
+    let two = soon("the first one has two", PROMPTLY, moving).await.unwrap().unwrap().unwrap();
+    counting.heal().unwrap();
+    let third = soon("the try ends", PROMPTLY, counts).await.unwrap().unwrap().expect("two of three are taken");
+    third.release().await.unwrap();
+    two.release().await.unwrap();
 }

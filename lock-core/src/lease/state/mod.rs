@@ -99,6 +99,21 @@ impl LeaseState {
         self.phase == Phase::Released
     }
 
+    /// Whether the grant is a whole one, rather than a short one that is to be claimed.
+    #[must_use]
+    pub fn is_claimed(&self) -> bool {
+        self.claimed
+    }
+
+    /// Returns the time that is left at least as long as every renewal comes in time: what is left of a whole lease when the next one
+    /// is due or, if it is not renewed, at its beginning.
+    #[must_use]
+    pub fn least_left(&self) -> Duration {
+        let LeaseOptions { ttl, auto_renew, .. } = self.options;
+        let whole = ttl.saturating_sub(ttl / 100 + self.granularity);
+        if auto_renew { whole.saturating_sub(self.options.renewal_interval()) } else { whole }
+    }
+
     /// Returns the reason of the loss, if the lease was lost and somebody has looked.
     #[must_use]
     pub fn loss(&self) -> Option<&LossReason> {

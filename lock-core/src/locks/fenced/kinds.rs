@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Fenced, FencedGuard};
 use crate::error::Error;
+use crate::lease::{WorkError, scoped};
 use crate::locks::{DowngradeError, ReadGuard, RwLock, WriteGuard};
 use crate::locks::{Mutex, MutexGuard};
 use crate::locks::{ReentrantGuard, ReentrantMutex};
@@ -58,6 +59,35 @@ ways_to_take!(Mutex => MutexGuard: lock, try_lock, try_lock_for);
 ways_to_take!(RwLock => ReadGuard: read, try_read, try_read_for);
 ways_to_take!(RwLock => WriteGuard: write, try_write, try_write_for);
 ways_to_take!(ReentrantMutex => ReentrantGuard: lock, try_lock, try_lock_for, owner);
+
+impl FencedMutex {
+    /// Waits for the lock and its token, runs `body` while it is held, and gives it back.
+    ///
+    /// `Ok` means that the lock was held when `body` ended, and that it is given back. `body` is dropped at its next await point when the lock is
+    /// lost; tasks and threads that it has started are not.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_core::fence::FenceGate;
+    ///
+    /// let gate = FenceGate::new(); // beside the resource
+    /// let orders = locks.mutex("orders/42").fenced()?;
+    /// orders.run(async |guard| gate.admit_exclusive(guard.fencing_token())).await?.unwrap();
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Mutex::lock`]: then `body` was not called. [`Lost`](crate::ErrorKind::Lost) if the lock was lost, and what
+    /// releasing it may tell: then the value is in the error, if `body` had ended.
+    ///
+    /// # Cancel safety
+    /// A dropped call drops `body`, and the lock is given back in the background.
+    pub async fn run<T>(&self, body: impl AsyncFnOnce(&FencedMutexGuard) -> T) -> Result<T, WorkError<T>> {
+        scoped(self.lock().await, body, FencedMutexGuard::release).await
+    }
+}
 
 macro_rules! guards {
     ($($guard:ident)+) => {

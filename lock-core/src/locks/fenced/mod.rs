@@ -65,7 +65,7 @@ pub struct FencedGuard<G> {
 }
 
 impl<G: Deref<Target = Lease>> FencedGuard<G> {
-    fn of(guard: G) -> Result<Self, Error> {
+    pub(crate) fn of(guard: G) -> Result<Self, Error> {
         let token = guard.live.token.ok_or_else(|| {
             let what = "a grant came without the token that the backend promises; it is given back";
             guard.named(Error::new(ErrorKind::Protocol, Phase::Acquire, what))

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::table::{Bar, Table};
 use super::truth::{Truth, server};
-use crate::processes::{URL, VARIANT};
+use crate::turns::{URL, VARIANT};
 use crate::{Bench, Outcome};
 
 /// The variant of a child that waits, and the variable that says how many times.

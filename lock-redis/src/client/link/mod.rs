@@ -238,7 +238,7 @@ impl Link {
             None => (ErrorKind::Unavailable, "it is being made".to_owned(), None),
         };
         let down = Error::new(kind, Phase::Connect, format!("there is no connection: {what}"));
-        let down = down.with_backend(crate::NAME).with_server(self.server());
+        let down = down.with_backend(crate::guarantees::NAME).with_server(self.server());
         match cause {
             Some(cause) => down.with_source(cause),
             None => down,

@@ -56,7 +56,7 @@ impl Failed {
     /// Nothing was sent: the turn of the request did not come in time.
     pub(in crate::client) fn no_turn(phase: Phase, server: &str) -> Self {
         let error = Error::unavailable(phase, "too many requests of this client wait for their turn");
-        Self::unsent(error.with_backend(crate::NAME).with_server(server))
+        Self::unsent(error.with_backend(crate::guarantees::NAME).with_server(server))
     }
 
     pub(in crate::client) fn of(error: RedisError, phase: Phase, server: &str) -> Self {
@@ -66,7 +66,8 @@ impl Failed {
 
     /// A copy for another request that shares its fate.
     pub(in crate::client) fn again(&self, phase: Phase) -> Self {
-        let error = Error::new(self.error.kind(), phase, self.error.what().to_owned()).with_backend(crate::NAME);
+        let error =
+            Error::new(self.error.kind(), phase, self.error.what().to_owned()).with_backend(crate::guarantees::NAME);
         Self::unsent(match self.error.server() {
             Some(server) => error.with_server(server),
             None => error,

@@ -70,7 +70,9 @@ impl Sentinels {
     }
 
     fn unknown(&self, what: &'static str) -> Error {
-        Error::new(ErrorKind::Unavailable, Phase::Connect, what).with_backend(crate::NAME).with_server(self.shown())
+        Error::new(ErrorKind::Unavailable, Phase::Connect, what)
+            .with_backend(crate::guarantees::NAME)
+            .with_server(self.shown())
     }
 
     /// Asks this sentinel; `None` if it knows no master of this name.

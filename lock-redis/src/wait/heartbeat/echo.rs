@@ -11,6 +11,9 @@ use lock_core::clock::BootInstant;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest that an echo may be behind the answer to its heartbeat.
 const GRACE: Duration = Duration::from_millis(500);
+/// An echo that is found missing this much too late says nothing about the connection: this process stood still, and what was heard
+/// meanwhile may not have been read yet.
+const STOOD_STILL: Duration = Duration::from_millis(100);
 
 /// The echo that was asked for last.
 #[derive(Debug, Default)]
@@ -58,11 +61,16 @@ impl Echo {
             self.pending = None;
             return false;
         }
-        let missing = now.since(answered_at) >= GRACE;
-        if missing {
-            self.pending = None;
+        let late_by = now.since(answered_at);
+        if late_by < GRACE {
+            return false;
         }
-        missing
+        if late_by >= GRACE + STOOD_STILL {
+            self.pending = Some(Pending { asked_at, answered_at: Some(now) });
+            return false;
+        }
+        self.pending = None;
+        true
     }
 
     /// The instant at which [`is_missing`](Echo::is_missing) is to be asked.
@@ -90,6 +98,20 @@ mod tests {
         assert!(!echo.is_missing(at(1509), at(999)));
         assert!(!echo.is_missing(at(1600), at(1012)), "it was heard");
         assert!(!echo.ask(at(1999)) && echo.ask(at(2000)));
+    }
+
+    #[test]
+    fn an_echo_that_nobody_could_have_read_is_waited_for_once_more() {
+        let mut echo = Echo::default();
+        echo.ask(at(1000));
+        echo.answered(at(1010));
+        assert!(!echo.is_missing(at(1700), at(999)), "this process stood still");
+        assert_eq!(echo.next(), at(2200));
+        assert!(!echo.is_missing(at(2199), at(999)) && echo.is_missing(at(2200), at(999)));
+        echo.ask(at(3000));
+        echo.answered(at(3010));
+        assert!(!echo.is_missing(at(4000), at(999)) && !echo.is_missing(at(4001), at(4000)), "it was heard");
+        assert_eq!(echo.next(), BootInstant::FAR_FUTURE);
     }
 
     #[test]

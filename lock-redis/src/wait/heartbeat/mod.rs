@@ -233,7 +233,7 @@ fn copied(error: &Error) -> Error {
     use std::error::Error as _;
     // What the client crate said, which cannot be copied, as a text.
     let source = error.source().map(ToString::to_string);
-    let copy = Error::new(error.kind(), error.phase(), error.what().to_owned()).with_backend(crate::NAME);
+    let copy = Error::new(error.kind(), error.phase(), error.what().to_owned()).with_backend(crate::guarantees::NAME);
     let copy = match error.server() {
         Some(server) => copy.with_server(server),
         None => copy,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::clock::BootInstant;
 use lock_core::{FencingToken, GrantId};
 
-use super::KnownHolder;
+use super::{KnownHolder, Pause};
 
 /// The reply to a waiter that the server put into the queue.
 #[derive(Debug, Clone, Copy)]
@@ -54,34 +54,6 @@ pub struct HeartbeatReply {
     pub holder: Option<KnownHolder>,
     /// The grants of this client: of a mutex the one grant, of other kinds those that were asked for.
     pub grants: Vec<Granted>,
-}
-
-/// The time to ask again, as the server tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pause {
-    /// At once: there is more to do than one run of a script may.
-    None,
-    /// After this time, when the holder's lease ends.
-    Until(Duration),
-    /// There is no holder with a lease.
-    Regular,
-    /// A foreign client holds a shared key, and this client's waiter is the first: when it gives the key back.
-    Foreign,
-    /// As `Foreign`, but the key is left free for foreign clients for so long.
-    Free(Duration),
-}
-
-impl Pause {
-    /// As `scripts/heartbeat.lua` tells it.
-    pub(crate) fn of(ms: i64) -> Self {
-        match u64::try_from(ms) {
-            Ok(ms) => Self::Until(Duration::from_millis(ms)),
-            Err(_) if ms == -3 => Self::None,
-            Err(_) if ms == -4 => Self::Foreign,
-            Err(_) if ms <= -1000 => Self::Free(Duration::from_millis(ms.unsigned_abs() - 1000)),
-            Err(_) => Self::Regular,
-        }
-    }
 }
 
 /// A waiter's grant, for its claim time.

@@ -18,6 +18,7 @@ mod heartbeat;
 mod known_holder;
 mod lock_queue;
 mod normal;
+mod pause;
 mod waiter;
 
 use std::collections::HashMap;
@@ -30,11 +31,12 @@ use lock_core::{Error, ErrorKind, GrantId};
 
 use self::agenda::Agenda;
 use self::busy::BusyLocks;
-pub use self::heartbeat::{DueHeartbeat, Enqueued, Granted, HeartbeatReply, Pause};
+pub use self::heartbeat::{DueHeartbeat, Enqueued, Granted, HeartbeatReply};
 pub use self::known_holder::KnownHolder;
 use self::lock_queue::LockQueue;
 #[cfg(test)]
 pub(crate) use self::lock_queue::{ASKED, SHORTEST_PERIOD, SOON};
+pub use self::pause::Pause;
 pub use self::waiter::News;
 use self::waiter::Waiter;
 use crate::registry::Registry;

@@ -72,6 +72,20 @@ fn a_grant_that_a_heartbeat_finds_counts_from_the_heartbeat() {
 }
 
 #[test]
+fn a_grant_that_a_heartbeat_finds_counts_although_the_clock_of_the_server_is_behind_that_of_the_one_before() {
+    let mut machine = Waiters::default();
+    machine.enter(id(1), 1);
+    let reply = Enqueued { sent_at: at(1000), ticket: 1, known: true, pause: Pause::Regular, last_token: 100 };
+    let _ = machine.queued(at(1000), id(1), &OneLock, reply);
+    let due = beat(&mut machine, at(1800));
+    let _ = machine.granted(at(1800), granted(1, 50), None);
+    assert_eq!(machine.take_news(id(1)), None, "one that is pushed may be of an earlier stay");
+    let found = HeartbeatReply { queued: vec![false], grants: vec![granted(1, 50)], ..self::reply(at(1800)) };
+    assert_eq!(machine.answered(at(1900), &due, &found).wake, [1]);
+    assert!(matches!(machine.take_news(id(1)), Some(News::Granted(grant)) if grant.sent_at == at(1800)));
+}
+
+#[test]
 fn a_grant_that_the_server_has_forgotten_is_asked_for_again() {
     let mut machine = queued(&[1], at(1000));
     let due = beat(&mut machine, at(1000));

@@ -56,7 +56,9 @@ impl<W: Clone> Waiter<W> {
     /// It has the lock for the claim time: from `sent_at` or, if that is not known, from its own last question.
     pub(super) fn granted(&mut self, now: BootInstant, granted: Granted, sent_at: Option<BootInstant>) -> Option<W> {
         let Granted { token, claim, .. } = granted;
-        if token.as_u64() <= self.floor {
+        // The answer to a later question is about its present stay, however far behind the clock of the server is that has taken over.
+        let is_later = sent_at.is_some_and(|sent_at| sent_at > self.asked_at);
+        if token.as_u64() <= self.floor && !is_later {
             return None;
         }
         let from = sent_at.unwrap_or(self.asked_at);

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::multi::{self, MultiGuard};
-use lock_core::{Error, LockName, Mutex, MutexGuard};
+use lock_core::multi::{self, MultiGuard, OneGuard};
+use lock_core::{Error, LockName, Mutex};
 use tokio::task::JoinHandle;
 
 use super::call::{self, Pending, failed, nanos, sample};
@@ -161,7 +161,7 @@ impl RecordedGroup {
     }
 }
 
-fn granted(guard: &MutexGuard, t: u64) -> Granted {
+fn granted(guard: &OneGuard, t: u64) -> Granted {
     let token = guard.fencing_token().map(lock_core::FencingToken::as_u64);
     let grant = Some(guard.grant_id().to_string().into());
     Granted { token, grant, sent: None, depth: None, sample: sample(guard, t) }

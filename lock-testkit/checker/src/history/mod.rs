@@ -1,4 +1,4 @@
-//! Histories: what every process did with its locks and when, to be [judged](crate::check).
+//! Histories: what every process did with its locks and when, to be [judged](crate::check()).
 //!
 //! A [`Recorder`] writes one JSON object a line, on the machine's one boot-time clock, so any number of processes can share
 //! one file. [`RecordedLocks`] writes down what is done with [`Locks`](lock_core::Locks). [`History`] is what was written,

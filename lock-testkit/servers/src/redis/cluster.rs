@@ -5,7 +5,7 @@ use lock_testkit::ms;
 use lock_testkit::{HarnessError, Missing};
 use lock_testkit_proxy::ports::BUS;
 
-use super::members::{Members, NodeRecord, works_for};
+use super::members::{Members, NodeRecord, own_id, works_for};
 use super::migration::Migration;
 use super::options::RedisOptions;
 use super::server::RedisServer;
@@ -153,7 +153,8 @@ impl ClusterDeployment {
     /// If a node refuses.
     pub async fn migrate(&self, slot: u16, to: &RedisServer) -> Result<Migration<'_>, HarnessError> {
         let from = self.master_of(slot).await?;
-        Migration::begin(self, slot, from, self.node(Members::known_to(from).await?.at(to.address())?)?).await
+        let to = self.node(Members::known_to(from).await?.at(to.address())?)?;
+        Migration::begin(&self.nodes, self.credentials.as_ref(), slot, from, to).await
     }
 
     /// Waits until every node that runs knows another master of this slot than this one, and says that the cluster
@@ -220,11 +221,7 @@ impl ClusterDeployment {
         self.until_ready().await
     }
 
-    pub(super) fn credentials(&self) -> Option<&Credentials> {
-        self.credentials.as_ref()
-    }
-
-    pub(super) fn running(&self) -> impl Iterator<Item = &RedisServer> {
+    fn running(&self) -> impl Iterator<Item = &RedisServer> {
         self.nodes.iter().filter(|node| node.is_running())
     }
 
@@ -260,9 +257,4 @@ async fn follow(replica: &RedisServer, master: &RedisServer) -> Result<(), Harne
         replica.client()?.command(&["CLUSTER", "REPLICATE", &id]).await.map(drop)
     })
     .await
-}
-
-/// Returns the name of a node in its cluster.
-pub(super) async fn own_id(node: &RedisServer) -> Result<String, HarnessError> {
-    Ok(node.client()?.command(&["CLUSTER", "MYID"]).await?.to_string())
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use lock_testkit::HarnessError;
 
 use super::server::RedisServer;
-use super::status::field;
+use super::server::status::field;
 
 /// The members of a cluster, as one of them knows them.
 #[derive(Debug, PartialEq, Eq)]
@@ -90,6 +90,11 @@ pub(super) async fn works_for(node: &RedisServer) -> Result<(), HarnessError> {
         Some("ok") => Ok(()),
         state => Err(HarnessError::new(format!("the cluster is {state:?} to {}", node.address()))),
     }
+}
+
+/// Returns the name of a node in its cluster.
+pub(super) async fn own_id(node: &RedisServer) -> Result<String, HarnessError> {
+    Ok(node.client()?.command(&["CLUSTER", "MYID"]).await?.to_string())
 }
 
 #[cfg(test)]

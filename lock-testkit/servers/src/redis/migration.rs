@@ -2,8 +2,7 @@
 
 use lock_testkit::HarnessError;
 
-use super::cluster::{ClusterDeployment, own_id};
-use super::members::Members;
+use super::members::{Members, own_id};
 use super::server::RedisServer;
 use crate::until::promptly;
 use crate::until::until;
@@ -12,12 +11,13 @@ use crate::url::Credentials;
 /// The number of keys that are asked for, and moved, at once.
 const BATCH: &str = "1000";
 
-/// A slot on its way from one master to another, begun by [`ClusterDeployment::migrate`]. If this is dropped unfinished,
+/// A slot on its way from one master to another, begun by [`ClusterDeployment::migrate`](super::ClusterDeployment::migrate). If this is dropped unfinished,
 /// the slot stays between them.
 #[derive(Debug)]
 #[must_use = "the slot stays between two masters until the migration is finished"]
 pub struct Migration<'a> {
-    cluster: &'a ClusterDeployment,
+    nodes: &'a [RedisServer],
+    credentials: Option<&'a Credentials>,
     slot: String,
     from: &'a RedisServer,
     to: &'a RedisServer,
@@ -26,13 +26,14 @@ pub struct Migration<'a> {
 
 impl<'a> Migration<'a> {
     pub(super) async fn begin(
-        cluster: &'a ClusterDeployment,
+        nodes: &'a [RedisServer],
+        credentials: Option<&'a Credentials>,
         slot: u16,
         from: &'a RedisServer,
         to: &'a RedisServer,
     ) -> Result<Self, HarnessError> {
         let (from_id, to_id) = (own_id(from).await?, own_id(to).await?);
-        let migration = Self { cluster, slot: slot.to_string(), from, to, to_id };
+        let migration = Self { nodes, credentials, slot: slot.to_string(), from, to, to_id };
         // In this order: from the moment on at which the old owner sends clients away, the new one takes them.
         migration.set_slot(to, "IMPORTING", &from_id).await?;
         migration.set_slot(from, "MIGRATING", &migration.to_id).await?;
@@ -46,7 +47,7 @@ impl<'a> Migration<'a> {
     pub async fn move_keys<K: AsRef<str>>(&self, keys: &[K]) -> Result<(), HarnessError> {
         let (host, port) = self.to.address().rsplit_once(':').unwrap_or_default();
         let mut command = vec!["MIGRATE", host, port, "", "0", "5000"];
-        if let Some(Credentials { user, password }) = self.cluster.credentials() {
+        if let Some(Credentials { user, password }) = self.credentials {
             command.extend(["AUTH2", user, password]);
         }
         command.push("KEYS");
@@ -79,7 +80,7 @@ impl<'a> Migration<'a> {
 
     async fn known_to_all(&self) -> Result<(), HarnessError> {
         let slot = self.slot.parse()?;
-        for node in self.cluster.running() {
+        for node in self.nodes.iter().filter(|node| node.is_running()) {
             let known = Members::known_to(node).await?;
             let owner = known.owner_of(slot)?;
             if owner.id != self.to_id {

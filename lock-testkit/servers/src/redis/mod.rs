@@ -12,7 +12,6 @@ mod options;
 mod program;
 mod sentinel;
 mod server;
-mod status;
 
 pub use clocked::ClockedRedis;
 pub use cluster::{CLUSTER_URL_VARIABLE, ClusterDeployment};

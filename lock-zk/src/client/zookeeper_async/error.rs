@@ -12,8 +12,8 @@ impl From<ZkError> for Failure {
             ZkError::NoAuth | ZkError::InvalidACL | ZkError::AuthFailed => Fate::Denied,
             ZkError::BadArguments => Fate::Invalid,
             ZkError::SessionExpired => Fate::Ended,
-            ZkError::BadVersion
-            | ZkError::NoChildrenForEphemerals
+            ZkError::BadVersion => Fate::Changed,
+            ZkError::NoChildrenForEphemerals
             | ZkError::NotEmpty
             | ZkError::NotReadOnly
             | ZkError::EphemeralOnLocalSession => Fate::Refused,

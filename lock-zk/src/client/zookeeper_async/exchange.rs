@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn there() -> Option<Node> {
-        Some(Node { data: Vec::new(), czxid: 1, made_at: 0, session: 1 })
+        Some(Node { data: Vec::new(), czxid: 1, made_at: 0, changed_at: 0, version: 0, session: 1 })
     }
 
     #[test]

@@ -196,6 +196,15 @@ impl Connection for ZookeeperAsync {
         Box::pin(future::ready(Err(no_transactions())))
     }
 
+    fn write_beside(&self, _holder: &str, _path: &str, _data: &[u8], _version: Option<i32>) -> Response<'_, ()> {
+        Box::pin(future::ready(Err(no_transactions())))
+    }
+
+    /// Needed for what only transactions make.
+    fn delete_unchanged(&self, _path: &str, _version: i32) -> Response<'_, bool> {
+        Box::pin(future::ready(Err(no_transactions())))
+    }
+
     fn delete(&self, path: &str) -> Response<'static, bool> {
         self.requests.delete(path)
     }

@@ -178,8 +178,8 @@ impl Requests {
         Box::pin(async move {
             match read.await {
                 Ok((data, stat)) => {
-                    let Stat { czxid, ctime: made_at, ephemeral_owner: session, .. } = stat;
-                    Ok(Some(Node { data, czxid, made_at, session }))
+                    let Stat { czxid, ctime: made_at, mtime: changed_at, version, ephemeral_owner: session, .. } = stat;
+                    Ok(Some(Node { data, czxid, made_at, changed_at, version, session }))
                 }
                 Err(failure) if failure.fate == Fate::Missing => Ok(None),
                 Err(failure) => Err(failure),

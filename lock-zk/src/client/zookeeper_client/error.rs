@@ -12,8 +12,8 @@ impl From<Error> for Failure {
             Error::NoAuth | Error::InvalidAcl | Error::AuthFailed => Fate::Denied,
             Error::BadArguments(_) => Fate::Invalid,
             Error::SessionExpired | Error::ClientClosed => Fate::Ended,
-            Error::BadVersion
-            | Error::NoChildrenForEphemerals
+            Error::BadVersion => Fate::Changed,
+            Error::NoChildrenForEphemerals
             | Error::NotEmpty
             | Error::NotReadOnly
             | Error::QuotaExceeded

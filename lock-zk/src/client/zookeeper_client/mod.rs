@@ -283,6 +283,30 @@ impl Connection for ZookeeperClient {
         })
     }
 
+    fn write_beside(&self, holder: &str, path: &str, data: &[u8], version: Option<i32>) -> Response<'_, ()> {
+        let (holder, path, data) = (holder.to_owned(), path.to_owned(), data.to_vec());
+        let access = self.access.clone();
+        self.ask(Priority::Normal, async move |client: Arc<Client>| {
+            let mut writer = client.new_multi_writer();
+            writer.add_check_version(&holder, NEVER_CHANGED)?;
+            match version {
+                Some(_) => writer.add_set_data(&path, &data, version)?,
+                None => writer.add_create(&path, &data, &CreateMode::Persistent.with_acls(Acls::new(&access)))?,
+            }
+            writer.commit().await?;
+            Ok(())
+        })
+    }
+
+    fn delete_unchanged(&self, path: &str, version: i32) -> Response<'_, bool> {
+        let path = path.to_owned();
+        self.ask(Priority::Normal, async move |client: Arc<Client>| match client.delete(&path, Some(version)).await {
+            Ok(()) => Ok(true),
+            Err(Error::NoNode | Error::BadVersion) => Ok(false),
+            Err(error) => Err(error),
+        })
+    }
+
     fn delete(&self, path: &str) -> Response<'static, bool> {
         let path = path.to_owned();
         self.ask(Priority::Detached, async move |client: Arc<Client>| match client.delete(&path, None).await {
@@ -301,7 +325,8 @@ fn changed(watcher: OneshotWatcher) -> NodeChange {
 fn node(result: MultiReadResult) -> Result<Option<Node>, Failure> {
     match result {
         MultiReadResult::Data { data, stat } => {
-            Ok(Some(Node { data, czxid: stat.czxid, made_at: stat.ctime, session: stat.ephemeral_owner }))
+            let (made_at, changed_at, session) = (stat.ctime, stat.mtime, stat.ephemeral_owner);
+            Ok(Some(Node { data, czxid: stat.czxid, made_at, changed_at, version: stat.version, session }))
         }
         MultiReadResult::Error { err: Error::NoNode } => Ok(None),
         MultiReadResult::Error { err } => Err(err.into()),

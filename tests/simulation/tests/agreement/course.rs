@@ -19,8 +19,8 @@ pub(crate) struct Course<'a> {
     pair: &'a mut Pair,
     rng: StdRng,
     kind: Kind,
-    /// Those of every script, in their order: lock, queue, waiters, fence, forced; and where pushes are noted.
-    keys: [String; 6],
+    /// Those of every script, in their order: lock, queue, waiters, fence, forced; where pushes are noted; and the record.
+    keys: [String; 7],
     /// `1` if foreign clients use the lock's key too.
     shared: &'static str,
     requests: Vec<Request>,
@@ -32,7 +32,7 @@ impl<'a> Course<'a> {
     pub(crate) fn new(pair: &'a mut Pair, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let kind = Kind::any(&mut rng);
-        let keys = ["", ":q", ":w", ":f", ":x", ":noted"].map(|ending| format!("{{{seed}}}{ending}"));
+        let keys = ["", ":q", ":w", ":f", ":x", ":noted", ":r"].map(|ending| format!("{{{seed}}}{ending}"));
         let shared = if kind == Kind::Mutex && rng.random_ratio(1, 4) { "1" } else { "" };
         pair.now = EPOCH;
         Self { pair, rng, kind, keys, shared, requests: Vec::new(), left: Vec::new() }
@@ -65,8 +65,10 @@ impl<'a> Course<'a> {
             29 if self.kind != Kind::Mutex && self.rng.random() => {
                 self.all(&scripts::PERMITS_HELD, &[]).await.map(drop)
             }
+            29 if self.kind == Kind::Mutex && self.rng.random() => self.record().await,
             29 => self.all(&self.kind.scripts().inspect, &["2"]).await.map(drop),
             30 => self.meddle().await,
+            31 | 32 if self.kind == Kind::Mutex => self.record().await,
             _ => {
                 self.pass();
                 Ok(())
@@ -160,9 +162,22 @@ impl<'a> Course<'a> {
         self.all(&self.kind.scripts().heartbeat, &args.collect::<Vec<_>>()).await.map(drop)
     }
 
+    /// Reads the record beside the lock, or writes it with a token of about this time.
+    async fn record(&mut self) -> Result<(), String> {
+        let record = self.keys[6].clone();
+        let Some(Request { nonce, .. }) = self.a_request().filter(|_| self.rng.random_ratio(3, 4)) else {
+            return self.run_with(&scripts::READ_RECORD, &[record], &["?"]).await.map(drop);
+        };
+        let token = format!("{:016}", self.pair.now.as_micros() as u64 + self.rng.random_range(0..3));
+        let (has_data, data) = *[("", ""), ("1", ""), ("1", "data: 17")].choose(&mut self.rng).unwrap();
+        let retention = *["1", "700", "60000"].choose(&mut self.rng).unwrap();
+        let keys = [self.keys[0].clone(), record];
+        self.run_with(&scripts::RECORD, &keys, &[&nonce, &token, retention, has_data, data]).await.map(drop)
+    }
+
     /// Somebody else puts something in our place, or takes it away.
     async fn meddle(&mut self) -> Result<(), String> {
-        let key = self.keys[..5].choose(&mut self.rng).unwrap();
+        let key = self.keys.choose(&mut self.rng).unwrap();
         let command: &[&str] = match self.rng.random_range(0..4) {
             0 => &["SET", key, "foreign", "NX", "PX", "700"],
             1 => &["RPUSH", key, "foreign"],

@@ -22,6 +22,7 @@ use futures_util::future::join_all;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, Phase};
 use redis::{RedisError, ServerErrorKind};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::client::address::Address;
@@ -61,6 +62,8 @@ pub(crate) struct Router {
     wanted: Notify,
     closed: AtomicBool,
     server: String,
+    /// The runtime on which the client was connected: what keeps its links goes on there, whoever has needed one first.
+    home: Handle,
 }
 
 /// A link, and when somebody wanted it last.
@@ -98,6 +101,7 @@ impl Router {
             wanted: Notify::new(),
             closed: AtomicBool::new(false),
             server,
+            home: Handle::current(),
         });
         tokio::spawn(refresh::for_ever(router.clone(), memory));
         Ok(router)
@@ -360,6 +364,7 @@ impl Router {
             used.at = now;
             return used.link.clone();
         }
+        let _at_home = self.home.enter();
         let link = Link::begin(Arc::new(Dial::to(self.opener.clone(), address.clone())), self.predecessors.clone());
         if self.is_closed() {
             link.close();
@@ -423,7 +428,10 @@ fn not_served(error: RedisError, phase: Phase, server: &str) -> Failed {
     }
     let what = "the lock's slot is on the move, and no node has served the request in time";
     Failed::unsent(
-        Error::unavailable(phase, what).with_backend(crate::NAME).with_server(server).with_source(cause(&error)),
+        Error::unavailable(phase, what)
+            .with_backend(crate::guarantees::NAME)
+            .with_server(server)
+            .with_source(cause(&error)),
     )
 }
 

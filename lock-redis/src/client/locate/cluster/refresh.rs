@@ -48,7 +48,9 @@ pub(super) async fn first(opener: &Opener, seeds: &[Address], server: &str) -> R
     Err(match failure {
         Some(failure) if failure.to_string().contains("cluster support disabled") => {
             let what = "the server is no node of a cluster; connect to it by redis://";
-            Error::new(ErrorKind::Unsupported, Phase::Connect, what).with_backend(crate::NAME).with_server(server)
+            Error::new(ErrorKind::Unsupported, Phase::Connect, what)
+                .with_backend(crate::guarantees::NAME)
+                .with_server(server)
         }
         Some(failure) => error::of_connect(failure, server),
         None => nowhere("the cluster serves no slots", server),

@@ -1,22 +1,24 @@
 //! A session of the suite's own.
 
+mod nodes;
+
 use std::io;
 use std::time::Duration;
 
 use lock_testkit::HarnessError;
 use tokio::sync::Mutex;
 
-use super::connection::{Answer, Connection, Operation};
-use super::jute::Writer;
-use super::session::Session;
-use super::watch::{Change, Changes};
 use crate::url::{Credentials, ServerUrl};
+use crate::zookeeper::connection::{Answer, Connection, Operation};
+use crate::zookeeper::jute::Writer;
+use crate::zookeeper::session::Session;
+use crate::zookeeper::watch::{Change, Changes};
 
 /// The time that one request may take, the opening of a connection included.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The session timeout that is asked for unless something else was said.
 const TIMEOUT: Duration = Duration::from_secs(30);
-pub(super) const DEFAULT_PORT: u16 = 2181;
+pub(in crate::zookeeper) const DEFAULT_PORT: u16 = 2181;
 
 /// A session at ZooKeeper for ground truth: what a suite has to know and do beside the backend under test.
 ///
@@ -96,7 +98,7 @@ impl ZooKeeperClient {
     }
 
     /// One request, on the connection that is open or else on another one.
-    pub(super) async fn request(
+    pub(in crate::zookeeper) async fn request(
         &self,
         operation: Operation,
         body: impl FnOnce(Writer) -> Writer,
@@ -105,7 +107,7 @@ impl ZooKeeperClient {
     }
 
     /// One request that sets a watch on the node at this full path, and what tells when that has changed.
-    pub(super) async fn watch(
+    pub(in crate::zookeeper) async fn watch(
         &self,
         operation: Operation,
         full: &str,
@@ -138,13 +140,13 @@ impl ZooKeeperClient {
     }
 
     /// The path that servers know.
-    pub(super) fn full(&self, path: &str) -> String {
+    pub(in crate::zookeeper) fn full(&self, path: &str) -> String {
         let chroot = &self.deployment.chroot;
         if path == "/" && !chroot.is_empty() { chroot.clone() } else { format!("{chroot}{path}") }
     }
 
     /// The path that users of this client know.
-    pub(super) fn below_chroot(&self, full: &str) -> String {
+    pub(in crate::zookeeper) fn below_chroot(&self, full: &str) -> String {
         full.strip_prefix(&self.deployment.chroot).unwrap_or(full).to_owned()
     }
 }

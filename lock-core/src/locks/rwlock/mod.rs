@@ -1,22 +1,24 @@
 //! The read-write lock.
 
+mod guards;
+
 use std::fmt;
-use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::acquire::{AcquireRequest, Core, Wait};
 use crate::driver::Inspection;
-use crate::driver::bound::bounded;
 use crate::driver::{Attempt, Grant, Kind, RwLockBackend};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::lease::Lease;
+use crate::lease::{WorkError, scoped};
 use crate::locks::Fenced;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::{GrantId, Owner};
 use crate::owners::{Owned, UsedGrant};
-use crate::token::FencingToken;
+
+use guards::Held;
+pub use guards::{DowngradeError, ReadGuard, WriteGuard};
 
 /// A handle for one read-write lock: many readers or one writer.
 ///
@@ -31,7 +33,7 @@ use crate::token::FencingToken;
 /// [`downgrade`](WriteGuard::downgrade).
 ///
 /// # When the lock is lost
-/// See [`Lease`].
+/// See [`Lease`](crate::Lease).
 ///
 /// # Examples
 /// ```
@@ -249,6 +251,55 @@ impl RwLock {
         Ok(held.map(|held| WriteGuard { held, backend: self.backend.clone() }))
     }
 
+    /// Waits for a shared grant, runs `body` while it is held, and gives it back.
+    ///
+    /// `Ok` means that the lock was held when `body` ended, and that it is given back. `body` is dropped at its next await point when the lock is
+    /// lost; tasks and threads that it has started are not.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let seen = locks.rwlock("config").run_read(async |_guard| "as it is").await?;
+    /// assert_eq!(seen, "as it is");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`read`](RwLock::read): then `body` was not called. [`ErrorKind::Lost`] if the lock was lost, and what
+    /// releasing it may tell: then the value is in the error, if `body` had ended.
+    ///
+    /// # Cancel safety
+    /// A dropped call drops `body`, and the lock is given back in the background.
+    pub async fn run_read<T>(&self, body: impl AsyncFnOnce(&ReadGuard) -> T) -> Result<T, WorkError<T>> {
+        scoped(self.read().await, body, ReadGuard::release).await
+    }
+
+    /// Waits for the exclusive grant, runs `body` while it is held, and gives it back.
+    ///
+    /// `Ok` means that the lock was held when `body` ended, and that it is given back. `body` is dropped at its next await point when the lock is
+    /// lost; tasks and threads that it has started are not.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let config = locks.rwlock("config");
+    /// let written = config.run_write(async |guard| guard.is_held()).await?;
+    /// assert!(written && config.try_read().await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`write`](RwLock::write): then `body` was not called. [`ErrorKind::Lost`] if the lock was lost, and what
+    /// releasing it may tell: then the value is in the error, if `body` had ended.
+    ///
+    /// # Cancel safety
+    /// A dropped call drops `body`, and the lock is given back in the background.
+    pub async fn run_write<T>(&self, body: impl AsyncFnOnce(&WriteGuard) -> T) -> Result<T, WorkError<T>> {
+        scoped(self.write().await, body, WriteGuard::release).await
+    }
+
     /// Shows the holders and the waiters: at most [`Inspection::MOST`] of each, and the number of the others.
     ///
     /// # Examples
@@ -298,6 +349,10 @@ impl RwLock {
         self.core.force_release(&self.name, Kind::Write, grant, reason).await
     }
 
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     async fn acquire(&self, kind: Kind, wait: Wait) -> Result<Option<Held>, Error> {
         let used = self.used()?;
         let lease = self.core.acquire(self.request(kind), wait, |a, wait| self.ask(a, wait)).await?;
@@ -340,207 +395,5 @@ impl RwLock {
 impl fmt::Debug for RwLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RwLock").field("name", &self.name).field("backend", &self.backend.name()).finish()
-    }
-}
-
-#[derive(Debug)]
-struct Held {
-    lease: Lease,
-    _used: Option<Arc<Owned<UsedGrant>>>,
-}
-
-impl Held {
-    fn new(lease: Lease, used: Option<Arc<Owned<UsedGrant>>>) -> Self {
-        if let Some(used) = &used {
-            // Set once, by the request that made the use.
-            let _ = used.set(Arc::downgrade(&lease.live));
-        }
-        Self { lease, _used: used }
-    }
-}
-
-/// A shared grant of a [`RwLock`]. Everything a holder can ask is on [`Lease`], to which it dereferences.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
-/// # let locks = lock_core::MemoryLocks::new();
-/// let config = locks.rwlock("config");
-/// let (one, other) = (config.read().await?, config.read().await?);
-/// assert_ne!(one.grant_id(), other.grant_id()); // each has a lease of its own
-/// drop(one); // released in the background; the other one is not touched
-/// assert!(other.is_held());
-/// # Ok(()) }
-/// ```
-#[must_use = "the lock is released as soon as the guard is dropped"]
-#[derive(Debug)]
-pub struct ReadGuard(Held);
-
-impl ReadGuard {
-    /// The token to present to the resource's shared register, where the configuration has them.
-    #[must_use]
-    pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.0.lease.live.token
-    }
-
-    /// Gives the shared grant back and reports the outcome, within one operation timeout.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotHeld`] if the lock had been lost; [`ErrorKind::Indeterminate`] if no confirmation came: the
-    /// client goes on in the background until it is confirmed or the lease is over.
-    ///
-    /// # Cancel safety
-    /// A dropped call is finished in the background.
-    pub async fn release(self) -> Result<(), Error> {
-        self.0.lease.release().await
-    }
-}
-
-impl Deref for ReadGuard {
-    type Target = Lease;
-
-    fn deref(&self) -> &Lease {
-        &self.0.lease
-    }
-}
-
-/// The exclusive grant of a [`RwLock`]. Everything a holder can ask is on [`Lease`], to which it dereferences.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
-/// # let locks = lock_core::MemoryLocks::new();
-/// let write = locks.rwlock("config").write().await?;
-/// write.while_held(async { /* write */ }).await?; // dropped if the lock is lost
-/// let read = write.downgrade().await?; // others may read too from now on
-/// read.release().await?;
-/// # Ok(()) }
-/// ```
-#[must_use = "the lock is released as soon as the guard is dropped"]
-pub struct WriteGuard {
-    held: Held,
-    backend: Arc<dyn RwLockBackend>,
-}
-
-impl WriteGuard {
-    /// The token to present to the resource's exclusive register, where the configuration has them.
-    #[must_use]
-    pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.held.lease.live.token
-    }
-
-    /// Turns the exclusive grant into a shared one, without a gap in which a waiting writer could enter. The token
-    /// stays. Waiting readers in front of the queue are let in.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
-    /// # let locks = lock_core::MemoryLocks::new();
-    /// let config = locks.rwlock("config");
-    /// let read = config.write().await?.downgrade().await?;
-    /// assert!(config.try_read().await?.is_some()); // other readers are let in
-    /// read.release().await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// The write guard comes back in the error: [`ErrorKind::Lost`] or [`ErrorKind::NotHeld`] if it is gone,
-    /// [`ErrorKind::Indeterminate`] if no answer came: it may be a shared grant at the server already, with readers beside
-    /// it, so that the write guard is held no more ([`is_held`](Lease::is_held) is false). Calling again is safe, and turns
-    /// it into a read guard once it is answered.
-    ///
-    /// # Cancel safety
-    /// Dropping the future drops the guard: the lock is released in the background.
-    pub async fn downgrade(self) -> Result<ReadGuard, DowngradeError> {
-        let (live, sent_at) = (self.held.lease.live.clone(), self.held.lease.keeper.clock.now());
-        if let Err(error) = self.check(Phase::Downgrade)
-            && !live.is_doubtful()
-        {
-            return Err(DowngradeError { guard: self, error });
-        }
-        let asked = self.backend.downgrade(&live.attempt);
-        let clock = &*self.held.lease.keeper.clock;
-        match bounded(clock, live.attempt.op_timeout, Phase::Downgrade, asked).await {
-            Ok(()) => {
-                live.set_doubtful(false);
-                Ok(ReadGuard(self.held))
-            }
-            Err(error) => {
-                if !error.is_definite() {
-                    live.set_doubtful(true);
-                } else if error.kind() == ErrorKind::NotHeld {
-                    self.held.lease.is_gone(sent_at);
-                }
-                let error = self.named(error);
-                Err(DowngradeError { guard: self, error })
-            }
-        }
-    }
-
-    /// Gives the exclusive grant back and reports the outcome, within one operation timeout.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotHeld`] if the lock had been lost; [`ErrorKind::Indeterminate`] if no confirmation came: the
-    /// client goes on in the background until it is confirmed or the lease is over.
-    ///
-    /// # Cancel safety
-    /// A dropped call is finished in the background.
-    pub async fn release(self) -> Result<(), Error> {
-        self.held.lease.release().await
-    }
-}
-
-impl Deref for WriteGuard {
-    type Target = Lease;
-
-    fn deref(&self) -> &Lease {
-        &self.held.lease
-    }
-}
-
-impl fmt::Debug for WriteGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("WriteGuard").field(&self.held.lease).finish()
-    }
-}
-
-/// A downgrade that failed, with the guard it was asked of.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
-/// # let locks = lock_core::MemoryLocks::new();
-/// let config = locks.rwlock("config");
-/// let write = config.write().await?;
-/// config.force_release(write.grant_id(), "its machine hangs").await?;
-/// let failed = write.downgrade().await.unwrap_err();
-/// assert!(failed.error.is_definite());
-/// assert!(!failed.guard.is_held()); // the write guard is back
-/// # Ok(()) }
-/// ```
-#[derive(Debug)]
-pub struct DowngradeError<G = WriteGuard> {
-    /// The write guard, as it was.
-    pub guard: G,
-    /// The reason of the failure.
-    pub error: Error,
-}
-
-impl<G> fmt::Display for DowngradeError<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl<G: fmt::Debug> std::error::Error for DowngradeError<G> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.error.source()
-    }
-}
-
-/// For callers that have no use for the guard: it is dropped, and the lock released in the background.
-impl<G> From<DowngradeError<G>> for Error {
-    fn from(failed: DowngradeError<G>) -> Self {
-        failed.error
     }
 }

@@ -1,25 +1,27 @@
 //! One ZooKeeper server: on a free loopback port, gone when the suite is gone.
 
+pub(super) mod status;
+
 use std::io;
 
 use lock_testkit::ms;
 use lock_testkit::{HarnessError, Missing};
 use lock_testkit_proxy::ports::free_port;
 
-use super::client::{DEFAULT_PORT, ZooKeeperClient};
-use super::options::{EnsembleMember, Ports, ZooKeeperOptions};
-use super::program::Program;
-use super::session::Session;
 use crate::own::{Own, not_started, with_own_process};
 use crate::ports::on_free_ports;
 use crate::process::Process;
 use crate::url::ServerUrl;
+use crate::zookeeper::client::{DEFAULT_PORT, ZooKeeperClient};
+use crate::zookeeper::options::{EnsembleMember, Ports, ZooKeeperOptions};
+use crate::zookeeper::program::Program;
+use crate::zookeeper::session::Session;
 
 /// The variable that points the suite at an existing server (`zk://host:port/chroot`) instead.
 pub const URL_VARIABLE: &str = "LOCK_TESTKIT_ZOOKEEPER_URL";
 
 /// The time by which a server answers: usually within a second, in milliseconds.
-pub(super) const PATIENCE: u64 = 60_000;
+pub(in crate::zookeeper) const PATIENCE: u64 = 60_000;
 
 /// A running server, which keeps what it has answered over a restart. Stopped, with its directory removed, when this is
 /// dropped, and also if the process is killed.
@@ -83,7 +85,7 @@ impl ZooKeeperServer {
     }
 
     /// A server that does not run yet, alone or as a member of an ensemble.
-    pub(super) fn prepare(
+    pub(in crate::zookeeper) fn prepare(
         options: &ZooKeeperOptions,
         program: &Program,
         member: Option<&EnsembleMember>,
@@ -100,7 +102,7 @@ impl ZooKeeperServer {
         &self.url
     }
 
-    pub(super) fn plain_url(&self) -> &str {
+    pub(in crate::zookeeper) fn plain_url(&self) -> &str {
         &self.plain_url
     }
 
@@ -142,7 +144,7 @@ impl ZooKeeperServer {
     }
 
     /// Starts the process, and waits until it answers.
-    pub(super) async fn launch(&self) -> Result<(), HarnessError> {
+    pub(in crate::zookeeper) async fn launch(&self) -> Result<(), HarnessError> {
         self.own.process()?.start()?;
         let silent = format!("{} does not answer", self.url);
         self.own.until(&silent, ms(PATIENCE), || self.answers()).await.map(drop)
@@ -159,6 +161,6 @@ impl ZooKeeperServer {
 }
 
 /// `host:port`, or nothing for a URL of another form, with which no client is made either.
-pub(super) fn address_in(url: &str) -> String {
+pub(in crate::zookeeper) fn address_in(url: &str) -> String {
     ServerUrl::parse(url, DEFAULT_PORT).ok().and_then(|url| url.addresses.into_iter().next()).unwrap_or_default()
 }

@@ -1,15 +1,17 @@
 //! One Redis server: on a free loopback port, gone when the suite is gone.
 
+pub(super) mod status;
+
 use std::io;
 
 use lock_testkit::{HarnessError, Missing};
 use lock_testkit_proxy::ports::free_port;
 
-use super::options::{Ports, RedisOptions};
-use super::program::Program;
 use crate::own::{Own, not_started, with_own_process};
 use crate::ports::on_free_ports;
 use crate::process::Process;
+use crate::redis::options::{Ports, RedisOptions};
+use crate::redis::program::Program;
 use crate::resp::Resp;
 use crate::until::promptly;
 use crate::url::ServerUrl;
@@ -127,7 +129,7 @@ impl RedisServer {
         self.ready().await
     }
 
-    pub(super) async fn ready(&self) -> Result<(), Missing> {
+    pub(in crate::redis) async fn ready(&self) -> Result<(), Missing> {
         Ok(self.until_ready().await?)
     }
 

@@ -2,16 +2,16 @@
 
 use lock_testkit::HarnessError;
 
-use super::server::RedisServer;
+use super::RedisServer;
 
 impl RedisServer {
     /// The server's part in replication: `master` or `slave`.
-    pub(super) async fn role(&self) -> Result<String, HarnessError> {
+    pub(in crate::redis) async fn role(&self) -> Result<String, HarnessError> {
         self.info("replication", "role").await
     }
 
     /// An error unless this is a replica of the server at `host:port`, and its link is up.
-    pub(super) async fn follows(&self, master: &str) -> Result<(), HarnessError> {
+    pub(in crate::redis) async fn follows(&self, master: &str) -> Result<(), HarnessError> {
         let replication = self.client()?.command(&["INFO", "replication"]).await?.to_string();
         let says = |name| field(&replication, name).unwrap_or_default();
         let followed = format!("{}:{}", says("master_host"), says("master_port"));
@@ -36,7 +36,7 @@ impl RedisServer {
 }
 
 /// A field in a text of lines like `name:value`.
-pub(super) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(in crate::redis) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 

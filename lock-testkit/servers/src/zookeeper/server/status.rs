@@ -8,7 +8,7 @@ use lock_testkit::ms;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::server::{ZooKeeperServer, address_in};
+use super::{ZooKeeperServer, address_in};
 use crate::until::promptly;
 
 /// After this time, in milliseconds, a server is asked again: one that is about to start may take a question and never
@@ -54,7 +54,7 @@ impl ZooKeeperServer {
     }
 
     /// Returns its [`mode`](ZooKeeperServer::mode), for somebody who asks again. Clients under test are let in then.
-    pub(super) async fn serves(&self) -> Result<Mode, HarnessError> {
+    pub(in crate::zookeeper) async fn serves(&self) -> Result<Mode, HarnessError> {
         let mode = self.mode_in(&self.answers().await?)?;
         // The port with TLS is opened after the plain one.
         TcpStream::connect(address_in(self.url())).await?;
@@ -62,7 +62,7 @@ impl ZooKeeperServer {
     }
 
     /// Any answer, for somebody who asks again.
-    pub(super) async fn answers(&self) -> Result<String, HarnessError> {
+    pub(in crate::zookeeper) async fn answers(&self) -> Result<String, HarnessError> {
         self.ask_within("srvr", ms(SOON)).await
     }
 

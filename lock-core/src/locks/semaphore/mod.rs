@@ -1,20 +1,23 @@
 //! The semaphore.
 
+mod permit;
+
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(doc)]
+use crate::ErrorKind;
 use crate::acquire::{AcquireRequest, Core, Wait};
 use crate::driver::Inspection;
-use crate::driver::bound::bounded;
 use crate::driver::{Attempt, Grant, Kind, SemaphoreBackend};
-use crate::error::{Error, ErrorKind, Phase};
-use crate::lease::Lease;
+use crate::error::Error;
+use crate::lease::{Lease, WorkError, scoped};
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::GrantId;
-use crate::token::PermitToken;
+
+pub use permit::Permit;
 
 /// A handle for one semaphore with a number of permits that its clients agree on.
 ///
@@ -230,6 +233,31 @@ impl Semaphore {
         self.get(permits, self.core.deadline(wait)).await
     }
 
+    /// Waits for a permit, runs `body` while it is held, and gives it back.
+    ///
+    /// `Ok` means that the permit was held when `body` ended, and that it is given back. `body` is dropped at its next await point when the permit is
+    /// lost; tasks and threads that it has started are not.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let workers = locks.semaphore("workers", 3);
+    /// let used = workers.run(async |permit| permit.permits()).await?;
+    /// assert_eq!((used, workers.available().await?), (1, 3));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Semaphore::acquire): then `body` was not called. [`ErrorKind::Lost`] if the permit was lost, and what
+    /// releasing it may tell: then the value is in the error, if `body` had ended.
+    ///
+    /// # Cancel safety
+    /// A dropped call drops `body`, and the permit is given back in the background.
+    pub async fn run<T>(&self, body: impl AsyncFnOnce(&Permit) -> T) -> Result<T, WorkError<T>> {
+        scoped(self.acquire().await, body, Permit::release).await
+    }
+
     /// Returns the number of permits that nobody holds at this instant. Cheap where the server counts them, however
     /// many are held.
     ///
@@ -310,7 +338,7 @@ impl Semaphore {
     }
 
     fn permit(&self, lease: Lease, permits: u32) -> Permit {
-        Permit { lease, permits, backend: self.backend.clone() }
+        Permit::new(lease, permits, self.backend.clone())
     }
 
     fn kind(&self, permits: u32) -> Kind {
@@ -342,136 +370,5 @@ impl fmt::Debug for Semaphore {
             .field("limit", &self.limit)
             .field("backend", &self.backend.name())
             .finish()
-    }
-}
-
-/// One or more permits of a [`Semaphore`]. Everything a holder can ask is on [`Lease`], to which it dereferences.
-///
-/// # Examples
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
-/// # let locks = lock_core::MemoryLocks::new();
-/// let workers = locks.semaphore("workers", 3);
-/// let permits = workers.acquire_many(2).await?;
-/// assert_eq!(permits.permits(), 2);
-/// drop(permits); // both are released in the background
-/// # Ok(()) }
-/// ```
-#[must_use = "the permits are released as soon as this is dropped"]
-pub struct Permit {
-    lease: Lease,
-    permits: u32,
-    backend: Arc<dyn SemaphoreBackend>,
-}
-
-impl Permit {
-    /// Returns the number of permits held: those granted, less those [given back](Permit::release_some).
-    #[must_use]
-    pub fn permits(&self) -> u32 {
-        self.permits
-    }
-
-    /// Identifies the grant, where the configuration has tokens. It cannot fence: see [`PermitToken`].
-    #[must_use]
-    pub fn token(&self) -> Option<PermitToken> {
-        self.lease.live.token.map(PermitToken::of)
-    }
-
-    /// Gives `permits` of these permits back and keeps the rest, which is at least one.
-    ///
-    /// What was asked to be given back is not to be used any more, whatever the answer: [`permits`](Permit::permits)
-    /// counts only what certainly remains.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
-    /// # let locks = lock_core::MemoryLocks::new();
-    /// let workers = locks.semaphore("workers", 3);
-    /// let mut permits = workers.acquire_many(3).await?;
-    /// permits.release_some(2).await?;
-    /// assert_eq!(permits.permits(), 1);
-    /// permits.release().await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// - [`ErrorKind::InvalidArgument`] for none, or if nothing would be left;
-    /// - [`ErrorKind::Lost`], [`ErrorKind::NotHeld`] if the grant is
-    ///   gone;
-    /// - [`ErrorKind::Indeterminate`] if no answer came: this guard counts the smaller
-    ///   number, and the client goes on in the background until the server has confirmed it or the grant has ended. Do
-    ///   not call again for the same permits: that gives more of them back;
-    /// - after any other error nothing was given back, and the guard counts what it did.
-    ///
-    /// # Cancel safety
-    /// A dropped call is finished in the background; this guard counts the smaller number.
-    pub async fn release_some(&mut self, permits: u32) -> Result<(), Error> {
-        let had = self.permits;
-        let keep = had.saturating_sub(permits);
-        if permits == 0 || keep == 0 {
-            let what = format!("{permits} of {had} permits: at least one must be given back, and one kept");
-            return Err(self.named(Error::invalid(Phase::Release, what)));
-        }
-        self.check(Phase::Release)?;
-        self.permits = keep;
-        let mut unconfirmed = Unconfirmed { permit: self, keep, armed: true };
-        let clock = &*unconfirmed.permit.lease.keeper.clock;
-        let sent_at = clock.now();
-        let asked = self.backend.shrink(&self.live.attempt, keep);
-        let outcome = bounded(clock, self.live.attempt.op_timeout, Phase::Release, asked).await;
-        unconfirmed.armed = outcome.as_ref().is_err_and(|error| !error.is_definite());
-        drop(unconfirmed);
-        outcome.map_err(|error| {
-            if error.is_definite() {
-                self.permits = had;
-            }
-            if error.kind() == ErrorKind::NotHeld {
-                self.lease.is_gone(sent_at);
-            }
-            self.named(error)
-        })
-    }
-
-    /// Gives all permits back and reports the outcome, within one operation timeout.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotHeld`] if the permits had been lost; [`ErrorKind::Indeterminate`] if no confirmation came: the
-    /// client goes on in the background until it is confirmed or the lease is over.
-    ///
-    /// # Cancel safety
-    /// A dropped call is finished in the background.
-    pub async fn release(self) -> Result<(), Error> {
-        self.lease.release().await
-    }
-}
-
-/// Hands to the reaper what a [`Permit::release_some`] has not been told of, by an answer that never came or because
-/// its future was dropped.
-struct Unconfirmed<'a> {
-    permit: &'a Permit,
-    keep: u32,
-    armed: bool,
-}
-
-impl Drop for Unconfirmed<'_> {
-    fn drop(&mut self) {
-        if self.armed {
-            let Lease { keeper, live, .. } = &self.permit.lease;
-            keeper.reaper.shrink(self.permit.backend.clone(), live.clone(), self.keep);
-        }
-    }
-}
-
-impl Deref for Permit {
-    type Target = Lease;
-
-    fn deref(&self) -> &Lease {
-        &self.lease
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("permits", &self.permits).field("lease", &self.lease).finish()
     }
 }

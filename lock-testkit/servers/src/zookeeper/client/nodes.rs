@@ -2,11 +2,11 @@
 
 use lock_testkit::HarnessError;
 
-use super::client::ZooKeeperClient;
-use super::connection::{Answer, Operation, Refusal};
-use super::jute::{Reader, Writer};
-use super::records::{Acl, NodeKind, Stat};
-use super::watch::Change;
+use super::ZooKeeperClient;
+use crate::zookeeper::connection::{Answer, Operation, Refusal};
+use crate::zookeeper::jute::{Reader, Writer};
+use crate::zookeeper::records::{Acl, NodeKind, Stat};
+use crate::zookeeper::watch::Change;
 
 const ANY_VERSION: i32 = -1;
 const WATCH: bool = true;

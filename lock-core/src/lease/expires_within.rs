@@ -1,0 +1,68 @@
+//! The early warning before a lease ends.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::LiveGrant;
+use super::ended::{end_of, passes};
+use super::keeper::Keeper;
+use crate::clock::Clock;
+
+/// The time between two looks at a grant whose first renewal, which makes it a whole one, is not answered yet.
+const UNCLAIMED: Duration = Duration::from_millis(10);
+
+/// Resolves once, when no more than a given time of a lease is left, or the lock is lost or given back. From
+/// [`Lease::expires_within`](super::Lease::expires_within).
+#[must_use = "futures do nothing unless polled"]
+pub struct ExpiresWithin(Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>);
+
+impl ExpiresWithin {
+    pub(super) fn of(live: Arc<LiveGrant>, keeper: &Arc<Keeper>, time: Duration) -> Self {
+        let (keeper, clock) = (Arc::downgrade(keeper), keeper.clock.clone());
+        Self(Some(Box::pin(async move { warn(&live, &keeper, &*clock, time).await })))
+    }
+}
+
+async fn warn(live: &Arc<LiveGrant>, keeper: &Weak<Keeper>, clock: &dyn Clock, time: Duration) {
+    let mut ended = pin!(end_of(live, keeper, clock));
+    loop {
+        let (now, warning) = (clock.now(), live.deadline().minus(time));
+        let next = if now < warning {
+            warning
+        } else if live.is_claimed() || !live.is_held(clock) {
+            return;
+        } else {
+            // A hand-over grants a short time, and the rest is asked for at once.
+            now.plus(UNCLAIMED)
+        };
+        tokio::select! {
+            biased;
+            _ = &mut ended => return,
+            // It may have been renewed meanwhile.
+            () = passes(clock, next) => {}
+        }
+    }
+}
+
+impl Future for ExpiresWithin {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(waiting) = &mut self.0 else { return Poll::Pending };
+        let ready = waiting.as_mut().poll(cx);
+        if ready.is_ready() {
+            self.0 = None;
+        }
+        ready
+    }
+}
+
+impl fmt::Debug for ExpiresWithin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ExpiresWithin")
+    }
+}

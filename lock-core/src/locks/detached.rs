@@ -1,0 +1,140 @@
+//! A mutex that is held by nobody's guard: taken here, to be released elsewhere.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::acquire::{AcquireRequest, Core, Wait};
+use crate::driver::{AdoptBackend, Guarantee, Kind, Support};
+use crate::error::{Error, ErrorKind, Phase};
+use crate::locks::MutexGuard;
+use crate::name::LockName;
+use crate::options::LeaseOptions;
+use crate::owner::GrantId;
+use crate::token::FencingToken;
+
+/// A mutex that was taken by one client and goes on in another: from [`MutexGuard::detach`], for
+/// [`Client::adopt`](crate::Client::adopt). It can be sent as JSON or in any other format of serde.
+///
+/// Nobody renews it on its way: it ends with its lease unless it is adopted before. It can be adopted once. A message that was
+/// delivered twice gives the second one [`ErrorKind::NotHeld`]. Whoever reads the message can take the lock over, so it is to be kept as a
+/// secret is.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use lock_core::{DetachedMutex, ErrorKind, memory::MemoryStore};
+///
+/// let store = MemoryStore::new();
+/// let (web, worker) = (store.connect(), store.connect()); // two processes
+/// let guard = web.mutex("import/7").with_ttl(Duration::from_secs(60)).lock().await?;
+/// let message = serde_json::to_string(&guard.detach()?)?; // into a queue
+///
+/// let detached: DetachedMutex = serde_json::from_str(&message)?;
+/// let guard = worker.adopt(&detached).await?; // renewed from now on
+/// assert!(web.mutex("import/7").try_lock().await?.is_none());
+/// assert_eq!(worker.adopt(&detached).await.unwrap_err().kind(), ErrorKind::NotHeld); // delivered twice
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DetachedMutex {
+    /// The lock.
+    pub name: LockName,
+    /// The grant, as the servers have it until it is adopted.
+    pub grant: GrantId,
+    /// Its token, which it keeps, where the configuration has them.
+    pub token: Option<FencingToken>,
+    /// The time, in ms, for which it was held at least when it was detached: to be shown. Nobody goes by it, as nobody knows how long the
+    /// message has travelled.
+    pub left_ms: u64,
+}
+
+impl DetachedMutex {
+    /// Ends the guard without giving the lock back.
+    pub(crate) fn of(guard: MutexGuard) -> Result<Self, DetachError> {
+        if guard.keeper().backend.guarantees().of(Guarantee::Adoption) == Support::No {
+            let what = "this backend's grants cannot be passed on";
+            let error = guard.named(Error::new(ErrorKind::Unsupported, Phase::Release, what));
+            return Err(DetachError { guard, error });
+        }
+        if let Err(error) = guard.check(Phase::Release) {
+            return Err(DetachError { guard, error });
+        }
+        let left_ms = u64::try_from(guard.remaining().as_millis()).unwrap_or(u64::MAX);
+        let detached =
+            Self { name: guard.name().clone(), grant: guard.grant_id(), token: guard.fencing_token(), left_ms };
+        guard.into_lease().detach();
+        Ok(detached)
+    }
+}
+
+/// Goes on with a mutex that was detached.
+pub(crate) async fn adopt(
+    core: &Arc<Core>,
+    backend: &Arc<dyn AdoptBackend>,
+    detached: &DetachedMutex,
+    lease: LeaseOptions,
+) -> Result<MutexGuard, Error> {
+    let request = AcquireRequest {
+        name: &detached.name,
+        kind: Kind::Mutex,
+        owner: &core.owner,
+        lease: &lease,
+        patience: Duration::ZERO,
+    };
+    if backend.guarantees().of(Guarantee::Adoption) == Support::No {
+        let what = "this backend's grants cannot be passed on";
+        return Err(core.named(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &detached.name));
+    }
+    let asked = core.acquire(request, Wait::Try, async |attempt, _| backend.adopt(&attempt, detached.grant).await);
+    asked.await?.map(MutexGuard::of).ok_or_else(|| {
+        let what = "the servers have no such grant (any more): it has ended, or was adopted before";
+        core.named(Error::new(ErrorKind::NotHeld, Phase::Acquire, what), &detached.name)
+    })
+}
+
+/// A guard that could not be detached.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let orders = locks.mutex("orders/42");
+/// let guard = orders.lock().await?;
+/// orders.force_release(guard.grant_id(), "its machine hangs").await?;
+/// # while guard.is_held() { tokio::task::yield_now().await; }
+/// let failed = guard.detach().unwrap_err();
+/// assert!(!failed.guard.is_held());
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct DetachError {
+    /// The guard, as it was.
+    pub guard: MutexGuard,
+    /// The reason of the failure.
+    pub error: Error,
+}
+
+impl fmt::Display for DetachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for DetachError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// For callers that have no use for the guard: it is dropped, and the lock released in the background.
+impl From<DetachError> for Error {
+    fn from(failed: DetachError) -> Self {
+        failed.error
+    }
+}

@@ -1,0 +1,186 @@
+//! The guard of several locks.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::one_guard::OneGuard;
+use crate::acquire::CANCEL_GRACE;
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Phase};
+use crate::lease::{LossReason, Lost, WorkError, drop_when};
+use crate::name::LockName;
+use crate::token::FencingToken;
+
+/// Holds several locks.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let Some(both) = lock_core::multi::try_lock_all([locks.mutex("from"), locks.mutex("to")]).await? else {
+///     return Ok(()); // somebody holds one of them
+/// };
+/// let moved = both.while_held(async { 42 }).await?; // dropped when one of them is lost
+/// assert_eq!(moved, 42);
+/// both.release().await
+/// # }
+/// ```
+#[must_use = "the locks are released as soon as the guard is dropped"]
+pub struct MultiGuard(Vec<OneGuard>);
+
+impl MultiGuard {
+    /// The guards, in the order of the names.
+    pub fn guards(&self) -> &[OneGuard] {
+        &self.0
+    }
+
+    /// The guards by themselves, in the order of the names: for locks that are not given back together.
+    #[must_use = "the locks are released as soon as the guards are dropped"]
+    pub fn into_guards(self) -> Vec<OneGuard> {
+        self.0
+    }
+
+    /// The tokens to present to the resources, in the order of the names, where the configuration has them.
+    pub fn fencing_tokens(&self) -> impl Iterator<Item = (&LockName, Option<FencingToken>)> {
+        self.0.iter().map(|guard| (guard.name(), guard.fencing_token()))
+    }
+
+    /// Whether every one of them is held at this instant.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.0.iter().all(|guard| guard.is_held())
+    }
+
+    /// Returns the time for which all of them are held at least: the rest of the lease that ends first.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.0.iter().map(|guard| guard.remaining()).min().unwrap_or_default()
+    }
+
+    /// Resolves when the first of them is lost, with its name and the reason; never after a normal release. Otherwise as
+    /// [`Lease::lost`](crate::Lease::lost).
+    ///
+    /// # Cancel safety
+    /// Dropping it has no effect.
+    pub fn lost(&self) -> LostOne {
+        LostOne(self.0.iter().map(|guard| (guard.name().clone(), guard.lost())).collect())
+    }
+
+    /// Runs `work`, and drops it at its next await point when one of them is lost. Otherwise as
+    /// [`Lease::while_held`](crate::Lease::while_held).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`], with the name of the lock and the reason and, if `work` had ended by then, its value.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops `work`; the guard is not touched.
+    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T, WorkError<T>> {
+        let lost = async {
+            let (name, reason) = self.lost().await;
+            let error = Error::lost(Phase::Hold, reason).with_name(&name);
+            match self.0.first() {
+                Some(guard) => guard.named(error),
+                None => error,
+            }
+        };
+        drop_when(lost, || self.check(Phase::Hold), work).await
+    }
+
+    /// Gives all of them back, within one operation timeout, whatever the outcome of each.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Indeterminate`] if no confirmation came for one of them,
+    /// [`ErrorKind::NotHeld`] if one had been lost; of several the first one by name whose outcome is
+    /// unknown, or else the first one.
+    ///
+    /// # Cancel safety
+    /// A dropped call is finished in the background.
+    pub async fn release(self) -> Result<(), Error> {
+        let outcomes = join_all(self.0.into_iter().map(OneGuard::release)).await;
+        // Of errors that are alike, `min_by_key` returns the first.
+        outcomes.into_iter().filter_map(Result::err).min_by_key(Error::is_definite).map_or(Ok(()), Err)
+    }
+
+    pub(super) fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(super) fn push(&mut self, guard: OneGuard) {
+        self.0.push(guard);
+    }
+
+    /// Releases what a failed call had taken. What is not confirmed in time goes on in the background.
+    pub(super) async fn put_back(self, clock: &dyn Clock) -> PutBack {
+        let grace = clock.sleep_until(clock.now().plus(CANCEL_GRACE));
+        tokio::select! {
+            biased;
+            released = self.release() => match released {
+                Err(error) if error.kind() != ErrorKind::NotHeld => PutBack::Unconfirmed,
+                _ => PutBack::Confirmed,
+            },
+            () = grace => PutBack::Unconfirmed,
+        }
+    }
+
+    /// These locks, if each is held by now.
+    pub(super) async fn checked(self, clock: &dyn Clock) -> Result<Self, Error> {
+        match self.check(Phase::Acquire) {
+            Ok(()) => Ok(self),
+            Err(error) => Err(self.put_back(clock).await.after(error)),
+        }
+    }
+
+    fn check(&self, phase: Phase) -> Result<(), Error> {
+        self.0.iter().try_for_each(|guard| guard.check(phase))
+    }
+}
+
+/// Resolves once, with name and reason, when the first of several locks is lost. From [`MultiGuard::lost`].
+#[must_use = "futures do nothing unless polled"]
+#[derive(Debug)]
+pub struct LostOne(Vec<(LockName, Lost)>);
+
+impl Future for LostOne {
+    type Output = (LockName, LossReason);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let lost = self.0.iter_mut().find_map(|(name, lost)| match Pin::new(lost).poll(cx) {
+            Poll::Ready(reason) => Some((name.clone(), reason)),
+            Poll::Pending => None,
+        });
+        let Some(lost) = lost else { return Poll::Pending };
+        // Told once: from now on it is pending for ever.
+        self.0.clear();
+        Poll::Ready(lost)
+    }
+}
+
+impl fmt::Debug for MultiGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MultiGuard").field(&self.0).finish()
+    }
+}
+
+/// Whether what a failed call had taken is known to be released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PutBack {
+    Confirmed,
+    /// The releases go on in the background.
+    Unconfirmed,
+}
+
+impl PutBack {
+    /// The error of the call, which took and changed nothing only if that is confirmed.
+    pub(super) fn after(self, error: Error) -> Error {
+        if self == Self::Confirmed || !error.is_definite() {
+            return error;
+        }
+        let what = "what was taken before may still be held: its release is not confirmed";
+        let unknown = Error::indeterminate(Phase::Acquire, what);
+        unknown.with_source(error)
+    }
+}

@@ -1,0 +1,109 @@
+//! A lock that can be one of several.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::one_guard::OneGuard;
+use crate::acquire::Core;
+use crate::error::Error;
+use crate::locks::{FencedGuard, FencedMutex, FencedRwLock, Mutex, RwLock};
+use crate::name::LockName;
+
+/// A lock that can be one of several: a mutex or the write side of a read-write lock, with or without the promise of a token.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// use lock_core::multi::{Lockable, lock_all};
+///
+/// let (orders, config) = (locks.mutex("orders").fenced()?, locks.rwlock("config"));
+/// let both = lock_all([Lockable::from(orders), Lockable::write(&config)]).await?;
+/// assert!(config.try_read().await?.is_none());
+/// assert!(both.fencing_tokens().all(|(_, token)| token.is_some()));
+/// both.release().await
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Lockable(Side);
+
+#[derive(Debug, Clone)]
+enum Side {
+    Mutex(Mutex),
+    FencedMutex(FencedMutex),
+    Write(RwLock),
+    FencedWrite(FencedRwLock),
+}
+
+impl Lockable {
+    /// The write side of a read-write lock.
+    #[must_use]
+    pub fn write(lock: &RwLock) -> Self {
+        Self(Side::Write(lock.clone()))
+    }
+
+    /// The write side of a read-write lock whose grants carry a fencing token.
+    #[must_use]
+    pub fn fenced_write(lock: &FencedRwLock) -> Self {
+        Self(Side::FencedWrite(lock.clone()))
+    }
+
+    /// The lock's name.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        match &self.0 {
+            Side::Mutex(lock) => lock.name(),
+            Side::FencedMutex(lock) => lock.as_unfenced().name(),
+            Side::Write(lock) => lock.name(),
+            Side::FencedWrite(lock) => lock.as_unfenced().name(),
+        }
+    }
+
+    /// The place in the order in which locks are taken everywhere: by name and, of one name, the mutex first.
+    pub(super) fn place(&self) -> (&LockName, bool) {
+        (self.name(), matches!(self.0, Side::Write(_) | Side::FencedWrite(_)))
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        match &self.0 {
+            Side::Mutex(lock) => lock.core(),
+            Side::FencedMutex(lock) => lock.as_unfenced().core(),
+            Side::Write(lock) => lock.core(),
+            Side::FencedWrite(lock) => lock.as_unfenced().core(),
+        }
+    }
+
+    /// Waits for the lock.
+    pub(super) async fn lock(&self) -> Result<OneGuard, Error> {
+        Ok(match &self.0 {
+            Side::Mutex(lock) => OneGuard::Mutex(lock.lock().await?),
+            Side::FencedMutex(lock) => OneGuard::Mutex(lock.lock().await?.into_inner()),
+            Side::Write(lock) => OneGuard::Write(lock.write().await?),
+            Side::FencedWrite(lock) => OneGuard::Write(lock.write().await?.into_inner()),
+        })
+    }
+
+    /// Waits for the lock for at most this long.
+    pub(super) async fn try_lock_for(&self, wait: Duration) -> Result<Option<OneGuard>, Error> {
+        Ok(match &self.0 {
+            Side::Mutex(lock) => lock.try_lock_for(wait).await?.map(OneGuard::Mutex),
+            Side::FencedMutex(lock) => lock.try_lock_for(wait).await?.map(FencedGuard::into_inner).map(OneGuard::Mutex),
+            Side::Write(lock) => lock.try_write_for(wait).await?.map(OneGuard::Write),
+            Side::FencedWrite(lock) => {
+                lock.try_write_for(wait).await?.map(FencedGuard::into_inner).map(OneGuard::Write)
+            }
+        })
+    }
+}
+
+impl From<Mutex> for Lockable {
+    fn from(lock: Mutex) -> Self {
+        Self(Side::Mutex(lock))
+    }
+}
+
+impl From<FencedMutex> for Lockable {
+    fn from(lock: FencedMutex) -> Self {
+        Self(Side::FencedMutex(lock))
+    }
+}

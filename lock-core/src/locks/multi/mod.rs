@@ -1,0 +1,134 @@
+//! Several locks at once: all or nothing, in one order everywhere, so that two callers never wait for each other.
+
+mod guard;
+mod lockable;
+mod one_guard;
+
+use std::convert::identity;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, Deadline};
+use crate::error::{Error, Phase};
+#[cfg(doc)]
+use crate::{ErrorKind, Mutex};
+
+pub use guard::{LostOne, MultiGuard};
+pub use lockable::Lockable;
+pub use one_guard::OneGuard;
+
+/// Locks all of these, waiting as long as it takes.
+///
+/// They are mutexes and write locks in any mix, fenced or not: whatever is a [`Lockable`]. They are taken one after the other in the
+/// order of their names, whatever the order of the arguments. They may come from one client only, as names of different clients have no
+/// common order.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let both = lock_core::multi::lock_all([locks.mutex("to"), locks.mutex("from")]).await?;
+/// assert_eq!(both.guards()[0].name().as_str(), "from");
+/// both.release().await
+/// # }
+/// ```
+///
+/// # Errors
+/// Those of [`Mutex::lock`]; [`ErrorKind::InvalidArgument`] if there is none, if a name
+/// comes twice, or if they come from different clients; [`ErrorKind::Lost`] if one was lost while
+/// the others were waited for: the wait that it cuts short is undone in the background. What was taken is released first. If that is not confirmed within 100 ms, it goes on in the
+/// background, and the error is [`ErrorKind::Indeterminate`] with the other one as its source.
+///
+/// # Cancel safety
+/// May be dropped at any await point: nothing of any of the locks stays behind.
+pub async fn lock_all(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> Result<MultiGuard, Error> {
+    let (locks, clock) = sorted(locks)?;
+    let mut taken = MultiGuard::none();
+    for lock in &locks {
+        match taken.while_held(lock.lock()).await.map_err(Error::from).and_then(identity) {
+            Ok(guard) => taken.push(guard),
+            Err(error) => return Err(taken.put_back(&*clock).await.after(error)),
+        }
+    }
+    taken.checked(&*clock).await
+}
+
+/// Locks all of these without waiting; `Ok(None)` and none of them if one is held.
+///
+/// What was taken is released before the answer, for at most 100 ms: at longer round trips the release goes on in the background,
+/// and the next call may find its own locks in the way.
+///
+/// # Errors
+/// [`ErrorKind::Unavailable`] or
+/// [`ErrorKind::Indeterminate`] if the server does not answer, and the others of
+/// [`lock_all`]. What was taken is released, as there.
+///
+/// # Cancel safety
+/// May be dropped at any await point: nothing of any of the locks stays behind.
+pub async fn try_lock_all(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> Result<Option<MultiGuard>, Error> {
+    try_lock_all_for(locks, Duration::ZERO).await
+}
+
+/// Waits for all of these for at most this long in all; `Ok(None)` and none of them if one is still held then. What was taken is
+/// released as in [`try_lock_all`].
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// use lock_core::multi::try_lock_all_for;
+///
+/// let held = locks.mutex("to").lock().await?;
+/// let both = [locks.mutex("from"), locks.mutex("to")];
+/// assert!(try_lock_all_for(both, std::time::Duration::from_millis(10)).await?.is_none());
+/// assert!(locks.mutex("from").try_lock().await?.is_some()); // what it had is free again
+/// held.release().await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Unavailable`] or
+/// [`ErrorKind::Indeterminate`] if the server does not answer, and the others of
+/// [`lock_all`]. What was taken is released, as there.
+///
+/// # Cancel safety
+/// May be dropped at any await point: nothing of any of the locks stays behind.
+pub async fn try_lock_all_for(
+    locks: impl IntoIterator<Item = impl Into<Lockable>>,
+    wait: Duration,
+) -> Result<Option<MultiGuard>, Error> {
+    let (locks, clock) = sorted(locks)?;
+    let deadline = Deadline::after(clock.now(), wait);
+    let mut taken = MultiGuard::none();
+    for lock in &locks {
+        let left = if deadline.is_never() { Duration::MAX } else { deadline.left(clock.now()) };
+        match taken.while_held(lock.try_lock_for(left)).await.map_err(Error::from).and_then(identity) {
+            Ok(Some(guard)) => taken.push(guard),
+            Ok(None) => {
+                // Nobody's next try is to meet what this one had.
+                taken.put_back(&*clock).await;
+                return Ok(None);
+            }
+            Err(error) => return Err(taken.put_back(&*clock).await.after(error)),
+        }
+    }
+    taken.checked(&*clock).await.map(Some)
+}
+
+/// The locks in the order in which they are taken, and their client's clock.
+fn sorted(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> Result<(Vec<Lockable>, Arc<dyn Clock>), Error> {
+    let mut locks: Vec<Lockable> = locks.into_iter().map(Into::into).collect();
+    locks.sort_by(|one, other| one.place().cmp(&other.place()));
+    let Some(first) = locks.first() else { return Err(Error::invalid(Phase::Configure, "no lock was named")) };
+    let clock = first.core().keeper.clock.clone();
+    for pair in locks.windows(2) {
+        if pair[0].place() == pair[1].place() {
+            let what = "a lock is named twice: the second would wait for the first for ever";
+            return Err(Error::invalid(Phase::Configure, what).with_name(pair[0].name()));
+        }
+        if !Arc::ptr_eq(pair[0].core(), pair[1].core()) {
+            let what = "the locks come from different clients, which have no common order";
+            return Err(Error::invalid(Phase::Configure, what).with_name(pair[1].name()));
+        }
+    }
+    Ok((locks, clock))
+}

@@ -1,0 +1,34 @@
+//! The name and the promises of this backend.
+
+use lock_core::{Guarantees, Support};
+
+/// The name of this backend in errors and metrics.
+pub(crate) const NAME: &str = "memcached";
+
+/// Promises on a server that evicts nothing, to clients that notice its restarts or do not.
+pub(crate) fn on_one_server(notices_restarts: bool) -> Guarantees {
+    let mut guarantees = Guarantees::none();
+    if notices_restarts {
+        guarantees.exclusion_across_restart = Support::Yes;
+        guarantees.fencing = Support::Yes;
+        guarantees.fencing_across_restart = Support::Unless("the clocks of two clients differ by the longest lease");
+        guarantees.record = Support::Yes;
+    }
+    guarantees.limit_check = Support::Unless("two clients take their first permits at the same instant");
+    guarantees.inspect = Support::Unless("the lock was granted a few milliseconds ago, or waits are asked for");
+    guarantees.force_release = Support::Yes;
+    guarantees.foreign_clients = Support::Yes;
+    guarantees.renewal_across_runtimes = Support::Yes;
+    guarantees
+}
+
+/// Promises on a server that evicts items when its memory is full: a lock that is evicted is free, and so is a limit.
+pub(crate) fn evicting(mut guarantees: Guarantees) -> Guarantees {
+    const EVICTS: &str = "the server, which runs without -M, evicts an item";
+    for support in [&mut guarantees.exclusion_across_restart, &mut guarantees.limit_check, &mut guarantees.record] {
+        if *support != Support::No {
+            *support = Support::Unless(EVICTS);
+        }
+    }
+    guarantees
+}

@@ -1,0 +1,252 @@
+//! The election of a leader.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind, FencingToken, Phase, Record, RecordedMutex};
+use serde::{Deserialize, Serialize};
+
+use crate::leadership::Leadership;
+use crate::standing::Standing;
+use crate::term::Term;
+use crate::watch::LeadershipWatch;
+
+/// The pause after a campaign that failed because no server answered.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The election of a leader among processes: the one that holds the mutex of this name leads.
+///
+/// # What it promises
+/// Never two that lead at one instant, as far as the backend promises exclusion: [`Term::is_leading`] is computed from the lease
+/// and the clock, and turns false a margin before the lease can end. A term's number is the fencing token of its lock, which grows from
+/// leader to leader: present it to resources, which then turn a former leader's late requests away.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// use lock_recipes::Election;
+///
+/// let election = Election::new(locks.recorded("scheduler")?).with_address("http://10.0.0.7:8080");
+/// let done = election
+///     .run(|term| async move {
+///         assert!(term.is_leading()); // dropped in time when it leads no more; then it campaigns again
+///         "all is scheduled"
+///     })
+///     .await?;
+/// assert_eq!(done, "all is scheduled");
+/// assert!(!election.is_leading() && election.leader().await?.is_none()); // it has stepped down
+/// # Ok(()) }
+/// ```
+///
+/// # Source
+/// Leases and a small file with the leader's address: M. Burrows, "The Chubby lock service" (2006).
+#[derive(Debug, Clone)]
+pub struct Election {
+    lock: RecordedMutex,
+    address: String,
+    margin: Option<Duration>,
+    cool_down: Duration,
+    standing: Arc<Standing>,
+}
+
+/// The present leader, as it has announced itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The number of its term.
+    pub term: FencingToken,
+    /// The address that it advertises.
+    pub address: String,
+}
+
+/// The content of a leader's record.
+#[derive(Debug, Serialize, Deserialize)]
+struct Announcement {
+    address: String,
+}
+
+impl Election {
+    /// An election by the mutex of this name. Its TTL is the time after which another one can lead when the leader has crashed.
+    #[must_use]
+    pub fn new(lock: RecordedMutex) -> Self {
+        Self { lock, address: String::new(), margin: None, cool_down: Duration::ZERO, standing: Arc::default() }
+    }
+
+    /// Sets the address that this process advertises while it leads.
+    #[must_use]
+    pub fn with_address(mut self, address: impl Into<String>) -> Self {
+        self.address = address.into();
+        self
+    }
+
+    /// Sets how long before its lease can end a leader stops leading: a tenth of the TTL by default, and at most a third of it, which a
+    /// renewal in time leaves untouched.
+    #[must_use]
+    pub fn with_margin(mut self, margin: Duration) -> Self {
+        self.margin = Some(margin);
+        self
+    }
+
+    /// Sets how long a leader that has stepped down, or lost its lock, waits before it campaigns again: not at all by default.
+    #[must_use]
+    pub fn with_cool_down(mut self, cool_down: Duration) -> Self {
+        self.cool_down = cool_down;
+        self
+    }
+
+    /// Waits until this process leads, and announces its address.
+    ///
+    /// # Errors
+    /// Those of [`RecordedMutex::lock`] and [`RecordedGuard::write`](lock_core::RecordedGuard::write);
+    /// [`ErrorKind::InvalidArgument`] for a margin above a third of the TTL, or an address that does not fit into a record.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any await point: nothing of the campaign stays behind.
+    pub async fn campaign(&self) -> Result<Leadership, Error> {
+        let margin = self.checked_margin()?;
+        let announcement = self.announcement()?;
+        if let Some(until) = self.standing.cools_until() {
+            tokio::time::sleep_until(until).await;
+        }
+        let guard = self.lock.lock().await?;
+        if let Err(error) = guard.write(&announcement).await {
+            // Not in the background: who campaigns again is not to meet its own lock.
+            let _ = guard.release().await;
+            return Err(error);
+        }
+        let leadership = Leadership::new(guard, margin, self.standing.changes());
+        self.standing.begin(leadership.term());
+        Ok(leadership)
+    }
+
+    /// Campaigns, and runs `body` as the leader. When it leads no more, `body` is dropped at its next await point, before the lease can
+    /// end, and it campaigns again, and calls `body` again. When `body` ends, it steps down, and its value is returned. Tasks that `body`
+    /// has spawned are not stopped.
+    ///
+    /// A server that does not answer is no end: it campaigns again after a second.
+    ///
+    /// # Errors
+    /// Those of [`campaign`](Election::campaign) that no repetition mends: a wrong argument, missing rights, a closed client.
+    ///
+    /// # Cancel safety
+    /// A dropped call drops `body`, and the lock is given back in the background.
+    pub async fn run<T, B, F>(&self, mut body: B) -> Result<T, Error>
+    where
+        B: FnMut(Term) -> F,
+        F: Future<Output = T>,
+    {
+        loop {
+            let leadership = match self.campaign().await {
+                Ok(leadership) => leadership,
+                Err(error) if may_pass(&error) => {
+                    tracing::warn!(name = %self.lock.name(), %error, "a campaign failed; it goes on");
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let ran = while_leading(leadership.term(), body(leadership.term().clone())).await;
+            self.standing.cool_down(self.cool_down);
+            if let Err(error) = leadership.step_down().await {
+                tracing::debug!(name = %self.lock.name(), %error, "the leader's lock was not released");
+            }
+            if let Some(value) = ran {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Whether this process leads, through this election or a clone of it: an answer for a readiness probe. Computed at each call.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.term().is_some()
+    }
+
+    /// Returns the number of the present term, if this process leads. Computed at each call.
+    #[must_use]
+    pub fn term(&self) -> Option<FencingToken> {
+        self.standing.term().map(|term| term.number())
+    }
+
+    /// Watches whether this process leads.
+    #[must_use]
+    pub fn watch(&self) -> LeadershipWatch {
+        LeadershipWatch::new(self.standing.clone())
+    }
+
+    /// Asks the servers who leads: the address of the holder of the lock, if it has announced itself in its present term.
+    ///
+    /// # Errors
+    /// Those of [`RecordedMutex::read`] and [`Mutex::inspect`](lock_core::Mutex::inspect);
+    /// [`ErrorKind::Protocol`] if the record is not a leader's.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        // In this order: an address that was read first could be of a term before.
+        let seen = self.lock.mutex().inspect().await?;
+        let Some(holder) = seen.holders.first() else { return Ok(None) };
+        let Some(record) = self.lock.read().await? else { return Ok(None) };
+        if !record.is_of_term() || holder.token != Some(record.term.as_u64()) {
+            return Ok(None);
+        }
+        let announcement: Announcement = serde_json::from_slice(&record.data).map_err(|error| {
+            let what = "the record beside the lock is not a leader's";
+            Error::new(ErrorKind::Protocol, Phase::Inspect, what).with_name(self.lock.name()).with_source(error)
+        })?;
+        Ok(Some(Leader { term: record.term, address: announcement.address }))
+    }
+
+    fn announcement(&self) -> Result<Vec<u8>, Error> {
+        let announcement = Announcement { address: self.address.clone() };
+        // A text always has a form.
+        let bytes = serde_json::to_vec(&announcement).unwrap_or_default();
+        if bytes.len() > Record::MAX_BYTES {
+            let what = format!("the address has {} bytes, too many for a record", self.address.len());
+            return Err(self.invalid(what));
+        }
+        Ok(bytes)
+    }
+
+    fn checked_margin(&self) -> Result<Duration, Error> {
+        let ttl = self.lock.lease().ttl;
+        let margin = self.margin.unwrap_or(ttl / 10);
+        if margin > ttl / 3 {
+            return Err(self.invalid(format!("the margin is {margin:?}, above a third of the TTL of {ttl:?}")));
+        }
+        Ok(margin)
+    }
+
+    fn invalid(&self, what: String) -> Error {
+        Error::new(ErrorKind::InvalidArgument, Phase::Configure, what).with_name(self.lock.name())
+    }
+}
+
+/// Runs `body` until it ends, or until it leads no more; the second is found out before each of its steps.
+async fn while_leading<T>(term: &Term, body: impl Future<Output = T>) -> Option<T> {
+    let mut body = pin!(body);
+    let mut ended = pin!(term.ended());
+    std::future::poll_fn(|cx| {
+        use std::task::Poll;
+        if ended.as_mut().poll(cx).is_ready() || !term.is_leading() {
+            return Poll::Ready(None);
+        }
+        body.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
+
+/// Whether another campaign may succeed.
+fn may_pass(error: &Error) -> bool {
+    !matches!(
+        error.kind(),
+        ErrorKind::InvalidArgument
+            | ErrorKind::Unsupported
+            | ErrorKind::Denied
+            | ErrorKind::Closed
+            | ErrorKind::Protocol
+    )
+}

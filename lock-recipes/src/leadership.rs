@@ -1,0 +1,72 @@
+//! One term of a leader, to be ended.
+
+use std::ops::Deref;
+
+use lock_core::{Error, RecordedGuard};
+use tokio::sync::watch;
+
+use crate::term::Term;
+
+/// Leads: from [`Election::campaign`](crate::Election::campaign) until it [steps down](Leadership::step_down), is dropped, or has lost
+/// its lock. What can be asked of it is on [`Term`], to which it dereferences.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let leadership = lock_recipes::Election::new(locks.recorded("scheduler")?).campaign().await?;
+/// tokio::select! {
+///     () = leadership.ended() => {} // it leads no more: stop
+///     () = std::future::ready(()) => {} // the work of a leader
+/// }
+/// leadership.step_down().await
+/// # }
+/// ```
+#[must_use = "a leadership that is dropped has stepped down"]
+#[derive(Debug)]
+pub struct Leadership {
+    term: Term,
+}
+
+impl Leadership {
+    pub(crate) fn new(guard: RecordedGuard, margin: std::time::Duration, changes: watch::Sender<()>) -> Self {
+        Self { term: Term::begin(guard, margin, changes) }
+    }
+
+    /// The term, to be asked by others too.
+    #[must_use]
+    pub fn term(&self) -> &Term {
+        &self.term
+    }
+
+    /// Ends the term, and gives the lock back, within one operation timeout.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotHeld`](lock_core::ErrorKind::NotHeld) if the lock had been lost;
+    /// [`ErrorKind::Indeterminate`](lock_core::ErrorKind::Indeterminate) if no confirmation came: the lock is given back in the
+    /// background.
+    ///
+    /// # Cancel safety
+    /// A dropped call is finished in the background.
+    pub async fn step_down(self) -> Result<(), Error> {
+        match self.term.take() {
+            Some(guard) => guard.release().await,
+            // Only this and the drop end a term.
+            None => Ok(()),
+        }
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Term;
+
+    fn deref(&self) -> &Term {
+        &self.term
+    }
+}
+
+impl Drop for Leadership {
+    fn drop(&mut self) {
+        drop(self.term.take());
+    }
+}

@@ -1,0 +1,245 @@
+//! A job that runs once per slot.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use lock_core::{Error, FencingToken, RecordedGuard, RecordedMutex, WorkError};
+
+use crate::outcome::{OnceError, Outcome};
+use crate::progress::{Progress, Stage};
+use crate::slot::Slot;
+
+/// The treatment of a slot that was begun by somebody who has gone without saying how it ended: a process that crashed, a task
+/// that was dropped, a holder that was paused for longer than its lease.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Attempts {
+    /// It is skipped: a job runs at most once per slot.
+    #[default]
+    AtMostOnce,
+    /// It is run again: a job that is asked for often enough runs at least once per slot.
+    AtLeastOnce,
+}
+
+/// The treatment of a slot whose job has failed or panicked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Failures {
+    /// It is done: the job is not run again.
+    #[default]
+    Count,
+    /// It is run again by whoever asks next.
+    RunAgain,
+}
+
+/// A job that runs once per [slot](Slot), whoever asks for it, and however often: a scheduled job of several processes.
+///
+/// A plain mutex does not do that: a job that takes 10 ms is over, and its lock free, when the next process's timer goes off.
+/// Here the latest slot is written into the [record](lock_core::RecordedMutex) beside the lock, before the job begins and when it
+/// has ended. A slot that is not later than the recorded one is skipped, after one request and without the lock.
+///
+/// # What it promises
+/// At most once per slot, or at least once, [by choice](Attempts); never exactly once. It promises as much as the backend does of its
+/// records: ask for [`RecordAcrossRestart`](lock_core::Guarantee::RecordAcrossRestart) where that matters. Slots are compared with each
+/// other, never with a clock, so the clocks of the processes may differ. A holder that is paused past its lease can record nothing
+/// afterwards; what its job does outside is stopped only by the fencing token that it is given.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// use lock_recipes::{Attempts, Failures, Once, Outcome};
+///
+/// let once = Once::new(locks.recorded("invoices")?).with_attempts(Attempts::AtLeastOnce).with_failures(Failures::RunAgain);
+/// let failed: Outcome<Result<u32, &str>> = once.try_run(7, |_token| async { Err("no paper") }).await?;
+/// assert_eq!(failed.ran(), Some(Err("no paper")));
+/// let again = once.try_run(7, |_token| async { Ok::<_, &str>(12) }).await?;
+/// assert_eq!(again.ran(), Some(Ok(12)));
+/// # Ok(()) }
+/// ```
+///
+/// # Source
+/// A period's lock that is not freed early is what gocron, ShedLock (`lockAtLeastFor`) and node-cron recommend; comparing slots
+/// instead of durations is what their issues ask for.
+#[derive(Debug, Clone)]
+pub struct Once {
+    lock: RecordedMutex,
+    attempts: Attempts,
+    failures: Failures,
+    wait: Duration,
+}
+
+impl Once {
+    /// The job of this lock's name. The lock's lease is renewed while the job runs.
+    #[must_use]
+    pub fn new(lock: RecordedMutex) -> Self {
+        Self { lock, attempts: Attempts::default(), failures: Failures::default(), wait: Duration::ZERO }
+    }
+
+    /// Sets what becomes of a slot that was begun by somebody who has gone.
+    #[must_use]
+    pub fn with_attempts(mut self, attempts: Attempts) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
+    /// Sets what becomes of a slot whose job has failed or panicked.
+    #[must_use]
+    pub fn with_failures(mut self, failures: Failures) -> Self {
+        self.failures = failures;
+        self
+    }
+
+    /// Sets how long to wait for somebody who is at it: not at all by default.
+    #[must_use]
+    pub fn with_wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Runs the job, unless this slot or a later one was begun before. The job is given the fencing token of its lock, and is dropped
+    /// at its next await point if the lock is lost; what it has spawned is not.
+    ///
+    /// # Errors
+    /// [`OnceError`], by how far the job came. A value whose end could not be recorded comes back in it.
+    ///
+    /// # Panics
+    /// If the job does, after that was recorded.
+    ///
+    /// # Cancel safety
+    /// A dropped call drops the job. A slot that was begun by then counts as begun by somebody who has gone.
+    pub async fn run<T, J, F>(&self, slot: impl Into<Slot>, job: J) -> Result<Outcome<T>, OnceError<T>>
+    where
+        J: FnOnce(FencingToken) -> F,
+        F: Future<Output = T>,
+    {
+        self.run_if(slot.into(), job, |_| true).await
+    }
+
+    /// Runs a job that may fail, as [`run`](Once::run); whether a failure counts as done is [by choice](Failures).
+    ///
+    /// # Errors
+    /// [`OnceError`], by how far the job came. The job's own error is a value.
+    ///
+    /// # Panics
+    /// If the job does, after that was recorded.
+    ///
+    /// # Cancel safety
+    /// A dropped call drops the job. A slot that was begun by then counts as begun by somebody who has gone.
+    pub async fn try_run<T, E, J, F>(
+        &self,
+        slot: impl Into<Slot>,
+        job: J,
+    ) -> Result<Outcome<Result<T, E>>, OnceError<Result<T, E>>>
+    where
+        J: FnOnce(FencingToken) -> F,
+        F: Future<Output = Result<T, E>>,
+    {
+        let failures_count = self.failures == Failures::Count;
+        self.run_if(slot.into(), job, |value| value.is_ok() || failures_count).await
+    }
+
+    async fn run_if<T, J, F>(
+        &self,
+        slot: Slot,
+        job: J,
+        counts: impl FnOnce(&T) -> bool,
+    ) -> Result<Outcome<T>, OnceError<T>>
+    where
+        J: FnOnce(FencingToken) -> F,
+        F: Future<Output = T>,
+    {
+        let seen =
+            self.lock.read().await.and_then(|record| Progress::of(record.as_ref())).map_err(OnceError::NotRun)?;
+        // Without the lock nobody can tell whether who has begun it is still at it.
+        if let Some(seen) = seen.filter(|seen| self.is_over(seen, slot) && !seen.is_open(slot)) {
+            return Ok(seen.skipped());
+        }
+        let guard = match self.lock.try_lock_for(self.wait).await {
+            Ok(Some(guard)) => guard,
+            Ok(None) => return Ok(Outcome::Busy(self.holder().await)),
+            Err(error) => return Err(OnceError::NotRun(error)),
+        };
+        let found = match Progress::of(Some(guard.record())) {
+            Ok(found) => found,
+            Err(error) => return Err(OnceError::NotRun(ended(guard, error).await)),
+        };
+        if let Some(found) = found.filter(|found| self.is_over(found, slot)) {
+            release(guard).await;
+            return Ok(found.skipped());
+        }
+        if let Err(error) = self.note(&guard, slot, Stage::Started).await {
+            return Err(OnceError::NotStarted(ended(guard, error).await));
+        }
+        self.run_started(guard, slot, job, counts).await
+    }
+
+    async fn run_started<T, J, F>(
+        &self,
+        guard: RecordedGuard,
+        slot: Slot,
+        job: J,
+        counts: impl FnOnce(&T) -> bool,
+    ) -> Result<Outcome<T>, OnceError<T>>
+    where
+        J: FnOnce(FencingToken) -> F,
+        F: Future<Output = T>,
+    {
+        let token = guard.fencing_token();
+        // The closure itself may panic, too.
+        let job = AssertUnwindSafe(async { job(token).await }).catch_unwind();
+        let ended = match guard.while_held(job).await {
+            // What has ended together with the loss has ended: that it is recorded will be refused.
+            Ok(ended) | Err(WorkError { value: Some(ended), .. }) => ended,
+            Err(WorkError { error, .. }) => return Err(OnceError::Dropped(error)),
+        };
+        let is_done = match &ended {
+            Ok(value) => counts(value),
+            Err(_) => self.failures == Failures::Count,
+        };
+        let noted = self.note(&guard, slot, if is_done { Stage::Done } else { Stage::Failed }).await;
+        release(guard).await;
+        match ended {
+            Err(panic) => resume_unwind(panic),
+            Ok(value) => match noted {
+                Ok(()) => Ok(Outcome::Ran(value)),
+                Err(source) => Err(OnceError::NotRecorded { value, source }),
+            },
+        }
+    }
+
+    /// Whether a job that came so far is not to be run in this slot any more, once the lock is free.
+    fn is_over(&self, progress: &Progress, slot: Slot) -> bool {
+        progress.slot > slot
+            || progress.slot == slot
+                && match progress.stage {
+                    Stage::Done => true,
+                    Stage::Started => self.attempts == Attempts::AtMostOnce,
+                    Stage::Failed => false,
+                }
+    }
+
+    async fn note(&self, guard: &RecordedGuard, slot: Slot, stage: Stage) -> Result<(), Error> {
+        guard.write(&Progress::new(slot, stage, self.lock.owner()).to_bytes()).await
+    }
+
+    /// The one who is at it, if the backend can tell.
+    async fn holder(&self) -> Option<lock_core::Holder> {
+        self.lock.mutex().inspect().await.ok()?.holders.into_iter().next()
+    }
+}
+
+/// Gives the lock back. It ends with its lease if that fails; what is recorded counts.
+async fn release(guard: RecordedGuard) {
+    let name = guard.name().clone();
+    if let Err(error) = guard.release().await {
+        tracing::debug!(%name, %error, "the lock of a job was not released");
+    }
+}
+
+async fn ended(guard: RecordedGuard, error: Error) -> Error {
+    release(guard).await;
+    error
+}

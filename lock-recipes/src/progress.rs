@@ -1,0 +1,85 @@
+//! The content of the record beside a job's lock: the slot that was begun last, by whom, and how far it came.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lock_core::{Error, ErrorKind, Owner, Phase, Record};
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::Outcome;
+use crate::slot::Slot;
+
+/// The most bytes of the text that says who has run a job.
+const LONGEST_NAME: usize = 256;
+
+/// The stage to which a slot came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Stage {
+    /// Somebody has begun it. If the lock is free, that one has gone without saying how it ended.
+    Started,
+    /// It is done.
+    Done,
+    /// It has failed, and may be run again.
+    Failed,
+}
+
+/// The latest slot of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    pub(crate) slot: Slot,
+    pub(crate) stage: Stage,
+    by: String,
+    /// ms since 1970, by the clock of that process: to be shown, not to be compared.
+    at: u64,
+}
+
+impl Progress {
+    pub(crate) fn new(slot: Slot, stage: Stage, owner: &Owner) -> Self {
+        let mut by = owner.to_string();
+        if by.len() > LONGEST_NAME {
+            let end = (0..=LONGEST_NAME).rev().find(|at| by.is_char_boundary(*at)).unwrap_or_default();
+            by.truncate(end);
+        }
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        Self { slot, stage, by, at: u64::try_from(at).unwrap_or(u64::MAX) }
+    }
+
+    /// Reads what a record says; `None` if nothing was written yet.
+    ///
+    /// # Errors
+    /// If it holds something else.
+    pub(crate) fn of(record: Option<&Record>) -> Result<Option<Self>, Error> {
+        let Some(record) = record.filter(|record| record.written.is_some()) else { return Ok(None) };
+        serde_json::from_slice(&record.data).map(Some).map_err(|error| {
+            let what = "the record beside the lock is not of a job that runs once";
+            Error::new(ErrorKind::Protocol, Phase::Inspect, what).with_source(error)
+        })
+    }
+
+    /// Whether somebody may be at this slot now.
+    pub(crate) fn is_open(&self, slot: Slot) -> bool {
+        self.slot == slot && self.stage == Stage::Started
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        // Numbers and a text always have a form.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    pub(crate) fn skipped<T>(self) -> Outcome<T> {
+        Outcome::Skipped { slot: self.slot, by: self.by, at: UNIX_EPOCH + Duration::from_millis(self.at) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_name_fits_into_a_record() {
+        let owner = Owner::new().with_label("\u{1}\"é".repeat(250));
+        let bytes = Progress::new(Slot::from(u64::MAX), Stage::Started, &owner).to_bytes();
+        assert!(bytes.len() <= Record::MAX_BYTES, "{}", bytes.len());
+        assert!(serde_json::from_slice::<Progress>(&bytes).is_ok());
+    }
+}

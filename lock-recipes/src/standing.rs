@@ -1,0 +1,59 @@
+//! The standing of this process in an election.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch::{Receiver, Sender};
+use tokio::time::Instant;
+
+use crate::term::{PastTerm, Term};
+
+/// The latest term of this process, which the clones of an election and their watches have in common.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    latest: Mutex<Latest>,
+    changes: Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Latest {
+    term: PastTerm,
+    /// The instant before which it does not campaign again.
+    cools_until: Option<Instant>,
+}
+
+impl Standing {
+    /// A term of this process has begun.
+    pub(crate) fn begin(&self, term: &Term) {
+        *self.latest() = Latest { term: term.past(), cools_until: None };
+        self.changes.send_replace(());
+    }
+
+    /// It does not campaign for so long.
+    pub(crate) fn cool_down(&self, time: Duration) {
+        self.latest().cools_until = Some(Instant::now() + time);
+    }
+
+    pub(crate) fn cools_until(&self) -> Option<Instant> {
+        self.latest().cools_until
+    }
+
+    /// Returns the term in which this process leads now.
+    pub(crate) fn term(&self) -> Option<Term> {
+        let term = self.latest().term.clone();
+        term.leading()
+    }
+
+    /// The end at which changes are told.
+    pub(crate) fn changes(&self) -> Sender<()> {
+        self.changes.clone()
+    }
+
+    pub(crate) fn subscribe(&self) -> Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Latest> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

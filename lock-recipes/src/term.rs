@@ -1,0 +1,97 @@
+//! One term of a leader, as it can be asked by many.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use lock_core::{FencingToken, RecordedGuard};
+use tokio::sync::watch;
+
+/// One term of a leader. A clone is the same term; whoever has one can ask for its state, and only its
+/// [`Leadership`](crate::Leadership) ends it.
+///
+/// Whether it leads is computed from the lease and the clock at each question. The answer is no a
+/// [margin](crate::Election::with_margin) before the lease can end, so that no other one leads by then; that is final only when the
+/// lock is lost or given back, since a renewal may come late.
+#[derive(Debug, Clone)]
+pub struct Term(Arc<TermLock>);
+
+/// The lock of a term.
+#[derive(Debug)]
+struct TermLock {
+    number: FencingToken,
+    margin: Duration,
+    /// Taken away by whoever ends the term.
+    guard: Mutex<Option<RecordedGuard>>,
+    /// Told when a term begins or ends.
+    changes: watch::Sender<()>,
+}
+
+/// A term that may have ended.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PastTerm(Weak<TermLock>);
+
+impl Term {
+    pub(crate) fn begin(guard: RecordedGuard, margin: Duration, changes: watch::Sender<()>) -> Self {
+        let number = guard.fencing_token();
+        Self(Arc::new(TermLock { number, margin, guard: Mutex::new(Some(guard)), changes }))
+    }
+
+    /// The number of the term, which grows with every leader: the fencing token to present to resources.
+    #[must_use]
+    pub fn number(&self) -> FencingToken {
+        self.0.number
+    }
+
+    /// Whether it leads at this instant, and for a margin from now on at least.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.left().is_some_and(|left| !left.is_zero())
+    }
+
+    /// Resolves when it leads no more: a margin before its lease can end, when the lock is lost, or when it has stepped down.
+    ///
+    /// # Cancel safety
+    /// Dropping it has no effect.
+    pub async fn ended(&self) {
+        let mut changes = self.0.changes.subscribe();
+        loop {
+            // The margin is far below what renewals leave, so the warning is possible.
+            let warning = self.guard().as_ref().and_then(|guard| guard.expires_within(self.0.margin).ok());
+            let Some(warning) = warning.filter(|_| self.is_leading()) else { return };
+            tokio::select! {
+                biased;
+                () = warning => {}
+                _ = changes.changed() => {}
+            }
+        }
+    }
+
+    pub(crate) fn past(&self) -> PastTerm {
+        PastTerm(Arc::downgrade(&self.0))
+    }
+
+    /// Takes the lock away from the term, and tells.
+    pub(crate) fn take(&self) -> Option<RecordedGuard> {
+        let guard = self.guard().take();
+        if guard.is_some() {
+            self.0.changes.send_replace(());
+        }
+        guard
+    }
+
+    /// The time until the margin begins; `None` if the lock was given back.
+    fn left(&self) -> Option<Duration> {
+        self.guard().as_ref().map(|guard| guard.remaining().saturating_sub(self.0.margin))
+    }
+
+    fn guard(&self) -> MutexGuard<'_, Option<RecordedGuard>> {
+        self.0.guard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PastTerm {
+    /// The term, if it leads now.
+    pub(crate) fn leading(&self) -> Option<Term> {
+        self.0.upgrade().map(Term).filter(Term::is_leading)
+    }
+}

@@ -1,0 +1,49 @@
+//! All checks of a history, and the judgement.
+
+use super::ledger::Ledger;
+use super::summary::Summary;
+use super::verdict::Judgement;
+use super::violation::Findings;
+use super::{
+    exclusion, fencing, groups, leaks, loss, order, progress, reentry, release, resource, succession, sufficiency,
+};
+use crate::history::{History, Rules};
+
+/// One family of checks.
+type Family = fn(&Ledger<'_>, &mut Findings);
+
+const FAMILIES: &[Family] = &[
+    exclusion::check,
+    reentry::check,
+    groups::check,
+    fencing::check,
+    resource::check,
+    release::check,
+    loss::check,
+    progress::check,
+    order::check,
+    leaks::check,
+];
+
+/// Judges a history by its own rules, or by these.
+#[must_use]
+pub fn check(history: &History, rules: Option<&Rules>) -> Judgement {
+    judge(history, &read(history, rules))
+}
+
+/// Puts a history together.
+pub(super) fn read<'h>(history: &'h History, rules: Option<&Rules>) -> Ledger<'h> {
+    let mut ledger = Ledger::of(history, rules);
+    succession::note(&mut ledger);
+    ledger
+}
+
+pub(super) fn judge(history: &History, ledger: &Ledger<'_>) -> Judgement {
+    let mut findings = Findings::default();
+    for family in FAMILIES {
+        family(ledger, &mut findings);
+    }
+    let summary = Summary::of(history, ledger);
+    let doubts = sufficiency::doubts(history, ledger, &summary);
+    Judgement::of(findings, doubts, summary)
+}

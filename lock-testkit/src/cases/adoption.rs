@@ -1,0 +1,120 @@
+//! C-AD: a mutex that is taken by one client and goes on in another.
+
+use std::sync::Arc;
+
+use futures_util::future::join;
+use lock_core::{Error, ErrorKind, Locks, Mutex, MutexGuard};
+
+use crate::context::{Cx, LOCK};
+use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
+use crate::proxy::{Direction, LinkFault, Toxic};
+use crate::time::{hand_over, ms, op_timeout, pass, soon, ttl};
+
+/// An adoption makes no more requests than this.
+const REQUESTS: u64 = 2;
+
+fn mutex(locks: &Locks) -> Mutex {
+    locks.mutex(LOCK).with_ttl(ttl())
+}
+
+/// A client whose leases last for [`ttl`], as the suite's do, and the case's mutex.
+async fn client(cx: &Cx) -> Result<(Locks, Mutex), Failure> {
+    let locks = cx.client().await?;
+    let mutex = mutex(&locks);
+    Ok((locks, mutex))
+}
+
+/// Nobody can have the mutex through this client.
+async fn is_taken(other: &Mutex) -> Verdict {
+    ensure!(other.try_lock().await?.is_none(), "it was granted to somebody else");
+    Ok(())
+}
+
+pub(super) async fn a_detached_mutex_goes_on_in_the_client_that_adopts_it(cx: Arc<Cx>) -> Verdict {
+    let ((_, mine), (theirs, _), (_, other)) = (client(&cx).await?, client(&cx).await?, client(&cx).await?);
+    let held = mine.lock().await?;
+    let (token, grant) = (held.fencing_token(), held.grant_id());
+    let detached = held.detach()?;
+    is_taken(&other).await?;
+    let adopted = theirs.adopt(&detached).await?;
+    ensure!(adopted.is_held() && adopted.fencing_token() == token, "adopted is {adopted:?}, not under {token:?}");
+    ensure!(adopted.grant_id() != grant, "it has the id under which it was detached");
+    is_taken(&other).await?;
+    // By renewals.
+    pass(ttl() * 2).await;
+    ensure!(adopted.is_held(), "it was lost");
+    is_taken(&other).await?;
+    adopted.release().await?;
+    let next = other.try_lock_for(hand_over()).await?.or_fail("not free after its release")?;
+    ensure!(next.fencing_token() > token || token.is_none(), "the next one's token is not above {token:?}");
+    next.release().await?;
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn a_message_that_is_delivered_to_several_is_adopted_once(cx: Arc<Cx>) -> Verdict {
+    let ((_, mine), (one, _), (other, _)) = (client(&cx).await?, client(&cx).await?, client(&cx).await?);
+    for _ in 0..10 {
+        let detached = mine.try_lock_for(hand_over()).await?.or_fail("not free")?.detach()?;
+        let (first, second) = join(one.adopt(&detached), other.adopt(&detached)).await;
+        let (adopted, refused) = match (first, second) {
+            (Ok(adopted), refused) | (refused, Ok(adopted)) => (adopted, refused),
+            (Err(first), Err(_)) => return Err(first.into()),
+        };
+        expect_kind("a second adoption", ErrorKind::NotHeld, refused)?;
+        let late = one.adopt(&detached).await;
+        expect_kind("a third adoption", ErrorKind::NotHeld, late)?;
+        ensure!(adopted.is_held(), "what was adopted is lost");
+        adopted.release().await?;
+        let late = other.adopt(&detached).await;
+        expect_kind("an adoption of what was given back", ErrorKind::NotHeld, late)?;
+    }
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn a_detached_mutex_that_nobody_adopts_ends_with_its_lease(cx: Arc<Cx>) -> Verdict {
+    let ((_, mine), (theirs, other)) = (client(&cx).await?, client(&cx).await?);
+    let detached = mine.lock().await?.detach()?;
+    let next = other.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free after its lease")?;
+    expect_kind("an adoption after its end", ErrorKind::NotHeld, theirs.adopt(&detached).await)?;
+    ensure!(next.is_held(), "a late adoption has taken the next holder's lock");
+    next.release().await?;
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn an_adoption_whose_request_or_reply_is_lost_is_done_or_unknown(cx: Arc<Cx>) -> Verdict {
+    let ((_, mine), links) = (client(&cx).await?, cx.links()?);
+    let theirs = cx.client_at(&links).await?;
+    // Whatever is loaded at first is loaded.
+    theirs.adopt(&mine.lock().await?.detach()?).await?.release().await?;
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        for nth in 1..=REQUESTS {
+            let detached = mine.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free before")?.detach()?;
+            let loss = links.inject(&LinkFault::new(Toxic::Reset, direction).on_request(nth, &cx.namespace));
+            let adopted = soon("the adoption ends", op_timeout() + ms(500), theirs.adopt(&detached)).await?;
+            // Not every backend makes a second request.
+            if nth == 1 {
+                loss.applied().await.and_then(|()| loss.heal())?
+            } else {
+                drop(loss)
+            }
+            is_held_or_unknown(adopted).await?;
+        }
+    }
+    mine.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free in the end")?.release().await?;
+    cx.nothing_is_left_within(cx.freed_by(ttl())).await
+}
+
+async fn is_held_or_unknown(adopted: Result<MutexGuard, Error>) -> Verdict {
+    match adopted {
+        Ok(guard) => {
+            ensure!(guard.is_held(), "adopted, and not held");
+            // The connection may have ended meanwhile.
+            match guard.release().await {
+                Err(error) if error.is_definite() => Err(error.into()),
+                _ => Ok(()),
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::NotHeld => Err(error.into()),
+        Err(_) => Ok(()),
+    }
+}
