@@ -29,7 +29,7 @@ use crate::session::{Session, Sessions};
 use crate::wait::contention::{Event, QueuePosition};
 use crate::wait::entry::QueueEntry;
 use crate::wait::permits::{Permits, QueueYield};
-use crate::wait::queue::LockQueues;
+use crate::wait::queue::{LockQueues, is_spent};
 
 /// Acquires locks of any kind.
 #[derive(Debug)]
@@ -148,6 +148,7 @@ impl Acquirer {
     ) -> Result<Grant, StepError> {
         let mut entry = QueueEntry::register(&self.queue, attempt, session).await?;
         let (mut woken_at, mut queue_yield, mut event) = (None, QueueYield::default(), Event::Begin);
+        let mut was_spent = false;
         loop {
             event = match entry.settle(event).await? {
                 QueuePosition::First(sent_at) => {
@@ -155,7 +156,10 @@ impl Acquirer {
                         Kind::Permits { .. } => {
                             self.permits.acquire(attempt, &entry.registration, refused, &mut queue_yield).await?
                         }
-                        _ => entry.grant(sent_at)?,
+                        // Looks again once only: with servers so far away that every answer comes too late, the place goes to the next.
+                        _ => entry
+                            .grant(sent_at)?
+                            .filter(|granted| !is_spent(granted) || std::mem::replace(&mut was_spent, true)),
                     };
                     if let Some(granted) = granted {
                         let woken_at = granted.woken_at.or(woken_at);

@@ -42,7 +42,8 @@ pub struct ZkConfig {
     /// `"lock"` by default; a `/` in it makes a directory of its own.
     pub prefix: String,
     /// The time for which the servers keep the session, and with it every lock, of a client that they hear nothing of. The
-    /// servers may grant less or more (`minSessionTimeout`, `maxSessionTimeout`). 10 s by default.
+    /// servers may grant less or more (`minSessionTimeout`, `maxSessionTimeout`). 10 s by default. A lock may have as little left as
+    /// this less a tick and a fifth of it: choose three ticks or more.
     pub session_timeout: Duration,
     /// The `tickTime` of the servers: within a tick their leader learns which clients the others have heard. 2 s, as
     /// ZooKeeper's own default. Too long a value shortens what a lock is believed in; too short a one trusts it too long. Twice

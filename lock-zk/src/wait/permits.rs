@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout};
 use super::contention::{Event, QueuePosition};
 use super::entry::QueueEntry;
 use super::free_permits::FreePermits;
-use super::queue::{LockQueues, granted};
+use super::queue::{LockQueues, granted, is_spent};
 use super::taking::{Taking, TakingAction, TakingEvent};
 use crate::client::{Created, Fate};
 use crate::error::{self, FIRST_PAUSE, StepError, retry_unanswered};
@@ -140,7 +140,7 @@ impl Permits {
     /// Makes the permits, however often answers are lost, and returns the grant; `None` if that was in vain: the place in the
     /// queue is lost.
     async fn make_permits(&self, attempt: &Attempt, registration: &Registration) -> Result<Option<Grant>, StepError> {
-        let (sent_at, mut pauses) = (SystemClock.now(), error::pauses());
+        let (mut sent_at, mut pauses, mut was_spent) = (SystemClock.now(), error::pauses(), false);
         let Some(node) = registration.node() else { return Ok(None) };
         let (free, mut taking) = (FreePermits::new(attempt, registration), Taking::new(registration.lock.is_shared()));
         let mut action = TakingAction::Exchange;
@@ -152,9 +152,24 @@ impl Permits {
                     let made = registration.session.connection.make_directory(directory).await;
                     made.map_or_else(|failure| Err(failure.into()), |()| Ok(TakingEvent::DirectoryMade))
                 }
-                TakingAction::Find => self.find_permits(registration).await,
+                TakingAction::Find => {
+                    sent_at = SystemClock.now();
+                    self.find_permits(registration).await
+                }
                 TakingAction::Count => retry_unanswered(|| free.is_within_limit()).await.map(TakingEvent::Counted),
-                TakingAction::Taken => break,
+                TakingAction::Taken => match granted(attempt, &registration.session, node.czxid, sent_at)? {
+                    Some(granted) if is_spent(&granted) && !was_spent => {
+                        was_spent = true;
+                        action = TakingAction::Find;
+                        continue;
+                    }
+                    Some(granted) => return Ok(Some(granted)),
+                    None => {
+                        // No server is reached. Whoever calls gives up when the session ends.
+                        tokio::time::sleep(FIRST_PAUSE).await;
+                        continue;
+                    }
+                },
                 TakingAction::GiveBack => return self.releaser.withdraw(registration).await,
                 TakingAction::InVain => return Ok(None),
             };
@@ -169,13 +184,6 @@ impl Permits {
                 asked => asked?,
             };
             action = taking.step(event);
-        }
-        loop {
-            if let Some(granted) = granted(attempt, &registration.session, node.czxid, sent_at)? {
-                return Ok(Some(granted));
-            }
-            // No server is reached. Whoever calls gives up when the session ends.
-            tokio::time::sleep(FIRST_PAUSE).await;
         }
     }
 

@@ -93,3 +93,8 @@ pub(crate) fn granted(
     })?;
     Ok(Some(Grant::new(Some(token), sent_at, valid_for.min(attempt.ttl))))
 }
+
+/// Whether the answer took so long that next to nothing is left of the grant: the connection was lost meanwhile, say.
+pub(crate) fn is_spent(grant: &Grant) -> bool {
+    SystemClock.now().since(grant.sent_at) >= grant.valid_for / 10 * 9
+}

@@ -51,6 +51,46 @@ fn a_try_that_waits_for_a_session_first_takes_no_longer_than_another() {
 }
 
 #[test]
+fn a_wait_whose_listing_was_under_way_for_longer_than_its_lease_looks_again() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (link, holder) = (link(&server), client(server.url(), LASTING).await);
+        let locks = waiting_for(&link, LASTING, PROMPTLY, LASTING).await;
+        let held = holder.mutex("spent").with_ttl(LASTING).lock().await.unwrap();
+        let (mutex, ttl) = (locks.mutex("spent").with_ttl(ms(500)), ms(500));
+        let waiting = tokio::spawn(async move { mutex.lock().await });
+        eventually("a watch", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() == 1).await;
+        // The release is told, and what is asked for then waits on its way.
+        let held_up = silence(&link, Direction::ToServer);
+        held.release().await.unwrap();
+        tokio::time::sleep(ttl * 2).await;
+        held_up.heal().unwrap();
+        let next = soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap();
+        assert!(next.is_held());
+        next.release().await.unwrap();
+    });
+}
+
+#[test]
+fn permits_that_were_under_way_for_longer_than_their_lease_are_searched_for_and_kept() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let link = link(&server);
+        let locks = waiting_for(&link, LASTING, PROMPTLY, LASTING).await;
+        let (semaphore, ttl) = (locks.semaphore("spent", 2).with_ttl(ms(500)), ms(500));
+        // The transaction that makes the permits is carried out, and its answer waits on its way.
+        let held_up = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, "-lease-"));
+        let acquiring = tokio::spawn(async move { semaphore.acquire().await });
+        held_up.applied(PROMPTLY).await.unwrap();
+        tokio::time::sleep(ttl * 2).await;
+        held_up.heal().unwrap();
+        let held = soon("the permit is granted", PROMPTLY, acquiring).await.unwrap().unwrap();
+        assert!(held.is_held());
+        held.release().await.unwrap();
+    });
+}
+
+#[test]
 fn a_wait_goes_on_while_everything_is_answered_however_seldom_that_is() {
     about_time(async || {
         let Some(server) = server().await else { return };
