@@ -135,7 +135,9 @@ async fn a_release_passes_over_clients_that_are_gone() {
     servers.until_waiting("gone", 21).await;
     held.release().await.unwrap();
     for server in ALL {
-        assert_eq!(servers.waiting(*server, "gone").await, Some(0), "they are forgotten in the same step");
+        // A release is told once most servers have carried it out.
+        let what = format!("server {server} has forgotten them in the same step");
+        eventually(&what, PROMPTLY, async || (servers.waiting(*server, "gone").await == Some(0)).then_some(())).await;
     }
     let granted = tokio::time::timeout(PROMPTLY, wait).await.expect("granted").unwrap().unwrap();
     granted.release().await.unwrap();
