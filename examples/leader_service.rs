@@ -84,7 +84,7 @@ async fn leader(State(election): State<Election>) -> Response {
 async fn open(url: &str) -> Outcome<Locks> {
     match url.split_once(':') {
         Some(("redis", _)) => Ok(RedisLocks::connect(url).await?.into()),
-        Some(("zk", _)) => Ok(ZkLocks::connect_with(ZkConfig::new(url).with_session_timeout(TTL)).await?.into()),
+        Some(("zk", _)) => Ok(ZkLocks::connect_with(ZkConfig::new(url).with_session_timeout(2 * TTL)).await?.into()),
         _ => Err(format!("{url:?} is none of redis://… and zk://…").into()),
     }
 }
@@ -110,7 +110,14 @@ impl Member {
             .kill_on_drop(true)
             .spawn()?;
         let output = process.stdout.take().ok_or("a process without an output")?;
-        let address = BufReader::new(output).lines().next_line().await?.ok_or("a process has ended at once")?;
+        let mut lines = BufReader::new(output).lines();
+        let address = lines.next_line().await?.ok_or("a process has ended at once")?;
+        // Its later lines are shown. A pipe that nobody reads would end it.
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                println!("{line}");
+            }
+        });
         Ok(Self { link, process, address })
     }
 
