@@ -14,12 +14,12 @@ use crate::error::Error;
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
-/// use lock_core::{ErrorKind, memory::MemoryStore};
+/// use std::time::Duration;
+/// use lock_core::{ErrorKind, MemoryLocks};
 ///
-/// let store = MemoryStore::new();
-/// let guard = store.connect().mutex("orders/42").lock().await?;
+/// let guard = MemoryLocks::new().mutex("orders/42").with_ttl(Duration::from_millis(100)).lock().await?;
 /// let work = async {
-///     store.lose("orders/42"); // as if the server had lost its memory
+///     std::thread::sleep(Duration::from_millis(200)); // it stands still for longer than its lease, which nobody renews
 ///     "receipt"
 /// };
 /// let failed = guard.while_held(work).await.unwrap_err();
