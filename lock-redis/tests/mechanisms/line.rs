@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use lock_redis::{RedisConfig, RedisLocks};
+use lock_redis::{ClientOptions, RedisConfig, RedisLocks};
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use tokio::task::JoinHandle;
 
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, about_time, hasty, long, ms, obtain, soon};
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, about_time, configured, hasty, key, long, ms, obtain, soon};
 
 /// Waiters that are in line in the order of their numbers; each notes its number when it is granted.
 pub(crate) struct Line {
@@ -204,5 +205,34 @@ fn a_server_that_was_not_asked_is_not_taken_for_silent() {
             .await
             .unwrap();
         server.is_as_new(&locks, "line").await;
+    });
+}
+
+#[test]
+fn a_waiter_whose_connection_dies_in_silence_keeps_its_turn_however_patient_its_client_is() {
+    about_time(async || {
+        let Some(server) = Server::start().await else { return };
+        let (link, holder, behind) =
+            (Proxy::to(server.address(), Protocol::Resp).unwrap(), server.client().await, server.client().await);
+        let held = holder.mutex("line").with_lease(long()).lock().await.unwrap();
+        let mut options = ClientOptions::default();
+        (options.op_timeout, options.patience) = (ms(10_000), ms(60_000));
+        let config = RedisConfig::new(format!("redis://{}", link.address())).with_client(options);
+        let locks = configured(config).await.unwrap();
+        let first = tokio::spawn(obtain(&locks, "line", PROMPTLY * 2));
+        server.until_queued("line", 1).await;
+        let second = tokio::spawn(obtain(&behind, "line", PROMPTLY * 2));
+        server.until_queued("line", 2).await;
+        // From its next sign of life on nothing passes over this connection, and nobody is told.
+        let dead = link.inject(LinkFault::new(Toxic::Blackhole, Direction::Both).on_request(1, key("line")));
+        dead.applied(PROMPTLY).await.unwrap();
+        // For longer than a client without a sign keeps its place.
+        tokio::time::sleep(ms(4500)).await;
+        held.release().await.unwrap();
+        let held = soon("who came first is granted", HAND_OVER + SLACK, first).await.unwrap();
+        assert!(!second.is_finished(), "two are granted");
+        held.release().await.unwrap();
+        soon("and then who came second", HAND_OVER + SLACK, second).await.unwrap().release().await.unwrap();
+        dead.heal().unwrap();
     });
 }

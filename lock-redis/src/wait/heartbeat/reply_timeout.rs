@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 /// The time for the answer to a heartbeat at one server. A heartbeat that gets none says that its connection is dead: so it
-/// has nearly as long as any other request, and with the usual operation timeout of 2 s a dead connection is noticed soon
-/// enough to cost no living waiter its turn, which it keeps for 3 s without a sign. Where the way is long, there must be
-/// time for an answer.
+/// has nearly as long as any other request, but no longer than costs no living waiter its turn, which it keeps for 3 s without
+/// a sign. Where the way is long, there must be time for an answer.
 #[derive(Debug)]
 pub(super) struct ReplyTimeout {
     now: Duration,
@@ -15,9 +14,12 @@ pub(super) struct ReplyTimeout {
 
 impl ReplyTimeout {
     const SHORTEST: Duration = Duration::from_secs(1);
+    /// With one period between heartbeats before, and the time to connect again after, less than 3 s, whatever the operation
+    /// timeout.
+    const LONGEST_AT_FIRST: Duration = Duration::from_millis(1500);
 
     pub(super) fn new(op_timeout: Duration) -> Self {
-        let shortest = (op_timeout / 4 * 3).max(Self::SHORTEST).min(op_timeout);
+        let shortest = (op_timeout / 4 * 3).clamp(Self::SHORTEST, Self::LONGEST_AT_FIRST).min(op_timeout);
         Self { now: shortest, shortest, longest: op_timeout }
     }
 
@@ -52,7 +54,13 @@ mod tests {
         assert_eq!(timeout.get(), seconds(1.8));
         timeout.answered(seconds(0.01));
         assert_eq!(timeout.get(), seconds(1.5));
-        assert_eq!(ReplyTimeout::new(seconds(10.0)).get(), seconds(7.5));
+        let mut patient = ReplyTimeout::new(seconds(10.0));
+        assert_eq!(patient.get(), seconds(1.5), "a waiter keeps its turn for 3 s without a sign");
+        patient.failed();
+        patient.failed();
+        assert_eq!(patient.get(), seconds(6.0));
+        patient.answered(seconds(4.0));
+        assert_eq!(patient.get(), seconds(8.0));
         let mut short = ReplyTimeout::new(seconds(0.5));
         short.answered(seconds(0.4));
         assert_eq!(short.get(), seconds(0.5));
