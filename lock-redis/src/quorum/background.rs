@@ -23,6 +23,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The number of operations whose last answers are waited for at once, and of those that stand before them.
 const MOST: usize = 16_384;
 
+/// The releases that are given back to one server at each look, at most: whoever asks for a lock meanwhile waits behind them.
+const OWED_AT_ONCE: usize = 1024;
+
 /// Takes futures that are to be finished; the task ends when the last one of these is gone.
 #[derive(Debug, Clone)]
 pub(super) struct Background {
@@ -69,7 +72,8 @@ async fn run(members: Arc<[Arc<Member>]>, owing: Arc<Notify>, mut inbox: mpsc::R
         if now >= look_at {
             look_at = now.plus(LOOK_EVERY);
             for member in &*members {
-                rest.extend(member.send_owed());
+                let room = MOST.saturating_sub(rest.len()).min(OWED_AT_ONCE);
+                rest.extend(member.send_owed(room));
             }
         }
     }

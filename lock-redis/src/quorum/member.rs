@@ -127,19 +127,18 @@ impl Member {
         !self.owed_releases().is_empty()
     }
 
-    /// Gives back what is owed, if the server can be reached, and forgets what is over.
-    pub(super) fn send_owed(self: &Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+    /// Gives back so much of what is owed at most, if the server can be reached, and forgets what is over.
+    pub(super) fn send_owed(self: &Arc<Self>, most: usize) -> Vec<BoxFuture<'static, ()>> {
         let now = SystemClock.now();
+        let mut owed_releases = self.owed_releases();
+        owed_releases.retain(|_, owed_release| now < owed_release.over_at);
         if !self.link.is_up() {
-            self.owed_releases().retain(|_, owed_release| now < owed_release.over_at);
             return Vec::new();
         }
         let until = now.plus(self.op_timeout);
-        let owed_releases = std::mem::take(&mut *self.owed_releases());
-        owed_releases
-            .into_values()
-            .map(|owed_release| self.clone().release(owed_release, until).map(drop).boxed())
-            .collect()
+        let sent: Vec<_> = owed_releases.keys().take(most).copied().collect();
+        let sent = sent.into_iter().filter_map(|id| owed_releases.remove(&id));
+        sent.map(|owed_release| self.clone().release(owed_release, until).map(drop).boxed()).collect()
     }
 
     /// Reads `{token, ...}`, where the token says which request is answered: a reply to another one costs the connection.
@@ -219,7 +218,7 @@ mod tests {
         for (over_at, owes) in [(now, false), (now.plus(Duration::from_secs(60)), true)] {
             let owed_release = release(over_at);
             member.owed_releases().insert(owed_release.id, owed_release);
-            assert!(member.send_owed().is_empty(), "there is no connection");
+            assert!(member.send_owed(usize::MAX).is_empty(), "there is no connection");
             assert_eq!(member.owes(), owes);
         }
         member.link.close();

@@ -122,6 +122,32 @@ async fn a_server_that_hangs_up_at_once_is_dialled_less_and_less_often() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_up_after_every_greeting_is_dialled_less_and_less_often() {
+    let Some(far) = Far::start().await else { return };
+    let locks = RedisLocks::connect(far.url()).await.unwrap();
+    obtain(&locks, "hangs up", PROMPTLY).await.release().await.unwrap();
+    let dialled = async || {
+        let all = far.server.say("CLIENT LIST TYPE normal").await.as_text().unwrap();
+        let id = |line: &str| line.strip_prefix("id=")?.split(' ').next().map(str::to_owned);
+        all.lines().filter_map(id).collect::<Vec<_>>()
+    };
+    let (before, mut seen) = (far.link.connections(), Vec::new());
+    let began = Instant::now();
+    while began.elapsed() < ms(2000) {
+        // One that was there a moment ago has been greeted, and is in use.
+        let present = dialled().await;
+        for id in present.iter().filter(|id| seen.contains(*id)) {
+            far.server.say(&format!("CLIENT KILL ID {id} SKIPME yes")).await;
+        }
+        seen = present;
+        tokio::time::sleep(ms(5)).await;
+    }
+    let made = far.link.connections() - before;
+    assert!((3..=40).contains(&made), "{made} connections in 2 s");
+    obtain(&locks, "hangs up", PROMPTLY).await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn hundreds_that_meet_a_server_without_its_scripts_tell_them_once() {
     let Some(server) = Server::start().await else { return };
     server.knows_the_scripts().await;

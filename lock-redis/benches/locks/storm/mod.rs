@@ -44,7 +44,12 @@ pub(crate) async fn run(bench: &Bench, wanted: impl Fn(&str) -> bool) -> Outcome
             _ => renewals::run(bench).await?,
         }
     }
-    Ok(())
+    match table::missed() {
+        0 => Ok(()),
+        // Quick runs are no measurement.
+        _ if bench.is_quick() => Ok(()),
+        missed => Err(format!("{missed} bars were missed").into()),
+    }
 }
 
 /// The time in which a rate is measured.

@@ -1,5 +1,15 @@
 //! Tables of figures with baseline and bar.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The bars that this run has missed.
+static MISSED: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns how many bars this run has missed so far.
+pub(super) fn missed() -> usize {
+    MISSED.load(Ordering::Relaxed)
+}
+
 /// A table whose heading has been printed.
 pub(super) struct Table;
 
@@ -21,7 +31,11 @@ impl Table {
     #[expect(clippy::unused_self, reason = "there is a heading")]
     pub(super) fn row(&self, what: &str, seen: f64, baseline: Option<f64>, bar: Bar) {
         let (bar, met) = match bar {
-            Bar::AtMost(most) => (format!("≤ {}", shown(most)), if seen <= most { "met" } else { "missed" }),
+            Bar::AtMost(most) if seen <= most => (format!("≤ {}", shown(most)), "met"),
+            Bar::AtMost(most) => {
+                MISSED.fetch_add(1, Ordering::Relaxed);
+                (format!("≤ {}", shown(most)), "missed")
+            }
             Bar::None => (String::new(), ""),
         };
         let ratio = baseline.filter(|baseline| *baseline > 0.0).map(|baseline| format!("{:.2}", seen / baseline));

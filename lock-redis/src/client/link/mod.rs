@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::Doubts;
 use lock_core::{Error, ErrorKind, Phase};
@@ -45,6 +46,8 @@ pub(crate) struct Link {
     presence: RwLock<Presence>,
     last_error: Mutex<Option<Error>>,
     broken: Notify,
+    /// That there is reason to dial without a pause.
+    hurried: Notify,
     closed: AtomicBool,
 }
 
@@ -107,6 +110,7 @@ impl Link {
             presence: RwLock::default(),
             last_error: Mutex::default(),
             broken: Notify::new(),
+            hurried: Notify::new(),
             closed: AtomicBool::new(false),
         })
     }
@@ -183,6 +187,7 @@ impl Link {
         self.closed.store(true, Ordering::Release);
         self.end();
         self.broken.notify_one();
+        self.hurried.notify_one();
         // Whoever waits for a change finds it closed.
         self.predecessors.changed();
     }
@@ -202,7 +207,7 @@ impl Link {
 
     /// Cuts the pause short if it pauses between two attempts to connect: there is reason to hope.
     pub(in crate::client) fn hurry(&self) {
-        self.broken.notify_one();
+        self.hurried.notify_one();
     }
 
     /// The present connection.
@@ -371,10 +376,12 @@ async fn supervise(link: Arc<Link>, first: Option<Predecessor>) {
 async fn redial(link: &Link, pace: &mut Pace) -> Option<Predecessor> {
     loop {
         let pause = pace.pause();
-        if !pause.is_zero() {
+        // A hurry from before this pause is over. What closes the link notifies after it has said so.
+        let _ = link.hurried.notified().now_or_never();
+        if !pause.is_zero() && !link.is_closed() {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = link.broken.notified() => {}
+                () = link.hurried.notified() => {}
             }
         }
         if link.is_closed() {

@@ -169,7 +169,8 @@ impl Heartbeats {
                 returns.push(async move { this.return_unwanted(nonce, &keys).await });
             }
             due.into_iter().for_each(|due| self.lay(&mut schedule, due));
-            for batch in schedule.take(|kind: Kind| if kind.quiet { QUIET_PIPELINE } else { PIPELINE }) {
+            let size = |kind: Kind| if kind.quiet { QUIET_PIPELINE } else { PIPELINE };
+            for batch in schedule.take(size, |due| self.queues.is_wanted(due)) {
                 heartbeats.push(self.send(batch, echo.ask(SystemClock.now())));
             }
             tokio::select! {
