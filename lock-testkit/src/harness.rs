@@ -109,6 +109,12 @@ pub trait Harness: Send + Sync + 'static {
         &[]
     }
 
+    /// Panics of a client crate that may come when its runtime ends, and at no other time: a text of each message or place, with
+    /// the reason. Each line is a departure to be justified.
+    fn panics_at_the_end(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     /// The file with the cases that are ignored here in all of their forms, one a line with its reason. A run fails if they
     /// are not those, so that none ceases to be tried unnoticed; `UPDATE_DOCS=1` writes it anew.
     fn expected_ignored(&self) -> Option<PathBuf> {

@@ -88,9 +88,15 @@ impl Watch {
 
     /// The first panic since then on a thread that works for this run, or for nobody: a thread of the backend's own.
     pub(crate) fn seen(&self) -> Option<Panicked> {
+        self.seen_except(|_| false)
+    }
+
+    /// The first of them whose message and place are not to be left out.
+    pub(crate) fn seen_except(&self, is_left_out: impl Fn(&str) -> bool) -> Option<Panicked> {
         let log = log();
         let news = usize::try_from(self.from.saturating_sub(log.first)).unwrap_or(usize::MAX);
-        let concerns = |panicked: &&Panicked| panicked.run.is_none_or(|run| run == self.run);
+        let concerns =
+            |panicked: &&Panicked| panicked.run.is_none_or(|run| run == self.run) && !is_left_out(&panicked.what);
         log.panics.iter().skip(news).find(concerns).cloned()
     }
 }
@@ -166,6 +172,17 @@ mod tests {
         let watch = Watch::of(Run::new());
         panics(None, "nobody's");
         assert!(watch.seen().unwrap().to_string().contains("belongs to no case"));
+    }
+
+    #[test]
+    fn a_panic_that_is_left_out_hides_no_later_one() {
+        let run = Run::new();
+        let watch = Watch::of(run);
+        panics(Some(run), "of a crate");
+        let except = |said: &str| said.contains("of a crate");
+        assert!(watch.seen().is_some() && watch.seen_except(except).is_none());
+        panics(Some(run), "mine");
+        assert!(watch.seen_except(except).unwrap().to_string().contains("mine"));
     }
 
     #[test]

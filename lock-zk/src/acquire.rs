@@ -105,7 +105,8 @@ impl Acquirer {
     fn unanswered(&self, attempt: &Attempt, asked: &AtomicBool) -> Error {
         if asked.load(Ordering::Acquire) {
             // A node was asked for, and may be there: also one of a session that is over by our clock only.
-            return attempt.error(ErrorKind::Indeterminate, Phase::Wait, "the servers do not answer");
+            let error = attempt.error(ErrorKind::Indeterminate, Phase::Wait, "the servers do not answer");
+            return self.sessions.because_of_refusal(error);
         }
         self.sessions.no_session(Phase::Wait).with_name(&attempt.name)
     }

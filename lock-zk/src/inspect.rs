@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
 use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::{Failure, Fate, Node};
+use crate::client::{Failure, Fate, Node, read_permitted};
 use crate::error;
 use crate::registry::Registry;
 use crate::release::delete_all;
@@ -224,11 +223,7 @@ async fn names(session: &Session, directory: &str) -> Result<Vec<String>, Error>
 /// Reads the nodes of these contenders, in the same order; `None` for one that has gone meanwhile.
 async fn known(session: &Session, directory: &str, all: Vec<Contender>) -> Result<Vec<Option<ContenderNode>>, Error> {
     let paths: Vec<_> = all.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
-    let nodes = match session.connection.read_all(&paths).await {
-        Ok(nodes) => nodes.into_iter().map(|node| Some(Some(node?))).collect(),
-        Err(failure) if failure.fate == Fate::Denied => one_by_one(session, &paths).await?,
-        Err(failure) => return Err(of_request(failure)),
-    };
+    let nodes = read_permitted(&*session.connection, &paths).await.map_err(of_request)?;
     Ok(all.into_iter().zip(nodes).map(|(contender, node)| Some((contender, node?))).collect())
 }
 
@@ -247,17 +242,6 @@ async fn held(session: &Session, directory: &str, grants: Vec<Vec<Contender>>) -
         }
     }
     Ok(all)
-}
-
-/// Reads these nodes one by one; one that may not be read is there, without contents.
-async fn one_by_one(session: &Session, paths: &[String]) -> Result<Vec<Option<Option<Node>>>, Error> {
-    let reads: Vec<_> = paths.iter().map(|path| session.connection.read_all(std::slice::from_ref(path))).collect();
-    let read = |outcome: Result<Vec<_>, Failure>| match outcome {
-        Ok(mut nodes) => Ok(nodes.pop().flatten().map(Some)),
-        Err(failure) if failure.fate == Fate::Denied => Ok(Some(None)),
-        Err(failure) => Err(of_request(failure)),
-    };
-    join_all(reads).await.into_iter().map(read).collect()
 }
 
 /// The holder that is shown; `None` if none of its nodes is there any more.

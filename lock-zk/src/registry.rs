@@ -26,6 +26,8 @@ pub(crate) struct Registration {
     permits: Mutex<Vec<String>>,
     /// Whether its nodes were to be exchanged, and it is not known here yet which ones it has now.
     is_changing: AtomicBool,
+    /// The turn of whoever looks which nodes it has, and changes them then.
+    pub(crate) changes: tokio::sync::Mutex<()>,
 }
 
 impl Registration {
@@ -75,6 +77,7 @@ impl Registration {
     /// Returns every node of its attempt in this directory that the leader knows, of whatever session.
     pub(crate) async fn nodes_in(&self, directory: &str) -> Result<Vec<Contender>, Failure> {
         let connection = &self.session.connection;
+        connection.exchanged().await;
         let synced = connection.sync(directory);
         let listed = connection.children(directory);
         synced.await?;
@@ -129,6 +132,7 @@ impl Registry {
             node: Mutex::default(),
             permits: Mutex::default(),
             is_changing: AtomicBool::new(false),
+            changes: tokio::sync::Mutex::default(),
         });
 
         // Bound first: the lock on the entries must be released before it is taken again.

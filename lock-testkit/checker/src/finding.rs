@@ -1,7 +1,5 @@
 //! Says what was found.
 
-use std::time::Duration;
-
 use super::check::Check;
 use super::mark::Mark;
 use super::violation::Violation;
@@ -39,7 +37,50 @@ impl Finding {
     }
 }
 
-/// Nanoseconds, for people.
+/// Nanoseconds, for people: three digits, as the report's page shows them.
 pub(super) fn time(nanos: u64) -> String {
-    format!("{:.1?}", Duration::from_nanos(nanos))
+    let micros = nanos as f64 / 1e3;
+    match micros {
+        ..1.0 => format!("{micros} µs"),
+        ..1e3 => format!("{} µs", without_zeros(&three_digits(micros))),
+        ..1e6 => format!("{} ms", three_digits(micros / 1e3)),
+        _ => format!("{} s", three_digits(micros / 1e6)),
+    }
+}
+
+/// A number from 1 on, with three digits or all of those before its point.
+fn three_digits(number: f64) -> String {
+    let places = match number {
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    format!("{number:.places$}")
+}
+
+/// Without the zeros that end its fraction.
+fn without_zeros(number: &str) -> &str {
+    if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_as_the_page_shows_them() {
+        for (nanos, told) in [
+            (0, "0 µs"),
+            (1, "0.001 µs"),
+            (1_500, "1.5 µs"),
+            (100_000, "100 µs"),
+            (1_000_000, "1.00 ms"),
+            (12_340_000, "12.3 ms"),
+            (1_000_000_000, "1.00 s"),
+            (61_700_000_000, "61.7 s"),
+            (240_000_000_000, "240 s"),
+        ] {
+            assert_eq!(time(nanos), told);
+        }
+    }
 }

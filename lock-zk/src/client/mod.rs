@@ -18,6 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, join_all};
 use lock_core::Guarantees;
 use lock_core::clock::BootInstant;
 
@@ -117,7 +118,7 @@ pub(crate) struct Created {
 }
 
 /// A node that is to be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NewNode {
     /// Of exactly this path.
     Named(String),
@@ -221,6 +222,9 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// order. Where it is no transaction, the new ones are there a while before the old ones are gone.
     fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>>;
 
+    /// Resolves when no exchange is under way any more that was begun before this call. What is asked for then travels behind them.
+    fn exchanged(&self) -> BoxFuture<'_, ()>;
+
     /// Deletes a node, provided that another one is there: both, or a failure and nothing. Only a transaction can; a client
     /// without them refuses, and whoever has the other node looks for himself.
     fn hand_over(&self, from: &str, to: &str) -> Response<'_, ()>;
@@ -234,6 +238,27 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
 
     /// Deletes a node; whether it was there.
     fn delete(&self, path: &str) -> Response<'static, bool>;
+}
+
+/// A node that was read: without contents if it may not be read, and `None` if it is not there.
+pub(crate) type PermittedNode = Option<Option<Node>>;
+
+/// Reads several nodes by one round trip, or one by one if some may not be read.
+pub(crate) async fn read_permitted(
+    connection: &dyn Connection,
+    paths: &[String],
+) -> Result<Vec<PermittedNode>, Failure> {
+    match connection.read_all(paths).await {
+        Ok(nodes) => return Ok(nodes.into_iter().map(|node| node.map(Some)).collect()),
+        Err(failure) if failure.fate == Fate::Denied => {}
+        Err(failure) => return Err(failure),
+    }
+    let read = async |path: &String| match connection.read_all(std::slice::from_ref(path)).await {
+        Ok(mut nodes) => Ok(nodes.pop().flatten().map(Some)),
+        Err(failure) if failure.fate == Fate::Denied => Ok(Some(None)),
+        Err(failure) => Err(failure),
+    };
+    join_all(paths.iter().map(read)).await.into_iter().collect()
 }
 
 /// The failure of a request.

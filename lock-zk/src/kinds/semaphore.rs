@@ -53,6 +53,8 @@ async fn shrink(
     registration: &Registration,
     keep: u32,
 ) -> Result<(), StepError> {
+    // A call that was dropped is finished in the background, while the next one may come.
+    let _turn = registration.changes.lock().await;
     let (mut left, mut kept, mut given) = (0_u32, Vec::new(), Vec::new());
     let mut data = Vec::new();
     for (lease, node) in registration.own_nodes(registration.lock.permit_directory()).await? {

@@ -176,6 +176,14 @@ impl Sessions {
         let _ = self.status.clone().wait_for(|status| status.closed).await;
     }
 
+    /// Adds to an error why there is no session, if the last try to open one was refused.
+    pub(crate) fn because_of_refusal(&self, error: Error) -> Error {
+        match self.refusal() {
+            Some(refusal) => error.with_source(error::no_session(Phase::Connect, Some(refusal))),
+            None => error,
+        }
+    }
+
     /// Returns the refusal of the last try to open a session; `None` while there is one.
     fn refusal(&self) -> Option<Refusal> {
         self.status.borrow().refusal.clone()

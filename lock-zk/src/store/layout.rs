@@ -26,6 +26,10 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 /// The number of nodes that one grant may have, where one transaction can make them all.
 const MOST_NODES: u32 = 1000;
 
+/// The directories of a semaphore: of its queue, and of its permits.
+const QUEUE: &str = "/locks";
+const LEASES: &str = "/leases";
+
 /// The places of a client's locks, and their dialects.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
@@ -73,14 +77,34 @@ impl LockPaths {
             let what = format!("the dialect {dialect:?} has no {}", kind.space());
             return Err(Error::new(ErrorKind::Unsupported, Phase::Configure, what).with_name(name));
         }
-        let leases = (needed == Role::Permit).then(|| format!("{directory}/leases"));
-        let directory = if leases.is_some() { format!("{directory}/locks") } else { directory };
+        let leases = (needed == Role::Permit).then(|| format!("{directory}{LEASES}"));
+        let directory = if leases.is_some() { format!("{directory}{QUEUE}") } else { directory };
         Ok(Self { directory, role, leases, is_shared, dialect })
     }
 
     /// Whether clients of other libraries may be there.
     pub(crate) const fn is_shared(&self) -> bool {
         self.is_shared
+    }
+
+    /// Returns the directory that has those of a semaphore.
+    pub(crate) fn semaphore_directory(&self) -> Option<&str> {
+        self.leases.as_deref()?.strip_suffix(LEASES)
+    }
+
+    /// Refuses a numbered node beside the directories of a semaphore: somebody takes its path for another lock, and would fail
+    /// because of them.
+    ///
+    /// # Errors
+    /// `Protocol`, naming the node.
+    pub(crate) fn check_beside(&self, names: &[String]) -> Result<(), Error> {
+        // The servers' numbers have ten digits.
+        let is_numbered =
+            |name: &&String| name.len() > 10 && name.bytes().rev().take(10).all(|end| end.is_ascii_digit());
+        names.iter().find(is_numbered).map_or(Ok(()), |name| {
+            let what = format!("the node {name:?} at this path is of another kind of lock than a semaphore");
+            Err(Error::new(ErrorKind::Protocol, Phase::Acquire, what))
+        })
     }
 
     /// Every directory in which an attempt may have nodes.

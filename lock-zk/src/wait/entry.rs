@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join;
 use lock_core::Error;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
@@ -201,9 +202,17 @@ async fn register(
 /// Whether everybody at a shared path speaks our dialect. Asked before anything is made there: whoever speaks another one would
 /// fail because of us, as long as our node is there.
 async fn check_dialect(session: &Session, lock: &LockPaths) -> Result<(), StepError> {
-    match session.connection.children(&lock.directory).await {
-        Ok(names) => Ok(lock.queue(names).map(drop)?),
-        Err(failure) if failure.fate == Fate::Missing => Ok(()),
-        Err(failure) => Err(failure.into()),
-    }
+    let names = async |directory: &str| match session.connection.children(directory).await {
+        Err(failure) if failure.fate == Fate::Missing => Ok(Vec::new()),
+        names => names,
+    };
+    let beside = async {
+        match lock.semaphore_directory() {
+            Some(directory) => names(directory).await,
+            None => Ok(Vec::new()),
+        }
+    };
+    let (queue, beside) = join(names(&lock.directory), beside).await;
+    lock.check_beside(&beside?)?;
+    Ok(lock.queue(queue?).map(drop)?)
 }

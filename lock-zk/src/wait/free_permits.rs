@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::POLL_INTERVAL;
 use super::taking::{is_within, left_behind};
-use crate::client::{Connection, Failure, Fate, Node, NodeChange};
+use crate::client::{Connection, Failure, Fate, Node, NodeChange, read_permitted};
 use crate::error::{StepError, retry_unanswered};
 use crate::registry::Registration;
 use crate::session::Poller;
@@ -83,7 +83,8 @@ impl<'a> FreePermits<'a> {
         let held = self.lock().held(names)?;
         let paths: Vec<_> = held.iter().take(LOOKED_AT).map(|lease| self.lock().permit_path(&lease.name)).collect();
         if !paths.is_empty() {
-            for node in self.connection().read_all(&paths).await?.into_iter().flatten() {
+            // What others keep to themselves counts, and says nothing of its limit.
+            for node in read_permitted(self.connection(), &paths).await?.into_iter().flatten().flatten() {
                 let permits = HolderRecord::parse(&node).and_then(|record| record.permits());
                 if let Some(theirs) = permits.map(|permits| permits.limit).filter(|theirs| *theirs != self.limit()) {
                     let what =
@@ -108,14 +109,14 @@ impl<'a> FreePermits<'a> {
         let is_ours = |contender: &Contender| Some(lock.queue_path(&contender.name)) == ours;
         let before: Vec<_> = queue.into_iter().take_while(|contender| !is_ours(contender)).collect();
         let paths: Vec<_> = before.iter().map(|contender| lock.queue_path(&contender.name)).collect();
-        let nodes = if paths.is_empty() { Vec::new() } else { connection.read_all(&paths).await? };
+        let nodes = if paths.is_empty() { Vec::new() } else { read_permitted(connection, &paths).await? };
         let permits = self.names(lock.permit_directory()).await?;
         let taken: HashSet<_> = lock.held(permits.clone())?.iter().filter_map(|lease| lease.grant).collect();
         let waits = |contender: &Contender| contender.grant.is_none_or(|grant| !taken.contains(&grant));
         let still =
             before.iter().zip(&nodes).filter(|(contender, _)| waits(contender)).filter_map(|(_, node)| node.as_ref());
         // Clients of other libraries take one at a time.
-        let theirs = still.map(|node| HolderRecord::parse(node).and_then(|record| record.permits()));
+        let theirs = still.map(|node| HolderRecord::parse(node.as_ref()?).and_then(|record| record.permits()));
         let theirs: Vec<_> = theirs.map(|permits| permits.map_or(1, |permits| permits.asked)).collect();
         Ok(left_behind(self.free_beside(permits).await?, theirs))
     }
@@ -191,8 +192,8 @@ impl<'a> FreePermits<'a> {
         if paths.is_empty() {
             return Ok(Vec::new());
         }
-        let nodes = self.connection().read_all(paths).await?;
-        Ok(nodes.into_iter().flatten().filter(|node| HolderRecord::parse(node).is_none()).collect())
+        let nodes = read_permitted(self.connection(), paths).await?;
+        Ok(nodes.into_iter().flatten().flatten().filter(|node| HolderRecord::parse(node).is_none()).collect())
     }
 
     /// Returns the names in a directory; none if there is no such directory.

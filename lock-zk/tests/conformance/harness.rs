@@ -59,6 +59,11 @@ pub(crate) trait Client: Send + Sync + 'static {
     fn exclusions() -> &'static [(&'static str, &'static str)] {
         &[FOREIGN_STARVATION]
     }
+
+    /// Panics that its crate may have when its runtime ends, and why.
+    fn panics_at_the_end() -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
 }
 
 /// The client as it comes.
@@ -142,6 +147,10 @@ impl<D: Servers, C: Client> Harness for ZooKeeper<D, C> {
 
     fn exclusions(&self) -> &'static [(&'static str, &'static str)] {
         C::exclusions()
+    }
+
+    fn panics_at_the_end(&self) -> &'static [(&'static str, &'static str)] {
+        C::panics_at_the_end()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Semaphores: the nodes that Curator's clients count, and living beside clients that take their permits one by one.
 
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
+use lock_testkit::testing::renewed;
 use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperClient};
 use lock_zk::{ErrorKind, LockName, LossReason};
 
@@ -161,4 +162,35 @@ async fn one_that_takes_its_permits_while_a_try_counts_is_not_counted_twice() {
     let third = soon("the try ends", PROMPTLY, counts).await.unwrap().unwrap().expect("two of three are taken");
     third.release().await.unwrap();
     two.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn permits_that_are_given_back_while_a_dropped_call_does_so_too_stay_held() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let a = client(&over([&link]), LASTING).await;
+    // One node for all of them, and another one in its place for fewer.
+    let semaphore = a.semaphore("twice", 5_000).with_lease(watched());
+    for _ in 0..5 {
+        let mut held = semaphore.acquire_many(4_000).await.unwrap();
+        let asked = || LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, "twice/leases");
+        let held_up = link.inject(asked());
+        tokio::select! {
+            outcome = held.release_some(1) => panic!("answered: {outcome:?}"),
+            applied = held_up.applied(PROMPTLY) => drop(applied.unwrap()),
+        }
+        // The dropped call goes on in the background, beside the next one: both look which nodes there are.
+        let before = link.requests();
+        let healed = async {
+            eventually("both have asked", PROMPTLY, async || link.requests() >= before + 4).await;
+            held_up.heal().unwrap();
+        };
+        let (outcome, ()) = futures_util::join!(held.release_some(500), healed);
+        outcome.unwrap();
+        renewed(&held, 2).await;
+        assert_eq!(held.permits(), 3_499);
+        assert_eq!(semaphore.available().await.unwrap(), 5_000 - 3_499);
+        held.release().await.unwrap();
+        assert!(children(&truth, "/lock/semaphore/twice/leases").await.is_empty());
+    }
 }

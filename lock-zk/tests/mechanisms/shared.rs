@@ -177,3 +177,24 @@ async fn a_client_of_the_wrong_dialect_does_not_disturb_the_others() {
     held.release().await.unwrap();
     soon("granted", PROMPTLY, third).await.unwrap().unwrap().release().await.unwrap();
 }
+
+/// A semaphore has directories below its path, which no other lock knows what to do with.
+#[tokio::test]
+async fn a_semaphore_at_the_path_of_a_mutex_is_told_and_disturbs_nobody() {
+    let Some(server) = server().await else { return };
+    let locks = client(server.url(), LASTING).await;
+    let path = || LockName::from_key("/jobs/x").unwrap();
+    let held = locks.mutex(path()).lock().await.unwrap();
+    for _ in 0..3 {
+        fails(locks.semaphore(path(), 2).try_acquire().await, ErrorKind::Protocol);
+        fails(locks.semaphore(path(), 2).acquire().await, ErrorKind::Protocol);
+    }
+    let truth = server.client().await.unwrap();
+    assert_eq!(names(&truth, "/jobs/x").await.len(), 1);
+    assert!(locks.mutex(path()).try_lock().await.unwrap().is_none());
+    held.release().await.unwrap();
+    // A lock below the path of a semaphore is none of its own.
+    let below = locks.mutex(LockName::from_key("/jobs/x/below").unwrap()).lock().await.unwrap();
+    locks.semaphore(path(), 2).acquire().await.unwrap().release().await.unwrap();
+    below.release().await.unwrap();
+}

@@ -12,7 +12,7 @@ const [LEFT, ROW, HEAD] = [190, 20, 40];
 function time(us) {
   if (us < 1e3) return `${Number(us.toPrecision(3))} µs`;
   if (us < 1e6) return `${(us / 1e3).toPrecision(3)} ms`;
-  return `${(us / 1e6).toFixed(us < 1e8 ? 2 : 1)} s`;
+  return `${(us / 1e6).toFixed(us < 9.995e6 ? 2 : us < 9.995e7 ? 1 : 0)} s`;
 }
 
 // ---- What was found

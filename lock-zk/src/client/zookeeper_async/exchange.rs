@@ -3,9 +3,11 @@
 //! answer is lost, the new ones are taken back. Whatever began runs to its end, whether somebody waits for it or not, one
 //! exchange after another.
 
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lock_core::driver::wait;
 use tokio::sync::{Mutex, oneshot};
@@ -32,9 +34,14 @@ pub(super) fn begin(
 ) -> Response<'static, Vec<String>> {
     let exchange = Exchange { requests: requests.clone(), old: old.to_vec(), new: new.to_vec(), data: data.to_vec() };
     let (answer, answered) = oneshot::channel();
-    let one_by_one = one_by_one.clone();
+    // Its turn is asked for now: whoever waits for those before it waits for this one, too.
+    let mut turn = Box::pin(one_by_one.clone().lock_owned());
+    let taken = (&mut turn).now_or_never();
     requests.runtime.spawn(async move {
-        let _turn = one_by_one.lock().await;
+        let _turn = match taken {
+            Some(turn) => turn,
+            None => turn.await,
+        };
         let _ = answer.send(exchange.run().await);
     });
     let gone = |_| Err(Failure { fate: Fate::Ended, source: "the client is gone".into() });
@@ -43,6 +50,7 @@ pub(super) fn begin(
 
 impl Exchange {
     async fn run(self) -> Result<Vec<String>, Failure> {
+        let before = self.present().await?;
         let made: Vec<_> = self.new.iter().map(|wanted| self.make(wanted)).collect();
         // Behind them: the server of this answer knows what it was asked to make before.
         let old = self.requests.read_all(&self.old);
@@ -52,7 +60,7 @@ impl Exchange {
                 Ok(made.into_iter().map(|created| created.path).collect())
             }
             Err(failure) => {
-                until_known(|| self.take_back()).await?;
+                until_known(|| self.take_back(&before)).await?;
                 Err(failure)
             }
         }
@@ -66,15 +74,27 @@ impl Exchange {
         self.requests.make(path, self.data.clone(), mode)
     }
 
-    async fn take_back(&self) -> Result<(), Failure> {
-        let mut made = Vec::new();
-        for wanted in &self.new {
+    /// Deletes what this exchange has made, but not what an earlier one of the same attempt did.
+    async fn take_back(&self, before: &HashSet<String>) -> Result<(), Failure> {
+        let made: Vec<_> = self.present().await?.into_iter().filter(|path| !before.contains(path)).collect();
+        self.delete_all(&made).await
+    }
+
+    /// Returns those of the new nodes that are there.
+    async fn present(&self) -> Result<HashSet<String>, Failure> {
+        let mut present = HashSet::new();
+        // Permits are many of the same name.
+        let wanted: BTreeSet<_> = self.new.iter().collect();
+        for wanted in wanted {
             match wanted {
-                NewNode::Named(path) => made.push(path.clone()),
-                NewNode::Sequential(stem) => made.extend(self.numbered(stem).await?),
+                NewNode::Named(path) => {
+                    let read = self.requests.read_all(std::slice::from_ref(path)).await?;
+                    present.extend(read.into_iter().flatten().map(|_| path.clone()));
+                }
+                NewNode::Sequential(stem) => present.extend(self.numbered(stem).await?),
             }
         }
-        self.delete_all(&made).await
+        Ok(present)
     }
 
     /// Returns the nodes that have been made of this path and a number.

@@ -25,7 +25,7 @@ mod watches;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future;
+use futures_util::future::{self, BoxFuture};
 use lock_core::GrantId;
 use lock_core::clock::BootInstant;
 use tokio::sync::{Mutex, watch};
@@ -180,6 +180,10 @@ impl Connection for ZookeeperAsync {
             Box::pin(async move { Ok(vec![(path, read.await)]) }) as Response<'static, ReadNodes>
         };
         paths.iter().map(read).collect()
+    }
+
+    fn exchanged(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move { drop(self.exchanges.lock().await) })
     }
 
     fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>> {

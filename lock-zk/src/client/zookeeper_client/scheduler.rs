@@ -21,6 +21,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures_util::future;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use zookeeper_client::{Client, Error};
 
@@ -188,8 +189,9 @@ enum RequestState<T> {
     Taken,
 }
 
-/// The answer to a request of the table. Dropping it drops the request.
-pub(super) struct Tracked<T> {
+/// The answer to a request of the table. The request stays there until it is answered, whether somebody waits for that or not: the
+/// crate has been asked, and sends it.
+pub(super) struct Tracked<T: Send + 'static> {
     slot: Arc<Slot<T>>,
     number: u64,
     requests: Arc<PendingRequests>,
@@ -261,6 +263,13 @@ impl PendingRequests {
         }
     }
 
+    /// Forgets a request, whatever became of it.
+    fn forget(&self, number: u64) {
+        let open = self.table().open.remove(&number);
+        // Outside of the table: a request that is dropped may have something to say to the crate.
+        drop(open);
+    }
+
     /// A panic elsewhere is not passed on: every critical section leaves the data valid.
     fn table(&self) -> MutexGuard<'_, PendingTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
@@ -320,7 +329,7 @@ impl<T: Send> AnyRequest for Slot<T> {
     }
 }
 
-impl<T> Future for Tracked<T> {
+impl<T: Send + 'static> Future for Tracked<T> {
     type Output = Result<T, Failure>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -328,11 +337,19 @@ impl<T> Future for Tracked<T> {
     }
 }
 
-impl<T> Drop for Tracked<T> {
+impl<T: Send + 'static> Drop for Tracked<T> {
     fn drop(&mut self) {
-        let open = self.requests.table().open.remove(&self.number);
-        // Outside of the table: a request that is dropped may have something to say to the crate.
-        drop(open);
+        let (slot, requests, number) = (self.slot.clone(), self.requests.clone(), self.number);
+        if !slot.is_answered()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(async move {
+                let _ = future::poll_fn(|context| slot.poll(context)).await;
+                requests.forget(number);
+            });
+            return;
+        }
+        requests.forget(number);
     }
 }
 
