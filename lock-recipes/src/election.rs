@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_core::{Error, ErrorKind, FencingToken, Phase, Record, RecordedMutex};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::standing::Standing;
 use crate::term::Term;
 use crate::watch::LeadershipWatch;
 
-/// The pause after a campaign that failed because no server answered.
+/// The pause after a campaign that failed because no server answered, or after a term that ended at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The election of a leader among processes: the one that holds the mutex of this name leads.
@@ -83,7 +83,8 @@ impl Election {
     }
 
     /// Sets how long before its lease can end a leader stops leading: a tenth of the TTL by default, and at most a third of it, which a
-    /// renewal in time leaves untouched.
+    /// renewal in time leaves untouched. Where servers keep a lock for less than its TTL at a time, as ZooKeeper does with a shorter
+    /// session, it is shorter in proportion.
     #[must_use]
     pub fn with_margin(mut self, margin: Duration) -> Self {
         self.margin = Some(margin);
@@ -117,6 +118,17 @@ impl Election {
             let _ = guard.release().await;
             return Err(error);
         }
+        // A lock that was handed over is kept for a short time at first.
+        let ttl = self.lock.lease().ttl;
+        if guard.remaining() < ttl / 2
+            && let Err(error) = guard.extend(ttl).await
+        {
+            let _ = guard.release().await;
+            return Err(error);
+        }
+        // What the servers keep at a time may be less than the TTL: a session, say.
+        let kept = guard.remaining().as_secs_f64() / ttl.as_secs_f64();
+        let margin = margin.mul_f64(kept.clamp(0.0, 1.0));
         let leadership = Leadership::new(guard, margin, self.standing.changes());
         self.standing.begin(leadership.term());
         Ok(leadership)
@@ -148,6 +160,7 @@ impl Election {
                 }
                 Err(error) => return Err(error),
             };
+            let began = Instant::now();
             let ran = while_leading(leadership.term(), body(leadership.term().clone())).await;
             self.standing.cool_down(self.cool_down);
             if let Err(error) = leadership.step_down().await {
@@ -155,6 +168,10 @@ impl Election {
             }
             if let Some(value) = ran {
                 return Ok(value);
+            }
+            if began.elapsed() < PAUSE {
+                // Leases that end at once would end again.
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }
@@ -178,6 +195,9 @@ impl Election {
     }
 
     /// Asks the servers who leads: the address of the holder of the lock, if it has announced itself in its present term.
+    ///
+    /// An address is kept for the [retention](RecordedMutex::with_retention) of its record, 30 days unless set otherwise, from the
+    /// beginning of its term: a leader of a longer term steps down once in that time to be found.
     ///
     /// # Errors
     /// Those of [`RecordedMutex::read`] and [`Mutex::inspect`](lock_core::Mutex::inspect);

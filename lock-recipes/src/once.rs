@@ -5,11 +5,14 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lock_core::{Error, FencingToken, RecordedGuard, RecordedMutex, WorkError};
+use lock_core::{Error, ErrorKind, FencingToken, RecordedGuard, RecordedMutex, WorkError};
 
 use crate::outcome::{OnceError, Outcome};
 use crate::progress::{Progress, Stage};
 use crate::slot::Slot;
+
+/// The pauses before a record is written again that may not have been written.
+const PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(200), Duration::from_secs(1)];
 
 /// The treatment of a slot that was begun by somebody who has gone without saying how it ended: a process that crashed, a task
 /// that was dropped, a holder that was paused for longer than its lease.
@@ -42,7 +45,9 @@ pub enum Failures {
 ///
 /// # What it promises
 /// At most once per slot, or at least once, [by choice](Attempts); never exactly once. It promises as much as the backend does of its
-/// records: ask for [`RecordAcrossRestart`](lock_core::Guarantee::RecordAcrossRestart) where that matters. Slots are compared with each
+/// records: see what its guarantees say of [`RecordAcrossRestart`](lock_core::Guarantee::RecordAcrossRestart), on Redis that it depends on
+/// how the server writes its data down. A record is kept for its [retention](RecordedMutex::with_retention), and one that is
+/// asked for meanwhile for longer: a job whose slots are further apart than half of that has to be asked for in between. Slots are compared with each
 /// other, never with a clock, so the clocks of the processes may differ. A holder that is paused past its lease can record nothing
 /// afterwards; what its job does outside is stopped only by the fencing token that it is given.
 ///
@@ -92,7 +97,8 @@ impl Once {
         self
     }
 
-    /// Sets how long to wait for somebody who is at it: not at all by default.
+    /// Sets how long to wait for somebody who is at it: not at all by default. A slot whose holder has crashed is run by whoever asks
+    /// after the end of its lease: where slots come more often than that, wait for one TTL at least, or none is.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
@@ -155,6 +161,9 @@ impl Once {
             self.lock.read().await.and_then(|record| Progress::of(record.as_ref())).map_err(OnceError::NotRun)?;
         // Without the lock nobody can tell whether who has begun it is still at it.
         if let Some(seen) = seen.filter(|seen| self.is_over(seen, slot) && !seen.is_open(slot)) {
+            if seen.is_older_than(self.lock.retention() / 2) {
+                self.refresh(&seen).await;
+            }
             return Ok(seen.skipped());
         }
         let guard = match self.lock.try_lock_for(self.wait).await {
@@ -221,8 +230,31 @@ impl Once {
                 }
     }
 
+    /// Writes how far it came. What is unknown is written again, as long as the lock is held and a few times: only this holder writes.
     async fn note(&self, guard: &RecordedGuard, slot: Slot, stage: Stage) -> Result<(), Error> {
-        guard.write(&Progress::new(slot, stage, self.lock.owner()).to_bytes()).await
+        let progress = Progress::new(slot, stage, self.lock.owner()).to_bytes();
+        for pause in PAUSES {
+            match guard.write(&progress).await {
+                Err(error) if error.kind() == ErrorKind::Indeterminate && guard.is_held() => {
+                    tracing::debug!(name = %self.lock.name(), %error, "a record may not be written; writing it again");
+                    tokio::time::sleep(pause).await;
+                }
+                noted => return noted,
+            }
+        }
+        guard.write(&progress).await
+    }
+
+    /// Has a record that is still asked for kept for longer, unless somebody has the lock or it has changed: best effort, before its
+    /// retention is over.
+    async fn refresh(&self, seen: &Progress) {
+        let Ok(Some(guard)) = self.lock.try_lock().await else { return };
+        if Progress::of(Some(guard.record())).is_ok_and(|found| found.as_ref() == Some(seen))
+            && let Err(error) = guard.write(&seen.refreshed().to_bytes()).await
+        {
+            tracing::debug!(name = %self.lock.name(), %error, "the record could not be refreshed");
+        }
+        release(guard).await;
     }
 
     /// The one who is at it, if the backend can tell.

@@ -35,13 +35,13 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(slot: Slot, stage: Stage, owner: &Owner) -> Self {
-        let mut by = owner.to_string();
+        // A control character takes six bytes in JSON.
+        let mut by = owner.to_string().replace(char::is_control, " ");
         if by.len() > LONGEST_NAME {
             let end = (0..=LONGEST_NAME).rev().find(|at| by.is_char_boundary(*at)).unwrap_or_default();
             by.truncate(end);
         }
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        Self { slot, stage, by, at: u64::try_from(at).unwrap_or(u64::MAX) }
+        Self { slot, stage, by, at: now() }
     }
 
     /// Reads what a record says; `None` if nothing was written yet.
@@ -61,6 +61,16 @@ impl Progress {
         self.slot == slot && self.stage == Stage::Started
     }
 
+    /// This progress, as written now: its record is kept for its retention from then on.
+    pub(crate) fn refreshed(&self) -> Self {
+        Self { at: now(), ..self.clone() }
+    }
+
+    /// Whether it was written longer ago than this, by the clocks of its writer and of this process.
+    pub(crate) fn is_older_than(&self, age: Duration) -> bool {
+        now().saturating_sub(self.at) > u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
+    }
+
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         // Numbers and a text always have a form.
         serde_json::to_vec(self).unwrap_or_default()
@@ -69,6 +79,12 @@ impl Progress {
     pub(crate) fn skipped<T>(self) -> Outcome<T> {
         Outcome::Skipped { slot: self.slot, by: self.by, at: UNIX_EPOCH + Duration::from_millis(self.at) }
     }
+}
+
+/// The present time, in ms since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    u64::try_from(now).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

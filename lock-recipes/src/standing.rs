@@ -8,6 +8,9 @@ use tokio::time::Instant;
 
 use crate::term::{PastTerm, Term};
 
+/// The longest time without a campaign, about a year: longer ones are shortened to it.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// The latest term of this process, which the clones of an election and their watches have in common.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
@@ -31,7 +34,7 @@ impl Standing {
 
     /// It does not campaign for so long.
     pub(crate) fn cool_down(&self, time: Duration) {
-        self.latest().cools_until = Some(Instant::now() + time);
+        self.latest().cools_until = Instant::now().checked_add(time).or_else(|| Instant::now().checked_add(LONGEST));
     }
 
     pub(crate) fn cools_until(&self) -> Option<Instant> {

@@ -1,5 +1,6 @@
 //! One term of a leader, as it can be asked by many.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use tokio::sync::watch;
 /// [`Leadership`](crate::Leadership) ends it.
 ///
 /// Whether it leads is computed from the lease and the clock at each question. The answer is no a
-/// [margin](crate::Election::with_margin) before the lease can end, so that no other one leads by then; that is final only when the
-/// lock is lost or given back, since a renewal may come late.
+/// [margin](crate::Election::with_margin) before the lease can end, so that no other one leads by then. That is final, once somebody has
+/// been told: a renewal that comes late is for the lock, not for the term.
 #[derive(Debug, Clone)]
 pub struct Term(Arc<TermLock>);
 
@@ -20,6 +21,8 @@ pub struct Term(Arc<TermLock>);
 struct TermLock {
     number: FencingToken,
     margin: Duration,
+    /// Whether somebody has been told that it leads no more.
+    over: AtomicBool,
     /// Taken away by whoever ends the term.
     guard: Mutex<Option<RecordedGuard>>,
     /// Told when a term begins or ends.
@@ -33,7 +36,13 @@ pub(crate) struct PastTerm(Weak<TermLock>);
 impl Term {
     pub(crate) fn begin(guard: RecordedGuard, margin: Duration, changes: watch::Sender<()>) -> Self {
         let number = guard.fencing_token();
-        Self(Arc::new(TermLock { number, margin, guard: Mutex::new(Some(guard)), changes }))
+        Self(Arc::new(TermLock {
+            number,
+            margin,
+            over: AtomicBool::new(false),
+            guard: Mutex::new(Some(guard)),
+            changes,
+        }))
     }
 
     /// The number of the term, which grows with every leader: the fencing token to present to resources.
@@ -45,7 +54,11 @@ impl Term {
     /// Whether it leads at this instant, and for a margin from now on at least.
     #[must_use]
     pub fn is_leading(&self) -> bool {
-        self.left().is_some_and(|left| !left.is_zero())
+        let over = &self.0.over;
+        if !over.load(Ordering::Acquire) && self.left().is_none_or(|left| left.is_zero()) {
+            over.store(true, Ordering::Release);
+        }
+        !over.load(Ordering::Acquire)
     }
 
     /// Resolves when it leads no more: a margin before its lease can end, when the lock is lost, or when it has stepped down.

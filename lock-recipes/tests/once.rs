@@ -273,3 +273,19 @@ async fn a_job_that_was_paused_past_its_lease_records_nothing() {
         "the late one has written: {seen:?}"
     );
 }
+
+/// A record that is still asked for does not end with its retention, or its job would run again.
+#[tokio::test]
+async fn a_skip_refreshes_a_record_that_is_old() {
+    let locks = MemoryLocks::new();
+    let recorded = locks.recorded("rare").unwrap();
+    let guard = recorded.lock().await.unwrap();
+    guard.write(br#"{"slot":7,"stage":"done","by":"somebody","at":1000}"#).await.unwrap();
+    guard.release().await.unwrap();
+    let once = Once::new(recorded.clone());
+    let skipped = once.run(7, async |_| unreachable!("it is done")).await.unwrap();
+    assert!(matches!(skipped, Outcome::Skipped { .. }), "{skipped:?}");
+    let record: serde_json::Value = serde_json::from_slice(&recorded.read().await.unwrap().unwrap().data).unwrap();
+    assert_eq!((&record["slot"], &record["by"]), (&7.into(), &"somebody".into()));
+    assert!(record["at"].as_u64() > Some(1_000_000), "{record}");
+}

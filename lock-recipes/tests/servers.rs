@@ -13,7 +13,7 @@ use lock_testkit::testing::{eventually, installed};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit_servers::redis::RedisServer;
 use lock_testkit_servers::zookeeper::ZooKeeperServer;
-use lock_zk::ZkLocks;
+use lock_zk::{ZkConfig, ZkLocks};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -88,6 +88,41 @@ async fn a_job_that_was_dropped_is_run_again(a: &Locks, b: &Locks) {
     assert_eq!(least.run(1, |_| async { 7 }).await.unwrap(), Outcome::Ran(7));
     let again: Result<Outcome<()>, OnceError<()>> = least.run(1, |_| async {}).await;
     assert!(matches!(again, Ok(Outcome::Skipped { .. })), "{again:?}");
+}
+
+/// Sessions keep a lock for less than its TTL at a time, with a part of that left before each renewal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_ttl_is_longer_than_its_session_leads_on() {
+    let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+    let config = ZkConfig::new(server.url())
+        .with_session_timeout(Duration::from_secs(4))
+        .with_tick_time(Duration::from_millis(200));
+    let locks: Locks = ZkLocks::connect_with(config).await.unwrap().into();
+    let election = Election::new(locks.recorded("long").unwrap().with_ttl(Duration::from_secs(60)));
+    let leadership = election.campaign().await.unwrap();
+    assert!(leadership.is_leading(), "it never led");
+    // For longer than the session, which is renewed meanwhile.
+    let ended = tokio::time::timeout(Duration::from_secs(6), leadership.ended()).await;
+    assert!(ended.is_err() && leadership.is_leading(), "it leads no more although everything is well");
+    leadership.step_down().await.unwrap();
+}
+
+/// A lock that is handed over is kept for a short time at first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_follows_one_that_has_crashed_leads_on() {
+    let Some(server) = installed(RedisServer::start_own().await) else { return };
+    let ttl = Duration::from_secs(30);
+    let (a, b) = (RedisLocks::connect(server.url()).await.unwrap(), RedisLocks::connect(server.url()).await.unwrap());
+    let lasts = lock_core::LeaseOptions::new(Duration::from_secs(1)).with_auto_renew(false);
+    let crashed = a.mutex("crashed").with_lease(lasts).lock().await.unwrap();
+    let locks: Locks = b.into();
+    let election = Election::new(locks.recorded("crashed").unwrap().with_ttl(ttl));
+    let leadership = tokio::time::timeout(PATIENCE, election.campaign()).await.unwrap().unwrap();
+    assert!(!crashed.is_held());
+    assert!(leadership.is_leading(), "it never led");
+    let ended = tokio::time::timeout(Duration::from_secs(4), leadership.ended()).await;
+    assert!(ended.is_err() && leadership.is_leading(), "it leads no more although everything is well");
+    leadership.step_down().await.unwrap();
 }
 
 async fn one_leads_after_the_other(a: &Locks, b: &Locks) {

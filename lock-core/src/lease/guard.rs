@@ -332,6 +332,11 @@ impl Lease {
         }
     }
 
+    /// Returns the TTL with which the lock was asked for.
+    pub(crate) fn attempt_ttl(&self) -> Duration {
+        self.live.attempt.ttl
+    }
+
     /// Ends the lease without giving the lock back.
     pub(crate) fn detach(mut self) {
         self.keeper.settle(&self.live, Event::Release);

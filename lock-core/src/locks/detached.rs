@@ -31,7 +31,7 @@ use crate::token::FencingToken;
 /// let store = MemoryStore::new();
 /// let (web, worker) = (store.connect(), store.connect()); // two processes
 /// let guard = web.mutex("import/7").with_ttl(Duration::from_secs(60)).lock().await?;
-/// let message = serde_json::to_string(&guard.detach()?)?; // into a queue
+/// let message = serde_json::to_string(&guard.detach().await?)?; // into a queue
 ///
 /// let detached: DetachedMutex = serde_json::from_str(&message)?;
 /// let guard = worker.adopt(&detached).await?; // renewed from now on
@@ -55,14 +55,15 @@ pub struct DetachedMutex {
 }
 
 impl DetachedMutex {
-    /// Ends the guard without giving the lock back.
-    pub(crate) fn of(guard: MutexGuard) -> Result<Self, DetachError> {
+    /// Ends the guard without giving the lock back, with its whole TTL from now on.
+    pub(crate) async fn of(guard: MutexGuard) -> Result<Self, DetachError> {
         if guard.keeper().backend.guarantees().of(Guarantee::Adoption) == Support::No {
             let what = "this backend's grants cannot be passed on";
             let error = guard.named(Error::new(ErrorKind::Unsupported, Phase::Release, what));
             return Err(DetachError { guard, error });
         }
-        if let Err(error) = guard.check(Phase::Release) {
+        // It may have been handed over for a short time, and has waited for its next renewal.
+        if let Err(error) = guard.extend(guard.attempt_ttl()).await {
             return Err(DetachError { guard, error });
         }
         let left_ms = u64::try_from(guard.remaining().as_millis()).unwrap_or(u64::MAX);
@@ -108,7 +109,7 @@ pub(crate) async fn adopt(
 /// let guard = orders.lock().await?;
 /// orders.force_release(guard.grant_id(), "its machine hangs").await?;
 /// # while guard.is_held() { tokio::task::yield_now().await; }
-/// let failed = guard.detach().unwrap_err();
+/// let failed = guard.detach().await.unwrap_err();
 /// assert!(!failed.guard.is_held());
 /// # Ok(()) }
 /// ```

@@ -313,13 +313,18 @@ impl MutexGuard {
     }
 
     /// Ends this guard without giving the lock back, so that another client, perhaps in another process, goes on with it: see
-    /// [`DetachedMutex`], which has an example. No traffic; the lock is not renewed from here any more.
+    /// [`DetachedMutex`], which has an example. One renewal: the lock has its whole TTL from then on, and is not renewed from here any
+    /// more.
     ///
     /// # Errors
     /// The guard comes back in the error: [`Unsupported`](crate::ErrorKind::Unsupported) where grants cannot be passed on
-    /// ([`Guarantee::Adoption`](crate::Guarantee::Adoption)), [`Lost`](crate::ErrorKind::Lost) if the lock is lost.
-    pub fn detach(self) -> Result<DetachedMutex, DetachError> {
-        DetachedMutex::of(self)
+    /// ([`Guarantee::Adoption`](crate::Guarantee::Adoption)), [`Lost`](crate::ErrorKind::Lost) if the lock is lost, and those of
+    /// [`extend`](Lease::extend).
+    ///
+    /// # Cancel safety
+    /// The guard of a dropped call is released in the background.
+    pub async fn detach(self) -> Result<DetachedMutex, DetachError> {
+        DetachedMutex::of(self).await
     }
 
     /// Gives the lock back and reports the outcome, within one operation timeout.

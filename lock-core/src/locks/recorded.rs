@@ -93,6 +93,12 @@ impl RecordedMutex {
         self.mutex.lease()
     }
 
+    /// The time for which the record is kept after it was last stamped or written, at least.
+    #[must_use]
+    pub fn retention(&self) -> Duration {
+        self.retention
+    }
+
     /// The lock's name.
     #[must_use]
     pub fn name(&self) -> &LockName {

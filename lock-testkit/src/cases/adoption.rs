@@ -34,7 +34,7 @@ pub(super) async fn a_detached_mutex_goes_on_in_the_client_that_adopts_it(cx: Ar
     let ((_, mine), (theirs, _), (_, other)) = (client(&cx).await?, client(&cx).await?, client(&cx).await?);
     let held = mine.lock().await?;
     let (token, grant) = (held.fencing_token(), held.grant_id());
-    let detached = held.detach()?;
+    let detached = held.detach().await?;
     is_taken(&other).await?;
     let adopted = theirs.adopt(&detached).await?;
     ensure!(adopted.is_held() && adopted.fencing_token() == token, "adopted is {adopted:?}, not under {token:?}");
@@ -54,7 +54,7 @@ pub(super) async fn a_detached_mutex_goes_on_in_the_client_that_adopts_it(cx: Ar
 pub(super) async fn a_message_that_is_delivered_to_several_is_adopted_once(cx: Arc<Cx>) -> Verdict {
     let ((_, mine), (one, _), (other, _)) = (client(&cx).await?, client(&cx).await?, client(&cx).await?);
     for _ in 0..10 {
-        let detached = mine.try_lock_for(hand_over()).await?.or_fail("not free")?.detach()?;
+        let detached = mine.try_lock_for(hand_over()).await?.or_fail("not free")?.detach().await?;
         let (first, second) = join(one.adopt(&detached), other.adopt(&detached)).await;
         let (adopted, refused) = match (first, second) {
             (Ok(adopted), refused) | (refused, Ok(adopted)) => (adopted, refused),
@@ -73,7 +73,7 @@ pub(super) async fn a_message_that_is_delivered_to_several_is_adopted_once(cx: A
 
 pub(super) async fn a_detached_mutex_that_nobody_adopts_ends_with_its_lease(cx: Arc<Cx>) -> Verdict {
     let ((_, mine), (theirs, other)) = (client(&cx).await?, client(&cx).await?);
-    let detached = mine.lock().await?.detach()?;
+    let detached = mine.lock().await?.detach().await?;
     let next = other.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free after its lease")?;
     expect_kind("an adoption after its end", ErrorKind::NotHeld, theirs.adopt(&detached).await)?;
     ensure!(next.is_held(), "a late adoption has taken the next holder's lock");
@@ -85,10 +85,10 @@ pub(super) async fn an_adoption_whose_request_or_reply_is_lost_is_done_or_unknow
     let ((_, mine), links) = (client(&cx).await?, cx.links()?);
     let theirs = cx.client_at(&links).await?;
     // Whatever is loaded at first is loaded.
-    theirs.adopt(&mine.lock().await?.detach()?).await?.release().await?;
+    theirs.adopt(&mine.lock().await?.detach().await?).await?.release().await?;
     for direction in [Direction::ToServer, Direction::ToClient] {
         for nth in 1..=REQUESTS {
-            let detached = mine.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free before")?.detach()?;
+            let detached = mine.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free before")?.detach().await?;
             let loss = links.inject(&LinkFault::new(Toxic::Reset, direction).on_request(nth, &cx.namespace));
             let adopted = soon("the adoption ends", op_timeout() + ms(500), theirs.adopt(&detached)).await?;
             // Not every backend makes a second request.

@@ -163,7 +163,7 @@ mod tests {
         let (mut schedule, asked) = (schedule(), std::cell::Cell::new(0_u32));
         let is_wanted = |heartbeat: &u32| {
             asked.set(asked.get() + 1);
-            heartbeat % 2 == 0
+            heartbeat.is_multiple_of(2)
         };
         (0..MANY).for_each(|heartbeat| schedule.add("one", (), heartbeat));
         let mut sent = 0;
