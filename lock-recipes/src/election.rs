@@ -120,7 +120,7 @@ impl Election {
         }
         // A lock that was handed over is kept for a short time at first.
         let ttl = self.lock.lease().ttl;
-        if guard.remaining() < ttl / 2
+        if guard.remaining() < ttl / 10 * 9
             && let Err(error) = guard.extend(ttl).await
         {
             let _ = guard.release().await;
@@ -129,9 +129,7 @@ impl Election {
         // What the servers keep at a time may be less than the TTL: a session, say.
         let kept = guard.remaining().as_secs_f64() / ttl.as_secs_f64();
         let margin = margin.mul_f64(kept.clamp(0.0, 1.0));
-        let leadership = Leadership::new(guard, margin, self.standing.changes());
-        self.standing.begin(leadership.term());
-        Ok(leadership)
+        Ok(Leadership::new(guard, margin, self.cool_down, self.standing.clone()))
     }
 
     /// Campaigns, and runs `body` as the leader. When it leads no more, `body` is dropped at its next await point, before the lease can
@@ -162,7 +160,6 @@ impl Election {
             };
             let began = Instant::now();
             let ran = while_leading(leadership.term(), body(leadership.term().clone())).await;
-            self.standing.cool_down(self.cool_down);
             if let Err(error) = leadership.step_down().await {
                 tracing::debug!(name = %self.lock.name(), %error, "the leader's lock was not released");
             }

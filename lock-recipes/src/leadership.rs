@@ -1,10 +1,12 @@
 //! One term of a leader, to be ended.
 
 use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
 
 use lock_core::{Error, RecordedGuard};
-use tokio::sync::watch;
 
+use crate::standing::Standing;
 use crate::term::Term;
 
 /// Leads: from [`Election::campaign`](crate::Election::campaign) until it [steps down](Leadership::step_down), is dropped, or has lost
@@ -26,11 +28,15 @@ use crate::term::Term;
 #[derive(Debug)]
 pub struct Leadership {
     term: Term,
+    cool_down: Duration,
+    standing: Arc<Standing>,
 }
 
 impl Leadership {
-    pub(crate) fn new(guard: RecordedGuard, margin: std::time::Duration, changes: watch::Sender<()>) -> Self {
-        Self { term: Term::begin(guard, margin, changes) }
+    pub(crate) fn new(guard: RecordedGuard, margin: Duration, cool_down: Duration, standing: Arc<Standing>) -> Self {
+        let term = Term::begin(guard, margin, standing.changes());
+        standing.begin(&term);
+        Self { term, cool_down, standing }
     }
 
     /// The term, to be asked by others too.
@@ -49,11 +55,18 @@ impl Leadership {
     /// # Cancel safety
     /// A dropped call is finished in the background.
     pub async fn step_down(self) -> Result<(), Error> {
-        match self.term.take() {
+        match self.end() {
             Some(guard) => guard.release().await,
             // Only this and the drop end a term.
             None => Ok(()),
         }
+    }
+
+    /// Takes the lock away from the term, whose process does not campaign again for a while.
+    fn end(&self) -> Option<RecordedGuard> {
+        let guard = self.term.take()?;
+        self.standing.cool_down(self.cool_down);
+        Some(guard)
     }
 }
 
@@ -67,6 +80,6 @@ impl Deref for Leadership {
 
 impl Drop for Leadership {
     fn drop(&mut self) {
-        drop(self.term.take());
+        drop(self.end());
     }
 }

@@ -245,8 +245,8 @@ impl Once {
         guard.write(&progress).await
     }
 
-    /// Has a record that is still asked for kept for longer, unless somebody has the lock or it has changed: best effort, before its
-    /// retention is over.
+    /// Has a record that is still asked for kept for longer, unless somebody has the lock or it has changed: best effort, once in half
+    /// of its retention. Whoever wants another slot meanwhile finds it busy.
     async fn refresh(&self, seen: &Progress) {
         let Ok(Some(guard)) = self.lock.try_lock().await else { return };
         if Progress::of(Some(guard.record())).is_ok_and(|found| found.as_ref() == Some(seen))

@@ -31,6 +31,9 @@ pub(crate) struct Progress {
     by: String,
     /// ms since 1970, by the clock of that process: to be shown, not to be compared.
     at: u64,
+    /// The time of the last refreshment, likewise, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refreshed: Option<u64>,
 }
 
 impl Progress {
@@ -41,7 +44,7 @@ impl Progress {
             let end = (0..=LONGEST_NAME).rev().find(|at| by.is_char_boundary(*at)).unwrap_or_default();
             by.truncate(end);
         }
-        Self { slot, stage, by, at: now() }
+        Self { slot, stage, by, at: now(), refreshed: None }
     }
 
     /// Reads what a record says; `None` if nothing was written yet.
@@ -61,14 +64,14 @@ impl Progress {
         self.slot == slot && self.stage == Stage::Started
     }
 
-    /// This progress, as written now: its record is kept for its retention from then on.
+    /// This progress, refreshed now: its record is kept for its retention from then on.
     pub(crate) fn refreshed(&self) -> Self {
-        Self { at: now(), ..self.clone() }
+        Self { refreshed: Some(now()), ..self.clone() }
     }
 
     /// Whether it was written longer ago than this, by the clocks of its writer and of this process.
     pub(crate) fn is_older_than(&self, age: Duration) -> bool {
-        now().saturating_sub(self.at) > u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
+        now().saturating_sub(self.refreshed.unwrap_or(self.at)) > u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {

@@ -55,8 +55,9 @@ impl Term {
     #[must_use]
     pub fn is_leading(&self) -> bool {
         let over = &self.0.over;
-        if !over.load(Ordering::Acquire) && self.left().is_none_or(|left| left.is_zero()) {
-            over.store(true, Ordering::Release);
+        // Whoever is told first tells those who wait for it: their lease may be renewed before they look.
+        if self.left().is_none_or(|left| left.is_zero()) && !over.swap(true, Ordering::AcqRel) {
+            self.0.changes.send_replace(());
         }
         !over.load(Ordering::Acquire)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock_core::memory::{MemoryConfig, MemoryStore};
 use lock_core::{ClientOptions, ErrorKind, LeaseOptions, MemoryLocks};
 use lock_recipes::Election;
-use lock_testkit::testing::eventually;
+use lock_testkit::testing::{eventually, soon};
 use tokio::sync::oneshot;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -211,6 +211,54 @@ async fn a_leader_that_stepped_down_cools_down_before_it_campaigns_again() {
     let leads = election(&second, "b:2").campaign().await.unwrap();
     assert!(futures_util::poll!(campaign.as_mut()).is_pending());
     leads.step_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_campaign_after_a_leadership_that_was_stepped_down_from_or_dropped_cools_down_too() {
+    let store = MemoryStore::new();
+    let locks = client(&store, LONG);
+    for dropped in [false, true] {
+        let cooling = election(&locks, "a:1").with_cool_down(LONG * 20);
+        let leadership = cooling.campaign().await.unwrap();
+        if dropped {
+            drop(leadership)
+        } else {
+            leadership.step_down().await.unwrap()
+        }
+        let campaign = cooling.campaign();
+        tokio::pin!(campaign);
+        for _ in 0..100 {
+            assert!(futures_util::poll!(campaign.as_mut()).is_pending(), "dropped: {dropped}");
+            tokio::task::yield_now().await;
+        }
+        // Another election of this process has no such pause.
+        election(&locks, "a:1").campaign().await.unwrap().step_down().await.unwrap();
+    }
+}
+
+/// A renewal that comes late makes nobody a leader again who was told that it leads no more.
+#[tokio::test]
+async fn a_term_that_was_seen_to_be_over_stays_over() {
+    let store = MemoryStore::new();
+    let locks = client(&store, Duration::from_secs(3));
+    let recorded = locks.recorded("leader").unwrap();
+    let election = Election::new(recorded.clone()).with_margin(Duration::from_secs(1));
+    let mut watch = election.watch();
+    let leadership = election.campaign().await.unwrap();
+    assert_eq!(watch.changed().await, Some(leadership.number()));
+    store.set_reachable(false);
+    // Asked by others only: whoever waits for the end is told too.
+    eventually("it leads no more", LONG, async || !election.is_leading()).await;
+    store.set_reachable(true);
+    let long = Some(Duration::from_secs(2));
+    let renewed = async || {
+        let holders = recorded.mutex().inspect().await.unwrap().holders;
+        holders.first().is_none_or(|holder| holder.expires_in > long)
+    };
+    eventually("its lock is renewed", LONG, renewed).await;
+    assert!(!leadership.is_leading() && !election.is_leading(), "it leads again, and whoever watches is not told");
+    soon("the end is told", LONG, leadership.ended()).await;
+    assert_eq!(soon("and watched", LONG, watch.changed()).await, None);
 }
 
 #[tokio::test]

@@ -286,6 +286,6 @@ async fn a_skip_refreshes_a_record_that_is_old() {
     let skipped = once.run(7, async |_| unreachable!("it is done")).await.unwrap();
     assert!(matches!(skipped, Outcome::Skipped { .. }), "{skipped:?}");
     let record: serde_json::Value = serde_json::from_slice(&recorded.read().await.unwrap().unwrap().data).unwrap();
-    assert_eq!((&record["slot"], &record["by"]), (&7.into(), &"somebody".into()));
-    assert!(record["at"].as_u64() > Some(1_000_000), "{record}");
+    assert_eq!((&record["slot"], &record["by"], &record["at"]), (&7.into(), &"somebody".into(), &1000.into()));
+    assert!(record["refreshed"].as_u64() > Some(1_000_000), "{record}");
 }
