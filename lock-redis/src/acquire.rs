@@ -35,7 +35,7 @@ pub(crate) struct Acquisitions {
     identity: Arc<Identity>,
     queues: Arc<WaitQueues>,
     /// The check that replicas have a grant, if that is wanted.
-    confirmation: Option<Confirmation>,
+    confirmation: Option<Arc<Confirmation>>,
     /// The last owner, as it is written beside the nonce: most often it is the client's own.
     owner: RwLock<Option<(GrantId, Arc<str>)>>,
 }
@@ -68,7 +68,7 @@ impl Acquisitions {
         keys: &Arc<KeySpace>,
         identity: &Arc<Identity>,
         queues: &Arc<WaitQueues>,
-        confirmation: Option<Confirmation>,
+        confirmation: Option<Arc<Confirmation>>,
     ) -> Self {
         let (links, keys, identity, queues) = (links.clone(), keys.clone(), identity.clone(), queues.clone());
         Self { links, keys, identity, queues, confirmation, owner: RwLock::default() }

@@ -57,11 +57,11 @@ impl RedisBackend {
         let renewals = Arc::new(Renewals::new(&links, &keys));
         let releases = Arc::new(Releases::new(&links, &keys, &identity, &queues));
         let confirm = |needed| Confirmation::new(links.replica_acks(needed), &keys, &links, &renewals, &releases);
-        let confirmation = config.replicas.map(confirm);
-        let acquisitions = Arc::new(Acquisitions::new(&links, &keys, &identity, &queues, confirmation));
+        let confirmation = config.replicas.map(confirm).map(Arc::new);
+        let acquisitions = Arc::new(Acquisitions::new(&links, &keys, &identity, &queues, confirmation.clone()));
         let waits = Waits::new(&acquisitions, &links, &keys, &queues, &foreign);
         let inspector = Inspector::new(&links, &keys, &identity, &queues);
-        let records = Records::new(&links, &keys);
+        let records = Records::new(&links, &keys, confirmation);
         let heartbeats = Heartbeats::new(&links, &queues, &push, identity, foreign);
         tokio::spawn(heartbeats.run());
         Ok(Self { links, push, keys, queues, losses, acquisitions, waits, renewals, releases, inspector, records })

@@ -46,8 +46,8 @@ impl Confirmation {
         granted: Grant,
         until: BootInstant,
     ) -> Result<Grant, Error> {
-        let error = match self.acknowledged(attempt, granted, until).await {
-            Ok(grant) => return Ok(grant),
+        let error = match self.acknowledged(attempt, until).await {
+            Ok((sent_at, valid_for)) => return Ok(Grant::new(granted.token, sent_at, valid_for)),
             Err(error) => error,
         };
         // An unknown outcome of the undoing is one of the acquisition: the core then undoes it in the background.
@@ -62,8 +62,23 @@ impl Confirmation {
         }
     }
 
-    /// Renews the grant where replicas can be waited for.
-    async fn acknowledged(&self, attempt: &Attempt, granted: Grant, until: BootInstant) -> Result<Grant, Error> {
+    /// Waits by `until` until as many replicas as are wanted have whatever was written for this grant before.
+    ///
+    /// # Errors
+    /// `Indeterminate` otherwise: what was written may be lost with its master.
+    pub(crate) async fn is_kept(&self, attempt: &Attempt, until: BootInstant) -> Result<(), Error> {
+        let kept = self.acknowledged(attempt, until).await;
+        kept.map(drop).map_err(|error| {
+            let what = "it was written, and too few replicas are known to have it";
+            attempt
+                .error(ErrorKind::Indeterminate, Phase::Hold, what)
+                .with_server(self.links.server())
+                .with_source(error)
+        })
+    }
+
+    /// Renews the grant where replicas can be waited for. Returns when that was asked for, and how long the grant is kept from then on.
+    async fn acknowledged(&self, attempt: &Attempt, until: BootInstant) -> Result<(BootInstant, Duration), Error> {
         let refused =
             |what: String| attempt.error(ErrorKind::Unavailable, Phase::Acquire, what).with_server(self.links.server());
         let renewal = Renewal::new(attempt, attempt.ttl);
@@ -78,14 +93,14 @@ impl Confirmation {
         let needed = self.acks.needed();
         if replicas < needed.count {
             let what = format!(
-                "{replicas} instead of {} replicas acknowledged the grant within {:?}; it was undone",
+                "{replicas} instead of {} replicas acknowledged the grant within {:?}",
                 needed.count, needed.timeout
             );
             return Err(refused(what));
         }
         // Another server than the one that granted it may have been asked: there it is not.
         match self.renewals.renewed(&renewal, Ok(Raw { value, generation: 0 })) {
-            Renewed::For(valid_for) => Ok(Grant::new(granted.token, sent_at, valid_for)),
+            Renewed::For(valid_for) => Ok((sent_at, valid_for)),
             _ => Err(refused("the grant was gone before replicas acknowledged it".to_owned())),
         }
     }

@@ -8,6 +8,7 @@ use lock_core::{Error, ErrorKind, FencingToken, LockName, Phase};
 
 use crate::client::link::request::milliseconds;
 use crate::client::links::Links;
+use crate::confirm::Confirmation;
 use crate::store::keys::KeySpace;
 use crate::store::reply::Fields;
 use crate::store::scripts;
@@ -17,12 +18,14 @@ use crate::store::scripts;
 pub(crate) struct Records {
     links: Arc<Links>,
     keys: Arc<KeySpace>,
+    /// The check that replicas have what was written, if that is wanted.
+    confirmation: Option<Arc<Confirmation>>,
 }
 
 impl Records {
     /// The records over these links.
-    pub(crate) fn new(links: &Arc<Links>, keys: &Arc<KeySpace>) -> Self {
-        Self { links: links.clone(), keys: keys.clone() }
+    pub(crate) fn new(links: &Arc<Links>, keys: &Arc<KeySpace>, confirmation: Option<Arc<Confirmation>>) -> Self {
+        Self { links: links.clone(), keys: keys.clone(), confirmation }
     }
 
     pub(crate) async fn read(&self, name: &LockName) -> Result<Option<Record>, Error> {
@@ -61,7 +64,11 @@ impl Records {
             }
             return Ok(RecordWrite::NotHeld);
         }
-        self.record(&mut fields, &attempt.name, Phase::Hold).map(RecordWrite::Done)
+        let record = self.record(&mut fields, &attempt.name, Phase::Hold)?;
+        if let Some(confirmation) = &self.confirmation {
+            confirmation.is_kept(attempt, until).await?;
+        }
+        Ok(RecordWrite::Done(record))
     }
 
     fn record(&self, fields: &mut Fields, name: &LockName, phase: Phase) -> Result<Record, Error> {

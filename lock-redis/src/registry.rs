@@ -77,9 +77,10 @@ impl<W, L> Registry<W, L> {
         unwanted
     }
 
-    /// Takes the grants that nobody wants any more, to be given back.
-    pub(crate) fn take_unwanted(&mut self) -> Vec<(GrantId, L)> {
-        std::mem::take(&mut self.unwanted)
+    /// Takes so many of the grants that nobody wants any more at most, to be given back.
+    pub(crate) fn take_unwanted(&mut self, most: usize) -> Vec<(GrantId, L)> {
+        let rest = self.unwanted.split_off(most.min(self.unwanted.len()));
+        std::mem::replace(&mut self.unwanted, rest)
     }
 
     /// Forgets an attempt that gave up: nothing of it can be granted any more, or nobody cares any more.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use lock_redis::{ClientOptions, LossReason, RedisConfig, RedisLocks};
 
-use crate::server::{HAND_OVER, PROMPTLY, SHORT, SLACK, Server, eventually, hasty, key, long, ms, obtain, soon};
+use crate::server::{
+    HAND_OVER, PROMPTLY, SHORT, SLACK, Server, about_time, eventually, hasty, key, long, ms, obtain, soon,
+};
 
 /// Runs this on a runtime of its own with one thread, which a test can block.
 fn alone<F>(work: impl FnOnce() -> F + Send + 'static) -> std::thread::JoinHandle<()>
@@ -103,31 +105,33 @@ async fn a_runtime_that_was_blocked_past_its_timeouts_keeps_its_connection() {
     server.has_nothing_left().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_silent_for_a_second_keeps_the_waiters_connection() {
-    let Some(server) = Server::start().await else { return };
-    let holder = server.client().await;
-    let held = holder.mutex("silent").with_lease(long()).lock().await.unwrap();
-    let before = connections(&server).await;
-    let mut patient = ClientOptions::default();
-    patient.op_timeout = ms(10_000);
-    let config = RedisConfig::new(server.url()).with_client(patient);
-    let waiter = RedisLocks::connect_with(config).await.unwrap();
-    let waiting = tokio::spawn(obtain(&waiter, "silent", PROMPTLY * 2));
-    server.until_queued("silent", 1).await;
-    let waiters = async || {
-        let all = connections(&server).await;
-        all.into_iter().filter(|id| !before.contains(id)).collect::<Vec<_>>()
-    };
-    let connected = waiters().await;
-    assert_eq!(connected.len(), 1);
-    // Long enough for a heartbeat to be sent, and to be without an answer for a second.
-    server.say("CLIENT PAUSE 1900 ALL").await;
-    tokio::time::sleep(ms(3000)).await;
-    assert_eq!(waiters().await, connected, "the waiter's connection was given up");
-    held.release().await.unwrap();
-    soon("handed over", HAND_OVER + SLACK, waiting).await.unwrap().release().await.unwrap();
-    server.is_as_new(&holder, "silent").await;
+#[test]
+fn a_server_that_is_silent_for_a_second_keeps_the_waiters_connection() {
+    about_time(async || {
+        let Some(server) = Server::start().await else { return };
+        let holder = server.client().await;
+        let held = holder.mutex("silent").with_lease(long()).lock().await.unwrap();
+        let before = connections(&server).await;
+        let mut patient = ClientOptions::default();
+        patient.op_timeout = ms(10_000);
+        let config = RedisConfig::new(server.url()).with_client(patient);
+        let waiter = RedisLocks::connect_with(config).await.unwrap();
+        let waiting = tokio::spawn(obtain(&waiter, "silent", PROMPTLY * 2));
+        server.until_queued("silent", 1).await;
+        let waiters = async || {
+            let all = connections(&server).await;
+            all.into_iter().filter(|id| !before.contains(id)).collect::<Vec<_>>()
+        };
+        let connected = waiters().await;
+        assert_eq!(connected.len(), 1);
+        // Long enough for a heartbeat to be sent, and to be without an answer for a second.
+        server.say("CLIENT PAUSE 1900 ALL").await;
+        tokio::time::sleep(ms(3000)).await;
+        assert_eq!(waiters().await, connected, "the waiter's connection was given up");
+        held.release().await.unwrap();
+        soon("handed over", HAND_OVER + SLACK, waiting).await.unwrap().release().await.unwrap();
+        server.is_as_new(&holder, "silent").await;
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -65,6 +65,29 @@ fn a_grant_that_too_few_replicas_have_is_refused_and_undone() {
     });
 }
 
+#[test]
+fn a_record_that_too_few_replicas_have_is_not_told_to_be_written() {
+    about_time(async || {
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let both = insisting(deployment.url(), 2).await;
+        let master = deployment.master().await.unwrap();
+        let replicas = || deployment.nodes().iter().filter(|node| node.address() != master.address());
+        let recorded = both.recorded("wait").unwrap().with_ttl(PROMPTLY * 3);
+        let held = recorded.lock().await.unwrap();
+        held.write(b"everywhere").await.unwrap();
+        for replica in replicas() {
+            let there = say(replica, "EXISTS lock:mutex:{wait}:r").await;
+            assert_eq!(there.as_int(), Some(1), "told to be written, but not there");
+        }
+        let stopped = Stopped::now(replicas().take(1).collect());
+        let unknown = held.write(b"not everywhere").await.unwrap_err();
+        assert_eq!(unknown.kind(), ErrorKind::Indeterminate, "{unknown:?}");
+        drop(stopped);
+        eventually("written again", PROMPTLY, async || held.write(b"again").await.ok()).await;
+        held.release().await.unwrap();
+    });
+}
+
 /// The runtime from which a grant was acknowledged first exists on, and nobody drives it.
 #[test]
 fn a_runtime_that_stands_still_keeps_no_grant_of_another_one_from_being_acknowledged() {

@@ -46,7 +46,7 @@ pub(crate) struct Link {
     presence: RwLock<Presence>,
     last_error: Mutex<Option<Error>>,
     broken: Notify,
-    /// That there is reason to dial without a pause.
+    /// The news that there is reason to dial without a pause.
     hurried: Notify,
     closed: AtomicBool,
 }

@@ -77,8 +77,8 @@ pub(in crate::quorum) struct Handover {
 
 /// The time after which a shared key that nobody releases any more begins a new run.
 const FORGOTTEN: Duration = Duration::from_secs(1);
-/// The number of runs that are kept before those that are over are looked for.
-const RUNS: usize = 64;
+/// The number of runs that are kept. Of more, those that are over are forgotten, and then the oldest one.
+const RUNS: usize = 1024;
 
 impl Queues {
     pub(in crate::quorum) fn new(majority: usize, stop_waiting: StopWaiting) -> Arc<Self> {
@@ -119,6 +119,12 @@ impl Queues {
         let mut shared = locked(&self.shared);
         if shared.len() >= RUNS {
             shared.retain(|_, (_, last)| now.since(*last) < FORGOTTEN);
+        }
+        if shared.len() >= RUNS
+            && !shared.contains_key(lock)
+            && let Some(oldest) = shared.iter().min_by_key(|(_, (_, last))| *last).map(|(lock, _)| lock.clone())
+        {
+            shared.remove(&oldest);
         }
         let (run, last) = shared.entry(lock.to_owned()).or_insert_with(|| (HandoverRun::default(), now));
         if now.since(*last) >= FORGOTTEN {

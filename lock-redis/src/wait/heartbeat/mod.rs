@@ -31,6 +31,8 @@ use crate::wait::queue::{DueHeartbeat, WaitQueues};
 /// The heartbeats that one pipeline carries, at most; of short ones, and of long ones.
 const QUIET_PIPELINE: usize = 512;
 const PIPELINE: usize = 128;
+/// The grants that nobody wants any more and that are on their way back at once.
+const MOST_RETURNS: usize = 128;
 /// The locks that a short heartbeat is for, at most: its script holds the server for half a millisecond at most.
 const LOCKS_PER_RUN: usize = 64;
 /// The answer of `scripts/mutex/heartbeat_short.lua` for a lock that is for a long heartbeat.
@@ -164,7 +166,7 @@ impl Heartbeats {
                 tracing::info!(server = self.links.server(), "no pushes arrive; subscribing anew");
                 self.push.distrust();
             }
-            for (nonce, keys) in self.queues.unwanted() {
+            for (nonce, keys) in self.queues.unwanted(MOST_RETURNS - returns.len().min(MOST_RETURNS)) {
                 let this = &self;
                 returns.push(async move { this.return_unwanted(nonce, &keys).await });
             }

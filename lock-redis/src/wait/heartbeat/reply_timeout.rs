@@ -14,8 +14,8 @@ pub(super) struct ReplyTimeout {
 
 impl ReplyTimeout {
     const SHORTEST: Duration = Duration::from_secs(1);
-    /// With one period between heartbeats before, and the time to connect again after, less than 3 s, whatever the operation
-    /// timeout.
+    /// The longest time at first, whatever the operation timeout: with one period between heartbeats before it, and the time to
+    /// connect again after it, less than 3 s.
     const LONGEST_AT_FIRST: Duration = Duration::from_millis(1500);
 
     pub(super) fn new(op_timeout: Duration) -> Self {

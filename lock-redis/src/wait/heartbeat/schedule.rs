@@ -16,7 +16,7 @@ const MOST_IDLE: usize = 64;
 const SWEPT_FROM: usize = 1024;
 
 /// The heartbeats that are due at all servers. Bounded by the number of locks that are waited for, each of which has one
-/// heartbeat at most, by as many that are not wanted any more, and [`SWEPT_FROM`].
+/// heartbeat at most, as many as there were since the last look, and [`SWEPT_FROM`].
 ///
 /// `S` names a server, `K` what heartbeats of one pipeline have in common, `P` is a heartbeat.
 #[derive(Debug)]

@@ -188,9 +188,9 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         self.unfinished.insert(lock.name().to_owned(), lock);
     }
 
-    /// Grants that nobody wants any more, to be given back.
-    pub fn take_unwanted(&mut self) -> Vec<(GrantId, L)> {
-        self.registry.take_unwanted()
+    /// Grants that nobody wants any more, so many at most, to be given back.
+    pub fn take_unwanted(&mut self, most: usize) -> Vec<(GrantId, L)> {
+        self.registry.take_unwanted(most)
     }
 
     /// The instant at which the next heartbeat is due.

@@ -104,9 +104,9 @@ impl WaitQueues {
         self.wake.notify_one();
     }
 
-    /// Grants that nobody wants any more, to be given back.
-    pub(crate) fn unwanted(&self) -> Vec<(GrantId, Arc<Keys>)> {
-        self.lock().take_unwanted()
+    /// Grants that nobody wants any more, so many at most, to be given back.
+    pub(crate) fn unwanted(&self, most: usize) -> Vec<(GrantId, Arc<Keys>)> {
+        self.lock().take_unwanted(most)
     }
 
     /// The heartbeats that are due, so many at most, and when the next ones are.

@@ -249,7 +249,7 @@ impl Client {
             Action::Nothing => {}
             Action::Wake(()) => self.listen(link, mutant),
             Action::GiveBack => {
-                let unwanted = self.waiters.take_unwanted();
+                let unwanted = self.waiters.take_unwanted(usize::MAX);
                 link.requests.extend(unwanted.iter().map(|_| Request::GiveBack(self.nonce)));
             }
         }

@@ -3,7 +3,7 @@
 -- KEYS, ARGV and reply as in renew.lua
 local held = redis.call('HGET', KEYS[1], '#')
 if held and string.sub(held, 1, 32) == ARGV[1] then
-  if redis.call('PTTL', KEYS[1]) <= tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])))
   return { ARGV[1], 1 }
 end
 local forced = redis.call('GET', ARGV[3])
