@@ -104,6 +104,13 @@ impl Dialect {
         }
     }
 
+    /// Whether a node of this name is of a lock of any library, in whatever role.
+    pub(crate) fn is_any(name: &str) -> bool {
+        let dialects = [Self::Curator, Self::Kazoo, Self::ZooKeeper];
+        let roles = [Role::Lock, Role::Read, Role::Write, Role::Permit];
+        dialects.iter().any(|dialect| roles.iter().any(|role| dialect.parse(*role, name).is_some()))
+    }
+
     fn parse(self, role: Role, name: &str) -> Option<(i32, Option<GrantId>, u32)> {
         let number_at = name.len().checked_sub(10)?;
         let (before, digits) = name.split_at_checked(number_at)?;

@@ -92,16 +92,13 @@ impl LockPaths {
         self.leases.as_deref()?.strip_suffix(LEASES)
     }
 
-    /// Refuses a numbered node beside the directories of a semaphore: somebody takes its path for another lock, and would fail
+    /// Refuses a lock's node beside the directories of a semaphore: somebody takes its path for another lock, and would fail
     /// because of them.
     ///
     /// # Errors
     /// `Protocol`, naming the node.
     pub(crate) fn check_beside(&self, names: &[String]) -> Result<(), Error> {
-        // The servers' numbers have ten digits.
-        let is_numbered =
-            |name: &&String| name.len() > 10 && name.bytes().rev().take(10).all(|end| end.is_ascii_digit());
-        names.iter().find(is_numbered).map_or(Ok(()), |name| {
+        names.iter().find(|name| Dialect::is_any(name)).map_or(Ok(()), |name| {
             let what = format!("the node {name:?} at this path is of another kind of lock than a semaphore");
             Err(Error::new(ErrorKind::Protocol, Phase::Acquire, what))
         })

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::testing::about_time;
@@ -35,5 +36,33 @@ fn a_flood_that_lasts_longer_than_the_session_costs_neither_the_session_nor_a_lo
         assert_eq!(locks.session_state(), SessionState::Connected);
         slow.heal().unwrap();
         soon("the release", PROMPTLY, kept.release()).await.unwrap();
+    });
+}
+
+/// Calls that are dropped at once while nothing is answered.
+const DROPPED: usize = 2_000;
+/// The requests that may be under way, and what goes before all others: heartbeats, and a renewal.
+const UNDER_WAY: u64 = 256 + 64;
+
+#[test]
+fn calls_that_are_dropped_keep_their_turns_until_they_are_answered() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let link = link(&server);
+        let config = ZkConfig::new(over([&link])).with_session_timeout(PROMPTLY * 3).with_tick_time(ms(200));
+        let locks = connected(config).await;
+        locks.mutex("before").lock().await.unwrap().release().await.unwrap();
+        let unanswered = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient));
+        let before = link.requests();
+        for number in 0..DROPPED {
+            assert!(locks.mutex(format!("dropped/{number}")).try_lock().now_or_never().is_none());
+        }
+        // What is sent is sent at once.
+        tokio::time::sleep(ms(500)).await;
+        let sent = link.requests() - before;
+        assert!((40..=UNDER_WAY).contains(&sent), "{sent} requests are under way");
+        unanswered.heal().unwrap();
+        let held = soon("the next", PROMPTLY * 3, locks.mutex("after").lock()).await.unwrap();
+        held.release().await.unwrap();
     });
 }

@@ -194,7 +194,7 @@ async fn a_semaphore_at_the_path_of_a_mutex_is_told_and_disturbs_nobody() {
     assert!(locks.mutex(path()).try_lock().await.unwrap().is_none());
     held.release().await.unwrap();
     // A lock below the path of a semaphore is none of its own.
-    let below = locks.mutex(LockName::from_key("/jobs/x/below").unwrap()).lock().await.unwrap();
+    let below = locks.mutex(LockName::from_key("/jobs/x/order-1234567890").unwrap()).lock().await.unwrap();
     locks.semaphore(path(), 2).acquire().await.unwrap().release().await.unwrap();
     below.release().await.unwrap();
 }

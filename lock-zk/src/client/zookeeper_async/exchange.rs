@@ -125,7 +125,7 @@ fn judge(
     old: Result<Vec<Option<Node>>, Failure>,
 ) -> Result<Vec<Created>, Failure> {
     let made = made.into_iter().collect::<Result<Vec<_>, _>>().map_err(|mut failure| {
-        // Left by an exchange of which an answer was lost, and taken back now: the next try tells.
+        // Made by an earlier exchange of which an answer was lost: whoever asks again looks first what there is.
         if failure.fate == Fate::Exists {
             failure.fate = Fate::Unknown;
         }

@@ -1,7 +1,7 @@
 //! The state of the link, from what the crate says and what it leaves unsaid.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use zookeeper_async::{Stat, ZkState};
@@ -28,13 +28,22 @@ struct LinkConditions {
     connected: bool,
     /// The servers owe an answer for too long.
     silent: bool,
-    over: bool,
+    stage: Stage,
+}
+
+/// The stage to which a session has come. Each stage is final but for the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Open,
+    /// Nothing is asked any more; the servers have not been told yet.
+    Closing,
+    Over,
 }
 
 impl LinkConditions {
     fn link(self) -> LinkState {
         match self {
-            Self { over: true, .. } => LinkState::Ended,
+            Self { stage: Stage::Over, .. } => LinkState::Ended,
             Self { connected: true, silent: false, .. } => LinkState::Connected,
             _ => LinkState::Suspended,
         }
@@ -45,7 +54,7 @@ impl LinkMonitor {
     /// The link of a session that is connected, and where its latest change is told.
     pub(super) fn new(watches: Arc<Watches>) -> (Arc<Self>, watch::Receiver<LinkState>) {
         let (news, told) = watch::channel(LinkState::Connected);
-        let state = Mutex::new(LinkConditions { connected: true, silent: false, over: false });
+        let state = Mutex::new(LinkConditions { connected: true, silent: false, stage: Stage::Open });
         let (connections, proven, session) = Default::default();
         (Arc::new(Self { state, news, connections, proven, session, watches }), told)
     }
@@ -74,13 +83,19 @@ impl LinkMonitor {
 
     /// The session is over.
     pub(super) fn end(&self) {
-        self.change(|state| state.over = true);
+        self.change(|state| state.stage = Stage::Over);
         self.watches.fire_all();
     }
 
-    /// Whether the session is over.
+    /// The session is about to be closed. It is over for whoever asks, and has ended when the crate has asked the servers to end it.
+    pub(super) fn close(&self) {
+        self.change(|state| state.stage = state.stage.max(Stage::Closing));
+        self.watches.fire_all();
+    }
+
+    /// Whether the session is over, or is about to be closed.
     pub(super) fn is_over(&self) -> bool {
-        self.link() == LinkState::Ended
+        self.state().stage > Stage::Open
     }
 
     /// Returns the number of connections since the first one: what was known to one is unknown to the next.
@@ -127,12 +142,13 @@ impl LinkMonitor {
         answer
     }
 
-    fn link(&self) -> LinkState {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).link()
+    fn state(&self) -> MutexGuard<'_, LinkConditions> {
+        // A panic elsewhere is not passed on: every critical section leaves the state valid.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, change: impl FnOnce(&mut LinkConditions)) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let before = state.link();
         change(&mut state);
         let now = state.link();
@@ -185,6 +201,17 @@ mod tests {
         assert_eq!(told(&expired), [LinkState::Suspended, LinkState::Ended]);
         let (links, _news) = LinkMonitor::new(Arc::default());
         links.hear(ZkState::NotConnected);
+        assert_eq!(links.judge(Ok(()), 0).unwrap_err().fate, Fate::Ended);
+    }
+
+    #[test]
+    fn a_session_that_is_closed_is_over_at_once_and_has_ended_when_that_was_sent() {
+        let closed: [Step; 2] = [LinkMonitor::close, |links| links.hear(ZkState::Closed)];
+        assert_eq!(told(&closed[..1]), []);
+        assert_eq!(told(&closed), [LinkState::Ended]);
+        let (links, _news) = LinkMonitor::new(Arc::default());
+        links.close();
+        assert!(links.is_over());
         assert_eq!(links.judge(Ok(()), 0).unwrap_err().fate, Fate::Ended);
     }
 

@@ -88,7 +88,7 @@ impl Requests {
 
     /// Ends the session, and every request.
     pub(super) fn close(&self) {
-        self.links.end();
+        self.links.close();
         self.scheduler.close();
     }
 

@@ -218,6 +218,7 @@ impl SchedulerTask {
         self.start(Box::pin(async move { client.close().await.unwrap_or_default() }));
         // A client that hangs never answers; then its tasks stay with it.
         self.settle().await;
+        self.shared.links.end();
     }
 
     async fn send(&mut self, waiting: &mut RequestQueue) {
