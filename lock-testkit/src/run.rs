@@ -222,7 +222,9 @@ fn run_once(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: 
     let cx = Cx::new(harness.clone(), abilities, form, runtime.handle().clone())?;
     let namespace = cx.namespace.clone();
     let verdict = runtime.block_on(bounded((case.run)(cx)));
-    let (seen, ending) = (watch.seen(), Watch::of(run));
+    // In this order: a panic in between counts.
+    let ending = Watch::of(run);
+    let seen = watch.seen();
     // What the case left running must not keep the trial from ending.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let tolerated = harness.panics_at_the_end();

@@ -58,7 +58,7 @@ fn three_digits(number: f64) -> String {
     format!("{number:.places$}")
 }
 
-/// Without the zeros that end its fraction.
+/// Returns a number without the zeros that end its fraction.
 fn without_zeros(number: &str) -> &str {
     if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }

@@ -11,7 +11,7 @@ const [LEFT, ROW, HEAD] = [190, 20, 40];
 // Three digits, in the unit that leaves one to three of them before the point.
 function time(us) {
   if (us < 1e3) return `${Number(us.toPrecision(3))} µs`;
-  if (us < 1e6) return `${(us / 1e3).toPrecision(3)} ms`;
+  if (us < 1e6) return `${(us / 1e3).toFixed(us < 9.995e3 ? 2 : us < 9.995e4 ? 1 : 0)} ms`;
   return `${(us / 1e6).toFixed(us < 9.995e6 ? 2 : us < 9.995e7 ? 1 : 0)} s`;
 }
 
