@@ -38,13 +38,16 @@ pub struct MemcachedBackend {
 impl MemcachedBackend {
     pub(crate) async fn connect(config: &MemcachedConfig) -> Result<Self, Error> {
         let (address, op_timeout) = (config.check()?, config.client.op_timeout);
-        let link = Arc::new(Link::new(address, config.connections, op_timeout).await?);
+        let link = Arc::new(Link::new(address, config.connections, op_timeout));
+        // One for all steps.
+        let until = link.deadline();
+        link.resolve(until).await?;
         let (keys, longest) = (Arc::new(Keys::new(&config.prefix)), config.bound());
         let gate = Arc::new(EpochGate::new(config, keys.epoch.clone(), &link));
         // First of all: its look at the server's clock has to go over a connection that was just opened.
-        gate.begin().await?;
+        gate.begin(until).await?;
         let mut guarantees = config.guarantees();
-        if health::check(&link, config).await? {
+        if health::check(&link, config, until).await? {
             guarantees = crate::guarantees::evicting(guarantees);
         }
         let (registry, queues) = (Arc::new(Registry::new(&keys, longest)), Arc::<WaitQueues>::default());

@@ -63,7 +63,7 @@ impl MemcachedLocks {
     /// Connects with the default options to the server that this URL names: `memcached://host[:port]`.
     ///
     /// Its steps are to resolve the name, to look at the epoch, to put it back where it is missing, to look at it again, and to ask
-    /// how the server is set up. Each may take one operation timeout, so that a call ends within five.
+    /// how the server is set up. All of them together end within one operation timeout.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Unsupported`] if it cannot carry locks (it

@@ -41,8 +41,11 @@ impl Records {
         retention: Duration,
     ) -> Result<RecordWrite, Error> {
         let written = async {
-            let mut connection =
-                self.link.for_steps().await.map_err(|failure| self.link.error(failure, Phase::Hold))?;
+            let mut connection = self
+                .link
+                .for_steps(self.link.deadline())
+                .await
+                .map_err(|failure| self.link.error(failure, Phase::Hold))?;
             self.write_over(&mut connection, attempt, token, data, retention).await
         };
         self.link.within(attempt, Phase::Hold, written).await

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use lock_core::clock::BootInstant;
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::client::link::Link;
@@ -13,10 +14,11 @@ const SHORT_OF_MEMORY: u64 = 90;
 
 type Stats = HashMap<String, String>;
 
-/// Refuses a server that cannot carry locks, and warns of one that may lose them. Says whether it evicts items.
-pub(crate) async fn check(link: &Link, config: &MemcachedConfig) -> Result<bool, Error> {
+/// Refuses a server that cannot carry locks, and warns of one that may lose them. Says whether it evicts items; all is over by
+/// `until`.
+pub(crate) async fn check(link: &Link, config: &MemcachedConfig, until: BootInstant) -> Result<bool, Error> {
     let asked = async {
-        let mut connection = link.for_steps().await?;
+        let mut connection = link.for_steps(until).await?;
         Ok((connection.stats(" settings").await?, connection.stats("").await?))
     };
     let (settings, stats) = asked.await.map_err(|failure: Failure| link.error(failure, Phase::Connect))?;

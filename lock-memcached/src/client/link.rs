@@ -66,16 +66,18 @@ pub(crate) struct InUse<'a> {
 }
 
 impl Link {
-    /// Resolves the address; connections are opened when they are needed.
-    pub(crate) async fn new(address: Address, connections: usize, op_timeout: Duration) -> Result<Self, Error> {
+    /// No traffic yet: connections are opened when they are needed.
+    pub(crate) fn new(address: Address, connections: usize, op_timeout: Duration) -> Self {
         let (free, pool) = (Semaphore::new(connections), Mutex::default());
-        let link = Self { address, op_timeout, most: connections, free, pool };
-        let until = link.deadline();
-        match resolve(&link.address, until).await {
-            Ok(found) => link.pool().places.resolved(SystemClock.now(), found),
-            Err(error) => return Err(link.error(Failure::unresolved(error), Phase::Connect)),
-        }
-        Ok(link)
+        Self { address, op_timeout, most: connections, free, pool }
+    }
+
+    /// Resolves the address; that has to be done by `until`.
+    pub(crate) async fn resolve(&self, until: BootInstant) -> Result<(), Error> {
+        let found = resolve(&self.address, until).await;
+        let found = found.map_err(|error| self.error(Failure::unresolved(error), Phase::Connect))?;
+        self.pool().places.resolved(SystemClock.now(), found);
+        Ok(())
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -99,9 +101,9 @@ impl Link {
         self.run(vec![command]).await.pop().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()))
     }
 
-    /// A connection for steps that belong together and end by the operation timeout.
-    pub(crate) async fn for_steps(&self) -> Result<InUse<'_>, Failure> {
-        self.connection(self.deadline()).await
+    /// A connection for steps that belong together and end by this instant.
+    pub(crate) async fn for_steps(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
+        self.connection(until).await
     }
 
     /// The error of a request that failed.
@@ -158,13 +160,13 @@ impl Link {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn deadline(&self) -> BootInstant {
+    /// The instant by which a request that begins now ends, with all of its steps.
+    pub(crate) fn deadline(&self) -> BootInstant {
         SystemClock.now().plus(self.op_timeout)
     }
 
-    /// A connection that is opened for this, whatever others there are, for steps that end by the operation timeout.
-    pub(crate) async fn newly_opened(&self) -> Result<InUse<'_>, Failure> {
-        let until = self.deadline();
+    /// A connection that is opened for this, whatever others there are, for steps that end by this instant.
+    pub(crate) async fn newly_opened(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
         let right = self.right(until).await?;
         let (pipe, moves) = self.open(until).await?;
         Ok(InUse { link: self, pipe: Some(pipe), moves, until, _right: right })
@@ -329,17 +331,18 @@ mod tests {
     async fn whatever_is_open_to_a_former_place_is_not_used_again() {
         let ((_first, before), (_second, after)) = (socket().await, socket().await);
         let address = crate::url::parse(&format!("memcached://{before}")).unwrap();
-        let link = Link::new(address, 4, Duration::from_secs(5)).await.unwrap();
+        let link = Link::new(address, 4, Duration::from_secs(5));
         let number = |used: &InUse<'_>| used.pipe.as_ref().map(Connection::number);
-        let (idle, in_use) = (link.for_steps().await.unwrap(), link.for_steps().await.unwrap());
+        let (idle, in_use) =
+            (link.for_steps(link.deadline()).await.unwrap(), link.for_steps(link.deadline()).await.unwrap());
         let first = number(&idle);
         drop(idle);
-        let idle = link.for_steps().await.unwrap();
+        let idle = link.for_steps(link.deadline()).await.unwrap();
         assert_eq!(number(&idle), first, "it is used again while the server is where it was");
         drop(idle);
         // The name is resolved to another place, and the server is reached there.
         link.pool().places.resolved(SystemClock.now(), vec![after]);
-        let moved = link.newly_opened().await.unwrap();
+        let moved = link.newly_opened(link.deadline()).await.unwrap();
         assert_eq!(link.pool().moves, 1);
         assert_eq!(link.pool().idle.len(), 0);
         drop(in_use);

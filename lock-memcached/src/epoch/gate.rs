@@ -80,23 +80,23 @@ impl EpochGate {
     /// Sees to it that there is an epoch, and measures the server's clock if it is open.
     ///
     /// Over a connection that was just opened nobody meets an old clock: the thread that accepts it is the one that ticks. So
-    /// each look goes over one of its own.
-    pub(crate) async fn begin(&self) -> Result<(), Error> {
+    /// each look goes over one of its own. All of them end by `until`.
+    pub(crate) async fn begin(&self, until: BootInstant) -> Result<(), Error> {
         self.watch().is_met_anew(true);
-        if let GateVerdict::No(why) = self.met().await? {
-            self.tend(why).await?;
+        if let GateVerdict::No(why) = self.met(until).await? {
+            self.tend_by(why, until).await?;
             // It may just have been opened.
-            self.met().await?;
+            self.met(until).await?;
         }
         self.watch().is_met_anew(false);
         Ok(())
     }
 
     /// Looks at the epoch alone, over a connection that is opened for it.
-    async fn met(&self) -> Result<GateVerdict, Error> {
+    async fn met(&self, until: BootInstant) -> Result<GateVerdict, Error> {
         let Some(look) = self.look() else { return Ok(GateVerdict::Counts(None)) };
         let asked = SystemClock.now();
-        let answer = async { Ok(self.link.newly_opened().await?.run_one(look).await) };
+        let answer = async { Ok(self.link.newly_opened(until).await?.run_one(look).await) };
         let judged = answer.await.and_then(|answer| self.judge(Some(answer), asked));
         judged.map_err(|failure| self.link.error(failure, Phase::Connect))
     }
@@ -121,6 +121,10 @@ impl EpochGate {
 
     /// Does what can be done about a missing or closed epoch, or a clock that was not seen to run.
     pub(crate) async fn tend(&self, why: NotNow) -> Result<(), Error> {
+        self.tend_by(why, self.link.deadline()).await
+    }
+
+    async fn tend_by(&self, why: NotNow, until: BootInstant) -> Result<(), Error> {
         let Ok(_tending) = self.tending.try_lock() else { return Ok(()) };
         if !why.can_be_tended(self.mode == RestartPolicy::EndEarly) {
             return Ok(());
@@ -129,7 +133,7 @@ impl EpochGate {
             return self.until_it_ticks().await;
         }
         let done = async {
-            let mut connection = self.link.for_steps().await?;
+            let mut connection = self.link.for_steps(until).await?;
             if let Some(item) = self.read(&mut connection).await? {
                 return self.open(&mut connection, &item).await;
             }

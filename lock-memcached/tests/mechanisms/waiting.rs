@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
+use lock_memcached::{ErrorKind, MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
-use crate::support::{client, config, eventually, pass, server};
+use crate::support::{client, config, eventually, open, pass, server};
 
 /// A lease that no machine's hiccup outlasts.
 const LONG: Duration = Duration::from_secs(300);
@@ -208,6 +208,26 @@ async fn requests_one_after_the_other_have_one_bound() {
         assert!(text.contains("no answer within the operation timeout"), "{text}");
     }
     held.release().await.unwrap();
+}
+
+/// Each step of connecting is answered in time, and all of them together are not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_steps_of_connecting_have_one_bound() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
+    // The epoch is open, so that there are three steps: a look at it, and two questions over one connection.
+    open(&server).await;
+    let mut config = config(&server);
+    config.url = format!("memcached://{}", link.address());
+    config.client.op_timeout = Duration::from_secs(1);
+    let slow = Toxic::Delay { by: Duration::from_millis(450), jitter: Duration::ZERO };
+    let slow = link.inject(LinkFault::new(slow, Direction::ToServer));
+    let began = Instant::now();
+    let error = MemcachedLocks::connect_with(config.clone()).await.unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(2), "after {:?}: {error}", began.elapsed());
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
+    slow.heal().unwrap();
+    MemcachedLocks::connect_with(config).await.unwrap();
 }
 
 /// A claim is carried through although nobody waits for it any more, but not for ever: it takes the only connection.
