@@ -47,7 +47,7 @@ pub(crate) trait WantedLock: Send + Sync {
     /// One try.
     fn take(&self) -> impl Future<Output = Result<TryOutcome, Error>> + Send;
 
-    /// The number of keys at which a look looks.
+    /// The number of keys at which a look looks, or at which this waiter has looked since it was asked last.
     fn keys(&self) -> u32 {
         1
     }

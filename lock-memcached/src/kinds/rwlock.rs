@@ -4,7 +4,7 @@
 //! then looks for readers. Whoever sees the other gives way, but for a writer that waits: its key keeps new readers out
 //! until the ones inside have left. So writers go first, and two that look at the same time never both come in.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::clock::{Clock, SystemClock};
@@ -40,7 +40,8 @@ impl RwLocks {
     /// The lock of an attempt, to be written; `stays` says whether it waits, and keeps new readers out meanwhile.
     pub(crate) fn writer<'a>(&'a self, attempt: &'a Attempt, stays: bool) -> Result<Writer<'a>, Error> {
         let entry = self.acquirer.register(attempt)?;
-        Ok(Writer { locks: self, attempt, entry, stays, readers: Mutex::default() })
+        let (readers, looked_at) = (Mutex::default(), AtomicU32::default());
+        Ok(Writer { locks: self, attempt, entry, stays, readers, looked_at })
     }
 
     /// The numbers of those that are there of what was looked at beside the claim.
@@ -158,6 +159,8 @@ pub(crate) struct Writer<'a> {
     stays: bool,
     /// The slots in which readers were when it looked at all of them, but for those that were seen to have left since.
     readers: Mutex<Vec<u32>>,
+    /// The number of slots that it has looked at in vain since it paused last.
+    looked_at: AtomicU32,
 }
 
 impl Reader<'_> {
@@ -236,6 +239,7 @@ impl Writer<'_> {
             if asked.is_empty() {
                 return Ok(false);
             }
+            self.looked_at.fetch_add(u32::try_from(asked.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
             let slots = &self.locks.slots;
             let free = slots.free_of(self.attempt, &self.entry.lock, asked.iter().copied()).await?;
             let mut readers = self.readers();
@@ -278,6 +282,7 @@ impl Writer<'_> {
         let Some(round) = locks.acquirer.keep(attempt, entry, self.looks()).await? else {
             return Ok(TryOutcome::Held);
         };
+        self.looked_at.fetch_add(locks.readers.many, Ordering::Relaxed);
         let readers = locks.there(&round)?;
         let is_read = !readers.is_empty();
         *self.readers() = readers;
@@ -294,6 +299,12 @@ impl WantedLock for Writer<'_> {
             return Ok(!self.still_reads().await?);
         }
         self.locks.acquirer.is_free(self.attempt, &keys::writer(&self.entry.lock)).await
+    }
+
+    /// One as long as a reader that was there still is. Whenever all of them have left it has looked at every slot, and others may
+    /// have come and gone there all the time.
+    fn keys(&self) -> u32 {
+        self.looked_at.swap(0, Ordering::Relaxed).max(1)
     }
 
     async fn take(&self) -> Result<TryOutcome, Error> {
