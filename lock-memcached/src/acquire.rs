@@ -7,7 +7,6 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase};
 
-use crate::client::detach_on_drop::detach_on_drop;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::epoch::gate::{self, EpochGate};
@@ -110,7 +109,7 @@ impl Acquirer {
         also: Vec<Command>,
     ) -> Result<ClaimRound, Error> {
         let (acquirer, entry, ttl) = (self.clone(), entry.clone(), entry.lasts(attempt.ttl));
-        let work = detach_on_drop(async move {
+        let work = self.link.detach_on_drop(async move {
             let _turn = entry.turn().await;
             acquirer.claim_now(&entry, &keys, also, ttl).await
         });

@@ -45,7 +45,8 @@ pub struct MemcachedConfig {
     /// Readers for which a read-write lock has room. All clients of one prefix have to agree on it: one with another
     /// number than the others is refused when it locks. 64 by default, at most 1,000.
     pub readers: u32,
-    /// Most connections that the client opens; 32 by default.
+    /// Most connections that the client opens; 32 by default. A call on a runtime that nobody drives any more keeps its own beside
+    /// them, until it is dropped.
     pub connections: usize,
 }
 

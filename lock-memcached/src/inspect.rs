@@ -10,7 +10,6 @@ use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 
 use crate::client::cas::OwnItem;
-use crate::client::detach_on_drop::detach_on_drop;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::error::Failure;
@@ -53,7 +52,7 @@ impl Operator for Inspector {
         let inspector = self.clone();
         let lock = self.keys.lock(name, kind)?;
         let reason = (by.to_string(), why.to_owned());
-        let forced = detach_on_drop(async move {
+        let forced = self.link.detach_on_drop(async move {
             let released = inspector.force(&lock, kind, Nonce::of(grant), reason).await;
             released.map_err(|failure| inspector.link.error(failure, Phase::Inspect))
         });

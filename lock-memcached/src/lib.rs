@@ -75,8 +75,9 @@ impl MemcachedLocks {
         Self::connect_with(MemcachedConfig::new(url)).await
     }
 
-    /// Connects with these options. The client lives on the tokio runtime on which it was connected. A call that is dropped on
-    /// another runtime, which nobody drives from then on, keeps the connection that it was using from the others.
+    /// Connects with these options. The client lives on the tokio runtime on which it was connected. A call on another
+    /// runtime, which nobody drives any more, keeps nothing from the others: the client's own runtime ends it some operation timeouts
+    /// after it was dropped. One that is not dropped either keeps its connection beside those of the others.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] also if an option is out of its range, or the clients of this prefix have agreed on another

@@ -7,7 +7,6 @@ use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::{Attempt, Cancelled, Grant, Kind, Released};
 use lock_core::{Error, Phase};
 
-use crate::client::detach_on_drop::detach_on_drop;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::epoch::GateVerdict;
@@ -68,7 +67,7 @@ impl Releaser {
         }
         let Some(offer) = self.queues.offer(queue) else { return HandedOver::No };
         let (releaser, entry, piece) = (self.clone(), entry.clone(), piece.clone());
-        let work = detach_on_drop(async move { releaser.hand_to(offer, &entry, piece).await });
+        let work = self.link.detach_on_drop(async move { releaser.hand_to(offer, &entry, piece).await });
         self.link.within(attempt, Phase::Release, async { Ok(work.await) }).await.unwrap_or(HandedOver::Perhaps)
     }
 

@@ -1,24 +1,48 @@
 //! Requests that are carried through although nobody waits for them any more.
 //!
 //! A claim that was sent may be carried out, whatever becomes of who sent it. To know what it came to, its answer has to
-//! be read: so a future that is dropped halfway goes on in the background, where its time limit ends it.
+//! be read: so a future that is dropped halfway goes on in the background, where its time limit ends it. On a runtime that
+//! nobody drives any more it would not even come to that end, and keep what others wait for: the client's own runtime ends it then.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use lock_core::clock::{Clock, SystemClock};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// The runtime of a client, which ends what was left on others.
+#[derive(Debug, Clone)]
+pub(crate) struct HomeRuntime {
+    runtime: Option<Handle>,
+    /// Longer than anything takes that is driven.
+    patience: Duration,
+}
+
 /// A future that is carried through once it was polled.
 pub(crate) struct DetachOnDrop<T: Send + 'static> {
+    home: HomeRuntime,
     work: Option<Work<T>>,
     began: bool,
 }
 
-pub(crate) fn detach_on_drop<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> DetachOnDrop<T> {
-    DetachOnDrop { work: Some(Box::pin(work)), began: false }
+impl HomeRuntime {
+    /// The present runtime, if there is one.
+    pub(crate) fn current(patience: Duration) -> Self {
+        Self { runtime: Handle::try_current().ok(), patience }
+    }
+
+    pub(crate) fn detach_on_drop<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> DetachOnDrop<T> {
+        DetachOnDrop { home: self.clone(), work: Some(Box::pin(work)), began: false }
+    }
 }
 
 impl<T: Send + 'static> Future for DetachOnDrop<T> {
@@ -36,35 +60,94 @@ impl<T: Send + 'static> Future for DetachOnDrop<T> {
 
 impl<T: Send + 'static> Drop for DetachOnDrop<T> {
     fn drop(&mut self) {
-        if let (Some(work), true, Ok(runtime)) = (self.work.take(), self.began, Handle::try_current()) {
-            runtime.spawn(async move {
-                work.await;
-            });
-        }
+        let (Some(work), true, Ok(here)) = (self.work.take(), self.began, Handle::try_current()) else { return };
+        let Some(home) = self.home.runtime.as_ref().filter(|home| home.id() != here.id()) else {
+            here.spawn(async move { drop(work.await) });
+            return;
+        };
+        let shared = Arc::new(Mutex::new(Some(work)));
+        let (ended, end) = oneshot::channel::<()>();
+        let (ours, patience) = (Arc::downgrade(&shared), self.home.patience);
+        here.spawn(async move {
+            poll_fn(|context| poll_shared(&shared, context)).await;
+            drop(ended);
+        });
+        home.spawn(async move {
+            tokio::select! {
+                biased;
+                _ = end => {}
+                () = SystemClock.sleep_until(SystemClock.now().plus(patience)) => {
+                    let left = ours.upgrade().and_then(|shared| locked(&shared).take());
+                    drop(left);
+                }
+            }
+        });
     }
+}
+
+/// Goes on with a work, unless it was taken away.
+fn poll_shared<T>(shared: &Mutex<Option<Work<T>>>, context: &mut Context<'_>) -> Poll<()> {
+    let mut work = locked(shared);
+    if let Some(going_on) = work.as_mut() {
+        drop(std::task::ready!(going_on.as_mut().poll(context)));
+        *work = None;
+    }
+    Poll::Ready(())
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::oneshot;
-
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(50);
+
+    /// Polls a work once, and drops it.
+    async fn begin<T: Send + 'static>(mut work: DetachOnDrop<T>) {
+        assert!(poll_fn(|cx| Poll::Ready(Pin::new(&mut work).poll(cx))).await.is_pending());
+    }
 
     #[tokio::test]
     async fn what_was_begun_is_carried_through_and_what_was_not_is_not() {
         for begun in [true, false] {
             let (go, gone) = oneshot::channel::<()>();
             let (done, is_done) = oneshot::channel();
-            let mut work = detach_on_drop(async move {
+            let work = HomeRuntime::current(PATIENCE).detach_on_drop(async move {
                 let _ = gone.await;
                 let _ = done.send(());
             });
             if begun {
-                assert!(std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut work).poll(cx))).await.is_pending());
+                begin(work).await;
+            } else {
+                drop(work);
             }
-            drop(work);
             let _ = go.send(());
             assert_eq!(is_done.await.is_ok(), begun);
+        }
+    }
+
+    #[test]
+    fn what_was_left_on_another_runtime_is_carried_through_there_or_ended_by_the_client_s_own() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (own, other) = (runtime(), runtime());
+        let home = own.block_on(async { HomeRuntime::current(PATIENCE) });
+        for is_driven in [true, false] {
+            let (go, gone) = oneshot::channel::<()>();
+            let (done, mut is_done) = oneshot::channel::<()>();
+            other.block_on(begin(home.detach_on_drop(async move {
+                let _ = gone.await;
+                let _ = done.send(());
+            })));
+            if is_driven {
+                go.send(()).unwrap();
+                assert!(other.block_on(&mut is_done).is_ok());
+            } else {
+                let ended = own.block_on(async { tokio::time::timeout(PATIENCE * 200, &mut is_done).await });
+                assert!(ended.expect("it is kept for ever").is_err());
+            }
         }
     }
 }

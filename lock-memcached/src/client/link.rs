@@ -1,7 +1,7 @@
 //! A client's connections to its server.
 //!
-//! There are never more than [`MemcachedConfig::connections`](crate::MemcachedConfig::connections), for whatever purpose: who
-//! finds none free waits for one. A request has one deadline for all of its steps: finding a connection, opening it, sending
+//! There are never more in use than [`MemcachedConfig::connections`](crate::MemcachedConfig::connections), for whatever purpose: who
+//! finds none free waits for one. Only a call that nobody drives any more keeps its own beside them, until it is dropped. A request has one deadline for all of its steps: finding a connection, opening it, sending
 //! and being answered.
 
 use std::fmt;
@@ -14,13 +14,14 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, wait};
 use lock_core::{Error, Phase};
 use tokio::runtime::{Handle, Id};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::address::Address;
 use super::cas::CasNumber;
-use super::pipeline::{Connection, by};
+use super::detach_on_drop::{DetachOnDrop, HomeRuntime};
+use super::pipeline::Connection;
 use super::protocol::{Command, CommandAnswer};
 use super::resolved::{ResolvedPlaces, resolve};
+use super::rights::{Right, Rights};
 use crate::error::Failure;
 use crate::store::keys::Key;
 use crate::store::values::{self, Nonce};
@@ -33,8 +34,8 @@ pub(crate) struct Link {
     address: Address,
     op_timeout: Duration,
     most: usize,
-    /// The right to have a connection in use.
-    free: Semaphore,
+    rights: Rights,
+    home: HomeRuntime,
     pool: Mutex<ConnectionPool>,
 }
 
@@ -62,14 +63,17 @@ pub(crate) struct InUse<'a> {
     pipe: Option<Connection>,
     moves: u64,
     until: BootInstant,
-    _right: SemaphorePermit<'a>,
+    /// Where it was opened.
+    runtime: Option<Id>,
+    _right: Right<'a>,
 }
 
 impl Link {
     /// No traffic yet: connections are opened when they are needed.
     pub(crate) fn new(address: Address, connections: usize, op_timeout: Duration) -> Self {
-        let (free, pool) = (Semaphore::new(connections), Mutex::default());
-        Self { address, op_timeout, most: connections, free, pool }
+        // Several requests may be carried through one after the other.
+        let home = HomeRuntime::current(op_timeout * 4);
+        Self { address, op_timeout, most: connections, rights: Rights::new(connections), home, pool: Mutex::default() }
     }
 
     /// Resolves the address; that has to be done by `until`.
@@ -169,23 +173,31 @@ impl Link {
     pub(crate) async fn newly_opened(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
         let right = self.right(until).await?;
         let (pipe, moves) = self.open(until).await?;
-        Ok(InUse { link: self, pipe: Some(pipe), moves, until, _right: right })
+        Ok(InUse { link: self, pipe: Some(pipe), moves, until, runtime: self.runtime(), _right: right })
     }
 
     /// The right to have one connection more in use.
-    async fn right(&self, until: BootInstant) -> Result<SemaphorePermit<'_>, Failure> {
-        let right = by(until, async { self.free.acquire().await.map_err(io::Error::other) }).await;
-        right.map_err(|_| Failure::crowded())
+    async fn right(&self, until: BootInstant) -> Result<Right<'_>, Failure> {
+        self.rights.one(until).await.ok_or_else(Failure::crowded)
     }
 
     async fn connection(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
         let right = self.right(until).await?;
-        let (idle, moves) = self.pool().take(SystemClock.now(), self.runtime());
+        let runtime = self.runtime();
+        let (idle, moves) = self.pool().take(SystemClock.now(), runtime);
         let (pipe, moves) = match idle {
             Some(pipe) => (pipe, moves),
             None => self.open(until).await?,
         };
-        Ok(InUse { link: self, pipe: Some(pipe), moves, until, _right: right })
+        Ok(InUse { link: self, pipe: Some(pipe), moves, until, runtime, _right: right })
+    }
+
+    /// A request that is carried through although nobody waits for it any more, once it has begun.
+    pub(crate) fn detach_on_drop<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = T> + Send + 'static,
+    ) -> DetachOnDrop<T> {
+        self.home.detach_on_drop(request)
     }
 
     fn runtime(&self) -> Option<Id> {
@@ -222,7 +234,7 @@ impl Link {
     }
 
     fn in_use(&self) -> usize {
-        self.most.saturating_sub(self.free.available_permits())
+        self.most.saturating_sub(self.rights.free())
     }
 }
 
@@ -287,7 +299,7 @@ impl InUse<'_> {
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
         let Some(pipe) = self.pipe.take().filter(Connection::is_in_order) else { return };
-        let Some(runtime) = self.link.runtime() else { return };
+        let Some(runtime) = self.runtime else { return };
         let mut pool = self.link.pool();
         if pool.moves == self.moves {
             pool.idle.push(IdleConnection { pipe, since: SystemClock.now(), runtime });

@@ -8,4 +8,5 @@ pub(crate) mod link;
 mod pipeline;
 pub(crate) mod protocol;
 mod resolved;
+mod rights;
 pub(crate) mod words;

@@ -14,6 +14,7 @@ mod queue;
 mod reader;
 mod refusals;
 mod renewals;
+mod runtimes;
 mod setup;
 mod support;
 mod waiting;
