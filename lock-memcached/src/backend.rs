@@ -38,7 +38,12 @@ pub struct MemcachedBackend {
 impl MemcachedBackend {
     pub(crate) async fn connect(config: &MemcachedConfig) -> Result<Self, Error> {
         let (address, op_timeout) = (config.check()?, config.client.op_timeout);
-        let link = Arc::new(Link::new(address, config.connections, op_timeout));
+        Self::over(Link::new(address, config.connections, op_timeout), config).await
+    }
+
+    /// Connects over this link.
+    pub(crate) async fn over(link: Link, config: &MemcachedConfig) -> Result<Self, Error> {
+        let (link, op_timeout) = (Arc::new(link), config.client.op_timeout);
         // One for all steps.
         let until = link.deadline();
         link.resolve(until).await?;

@@ -26,6 +26,8 @@ mod guarantees;
 mod inputs;
 mod inspect;
 mod kinds;
+#[cfg(test)]
+mod moves;
 mod records;
 mod registry;
 mod release;

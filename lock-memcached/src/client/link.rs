@@ -20,7 +20,7 @@ use super::cas::CasNumber;
 use super::detach_on_drop::{DetachOnDrop, HomeRuntime};
 use super::pipeline::Connection;
 use super::protocol::{Command, CommandAnswer};
-use super::resolved::{ResolvedPlaces, resolve};
+use super::resolved::{ResolvedPlaces, Resolver};
 use super::rights::{Right, Rights};
 use crate::error::Failure;
 use crate::store::keys::Key;
@@ -32,6 +32,7 @@ const IDLE: Duration = Duration::from_secs(90);
 /// A client's connections to its server.
 pub(crate) struct Link {
     address: Address,
+    resolver: Resolver,
     op_timeout: Duration,
     most: usize,
     rights: Rights,
@@ -73,12 +74,26 @@ impl Link {
     pub(crate) fn new(address: Address, connections: usize, op_timeout: Duration) -> Self {
         // Several requests may be carried through one after the other.
         let home = HomeRuntime::current(op_timeout * 4);
-        Self { address, op_timeout, most: connections, rights: Rights::new(connections), home, pool: Mutex::default() }
+        Self {
+            address,
+            resolver: Resolver::default(),
+            op_timeout,
+            most: connections,
+            rights: Rights::new(connections),
+            home,
+            pool: Mutex::default(),
+        }
+    }
+
+    /// Asks this one for the places of its name.
+    #[cfg(test)]
+    pub(crate) fn with_resolver(self, resolver: Resolver) -> Self {
+        Self { resolver, ..self }
     }
 
     /// Resolves the address; that has to be done by `until`.
     pub(crate) async fn resolve(&self, until: BootInstant) -> Result<(), Error> {
-        let found = resolve(&self.address, until).await;
+        let found = self.resolver.resolve(&self.address, until).await;
         let found = found.map_err(|error| self.error(Failure::unresolved(error), Phase::Connect))?;
         self.pool().places.resolved(SystemClock.now(), found);
         Ok(())
@@ -209,7 +224,7 @@ impl Link {
         let places = match known {
             Some(places) => places,
             None => {
-                let found = resolve(&self.address, until).await;
+                let found = self.resolver.resolve(&self.address, until).await;
                 let mut pool = self.pool();
                 let now = SystemClock.now();
                 pool.places.resolved(now, found.as_ref().cloned().unwrap_or_default());

@@ -7,6 +7,6 @@ pub(crate) mod health;
 pub(crate) mod link;
 mod pipeline;
 pub(crate) mod protocol;
-mod resolved;
+pub(crate) mod resolved;
 mod rights;
 pub(crate) mod words;

@@ -1,0 +1,79 @@
+//! A server whose name leads to another place after a while, as after a failover or when a container was scheduled anew. The
+//! resolver is a test's: nobody else can be told such things.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lock_core::{Client, LeaseOptions};
+use lock_testkit::testing::{eventually, installed};
+use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
+
+use crate::client::link::Link;
+use crate::client::resolved::Resolver;
+use crate::{MemcachedBackend, MemcachedConfig};
+
+const LEASE: Duration = Duration::from_secs(1);
+/// Longer than a quarantine and the end of what was taken in vain.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The places of the one name.
+#[derive(Clone, Default)]
+struct Names(Arc<Mutex<Vec<SocketAddr>>>);
+
+impl Names {
+    fn lead_to(&self, server: &MemcachedServer) {
+        *self.0.lock().unwrap() = vec![server.address().parse().unwrap()];
+    }
+
+    async fn connect(&self) -> Client<MemcachedBackend> {
+        // No system knows this name.
+        let mut config = MemcachedConfig::new("memcached://locks.invalid").with_longest_lease(LEASE);
+        config.client.lease = LeaseOptions::new(LEASE);
+        let link = Link::new(config.check().unwrap(), config.connections, config.client.op_timeout);
+        let link = link.with_resolver(Resolver::Told(self.0.clone()));
+        Client::new(MemcachedBackend::over(link, &config).await.unwrap(), config.client).unwrap()
+    }
+}
+
+async fn server(options: MemcachedOptions) -> Option<MemcachedServer> {
+    installed(MemcachedServer::start_with(&options).await)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_of_a_client_moves_with_its_server() {
+    let Some(first) = server(MemcachedOptions::new()).await else { return };
+    let Some(second) = server(MemcachedOptions::new()).await else { return };
+    let names = Names::default();
+    names.lead_to(&first);
+    let locks = names.connect().await;
+    let held = locks.mutex("held").try_lock_for(PATIENCE).await.unwrap().unwrap();
+    let (readers, permits) = (locks.rwlock("read"), locks.semaphore("permits", 2));
+    let _lost = (readers.read().await.unwrap(), permits.acquire().await.unwrap());
+    names.lead_to(&second);
+    assert!(held.is_held(), "it is not asked while the server is where it was");
+    first.kill().unwrap();
+    // Until its end, and not beyond it.
+    held.lost().await;
+    // The epoch is tended, locks of every kind are taken, described, renewed, shown and freed by force at the new place.
+    let next = locks.mutex("held").try_lock_for(PATIENCE).await.unwrap().expect("nobody goes there");
+    let raw = second.client();
+    assert!(raw.get("lock:epoch").await.unwrap().is_some());
+    let kept = [raw.get("lock:mutex:held").await.unwrap(), raw.get("lock:semaphore:permits:limit").await.unwrap()];
+    assert!(kept[0].is_some() && kept[1].is_none());
+    let (reader, permit) = (readers.read().await.unwrap(), permits.acquire().await.unwrap());
+    // Meanwhile somebody else is at the former place, and is not asked for anything.
+    first.restart().await.unwrap();
+    tokio::time::sleep(LEASE * 3).await;
+    assert!(next.is_held() && reader.is_held() && permit.is_held(), "not renewed");
+    eventually("its holder is told", PATIENCE, async || {
+        locks.mutex("held").inspect().await.unwrap().holders.iter().any(|holder| holder.grant == Some(next.grant_id()))
+    })
+    .await;
+    assert!(locks.mutex("held").force_release(next.grant_id(), "the test").await.unwrap());
+    next.lost().await;
+    reader.release().await.unwrap();
+    permit.release().await.unwrap();
+    let asked = first.client().stats("").await.unwrap();
+    assert_eq!((&*asked["cmd_meta"], &*asked["cmd_get"], &*asked["curr_items"]), ("0", "0", "0"), "{asked:?}");
+}
