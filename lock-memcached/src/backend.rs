@@ -9,7 +9,7 @@ use lock_core::driver::{Attempt, Backend, Cancelled, Operator, Released, Renewal
 use lock_core::{Error, Guarantees};
 
 use crate::acquire::Acquirer;
-use crate::client::{health, link::Link};
+use crate::client::link::Link;
 use crate::config::MemcachedConfig;
 use crate::epoch::gate::EpochGate;
 use crate::inspect::Inspector;
@@ -32,6 +32,8 @@ pub struct MemcachedBackend {
     pub(crate) records: Records,
     renewer: Renewer,
     releaser: Arc<Releaser>,
+    gate: Arc<EpochGate>,
+    /// On a server that evicts nothing.
     guarantees: Guarantees,
 }
 
@@ -51,10 +53,7 @@ impl MemcachedBackend {
         let gate = Arc::new(EpochGate::new(config, keys.epoch.clone(), &link));
         // First of all: its look at the server's clock has to go over a connection that was just opened.
         gate.begin(until).await?;
-        let mut guarantees = config.guarantees();
-        if health::check(&link, config, until).await? {
-            guarantees = crate::guarantees::evicting(guarantees);
-        }
+        gate.check_server(until).await?;
         let (registry, queues) = (Arc::new(Registry::new(&keys, longest)), Arc::<WaitQueues>::default());
         let records = HolderRecords::new(&link, &keys, longest);
         let pieces = Arc::new(Pieces { link: link.clone(), records: records.clone() });
@@ -72,7 +71,7 @@ impl MemcachedBackend {
             link: link.clone(),
             registry: registry.clone(),
             queues: queues.clone(),
-            gate,
+            gate: gate.clone(),
             pieces,
             records: records.clone(),
         });
@@ -107,7 +106,8 @@ impl MemcachedBackend {
             acquirer,
             waits,
             releaser,
-            guarantees,
+            gate,
+            guarantees: config.guarantees(),
         })
     }
 }
@@ -126,7 +126,7 @@ impl Backend for MemcachedBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.guarantees
+        if self.gate.health.evicts() { crate::guarantees::evicting(self.guarantees) } else { self.guarantees }
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {

@@ -38,7 +38,8 @@ pub struct MemcachedConfig {
     pub longest_lease: Duration,
     /// Protection against two holders when the server restarts or is flushed.
     pub restart_policy: RestartPolicy,
-    /// Refuse a server that evicts items when its memory is full, rather than warn.
+    /// Refuse a server that evicts items when its memory is full, rather than warn: when the client connects, and when the server
+    /// comes back so after a restart.
     pub refuse_eviction: bool,
     /// Longest pause of a waiting client between two looks, before jitter; 25 ms by default.
     pub longest_pause: Duration,

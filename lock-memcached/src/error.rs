@@ -109,6 +109,11 @@ impl Failure {
         Self { kind: ErrorKind::Unsupported, is_unknown: false, what: what.into(), source: None }
     }
 
+    /// A server that may lose a lock, for a client that wants none.
+    pub(crate) fn evicting(what: &'static str) -> Self {
+        Self { kind: ErrorKind::Unsupported, is_unknown: false, what: what.into(), source: None }
+    }
+
     /// Clients that were set up differently.
     pub(crate) fn disagreement(what: String) -> Self {
         Self { kind: ErrorKind::InvalidArgument, is_unknown: false, what: what.into(), source: None }

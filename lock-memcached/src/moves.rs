@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::{Client, LeaseOptions};
+use lock_core::{Client, ErrorKind, Guarantee, LeaseOptions};
 use lock_testkit::testing::{eventually, installed};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
@@ -27,8 +27,12 @@ impl Names {
     }
 
     async fn connect(&self) -> Client<MemcachedBackend> {
+        self.connect_as(|config| config).await
+    }
+
+    async fn connect_as(&self, set_up: impl FnOnce(MemcachedConfig) -> MemcachedConfig) -> Client<MemcachedBackend> {
         // No system knows this name.
-        let mut config = MemcachedConfig::new("memcached://locks.invalid").with_longest_lease(LEASE);
+        let mut config = set_up(MemcachedConfig::new("memcached://locks.invalid").with_longest_lease(LEASE));
         config.client.lease = LeaseOptions::new(LEASE);
         let link = Link::new(config.check().unwrap(), config.connections, config.client.op_timeout);
         let link = link.with_resolver(Resolver::Told(self.0.clone()));
@@ -76,4 +80,27 @@ async fn everything_of_a_client_moves_with_its_server() {
     permit.release().await.unwrap();
     let asked = first.client().stats("").await.unwrap();
     assert_eq!((&*asked["cmd_meta"], &*asked["cmd_get"], &*asked["curr_items"]), ("0", "0", "0"), "{asked:?}");
+}
+
+/// A server that takes another one's place is asked how it is set up, before it grants anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_evicts_is_noticed_when_it_takes_the_place_of_one_that_does_not() {
+    let Some(first) = server(MemcachedOptions::new()).await else { return };
+    let Some(second) = server(MemcachedOptions::new().evicting()).await else { return };
+    let names = Names::default();
+    names.lead_to(&first);
+    let (locks, strict) = (names.connect().await, names.connect_as(|config| config.with_refuse_eviction(true)).await);
+    for locks in [&locks, &strict] {
+        locks.mutex("a").try_lock_for(PATIENCE).await.unwrap().unwrap().release().await.unwrap();
+        locks.require(&[Guarantee::ExclusionAcrossRestart]).unwrap();
+    }
+    names.lead_to(&second);
+    first.kill().unwrap();
+    let _held = locks.mutex("a").try_lock_for(PATIENCE).await.unwrap().unwrap();
+    let error = locks.require(&[Guarantee::ExclusionAcrossRestart]).unwrap_err().to_string();
+    assert!(error.contains("evicts"), "{error}");
+    let refused = strict.mutex("b").try_lock_for(PATIENCE).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+    assert!(refused.to_string().contains("-M"), "{refused}");
+    assert!(second.client().get("lock:mutex:b").await.unwrap().is_none(), "the refused claim was left behind");
 }

@@ -1,9 +1,10 @@
-//! Whether the server is fit for locks: what its `stats` say when a client connects.
+//! Whether the server is fit for locks: what its `stats` say.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lock_core::clock::BootInstant;
-use lock_core::{Error, ErrorKind, Phase};
 
 use crate::client::link::Link;
 use crate::config::MemcachedConfig;
@@ -12,33 +13,81 @@ use crate::error::Failure;
 /// Memory in use above which a server is said to be short of it, in percent.
 const SHORT_OF_MEMORY: u64 = 90;
 
+const EVICTS: &str = "the server evicts items when its memory is full, locks too (start it with -M)";
+
 type Stats = HashMap<String, String>;
 
-/// Refuses a server that cannot carry locks, and warns of one that may lose them. Says whether it evicts items; all is over by
-/// `until`.
-pub(crate) async fn check(link: &Link, config: &MemcachedConfig, until: BootInstant) -> Result<bool, Error> {
-    let asked = async {
-        let mut connection = link.for_steps(until).await?;
-        Ok((connection.stats(" settings").await?, connection.stats("").await?))
-    };
-    let (settings, stats) = asked.await.map_err(|failure: Failure| link.error(failure, Phase::Connect))?;
-    if says(&settings, "cas_enabled", "no") {
-        return Err(link.error(Failure::without_cas(), Phase::Connect));
-    }
-    let evicts = says(&settings, "evictions", "on");
-    if evicts {
-        let what = "the server evicts items when its memory is full, locks too (start it with -M)";
-        if config.refuse_eviction {
-            let error = Error::new(ErrorKind::Unsupported, Phase::Connect, what).with_backend(crate::guarantees::NAME);
-            return Err(error.with_server(link.address().to_string()));
+/// The server's setup as it was told last. It is asked when a client connects, and once in each life of the server's memory, by
+/// which the epoch tells a restart: another server, or the same one with other options, may be in its place.
+pub(crate) struct ServerHealth {
+    link: Arc<Link>,
+    refuse_eviction: bool,
+    /// The epoch in which it was asked.
+    epoch: AtomicU64,
+    evicts: AtomicBool,
+    /// Held by whoever asks.
+    asking: tokio::sync::Mutex<()>,
+}
+
+impl ServerHealth {
+    pub(crate) fn new(link: &Arc<Link>, config: &MemcachedConfig) -> Self {
+        Self {
+            link: link.clone(),
+            refuse_eviction: config.refuse_eviction,
+            epoch: AtomicU64::new(0),
+            evicts: AtomicBool::new(false),
+            asking: tokio::sync::Mutex::default(),
         }
-        tracing::warn!(server = %link.address(), evictions = number(&stats, "evictions"), "{what}");
     }
-    let (used, limit) = (number(&stats, "bytes"), number(&stats, "limit_maxbytes"));
-    if limit > 0 && used / limit.div_ceil(100) >= SHORT_OF_MEMORY {
-        tracing::warn!(server = %link.address(), used, limit, "the server's memory is almost full");
+
+    /// Whether it evicts items when its memory is full.
+    pub(crate) fn evicts(&self) -> bool {
+        self.evicts.load(Ordering::Relaxed)
     }
-    Ok(evicts)
+
+    /// Whether it was asked in this epoch.
+    pub(crate) fn is_known_in(&self, epoch: u64) -> bool {
+        self.epoch.load(Ordering::Relaxed) == epoch
+    }
+
+    /// Refuses a server that cannot carry locks, unless that was done in this epoch.
+    pub(crate) async fn check_in(&self, epoch: u64) -> Result<(), Failure> {
+        let until = self.link.deadline();
+        let _asking = self.asking.lock().await;
+        if self.is_known_in(epoch) {
+            return Ok(());
+        }
+        self.check(until).await?;
+        self.is_checked_in(epoch);
+        Ok(())
+    }
+
+    /// It was asked in this epoch.
+    pub(crate) fn is_checked_in(&self, epoch: u64) {
+        self.epoch.store(epoch, Ordering::Relaxed);
+    }
+
+    /// Refuses a server that cannot carry locks, and warns of one that may lose them; all is over by `until`.
+    pub(crate) async fn check(&self, until: BootInstant) -> Result<(), Failure> {
+        let mut connection = self.link.for_steps(until).await?;
+        let (settings, stats) = (connection.stats(" settings").await?, connection.stats("").await?);
+        if says(&settings, "cas_enabled", "no") {
+            return Err(Failure::without_cas());
+        }
+        let (evicts, server) = (says(&settings, "evictions", "on"), self.link.address());
+        self.evicts.store(evicts, Ordering::Relaxed);
+        if evicts && self.refuse_eviction {
+            return Err(Failure::evicting(EVICTS));
+        }
+        if evicts {
+            tracing::warn!(%server, evictions = number(&stats, "evictions"), "{EVICTS}");
+        }
+        let (used, limit) = (number(&stats, "bytes"), number(&stats, "limit_maxbytes"));
+        if limit > 0 && used / limit.div_ceil(100) >= SHORT_OF_MEMORY {
+            tracing::warn!(%server, used, limit, "the server's memory is almost full");
+        }
+        Ok(())
+    }
 }
 
 fn says(stats: &Stats, name: &str, value: &str) -> bool {

@@ -1,6 +1,7 @@
 //! The gate that keeps two holders apart when the server forgets its locks: reading the epoch with every claim,
 //! putting it back when it is missing, and opening it when the former leases are over.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,6 +9,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, FencingToken, Phase};
 
 use crate::client::cas::OwnItem;
+use crate::client::health::ServerHealth;
 use crate::client::link::{InUse, Link};
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::config::{MemcachedConfig, RestartPolicy};
@@ -29,6 +31,9 @@ pub(crate) struct EpochGate {
     op_timeout: Duration,
     key: Key,
     watch: Mutex<EpochWatch>,
+    /// The epoch that was seen last.
+    seen: AtomicU64,
+    pub(crate) health: ServerHealth,
     /// Held by the task that puts it back or opens it.
     tending: tokio::sync::Mutex<()>,
 }
@@ -42,6 +47,8 @@ impl EpochGate {
             op_timeout: config.client.op_timeout,
             key,
             watch: Mutex::default(),
+            seen: AtomicU64::new(0),
+            health: ServerHealth::new(link, config),
             tending: tokio::sync::Mutex::default(),
         }
     }
@@ -56,8 +63,25 @@ impl EpochGate {
         async move {
             let mut answers = self.link.run(commands).await;
             let look = if self.mode == RestartPolicy::Off { None } else { answers.pop() };
-            (answers, self.judge(look, sent_at))
+            let judged = match self.judge(look, sent_at) {
+                // The server has begun anew, and may be another one.
+                Ok(GateVerdict::Counts(Some(epoch))) if !self.health.is_known_in(epoch.id()) => {
+                    let fit = Box::pin(self.health.check_in(epoch.id())).await;
+                    fit.map(|()| GateVerdict::Counts(Some(epoch)))
+                }
+                judged => judged,
+            };
+            (answers, judged)
         }
+    }
+
+    /// Refuses a server that cannot carry locks, once the epoch was looked at.
+    pub(crate) async fn check_server(&self, until: BootInstant) -> Result<(), Error> {
+        let seen = self.seen.load(Ordering::Relaxed);
+        let checked = self.health.check(until).await;
+        checked.map_err(|failure| self.link.error(failure, Phase::Connect))?;
+        self.health.is_checked_in(seen);
+        Ok(())
     }
 
     /// The command that follows a claim in the same pipeline; nothing if the policy is off.
@@ -70,6 +94,7 @@ impl EpochGate {
         let Some(answer) = answer else { return Ok(GateVerdict::Counts(None)) };
         let Some(item) = answer.item()? else { return Ok(GateVerdict::No(NotNow::Missing)) };
         let epoch = self.epoch(&item)?;
+        self.seen.store(epoch.id(), Ordering::Relaxed);
         Ok(self.watch().judges(epoch, item.left, asked, SystemClock.now(), since_1970))
     }
 
