@@ -1,6 +1,6 @@
 //! The one task per client that renews leases in batches and tells holders of a loss.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +17,7 @@ use super::background::{self, Background, Carried};
 use super::reaper::Reaper;
 use super::runtime::BackgroundRuntime;
 use super::state::{Actions, Answer, Event};
+use super::table::LeaseTable;
 use super::{LiveGrant, LossReason};
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{asked, bounded, caught};
@@ -81,9 +82,7 @@ pub(crate) struct Keeper {
 
 #[derive(Debug)]
 struct Registry {
-    leases: HashMap<GrantId, Arc<LiveGrant>>,
-    /// The instant at which each of them is to be looked at.
-    due: BTreeSet<(BootInstant, GrantId)>,
+    leases: LeaseTable<GrantId, Arc<LiveGrant>>,
     /// The instant at which the task looks by itself; a lease that needs it more than a slot earlier wakes it.
     looks_at: BootInstant,
     /// Whether a lease was registered since the task looked last, even if it is gone again.
@@ -99,8 +98,7 @@ impl Keeper {
             shutdown,
             meters: Meters::new(backend_name),
             registry: Mutex::new(Registry {
-                leases: HashMap::new(),
-                due: BTreeSet::new(),
+                leases: LeaseTable::default(),
                 looks_at: BootInstant::FAR_FUTURE,
                 in_use: false,
             }),
@@ -209,14 +207,10 @@ impl Keeper {
         }
         let id = live.attempt.id;
         if let Some(before) = scheduled.take() {
-            registry.due.remove(&(before, id));
-        }
-        if wake_at.is_none() {
-            registry.leases.remove(&id);
+            registry.leases.take(id, before);
         }
         if let Some(at) = wake_at {
-            registry.leases.insert(id, live.clone());
-            registry.due.insert((at, id));
+            registry.leases.put(id, at, live.clone());
             registry.in_use = true;
             *scheduled = Some(at);
             if at.plus(SLOT) <= registry.looks_at {
@@ -231,20 +225,15 @@ impl Keeper {
         let mut registry = locked(&self.registry);
         let now = self.clock.now();
         let mut leases = Vec::new();
-        while let Some(&(at, id)) = registry.due.first()
-            && at <= now
-        {
-            registry.due.pop_first();
-            if let Some(live) = registry.leases.remove(&id) {
-                locked(&live.scheduled).take();
-                leases.push(live);
-            }
+        while let Some(live) = registry.leases.take_due(now) {
+            locked(&live.scheduled).take();
+            leases.push(live);
         }
         if std::mem::take(&mut registry.in_use) {
             *idle_since = None;
         }
-        let next = match registry.due.first() {
-            Some((at, _)) => at.plus(SLOT.saturating_sub(Duration::from_nanos(1))),
+        let next = match registry.leases.next() {
+            Some(at) => at.plus(SLOT.saturating_sub(Duration::from_nanos(1))),
             None if !leases.is_empty() => now.plus(LINGER),
             None if now.since(*idle_since.get_or_insert(now)) < LINGER => now.plus(LINGER),
             None => BootInstant::FAR_FUTURE,
@@ -255,14 +244,14 @@ impl Keeper {
 
     /// Has every lease verified.
     fn suspect_all(&self) {
-        let all: Vec<_> = locked(&self.registry).leases.values().cloned().collect();
+        let all: Vec<_> = locked(&self.registry).leases.leases().cloned().collect();
         for live in all {
             self.settle(&live, Event::Suspect);
         }
     }
 
     fn find(&self, id: GrantId) -> Option<Arc<LiveGrant>> {
-        locked(&self.registry).leases.get(&id).cloned()
+        locked(&self.registry).leases.get(id).cloned()
     }
 }
 
@@ -273,7 +262,7 @@ impl Carried for Keeper {
 
     fn runtimes(&self) -> Vec<Handle> {
         let mut runtimes: Vec<Handle> = Vec::new();
-        for runtime in locked(&self.registry).leases.values().filter_map(|live| live.runtime()) {
+        for runtime in locked(&self.registry).leases.leases().filter_map(|live| live.runtime()) {
             if runtimes.iter().all(|known| known.id() != runtime.id()) {
                 runtimes.push(runtime);
             }

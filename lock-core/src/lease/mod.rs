@@ -14,6 +14,7 @@ mod lost;
 pub(crate) mod reaper;
 mod runtime;
 pub mod state;
+mod table;
 mod work;
 
 use std::fmt;
