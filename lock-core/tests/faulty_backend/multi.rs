@@ -105,6 +105,20 @@ async fn a_refused_try_of_several_stands_in_nobodys_way() {
 }
 
 #[tokio::test]
+async fn a_refused_try_of_several_stands_in_nobodys_way_on_a_slow_link_either() {
+    let lab = Lab::new();
+    let (locks, other) = (lab.store.connect(), lab.store.connect());
+    let _held = other.mutex("b").lock().await.unwrap();
+    lab.store.set_delay(Duration::from_millis(300), Duration::from_millis(300), 1);
+    let trying = tokio::spawn(try_lock_all([locks.mutex("a"), locks.mutex("b")]));
+    while !trying.is_finished() {
+        lab.pass(Duration::from_millis(50)).await;
+    }
+    assert!(trying.await.unwrap().unwrap().is_none());
+    assert_eq!(lab.store.used(), 1, "what was taken is still there");
+}
+
+#[tokio::test]
 async fn a_refused_try_of_several_does_not_wait_for_releases_that_are_not_answered() {
     let lab = Lab::new();
     let (locks, other) = (lab.connect(), lab.store.connect());

@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::one_guard::OneGuard;
-use crate::acquire::CANCEL_GRACE;
-use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Phase};
+#[cfg(doc)]
+use crate::ErrorKind;
+use crate::error::{Error, Phase};
 use crate::lease::{LossReason, Lost, WorkError, drop_when};
 use crate::name::LockName;
 use crate::token::FencingToken;
@@ -113,28 +113,7 @@ impl MultiGuard {
         self.0.push(guard);
     }
 
-    /// Releases what a failed call had taken. What is not confirmed in time goes on in the background.
-    pub(super) async fn put_back(self, clock: &dyn Clock) -> PutBack {
-        let grace = clock.sleep_until(clock.now().plus(CANCEL_GRACE));
-        tokio::select! {
-            biased;
-            released = self.release() => match released {
-                Err(error) if error.kind() != ErrorKind::NotHeld => PutBack::Unconfirmed,
-                _ => PutBack::Confirmed,
-            },
-            () = grace => PutBack::Unconfirmed,
-        }
-    }
-
-    /// These locks, if each is held by now.
-    pub(super) async fn checked(self, clock: &dyn Clock) -> Result<Self, Error> {
-        match self.check(Phase::Acquire) {
-            Ok(()) => Ok(self),
-            Err(error) => Err(self.put_back(clock).await.after(error)),
-        }
-    }
-
-    fn check(&self, phase: Phase) -> Result<(), Error> {
+    pub(super) fn check(&self, phase: Phase) -> Result<(), Error> {
         self.0.iter().try_for_each(|guard| guard.check(phase))
     }
 }
@@ -162,25 +141,5 @@ impl Future for LostOne {
 impl fmt::Debug for MultiGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("MultiGuard").field(&self.0).finish()
-    }
-}
-
-/// Whether what a failed call had taken is known to be released.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PutBack {
-    Confirmed,
-    /// The releases go on in the background.
-    Unconfirmed,
-}
-
-impl PutBack {
-    /// The error of the call, which took and changed nothing only if that is confirmed.
-    pub(super) fn after(self, error: Error) -> Error {
-        if self == Self::Confirmed || !error.is_definite() {
-            return error;
-        }
-        let what = "what was taken before may still be held: its release is not confirmed";
-        let unknown = Error::indeterminate(Phase::Acquire, what);
-        unknown.with_source(error)
     }
 }

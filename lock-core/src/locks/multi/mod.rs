@@ -3,8 +3,8 @@
 mod guard;
 mod lockable;
 mod one_guard;
+mod taking;
 
-use std::convert::identity;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::{ErrorKind, Mutex};
 pub use guard::{LostOne, MultiGuard};
 pub use lockable::Lockable;
 pub use one_guard::OneGuard;
+use taking::Taking;
 
 /// Locks all of these, waiting as long as it takes.
 ///
@@ -35,27 +36,27 @@ pub use one_guard::OneGuard;
 /// # Errors
 /// Those of [`Mutex::lock`]; [`ErrorKind::InvalidArgument`] if there is none, if a name
 /// comes twice, or if they come from different clients; [`ErrorKind::Lost`] if one was lost while
-/// the others were waited for: the wait that it cuts short is undone in the background. What was taken is released first. If that is not confirmed within 100 ms, it goes on in the
+/// the others were waited for: the wait that it cuts short is undone in the background. What was taken is released first. If that is not confirmed in time (as for [`try_lock_all`]), it goes on in the
 /// background, and the error is [`ErrorKind::Indeterminate`] with the other one as its source.
 ///
 /// # Cancel safety
 /// May be dropped at any await point: nothing of any of the locks stays behind.
 pub async fn lock_all(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> Result<MultiGuard, Error> {
     let (locks, clock) = sorted(locks)?;
-    let mut taken = MultiGuard::none();
+    let mut taking = Taking::begin(clock);
     for lock in &locks {
-        match taken.while_held(lock.lock()).await.map_err(Error::from).and_then(identity) {
-            Ok(guard) => taken.push(guard),
-            Err(error) => return Err(taken.put_back(&*clock).await.after(error)),
+        if let Err(error) = taking.one(async { lock.lock().await.map(Some) }).await {
+            return Err(taking.put_back().await.after(error));
         }
     }
-    taken.checked(&*clock).await
+    taking.checked().await
 }
 
 /// Locks all of these without waiting; `Ok(None)` and none of them if one is held.
 ///
-/// What was taken is released before the answer, for at most 100 ms: at longer round trips the release goes on in the background,
-/// and the next call may find its own locks in the way.
+/// What was taken is released before the answer, for at most 100 ms or, on a slow link, twice the time in which the quickest of
+/// them was taken. A release that is not confirmed by then goes on in the background, and the next call may find its own locks in
+/// the way.
 ///
 /// # Errors
 /// [`ErrorKind::Unavailable`] or
@@ -98,20 +99,20 @@ pub async fn try_lock_all_for(
 ) -> Result<Option<MultiGuard>, Error> {
     let (locks, clock) = sorted(locks)?;
     let deadline = Deadline::after(clock.now(), wait);
-    let mut taken = MultiGuard::none();
+    let mut taking = Taking::begin(clock.clone());
     for lock in &locks {
         let left = if deadline.is_never() { Duration::MAX } else { deadline.left(clock.now()) };
-        match taken.while_held(lock.try_lock_for(left)).await.map_err(Error::from).and_then(identity) {
-            Ok(Some(guard)) => taken.push(guard),
-            Ok(None) => {
+        match taking.one(lock.try_lock_for(left)).await {
+            Ok(true) => {}
+            Ok(false) => {
                 // Nobody's next try is to meet what this one had.
-                taken.put_back(&*clock).await;
+                taking.put_back().await;
                 return Ok(None);
             }
-            Err(error) => return Err(taken.put_back(&*clock).await.after(error)),
+            Err(error) => return Err(taking.put_back().await.after(error)),
         }
     }
-    taken.checked(&*clock).await.map(Some)
+    taking.checked().await.map(Some)
 }
 
 /// The locks in the order in which they are taken, and their client's clock.
