@@ -100,6 +100,9 @@ impl Lease {
 
     /// Resolves with the reason when the lock is lost; never after a normal release.
     ///
+    /// A `release` that finds the lock gone tells the loss here too. One that goes on in the background tells nothing, after a drop or
+    /// when no answer came: what it finds gone may be what an earlier request of it has given back.
+    ///
     /// The future is independent of the guard (`Send + 'static`); ask for as many as you like, each resolves once and
     /// is pending for ever afterwards. One that is asked for after the loss resolves at once.
     ///

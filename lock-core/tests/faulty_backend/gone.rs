@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{ErrorKind, LeaseOptions, LossReason};
+use lock_core::{Ending, ErrorKind, LeaseOptions, LossReason};
 
 use crate::lab::{Fault, Lab};
 
@@ -51,6 +51,39 @@ async fn a_release_that_finds_nothing_tells_the_loss() {
     lab.store.connect().mutex("a").force_release(guard.grant_id(), "the test").await.unwrap();
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::NotHeld);
     assert_eq!(crate::runtimes::soon("lost() resolves", watching).await.unwrap(), LossReason::Taken);
+}
+
+/// The second request finds nothing, because the first one was carried out.
+#[tokio::test]
+async fn a_release_that_was_done_without_an_answer_and_found_done_in_the_background_tells_no_loss() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    let (mut lost, ended) = (guard.lost(), guard.ended());
+    lab.line.set(Fault::LosesAnswers);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Indeterminate);
+    lab.line.asked_times("release", 2).await;
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(30)).await;
+    assert!(lab.line.asked("release") > 2 && lab.store.used() == 0);
+    assert!(futures_util::poll!(&mut lost).is_pending());
+    assert_eq!(ended.await, Ending::Released);
+}
+
+/// A dropped guard reports nothing: who wants to know whether it was held to the end releases it.
+#[tokio::test]
+async fn a_dropped_guard_whose_lock_was_gone_tells_that_it_was_given_back() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let lease = LeaseOptions::new(Duration::from_secs(60));
+    let guard = locks.mutex("a").with_lease(lease).lock().await.unwrap();
+    let (mut lost, ended) = (guard.lost(), guard.ended());
+    lab.store.connect().mutex("a").force_release(guard.grant_id(), "the test").await.unwrap();
+    drop(guard);
+    lab.line.asked_times("release", 1).await;
+    lab.pass(Duration::from_secs(30)).await;
+    assert!(futures_util::poll!(&mut lost).is_pending());
+    assert_eq!(ended.await, Ending::Released);
 }
 
 #[tokio::test]
