@@ -34,6 +34,9 @@ const LONGEST: usize = 250;
 /// The longest key of a lock, before the ending.
 const LONGEST_STEM: usize = 200;
 
+/// What follows the prefix in the key of its epoch.
+const EPOCH: &str = ":epoch";
+
 /// The keys of one client.
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
@@ -47,7 +50,7 @@ impl Keys {
         let mut escaped = String::new();
         escape(prefix, &[':'], &mut escaped);
         let prefix = escaped;
-        Self { epoch: format!("{prefix}:epoch").into(), readers: format!("{prefix}:readers").into(), prefix }
+        Self { epoch: format!("{prefix}{EPOCH}").into(), readers: format!("{prefix}:readers").into(), prefix }
     }
 
     /// The prefix of its own keys, as it is in them.
@@ -81,7 +84,8 @@ impl Keys {
         key.into()
     }
 
-    /// A key that is shared with other libraries. Those that begin as our own do are not: one kind has a key.
+    /// A key that is shared with other libraries. Those that begin as our own do are not: one kind has a key. Other prefixes are not
+    /// known; of their keys only the epoch must not hold a lock's number, which may be read as an epoch that is open.
     fn shared(&self, name: &LockName, kind: Kind) -> Result<Key, Error> {
         let refused = |kind, what: String| Err(Error::new(kind, Phase::Configure, what).with_name(name));
         if kind != Kind::Mutex {
@@ -95,6 +99,10 @@ impl Keys {
         }
         if key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(':')) {
             let what = format!("keys that begin with \"{}:\" are this client's own", self.prefix);
+            return refused(ErrorKind::InvalidArgument, what);
+        }
+        if key.strip_suffix(EPOCH).is_some_and(|prefix| !prefix.is_empty() && !prefix.contains(':')) {
+            let what = "a key of this form holds the epoch of the clients with such a prefix".to_owned();
             return refused(ErrorKind::InvalidArgument, what);
         }
         Ok(key.into())
@@ -194,8 +202,12 @@ mod tests {
         let at = |key: &str| LockName::from_key(key).unwrap();
         assert_eq!(&*keys.lock(&at("__TOOZ_LOCK_a"), Kind::Mutex).unwrap(), "__TOOZ_LOCK_a");
         assert_eq!(keys.lock(&at("a"), Kind::Write).unwrap_err().kind(), ErrorKind::Unsupported);
-        assert_eq!(&*keys.lock(&at("locks"), Kind::Mutex).unwrap(), "locks");
-        for wrong in ["a b", "a\nb", &"x".repeat(251), "lock:mutex:a", "lock:epoch", "lock:semaphore:s:limit"] {
+        for known_to_nobody in ["locks", "epoch", ":epoch", "a:b:epoch", "other:mutex:a"] {
+            assert_eq!(&*keys.lock(&at(known_to_nobody), Kind::Mutex).unwrap(), known_to_nobody);
+        }
+        for wrong in
+            ["a b", "a\nb", &"x".repeat(251), "lock:mutex:a", "lock:epoch", "lock:semaphore:s:limit", "other:epoch"]
+        {
             assert_eq!(keys.lock(&at(wrong), Kind::Mutex).unwrap_err().kind(), ErrorKind::InvalidArgument);
         }
     }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lock_memcached::{ErrorKind, Guarantee, MemcachedLocks, RestartPolicy};
+use lock_memcached::{ErrorKind, Guarantee, LockName, MemcachedLocks, RestartPolicy};
 use lock_testkit::testing::about_time;
 use lock_testkit_servers::memcached::MemcachedOptions;
 
-use crate::support::{LEASE, client, config, eventually, open, pass, server};
+use crate::support::{LEASE, client, config, eventually, open, opened, pass, server};
 
 #[tokio::test]
 async fn a_server_without_cas_numbers_is_refused() {
@@ -42,6 +42,31 @@ async fn a_limit_lives_on_with_each_permit_that_is_taken() {
     let before = left().await.unwrap();
     let _held = permits.acquire().await.unwrap();
     assert!(left().await.unwrap() > before, "the limit may be forgotten while its permit is held");
+}
+
+/// It looks like any foreign key. Nobody enters beside anybody by it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shared_key_that_is_another_prefix_s_own_is_that_lock_or_is_told() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let locks = open(&server).await;
+    let other = opened(config(&server).with_prefix("other")).await;
+    let at = |key: &str| locks.mutex(LockName::from_key(key).unwrap());
+    let held = other.mutex("a").lock().await.unwrap();
+    assert!(at("other:mutex:a").try_lock().await.unwrap().is_none());
+    held.release().await.unwrap();
+    let held = at("other:mutex:a").lock().await.unwrap();
+    assert!(other.mutex("a").try_lock().await.unwrap().is_none());
+    held.release().await.unwrap();
+    let limit = at("other:semaphore:s:limit").lock().await.unwrap();
+    let error = other.semaphore("s", 2).try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+    limit.release().await.unwrap();
+    other.semaphore("s", 2).try_acquire().await.unwrap().expect("a permit was left behind").release().await.unwrap();
+    // A lock's number there may be read as an open epoch.
+    for refused in ["lock:mutex:a", "other:epoch"] {
+        let error = at(refused).try_lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
