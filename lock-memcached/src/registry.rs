@@ -1,6 +1,6 @@
 //! Registry of what this client has at the server, as far as it knows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 struct State {
     pieces: Vec<Piece>,
-    unsure: Vec<Unsure>,
+    unsure: BTreeMap<Key, Unanswered>,
     kept_until: BootInstant,
     /// The latest end that was asked for, answered or not.
     asked_until: BootInstant,
@@ -64,12 +64,14 @@ struct AskedRelease {
     is_repeated: bool,
 }
 
-/// A key whose claim was not answered.
-#[derive(Debug, Clone)]
-struct Unsure {
-    key: Key,
-    /// The end of its time: from then on the claim cannot be carried out any more.
-    until: BootInstant,
+/// The claims of one key that were not answered: the last one, and all earlier ones together. What waits in an outage claims again
+/// and again.
+#[derive(Debug, Default)]
+struct Unanswered {
+    /// The end of the last one's time: from then on it cannot be carried out any more.
+    last: Option<BootInstant>,
+    /// The end of that of all others, and how many they are.
+    earlier: Option<(BootInstant, u32)>,
 }
 
 impl Registry {
@@ -109,6 +111,29 @@ impl Registry {
     }
 }
 
+impl Unanswered {
+    fn claimed(&mut self, until: BootInstant) {
+        if let Some(last) = self.last.replace(until) {
+            let (end, many) = self.earlier.unwrap_or((last, 0));
+            self.earlier = Some((end.max(last), many.saturating_add(1)));
+        }
+    }
+
+    /// The last one was answered.
+    fn answered(&mut self) {
+        if self.last.take().is_none() {
+            self.earlier = self.earlier.filter(|(_, many)| *many > 1).map(|(end, many)| (end, many - 1));
+        }
+    }
+
+    /// Whether one of them may be carried out yet.
+    fn may_come(&mut self, now: BootInstant) -> bool {
+        self.last = self.last.filter(|end| now < *end);
+        self.earlier = self.earlier.filter(|(end, _)| now < *end);
+        self.last.is_some() || self.earlier.is_some()
+    }
+}
+
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Registry").field(&self.entries).finish()
@@ -119,7 +144,7 @@ impl Entry {
     fn new(grant: GrantId, owner: Owner, lock: Key) -> Self {
         let state = State {
             pieces: Vec::new(),
-            unsure: Vec::new(),
+            unsure: BTreeMap::new(),
             kept_until: BootInstant::from_origin(Duration::ZERO),
             asked_until: BootInstant::from_origin(Duration::ZERO),
             releases: Vec::new(),
@@ -156,14 +181,13 @@ impl Entry {
     pub(crate) fn claiming(&self, key: &Key, until: BootInstant) {
         let mut state = self.state();
         state.is_ending = false;
-        state.unsure.push(Unsure { key: key.clone(), until });
+        state.unsure.entry(key.clone()).or_default().claimed(until);
     }
 
     /// The last claim of a key was answered: it is not this attempt's.
     pub(crate) fn refused(&self, key: &Key) {
-        let mut state = self.state();
-        if let Some(last) = state.unsure.iter().rposition(|unsure| unsure.key == *key) {
-            state.unsure.remove(last);
+        if let Some(claims) = self.state().unsure.get_mut(key) {
+            claims.answered();
         }
     }
 
@@ -204,7 +228,7 @@ impl Entry {
         let is_doubtful = |key: &Key| pieces.iter().any(|doubtful| doubtful.key == *key);
         state.pieces.retain(|piece| !is_doubtful(&piece.key));
         state.releases.retain(|asked| !is_doubtful(&asked.key));
-        state.unsure.extend(pieces.iter().map(|piece| Unsure { key: piece.key.clone(), until }));
+        pieces.iter().for_each(|piece| state.unsure.entry(piece.key.clone()).or_default().claimed(until));
     }
 
     /// The release of these pieces is about to be asked for.
@@ -244,8 +268,8 @@ impl Entry {
     /// Keys whose claims were not answered and may be carried out yet.
     pub(crate) fn unsure(&self) -> Vec<Key> {
         let (mut state, now) = (self.state(), SystemClock.now());
-        state.unsure.retain(|unsure| now < unsure.until);
-        state.unsure.iter().map(|unsure| unsure.key.clone()).collect()
+        state.unsure.retain(|_, claims| claims.may_come(now));
+        state.unsure.keys().cloned().collect()
     }
 
     /// The server keeps the grant for this long from `sent_at`; what it was told before still holds.
@@ -342,6 +366,20 @@ mod tests {
         entry.lost(&key("a"));
         entry.renewed(&key("a"), CasNumber::of_a_test(5));
         assert_eq!(entry.pieces(), []);
+    }
+
+    #[test]
+    fn claims_of_one_key_take_no_more_room_however_many_are_not_answered() {
+        let (entry, later) = (entry(), SystemClock.now().plus(Duration::from_secs(60)));
+        for _ in 0..1000 {
+            entry.claiming(&key("a"), later);
+            entry.claiming(&key("b"), later);
+        }
+        assert_eq!((entry.unsure(), entry.state().unsure.len()), (vec![key("a"), key("b")], 2));
+        (0..999).for_each(|_| entry.refused(&key("a")));
+        assert_eq!(entry.unsure(), [key("a"), key("b")], "there was one more");
+        entry.refused(&key("a"));
+        assert_eq!(entry.unsure(), [key("b")]);
     }
 
     #[test]

@@ -316,7 +316,8 @@ impl Drop for InUse<'_> {
         let Some(pipe) = self.pipe.take().filter(Connection::is_in_order) else { return };
         let Some(runtime) = self.runtime else { return };
         let mut pool = self.link.pool();
-        if pool.moves == self.moves {
+        // One that was overdue, and whose right others have by now, is one too many.
+        if pool.moves == self.moves && pool.idle.len() + self.link.in_use() <= self.link.most {
             pool.idle.push(IdleConnection { pipe, since: SystemClock.now(), runtime });
         }
     }

@@ -22,6 +22,9 @@ use crate::error::Failure;
 /// The longest line of a reply, which has a key of 250 bytes at most.
 const LONGEST_LINE: u64 = 4096;
 
+/// The most lines that `stats` answers with; there are some hundred.
+const MOST_STATS: usize = 4096;
+
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -186,7 +189,8 @@ impl Connection {
                 if line == b"END" {
                     return Ok(stats);
                 }
-                let (name, value) = stat(&line).ok_or(io::ErrorKind::InvalidData)?;
+                let (name, value) =
+                    stat(&line).filter(|_| stats.len() < MOST_STATS).ok_or(io::ErrorKind::InvalidData)?;
                 stats.insert(name, value);
             }
         };

@@ -13,6 +13,9 @@ use lock_core::clock::BootInstant;
 use super::address::Address;
 use super::pipeline::by;
 
+/// So many places of one name are tried: each has its part of the operation timeout.
+const MOST: usize = 32;
+
 /// Time for which a name is believed that has led to nobody.
 const BELIEVED: Duration = Duration::from_secs(1);
 
@@ -38,6 +41,7 @@ impl ResolvedPlaces {
         self.resolved = Some(now);
         if !found.is_empty() {
             self.known = found;
+            self.known.truncate(MOST);
         }
     }
 
@@ -97,5 +101,7 @@ mod tests {
         places.resolved(at(10_000), vec![place(3)]);
         assert!(places.reached(place(3)), "it has moved");
         assert_eq!(places.to_try(at(99_000)), Some(vec![place(3)]));
+        places.resolved(at(99_000), (0..100).map(place).collect());
+        assert_eq!(places.to_try(at(99_000)).unwrap().len(), MOST);
     }
 }
