@@ -1,6 +1,6 @@
 //! The grants of one lock in memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use crate::clock::BootInstant;
@@ -21,19 +21,13 @@ pub(super) struct Holding {
 }
 
 /// The grants of one lock: several readers, several permits, the entries of one owner, or a single one.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Holders {
     by_id: HashMap<GrantId, Holding>,
     /// The sum of what they hold.
     used: u64,
-    /// An instant before which none ends. It may be too early, after a renewal or a release.
-    none_ends_before: BootInstant,
-}
-
-impl Default for Holders {
-    fn default() -> Self {
-        Self { by_id: HashMap::new(), used: 0, none_ends_before: BootInstant::FAR_FUTURE }
-    }
+    /// The ends of all of them, so that one that ends costs as little however many there are.
+    ends: BTreeSet<(BootInstant, GrantId)>,
 }
 
 impl Holders {
@@ -60,20 +54,21 @@ impl Holders {
         self.used
     }
 
-    /// An instant before which none of them ends.
-    pub(super) fn none_ends_before(&self) -> BootInstant {
-        self.none_ends_before
+    /// The instant at which the first of them ends.
+    pub(super) fn first_end(&self) -> BootInstant {
+        self.ends.first().map_or(BootInstant::FAR_FUTURE, |(end, _)| *end)
     }
 
     pub(super) fn insert(&mut self, holding: Holding) {
         self.used += u64::from(weight(holding.kind));
-        self.none_ends_before = self.none_ends_before.min(holding.expires);
+        self.ends.insert((holding.expires, holding.id));
         self.by_id.insert(holding.id, holding);
     }
 
     /// Takes a grant away.
     pub(super) fn remove(&mut self, id: GrantId) -> Option<Holding> {
         let held = self.by_id.remove(&id)?;
+        self.ends.remove(&(held.expires, id));
         self.used -= u64::from(weight(held.kind));
         Some(held)
     }
@@ -83,22 +78,24 @@ impl Holders {
         std::mem::take(self).by_id.into_values().collect()
     }
 
-    /// Takes away what has expired. Looks at all of them only if one may have.
+    /// Takes away what has expired.
     pub(super) fn expire(&mut self, now: BootInstant) {
-        if now < self.none_ends_before {
-            return;
+        while let Some(&(end, id)) = self.ends.first()
+            && end <= now
+        {
+            self.ends.pop_first();
+            self.remove(id);
         }
-        self.by_id.retain(|_, held| held.expires > now);
-        self.used = self.by_id.values().map(|held| u64::from(weight(held.kind))).sum();
-        let ends = self.by_id.values().map(|held| held.expires);
-        self.none_ends_before = ends.min().unwrap_or(BootInstant::FAR_FUTURE);
     }
 
     /// Extends a grant; whether it is there.
     pub(super) fn renew(&mut self, id: GrantId, ttl: Duration, now: BootInstant) -> bool {
         let Some(held) = self.by_id.get_mut(&id) else { return false };
         // A renewal may come after a longer extension by hand.
-        held.expires = held.expires.max(now.plus(ttl));
+        let expires = held.expires.max(now.plus(ttl));
+        self.ends.remove(&(held.expires, id));
+        self.ends.insert((expires, id));
+        held.expires = expires;
         true
     }
 
@@ -124,5 +121,31 @@ pub(super) fn weight(kind: Kind) -> u32 {
     match kind {
         Kind::Permits { permits, .. } => permits,
         _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_ends_at_its_own_time_and_whatever_goes_leaves_nothing() {
+        let at = |seconds| BootInstant::from_origin(Duration::from_secs(seconds));
+        let id = |number| GrantId::from_bytes([number; 16]);
+        let mut holders = Holders::default();
+        for (number, end) in [(1, 10), (2, 20), (3, 30), (4, 30)] {
+            let (kind, owner, token) =
+                (Kind::Permits { permits: 2, limit: 9 }, Owner::new(), FencingToken::new(1).unwrap());
+            holders.insert(Holding { id: id(number), client: 1, kind, owner, token, since: at(0), expires: at(end) });
+        }
+        assert!(holders.renew(id(1), Duration::from_secs(15), at(5)) && !holders.renew(id(9), Duration::ZERO, at(5)));
+        assert_eq!((holders.first_end(), holders.used()), (at(20), 8));
+        holders.expire(at(19));
+        assert_eq!(holders.len(), 4);
+        // Of two that end at once, both.
+        holders.expire(at(20));
+        assert_eq!((holders.len(), holders.used(), holders.first_end()), (2, 4, at(30)));
+        assert!(holders.remove(id(3)).is_some() && holders.remove(id(4)).is_some());
+        assert_eq!((holders.len(), holders.used(), holders.first_end()), (0, 0, BootInstant::FAR_FUTURE));
     }
 }

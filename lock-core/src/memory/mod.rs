@@ -26,7 +26,8 @@
 //! Waiters are served in the order in which they came, readers in front together, and a released lock is handed over
 //! directly: the next holder owns it when it is woken. State lives as long as the store does.
 //!
-//! A store keeps one entry for each lock that is held or waited for ([`MemoryStore::used`]), with each holder and each waiter. A
+//! A store keeps one entry for each client, for each record until its retention is over, and for each lock that is held or waited for
+//! ([`MemoryStore::used`]), with each holder and each waiter. A
 //! waiter goes with its call. A grant that nobody gives back, because its runtime has ended, is found expired when its name is used
 //! next.
 

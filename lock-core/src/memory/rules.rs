@@ -134,9 +134,9 @@ impl Lock {
         }
     }
 
-    /// An instant before which no grant ends; a waiter sleeps until then, or until it is told that another one ends sooner.
+    /// The instant at which the first grant ends; a waiter sleeps until then, or until it is told that another one ends sooner.
     pub(super) fn watch(&mut self) -> (OwnedNotified, BootInstant) {
-        let end = self.holders.none_ends_before();
+        let end = self.holders.first_end();
         self.slept_to = self.slept_to.max(end);
         (self.sooner.get_or_insert_default().clone().notified_owned(), end)
     }
