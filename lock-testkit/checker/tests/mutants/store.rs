@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use lock_testkit_checker::history::event::Kind;
 
 use crate::flaw::Flaw;
-use crate::lab::TTL;
+
+pub(crate) const TTL: u64 = 1_000;
 
 /// A grant, or a request in the queue.
 #[derive(Debug, Clone, Copy)]

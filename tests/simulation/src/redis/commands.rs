@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use super::bytes::Bytes;
 use super::hash::Hash;
 use super::resp::Value;
-use super::store::{Bytes, Data, Store, WrongType};
+use super::store::{Data, Store, WrongType};
 
 /// Carries out one command.
 pub fn carry_out(store: &mut Store, command: &[Bytes]) -> Value {

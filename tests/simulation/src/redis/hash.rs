@@ -1,6 +1,6 @@
 //! A hash, whose fields stay in the order in which they came, as in a small one of Redis.
 
-use super::store::Bytes;
+use super::bytes::Bytes;
 
 /// Fields and their values.
 #[derive(Debug, Clone, Default, PartialEq)]

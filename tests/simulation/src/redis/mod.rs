@@ -4,6 +4,7 @@
 //! [`resp`] reads and writes the protocol, and [`server`] is what connections have in common: channels, and the killing of
 //! one by another.
 
+pub mod bytes;
 pub mod commands;
 pub mod hash;
 pub mod resp;

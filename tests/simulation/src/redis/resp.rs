@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
-use super::store::Bytes;
+use super::bytes::Bytes;
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]

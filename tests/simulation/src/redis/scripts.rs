@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use mlua::{Function, Lua, MultiValue, Table, Value as LuaValue};
 
+use super::bytes::Bytes;
 use super::commands;
 use super::resp::Value;
-use super::store::{Bytes, Store};
+use super::store::Store;
 
 /// The scripts that a server knows, and what they work on.
 pub struct Scripts {

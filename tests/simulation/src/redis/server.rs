@@ -9,10 +9,11 @@ use std::rc::Rc;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, mpsc};
 
+use super::bytes::Bytes;
 use super::commands;
 use super::resp::{self, Value};
 use super::scripts::Scripts;
-use super::store::{Bytes, Store};
+use super::store::Store;
 
 /// A server's process: its data outlive it if they are kept elsewhere.
 pub struct Server {

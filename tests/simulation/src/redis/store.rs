@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::bytes::Bytes;
 use super::hash::Hash;
 use super::resp::Value;
-
-/// Bytes of a key, a field, a member or a value.
-pub type Bytes = Vec<u8>;
 
 /// The data of a key.
 #[derive(Debug, Clone, PartialEq)]

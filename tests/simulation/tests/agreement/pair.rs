@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use lock_testkit_servers::WallClock;
 use lock_testkit_servers::resp::{Resp, Value};
+use simulation::redis::bytes::Bytes;
 use simulation::redis::resp::Value as Simulated;
 use simulation::redis::server::Server;
-use simulation::redis::store::{Bytes, Store};
+use simulation::redis::store::Store;
 
 use crate::scripts::Script;
 

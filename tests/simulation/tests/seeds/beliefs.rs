@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use lock_redis::{FencingToken, MutexGuard};
 
-use crate::client::now;
+use crate::clock::{clock, now};
 use crate::record::Record;
-use crate::world::clock;
 
 /// The beliefs in one lock: never two at once, and never with an older token than the last.
 #[derive(Debug, Clone)]

@@ -9,9 +9,10 @@ use rand::{RngExt, SeedableRng};
 use tokio::time::{sleep, timeout};
 
 use crate::beliefs::Beliefs;
+use crate::clock::now;
+use crate::hosts::SERVER;
 use crate::network::Simulated;
 use crate::record::Record;
-use crate::world::SERVER;
 
 /// The number of times that each worker wants the lock.
 const ROUNDS: usize = 8;
@@ -172,9 +173,4 @@ pub(crate) async fn close(locks: &RedisLocks, client: usize, record: &Record) {
             record.suffered(client, Duration::ZERO, &format!("was closed with {:?}", error.kind()));
         }
     }
-}
-
-/// The simulation's clock.
-pub(crate) fn now() -> Duration {
-    turmoil::sim_elapsed().unwrap_or_default()
 }

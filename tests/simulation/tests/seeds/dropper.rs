@@ -11,7 +11,8 @@ use rand::rngs::StdRng;
 use tokio::time::sleep;
 
 use crate::beliefs::Beliefs;
-use crate::client::{TTL, close, connect, now, rng};
+use crate::client::{TTL, close, connect, rng};
+use crate::clock::now;
 use crate::record::Record;
 
 /// Within this a lock whose acquisition or release was dropped is free for the next one. Less than the TTL: it is given

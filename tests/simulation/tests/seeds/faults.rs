@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use turmoil::Sim;
 
-use crate::world::{CLIENTS, SERVER, host};
+use crate::hosts::{CLIENTS, SERVER, host};
 
 /// After this nothing goes wrong any more.
 pub(crate) const LAST: Duration = Duration::from_secs(12);

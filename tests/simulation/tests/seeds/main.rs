@@ -9,12 +9,12 @@
 //!
 //! `SEEDS=20000 cargo test -p simulation --test seeds` tries more of them, `SEED=7` shows one.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends by it")]
-
 mod beliefs;
 mod client;
+mod clock;
 mod dropper;
 mod faults;
+mod hosts;
 mod network;
 mod record;
 mod world;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::client::now;
+use crate::clock::now;
 use crate::faults::Faults;
 
 /// The events of a run, as its hosts tell them.

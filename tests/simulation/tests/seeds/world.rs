@@ -9,18 +9,15 @@ use simulation::redis::store::{Data, Store};
 use turmoil::{Builder, Sim};
 
 use crate::beliefs::Beliefs;
-use crate::client::{self, Worker};
+use crate::client::Worker;
+use crate::clock::{clock, now};
 use crate::dropper::Dropper;
 use crate::faults::{self, Faults};
+use crate::hosts::{SERVER, WORKERS, host};
 use crate::record::Record;
 
-/// The number of hosts with clients: the last one is the dropper's, the others the workers'.
-pub(crate) const CLIENTS: usize = WORKERS + 1;
-const WORKERS: usize = 3;
 /// The step that a host goes before the next one's turn.
 const TICK: Duration = Duration::from_millis(5);
-/// The server's name.
-pub(crate) const SERVER: &str = "redis";
 /// So long after the last fault everybody must have come to an end: every round's longest wait, one after the other.
 const ENOUGH: Duration = Duration::from_secs(60);
 /// The time for which the server keeps what a client had no chance to give back: the queue's heartbeats longest.
@@ -28,8 +25,6 @@ const KEPT: Duration = Duration::from_secs(31);
 /// A value that somebody else puts into the lock's place, and for how long.
 const FOREIGN: &[u8] = b"somebody else";
 const USURPED: Duration = Duration::from_millis(800);
-/// µs since the epoch at which a run begins.
-const EPOCH: u64 = 1_763_703_842_000_000;
 
 /// The result of a run.
 #[derive(Debug)]
@@ -37,11 +32,6 @@ pub(crate) struct Outcome {
     pub(crate) violation: Option<String>,
     pub(crate) grants: usize,
     pub(crate) events: Vec<String>,
-}
-
-/// The name of a client's host.
-pub(crate) fn host(client: usize) -> String {
-    format!("client-{client}")
 }
 
 /// Runs a seed.
@@ -120,11 +110,6 @@ fn residue(store: &mut Store, at: Duration) -> Option<String> {
     (!keys.is_empty()).then(|| format!("when all had ended, there was still {}, also at {at:?}", keys.join(", ")))
 }
 
-/// Returns the time of the server's clock.
-pub(crate) fn clock(now: Duration) -> u64 {
-    EPOCH + u64::try_from(now.as_micros()).unwrap()
-}
-
 async fn serve(store: Rc<RefCell<Store>>) -> turmoil::Result {
     let server = Server::new(store)?;
     let listener = turmoil::net::TcpListener::bind(("0.0.0.0", 6379)).await?;
@@ -133,7 +118,7 @@ async fn serve(store: Rc<RefCell<Store>>) -> turmoil::Result {
         let server = server.clone();
         tokio::task::spawn_local(async move {
             // However it ended: the client sees it too.
-            let _ = server.serve(stream, address, || clock(client::now())).await;
+            let _ = server.serve(stream, address, || clock(now())).await;
         });
     }
 }

@@ -36,7 +36,9 @@
 //!   ends.
 
 mod leader;
+mod recipe;
 mod recipes;
+mod steps;
 mod troubled;
 
 use std::sync::Arc;
@@ -55,50 +57,9 @@ use lock_testkit_servers::redis::{RedisOptions, RedisServer, SentinelDeployment}
 use lock_testkit_servers::resp::Resp;
 
 use self::leader::Way;
+pub use self::recipe::Recipe;
+use self::steps::Steps;
 use super::{Rejection, backend};
-
-/// A way to acquire and release a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Recipe {
-    /// `SET NX PX` with a nonce that is recognised; release and renewal compare and act in one script. Sound as far as the
-    /// cases here go.
-    Reference,
-    /// `INCR` as a lock, with an expiry that everybody sets.
-    Incr,
-    /// `SETNX`, then `EXPIRE`.
-    SetnxThenExpire,
-    /// `SETNX` of a client's timestamp, taken over by `GETSET`.
-    GetSetTimestamp,
-    /// `SET NX PX`, released by a plain `DEL`.
-    PlainDelete,
-    /// Released by `GET`, a comparison in the client, then `DEL`.
-    GetThenDelete,
-    /// Released by `WATCH`, `MULTI`, `DEL`, `EXEC`, without looking at the value.
-    WatchWithoutLook,
-    /// Waits in a spawned task, which tries on when its waiter is gone.
-    OrphanedTask,
-    /// Counts its lease from the answer instead of from the request.
-    DeadlineFromReply,
-    /// Takes a renewal for done that was not answered.
-    SilenceIsConsent,
-    /// Takes a renewal for refused that was not answered.
-    LostAtOnce,
-    /// Does not recognise its own entry after a lost reply.
-    Unrecognised,
-    /// Stays with the server that led at the beginning.
-    Pinned,
-    /// Renews whatever is there.
-    BlindRenewal,
-    /// Calls its scripts by digests that the server may have forgotten.
-    LoadedOnce,
-    /// Repeats a renewal at once until it is answered.
-    Impatient,
-    /// Does nothing about an acquisition that was given up.
-    CancelsNothing,
-    /// Sends a request when the one before has been answered, or not in time.
-    OneAtATime,
-}
 
 /// Every specimen with the case that rejects it.
 pub const REJECTIONS: &[Rejection<Recipe>] = &[
@@ -253,7 +214,7 @@ impl Admin for Specimen {
 /// A recipe's client.
 #[derive(Debug)]
 struct OnRedis {
-    steps: Box<dyn recipes::Steps>,
+    steps: Box<dyn Steps>,
     way: Way,
     namespace: String,
 }

@@ -1,7 +1,6 @@
-//! The recipes, step by step. A step that is not overridden is the sound one.
+//! The recipes of the literature, and what is wrong with each.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,116 +10,12 @@ use lock_testkit::{HarnessError, ms};
 use lock_testkit_servers::resp::Value;
 use tracing::Instrument;
 
-use super::troubled::{
-    BlindRenewal, CancelsNothing, DeadlineFromReply, Impatient, LoadedOnce, LostAtOnce, OneAtATime, Pinned,
-    SilenceIsConsent, Unrecognised,
-};
-use super::{At, Recipe};
+use super::At;
+use super::steps::{Reference, Steps, is_one, milliseconds};
 use crate::op_timeout;
 
-/// Sets the key if nobody has; an earlier try under this nonce, whose reply was lost, is recognised.
-const SET_OR_RECOGNISE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end \
-    if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
-/// Deletes the key if it holds this nonce.
-pub(super) const COMPARE_AND_DELETE: &str =
-    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
-/// Extends the key if it holds this nonce; never shortens it.
-const COMPARE_AND_EXTEND: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
-    if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 1";
-
-/// The steps in which recipes differ. The defaults are the [`Recipe::Reference`].
-#[async_trait]
-pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
-    /// One try; whether it has the lock.
-    async fn take(&self, at: &At<'_>) -> Result<bool, HarnessError> {
-        let ttl = milliseconds(at.attempt.ttl);
-        is_one(at.redis.command(&["EVAL", SET_OR_RECOGNISE, "1", &at.key, &at.nonce(), &ttl]).await?)
-    }
-
-    /// The release; whether there was something to release.
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
-        is_one(at.redis.command(&["EVAL", COMPARE_AND_DELETE, "1", &at.key, &at.nonce()]).await?)
-    }
-
-    /// The renewal; whether the lock is still there.
-    async fn extend(&self, at: &At<'_>, ttl: Duration) -> Result<bool, HarnessError> {
-        is_one(at.redis.command(&["EVAL", COMPARE_AND_EXTEND, "1", &at.key, &at.nonce(), &milliseconds(ttl)]).await?)
-    }
-
-    /// Whether its lease counts from the answer instead of from the request.
-    fn counts_from_the_reply(&self) -> bool {
-        false
-    }
-
-    /// The line in which its tries stand, if only one of them is on its way at a time.
-    fn line(&self) -> Option<&tokio::sync::Mutex<()>> {
-        None
-    }
-
-    /// Cleans up after an acquisition that was given up.
-    async fn abandon(&self, at: &At<'_>) -> Result<(), HarnessError> {
-        self.give_back(at).await.map(drop)
-    }
-}
-
-impl Recipe {
-    /// A short name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Reference => "the sound reference",
-            Self::Incr => "INCR as a lock",
-            Self::SetnxThenExpire => "SETNX, then EXPIRE",
-            Self::GetSetTimestamp => "SETNX with GETSET of a client's timestamp",
-            Self::PlainDelete => "SET NX PX with a plain DEL",
-            Self::GetThenDelete => "GET, compare, then DEL",
-            Self::WatchWithoutLook => "WATCH and MULTI without the look",
-            Self::OrphanedTask => "a task that tries on",
-            Self::DeadlineFromReply => "a deadline that counts from the reply",
-            Self::SilenceIsConsent => "silence taken for a renewal",
-            Self::LostAtOnce => "silence taken for a loss",
-            Self::Unrecognised => "SET NX that does not recognise its own nonce",
-            Self::Pinned => "a server that is asked for once",
-            Self::BlindRenewal => "a renewal by SET",
-            Self::LoadedOnce => "scripts that are loaded once",
-            Self::Impatient => "a renewal that is repeated at once",
-            Self::CancelsNothing => "a cancellation that does nothing",
-            Self::OneAtATime => "one request at a time",
-        }
-    }
-
-    /// The recipe's steps, on a machine whose wall clock is this far ahead.
-    pub(super) fn steps(self, ahead: Duration) -> Box<dyn Steps> {
-        match self {
-            Self::Reference => Box::new(Reference),
-            Self::Incr => Box::new(Incr),
-            Self::SetnxThenExpire => Box::new(SetnxThenExpire),
-            Self::GetSetTimestamp => Box::new(GetSetTimestamp { ahead, ends: Mutex::default() }),
-            Self::PlainDelete => Box::new(PlainDelete),
-            Self::GetThenDelete => Box::new(GetThenDelete),
-            Self::WatchWithoutLook => Box::new(WatchWithoutLook),
-            Self::OrphanedTask => Box::new(OrphanedTask),
-            Self::DeadlineFromReply => Box::new(DeadlineFromReply),
-            Self::SilenceIsConsent => Box::new(SilenceIsConsent),
-            Self::LostAtOnce => Box::new(LostAtOnce),
-            Self::Unrecognised => Box::new(Unrecognised),
-            Self::Pinned => Box::new(Pinned),
-            Self::BlindRenewal => Box::new(BlindRenewal),
-            Self::LoadedOnce => Box::new(LoadedOnce::default()),
-            Self::Impatient => Box::new(Impatient),
-            Self::CancelsNothing => Box::new(CancelsNothing),
-            Self::OneAtATime => Box::new(OneAtATime::default()),
-        }
-    }
-}
-
 #[derive(Debug)]
-pub(super) struct Reference;
-
-impl Steps for Reference {}
-
-#[derive(Debug)]
-struct Incr;
+pub(super) struct Incr;
 
 #[async_trait]
 impl Steps for Incr {
@@ -145,7 +40,7 @@ impl Steps for Incr {
 }
 
 #[derive(Debug)]
-struct SetnxThenExpire;
+pub(super) struct SetnxThenExpire;
 
 #[async_trait]
 impl Steps for SetnxThenExpire {
@@ -165,13 +60,18 @@ impl Steps for SetnxThenExpire {
 }
 
 #[derive(Debug)]
-struct GetSetTimestamp {
+pub(super) struct GetSetTimestamp {
     ahead: Duration,
     /// The timestamp that each attempt has written last.
     ends: Mutex<HashMap<GrantId, u64>>,
 }
 
 impl GetSetTimestamp {
+    /// On a machine whose wall clock is this far ahead.
+    pub(super) fn ahead(ahead: Duration) -> Self {
+        Self { ahead, ends: Mutex::default() }
+    }
+
     /// Returns the time of this machine's wall clock, in milliseconds.
     fn now(&self) -> Result<u64, HarnessError> {
         Ok(u64::try_from((SystemTime::now().duration_since(UNIX_EPOCH)? + self.ahead).as_millis())?)
@@ -223,7 +123,7 @@ impl Steps for GetSetTimestamp {
 }
 
 #[derive(Debug)]
-struct PlainDelete;
+pub(super) struct PlainDelete;
 
 #[async_trait]
 impl Steps for PlainDelete {
@@ -237,7 +137,7 @@ impl Steps for PlainDelete {
 }
 
 #[derive(Debug)]
-struct GetThenDelete;
+pub(super) struct GetThenDelete;
 
 #[async_trait]
 impl Steps for GetThenDelete {
@@ -257,7 +157,7 @@ impl Steps for GetThenDelete {
 }
 
 #[derive(Debug)]
-struct WatchWithoutLook;
+pub(super) struct WatchWithoutLook;
 
 #[async_trait]
 impl Steps for WatchWithoutLook {
@@ -277,7 +177,7 @@ impl Steps for WatchWithoutLook {
 }
 
 #[derive(Debug)]
-struct OrphanedTask;
+pub(super) struct OrphanedTask;
 
 #[async_trait]
 impl Steps for OrphanedTask {
@@ -298,15 +198,4 @@ impl Steps for OrphanedTask {
         };
         tokio::spawn(tries.in_current_span()).await?
     }
-}
-
-pub(super) fn is_one(reply: Value) -> Result<bool, HarnessError> {
-    match reply {
-        Value::Int(count) => Ok(count == 1),
-        other => Err(HarnessError::new(format!("expected a number, got {other}"))),
-    }
-}
-
-pub(super) fn milliseconds(time: Duration) -> String {
-    time.as_millis().to_string()
 }

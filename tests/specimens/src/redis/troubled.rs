@@ -7,7 +7,7 @@ use lock_testkit::{HarnessError, ms};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::At;
-use super::recipes::{COMPARE_AND_DELETE, Reference, Steps, is_one, milliseconds};
+use super::steps::{COMPARE_AND_DELETE, Reference, Steps, is_one, milliseconds};
 
 /// The time for which these wait for an answer to a renewal.
 fn patience() -> Duration {

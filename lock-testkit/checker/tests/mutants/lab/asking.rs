@@ -2,11 +2,11 @@
 
 use lock_testkit_checker::history::event::{Ask, Granted, Kind, Text};
 
-use super::{Lab, OP_TIMEOUT, PERMITS, STARTS_UNTIL, TTL, Turn, grant_name};
+use super::{Lab, OP_TIMEOUT, PERMITS, STARTS_UNTIL, Turn, grant_name};
 use crate::client::{Claim, Reply, Request, State, Timer};
 use crate::flaw::{Flaw, Scenario};
 use crate::pen::MS;
-use crate::store::Entry;
+use crate::store::{Entry, TTL};
 
 impl Lab {
     pub(super) fn start(&mut self, client: usize) {

@@ -2,8 +2,9 @@
 
 use lock_testkit_checker::history::event::FaultPhase;
 
-use super::{CLIENTS, FAULTS_UNTIL, Lab, TTL, Turn};
+use super::{CLIENTS, FAULTS_UNTIL, Lab, Turn};
 use crate::flaw::Flaw;
+use crate::store::TTL;
 
 impl Lab {
     pub(super) fn begin_fault(&mut self) {

@@ -3,11 +3,11 @@
 use lock_core::FencingToken;
 use lock_testkit_checker::history::event::{Granted, Kind, Sample, Text};
 
-use super::{Lab, OP_TIMEOUT, TTL};
+use super::{Lab, OP_TIMEOUT};
 use crate::client::{Claim, Request, State, Timer};
 use crate::flaw::Flaw;
 use crate::pen::MS;
-use crate::store::Entry;
+use crate::store::{Entry, TTL};
 
 impl Lab {
     /// Returns until when a holder believes in what it has asked for then.

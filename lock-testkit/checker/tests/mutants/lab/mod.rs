@@ -18,7 +18,6 @@ use crate::flaw::{Flaw, Scenario};
 use crate::pen::{MS, Pen};
 use crate::store::{Answer, Entry, Store};
 
-pub(crate) const TTL: u64 = 1_000;
 const OP_TIMEOUT: u64 = 50;
 const CLIENTS: usize = 5;
 const PERMITS: u32 = 3;
