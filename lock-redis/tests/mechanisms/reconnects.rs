@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use lock_redis::{ClientOptions, LeaseOptions, RedisConfig, RedisLocks};
+use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, RedisConfig, RedisLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
 use crate::server::{PROMPTLY, Server, configured, eventually, long, ms, obtain, soon};
@@ -72,8 +72,11 @@ async fn a_lease_that_is_too_short_for_its_link_costs_the_others_nothing() {
     // A third of it is less than a round trip, so that none of their renewals has time for an answer.
     for _ in 0..10 {
         let short = (0..5).map(async |i| {
-            let held = locks.mutex(format!("short/{i}")).with_ttl(ms(150)).lock().await.unwrap();
-            held.lost().await;
+            match locks.mutex(format!("short/{i}")).with_ttl(ms(150)).lock().await {
+                Ok(held) => drop(held.lost().await),
+                // On a busy machine the lease is over before its grant comes.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error:?}"),
+            }
         });
         join_all(short).await;
     }
