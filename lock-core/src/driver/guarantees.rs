@@ -91,7 +91,8 @@ guarantees! {
     SharedOwner => shared_owner,
     /// Clients of other libraries can share a key with this one.
     ForeignClients => foreign_clients,
-    /// Locks go on being renewed when the runtime ends on which the client was made.
+    /// Locks go on being renewed when the runtime ends on which the client was made. One that exists and that nobody drives has not
+    /// ended: there nothing is renewed, and holders are told by their own clocks.
     RenewalAcrossRuntimes => renewal_across_runtimes,
     /// A record can be kept beside a mutex, and a late holder cannot write it.
     Record => record,
