@@ -11,12 +11,13 @@ use lock_core::{Error, ErrorKind, FencingToken, GrantId, Owner, Phase};
 
 use crate::client::identity::Identity;
 use crate::client::link::request::milliseconds;
+use crate::client::link::together::ShortWay;
 use crate::client::links::Links;
 use crate::confirm::Confirmation;
 use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
+use crate::store::record;
 use crate::store::scripts::Script;
-use crate::store::{record, scripts};
 use crate::wait::machine::{Enqueued, Pause};
 use crate::wait::queue::WaitQueues;
 
@@ -114,11 +115,9 @@ impl Acquisitions {
         let owner = self.owner(&attempt.owner)?;
         let me = [&*nonce, ":", &*self.identity.client, ":", &*owner, ":"].concat();
         let ttl = milliseconds(attempt.ttl);
-        let args = [me.as_bytes(), ttl.as_bytes()];
-        let (reply, _) = self
-            .links
-            .run_for(attempt, &scripts::ACQUIRE_SHORT, &keys.to_acquire(), &args, Phase::Acquire, until)
-            .await?;
+        let (keys, args) = (keys.to_acquire(), [&*me, &*ttl]);
+        let asked = self.links.run_short_for(attempt, ShortWay::Acquire, &keys, args, Phase::Acquire, until);
+        let (reply, _) = asked.await?;
         let (sign, token) = self.links.short_reply(reply.value, &nonce, Phase::Acquire)?;
         match (sign, token.parse().ok().and_then(FencingToken::new)) {
             (b'+', Some(token)) => Ok(ShortAcquire::Granted(Grant::new(Some(token), reply.sent_at, attempt.ttl))),

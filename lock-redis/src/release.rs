@@ -9,6 +9,7 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use crate::cause::Cause;
 use crate::client::identity::Identity;
+use crate::client::link::together::ShortWay;
 use crate::client::links::{Links, SentBefore};
 use crate::client::push;
 use crate::store::dialect::Form;
@@ -96,12 +97,9 @@ impl Releases {
             return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER));
         }
         let nonce = attempt.id.to_string();
-        let args = [nonce.as_bytes()];
-        let reply = self
-            .links
-            .run_for(attempt, &scripts::RELEASE_SHORT, &keys.to_release(), &args, Phase::Release, until)
-            .await;
-        let (reply, before) = match reply {
+        let (keys_of_it, args) = (keys.to_release(), [&*nonce]);
+        let asked = self.links.run_short_for(attempt, ShortWay::Release, &keys_of_it, args, Phase::Release, until);
+        let (reply, before) = match asked.await {
             Ok(reply) => reply,
             Err(error) if is_foreign(&error) => return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER)),
             Err(error) => return Err(error),

@@ -16,6 +16,7 @@ use super::dial::{Dial, Opener};
 use super::key_tracking::{KeyTracking, OnChange};
 use super::link::Link;
 use super::link::request::{Failed, Raw, Reply, Request};
+use super::link::together::ShortWay;
 use super::locate::cluster::Router;
 use super::locate::sentinel::{self, Sentinels};
 use super::push::Push;
@@ -222,12 +223,50 @@ impl Links {
         phase: Phase,
         until: BootInstant,
     ) -> Result<(Reply, SentBefore), Error> {
+        self.run_in(attempt, None, Request { script, keys, args }, phase, until).await
+    }
+
+    /// [`run_for`](Links::run_for) in a short way, together with what others ask for at the same moment if they do.
+    pub(crate) async fn run_short_for<const ARGS: usize>(
+        &self,
+        attempt: &Attempt,
+        way: ShortWay,
+        keys: &[Cow<'_, str>],
+        args: [&str; ARGS],
+        phase: Phase,
+        until: BootInstant,
+    ) -> Result<(Reply, SentBefore), Error> {
+        let alone = Request { script: way.alone(), keys, args: &args.map(str::as_bytes) };
+        self.run_in(attempt, Some((way, &args)), alone, phase, until).await
+    }
+
+    async fn run_in(
+        &self,
+        attempt: &Attempt,
+        short: Option<(ShortWay, &[&str])>,
+        Request { script, keys, args }: Request<'_>,
+        phase: Phase,
+        until: BootInstant,
+    ) -> Result<(Reply, SentBefore), Error> {
         let mut unknown = None;
         self.asks_for(attempt.ttl);
+        // The smallest number is of the earliest connection that may have carried anything of this attempt.
+        let mark = |generation| attempt.mark_sent(generation);
+        let mut short = short.and_then(|(way, args)| Some((self.only()?, way, args)));
+        let caller = short.as_ref().map(|(link, ..)| link.caller());
+        if caller.as_ref().is_some_and(|caller| caller.is_alone) {
+            short = None;
+        }
         loop {
-            // The smallest number is of the earliest connection that may have carried anything of this attempt.
-            let mark = |generation| attempt.mark_sent(generation);
-            let Failed { fate, error, .. } = match self.run(script, keys, args, phase, until, mark).await {
+            let together = match short.take() {
+                Some((link, way, args)) => link.run_together(way, keys, args, phase, until, mark).await,
+                None => None,
+            };
+            let outcome = match together {
+                Some(outcome) => outcome,
+                None => self.run(script, keys, args, phase, until, mark).await,
+            };
+            let Failed { fate, error, .. } = match outcome {
                 Ok(reply) => return Ok((reply, SentBefore(unknown.is_some()))),
                 Err(failed) => failed,
             };
@@ -241,6 +280,14 @@ impl Links {
                 return Err(unknown.unwrap_or(error));
             }
             unknown.get_or_insert(error);
+        }
+    }
+
+    /// The link, if one server has all keys.
+    fn only(&self) -> Option<&Arc<Link>> {
+        match &self.masters {
+            Masters::One { link, .. } => Some(link),
+            Masters::Cluster(_) => None,
         }
     }
 

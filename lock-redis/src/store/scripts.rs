@@ -64,6 +64,12 @@ pub(crate) static HOLDERS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 pub(crate) static ACQUIRE_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/acquire_short.lua"));
 /// The short way to give a mutex back.
 pub(crate) static RELEASE_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/release_short.lua"));
+/// The short way to many free mutexes at once.
+pub(crate) static ACQUIRE_BATCH: LazyLock<Script> =
+    LazyLock::new(|| script!("mutex/batch_begin.lua" "mutex/acquire_short.lua" "mutex/acquire_batch_end.lua"));
+/// The short way to give many mutexes back at once.
+pub(crate) static RELEASE_BATCH: LazyLock<Script> =
+    LazyLock::new(|| script!("mutex/batch_begin.lua" "mutex/release_short.lua" "mutex/release_batch_end.lua"));
 /// The usual sign of life at many mutexes at once.
 pub(crate) static HEARTBEAT_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/heartbeat_short.lua"));
 /// Stamps or writes the record beside a mutex.

@@ -7,6 +7,7 @@
 #![cfg(test)]
 
 mod answers;
+mod batches;
 mod bounds;
 mod clock;
 mod copies;

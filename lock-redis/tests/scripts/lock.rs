@@ -95,6 +95,17 @@ impl Lock {
         self.run_part(script.code, &script.digest, endings, args).await
     }
 
+    /// Runs a script with these keys, which may be of several locks.
+    pub(crate) async fn run_at(
+        &mut self,
+        script: &'static Script,
+        mut keys: Vec<String>,
+        args: &[&str],
+    ) -> Result<Value, String> {
+        keys.extend([self.key(":told"), self.clock()]);
+        self.send(&format!("{CLOCK}{}", script.code), &script.digest, &keys, args).await
+    }
+
     /// Runs a part of a script, which is told from others by its id.
     pub(crate) async fn run_part(
         &mut self,
@@ -103,10 +114,13 @@ impl Lock {
         endings: &[&str],
         args: &[&str],
     ) -> Result<Value, String> {
-        let clock = format!("{}:{}", self.now / 1_000_000, self.now % 1_000_000);
         let mut keys: Vec<_> = endings.iter().map(|ending| self.key(ending)).collect();
-        keys.extend([self.key(":told"), clock]);
+        keys.extend([self.key(":told"), self.clock()]);
         self.send(&format!("{CLOCK}{code}"), id, &keys, args).await
+    }
+
+    fn clock(&self) -> String {
+        format!("{}:{}", self.now / 1_000_000, self.now % 1_000_000)
     }
 
     async fn send(&mut self, text: &str, id: &'static str, keys: &[String], args: &[&str]) -> Result<Value, String> {

@@ -1,7 +1,9 @@
 //! The command connection to one server: one multiplexed connection, redialled for ever. What is sent over it is in
 //! [`request`].
 
+mod batch;
 pub(crate) mod request;
+pub(crate) mod together;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -21,6 +23,7 @@ use crate::client::pace::Pace;
 use crate::client::predecessors::{Predecessor, Predecessors};
 use crate::client::pulse::Pulse;
 use crate::error;
+use together::Together;
 
 /// The age that a connection must have for "you can't write against a read only replica" to mean that the address has moved on
 /// to another server since, so that dialling again may find that one.
@@ -49,6 +52,7 @@ pub(crate) struct Link {
     /// The news that there is reason to dial without a pause.
     hurried: Notify,
     closed: AtomicBool,
+    together: Together,
 }
 
 /// The present connection, and when the last one was given up.
@@ -112,6 +116,7 @@ impl Link {
             broken: Notify::new(),
             hurried: Notify::new(),
             closed: AtomicBool::new(false),
+            together: Together::new(),
         })
     }
 
@@ -322,6 +327,23 @@ impl Live {
             turn = self.turns.clone().acquire_owned() => turn.map_or(SendTurn::Ended, SendTurn::Now),
             () = SystemClock.sleep_until(now.plus(until.since(now) / 2)) => SendTurn::Never,
         }
+    }
+
+    /// Waits for the turn of at least one of so many requests, as [`turn`](Live::turn) does, and takes that of as many as there are
+    /// turns for.
+    async fn turns(&self, wanted: usize, until: BootInstant) -> SendTurn {
+        // They are never more than the least that may be on their way.
+        let many = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        if let Ok(turns) = self.turns.clone().try_acquire_many_owned(many(wanted)) {
+            return SendTurn::Now(turns);
+        }
+        let outcome = self.turn(until).await;
+        let SendTurn::Now(mut turns) = outcome else { return outcome };
+        let more = self.turns.available_permits().min(wanted.saturating_sub(1));
+        if let Ok(more) = self.turns.clone().try_acquire_many_owned(many(more)) {
+            turns.merge(more);
+        }
+        SendTurn::Now(turns)
     }
 
     fn pulse(&self) -> std::sync::MutexGuard<'_, Pulse> {

@@ -14,7 +14,7 @@ use crate::error::{self, RequestFate};
 use crate::store::scripts::Script;
 
 /// A request that begins this much after its operation needs no timeout of its own.
-const SLACK: Duration = Duration::from_millis(20);
+pub(super) const SLACK: Duration = Duration::from_millis(20);
 
 /// The value that came back, and the connection over which it came.
 #[derive(Debug)]
@@ -218,7 +218,13 @@ impl Link {
     /// Sends one command, and draws from its answer, or from the lack of one, what that says about the connection. The
     /// connection itself gives every command one operation timeout; one that begins late, after a reconnect or a
     /// repetition, has less.
-    async fn send(&self, live: &mut Live, command: &Cmd, asking: bool, until: BootInstant) -> RedisResult<Value> {
+    pub(super) async fn send(
+        &self,
+        live: &mut Live,
+        command: &Cmd,
+        asking: bool,
+        until: BootInstant,
+    ) -> RedisResult<Value> {
         let sent_at = SystemClock.now();
         let left = until.since(sent_at);
         let sending = send_one(&mut live.commands, command, asking);
@@ -261,7 +267,7 @@ pub(crate) fn milliseconds(duration: Duration) -> String {
     duration.as_millis().to_string()
 }
 
-fn late() -> RedisError {
+pub(super) fn late() -> RedisError {
     std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
 
@@ -305,6 +311,18 @@ pub(in crate::client) fn evaluation_of(script: &Script, call: &Call, text: Text)
     let mut eval = Cmd::with_capacity(3 + keys.len() + args.len(), command.len() + code.len() + 5 + call.len());
     eval.arg(command).arg(code).arg(keys.len());
     for part in keys.chain(args) {
+        eval.arg(part);
+    }
+    eval
+}
+
+/// One run of a script for many calls: the keys of all, and then the arguments of all.
+pub(super) fn evaluation_of_all<'a>(script: &Script, calls: impl Iterator<Item = &'a Call> + Clone) -> Cmd {
+    let parts = |call: &Call| (call.keys().len(), call.args().len(), call.len());
+    let (keys, args, bytes) = calls.clone().map(parts).fold((0, 0, 0), |(a, b, c), (x, y, z)| (a + x, b + y, c + z));
+    let mut eval = Cmd::with_capacity(3 + keys + args, script.digest.len() + 12 + bytes);
+    eval.arg("EVALSHA").arg(&*script.digest).arg(keys);
+    for part in calls.clone().flat_map(Call::keys).chain(calls.flat_map(Call::args)) {
         eval.arg(part);
     }
     eval

@@ -2,12 +2,15 @@
 -- every uncontended acquisition, so there are as few as can be; base.lua and one.lua tell what the keys hold.
 --
 -- KEYS[1] lock  [2] fence
--- ARGV[1] <nonce>:<client>:<holder JSON>:  [2] TTL ms
+-- ARGV[1] <nonce>:<client>:<holder JSON>:  [2] TTL ms  [3] in a batch the server's µs as a token, which all of it share
 -- Reply <nonce>+<token> if it is held under this nonce now, <nonce>- if somebody else holds it, <nonce>? if it is free
 --      but others wait: then acquire.lua decides
 local nonce = string.sub(ARGV[1], 1, 32)
-local time = redis.call('TIME')
-local token = time[1] .. string.sub('00000' .. time[2], -6)
+local token = ARGV[3]
+if not token then
+  local time = redis.call('TIME')
+  token = time[1] .. string.sub('00000' .. time[2], -6)
+end
 if redis.call('SET', KEYS[1], ARGV[1] .. token, 'NX', 'PX', ARGV[2]) then
   local last = redis.pcall('SET', KEYS[2], token, 'KEEPTTL', 'GET')
   if last and #last == #token and last < token then

@@ -1,0 +1,328 @@
+//! Requests in the short ways that go together: those that many tasks of one client ask for at the same moment, as one run of one
+//! script.
+//!
+//! Whoever asks while no other does is sent at once, as if there were no batches. The others join a [`Batch`], which a task
+//! sends as soon as the runtime has come round: whatever was ready to ask by then goes with it. No batch waits for the reply to
+//! another. Those to whom their batch has no answer go on by themselves, as they would have without one: a server that refuses a
+//! batch has carried out nothing of it, and what was carried out for one is recognised by its nonce.
+
+use std::borrow::Cow;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt;
+use lock_core::Phase;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use redis::{RedisResult, Value};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::task::unconstrained;
+
+use super::batch::{Batch, Joined, Place};
+use super::request::{Failed, Raw, Reply, Request, SLACK, evaluation_of_all, late};
+use super::{Link, Live, SendTurn};
+use crate::client::call::Call;
+use crate::error::{self, RequestFate};
+use crate::store::scripts::{self, Script};
+
+/// Stands for the number of a connection while a request was not sent over any.
+const UNSENT: u64 = 0;
+
+/// A short way whose requests may go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ShortWay {
+    /// To a free mutex.
+    Acquire,
+    /// To give one back.
+    Release,
+}
+
+/// The requests of one link that wait to be sent together, and how many callers there are.
+#[derive(Debug)]
+pub(super) struct Together {
+    acquires: Line,
+    releases: Line,
+    /// The callers whose requests are on their way, or wait to be.
+    callers: AtomicUsize,
+    /// The connection's own, which sends them: a caller may be polled when it likes, or never again.
+    runtime: Handle,
+}
+
+/// Those of one kind.
+#[derive(Debug, Default)]
+struct Line {
+    batch: Mutex<Batch<Member>>,
+    /// Held from the taking of a batch until it is in the connection's queue: whoever waits for this comes behind it there.
+    sending: Mutex<()>,
+}
+
+/// A request in a batch.
+#[derive(Debug)]
+struct Member {
+    call: Call,
+    until: BootInstant,
+    /// The number of the connection over which it was sent.
+    sent_over: Arc<AtomicU64>,
+    /// Told the outcome; nothing, or that there will be none, if it is to go on by itself.
+    told: oneshot::Sender<Option<RedisResult<Reply>>>,
+}
+
+/// A caller, for as long as its request takes.
+#[derive(Debug)]
+pub(in crate::client) struct Caller<'a> {
+    together: &'a Together,
+    /// Nobody else asks.
+    pub(in crate::client) is_alone: bool,
+}
+
+impl ShortWay {
+    /// The script of one request.
+    pub(in crate::client) fn alone(self) -> &'static Script {
+        match self {
+            Self::Acquire => &scripts::ACQUIRE_SHORT,
+            Self::Release => &scripts::RELEASE_SHORT,
+        }
+    }
+
+    /// The script of a batch.
+    fn together(self) -> &'static Script {
+        match self {
+            Self::Acquire => &scripts::ACQUIRE_BATCH,
+            Self::Release => &scripts::RELEASE_BATCH,
+        }
+    }
+}
+
+impl Together {
+    /// Nothing yet; what is to be sent is sent in the present runtime.
+    pub(super) fn new() -> Self {
+        Self {
+            acquires: Line::default(),
+            releases: Line::default(),
+            callers: AtomicUsize::new(0),
+            runtime: Handle::current(),
+        }
+    }
+
+    fn line(&self, way: ShortWay) -> &Line {
+        match way {
+            ShortWay::Acquire => &self.acquires,
+            ShortWay::Release => &self.releases,
+        }
+    }
+}
+
+impl Line {
+    fn batch(&self) -> MutexGuard<'_, Batch<Member>> {
+        // Every critical section leaves it valid after each statement.
+        self.batch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sending(&self) -> MutexGuard<'_, ()> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.together.callers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Link {
+    /// Counts a caller.
+    pub(in crate::client) fn caller(&self) -> Caller<'_> {
+        let others = self.together.callers.fetch_add(1, Ordering::Relaxed);
+        Caller { together: &self.together, is_alone: others == 0 }
+    }
+
+    /// Has a request sent together with others; `None` if it is to go on by itself.
+    ///
+    /// `sent` is told the connection by the end of this future, however it ends, if anything may have been sent.
+    pub(in crate::client) async fn run_together(
+        self: &Arc<Self>,
+        way: ShortWay,
+        keys: &[Cow<'_, str>],
+        args: &[&str],
+        phase: Phase,
+        until: BootInstant,
+        sent: impl Fn(u64),
+    ) -> Option<Result<Reply, Failed>> {
+        let call = Call::of(keys).with(args);
+        let (bytes, line, sent_over) = (call.len(), self.together.line(way), Arc::new(AtomicU64::new(UNSENT)));
+        let (told, outcome) = oneshot::channel();
+        let member = Member { call, until, sent_over: sent_over.clone(), told };
+        let Joined { place, sees_to_it } = line.batch().join(member, bytes);
+        let mut stay = Stay { line, place, sent_over: &sent_over, sent, is_told: false };
+        if sees_to_it {
+            let sender = Sender { link: self.clone(), way, is_done: false };
+            self.together.runtime.spawn(sender.run());
+        }
+        // The batch has its own timeout, but is sent by a runtime that may stand still.
+        let left = until.plus(SLACK * 2).since(SystemClock.now());
+        let outcome = tokio::time::timeout(left, outcome).await;
+        stay.is_told = outcome.is_ok();
+        drop(stay);
+        let outcome = match outcome {
+            Ok(Ok(outcome)) => outcome?,
+            _ if sent_over.load(Ordering::Acquire) == UNSENT => return None,
+            // Nobody is left to wait for its answer, or none came.
+            Ok(Err(_)) => Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe).into()),
+            Err(_) => Err(late()),
+        };
+        Some(outcome.map_err(|error| Failed::of(error, phase, self.server())))
+    }
+}
+
+/// The stay of a request in a batch.
+struct Stay<'a, S: Fn(u64)> {
+    line: &'a Line,
+    place: Place,
+    sent_over: &'a AtomicU64,
+    sent: S,
+    /// Whether it was told its outcome.
+    is_told: bool,
+}
+
+impl<S: Fn(u64)> Drop for Stay<'_, S> {
+    /// Leaves the batch, or sees what it is left in: what undoes the request must not be sent before it.
+    fn drop(&mut self) {
+        if !self.is_told {
+            if self.line.batch().leave(self.place) {
+                return;
+            }
+            drop(self.line.sending());
+        }
+        match self.sent_over.load(Ordering::Acquire) {
+            UNSENT => {}
+            generation => (self.sent)(generation),
+        }
+    }
+}
+
+/// The task that sends what waits in a line until nothing does.
+struct Sender {
+    link: Arc<Link>,
+    way: ShortWay,
+    is_done: bool,
+}
+
+impl Sender {
+    async fn run(mut self) {
+        let link = self.link.clone();
+        let line = link.together.line(self.way);
+        // Whoever is ready to run has its turn before.
+        tokio::task::yield_now().await;
+        loop {
+            let due = line.batch().due().map(|(number, first)| (number, first.until));
+            let Some((number, until)) = due else {
+                self.is_done = true;
+                return;
+            };
+            // Whoever waits here goes on by itself when this is dropped, and waits for a connection or its turn there.
+            let Some(live) = self.link.present() else { return };
+            let turns = match live.turns(number, until).await {
+                SendTurn::Now(turns) => turns,
+                SendTurn::Ended => continue,
+                SendTurn::Never => return,
+            };
+            let Some(sent) = self.send(live, turns) else { continue };
+            if line.batch().due().is_none() {
+                self.is_done = true;
+                return sent.answered().await;
+            }
+            self.link.together.runtime.spawn(sent.answered());
+        }
+    }
+
+    /// Takes the next batch and puts it into the connection's queue, in one step; a single request goes on by itself.
+    fn send(&self, live: Live, turns: OwnedSemaphorePermit) -> Option<Sent> {
+        let (link, way) = (self.link.clone(), self.way);
+        let line = self.link.together.line(way);
+        let _sending = line.sending();
+        let members = line.batch().take(turns.num_permits());
+        if members.len() < 2 {
+            return None;
+        }
+        let until = members.iter().map(|member| member.until).min()?;
+        let command = evaluation_of_all(way.together(), members.iter().map(|member| &member.call));
+        for member in &members {
+            member.sent_over.store(live.generation, Ordering::Release);
+        }
+        let sent_at = SystemClock.now();
+        let (by, mut over) = (link.clone(), live.clone());
+        let mut request: InFlight =
+            Box::pin(unconstrained(async move { by.send(&mut over, &command, false, until).await }));
+        // The first poll puts it into the queue. Its waker is not needed yet: it is polled again.
+        let outcome = request.as_mut().now_or_never();
+        Some(Sent { link, way, live, turns, members, sent_at, request, outcome })
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // Told by this that they go on by themselves.
+            let left = self.link.together.line(self.way).batch().give_up();
+            drop(left);
+        }
+    }
+}
+
+type InFlight = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
+
+/// A batch that was sent.
+struct Sent {
+    link: Arc<Link>,
+    way: ShortWay,
+    live: Live,
+    turns: OwnedSemaphorePermit,
+    members: Vec<Member>,
+    sent_at: BootInstant,
+    request: InFlight,
+    /// The outcome, if that was there at once.
+    outcome: Option<RedisResult<Value>>,
+}
+
+impl Sent {
+    /// Waits for the answer and gives everybody its part.
+    async fn answered(self) {
+        let Self { link, way, live, turns, members, sent_at, request, outcome } = self;
+        let outcome = match outcome {
+            Some(outcome) => outcome,
+            None => request.await,
+        };
+        drop(turns);
+        let generation = live.generation;
+        let reply = |value| Some(Ok(Reply { sent_at, value: Raw { value, generation } }));
+        match outcome {
+            Ok(Value::Array(values)) if values.len() == members.len() => {
+                for (member, value) in members.into_iter().zip(values) {
+                    member.tell(if value == Value::Nil { None } else { reply(value) });
+                }
+            }
+            // Nobody's answer, by which each finds out that the connection cannot be trusted.
+            Ok(_) => members.into_iter().for_each(|member| member.tell(reply(Value::Nil))),
+            Err(error) if error::fate(&error) == RequestFate::Unknown => {
+                members.into_iter().for_each(|member| member.tell(Some(Err(error.clone()))));
+            }
+            Err(error) => {
+                members.into_iter().for_each(|member| member.tell(None));
+                if error::is_no_script(&error) {
+                    // Not sent again with its text: some of it may have been given up and undone meanwhile.
+                    let nothing = Request { script: way.together(), keys: &[], args: &[] };
+                    let until = SystemClock.now().plus(link.op_timeout());
+                    let _ = link.run_on(live, nothing, false, until).await;
+                }
+            }
+        }
+    }
+}
+
+impl Member {
+    fn tell(self, outcome: Option<RedisResult<Reply>>) {
+        // Whoever has gone away is not told; what it asked for is undone.
+        let _ = self.told.send(outcome);
+    }
+}

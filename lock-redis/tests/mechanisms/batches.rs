@@ -1,0 +1,227 @@
+//! Requests that go together: what one script does for many locks, and what becomes of it when it is lost, refused, or not wanted
+//! by all any more.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+
+use futures_util::FutureExt;
+use futures_util::future::{join_all, poll_fn};
+use lock_redis::{ErrorKind, MutexGuard, RedisConfig, RedisLocks};
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+
+use crate::server::{PROMPTLY, Server, calls, eventually, hasty, key, long, ms, obtain, runs, soon};
+
+/// As many locks as are asked for at the same moment.
+const CROWD: usize = 40;
+
+fn name(number: usize) -> String {
+    format!("batch/{number}")
+}
+
+/// A server that knows the scripts of batches, and a client of it by way of a proxy.
+struct Crowded {
+    server: Server,
+    proxy: Proxy,
+    locks: RedisLocks,
+}
+
+impl Crowded {
+    async fn start() -> Option<Self> {
+        let server = Server::start().await?;
+        let proxy = Proxy::to(server.address(), Protocol::Resp).unwrap();
+        let config = RedisConfig::new(format!("redis://{}", proxy.address())).with_client(hasty());
+        let crowded = Self { server, locks: RedisLocks::connect_with(config).await.unwrap(), proxy };
+        // The first batches are refused, and teach it their scripts.
+        eventually("the server knows them", PROMPTLY, async || {
+            let before = runs(&crowded.server).await;
+            release_all(crowded.all().await).await;
+            (runs(&crowded.server).await - before < CROWD as u64 / 2).then_some(())
+        })
+        .await;
+        Some(crowded)
+    }
+
+    async fn try_each(&self) -> Vec<Result<Option<MutexGuard>, lock_redis::Error>> {
+        let mutexes: Vec<_> = (0..CROWD).map(|i| self.locks.mutex(name(i)).with_lease(long())).collect();
+        join_all(mutexes.iter().map(lock_redis::Mutex::try_lock)).await
+    }
+
+    /// Each of the crowd's locks.
+    async fn all(&self) -> Vec<MutexGuard> {
+        self.try_each().await.into_iter().map(|outcome| outcome.unwrap().expect("nobody else holds it")).collect()
+    }
+
+    /// All of them are free, soon, for somebody else.
+    async fn are_free(&self) {
+        let other = self.server.client().await;
+        for number in 0..CROWD {
+            obtain(&other, name(number), PROMPTLY).await.release().await.unwrap();
+        }
+        self.server.has_nothing_left().await;
+    }
+}
+
+async fn release_all(held: Vec<MutexGuard>) {
+    join_all(held.into_iter().map(|guard| async { guard.release().await.unwrap() })).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_for_at_the_same_moment_goes_together_and_what_is_asked_for_alone_goes_by_itself() {
+    let Some(crowded) = Crowded::start().await else { return };
+    let before = runs(&crowded.server).await;
+    let held = crowded.all().await;
+    // One that finds nobody else there, and the others together.
+    assert!(runs(&crowded.server).await - before <= 4, "{} scripts", runs(&crowded.server).await - before);
+    let mut ids: Vec<_> = held.iter().map(|guard| guard.grant_id()).collect();
+    for guard in &held {
+        let its = crowded.server.run(&["GET", &key(guard.name().as_str())]).await.as_text().unwrap();
+        assert!(its.starts_with(&guard.grant_id().to_string()), "{its}");
+        assert!(its.ends_with(&guard.fencing_token().unwrap().to_string()), "{its}");
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), CROWD);
+    let (tokens, before): (Vec<_>, _) =
+        (held.iter().map(MutexGuard::fencing_token).collect(), runs(&crowded.server).await);
+    release_all(held).await;
+    assert!(runs(&crowded.server).await - before <= 4);
+    crowded.server.has_nothing_left().await;
+    let again = crowded.all().await;
+    assert!(again.iter().zip(tokens).all(|(guard, before)| guard.fencing_token() > before));
+    release_all(again).await;
+    crowded.server.say("CONFIG RESETSTAT").await;
+    crowded.locks.mutex("alone").lock().await.unwrap().release().await.unwrap();
+    assert_eq!((runs(&crowded.server).await, calls(&crowded.server, "time").await), (2, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_denied_is_denied_alone() {
+    let Some(crowded) = Crowded::start().await else { return };
+    let other = crowded.server.client().await;
+    let held = other.mutex(name(7)).with_lease(long()).lock().await.unwrap();
+    let fence = format!("{}:f", key(&name(9)));
+    crowded.server.run(&["DEL", &fence]).await;
+    crowded.server.run(&["RPUSH", &fence, "foreign"]).await;
+    let outcomes = crowded.try_each().await;
+    for (number, outcome) in outcomes.into_iter().enumerate() {
+        match (number, outcome) {
+            (7, outcome) => assert!(outcome.unwrap().is_none()),
+            (9, outcome) => assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Protocol),
+            (_, outcome) => outcome.unwrap().expect("it is free").release().await.unwrap(),
+        }
+    }
+    held.release().await.unwrap();
+    crowded.server.run(&["DEL", &fence]).await;
+    crowded.are_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_whose_reply_is_lost_is_asked_for_again_and_keeps_nothing() {
+    let Some(crowded) = Crowded::start().await else { return };
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        // In the middle of what asks for it, or of what grants it.
+        let toxic = Toxic::CutAfter { bytes: 700 };
+        let cut = crowded.proxy.inject(LinkFault::new(toxic, direction).on_request(1, name(CROWD - 1)));
+        let held = soon("all are granted", PROMPTLY, crowded.all()).await;
+        cut.heal().unwrap();
+        let cut = crowded.proxy.inject(LinkFault::new(Toxic::Reset, direction).on_request(1, name(CROWD - 1)));
+        let released = join_all(held.into_iter().map(MutexGuard::release));
+        for outcome in soon("all are released", PROMPTLY, released).await {
+            if let Err(error) = outcome {
+                assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+            }
+        }
+        cut.heal().unwrap();
+        crowded.are_free().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_is_never_answered_leaves_each_outcome_unknown() {
+    let Some(crowded) = Crowded::start().await else { return };
+    let held_up = crowded.proxy.inject(LinkFault::new(Toxic::Blackhole, Direction::ToClient));
+    let outcomes = soon("all end", PROMPTLY, crowded.try_each()).await;
+    for outcome in outcomes {
+        let error = outcome.unwrap_err();
+        assert!(error.kind() == ErrorKind::Indeterminate && !error.is_definite(), "{error:?}");
+    }
+    held_up.heal().unwrap();
+    crowded.are_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_is_refused_is_asked_for_one_by_one() {
+    let Some(crowded) = Crowded::start().await else { return };
+    for refusal in ["OOM command not allowed when used memory > 'maxmemory'.", "MOVED 7 127.0.0.1:1", "BUSY a script"] {
+        let toxic = Toxic::Answer { text: refusal.to_owned() };
+        let refused = crowded.proxy.inject(LinkFault::new(toxic, Direction::ToServer).on_request(1, name(CROWD - 1)));
+        let held = soon("all are granted", PROMPTLY, crowded.all()).await;
+        refused.heal().unwrap();
+        release_all(held).await;
+        assert!(crowded.server.say("SCRIPT FLUSH").await.is_ok());
+        release_all(soon("all are granted", PROMPTLY, crowded.all()).await).await;
+        crowded.server.has_nothing_left().await;
+    }
+    crowded.are_free().await;
+}
+
+/// Drops every third of these futures after so many polls, and waits for the others.
+async fn some_are_dropped<F: Future>(futures: Vec<F>, polls: usize) -> Vec<F::Output> {
+    let drops = futures.into_iter().enumerate().map(|(number, future)| async move {
+        let (mut future, mut polled) = (pin!(future), 0);
+        poll_fn(|cx| {
+            if number % 3 == 0 && polled == polls {
+                return Poll::Ready(None);
+            }
+            polled += 1;
+            match future.as_mut().poll(cx) {
+                Poll::Pending if number % 3 == 0 && polled == polls => Poll::Ready(None),
+                polled => polled.map(Some),
+            }
+        })
+        .await
+    });
+    join_all(drops).await.into_iter().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_dropped_leaves_its_batch_or_is_undone_and_its_neighbours_notice_nothing() {
+    let Some(crowded) = Crowded::start().await else { return };
+    for (polls, refused) in [(1, false), (2, false), (1, true), (2, true)] {
+        if refused {
+            assert!(crowded.server.say("SCRIPT FLUSH").await.is_ok());
+        }
+        let mutexes: Vec<_> = (0..CROWD).map(|i| crowded.locks.mutex(name(i)).with_lease(long())).collect();
+        let held: Vec<_> = some_are_dropped(mutexes.iter().map(lock_redis::Mutex::lock).collect(), polls)
+            .await
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
+        assert!(held.len() >= CROWD / 3 * 2 - 1, "{} of {CROWD}", held.len());
+        assert!(held.iter().all(|guard| guard.is_held()));
+        let other = crowded.server.client().await;
+        for number in (0..CROWD).filter(|number| held.iter().all(|guard| guard.name().as_str() != name(*number))) {
+            obtain(&other, name(number), ms(3000)).await.release().await.unwrap();
+        }
+        let released = some_are_dropped(held.into_iter().map(MutexGuard::release).collect(), polls).await;
+        assert!(released.into_iter().all(|outcome| outcome.is_ok()));
+        crowded.are_free().await;
+    }
+}
+
+/// Its caller may be busy otherwise.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_polled_no_more_holds_up_nobody() {
+    let Some(crowded) = Crowded::start().await else { return };
+    let mutexes: Vec<_> = (0..3).map(|i| crowded.locks.mutex(name(i)).with_lease(long())).collect();
+    let mut futures: Vec<_> = mutexes.iter().map(|mutex| Box::pin(mutex.lock())).collect();
+    let last = futures.pop().unwrap();
+    for future in &mut futures {
+        assert!(future.now_or_never().is_none());
+    }
+    let held = soon("the last one is granted", PROMPTLY, last).await.unwrap();
+    held.release().await.unwrap();
+    drop(futures);
+    crowded.are_free().await;
+}
