@@ -19,8 +19,9 @@ pub(crate) struct Course<'a> {
     pair: &'a mut Pair,
     rng: StdRng,
     kind: Kind,
-    /// Those of every script, in their order: lock, queue, waiters, fence, forced; where pushes are noted; and the record.
-    keys: [String; 7],
+    /// Those of every script, in their order: lock, queue, waiters, fence, forced; where pushes are noted; the record; lock and
+    /// fence of another mutex.
+    keys: [String; 9],
     /// `1` if foreign clients use the lock's key too.
     shared: &'static str,
     requests: Vec<Request>,
@@ -32,7 +33,8 @@ impl<'a> Course<'a> {
     pub(crate) fn new(pair: &'a mut Pair, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let kind = Kind::any(&mut rng);
-        let keys = ["", ":q", ":w", ":f", ":x", ":noted", ":r"].map(|ending| format!("{{{seed}}}{ending}"));
+        let keys = ["", ":q", ":w", ":f", ":x", ":noted", ":r", ":other", ":other:f"]
+            .map(|ending| format!("{{{seed}}}{ending}"));
         let shared = if kind == Kind::Mutex && rng.random_ratio(1, 4) { "1" } else { "" };
         pair.now = EPOCH;
         Self { pair, rng, kind, keys, shared, requests: Vec::new(), left: Vec::new() }
@@ -95,7 +97,15 @@ impl<'a> Course<'a> {
         if self.kind == Kind::Mutex && self.rng.random_ratio(1, 3) {
             let me = format!("{}:{}:{{}}:", request.nonce, request.client);
             let keys = [self.keys[0].clone(), self.keys[3].clone()];
-            return self.run_with(&scripts::ACQUIRE_SHORT, &keys, &[&me, &request.ttl.to_string()]).await.map(drop);
+            let (ttl, other) = (request.ttl.to_string(), self.keys[7..].to_vec());
+            if self.rng.random() {
+                return self.run_with(&scripts::ACQUIRE_SHORT, &keys, &[&me, &ttl]).await.map(drop);
+            }
+            // Another mutex, and this one once more under another nonce: each as if by itself.
+            let rival = format!("{:032x}:{}:{{}}:", self.rng.random::<u128>(), request.client);
+            let keys = [&other[..], &keys, &other, &keys].concat();
+            let args = [&*rival, &ttl, &me, &ttl, &me, &ttl, &rival, &ttl];
+            return self.run_with(&scripts::ACQUIRE_BATCH, &keys, &args).await.map(drop);
         }
         let stays = if self.rng.random_ratio(2, 3) { "1" } else { "" };
         let (ttl, claim) = (request.ttl.to_string(), request.claim().to_string());
@@ -114,7 +124,12 @@ impl<'a> Course<'a> {
         let Some(Request { nonce, client, .. }) = self.a_request() else { return Ok(()) };
         if self.kind == Kind::Mutex && self.rng.random_ratio(1, 2) {
             let keys = [self.keys[0].clone()];
-            return self.run_with(&scripts::RELEASE_SHORT, &keys, &[&nonce]).await.map(drop);
+            if self.rng.random() {
+                return self.run_with(&scripts::RELEASE_SHORT, &keys, &[&nonce]).await.map(drop);
+            }
+            let other = self.a_request().map_or_else(String::new, |other| other.nonce);
+            let keys = [&self.keys[7..8], &keys, &self.keys[7..8], &keys].concat();
+            return self.run_with(&scripts::RELEASE_BATCH, &keys, &[&nonce, &other, &other, &nonce]).await.map(drop);
         }
         let args = [&*nonce, &client, CHANNELS, self.shared, ""];
         self.all(&self.kind.scripts().release, &args).await.map(drop)

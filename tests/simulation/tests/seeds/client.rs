@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::beliefs::Beliefs;
 use crate::clock::now;
+use crate::company::Company;
 use crate::hosts::SERVER;
 use crate::network::Simulated;
 use crate::record::Record;
@@ -31,29 +32,33 @@ pub(crate) struct Worker {
     record: Record,
     beliefs: Beliefs,
     rng: StdRng,
+    seed: u64,
 }
 
 impl Worker {
     pub(crate) fn new(number: usize, seed: u64, record: &Record, beliefs: &Beliefs) -> Self {
         let (record, beliefs) = (record.clone(), beliefs.clone());
-        Self { number, name: format!("client {number}"), record, beliefs, rng: rng(number, seed) }
+        Self { number, name: format!("client {number}"), record, beliefs, rng: rng(number, seed), seed }
     }
 
     /// Everything that it does.
     pub(crate) async fn work(mut self) {
         let locks = connect().await;
+        let company = Company::of(&locks, self.number, self.seed, &self.record);
         let mutex = locks.mutex("m");
         let unrenewed = mutex.clone().with_lease(LeaseOptions::new(TTL).with_auto_renew(false));
         for _ in 0..ROUNDS {
+            company.comes().await;
             if self.rng.random_ratio(1, 8) {
                 if let Some(guard) = self.acquire(&unrenewed).await {
                     self.outlive(guard).await;
                 }
             } else if let Some(guard) = self.acquire(&mutex).await {
-                self.hold(guard).await;
+                self.hold(guard, &company).await;
             }
             sleep(self.up_to(200)).await;
         }
+        company.leaves().await;
         close(&locks, self.number, &self.record).await;
     }
 
@@ -91,7 +96,7 @@ impl Worker {
         self.beliefs.ended(&self.name);
     }
 
-    async fn hold(&mut self, guard: MutexGuard) {
+    async fn hold(&mut self, guard: MutexGuard, company: &Company) {
         self.beliefs.granted(&self.name, &guard);
         let began = now();
         for _ in 0..self.rng.random_range(0..80) {
@@ -107,6 +112,7 @@ impl Worker {
             }
         }
         self.beliefs.ended(&self.name);
+        company.comes().await;
         self.give_back(guard, began).await;
     }
 

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use crate::beliefs::Beliefs;
 use crate::client::{TTL, close, connect, rng};
 use crate::clock::now;
+use crate::company::Company;
 use crate::record::Record;
 
 /// Within this a lock whose acquisition or release was dropped is free for the next one. Less than the TTL: it is given
@@ -46,36 +47,40 @@ pub(crate) struct Dropper {
     record: Record,
     beliefs: Beliefs,
     rng: StdRng,
+    seed: u64,
 }
 
 impl Dropper {
     pub(crate) fn new(number: usize, seed: u64, record: &Record, beliefs: &Beliefs) -> Self {
-        Self { number, record: record.clone(), beliefs: beliefs.clone(), rng: rng(number, seed) }
+        Self { number, record: record.clone(), beliefs: beliefs.clone(), rng: rng(number, seed), seed }
     }
 
     /// Everything that it does.
     pub(crate) async fn work(mut self) {
         let (clients, name) = ([connect().await, connect().await], "dropped");
+        let company = Company::of(&clients[0], self.number, self.seed, &self.record);
         let [mutex, rival] = clients.each_ref().map(|client| client.mutex(name));
         for act in [Act::TakeFree, Act::TakeHeld, Act::Extend, Act::Release] {
             let whens = (1..).flat_map(|polls| [false, true].map(|woken| When { polls, woken }));
             for when in whens {
-                let completed = self.round(act, when, &mutex, &rival).await;
+                let completed = self.round(act, when, &mutex, &rival, &company).await;
                 self.succeeds(act, when, &rival).await;
                 if completed {
                     break;
                 }
             }
         }
+        company.leaves().await;
         for client in &clients {
             close(client, self.number, &self.record).await;
         }
     }
 
     /// One future, dropped or completed; whether it has completed.
-    async fn round(&mut self, act: Act, when: When, mutex: &Mutex, rival: &Mutex) -> bool {
+    async fn round(&mut self, act: Act, when: When, mutex: &Mutex, rival: &Mutex, company: &Company) -> bool {
         match act {
             Act::TakeFree => {
+                company.comes().await;
                 let outcome = dropped(when, mutex.lock()).await;
                 self.taken(outcome)
             }
@@ -99,6 +104,7 @@ impl Dropper {
             Act::Release => {
                 let guard = self.obtain(DROPPER, mutex).await;
                 self.beliefs.ended(DROPPER);
+                company.comes().await;
                 dropped(when, guard.release()).await.is_some()
             }
         }

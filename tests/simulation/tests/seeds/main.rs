@@ -12,6 +12,7 @@
 mod beliefs;
 mod client;
 mod clock;
+mod company;
 mod dropper;
 mod faults;
 mod hosts;
