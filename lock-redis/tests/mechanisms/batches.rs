@@ -71,8 +71,9 @@ async fn what_is_asked_for_at_the_same_moment_goes_together_and_what_is_asked_fo
     let Some(crowded) = Crowded::start().await else { return };
     let before = runs(&crowded.server).await;
     let held = crowded.all().await;
-    // One that finds nobody else there, and the others together.
-    assert!(runs(&crowded.server).await - before <= 4, "{} scripts", runs(&crowded.server).await - before);
+    // One that finds nobody else there, and the others together; in more than one batch if this task stands still meanwhile.
+    let scripts = runs(&crowded.server).await - before;
+    assert!(scripts < CROWD as u64 / 2, "{scripts} scripts");
     let mut ids: Vec<_> = held.iter().map(|guard| guard.grant_id()).collect();
     for guard in &held {
         let its = crowded.server.run(&["GET", &key(guard.name().as_str())]).await.as_text().unwrap();
@@ -85,7 +86,8 @@ async fn what_is_asked_for_at_the_same_moment_goes_together_and_what_is_asked_fo
     let (tokens, before): (Vec<_>, _) =
         (held.iter().map(MutexGuard::fencing_token).collect(), runs(&crowded.server).await);
     release_all(held).await;
-    assert!(runs(&crowded.server).await - before <= 4);
+    let scripts = runs(&crowded.server).await - before;
+    assert!(scripts < CROWD as u64 / 2, "{scripts} scripts");
     crowded.server.has_nothing_left().await;
     let again = crowded.all().await;
     assert!(again.iter().zip(tokens).all(|(guard, before)| guard.fencing_token() > before));
