@@ -210,7 +210,6 @@ impl ZkConfig {
         let options = ConnectOptions {
             servers,
             chroot,
-            #[cfg(feature = "zookeeper-async")]
             prefix: self.prefix.clone(),
             timeout,
             credentials: self.credentials.clone(),

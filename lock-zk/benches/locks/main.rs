@@ -1,7 +1,7 @@
 //! `cargo bench -p lock-zk`: every figure beside its baseline, measured in turn in the same run on servers of its own.
 //!
 //! `cargo bench -p lock-zk -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts:
-//! `uncontended`, `handover`, `processes`, `idle`, `failover`, `churn`,
+//! `uncontended`, `together`, `handover`, `processes`, `idle`, `failover`, `churn`,
 //! `unfair`, `storm`, and with the feature `zookeeper-async` `crates`.
 
 mod churn;
@@ -15,6 +15,7 @@ mod plain;
 mod processes;
 mod stats;
 mod storm;
+mod together;
 mod turns;
 mod uncontended;
 mod unfair;
@@ -70,6 +71,9 @@ fn main() -> Outcome {
         let bench = Bench { server, round, rounds };
         if wanted("uncontended") {
             uncontended::run(&bench).await?;
+        }
+        if wanted("together") {
+            together::run(&bench).await?;
         }
         if wanted("handover") {
             handover::run(&bench).await?;

@@ -25,6 +25,16 @@ impl Plain {
         Ok(Self { client, directory: directory.to_owned() })
     }
 
+    /// The same session with a directory of this number below.
+    pub(crate) fn below(&self, number: usize) -> Self {
+        Self { client: self.client.clone(), directory: format!("{}/{number}", self.directory) }
+    }
+
+    /// Makes the directory.
+    pub(crate) async fn make(&self) -> Outcome {
+        Ok(self.client.mkdir(&self.directory, &CreateMode::Container.with_acls(Acls::anyone_all())).await?)
+    }
+
     /// A place in line and the line, as the recipe asks for them: without waiting for the first answer.
     async fn stand(&self) -> Outcome<(String, Vec<String>)> {
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());

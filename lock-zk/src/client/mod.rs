@@ -2,7 +2,8 @@
 //! four ways in which a request can fail.
 //!
 //! Every method enqueues its request when it is called, not when its answer is first polled: calls in a row travel in
-//! that order, without a round trip between them, and a deletion whose answer nobody waits for is still sent.
+//! that order, without a round trip between them, and a deletion whose answer nobody waits for is still sent. A listing may travel
+//! later than it was asked for, and so shows more.
 //!
 //! The requests that keep a session and its locks, [`heartbeat`](Connection::heartbeat) and
 //! [`read_held`](Connection::read_held), wait behind a limited number of other requests only, however many there are.
@@ -98,7 +99,6 @@ pub(crate) struct ConnectOptions {
     /// `/path`, or nothing.
     pub(crate) chroot: String,
     /// Below which directory everything is that a client makes.
-    #[cfg(feature = "zookeeper-async")]
     pub(crate) prefix: String,
     /// The session's timeout to ask for.
     pub(crate) timeout: Duration,
@@ -186,8 +186,14 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// then.
     fn heartbeat(&self) -> Response<'static, ()>;
 
-    /// Makes an ephemeral node whose name is `prefix` and the next number of its parent.
-    fn create_sequential<'a>(&'a self, prefix: &'a str, data: &[u8]) -> Response<'a, Created>;
+    /// Makes an ephemeral node whose path is `stem` and the next number of its directory, and lists the directory right behind it:
+    /// everybody with a lower number is listed. What several callers ask for at one moment may go together; each has its own answers.
+    fn append(
+        &self,
+        stem: &str,
+        data: &[u8],
+        directory: &str,
+    ) -> (Response<'static, Created>, Response<'static, Vec<String>>);
 
     /// Makes an ephemeral node of exactly this name.
     fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Response<'a, Created>;

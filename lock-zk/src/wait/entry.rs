@@ -89,8 +89,7 @@ impl<'a> QueueEntry<'a> {
         let registration = self.registration.clone();
         let stem = registration.lock.stem(registration.grant);
         let sent_at = SystemClock.now();
-        let created = registration.session.connection.create_sequential(&stem, &record);
-        let listed = registration.session.connection.children(&registration.lock.directory);
+        let (created, listed) = registration.session.connection.append(&stem, &record, &registration.lock.directory);
         match created.await {
             Ok(node) => {
                 self.queues.registry.set_node(&registration, node.clone());

@@ -32,6 +32,7 @@ mod support;
 mod swallowed;
 #[cfg(feature = "tls")]
 mod tls;
+mod together;
 mod unfair;
 
 use lock_zk::{Error, LossReason, Phase, ZkConfig, ZkLocks};

@@ -138,8 +138,14 @@ impl Connection for ZookeeperAsync {
         self.requests.heartbeat()
     }
 
-    fn create_sequential<'a>(&'a self, prefix: &'a str, data: &[u8]) -> Response<'a, Created> {
-        self.requests.make(prefix, data.to_vec(), CreateMode::EphemeralSequential)
+    fn append(
+        &self,
+        stem: &str,
+        data: &[u8],
+        directory: &str,
+    ) -> (Response<'static, Created>, Response<'static, Vec<String>>) {
+        let created = self.requests.make(stem, data.to_vec(), CreateMode::EphemeralSequential);
+        (created, self.requests.children(directory, false))
     }
 
     fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Response<'a, Created> {

@@ -1,107 +1,106 @@
-//! Requests that wait until fewer are under way. One task polls those of them that were sent: callers that do not poll an answer
-//! that has come hold up nobody else.
+//! The requests that wait until fewer are under way, or until the end of this turn of the runtime. One task polls those of them that
+//! were sent: callers that do not poll an answer that has come hold up nobody else.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt, future};
-use tokio::sync::{mpsc, watch};
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::watch;
+use tokio::task::yield_now;
 
-use super::LONGEST_BACKLOG;
+use super::asks::{Append, Ask, Delete, List};
+use super::batch::{Kind, Part};
+use super::scheduler::{AT_ONCE, Shared};
 
-/// The number of requests that may be under way without having waited, and of as many that did.
-pub(super) const AT_ONCE: usize = 128;
+pub(super) type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// The requests that wait, in the order of their calls.
-pub(super) struct Backlog {
-    waiting: mpsc::UnboundedSender<RequestFuture>,
-    /// The number of requests that wait.
-    unsent: Arc<AtomicUsize>,
-    closed: watch::Sender<bool>,
+/// A request that waits.
+pub(super) enum Waiting {
+    Append(Append),
+    Delete(Delete),
+    List(List),
+    /// Asks the crate when it is polled first, if it is still to be sent then.
+    Other(RequestFuture),
 }
 
-impl Backlog {
-    /// Returns a backlog that counts here how many wait, and the task that sends them. It ends with the backlog.
-    pub(super) fn new(unsent: Arc<AtomicUsize>) -> (Self, impl Future<Output = ()> + Send + use<>) {
-        let (waiting, requests) = mpsc::unbounded_channel();
-        let (closed, closing) = watch::channel(false);
-        let task = send(requests, unsent.clone(), closing);
-        (Self { waiting, unsent, closed }, task)
-    }
-
-    /// Whether a request that may be refused has to be.
-    pub(super) fn is_full(&self) -> bool {
-        self.unsent.load(Ordering::Acquire) >= LONGEST_BACKLOG
-    }
-
-    /// Hands a request in.
-    pub(super) fn push(&self, request: RequestFuture) {
-        self.unsent.fetch_add(1, Ordering::AcqRel);
-        // Without its task, which lives until this is closed unless the runtime is gone, the answer is that there is none.
-        let _ = self.waiting.send(request);
-    }
-
-    /// Ends the task. What still waits is not sent.
-    pub(super) fn close(&self) {
-        self.closed.send_replace(true);
-    }
-}
-
-/// Sends what waits, in order, so that only so many are under way at once. What is left when the backlog is closed goes unsent.
-async fn send(
-    mut waiting: mpsc::UnboundedReceiver<RequestFuture>,
-    unsent: Arc<AtomicUsize>,
-    mut closing: watch::Receiver<bool>,
-) {
-    let mut under_way = FuturesUnordered::new();
-    let closed = async {
-        if closing.wait_for(|closed| *closed).await.is_err() {
-            // The backlog was dropped: what it was given goes first.
-            future::pending::<()>().await;
+impl Waiting {
+    pub(super) fn part(&self) -> Part<'_> {
+        match self {
+            Self::Append(append) => append.part(),
+            Self::Delete(delete) => delete.part(),
+            Self::List(list) => list.part(),
+            Self::Other(_) => Part { kind: Kind::Other, path: "", bytes: 0 },
         }
-    };
+    }
+
+    /// Whether it is still to be sent.
+    pub(super) fn is_wanted(&self) -> bool {
+        match self {
+            Self::Append(append) => append.is_wanted(),
+            Self::Delete(delete) => delete.is_wanted(),
+            Self::List(list) => list.is_wanted(),
+            Self::Other(_) => true,
+        }
+    }
+
+    /// The number of requests of which it is one, or two. A batch is as many as its parts: it takes as long on a slow link.
+    pub(super) const fn turns(&self) -> usize {
+        match self {
+            Self::Append(_) => Append::TURNS,
+            Self::Delete(_) => Delete::TURNS,
+            Self::List(_) => List::TURNS,
+            Self::Other(_) => 1,
+        }
+    }
+}
+
+/// Sends what waits, so that only so many are under way at once. Ends at once when the scheduler is closed, and when all was answered
+/// if that is gone.
+pub(super) async fn run(shared: Arc<Shared>, mut closing: watch::Receiver<bool>) {
+    let mut under_way = FuturesUnordered::new();
+    let mut is_gone = false;
+    let closed = async { closing.wait_for(|closed| *closed).await.is_ok() };
     tokio::pin!(closed);
     loop {
+        if shared.can_send() {
+            // Who is woken by the same answers asks now, and goes together with what waits.
+            yield_now().await;
+            while let Some(Some(turns)) = under_way.next().now_or_never() {
+                shared.waited.fetch_sub(turns, Ordering::AcqRel);
+            }
+            under_way.extend(shared.send_waiting());
+        }
+        if is_gone && under_way.is_empty() {
+            return;
+        }
         tokio::select! {
             biased;
-            () = &mut closed => return,
-            Some(()) = under_way.next() => {}
-            request = waiting.recv(), if under_way.len() < AT_ONCE => {
-                let Some(request) = request else { break };
-                under_way.push(begun(request));
-                unsent.fetch_sub(1, Ordering::AcqRel);
+            is_closed = &mut closed, if !is_gone => {
+                if is_closed {
+                    return;
+                }
+                is_gone = true;
             }
+            Some(turns) = under_way.next() => {
+                shared.waited.fetch_sub(turns, Ordering::AcqRel);
+            }
+            () = shared.entered.notified() => {}
         }
-    }
-    while under_way.next().await.is_some() {}
-}
-
-/// Polls a request once, at which the crate is asked.
-fn begun(mut request: RequestFuture) -> RequestFuture {
-    match request.as_mut().now_or_never() {
-        Some(()) => Box::pin(future::ready(())),
-        None => request,
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Shared {
+    /// The number of requests that may follow from the backlog.
+    pub(super) fn free(&self) -> usize {
+        AT_ONCE.saturating_sub(self.waited.load(Ordering::Acquire))
+    }
 
-    #[test]
-    fn a_backlog_is_full_until_what_waits_is_sent() {
-        let (backlog, task) = Backlog::new(Arc::default());
-        for _ in 0..LONGEST_BACKLOG {
-            assert!(!backlog.is_full());
-            backlog.push(Box::pin(future::ready(())));
-        }
-        assert!(backlog.is_full());
-        let _ = task.now_or_never();
-        assert!(!backlog.is_full());
+    /// Whether the first of those that wait may go.
+    fn can_send(&self) -> bool {
+        let way = self.way();
+        way.waiting.front().is_some_and(|first| first.turns() <= self.free() || !first.is_wanted())
     }
 }

@@ -1,9 +1,13 @@
 //! The crate `zookeeper-client` behind our trait.
 
+mod asks;
 mod backlog;
+mod batch;
 mod connect;
 mod error;
+mod pending;
 mod scheduler;
+mod sending;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -26,6 +30,7 @@ use super::{
     ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, MOST_BYTES, NewNode,
     Node, NodeChange, Priority, ReadNodes, Response,
 };
+use asks::Place;
 use scheduler::Scheduler;
 
 /// The number of nodes that one request reads, at most.
@@ -55,7 +60,7 @@ impl ZookeeperClient {
         let mut states = client.state_watcher();
         states.state();
         let (id, timeout) = (client.session_id().0, client.session_timeout());
-        let (scheduler, sending) = Scheduler::new(client);
+        let (scheduler, sending) = Scheduler::new(client, format!("/{}", options.prefix));
         tokio::spawn(sending);
         Ok(Self { id, timeout, scheduler, states: Mutex::new(states), access: connect::acl(&options.access).into() })
     }
@@ -71,15 +76,6 @@ impl ZookeeperClient {
         F: Future<Output = Result<T, Error>> + Send,
     {
         self.scheduler.send(priority, request)
-    }
-
-    fn make(&self, path: &str, data: &[u8], mode: CreateMode) -> Response<'static, Created> {
-        let (path, data, access) = (path.to_owned(), data.to_vec(), self.access.clone());
-        self.ask(Priority::Normal, async move |client: Arc<Client>| {
-            let (stat, sequence) = client.create(&path, &data, &mode.with_acls(Acls::new(&access))).await?;
-            let path = if mode == CreateMode::EphemeralSequential { format!("{path}{sequence}") } else { path };
-            Ok(Created { path, czxid: stat.czxid })
-        })
     }
 
     /// Reads by as few requests as can be, all of them on their way at once.
@@ -172,12 +168,23 @@ impl Connection for ZookeeperClient {
         self.scheduler.close();
     }
 
-    fn create_sequential<'a>(&'a self, prefix: &'a str, data: &[u8]) -> Response<'a, Created> {
-        self.make(prefix, data, CreateMode::EphemeralSequential)
+    fn append(
+        &self,
+        stem: &str,
+        data: &[u8],
+        directory: &str,
+    ) -> (Response<'static, Created>, Response<'static, Vec<String>>) {
+        let (stem, directory, data) = (stem.to_owned(), directory.to_owned(), data.to_vec());
+        self.scheduler.append(Place { stem, directory, data, access: self.access.clone() })
     }
 
     fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Response<'a, Created> {
-        self.make(path, data, CreateMode::Ephemeral)
+        let (path, data, access) = (path.to_owned(), data.to_vec(), self.access.clone());
+        self.ask(Priority::Normal, async move |client: Arc<Client>| {
+            let options = CreateMode::Ephemeral.with_acls(Acls::new(&access));
+            let (stat, _) = client.create(&path, &data, &options).await?;
+            Ok(Created { path, czxid: stat.czxid })
+        })
     }
 
     fn claim<'a>(&'a self, directory: &'a str, path: &'a str, data: &[u8]) -> Response<'a, Option<Created>> {
@@ -212,12 +219,18 @@ impl Connection for ZookeeperClient {
             })
         });
         let made = join_all(made.collect::<Vec<_>>());
-        Box::pin(async move { super::made(made.await) })
+        let note = self.scheduler.directory_made();
+        Box::pin(async move {
+            let made = super::made(made.await);
+            if made.is_ok() {
+                note();
+            }
+            made
+        })
     }
 
     fn children<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>> {
-        let path = path.to_owned();
-        self.ask(Priority::Normal, async move |client: Arc<Client>| client.list_children(&path).await)
+        self.scheduler.list(path)
     }
 
     fn watch_children<'a>(&'a self, path: &'a str) -> Response<'a, (Vec<String>, NodeChange)> {
@@ -313,12 +326,7 @@ impl Connection for ZookeeperClient {
     }
 
     fn delete(&self, path: &str) -> Response<'static, bool> {
-        let path = path.to_owned();
-        self.ask(Priority::Detached, async move |client: Arc<Client>| match client.delete(&path, None).await {
-            Ok(()) => Ok(true),
-            Err(Error::NoNode) => Ok(false),
-            Err(error) => Err(error),
-        })
+        self.scheduler.delete(path)
     }
 }
 

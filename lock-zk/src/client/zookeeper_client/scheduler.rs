@@ -1,65 +1,119 @@
-//! The requests of one connection: how many are under way, and which have no answer yet.
+//! The requests of one connection: how many are under way, and which go together.
 //!
 //! The crate sends whatever it is asked at once, and the servers answer a session in order: a heartbeat behind thousands of
 //! requests would be answered when its session is over. As long as there are few, the crate is asked at the call, and nothing
 //! else is done. Requests beyond a number wait in the [backlog](super::backlog), in the order of their calls.
 //!
-//! A request belongs to the table of what is pending, not to whoever waits for its answer: a future that nobody polls any more
-//! would otherwise keep the crate's client, and with it the session, for as long as it lives.
+//! Requests that can [go together](super::batch) go at the call only if nothing else is under way. Otherwise they wait for the end of
+//! this turn of the runtime, and go with what has been asked for until then: never for an answer, nor for a batch to be full.
 //!
-//! The servers answer the requests of one session in order. So a request without an answer, when a later one has its own, will
-//! never have one on this connection: its outcome is unknown.
+//! One lock is held while the crate is asked, and while a request enters the backlog: so what somebody asks for travels behind what
+//! he asked for before, and whoever has dropped a call that was not sent yet knows that it never will be.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::mem;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 
 use futures_util::future;
-use lock_core::clock::{BootInstant, Clock, SystemClock};
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client::{Client, Error};
 
-use super::backlog::{AT_ONCE, Backlog};
-use super::{Failure, Fate, Priority, Response};
+use super::asks::{self, Append, Delete, List, Place};
+use super::backlog::{self, Waiting};
+use super::pending::{PendingRequests, over};
+use super::{Created, Failure, LONGEST_BACKLOG, Priority, Response};
+
+/// The number of requests that may be under way without having waited, and of as many that did.
+pub(super) const AT_ONCE: usize = 128;
 
 /// The way to the servers.
 pub(super) struct Scheduler {
-    /// None once it is closed.
-    client: Mutex<Option<Arc<Client>>>,
-    pending: Arc<PendingRequests>,
-    backlog: Backlog,
+    shared: Arc<Shared>,
+    closed: watch::Sender<bool>,
+}
+
+/// The things that the scheduler and the task of its backlog have in common.
+pub(super) struct Shared {
+    way: Mutex<Way>,
+    pub(super) pending: Arc<PendingRequests>,
     /// The number of requests under way that did not wait.
     under_way: Arc<AtomicUsize>,
-    /// The number of requests in the backlog.
-    unsent: Arc<AtomicUsize>,
+    /// The number of those that did.
+    pub(super) waited: AtomicUsize,
+    /// Told of every request that enters the backlog.
+    pub(super) entered: Notify,
+    pub(super) stamp: Stamp,
+}
+
+pub(super) struct Way {
+    /// None once it is closed.
+    pub(super) client: Option<Arc<Client>>,
+    /// The requests that wait, in the order of their calls.
+    pub(super) waiting: VecDeque<Waiting>,
+}
+
+/// The directory that is changed by every transaction which makes places, for the number of that.
+pub(super) struct Stamp {
+    pub(super) path: Arc<str>,
+    /// Whether it could not be changed, and no directory was made since.
+    is_refused: AtomicBool,
+}
+
+impl Stamp {
+    pub(super) fn refuse(&self) {
+        self.is_refused.store(true, Ordering::Release);
+    }
+
+    /// Notes that a directory was made: it may be there now.
+    pub(super) fn try_again(&self) {
+        self.is_refused.store(false, Ordering::Release);
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Acquire)
+    }
 }
 
 impl Scheduler {
-    /// Returns a scheduler, and the task that sends what had to wait. It ends with the scheduler.
-    pub(super) fn new(client: Client) -> (Self, impl Future<Output = ()> + Send + use<>) {
-        let unsent = Arc::<AtomicUsize>::default();
-        let (backlog, task) = Backlog::new(unsent.clone());
-        let client = Mutex::new(Some(Arc::new(client)));
-        (Self { client, pending: Arc::default(), backlog, under_way: Arc::default(), unsent }, task)
+    /// Returns a scheduler whose transactions change this directory, and the task that sends what had to wait. It ends with the
+    /// scheduler.
+    pub(super) fn new(client: Client, stamp: String) -> (Self, impl Future<Output = ()> + Send + use<>) {
+        let shared = Arc::new(Shared {
+            way: Mutex::new(Way { client: Some(Arc::new(client)), waiting: VecDeque::new() }),
+            pending: Arc::default(),
+            under_way: Arc::default(),
+            waited: AtomicUsize::new(0),
+            entered: Notify::new(),
+            stamp: Stamp { path: stamp.into(), is_refused: AtomicBool::new(false) },
+        });
+        let (closed, closing) = watch::channel(false);
+        let task = backlog::run(shared.clone(), closing);
+        (Self { shared, closed }, task)
     }
 
     /// The table of what is under way.
     pub(super) fn pending(&self) -> &Arc<PendingRequests> {
-        &self.pending
+        &self.shared.pending
+    }
+
+    /// Returns a note that a directory was made, to be taken when it was.
+    pub(super) fn directory_made(&self) -> impl FnOnce() + Send + use<> {
+        let shared = self.shared.clone();
+        move || shared.stamp.try_again()
     }
 
     /// Drops the crate's client, whoever still waits for an answer: it ends its session if it can.
     pub(super) fn close(&self) {
-        let client = self.client().take();
-        self.backlog.close();
-        self.pending.close();
-        drop(client);
+        let (client, waiting) = {
+            let mut way = self.shared.way();
+            (way.client.take(), std::mem::take(&mut way.waiting))
+        };
+        self.closed.send_replace(true);
+        self.shared.pending.close();
+        // What waited is told that the session is over.
+        drop((client, waiting));
     }
 
     /// Asks the crate, now or when it is this request's turn.
@@ -72,26 +126,24 @@ impl Scheduler {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send,
     {
-        let Some(client) = self.client().clone() else { return Box::pin(future::ready(Err(over()))) };
+        let mut way = self.shared.way();
+        let Some(client) = way.client.clone() else { return failed(over()) };
         let turn = match priority {
             Priority::Urgent => None,
             // A caller's former request that still waits goes before.
-            _ if self.unsent.load(Ordering::Acquire) > 0 => return self.wait(client, priority, request),
-            _ => match InFlight::take(&self.under_way) {
-                None => return self.wait(client, priority, request),
+            _ if !way.waiting.is_empty() => return self.wait(&mut way, client, priority, request),
+            _ => match InFlight::take(&self.shared.under_way) {
+                None => return self.wait(&mut way, client, priority, request),
                 turn => turn,
             },
         };
-        Box::pin(self.pending.track(Box::pin(async move {
-            let answer = request(client).await;
-            drop(turn);
-            Ok(answer?)
-        })))
+        self.shared.ask(turn, async move { request(client).await })
     }
 
     /// Puts a request into the backlog.
     fn wait<T, F>(
         &self,
+        way: &mut Way,
         client: Arc<Client>,
         priority: Priority,
         request: impl FnOnce(Arc<Client>) -> F + Send + 'static,
@@ -100,11 +152,11 @@ impl Scheduler {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send,
     {
-        if priority == Priority::Normal && self.backlog.is_full() {
-            return Box::pin(future::ready(Err(Failure::no_room())));
+        if priority == Priority::Normal && way.waiting.len() >= LONGEST_BACKLOG {
+            return failed(Failure::no_room());
         }
         let (answer, answered) = oneshot::channel();
-        let pending = self.pending.clone();
+        let pending = self.shared.pending.clone();
         let request = Box::pin(async move {
             if priority == Priority::Detached || !answer.is_closed() {
                 let asked = pending.track(Box::pin(async move { Ok(request(client).await?) }));
@@ -112,19 +164,101 @@ impl Scheduler {
                 let _ = answer.send(asked.await);
             }
         });
-        self.backlog.push(request);
-        Box::pin(async move { answered.await.unwrap_or_else(|_| Err(over())) })
+        self.enter(way, Waiting::Other(request));
+        answer_of(answered)
     }
 
-    /// A panic elsewhere is not passed on: there is a client, or none.
-    fn client(&self) -> MutexGuard<'_, Option<Arc<Client>>> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Makes a place in a queue, and lists the queue right behind it.
+    pub(super) fn append(&self, place: Place) -> (Response<'static, Created>, Response<'static, Vec<String>>) {
+        let (mut way, place) = (self.shared.way(), Arc::new(place));
+        let Some(client) = way.client.clone() else { return (failed(over()), failed(over())) };
+        if self.shared.is_idle(&way) {
+            let [created, listed] = [(); 2].map(|()| Some(InFlight::new(&self.shared.under_way)));
+            let directory = place.directory.as_str().into();
+            let created = self.shared.ask(created, asks::create(client.clone(), place));
+            return (created, self.shared.ask(listed, asks::list(client, directory)));
+        }
+        if way.waiting.len() >= LONGEST_BACKLOG {
+            return (failed(Failure::no_room()), failed(Failure::no_room()));
+        }
+        let ((created, is_created), (listed, is_listed)) = (oneshot::channel(), oneshot::channel());
+        self.enter(&mut way, Waiting::Append(Append { place, created, listed }));
+        (answer_of(is_created), answer_of(is_listed))
     }
+
+    /// Deletes a node, whether somebody waits for the answer or not.
+    pub(super) fn delete(&self, path: &str) -> Response<'static, bool> {
+        let (mut way, path) = (self.shared.way(), Arc::from(path));
+        let Some(client) = way.client.clone() else { return failed(over()) };
+        if self.shared.is_idle(&way) {
+            return self.shared.ask(Some(InFlight::new(&self.shared.under_way)), asks::delete(client, path));
+        }
+        let (answer, answered) = oneshot::channel();
+        self.enter(&mut way, Waiting::Delete(Delete { path, answer }));
+        answer_of(answered)
+    }
+
+    /// Lists a directory.
+    pub(super) fn list(&self, path: &str) -> Response<'static, Vec<String>> {
+        let (mut way, path) = (self.shared.way(), Arc::from(path));
+        let Some(client) = way.client.clone() else { return failed(over()) };
+        if self.shared.is_idle(&way) {
+            return self.shared.ask(Some(InFlight::new(&self.shared.under_way)), asks::list(client, path));
+        }
+        if way.waiting.len() >= LONGEST_BACKLOG {
+            return failed(Failure::no_room());
+        }
+        let (answer, answered) = oneshot::channel();
+        self.enter(&mut way, Waiting::List(List { path, answer }));
+        answer_of(answered)
+    }
+
+    /// Puts a request into the backlog.
+    fn enter(&self, way: &mut Way, request: Waiting) {
+        way.waiting.push_back(request);
+        self.shared.entered.notify_one();
+    }
+}
+
+impl Shared {
+    /// A panic elsewhere is not passed on: there is a client, or none, and what waits is whole.
+    pub(super) fn way(&self) -> MutexGuard<'_, Way> {
+        self.way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing is under way but what goes before all others, so that a request has nothing to go together with.
+    fn is_idle(&self, way: &Way) -> bool {
+        way.waiting.is_empty()
+            && self.under_way.load(Ordering::Acquire) == 0
+            && self.waited.load(Ordering::Acquire) == 0
+    }
+
+    /// Asks the crate. The answer is a later one's turn.
+    fn ask<T, F>(&self, turn: Option<InFlight>, request: F) -> Response<'static, T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        Box::pin(self.pending.track(Box::pin(async move {
+            let answer = request.await;
+            drop(turn);
+            Ok(answer?)
+        })))
+    }
+}
+
+fn failed<T: Send + 'static>(failure: Failure) -> Response<'static, T> {
+    Box::pin(future::ready(Err(failure)))
+}
+
+/// Returns the answer that comes by this channel. Only the end of the session leaves it without one.
+fn answer_of<T: Send + 'static>(answered: oneshot::Receiver<Result<T, Failure>>) -> Response<'static, T> {
+    Box::pin(async move { answered.await.unwrap_or_else(|_| Err(over())) })
 }
 
 impl fmt::Debug for Scheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scheduler").field("closed", &self.client().is_none()).finish_non_exhaustive()
+        f.debug_struct("Scheduler").field("closed", &self.shared.way().client.is_none()).finish_non_exhaustive()
     }
 }
 
@@ -132,12 +266,14 @@ impl fmt::Debug for Scheduler {
 struct InFlight(Arc<AtomicUsize>);
 
 impl InFlight {
+    fn new(taken: &Arc<AtomicUsize>) -> Self {
+        taken.fetch_add(1, Ordering::AcqRel);
+        Self(taken.clone())
+    }
+
     fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let turn = (taken.fetch_add(1, Ordering::AcqRel) < AT_ONCE).then(|| Self(taken.clone()));
-        if turn.is_none() {
-            taken.fetch_sub(1, Ordering::AcqRel);
-        }
-        turn
+        let turn = Self::new(taken);
+        (taken.load(Ordering::Acquire) <= AT_ONCE).then_some(turn)
     }
 }
 
@@ -147,326 +283,33 @@ impl Drop for InFlight {
     }
 }
 
-type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
-
-/// Every request under way, in the order of their sending: as many as the scheduler lets through, and what goes first.
-#[derive(Default)]
-pub(super) struct PendingRequests {
-    table: Mutex<PendingTable>,
-}
-
-#[derive(Default)]
-struct PendingTable {
-    next: u64,
-    open: BTreeMap<u64, PendingRequest>,
-    closed: bool,
-}
-
-struct PendingRequest {
-    sent_at: BootInstant,
-    request: Arc<dyn AnyRequest>,
-}
-
-/// A request, whatever it asks for.
-trait AnyRequest: Send + Sync {
-    /// Whether it has its answer, also if nobody has looked for it yet.
-    fn is_answered(&self) -> bool;
-
-    /// Gives it this answer, unless it has one.
-    fn end(&self, failure: Failure);
-}
-
-/// One request and its answer.
-struct Slot<T>(Mutex<RequestState<T>>);
-
-enum RequestState<T> {
-    Sent {
-        request: Boxed<T>,
-        /// The waker of the future that waits.
-        waker: Waker,
-    },
-    Answered(Result<T, Failure>),
-    Taken,
-}
-
-/// The answer to a request of the table. The request stays there until it is answered, whether somebody waits for that or not: the
-/// crate has been asked, and sends it.
-pub(super) struct Tracked<T: Send + 'static> {
-    slot: Arc<Slot<T>>,
-    number: u64,
-    requests: Arc<PendingRequests>,
-}
-
-impl PendingRequests {
-    /// Enters a request, and polls it once: the crate is asked then.
-    pub(super) fn track<T: Send + 'static>(self: &Arc<Self>, request: Boxed<T>) -> Tracked<T> {
-        let slot = Arc::new(Slot(Mutex::new(RequestState::Sent { request, waker: Waker::noop().clone() })));
-        let mut table = self.table();
-        let number = table.next;
-        table.next += 1;
-        let tracked = Tracked { slot: slot.clone(), number, requests: self.clone() };
-        if table.closed {
-            slot.end(over());
-        } else if !slot.is_answered() {
-            table.open.insert(number, PendingRequest { sent_at: SystemClock.now(), request: slot });
-        }
-        tracked
-    }
-
-    /// The number of the next request: a heartbeat that is sent now comes behind all with lower ones.
-    pub(super) fn mark(&self) -> u64 {
-        self.table().next
-    }
-
-    /// A request that was sent behind all below this number has been answered.
-    pub(super) fn answered_behind(&self, mark: u64) {
-        let mut table = self.table();
-        let later = table.open.split_off(&mark);
-        let before = mem::replace(&mut table.open, later);
-        drop(table);
-        for PendingRequest { request, .. } in before.into_values() {
-            if !request.is_answered() {
-                tracing::warn!("a request has no answer, though a later one has: its answer was lost");
-                request.end(Failure {
-                    fate: Fate::Unknown,
-                    source: "a later request was answered, this one was not".into(),
-                });
-            }
-        }
-    }
-
-    /// Returns when the oldest request was sent that has no answer.
-    pub(super) fn unanswered_since(&self) -> Option<BootInstant> {
-        loop {
-            let (number, sent_at, request) = self.oldest()?;
-            if !request.is_answered() {
-                return Some(sent_at);
-            }
-            self.table().open.remove(&number);
-        }
-    }
-
-    fn oldest(&self) -> Option<(u64, BootInstant, Arc<dyn AnyRequest>)> {
-        let table = self.table();
-        let (number, open) = table.open.first_key_value()?;
-        Some((*number, open.sent_at, open.request.clone()))
-    }
-
-    /// Ends every request, and every one that is entered from now on.
-    pub(super) fn close(&self) {
-        let mut table = self.table();
-        table.closed = true;
-        let open = mem::take(&mut table.open);
-        drop(table);
-        for open in open.into_values() {
-            open.request.end(over());
-        }
-    }
-
-    /// Forgets a request, whatever became of it.
-    fn forget(&self, number: u64) {
-        let open = self.table().open.remove(&number);
-        // Outside of the table: a request that is dropped may have something to say to the crate.
-        drop(open);
-    }
-
-    /// A panic elsewhere is not passed on: every critical section leaves the data valid.
-    fn table(&self) -> MutexGuard<'_, PendingTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Nothing is asked any more.
-pub(super) fn over() -> Failure {
-    Failure { fate: Fate::Ended, source: "the session is over".into() }
-}
-
-impl<T> Slot<T> {
-    fn state(&self) -> MutexGuard<'_, RequestState<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The answer, which is taken; otherwise this one is to be woken by it.
-    fn poll(&self, context: &mut Context<'_>) -> Poll<Result<T, Failure>> {
-        let mut state = self.state();
-        if let RequestState::Sent { request, waker } = &mut *state {
-            match request.as_mut().poll(context) {
-                Poll::Pending => {
-                    waker.clone_from(context.waker());
-                    return Poll::Pending;
-                }
-                Poll::Ready(answer) => *state = RequestState::Answered(answer),
-            }
-        }
-        match mem::replace(&mut *state, RequestState::Taken) {
-            RequestState::Answered(answer) => Poll::Ready(answer),
-            _ => Poll::Pending,
-        }
-    }
-}
-
-impl<T: Send> AnyRequest for Slot<T> {
-    fn is_answered(&self) -> bool {
-        let mut state = self.state();
-        let RequestState::Sent { request, waker } = &mut *state else { return true };
-        let waker = waker.clone();
-        let Poll::Ready(answer) = request.as_mut().poll(&mut Context::from_waker(&waker)) else { return false };
-        *state = RequestState::Answered(answer);
-        drop(state);
-        waker.wake();
-        true
-    }
-
-    fn end(&self, failure: Failure) {
-        let mut state = self.state();
-        if let RequestState::Sent { .. } = *state {
-            let asked = mem::replace(&mut *state, RequestState::Answered(Err(failure)));
-            drop(state);
-            if let RequestState::Sent { waker, .. } = asked {
-                waker.wake();
-            }
-        }
-    }
-}
-
-impl<T: Send + 'static> Future for Tracked<T> {
-    type Output = Result<T, Failure>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.slot.poll(context)
-    }
-}
-
-impl<T: Send + 'static> Drop for Tracked<T> {
-    fn drop(&mut self) {
-        let (slot, requests, number) = (self.slot.clone(), self.requests.clone(), self.number);
-        if !slot.is_answered()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            runtime.spawn(async move {
-                let _ = future::poll_fn(|context| slot.poll(context)).await;
-                requests.forget(number);
-            });
-            return;
-        }
-        requests.forget(number);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
     use lock_testkit::testing::installed;
     use lock_testkit_servers::zookeeper::ZooKeeperServer;
-    use tokio::sync::oneshot;
 
-    use super::super::{LONGEST_BACKLOG, connect};
+    use super::super::connect;
     use super::*;
-    use crate::client::ClientCrate;
+    use crate::client::{ClientCrate, Fate};
     use crate::config::ZkConfig;
+
+    fn fate<T>(answer: Option<Result<T, Failure>>) -> Option<Fate> {
+        answer.and_then(Result::err).map(|failure| failure.fate)
+    }
 
     #[tokio::test]
     async fn a_request_for_which_there_is_no_room_is_unknown_at_once_and_a_deletion_waits() {
         let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
         let options = ZkConfig::new(server.url()).check(ClientCrate::ZookeeperClient).unwrap();
         // Nothing that waits is sent.
-        let (scheduler, _not_sending) = Scheduler::new(connect::open(&options.connect).await.unwrap());
+        let (scheduler, _not_sending) =
+            Scheduler::new(connect::open(&options.connect).await.unwrap(), "/lock".to_owned());
         let ask = |priority| scheduler.send(priority, |_| future::pending::<Result<u32, Error>>());
         let mut asked: Vec<_> = (0..AT_ONCE + LONGEST_BACKLOG).map(|_| ask(Priority::Normal)).collect();
         assert!(asked.iter_mut().all(|asked| asked.now_or_never().is_none()));
         assert_eq!(fate(ask(Priority::Normal).now_or_never()), Some(Fate::Unknown));
         assert_eq!(fate(ask(Priority::Detached).now_or_never()), None);
         assert_eq!(fate(ask(Priority::Urgent).now_or_never()), None);
-    }
-
-    /// A request whose answer is given by this sender.
-    fn asked(requests: &Arc<PendingRequests>) -> (oneshot::Sender<u32>, Tracked<u32>) {
-        let (answer, answered) = oneshot::channel();
-        let lost = |_| Failure { fate: Fate::Unknown, source: "lost".into() };
-        (answer, requests.track(Box::pin(async move { answered.await.map_err(lost) })))
-    }
-
-    fn fate(answer: Option<Result<u32, Failure>>) -> Option<Fate> {
-        answer.map(|answer| answer.unwrap_err().fate)
-    }
-
-    #[test]
-    fn a_request_that_is_passed_over_is_unknown_and_one_that_nobody_looked_at_is_not() {
-        let requests = Arc::<PendingRequests>::default();
-        let ((lost, mut passed_over), (answer, unseen)) = (asked(&requests), asked(&requests));
-        let mark = requests.mark();
-        let (_later, mut later) = asked(&requests);
-        answer.send(7).unwrap();
-        requests.answered_behind(mark);
-        assert_eq!(fate((&mut passed_over).now_or_never()), Some(Fate::Unknown));
-        assert_eq!(unseen.now_or_never().unwrap().unwrap(), 7);
-        assert!((&mut later).now_or_never().is_none(), "it was sent behind");
-        assert!(lost.is_closed(), "the request is not asked any more");
-    }
-
-    #[test]
-    fn an_answer_that_is_found_wakes_whoever_waits() {
-        let requests = Arc::<PendingRequests>::default();
-        let (answer, tracked) = asked(&requests);
-        let tracked = polled(tracked);
-        assert!(!tracked.woken());
-        answer.send(7).unwrap();
-        assert_eq!(requests.unanswered_since(), None);
-        assert!(tracked.woken());
-        assert_eq!(tracked.future.now_or_never().unwrap().unwrap(), 7);
-    }
-
-    #[test]
-    fn what_is_unanswered_is_told_from_its_sending_on() {
-        let requests = Arc::<PendingRequests>::default();
-        assert_eq!(requests.unanswered_since(), None);
-        let ((first, one), (_second, two)) = (asked(&requests), asked(&requests));
-        let since = requests.unanswered_since().unwrap();
-        first.send(1).unwrap();
-        assert!(requests.unanswered_since().unwrap() >= since);
-        drop(two);
-        assert_eq!(requests.unanswered_since(), None, "nobody waits for it any more");
-        drop(one);
-        assert!(requests.table().open.is_empty());
-    }
-
-    #[test]
-    fn a_book_that_is_closed_keeps_nothing() {
-        let requests = Arc::<PendingRequests>::default();
-        let (answer, unpolled) = asked(&requests);
-        requests.close();
-        assert!(answer.is_closed(), "the request was kept");
-        assert_eq!(fate(unpolled.now_or_never()), Some(Fate::Ended));
-        let (answer, late) = asked(&requests);
-        assert!(answer.is_closed(), "the request was kept");
-        assert_eq!(fate(late.now_or_never()), Some(Fate::Ended));
-    }
-
-    /// A future that was polled once by a waker that counts.
-    struct Watched {
-        future: Tracked<u32>,
-        wakes: Arc<Counter>,
-    }
-
-    #[derive(Default)]
-    struct Counter(std::sync::atomic::AtomicBool);
-
-    impl std::task::Wake for Counter {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
-        }
-    }
-
-    impl Watched {
-        fn woken(&self) -> bool {
-            self.wakes.0.load(std::sync::atomic::Ordering::SeqCst)
-        }
-    }
-
-    fn polled(mut future: Tracked<u32>) -> Watched {
-        let wakes = Arc::<Counter>::default();
-        let waker = Waker::from(wakes.clone());
-        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
-        Watched { future, wakes }
     }
 }

@@ -1,0 +1,147 @@
+//! Which of the requests that may be sent at one moment go together, decided without I/O.
+//!
+//! The requests of one kind go together: deletions, then places in queues with the listings behind them, then what goes by itself,
+//! then listings. So a listing is never older than what was asked for before it, and a place is never made before a deletion that was
+//! asked for first. Nobody deletes a node before the answer to its making, or a listing behind that, has told him its path.
+//!
+//! One transaction has one number, and the number is a token: two places in one directory never go together, and keep their order.
+
+use std::collections::HashMap;
+
+/// The number of requests that go together, at most.
+pub(super) const MOST_TOGETHER: usize = 64;
+
+/// The bytes of paths and data that go together, at most: far below what servers take, and soon read. One that has more by itself goes
+/// alone.
+const MOST_BYTES_TOGETHER: usize = 64 * 1024;
+
+/// The kinds of requests, in the order of their sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// Deletes a node.
+    Delete,
+    /// Makes a place at the end of a queue, and lists the queue behind it.
+    Append,
+    /// Goes by itself.
+    Other,
+    /// Lists a directory.
+    List,
+}
+
+/// One request, as far as it matters here.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub(super) kind: Kind,
+    /// The node that is deleted, or the directory.
+    pub(super) path: &'a str,
+    pub(super) bytes: usize,
+}
+
+/// One batch: the indices of its parts.
+#[derive(Debug, Default)]
+struct Batch {
+    parts: Vec<usize>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn has_room_for(&self, part: &Part<'_>) -> bool {
+        self.parts.len() < MOST_TOGETHER && self.bytes + part.bytes <= MOST_BYTES_TOGETHER
+    }
+
+    fn add(&mut self, index: usize, part: &Part<'_>) {
+        self.parts.push(index);
+        self.bytes += part.bytes;
+    }
+}
+
+/// Returns the batches of these requests in the order of their sending, each by the indices of its parts. All of one batch are of
+/// one kind.
+pub(super) fn batches(parts: &[Part<'_>]) -> Vec<Vec<usize>> {
+    let kinds = [Kind::Delete, Kind::Append, Kind::Other, Kind::List];
+    kinds.into_iter().flat_map(|kind| batches_of(kind, parts)).map(|batch| batch.parts).collect()
+}
+
+fn batches_of(kind: Kind, parts: &[Part<'_>]) -> Vec<Batch> {
+    let mut batches = Vec::<Batch>::new();
+    // By path: the first batch that a further one may join. It comes behind the one before it, whatever else has room.
+    let mut next = HashMap::new();
+    for (index, part) in parts.iter().enumerate().filter(|(_, part)| part.kind == kind) {
+        let first = match kind {
+            Kind::Delete | Kind::Append => next.get(part.path).copied().unwrap_or(0),
+            Kind::List => 0,
+            Kind::Other => batches.len(),
+        };
+        let joined = (first..batches.len()).find(|batch| batches[*batch].has_room_for(part));
+        let batch = joined.unwrap_or_else(|| {
+            batches.push(Batch::default());
+            batches.len() - 1
+        });
+        batches[batch].add(index, part);
+        next.insert(part.path, batch + 1);
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(kind: Kind, path: &str) -> Part<'_> {
+        Part { kind, path, bytes: 100 }
+    }
+
+    #[test]
+    fn deletions_go_first_and_listings_last() {
+        let asked = [
+            part(Kind::List, "/a"),
+            part(Kind::Append, "/a"),
+            part(Kind::Other, ""),
+            part(Kind::Delete, "/a/1"),
+            part(Kind::Append, "/b"),
+            part(Kind::Other, ""),
+            part(Kind::List, "/a"),
+            part(Kind::Delete, "/b/1"),
+        ];
+        assert_eq!(batches(&asked), [vec![3, 7], vec![1, 4], vec![2], vec![5], vec![0, 6]]);
+        assert!(batches(&[]).is_empty());
+    }
+
+    #[test]
+    fn no_two_places_in_one_directory_go_together_and_each_comes_behind_the_one_before_it() {
+        let asked = ["/a", "/b", "/a", "/a", "/b", "/c"].map(|path| part(Kind::Append, path));
+        assert_eq!(batches(&asked), [vec![0, 1, 5], vec![2, 4], vec![3]]);
+        let twice = ["/a/1", "/a/2", "/a/1"].map(|path| part(Kind::Delete, path));
+        assert_eq!(batches(&twice), [vec![0, 1], vec![2]], "the second one would be refused, and all with it");
+    }
+
+    #[test]
+    fn a_place_never_overtakes_the_one_before_it_into_a_batch_that_has_room() {
+        let half = MOST_BYTES_TOGETHER / 2 + 1;
+        let of = |path, bytes| Part { kind: Kind::Append, path, bytes };
+        let asked = [of("/a", half), of("/b", half), of("/b", 10), of("/c", 10)];
+        assert_eq!(batches(&asked), [vec![0, 3], vec![1], vec![2]]);
+    }
+
+    #[test]
+    fn a_batch_has_bounds() {
+        let names: Vec<_> = (0..MOST_TOGETHER + 1).map(|number| format!("/{number}")).collect();
+        for kind in [Kind::Delete, Kind::Append, Kind::List] {
+            let many: Vec<_> = names.iter().map(|name| part(kind, name)).collect();
+            let lengths: Vec<_> = batches(&many).iter().map(Vec::len).collect();
+            assert_eq!(lengths, [MOST_TOGETHER, 1]);
+        }
+        let long = |path| Part { kind: Kind::Append, path, bytes: MOST_BYTES_TOGETHER + 1 };
+        assert_eq!(batches(&[long("/a"), part(Kind::Append, "/b"), long("/c")]), [vec![0], vec![1], vec![2]]);
+    }
+
+    #[test]
+    fn every_request_is_in_one_batch() {
+        let kinds = [Kind::List, Kind::Append, Kind::Delete, Kind::Other];
+        let names: Vec<_> = (0..7).map(|number| format!("/{number}")).collect();
+        let many: Vec<_> = (0..500).map(|number| part(kinds[number % 4], &names[number % 7])).collect();
+        let mut sent: Vec<_> = batches(&many).into_iter().flatten().collect();
+        sent.sort_unstable();
+        assert_eq!(sent, (0..500).collect::<Vec<_>>());
+    }
+}
