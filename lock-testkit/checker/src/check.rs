@@ -56,6 +56,14 @@ pub enum Check {
     P6,
     /// Something that was left behind.
     LEAK,
+    /// A slot of a job that was done again.
+    O1,
+    /// A slot of a job that was passed over.
+    O2,
+    /// Two terms of leaders that both act.
+    TERM,
+    /// A record that went back.
+    REC,
 }
 
 impl fmt::Display for Check {

@@ -5,7 +5,8 @@ use super::summary::Summary;
 use super::verdict::Judgement;
 use super::violation::Findings;
 use super::{
-    exclusion, fencing, groups, leaks, loss, order, progress, reentry, release, resource, succession, sufficiency,
+    exclusion, fencing, groups, leaks, loss, order, progress, records, reentry, release, resource, slots, succession,
+    sufficiency, terms,
 };
 use crate::history::{History, Rules};
 
@@ -23,6 +24,9 @@ const FAMILIES: &[Family] = &[
     progress::check,
     order::check,
     leaks::check,
+    slots::check,
+    terms::check,
+    records::check,
 ];
 
 /// Judges a history by its own rules, or by these.

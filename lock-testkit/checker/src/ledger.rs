@@ -4,11 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use super::claim::Claim;
 use super::mark::{Deed, Mark, Outcome};
+use super::slots::SlotCall;
 use super::theft::{Theft, Thefts};
 use super::windows::Windows;
 use crate::history::History;
 use crate::history::Rules;
 use crate::history::event::{Access, Ask, Call, Granted, Kind, Step, Text, Truth, What, Woken};
+use crate::history::recipe::{Lead, RecordSeen, SlotAnswer, SlotAsk, Work};
 
 /// One lock, with the places of its claims, in the order of their requests.
 #[derive(Debug)]
@@ -38,6 +40,11 @@ pub(super) struct Ledger<'h> {
     pub(super) uses: Vec<Use<'h>>,
     pub(super) woken: Vec<(Mark, &'h Woken)>,
     pub(super) residues: Vec<(Mark, &'h [Text])>,
+    /// Calls for slots of jobs.
+    pub(super) slots: Vec<SlotCall<'h>>,
+    pub(super) works: Vec<(Mark, &'h Work)>,
+    pub(super) leads: Vec<(Mark, &'h Lead)>,
+    pub(super) records: Vec<(Mark, &'h RecordSeen)>,
     pub(super) deaths: HashMap<&'h Text, Mark>,
     pub(super) windows: Windows,
     pub(super) thefts: Thefts<'h>,
@@ -51,6 +58,7 @@ pub(super) struct Ledger<'h> {
     /// Acquisitions that were answered before they were asked for, so far.
     early: HashMap<&'h Text, Mark>,
     by_id: HashMap<&'h Text, usize>,
+    slot_places: HashMap<&'h Text, usize>,
     lock_places: HashMap<(&'h Text, &'static str), usize>,
 }
 
@@ -138,6 +146,11 @@ impl<'h> Ledger<'h> {
         Some(ends.into_iter().min().unwrap_or(u64::MAX))
     }
 
+    /// Returns the call in which a job worked.
+    pub(super) fn slot_of(&self, work: &Work) -> Option<&SlotCall<'h>> {
+        self.slots.get(*self.slot_places.get(&work.id)?)
+    }
+
     fn note(&mut self, at: Mark, proc: &'h Text, what: &'h What) {
         match what {
             What::Run(run) => self.rules = run.rules.clone(),
@@ -185,6 +198,10 @@ impl<'h> Ledger<'h> {
             }
             What::Woken(woken) => self.woken.push((at, woken)),
             What::Residue(residue) => self.residues.push((at, &residue.entries)),
+            What::Slot(call) => self.note_slot(at, call),
+            What::Work(work) => self.works.push((at, work)),
+            What::Lead(lead) => self.leads.push((at, lead)),
+            What::Record(seen) => self.records.push((at, seen)),
             What::End => self.has_ended = true,
         }
     }
@@ -230,6 +247,22 @@ impl<'h> Ledger<'h> {
             lost: None,
             gone_by: None,
         });
+    }
+
+    fn note_slot(&mut self, at: Mark, call: &'h Call<SlotAsk, SlotAnswer>) {
+        match outcome(at, &call.step) {
+            Err(asks) => {
+                let place = self.slots.len();
+                self.slots.push(SlotCall { asked: at, asks, outcome: Outcome::Pending });
+                let known = self.slot_places.insert(&call.id, place).is_none().then_some(());
+                self.expect(known, at, "an id that is used twice");
+            }
+            Ok(end) => {
+                let place = self.slot_places.get(&call.id).copied();
+                let known = place.and_then(|place| self.slots.get_mut(place)).map(|call| call.outcome = end);
+                self.expect(known, at, "an answer without a request");
+            }
+        }
     }
 
     fn claim(&mut self, id: &Text) -> Option<&mut Claim<'h>> {

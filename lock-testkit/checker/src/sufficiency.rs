@@ -13,6 +13,8 @@ pub(super) fn doubts(history: &History, ledger: &Ledger<'_>, summary: &Summary) 
         ("grants of several locks at once", summary.groups, least.groups),
         ("proven faults", summary.faults, least.faults),
         ("looks at what is left", ledger.residues.len(), least.residues),
+        ("slots that were worked on", summary.slots.1, least.slots),
+        ("terms of leaders", summary.terms, least.terms),
     ];
     for (what, seen, wanted) in counts {
         if seen < wanted {

@@ -9,7 +9,7 @@ use super::finding::time;
 use super::ledger::Ledger;
 use super::presence::{Presence, weight};
 use super::resource::lost;
-use super::{order, progress};
+use super::{order, progress, slots, terms};
 use crate::history::History;
 use crate::history::event::Text;
 
@@ -41,6 +41,14 @@ pub struct Summary {
     pub overtaken: usize,
     /// Resources: name, whether fenced, lost updates, acknowledged updates, refused uses.
     pub resources: Vec<(Text, bool, u64, u64, usize)>,
+    /// Slots of jobs: asked for, worked on, and how often in all.
+    pub slots: (usize, usize, usize),
+    /// Terms in which somebody was seen to lead.
+    pub terms: usize,
+    /// The number of times that somebody was seen to lead, by each way of asking.
+    pub leads: Vec<(Text, usize)>,
+    /// Readings of records.
+    pub records: usize,
     /// From the request to the grant.
     pub wait: Spread,
     /// The times for which holders believed.
@@ -72,6 +80,7 @@ impl Summary {
         let granted = || ledger.claims.iter().filter_map(|claim| Some((claim, claim.granted()?)));
         let margins = ledger.claims.iter().flat_map(|claim| &claim.checks);
         let margins = margins.filter_map(|(mark, sample)| Some(sample.deadline?.saturating_sub(mark.t)));
+        let (terms, leads) = terms::figures(ledger);
         let handed_over = ledger.locks.iter().flat_map(|lock| progress::gaps(ledger, lock));
         Self {
             events: history.events().len(),
@@ -86,6 +95,10 @@ impl Summary {
             holders: holders(ledger),
             overtaken: order::most_overtaken(ledger),
             resources: resources(ledger),
+            slots: slots::figures(ledger),
+            terms,
+            leads,
+            records: ledger.records.len(),
             wait: Spread::of(granted().map(|(claim, (mark, _))| mark.t.saturating_sub(claim.asked.t))),
             hold: Spread::of(ledger.claims.iter().filter_map(|claim| {
                 let (from, to) = super::belief::belief(claim)?;
@@ -187,6 +200,15 @@ impl fmt::Display for Summary {
         for (target, fenced, lost, acknowledged, refused) in &self.resources {
             let fenced = if *fenced { "fenced" } else { "unfenced" };
             writeln!(f, "{target} ({fenced}): {lost} of {acknowledged} updates lost, {refused} uses refused")?;
+        }
+        let (asked, done, times) = self.slots;
+        if asked > 0 {
+            let records = self.records;
+            writeln!(f, "{asked} slots asked for, {done} worked on, {times} times in all; {records} looks at records")?;
+        }
+        if self.terms > 0 {
+            let ways = self.leads.iter().map(|(by, count)| format!("{count} by {by}")).collect::<Vec<_>>().join(", ");
+            writeln!(f, "{} terms of leaders; seen to lead: {ways}", self.terms)?;
         }
         let spreads =
             [("wait", &self.wait), ("hold", &self.hold), ("hand-over", &self.hand_over), ("margin", &self.margin)];

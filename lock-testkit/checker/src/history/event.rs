@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::recipe::{Lead, RecordSeen, SlotAnswer, SlotAsk, Work};
 use super::rules::Rules;
 
 /// A name or an id. Equal ones of one history share their memory.
@@ -56,6 +57,14 @@ pub enum What {
     Woken(Woken),
     /// Entries that are left at the server when everybody has gone.
     Residue(Residue),
+    /// A request to run one slot of a job. `fail`: it did not run, and may be asked for again; `info`: it may have run.
+    Slot(Call<SlotAsk, SlotAnswer>),
+    /// A job at work; written down by its resource.
+    Work(Work),
+    /// A process was asked whether it leads.
+    Lead(Lead),
+    /// A record was read.
+    Record(RecordSeen),
     /// The end of a run: nobody was cut off in the middle.
     End,
 }
@@ -71,6 +80,8 @@ impl What {
             | Self::Release(Call { id, .. })
             | Self::Check(Check { id, .. })
             | Self::Lost(Lost { id, .. })
+            | Self::Slot(Call { id, .. })
+            | Self::Work(Work { id, .. })
             | Self::Access(Access { id, .. }) => Some(id),
             Self::Run(_)
             | Self::Fault(_)
@@ -79,6 +90,8 @@ impl What {
             | Self::Truth(_)
             | Self::Woken(_)
             | Self::Residue(_)
+            | Self::Lead(_)
+            | Self::Record(_)
             | Self::End => None,
         }
     }

@@ -9,6 +9,7 @@ pub mod event;
 mod group;
 mod locks;
 mod reader;
+pub mod recipe;
 mod recorder;
 mod rules;
 

@@ -178,6 +178,15 @@ fn texts(event: &mut Event) -> Vec<&mut Text> {
             texts.extend(&mut truth.holders);
         }
         What::Woken(woken) => texts.push(&mut woken.res),
+        What::Slot(call) => {
+            texts.push(&mut call.id);
+            if let Step::Invoke(ask) = &mut call.step {
+                texts.push(&mut ask.job);
+            }
+        }
+        What::Work(work) => texts.extend([&mut work.id, &mut work.job]),
+        What::Lead(lead) => texts.extend([&mut lead.election, &mut lead.leader, &mut lead.by]),
+        What::Record(seen) => texts.push(&mut seen.res),
         What::Run(_) | What::Fault(_) | What::Death(_) | What::Residue(_) | What::End => {}
     }
     texts

@@ -56,6 +56,10 @@ pub struct Least {
     pub faults: usize,
     /// Looks at what is left at the server.
     pub residues: usize,
+    /// Slots of jobs that were worked on.
+    pub slots: usize,
+    /// Terms in which somebody was seen to lead.
+    pub terms: usize,
 }
 
 impl Default for Rules {
@@ -80,7 +84,7 @@ impl Default for Rules {
 
 impl Default for Least {
     fn default() -> Self {
-        Self { grants: 1, contended: 1, groups: 0, faults: 1, residues: 0 }
+        Self { grants: 1, contended: 1, groups: 0, faults: 1, residues: 0, slots: 0, terms: 0 }
     }
 }
 

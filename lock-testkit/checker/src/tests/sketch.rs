@@ -4,6 +4,7 @@ use crate::history::event::{
     Access, Ask, Call, Change, Death, Done, Event, Failed, Fault, FaultPhase, Granted, Kind, Lost, Renewal, Renewed,
     Residue, Run, Sample, Step, Text, Theft, Truth, What, Woken,
 };
+use crate::history::recipe::{Lead, RecordSeen, SlotAnswer, SlotAsk, Work};
 use crate::history::{History, Rules, event};
 use crate::{Check, Judgement, check};
 
@@ -195,6 +196,38 @@ impl Sketch {
     pub(super) fn residue(&mut self, t: u64, entries: &[&str]) {
         let entries = entries.iter().map(|entry| (*entry).into()).collect();
         self.add(t, "main", What::Residue(Residue { entries }));
+    }
+
+    /// A request for a slot of the job `nightly`, to be run again or not.
+    pub(super) fn ask_slot(&mut self, t: u64, proc: &str, slot: u64, again: bool) -> Text {
+        self.ids += 1;
+        let id: Text = format!("{proc}{}", self.ids).into();
+        let ask = SlotAsk { job: "nightly".into(), slot, again };
+        self.add(t, proc, What::Slot(Call { id: id.clone(), step: Step::Invoke(ask) }));
+        id
+    }
+
+    pub(super) fn answer_slot(&mut self, t: u64, id: &Text, ran: bool, latest: u64) {
+        self.call(t, id, What::Slot, Step::Ok(SlotAnswer { ran, latest }));
+    }
+
+    pub(super) fn lose_slot(&mut self, t: u64, id: &Text) {
+        self.call::<SlotAsk, SlotAnswer>(t, id, What::Slot, Step::Info(failed("lost")));
+    }
+
+    pub(super) fn work(&mut self, t: u64, id: &Text, slot: u64, accepted: bool) {
+        let work = Work { id: id.clone(), job: "nightly".into(), slot, token: t, accepted };
+        self.add(t, "resource", What::Work(work));
+    }
+
+    /// An answer between these instants.
+    pub(super) fn lead(&mut self, after: u64, t: u64, leader: &str, term: Option<u64>) {
+        let (election, leader) = ("scheduler".into(), leader.into());
+        self.add(t, "main", What::Lead(Lead { election, leader, term, after: after * MS, by: "state".into() }));
+    }
+
+    pub(super) fn record(&mut self, after: u64, t: u64, term: u64, written: Option<u64>) {
+        self.add(t, "main", What::Record(RecordSeen { res: "nightly".into(), term, written, after: after * MS }));
     }
 
     fn call<I, O>(&mut self, t: u64, id: &Text, what: impl FnOnce(Call<I, O>) -> What, step: Step<I, O>) {

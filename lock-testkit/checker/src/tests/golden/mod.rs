@@ -5,6 +5,7 @@ mod fencing;
 mod groups;
 mod loss;
 mod progress;
+mod recipes;
 mod release;
 mod theft;
 
