@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks at whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The ways of all workers to their servers: a proxy to each.
+/// The ways of all workers, or of one, to their servers: a proxy to each.
 pub(crate) struct WorkerLinks {
     proxies: Arc<[Proxy]>,
     url: String,
@@ -41,6 +41,11 @@ impl WorkerLinks {
 
     /// The faults that can hit them, with this seed for their chance.
     pub(crate) fn faults(&self, seed: u64) -> Vec<Box<dyn Fault>> {
+        self.faults_of("server", seed)
+    }
+
+    /// The faults that can hit them, as those of this target.
+    pub(crate) fn faults_of(&self, target: &str, seed: u64) -> Vec<Box<dyn Fault>> {
         let (by, jitter) = (Duration::from_millis(20), Duration::from_millis(200));
         let faults = [
             ("slow-link", LinkFault::new(Toxic::Delay { by, jitter }, Direction::Both)),
@@ -53,6 +58,7 @@ impl WorkerLinks {
         let boxed = |(name, fault): (_, LinkFault)| -> Box<dyn Fault> {
             Box::new(FaultyLinks {
                 links: self.proxies.clone(),
+                target: target.to_owned(),
                 name,
                 fault: fault.with_seed(seed),
                 injected: Vec::new(),
@@ -71,6 +77,7 @@ fn servers_in(url: &str) -> &str {
 /// Links on which something goes wrong.
 struct FaultyLinks {
     links: Arc<[Proxy]>,
+    target: String,
     name: &'static str,
     fault: LinkFault,
     injected: Vec<Injected<'static>>,
@@ -90,6 +97,10 @@ impl FaultyLinks {
 impl Fault for FaultyLinks {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn target(&self) -> &str {
+        &self.target
     }
 
     async fn begin(&mut self) -> Result<Option<String>, HarnessError> {

@@ -1,7 +1,10 @@
 //! Torture: processes that use every kind of lock of a backend while they, and its servers, are frozen, killed and
 //! restarted; everything is written down and judged. See `README.md`.
 
+mod exchange;
 mod faults;
+mod jobs;
+mod leaders;
 mod line;
 mod links;
 mod memcached;
@@ -9,6 +12,7 @@ mod memory;
 mod nemesis;
 mod plan;
 mod progress;
+mod readyz;
 mod redis;
 mod resource;
 mod run;
@@ -17,6 +21,7 @@ mod stalls;
 mod system;
 mod theft;
 mod worker;
+mod workload;
 mod zookeeper;
 
 use std::path::PathBuf;
@@ -28,6 +33,7 @@ use lock_testkit::HarnessError;
 use lock_testkit_checker::Verdict;
 
 use crate::plan::Plan;
+use crate::workload::Workload;
 
 #[derive(Parser, Debug)]
 #[command(name = "torture", about = "Uses every kind of lock under faults, and judges what happened")]
@@ -35,6 +41,10 @@ struct Cli {
     /// The backend
     #[arg(long, default_value = "redis")]
     backend: Backend,
+
+    /// What the workers do
+    #[arg(long, default_value = "locks")]
+    workload: Workload,
 
     /// An existing server, instead of one that is started; only workers and their links are hurt then
     #[arg(long)]
@@ -106,7 +116,7 @@ async fn start(cli: Cli) -> Result<Verdict, HarnessError> {
         } else {
             redis::connect(&plan.url, &plan.namespace).await?
         };
-        worker::work(&plan, locks).await?;
+        plan.carry_out(locks).await?;
         return Ok(Verdict::Ok);
     }
     match cli.backend {

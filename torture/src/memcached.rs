@@ -81,6 +81,10 @@ impl SystemUnderTest for Memcached {
         true
     }
 
+    fn links(&self) -> Result<Option<WorkerLinks>, HarnessError> {
+        WorkerLinks::to(self.server.url(), 11211, Protocol::Memcached).map(Some)
+    }
+
     fn faults(&self, seed: u64) -> Vec<Box<dyn Fault>> {
         let (server, mut faults) = (&self.server, self.links.faults(seed));
         if server.pid().is_some() {
@@ -99,14 +103,15 @@ impl SystemUnderTest for Memcached {
         Some(Some(card.get("grant")?.as_str()?.to_owned()))
     }
 
-    /// Every item but the epoch, the limits of semaphores, which outlive their permits, the room for readers, and what only
-    /// tells of holders.
+    /// Every item but the epoch, the limits of semaphores, which outlive their permits, the room for readers, and records, and
+    /// what only tells of holders.
     async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, HarnessError>> {
         let is_kept = |rest: &str| {
             matches!(rest, "epoch" | "readers")
                 || rest.ends_with(":limit")
                 || rest.starts_with("holder:")
                 || rest.starts_with("forced:")
+                || rest.starts_with("record:")
         };
         let prefix = format!("{namespace}:");
         let is_left = |key: &String| key.strip_prefix(&prefix).is_some_and(|rest| !is_kept(rest));

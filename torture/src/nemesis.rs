@@ -6,14 +6,27 @@ use lock_testkit::{HarnessError, SeededRng};
 use lock_testkit_checker::history::event::{Death, Fault as FaultEvent, FaultPhase, Text};
 use lock_testkit_checker::history::{Recorder, What, now};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::time::sleep;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
 use crate::faults::{FREEZE_WORKER, Fault, FrozenWorker, KILL_WORKER};
 use crate::progress::Progress;
+use crate::readyz::Seen;
 use crate::system::{Body, SystemUnderTest, Worker};
 
 /// The time without a fault when everything has settled after one: waiters are judged then.
 const CALM: Duration = Duration::from_secs(3);
+/// For somebody to lead again after a fault.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Those who are to be hit.
+#[derive(Debug, Clone)]
+pub(crate) enum Prey {
+    /// The leader, as soon as it leads, for long enough to lose its lease.
+    Leader(watch::Receiver<Seen>),
+    /// Whoever has just begun a job that takes its time.
+    AtWork(watch::Receiver<Seen>),
+}
 
 /// Brings faults over a run.
 pub(crate) struct Nemesis {
@@ -23,6 +36,8 @@ pub(crate) struct Nemesis {
     pub(crate) recorder: Recorder,
     /// The time until which a fault may begin, on the history's clock.
     pub(crate) until: u64,
+    /// Who is to be hit, where that is not left to chance.
+    pub(crate) prey: Option<Prey>,
 }
 
 impl Nemesis {
@@ -58,7 +73,24 @@ impl Nemesis {
     ) -> Result<(), HarnessError> {
         while !self.names.is_empty() {
             let Next { pause, name, victim, length, seed } = self.draw(workers.len());
-            sleep(system.recovery() + self.ttl + CALM + pause).await;
+            let (victim, length) = match &mut self.prey {
+                None => {
+                    sleep(system.recovery() + self.ttl + CALM + pause).await;
+                    (victim, length)
+                }
+                Some(Prey::Leader(seen)) => {
+                    sleep(self.ttl / 2 + pause).await;
+                    (hunt(seen, workers).await.unwrap_or(victim), length.max(self.ttl * 11 / 10))
+                }
+                Some(Prey::AtWork(seen)) => {
+                    sleep(self.ttl * 2 + pause).await;
+                    seen.mark_unchanged();
+                    let left = Duration::from_nanos(self.until.saturating_sub(now()));
+                    // Without anybody at work it is left to chance again.
+                    let _ = timeout(left.min(PATIENCE), seen.changed()).await;
+                    (place(&seen.borrow(), workers).unwrap_or(victim), length)
+                }
+            };
             if now() + nanos(length) >= self.until {
                 return Ok(());
             }
@@ -69,7 +101,12 @@ impl Nemesis {
                 workers.push(replace()?);
                 continue;
             }
-            let mut faults = system.faults(seed);
+            // Those of its own links first: they have the names of those of all.
+            let mut faults = match &workers[victim] {
+                Worker { links: Some(links), plan, .. } => links.faults_of(&plan.name, seed),
+                _ => Vec::new(),
+            };
+            faults.extend(system.faults(seed));
             if let Some((name, pid)) = process(&workers[victim]) {
                 faults.push(Box::new(FrozenWorker { name, pid }));
             }
@@ -134,6 +171,17 @@ struct Next {
     seed: u64,
 }
 
+/// Waits for somebody who leads and is still there.
+async fn hunt(leader: &mut watch::Receiver<Seen>, workers: &[Worker]) -> Option<usize> {
+    let found = timeout(PATIENCE, leader.wait_for(|seen| place(seen, workers).is_some())).await;
+    found.ok()?.ok().and_then(|seen| place(&seen, workers))
+}
+
+fn place(seen: &Seen, workers: &[Worker]) -> Option<usize> {
+    let (name, _) = seen.as_ref()?;
+    workers.iter().position(|worker| worker.plan.name == *name)
+}
+
 fn process(worker: &Worker) -> Option<(String, Pid)> {
     Some((worker.plan.name.clone(), worker.pid?))
 }
@@ -153,8 +201,14 @@ mod tests {
             let recorder = Recorder::append(&history, "test").unwrap();
             std::fs::remove_file(history).unwrap();
             let names = vec!["one", "other", KILL_WORKER];
-            let mut nemesis =
-                Nemesis { names, rng: SeededRng::new(seed), ttl: Duration::from_secs(2), recorder, until: u64::MAX };
+            let mut nemesis = Nemesis {
+                names,
+                rng: SeededRng::new(seed),
+                ttl: Duration::from_secs(2),
+                recorder,
+                until: u64::MAX,
+                prey: None,
+            };
             (0..50).map(|_| nemesis.draw(4)).collect::<Vec<_>>()
         };
         assert_eq!(draw(1), draw(1));

@@ -4,26 +4,42 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lock_core::Locks;
+use lock_testkit::HarnessError;
 use lock_testkit_checker::history::now;
 use serde::{Deserialize, Serialize};
+
+use crate::workload::Workload;
+use crate::{jobs, leaders, worker};
 
 /// The task of a worker. It travels as JSON, as an argument of its process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Plan {
+    pub(crate) workload: Workload,
     pub(crate) url: String,
     pub(crate) namespace: String,
     /// The worker's name in the history.
     pub(crate) name: String,
     pub(crate) seed: u64,
     pub(crate) ttl: Duration,
-    /// On the clock of the history.
+    /// The beginning and the end of the run, on the clock of the history.
+    pub(crate) from: u64,
     pub(crate) until: u64,
     pub(crate) history: PathBuf,
-    /// The address of the resources.
+    /// The address of the resources, or of whoever asks the leaders.
     pub(crate) resources: SocketAddr,
 }
 
 impl Plan {
+    /// Works until the plan's end, and closes the client.
+    pub(crate) async fn carry_out(&self, locks: Locks) -> Result<(), HarnessError> {
+        match self.workload {
+            Workload::Locks => worker::work(self, locks).await,
+            Workload::Once => jobs::work(self, locks).await,
+            Workload::Leader => leaders::work(self, locks).await,
+        }
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         now() >= self.until
     }

@@ -60,6 +60,10 @@ impl SystemUnderTest for Redis {
         true
     }
 
+    fn links(&self) -> Result<Option<WorkerLinks>, HarnessError> {
+        WorkerLinks::to(self.server.url(), 6379, Protocol::Resp).map(Some)
+    }
+
     fn faults(&self, seed: u64) -> Vec<Box<dyn Fault>> {
         let (server, mut faults) = (&self.server, self.links.faults(seed));
         if server.pid().is_some() {
@@ -78,10 +82,10 @@ impl SystemUnderTest for Redis {
         Some(value.as_text().map(|text| text.chars().take(32).collect()))
     }
 
-    /// Every key but the last tokens and the reasons of forced releases, which are kept on purpose.
+    /// Every key but the last tokens, records, and the reasons of forced releases, which are kept on purpose.
     async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, HarnessError>> {
         let keys = self.eyes.command(&["KEYS", &format!("{namespace}:*")]).await;
-        let is_kept = |key: &String| key.ends_with(":f") || key.ends_with(":x");
+        let is_kept = |key: &String| [":f", ":r", ":x"].iter().any(|end| key.ends_with(end));
         Some(keys.map(|keys| keys.into_parts().iter().filter_map(Value::as_text).filter(|key| !is_kept(key)).collect()))
     }
 }

@@ -4,15 +4,15 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use lock_core::FencingToken;
 use lock_core::fence::FenceGate;
 use lock_testkit_checker::history::event::{Access, Text};
 use lock_testkit_checker::history::{Recorder, What};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+
+use crate::exchange;
 
 /// One of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,52 +94,7 @@ impl Counters {
 
 /// Serves the counters as long as the runtime lives; says where.
 pub(crate) async fn serve(log: Recorder) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-    let address = listener.local_addr()?;
-    let counters = Arc::new(Mutex::new(Counters::new(log)));
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            // A worker that is killed leaves its connection in the middle.
-            let counters = counters.clone();
-            tokio::spawn(async move { converse(stream, &counters).await });
-        }
-    });
-    Ok(address)
-}
-
-async fn converse(stream: TcpStream, counters: &Mutex<Counters>) -> io::Result<()> {
-    let (read, mut write) = stream.into_split();
-    let mut lines = BufReader::new(read).lines();
-    while let Some(line) = lines.next_line().await? {
-        let usage: Usage = serde_json::from_str(&line)?;
-        // One `admit` leaves its data valid after each statement.
-        let value = counters.lock().unwrap_or_else(PoisonError::into_inner).admit(&usage);
-        let mut answer = serde_json::to_vec(&value)?;
-        answer.push(b'\n');
-        write.write_all(&answer).await?;
-    }
-    Ok(())
-}
-
-/// A worker's way to the counters.
-pub(crate) struct Client {
-    lines: tokio::io::Lines<BufReader<tokio::net::tcp::OwnedReadHalf>>,
-    write: tokio::net::tcp::OwnedWriteHalf,
-}
-
-impl Client {
-    pub(crate) async fn connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        let (read, write) = stream.into_split();
-        Ok(Self { lines: BufReader::new(read).lines(), write })
-    }
-
-    pub(crate) async fn ask(&mut self, usage: &Usage) -> io::Result<Value> {
-        let mut line = serde_json::to_vec(usage)?;
-        line.push(b'\n');
-        self.write.write_all(&line).await?;
-        let answer = self.lines.next_line().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        Ok(serde_json::from_str(&answer)?)
-    }
+    let counters = Mutex::new(Counters::new(log));
+    // One `admit` leaves its data valid after each statement.
+    exchange::serve(move |usage: Usage| counters.lock().unwrap_or_else(PoisonError::into_inner).admit(&usage)).await
 }

@@ -5,9 +5,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{GrantId, Guarantees, Support};
+use lock_core::{GrantId, Guarantees, Locks, Support};
 use lock_testkit::{HarnessError, SeededRng};
 use lock_testkit_checker::history::event::{Kind, Residue, Run, Truth};
+use lock_testkit_checker::history::recipe::RecordSeen;
 use lock_testkit_checker::history::{History, Recorder, Rules, What, now};
 use lock_testkit_checker::report::page;
 use lock_testkit_checker::{Verdict, picture};
@@ -16,12 +17,13 @@ use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
 use crate::Cli;
-use crate::nemesis::Nemesis;
+use crate::nemesis::{Nemesis, Prey};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::system::{Body, SystemUnderTest, Worker};
 use crate::worker::{COUNTERS, NAMES};
-use crate::{resource, stalls, worker};
+use crate::workload::Workload;
+use crate::{jobs, leaders, readyz, resource, stalls};
 
 /// Between two looks at what the server has.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -42,13 +44,19 @@ pub(crate) async fn run<A: SystemUnderTest>(cli: &Cli, system: A) -> Result<Verd
     for _ in 0..cli.workers {
         workers.push(stage.start(&system, workers.len() as u64)?);
     }
-    let eyes = tokio::spawn(look(system.clone(), stage.namespace.clone(), stage.recorder.clone()));
+    let (namespace, recorder) = (stage.namespace.clone(), stage.recorder.clone());
+    let eyes = match cli.workload {
+        Workload::Locks => tokio::spawn(look(system.clone(), namespace, recorder)),
+        Workload::Once => tokio::spawn(look_at_records(stage.locks.clone(), &jobs::RECORDS, recorder)),
+        Workload::Leader => tokio::spawn(look_at_records(stage.locks.clone(), &[leaders::ELECTION], recorder)),
+    };
     let nemesis = Nemesis {
-        names: Nemesis::choose(&*system, &cli.faults)?,
+        names: stage.faults.clone(),
         rng: SeededRng::new(seed),
         ttl: stage.ttl,
         recorder: stage.recorder.clone(),
         until: stage.until,
+        prey: stage.prey.clone(),
     };
     let mut next = u64::from(cli.workers);
     let replace = || {
@@ -75,8 +83,16 @@ struct Stage {
     seed: u64,
     namespace: String,
     ttl: Duration,
+    workload: Workload,
+    /// The names of the faults that are to befall it.
+    faults: Vec<&'static str>,
     length: Duration,
+    from: u64,
     until: u64,
+    /// A client of this process.
+    locks: Locks,
+    /// Who is to be hit by faults.
+    prey: Option<Prey>,
     rules: Rules,
     history: PathBuf,
     picture: PathBuf,
@@ -88,7 +104,11 @@ struct Stage {
 impl Stage {
     async fn set(cli: &Cli, system: &dyn SystemUnderTest, seed: u64) -> Result<Self, HarnessError> {
         std::fs::create_dir_all(&cli.out)?;
-        let name = format!("{}-{seed}", system.name());
+        let workload = cli.workload;
+        let name = match workload {
+            Workload::Locks => format!("{}-{seed}", system.name()),
+            _ => format!("{}-{}-{seed}", system.name(), workload.name()),
+        };
         let history = std::path::absolute(cli.out.join(format!("{name}.jsonl")))?;
         let _ = std::fs::remove_file(&history);
         let recorder = Recorder::append(&history, "main")?;
@@ -98,19 +118,41 @@ impl Stage {
         // A new server may grant nothing at first.
         locks.mutex("first").lock().await?.release().await?;
         let guarantees = locks.guarantees();
-        let rules = rules(system, &guarantees, length, cli.faults == "none");
+        let mut rules = rules(system, &guarantees, length, cli.faults == "none");
+        workload.expect(&mut rules, length);
+        let mut faults = Nemesis::choose(system, &cli.faults)?;
+        faults.retain(|name| workload.bears(name, &guarantees));
+        rules.records = Workload::keeps_records(&faults, &guarantees);
         let run = Run { backend: system.name().into(), seed: Some(seed), rules: rules.clone() };
         recorder.record(What::Run(Box::new(run)));
         stalls::watch(recorder.clone());
+        let log = Recorder::append(&history, "resource")?;
+        let (resources, prey) = match workload {
+            Workload::Locks => (resource::serve(log).await?, None),
+            Workload::Once => {
+                let (address, at_work) = jobs::serve(log).await?;
+                (address, Some(Prey::AtWork(at_work)))
+            }
+            Workload::Leader => {
+                let askers = readyz::ask_all(log).await?;
+                (askers.address, Some(Prey::Leader(askers.seen)))
+            }
+        };
+        let from = now();
         Ok(Self {
+            workload,
+            faults,
+            locks,
+            prey,
+            resources,
+            from,
             seed,
             namespace,
             ttl,
             length,
-            until: now() + u64::try_from(length.as_nanos())?,
+            until: from + u64::try_from(length.as_nanos())?,
             rules,
             picture: history.with_extension("html"),
-            resources: resource::serve(Recorder::append(&history, "resource")?).await?,
             history,
             recorder,
             url: system.url(),
@@ -120,32 +162,41 @@ impl Stage {
     fn how_to_replay(&self, cli: &Cli) -> String {
         let backend = format!("{:?}", cli.backend).to_lowercase();
         format!(
-            "torture --backend {backend} --minutes {} --seed {} --faults {} --workers {} --ttl-ms {}",
-            cli.minutes, self.seed, cli.faults, cli.workers, cli.ttl_ms
+            "torture --backend {backend} --workload {} --minutes {} --seed {} --faults {} --workers {} --ttl-ms {}",
+            self.workload.name(),
+            cli.minutes,
+            self.seed,
+            cli.faults,
+            cli.workers,
+            cli.ttl_ms
         )
     }
 
     fn start<A: SystemUnderTest>(&self, system: &Arc<A>, number: u64) -> Result<Worker, HarnessError> {
+        // A leader is to be cut off alone.
+        let links = if self.workload == Workload::Leader { system.links()? } else { None };
         let plan = Plan {
-            url: self.url.clone(),
+            workload: self.workload,
+            url: links.as_ref().map_or_else(|| self.url.clone(), |links| links.url().to_owned()),
             namespace: self.namespace.clone(),
             name: format!("w{number}"),
             seed: SeededRng::new(self.seed.wrapping_add(number)).next_u64(),
             ttl: self.ttl,
+            from: self.from,
             until: self.until,
             history: self.history.clone(),
             resources: self.resources,
         };
         if !system.has_processes() {
             let (system, task) = (system.clone(), plan.clone());
-            let body = tokio::spawn(async move { worker::work(&task, system.connect(&task.namespace).await?).await });
-            return Ok(Worker { plan, body: Body::Task(body), pid: None });
+            let body = tokio::spawn(async move { task.carry_out(system.connect(&task.namespace).await?).await });
+            return Ok(Worker { plan, body: Body::Task(body), pid: None, links });
         }
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("--worker").arg(serde_json::to_string(&plan)?).stdin(Stdio::null()).kill_on_drop(true);
         let child = command.spawn()?;
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        Ok(Worker { plan, body: Body::Process(child), pid })
+        Ok(Worker { plan, body: Body::Process(child), pid, links })
     }
 
     async fn end_all(&self, workers: Vec<Worker>) -> Result<(), HarnessError> {
@@ -206,9 +257,6 @@ fn rules(system: &dyn SystemUnderTest, guarantees: &Guarantees, length: Duration
     // Six faults a minute are the plan; fewer are enough where faults take their time.
     let seconds = usize::try_from(length.as_secs()).unwrap_or(usize::MAX);
     rules.least.faults = if calm { 0 } else { (seconds / 30).max(1) };
-    rules.least.contended = seconds * 5;
-    rules.least.grants = seconds * 8;
-    rules.least.groups = seconds / 10;
     rules.least.residues = 1;
     rules
 }
@@ -224,6 +272,22 @@ async fn look<A: SystemUnderTest>(system: Arc<A>, namespace: String, recorder: R
                 let holders = holder.into_iter().map(Into::into).collect();
                 recorder.record(What::Truth(Truth { res: mutex.into(), kind: Kind::Mutex, after, holders }));
             }
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Writes down what the server says of these records.
+async fn look_at_records(locks: Locks, names: &'static [&'static str], recorder: Recorder) {
+    for name in names.iter().copied().cycle() {
+        let after = now();
+        // Kept by this backend: the workers would not have begun.
+        let Ok(recorded) = locks.recorded(name) else { return };
+        let seen = recorded.read().await;
+        stalls::note_answer(&recorder, after, now());
+        if let Ok(Some(record)) = seen {
+            let (term, written) = (record.term.as_u64(), record.written.map(|token| token.as_u64()));
+            recorder.record(What::Record(RecordSeen { res: name.into(), term, written, after }));
         }
         sleep(LOOK_EVERY).await;
     }

@@ -9,6 +9,7 @@ use rustix::process::Pid;
 use tokio::process::Child;
 
 use crate::faults::Fault;
+use crate::links::WorkerLinks;
 use crate::plan::Plan;
 
 /// A backend with its servers.
@@ -38,6 +39,11 @@ pub(crate) trait SystemUnderTest: Send + Sync + 'static {
     /// The faults of the servers, and of the workers' links; whatever is left to chance is drawn from this seed.
     fn faults(&self, seed: u64) -> Vec<Box<dyn Fault>>;
 
+    /// Links to the servers for one worker alone; `None` where there are none.
+    fn links(&self) -> Result<Option<WorkerLinks>, HarnessError> {
+        Ok(None)
+    }
+
     /// The grant that the server has under this mutex, by its own words; nothing if it does not answer.
     async fn holder(&self, namespace: &str, mutex: &str) -> Option<Option<String>>;
 
@@ -51,6 +57,8 @@ pub(crate) struct Worker {
     pub(crate) body: Body,
     /// `None` of a task.
     pub(crate) pid: Option<Pid>,
+    /// Its way to the servers, if it shares it with nobody.
+    pub(crate) links: Option<WorkerLinks>,
 }
 
 /// As what it works.

@@ -8,8 +8,9 @@ use lock_testkit_checker::history::event::Kind;
 use lock_testkit_checker::history::{GroupWish, RecordedGroup, RecordedGuard, RecordedLocks, Recorder, Wish};
 use tokio::time::{sleep, timeout};
 
+use crate::exchange::Client;
 use crate::plan::Plan;
-use crate::resource::{Client, CounterName, Usage};
+use crate::resource::{CounterName, Usage, Value};
 use crate::stalls;
 
 /// The number of tasks that share the client.
@@ -64,7 +65,7 @@ impl Hand {
     }
 
     /// Reads all counters, thinks, and writes one more into each: whatever becomes of the lock meanwhile.
-    async fn count(&mut self, counters: &mut Client) -> Result<(), HarnessError> {
+    async fn count(&mut self, counters: &mut Client<Usage, Value>) -> Result<(), HarnessError> {
         let wish = Wish::new(COUNTERS, Kind::Mutex, self.plan.ttl).with_wait(self.plan.ttl * 5);
         let Ok(Some(guard)) = self.locks.acquire(&wish).await else { return Ok(()) };
         let usage = |target, write| Usage { id: guard.id().to_string(), target, token: guard.token(), write };

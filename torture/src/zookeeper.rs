@@ -78,6 +78,10 @@ impl SystemUnderTest for ZooKeeper {
         true
     }
 
+    fn links(&self) -> Result<Option<WorkerLinks>, HarnessError> {
+        WorkerLinks::to(self.server.url(), 2181, Protocol::ZooKeeper).map(Some)
+    }
+
     fn faults(&self, seed: u64) -> Vec<Box<dyn Fault>> {
         let (server, mut faults) = (&self.server, self.links.faults(seed));
         if server.pid().is_some() {
@@ -96,7 +100,12 @@ impl SystemUnderTest for ZooKeeper {
 
     /// Every node with a number; the reasons of forced releases, and directories, are kept on purpose.
     async fn residue(&self, namespace: &str) -> Option<Result<Vec<String>, HarnessError>> {
-        let nodes = self.eyes.descendants(&format!("/{namespace}")).await;
+        // Nobody may have asked for long, and the session that looks have ended.
+        let eyes = match self.server.client().await {
+            Ok(eyes) => eyes,
+            Err(error) => return Some(Err(error)),
+        };
+        let nodes = eyes.descendants(&format!("/{namespace}")).await;
         Some(nodes.map(|nodes| nodes.into_iter().filter(|path| number(path).is_some()).collect()))
     }
 }

@@ -13,6 +13,9 @@ use crate::history::recipe::RecordSeen;
 type Seen<'h> = (Mark, &'h RecordSeen);
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
+    if !ledger.rules.records {
+        return;
+    }
     let mut records: HashMap<&Text, Vec<Seen<'_>>> = HashMap::new();
     for (at, seen) in &ledger.records {
         records.entry(&seen.res).or_default().push((*at, seen));

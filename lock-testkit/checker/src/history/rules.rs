@@ -14,6 +14,8 @@ const SECOND: u64 = 1_000 * MILLISECOND;
 pub struct Rules {
     /// Grants carry tokens that grow (F1-F3, F5).
     pub fencing: bool,
+    /// Records outlive every fault of the run (REC).
+    pub records: bool,
     /// Waiters are served in the order in which they came (P5).
     pub fifo: bool,
     /// Leases are renewed while they are held: one that ends without a cause is a bug (E1).
@@ -66,6 +68,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             fencing: true,
+            records: true,
             fifo: false,
             renewed: true,
             clock_rate: 10_000,

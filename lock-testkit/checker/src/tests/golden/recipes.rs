@@ -145,6 +145,20 @@ fn rec_rejects_a_record_that_goes_back() {
 }
 
 #[test]
+fn rec_is_not_judged_where_a_fault_takes_records_away() {
+    let history = |records| {
+        let mut rules = rules();
+        (rules.least.grants, rules.records) = (0, records);
+        let mut sketch = Sketch::by(rules);
+        sketch.record(10, 20, 5, Some(4));
+        sketch.record(30, 40, 6, None);
+        sketch.end(50).rejections()
+    };
+    assert_eq!(history(false), NONE);
+    assert_eq!(history(true), [Check::REC]);
+}
+
+#[test]
 fn too_few_slots_or_terms_are_unknown() {
     for (slots, terms) in [(2, 1), (1, 2)] {
         let mut rules = rules();
