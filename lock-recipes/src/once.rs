@@ -41,7 +41,8 @@ pub enum Failures {
 ///
 /// A plain mutex does not do that: a job that takes 10 ms is over, and its lock free, when the next process's timer goes off.
 /// Here the latest slot is written into the [record](lock_core::RecordedMutex) beside the lock, before the job begins and when it
-/// has ended. A slot that is not later than the recorded one is skipped, after one request and without the lock.
+/// has ended. A slot that is not later than the recorded one is skipped, after one request (on ZooKeeper two, sent together) and without the
+/// lock.
 ///
 /// # What it promises
 /// At most once per slot, or at least once, [by choice](Attempts); never exactly once. It promises as much as the backend does of its
