@@ -39,7 +39,7 @@ pub(crate) struct Job {
     name: Text,
     slot: u64,
     token: u64,
-    /// Who works.
+    /// The worker.
     by: String,
     /// Whether it takes its time.
     is_long: bool,

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) enum Prey {
     /// The leader, as soon as it leads, for long enough to lose its lease.
     Leader(watch::Receiver<Seen>),
-    /// Whoever has just begun a job that takes its time.
+    /// The worker that has just begun a job that takes its time.
     AtWork(watch::Receiver<Seen>),
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Nemesis {
     pub(crate) recorder: Recorder,
     /// The time until which a fault may begin, on the history's clock.
     pub(crate) until: u64,
-    /// Who is to be hit, where that is not left to chance.
+    /// The prey, where it is not left to chance.
     pub(crate) prey: Option<Prey>,
 }
 

@@ -91,7 +91,7 @@ struct Stage {
     until: u64,
     /// A client of this process.
     locks: Locks,
-    /// Who is to be hit by faults.
+    /// The prey of the faults.
     prey: Option<Prey>,
     rules: Rules,
     history: PathBuf,
