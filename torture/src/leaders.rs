@@ -12,10 +12,9 @@ use lock_testkit_checker::history::{Recorder, What, now};
 use tokio::time::{sleep, timeout};
 
 use crate::plan::Plan;
+use crate::readyz::ELECTION;
 use crate::{readyz, stalls};
 
-/// The name of the election.
-pub(crate) const ELECTION: &str = "leader";
 /// Between two questions to the state, and between two steps of the body.
 const STEP: Duration = Duration::from_millis(5);
 

@@ -20,6 +20,7 @@ mod servers;
 mod stalls;
 mod system;
 mod theft;
+mod work;
 mod worker;
 mod workload;
 mod zookeeper;
@@ -116,7 +117,7 @@ async fn start(cli: Cli) -> Result<Verdict, HarnessError> {
         } else {
             redis::connect(&plan.url, &plan.namespace).await?
         };
-        plan.carry_out(locks).await?;
+        work::carry_out(&plan, locks).await?;
         return Ok(Verdict::Ok);
     }
     match cli.backend {

@@ -4,13 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::Locks;
-use lock_testkit::HarnessError;
 use lock_testkit_checker::history::now;
 use serde::{Deserialize, Serialize};
 
 use crate::workload::Workload;
-use crate::{jobs, leaders, worker};
 
 /// The task of a worker. It travels as JSON, as an argument of its process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,15 +28,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Works until the plan's end, and closes the client.
-    pub(crate) async fn carry_out(&self, locks: Locks) -> Result<(), HarnessError> {
-        match self.workload {
-            Workload::Locks => worker::work(self, locks).await,
-            Workload::Once => jobs::work(self, locks).await,
-            Workload::Leader => leaders::work(self, locks).await,
-        }
-    }
-
     pub(crate) fn is_over(&self) -> bool {
         now() >= self.until
     }

@@ -15,9 +15,10 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::exchange::{self, Client};
-use crate::leaders::ELECTION;
 use crate::plan::Plan;
 
+/// The name of the election.
+pub(crate) const ELECTION: &str = "leader";
 /// Between two questions to one worker. Each has a connection of its own: a worker that stands still answers all of them later.
 const EVERY: Duration = Duration::from_millis(20);
 /// For an answer: longer than a worker stands still.

@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::system::{Body, SystemUnderTest, Worker};
 use crate::worker::{COUNTERS, NAMES};
 use crate::workload::Workload;
-use crate::{jobs, leaders, readyz, resource, stalls};
+use crate::{jobs, readyz, resource, stalls, work};
 
 /// Between two looks at what the server has.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -48,7 +48,7 @@ pub(crate) async fn run<A: SystemUnderTest>(cli: &Cli, system: A) -> Result<Verd
     let eyes = match cli.workload {
         Workload::Locks => tokio::spawn(look(system.clone(), namespace, recorder)),
         Workload::Once => tokio::spawn(look_at_records(stage.locks.clone(), &jobs::RECORDS, recorder)),
-        Workload::Leader => tokio::spawn(look_at_records(stage.locks.clone(), &[leaders::ELECTION], recorder)),
+        Workload::Leader => tokio::spawn(look_at_records(stage.locks.clone(), &[readyz::ELECTION], recorder)),
     };
     let nemesis = Nemesis {
         names: stage.faults.clone(),
@@ -189,7 +189,8 @@ impl Stage {
         };
         if !system.has_processes() {
             let (system, task) = (system.clone(), plan.clone());
-            let body = tokio::spawn(async move { task.carry_out(system.connect(&task.namespace).await?).await });
+            let body =
+                tokio::spawn(async move { work::carry_out(&task, system.connect(&task.namespace).await?).await });
             return Ok(Worker { plan, body: Body::Task(body), pid: None, links });
         }
         let mut command = Command::new(std::env::current_exe()?);

@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 
 use super::claim::Claim;
 use super::mark::{Deed, Mark, Outcome};
-use super::slots::SlotCall;
 use super::theft::{Theft, Thefts};
 use super::windows::Windows;
 use crate::history::History;
@@ -20,6 +19,9 @@ pub(super) struct Lock<'h> {
     pub(super) claims: Vec<usize>,
     pub(super) truths: Vec<(Mark, &'h Truth)>,
 }
+
+/// A call for a slot.
+pub(super) type SlotCall<'h> = Deed<'h, SlotAsk, SlotAnswer>;
 
 /// One use of a resource, with the claim under which it was made.
 #[derive(Debug)]

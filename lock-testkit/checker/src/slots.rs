@@ -4,14 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use super::check::Check;
 use super::finding::Finding;
-use super::ledger::Ledger;
-use super::mark::{Deed, Mark, Outcome};
+use super::ledger::{Ledger, SlotCall};
+use super::mark::{Mark, Outcome};
 use super::violation::Findings;
 use crate::history::event::Text;
-use crate::history::recipe::{SlotAnswer, SlotAsk, Work};
-
-/// A call for a slot.
-pub(super) type SlotCall<'h> = Deed<'h, SlotAsk, SlotAnswer>;
+use crate::history::recipe::Work;
 
 /// One job.
 #[derive(Debug, Default)]

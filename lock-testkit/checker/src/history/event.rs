@@ -1,14 +1,10 @@
 //! The events of a history, one a line. `docs/histories.md` tells the format for readers in other languages.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 
 use super::recipe::{Lead, RecordSeen, SlotAnswer, SlotAsk, Work};
 use super::rules::Rules;
-
-/// A name or an id. Equal ones of one history share their memory.
-pub type Text = Arc<str>;
+pub use super::text::Text;
 
 /// Something that happened, as the process saw it that wrote it down.
 ///

@@ -12,6 +12,7 @@ mod reader;
 pub mod recipe;
 mod recorder;
 mod rules;
+mod text;
 
 pub use event::{Event, What};
 pub use group::{GroupWish, RecordedGroup};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::event::Text;
+use super::text::Text;
 
 /// A request for one slot of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
