@@ -8,8 +8,10 @@ mod error;
 mod pending;
 mod scheduler;
 mod sending;
+mod shared;
 #[cfg(feature = "tls")]
 mod tls;
+mod waiting;
 
 use std::fmt;
 use std::future::Future;

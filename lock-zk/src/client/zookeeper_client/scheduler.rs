@@ -13,67 +13,24 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 
 use futures_util::future;
 use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client::{Client, Error};
 
 use super::asks::{self, Append, Delete, List, Place};
-use super::backlog::{self, Waiting};
+use super::backlog;
 use super::pending::{PendingRequests, over};
+use super::shared::{InFlight, Shared, Stamp, Way};
+use super::waiting::Waiting;
 use super::{Created, Failure, LONGEST_BACKLOG, Priority, Response};
-
-/// The number of requests that may be under way without having waited, and of as many that did.
-pub(super) const AT_ONCE: usize = 128;
 
 /// The way to the servers.
 pub(super) struct Scheduler {
     shared: Arc<Shared>,
     closed: watch::Sender<bool>,
-}
-
-/// The things that the scheduler and the task of its backlog have in common.
-pub(super) struct Shared {
-    way: Mutex<Way>,
-    pub(super) pending: Arc<PendingRequests>,
-    /// The number of requests under way that did not wait.
-    under_way: Arc<AtomicUsize>,
-    /// The number of those that did.
-    pub(super) waited: AtomicUsize,
-    /// Told of every request that enters the backlog.
-    pub(super) entered: Notify,
-    pub(super) stamp: Stamp,
-}
-
-pub(super) struct Way {
-    /// None once it is closed.
-    pub(super) client: Option<Arc<Client>>,
-    /// The requests that wait, in the order of their calls.
-    pub(super) waiting: VecDeque<Waiting>,
-}
-
-/// The directory that is changed by every transaction which makes places, for the number of that.
-pub(super) struct Stamp {
-    pub(super) path: Arc<str>,
-    /// Whether it could not be changed, and no directory was made since.
-    is_refused: AtomicBool,
-}
-
-impl Stamp {
-    pub(super) fn refuse(&self) {
-        self.is_refused.store(true, Ordering::Release);
-    }
-
-    /// Notes that a directory was made: it may be there now.
-    pub(super) fn try_again(&self) {
-        self.is_refused.store(false, Ordering::Release);
-    }
-
-    pub(super) fn is_refused(&self) -> bool {
-        self.is_refused.load(Ordering::Acquire)
-    }
 }
 
 impl Scheduler {
@@ -86,7 +43,7 @@ impl Scheduler {
             under_way: Arc::default(),
             waited: AtomicUsize::new(0),
             entered: Notify::new(),
-            stamp: Stamp { path: stamp.into(), is_refused: AtomicBool::new(false) },
+            stamp: Stamp::of(stamp),
         });
         let (closed, closing) = watch::channel(false);
         let task = backlog::run(shared.clone(), closing);
@@ -220,33 +177,6 @@ impl Scheduler {
     }
 }
 
-impl Shared {
-    /// A panic elsewhere is not passed on: there is a client, or none, and what waits is whole.
-    pub(super) fn way(&self) -> MutexGuard<'_, Way> {
-        self.way.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether nothing is under way but what goes before all others, so that a request has nothing to go together with.
-    fn is_idle(&self, way: &Way) -> bool {
-        way.waiting.is_empty()
-            && self.under_way.load(Ordering::Acquire) == 0
-            && self.waited.load(Ordering::Acquire) == 0
-    }
-
-    /// Asks the crate. The answer is a later one's turn.
-    fn ask<T, F>(&self, turn: Option<InFlight>, request: F) -> Response<'static, T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send + 'static,
-    {
-        Box::pin(self.pending.track(Box::pin(async move {
-            let answer = request.await;
-            drop(turn);
-            Ok(answer?)
-        })))
-    }
-}
-
 fn failed<T: Send + 'static>(failure: Failure) -> Response<'static, T> {
     Box::pin(future::ready(Err(failure)))
 }
@@ -262,27 +192,6 @@ impl fmt::Debug for Scheduler {
     }
 }
 
-/// One of the requests that may be under way, until it is dropped.
-struct InFlight(Arc<AtomicUsize>);
-
-impl InFlight {
-    fn new(taken: &Arc<AtomicUsize>) -> Self {
-        taken.fetch_add(1, Ordering::AcqRel);
-        Self(taken.clone())
-    }
-
-    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let turn = Self::new(taken);
-        (taken.load(Ordering::Acquire) <= AT_ONCE).then_some(turn)
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
@@ -290,6 +199,7 @@ mod tests {
     use lock_testkit_servers::zookeeper::ZooKeeperServer;
 
     use super::super::connect;
+    use super::super::shared::AT_ONCE;
     use super::*;
     use crate::client::{ClientCrate, Fate};
     use crate::config::ZkConfig;

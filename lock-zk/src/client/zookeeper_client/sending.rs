@@ -10,14 +10,14 @@ use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, join_all};
-use zookeeper_client::{Client, Error};
+use zookeeper_client::Client;
 
 use super::Failure;
 use super::asks::{self, Answer, Append, Ask, Delete, List, Refused};
-use super::backlog::{RequestFuture, Waiting};
 use super::batch;
 use super::pending::Tracked;
-use super::scheduler::Shared;
+use super::shared::Shared;
+use super::waiting::{RequestFuture, Waiting};
 
 /// Requests under way, and how many they are.
 type Sent = Pin<Box<dyn Future<Output = usize> + Send>>;
@@ -25,12 +25,23 @@ type Sent = Pin<Box<dyn Future<Output = usize> + Send>>;
 /// The way in which one request is sent by itself.
 type Singly<A> = fn(&Shared, &Arc<Client>, A) -> RequestFuture;
 
-impl Shared {
+/// Whatever sends what waits.
+#[derive(Clone)]
+pub(super) struct Sending {
+    shared: Arc<Shared>,
+}
+
+impl Sending {
+    /// Sends over this way.
+    pub(super) fn over(shared: &Arc<Shared>) -> Self {
+        Self { shared: shared.clone() }
+    }
+
     /// Sends of what waits as much as may be under way, in batches. What nobody waits for any more leaves unsent.
-    pub(super) fn send_waiting(self: &Arc<Self>) -> Vec<Sent> {
-        let mut way = self.way();
+    pub(super) fn send_waiting(&self) -> Vec<Sent> {
+        let mut way = self.shared.way();
         let Some(client) = way.client.clone() else { return Vec::new() };
-        let (mut free, mut taken) = (self.free(), Vec::new());
+        let (mut free, mut taken) = (self.shared.free(), Vec::new());
         while let Some(next) = way.waiting.front() {
             let (is_wanted, turns) = (next.is_wanted(), next.turns());
             if is_wanted && turns > free {
@@ -47,7 +58,7 @@ impl Shared {
         let send = |batch: Vec<usize>| {
             let requests: Vec<_> = batch.into_iter().filter_map(|index| taken[index].take()).collect();
             let turns = requests.iter().map(Waiting::turns).sum();
-            self.waited.fetch_add(turns, Ordering::AcqRel);
+            self.shared.waited.fetch_add(turns, Ordering::AcqRel);
             let sent = self.send_batch(&client, requests);
             Box::pin(async move {
                 sent.await;
@@ -58,7 +69,7 @@ impl Shared {
     }
 
     /// Sends requests of one kind.
-    fn send_batch(self: &Arc<Self>, client: &Arc<Client>, requests: Vec<Waiting>) -> RequestFuture {
+    fn send_batch(&self, client: &Arc<Client>, requests: Vec<Waiting>) -> RequestFuture {
         let (mut appends, mut deletes, mut lists, mut others) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for request in requests {
             match request {
@@ -81,64 +92,65 @@ impl Shared {
     }
 
     /// Makes places by one transaction, and lists their queues by one request right behind it.
-    fn send_appends(self: &Arc<Self>, client: &Arc<Client>, mut appends: Vec<Append>) -> RequestFuture {
-        if appends.len() == 1 || self.stamp.is_refused() {
-            let sent: Vec<_> = appends.drain(..).map(|append| append_singly(self, client, append)).collect();
+    fn send_appends(&self, client: &Arc<Client>, mut appends: Vec<Append>) -> RequestFuture {
+        if appends.len() == 1 || self.shared.stamp.is_refused() {
+            let sent: Vec<_> = appends.drain(..).map(|append| append_singly(&self.shared, client, append)).collect();
             return Box::pin(join_all(sent).map(drop));
         }
         let places = appends.iter().map(|append| append.place.clone()).collect();
         let directories = appends.iter().map(|append| append.place.directory.as_str().into()).collect();
-        let created = self.track(asks::create_all(client.clone(), self.stamp.path.clone(), places));
-        let listed = self.track(asks::list_all(client.clone(), directories));
-        let shared = self.clone();
+        let created = self.shared.track(asks::create_all(client.clone(), self.shared.stamp.path.clone(), places));
+        let listed = self.shared.track(asks::list_all(client.clone(), directories));
+        let sending = self.clone();
         Box::pin(async move {
             match created.await {
                 Ok(Err(refused)) => {
                     if let Refused::Stamp = refused {
-                        shared.stamp.refuse();
+                        sending.shared.stamp.refuse();
                     }
                     // What was listed does not show what is made now.
                     drop(listed);
-                    shared.send_singly(appends, append_singly).await;
+                    sending.send_singly(appends, append_singly).await;
                 }
                 made => {
                     let (created, lists): (Vec<_>, Vec<_>) = appends.into_iter().map(Append::into_parts).unzip();
                     tell(created, made.map(|made| made.unwrap_or_default()));
-                    shared.tell_lists(lists, listed).await;
+                    sending.tell_lists(lists, listed).await;
                 }
             }
         })
     }
 
-    fn send_deletes(self: &Arc<Self>, client: &Arc<Client>, mut deletes: Vec<Delete>) -> RequestFuture {
+    fn send_deletes(&self, client: &Arc<Client>, mut deletes: Vec<Delete>) -> RequestFuture {
         if deletes.len() == 1
             && let Some(only) = deletes.pop()
         {
-            return delete_singly(self, client, only);
+            return delete_singly(&self.shared, client, only);
         }
         let paths = deletes.iter().map(|delete| delete.path.clone()).collect();
-        let deleted = self.track(asks::delete_all(client.clone(), paths));
-        let shared = self.clone();
+        let deleted = self.shared.track(asks::delete_all(client.clone(), paths));
+        let sending = self.clone();
         Box::pin(async move {
             match deleted.await {
-                Ok(Err(_)) => shared.send_singly(deletes, delete_singly).await,
+                Ok(Err(_)) => sending.send_singly(deletes, delete_singly).await,
                 done => tell(deletes.into_iter().map(|delete| delete.answer), done.map(Result::unwrap_or_default)),
             }
         })
     }
 
-    fn send_lists(self: &Arc<Self>, client: &Arc<Client>, mut lists: Vec<List>) -> RequestFuture {
+    fn send_lists(&self, client: &Arc<Client>, mut lists: Vec<List>) -> RequestFuture {
         if lists.len() == 1
             && let Some(only) = lists.pop()
         {
-            return list_singly(self, client, only);
+            return list_singly(&self.shared, client, only);
         }
-        let listed = self.track(asks::list_all(client.clone(), lists.iter().map(|list| list.path.clone()).collect()));
-        let shared = self.clone();
-        Box::pin(async move { shared.tell_lists(lists, listed).await })
+        let listed =
+            self.shared.track(asks::list_all(client.clone(), lists.iter().map(|list| list.path.clone()).collect()));
+        let sending = self.clone();
+        Box::pin(async move { sending.tell_lists(lists, listed).await })
     }
 
-    async fn tell_lists(self: &Arc<Self>, lists: Vec<List>, listed: Tracked<Result<Vec<asks::Listed>, Refused>>) {
+    async fn tell_lists(&self, lists: Vec<List>, listed: Tracked<Result<Vec<asks::Listed>, Refused>>) {
         match listed.await {
             Ok(Ok(listed)) => {
                 for (list, names) in lists.into_iter().zip(listed) {
@@ -153,19 +165,14 @@ impl Shared {
     /// Sends each of these by itself, unless nobody waits for it any more.
     ///
     /// With the lock: whoever drops his call meanwhile has done so before this, or looks behind what is sent here.
-    async fn send_singly<A: Ask>(self: &Arc<Self>, requests: Vec<A>, singly: Singly<A>) {
+    async fn send_singly<A: Ask>(&self, requests: Vec<A>, singly: Singly<A>) {
         let sent: Vec<_> = {
-            let way = self.way();
+            let way = self.shared.way();
             // Without a client the session is over, and whoever waits is told so.
             let Some(client) = &way.client else { return };
-            requests.into_iter().filter(A::is_wanted).map(|request| singly(self, client, request)).collect()
+            requests.into_iter().filter(A::is_wanted).map(|request| singly(&self.shared, client, request)).collect()
         };
         join_all(sent).await;
-    }
-
-    /// Asks the crate at once.
-    fn track<T: Send + 'static>(&self, request: impl Future<Output = Result<T, Error>> + Send + 'static) -> Tracked<T> {
-        self.pending.track(Box::pin(async move { Ok(request.await?) }))
     }
 }
 
