@@ -46,10 +46,12 @@ pub(crate) async fn work(plan: &Plan, locks: Locks) -> Result<(), HarnessError> 
 /// The body: whenever it is polled, it acts as the leader.
 async fn lead(term: Term, length: Duration, recorder: Recorder) {
     let until = now().saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
-    while now() < until {
-        let after = now();
-        note(&recorder, "body", after, Some(term.number().as_u64()));
+    // The question is put before each poll: a process that is stopped behind it was asked before.
+    let mut after = now();
+    while after < until {
         sleep(STEP).await;
+        note(&recorder, "body", after, Some(term.number().as_u64()));
+        after = now();
     }
 }
 

@@ -34,19 +34,19 @@ pub(crate) struct Seat {
     address: SocketAddr,
 }
 
-/// Answers with 200 and the number of the term, or with 503; and tells the run where.
+/// Answers with 200, the number of the term and its own name, or with 503; and tells the run where.
 pub(crate) async fn serve(plan: &Plan, election: Election) -> Result<(), HarnessError> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-    let seat = Seat { name: plan.name.clone(), address: listener.local_addr()? };
+    let (name, seat) = (plan.name.clone(), Seat { name: plan.name.clone(), address: listener.local_addr()? });
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let election = election.clone();
+            let (election, name) = (election.clone(), name.clone());
             tokio::spawn(async move {
                 // Whatever is asked for, this is the answer.
                 let mut request = [0; REQUEST.len()];
                 stream.read_exact(&mut request).await?;
                 let (status, body) = match election.term() {
-                    Some(term) => ("200 OK", term.to_string()),
+                    Some(term) => ("200 OK", format!("{term} {name}")),
                     None => ("503 Service Unavailable", String::new()),
                 };
                 let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
@@ -95,7 +95,9 @@ async fn ask(seat: Arc<Seat>, recorder: Recorder, seen: Arc<watch::Sender<Seen>>
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     let body = answer.strip_prefix("HTTP/1.1 200 OK\r\n").and_then(|rest| rest.rsplit("\r\n\r\n").next());
-    let Some(term) = body.and_then(|body| body.parse().ok()) else { return Ok(()) };
+    let Some((term, name)) = body.and_then(|body| body.split_once(' ')) else { return Ok(()) };
+    // A worker that has gone may have left its port to another one.
+    let Some(term) = term.parse().ok().filter(|_| name == seat.name) else { return Ok(()) };
     let (election, leader) = (ELECTION.into(), seat.name.as_str().into());
     recorder.record(What::Lead(Lead { election, leader, term: Some(term), after, by: "readyz".into() }));
     seen.send_if_modified(|seen| {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lock_core::clock::BootInstant;
 
-use crate::client::link::Link;
+use crate::client::link::{InUse, Link};
 use crate::config::MemcachedConfig;
 use crate::error::Failure;
 
@@ -25,8 +25,6 @@ pub(crate) struct ServerHealth {
     /// The epoch in which it was asked.
     epoch: AtomicU64,
     evicts: AtomicBool,
-    /// Held by whoever asks.
-    asking: tokio::sync::Mutex<()>,
 }
 
 impl ServerHealth {
@@ -36,7 +34,6 @@ impl ServerHealth {
             refuse_eviction: config.refuse_eviction,
             epoch: AtomicU64::new(0),
             evicts: AtomicBool::new(false),
-            asking: tokio::sync::Mutex::default(),
         }
     }
 
@@ -52,12 +49,12 @@ impl ServerHealth {
 
     /// Refuses a server that cannot carry locks, unless that was done in this epoch.
     pub(crate) async fn check_in(&self, epoch: u64) -> Result<(), Failure> {
-        let until = self.link.deadline();
-        let _asking = self.asking.lock().await;
+        let connection = self.link.for_steps(self.link.deadline()).await?;
+        // Nobody waits for another one to ask, who may never be driven again: as many ask as there are connections, at most.
         if self.is_known_in(epoch) {
             return Ok(());
         }
-        self.check(until).await?;
+        self.check_over(connection).await?;
         self.is_checked_in(epoch);
         Ok(())
     }
@@ -69,7 +66,10 @@ impl ServerHealth {
 
     /// Refuses a server that cannot carry locks, and warns of one that may lose them; all is over by `until`.
     pub(crate) async fn check(&self, until: BootInstant) -> Result<(), Failure> {
-        let mut connection = self.link.for_steps(until).await?;
+        self.check_over(self.link.for_steps(until).await?).await
+    }
+
+    async fn check_over(&self, mut connection: InUse<'_>) -> Result<(), Failure> {
         let (settings, stats) = (connection.stats(" settings").await?, connection.stats("").await?);
         if says(&settings, "cas_enabled", "no") {
             return Err(Failure::without_cas());
