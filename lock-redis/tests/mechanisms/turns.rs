@@ -59,7 +59,7 @@ async fn a_renewal_has_a_thousand_requests_before_it_at_most_however_many_tasks_
 async fn teach(locks: &RedisLocks) {
     for _ in 0..2 {
         let pairs = (0..64).map(async |name| {
-            let first = obtain(locks, &format!("first {name}"), PROMPTLY).await;
+            let first = obtain(locks, format!("first {name}"), PROMPTLY).await;
             first.release().await.unwrap();
         });
         join_all(pairs).await;
