@@ -28,8 +28,9 @@ use crate::url::Login;
 const SHORTEST_ATTEMPT: Duration = Duration::from_secs(1);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
 
-/// The number of requests that may queue for the wire before further ones wait for a place.
-const PIPELINE: usize = 1024;
+/// The number of requests that may queue for the wire before further ones wait for a place: more than are ever on their way, dropped
+/// ones included. A batch relies on being in the queue once it was polled, so that what undoes a part of it comes behind.
+const PIPELINE: usize = 1 << 20;
 
 /// A way of opening connections, whichever server they go to.
 pub(crate) struct Opener {

@@ -47,7 +47,7 @@ impl Crowded {
         join_all(mutexes.iter().map(lock_redis::Mutex::try_lock)).await
     }
 
-    /// Each of the crowd's locks.
+    /// Each of the crowd's locks. In a test on one thread all but the first one have asked when the batch is sent.
     async fn all(&self) -> Vec<MutexGuard> {
         self.try_each().await.into_iter().map(|outcome| outcome.unwrap().expect("nobody else holds it")).collect()
     }
@@ -66,7 +66,7 @@ async fn release_all(held: Vec<MutexGuard>) {
     join_all(held.into_iter().map(|guard| async { guard.release().await.unwrap() })).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn what_is_asked_for_at_the_same_moment_goes_together_and_what_is_asked_for_alone_goes_by_itself() {
     let Some(crowded) = Crowded::start().await else { return };
     let before = runs(&crowded.server).await;
@@ -97,7 +97,7 @@ async fn what_is_asked_for_at_the_same_moment_goes_together_and_what_is_asked_fo
     assert_eq!((runs(&crowded.server).await, calls(&crowded.server, "time").await), (2, 1));
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn one_that_is_denied_is_denied_alone() {
     let Some(crowded) = Crowded::start().await else { return };
     let other = crowded.server.client().await;
@@ -118,7 +118,7 @@ async fn one_that_is_denied_is_denied_alone() {
     crowded.are_free().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_batch_whose_reply_is_lost_is_asked_for_again_and_keeps_nothing() {
     let Some(crowded) = Crowded::start().await else { return };
     for direction in [Direction::ToServer, Direction::ToClient] {
@@ -139,7 +139,7 @@ async fn a_batch_whose_reply_is_lost_is_asked_for_again_and_keeps_nothing() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_batch_that_is_never_answered_leaves_each_outcome_unknown() {
     let Some(crowded) = Crowded::start().await else { return };
     let held_up = crowded.proxy.inject(LinkFault::new(Toxic::Blackhole, Direction::ToClient));
@@ -152,7 +152,7 @@ async fn a_batch_that_is_never_answered_leaves_each_outcome_unknown() {
     crowded.are_free().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_batch_that_is_refused_is_asked_for_one_by_one() {
     let Some(crowded) = Crowded::start().await else { return };
     for refusal in ["OOM command not allowed when used memory > 'maxmemory'.", "MOVED 7 127.0.0.1:1", "BUSY a script"] {

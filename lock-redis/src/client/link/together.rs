@@ -245,7 +245,8 @@ impl Sender {
         if members.len() < 2 {
             return None;
         }
-        let until = members.iter().map(|member| member.until).min()?;
+        // Whoever has less time than the others has a timeout of his own.
+        let until = members.iter().map(|member| member.until).max()?;
         let command = evaluation_of_all(way.together(), members.iter().map(|member| &member.call));
         for member in &members {
             member.sent_over.store(live.generation, Ordering::Release);

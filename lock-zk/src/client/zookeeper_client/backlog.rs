@@ -15,6 +15,7 @@ use super::shared::Shared;
 /// Sends what waits, so that only so many are under way at once. Ends at once when the scheduler is closed, and when all was answered
 /// if that is gone.
 pub(super) async fn run(shared: Arc<Shared>, mut closing: watch::Receiver<bool>) {
+    let _end = EndOfAll(shared.clone());
     let (sending, mut under_way) = (Sending::over(&shared), FuturesUnordered::new());
     let mut is_gone = false;
     let closed = async { closing.wait_for(|closed| *closed).await.is_ok() };
@@ -44,5 +45,14 @@ pub(super) async fn run(shared: Arc<Shared>, mut closing: watch::Receiver<bool>)
             }
             () = shared.entered.notified() => {}
         }
+    }
+}
+
+/// The end of the task, also with its runtime: without it nothing that waits would ever be told.
+struct EndOfAll(Arc<Shared>);
+
+impl Drop for EndOfAll {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }

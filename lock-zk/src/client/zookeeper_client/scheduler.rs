@@ -2,7 +2,7 @@
 //!
 //! The crate sends whatever it is asked at once, and the servers answer a session in order: a heartbeat behind thousands of
 //! requests would be answered when its session is over. As long as there are few, the crate is asked at the call, and nothing
-//! else is done. Requests beyond a number wait in the [backlog](super::backlog), in the order of their calls.
+//! else is done. Requests beyond a number wait in the [`backlog`], in the order of their calls.
 //!
 //! Requests that can [go together](super::batch) go at the call only if nothing else is under way. Otherwise they wait for the end of
 //! this turn of the runtime, and go with what has been asked for until then: never for an answer, nor for a batch to be full.
@@ -63,14 +63,8 @@ impl Scheduler {
 
     /// Drops the crate's client, whoever still waits for an answer: it ends its session if it can.
     pub(super) fn close(&self) {
-        let (client, waiting) = {
-            let mut way = self.shared.way();
-            (way.client.take(), std::mem::take(&mut way.waiting))
-        };
         self.closed.send_replace(true);
-        self.shared.pending.close();
-        // What waited is told that the session is over.
-        drop((client, waiting));
+        self.shared.close();
     }
 
     /// Asks the crate, now or when it is this request's turn.

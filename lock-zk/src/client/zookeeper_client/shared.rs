@@ -69,6 +69,17 @@ impl Shared {
         self.way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Drops the crate's client, and tells whatever waits or is under way that the session is over.
+    pub(super) fn close(&self) {
+        let (client, waiting) = {
+            let mut way = self.way();
+            (way.client.take(), std::mem::take(&mut way.waiting))
+        };
+        self.pending.close();
+        // Outside of the lock: whoever waits is told by this.
+        drop((client, waiting));
+    }
+
     /// Whether nothing is under way but what goes before all others, so that a request has nothing to go together with.
     pub(super) fn is_idle(&self, way: &Way) -> bool {
         way.waiting.is_empty()
