@@ -13,7 +13,7 @@ use lock_core::clock::BootInstant;
 use super::address::Address;
 use super::pipeline::by;
 
-/// So many places of one name are tried: each has its part of the operation timeout.
+/// The number of places of one name that are tried: each has its part of the operation timeout.
 const MOST: usize = 32;
 
 /// Time for which a name is believed that has led to nobody.
@@ -58,7 +58,7 @@ impl ResolvedPlaces {
     }
 }
 
-/// Whoever knows the places of a name.
+/// The source of the places of a name.
 #[derive(Debug, Default)]
 pub(crate) enum Resolver {
     #[default]

@@ -34,7 +34,7 @@ const LONGEST: usize = 250;
 /// The longest key of a lock, before the ending.
 const LONGEST_STEM: usize = 200;
 
-/// What follows the prefix in the key of its epoch.
+/// The part of an epoch's key that follows the prefix.
 const EPOCH: &str = ":epoch";
 
 /// The keys of one client.

@@ -29,7 +29,7 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     }
 }
 
-/// Whoever asks after an answer is told of no earlier holder, nor of data of an earlier one.
+/// A question that is put after an answer is told of no earlier holder, nor of data of an earlier one.
 fn never_back(res: &Text, seen: &[Seen<'_>], findings: &mut Findings) {
     let (mut by_answer, mut by_question) = (seen.to_vec(), seen.to_vec());
     by_answer.sort_by_key(|(at, _)| *at);

@@ -45,7 +45,7 @@ fn one_term_each(election: &Text, readings: &[Reading<'_>], findings: &mut Findi
     }
 }
 
-/// Whoever was asked after a later term had been seen does not lead in an earlier one. A reading lies somewhere between question and answer.
+/// A process that was asked after a later term had been seen does not lead in an earlier one. A reading lies somewhere between question and answer.
 fn no_older_term(election: &Text, readings: &[Reading<'_>], findings: &mut Findings) {
     let (mut by_answer, mut by_question) = (readings.to_vec(), readings.to_vec());
     by_answer.sort_by_key(|reading| reading.at);

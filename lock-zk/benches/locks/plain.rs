@@ -25,7 +25,7 @@ impl Plain {
         Ok(Self { client, directory: directory.to_owned() })
     }
 
-    /// The same session with a directory of this number below.
+    /// This session with a directory of this number below.
     pub(crate) fn below(&self, number: usize) -> Self {
         Self { client: self.client.clone(), directory: format!("{}/{number}", self.directory) }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bench_support::Outcome;
 
-/// What the tasks do.
+/// The work of the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scene {
     /// Each locks and releases a name of its own.

@@ -1,7 +1,7 @@
 //! Requests in the short ways that go together: those that many tasks of one client ask for at the same moment, as one run of one
 //! script.
 //!
-//! Whoever asks while no other does is sent at once, as if there were no batches. The others join a [`Batch`], which a task
+//! A request that is the only one is sent at once, as if there were no batches. The others join a [`Batch`], which a task
 //! sends as soon as the runtime has come round: whatever was ready to ask by then goes with it. No batch waits for the reply to
 //! another. Those to whom their batch has no answer go on by themselves, as they would have without one: a server that refuses a
 //! batch has carried out nothing of it, and what was carried out for one is recognised by its nonce.
