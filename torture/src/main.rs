@@ -43,7 +43,7 @@ struct Cli {
     #[arg(long, default_value = "redis")]
     backend: Backend,
 
-    /// What the workers do
+    /// The work of the workers
     #[arg(long, default_value = "locks")]
     workload: Workload,
 

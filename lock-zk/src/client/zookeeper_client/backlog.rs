@@ -9,12 +9,12 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::sync::watch;
 use tokio::task::yield_now;
 
+use super::dispatch::Dispatch;
 use super::sending::Sending;
-use super::shared::Shared;
 
 /// Sends what waits, so that only so many are under way at once. Ends at once when the scheduler is closed, and when all was answered
 /// if that is gone.
-pub(super) async fn run(shared: Arc<Shared>, mut closing: watch::Receiver<bool>) {
+pub(super) async fn run(shared: Arc<Dispatch>, mut closing: watch::Receiver<bool>) {
     let _end = EndOfAll(shared.clone());
     let (sending, mut under_way) = (Sending::over(&shared), FuturesUnordered::new());
     let mut is_gone = false;
@@ -49,7 +49,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut closing: watch::Receiver<bool>)
 }
 
 /// The end of the task, also with its runtime: without it nothing that waits would ever be told.
-struct EndOfAll(Arc<Shared>);
+struct EndOfAll(Arc<Dispatch>);
 
 impl Drop for EndOfAll {
     fn drop(&mut self) {

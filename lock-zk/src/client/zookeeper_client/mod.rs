@@ -4,11 +4,11 @@ mod asks;
 mod backlog;
 mod batch;
 mod connect;
+mod dispatch;
 mod error;
 mod pending;
 mod scheduler;
 mod sending;
-mod shared;
 #[cfg(feature = "tls")]
 mod tls;
 mod waiting;

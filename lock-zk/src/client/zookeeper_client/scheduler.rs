@@ -22,14 +22,14 @@ use zookeeper_client::{Client, Error};
 
 use super::asks::{self, Append, Delete, List, Place};
 use super::backlog;
+use super::dispatch::{Dispatch, InFlight, Stamp, Way};
 use super::pending::{PendingRequests, over};
-use super::shared::{InFlight, Shared, Stamp, Way};
 use super::waiting::Waiting;
 use super::{Created, Failure, LONGEST_BACKLOG, Priority, Response};
 
 /// The way to the servers.
 pub(super) struct Scheduler {
-    shared: Arc<Shared>,
+    shared: Arc<Dispatch>,
     closed: watch::Sender<bool>,
 }
 
@@ -37,7 +37,7 @@ impl Scheduler {
     /// Returns a scheduler whose transactions change this directory, and the task that sends what had to wait. It ends with the
     /// scheduler.
     pub(super) fn new(client: Client, stamp: String) -> (Self, impl Future<Output = ()> + Send + use<>) {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Dispatch {
             way: Mutex::new(Way { client: Some(Arc::new(client)), waiting: VecDeque::new() }),
             pending: Arc::default(),
             under_way: Arc::default(),
@@ -193,7 +193,7 @@ mod tests {
     use lock_testkit_servers::zookeeper::ZooKeeperServer;
 
     use super::super::connect;
-    use super::super::shared::AT_ONCE;
+    use super::super::dispatch::AT_ONCE;
     use super::*;
     use crate::client::{ClientCrate, Fate};
     use crate::config::ZkConfig;

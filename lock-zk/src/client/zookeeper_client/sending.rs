@@ -15,25 +15,25 @@ use zookeeper_client::Client;
 use super::Failure;
 use super::asks::{self, Answer, Append, Ask, Delete, List, Refused};
 use super::batch;
+use super::dispatch::Dispatch;
 use super::pending::Tracked;
-use super::shared::Shared;
 use super::waiting::{RequestFuture, Waiting};
 
 /// Requests under way, and how many they are.
 type Sent = Pin<Box<dyn Future<Output = usize> + Send>>;
 
 /// The way in which one request is sent by itself.
-type Singly<A> = fn(&Shared, &Arc<Client>, A) -> RequestFuture;
+type Singly<A> = fn(&Dispatch, &Arc<Client>, A) -> RequestFuture;
 
 /// Whatever sends what waits.
 #[derive(Clone)]
 pub(super) struct Sending {
-    shared: Arc<Shared>,
+    shared: Arc<Dispatch>,
 }
 
 impl Sending {
     /// Sends over this way.
-    pub(super) fn over(shared: &Arc<Shared>) -> Self {
+    pub(super) fn over(shared: &Arc<Dispatch>) -> Self {
         Self { shared: shared.clone() }
     }
 
@@ -176,7 +176,7 @@ impl Sending {
     }
 }
 
-fn append_singly(shared: &Shared, client: &Arc<Client>, append: Append) -> RequestFuture {
+fn append_singly(shared: &Dispatch, client: &Arc<Client>, append: Append) -> RequestFuture {
     let directory = append.place.directory.as_str().into();
     let created = shared.track(asks::create(client.clone(), append.place));
     let listed = shared.track(asks::list(client.clone(), directory));
@@ -187,12 +187,12 @@ fn append_singly(shared: &Shared, client: &Arc<Client>, append: Append) -> Reque
     })
 }
 
-fn delete_singly(shared: &Shared, client: &Arc<Client>, delete: Delete) -> RequestFuture {
+fn delete_singly(shared: &Dispatch, client: &Arc<Client>, delete: Delete) -> RequestFuture {
     let deleted = shared.track(asks::delete(client.clone(), delete.path));
     Box::pin(async move { drop(delete.answer.send(deleted.await)) })
 }
 
-fn list_singly(shared: &Shared, client: &Arc<Client>, list: List) -> RequestFuture {
+fn list_singly(shared: &Dispatch, client: &Arc<Client>, list: List) -> RequestFuture {
     let listed = shared.track(asks::list(client.clone(), list.path));
     Box::pin(async move { drop(list.answer.send(listed.await)) })
 }

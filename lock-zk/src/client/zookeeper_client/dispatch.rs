@@ -16,7 +16,7 @@ use super::waiting::Waiting;
 pub(super) const AT_ONCE: usize = 128;
 
 /// The things that the scheduler and the task of its backlog have in common.
-pub(super) struct Shared {
+pub(super) struct Dispatch {
     pub(super) way: Mutex<Way>,
     pub(super) pending: Arc<PendingRequests>,
     /// The number of requests under way that did not wait.
@@ -63,7 +63,7 @@ impl Stamp {
     }
 }
 
-impl Shared {
+impl Dispatch {
     /// A panic elsewhere is not passed on: there is a client, or none, and what waits is whole.
     pub(super) fn way(&self) -> MutexGuard<'_, Way> {
         self.way.lock().unwrap_or_else(PoisonError::into_inner)
