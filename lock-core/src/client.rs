@@ -108,7 +108,8 @@ impl<B: Backend> Client<B> {
     ///
     /// From this call on nobody takes a lock through this client, its clones and handles: waits end, and new
     /// acquisitions are refused, with [`ErrorKind::Closed`](crate::ErrorKind::Closed). Guards that are still there stay
-    /// valid, are renewed, and can be released. Calling again waits again.
+    /// valid, are renewed, and can be released. A lock that was [left](crate::MutexGuard::leave) stays taken, unless its server leaves it to the
+    /// client to end it: then it is released now. Calling again waits again.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 
-use crate::lease::LossReason;
+use crate::loss::LossReason;
 use crate::name::LockName;
 
 /// The kinds of errors, as far as a program must tell them apart.

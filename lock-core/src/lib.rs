@@ -22,7 +22,8 @@
 //! What a resource needs so that a late holder does no harm is a [`FencingToken`]; see [`fence`].
 //!
 //! # Watching locks
-//! Through `tracing`, at level `DEBUG`: a span for each acquisition that asks the server (`lock.acquire`), each release
+//! Through `tracing`, at level `DEBUG`: a span for each acquisition that asks the server (`lock.acquire`), each step
+//! that asks for several locks at once (`lock.acquire_together`; it ends `apart` where they are taken one by one), each release
 //! that is waited for (`lock.release`), each request for renewals (`lock.renew`) and each job in the background
 //! (`lock.reap`). Each carries its `outcome`: `granted`, `refused`, `cancelled` for a dropped future, or the kind of the
 //! error. A loss is an event at level `WARN`.
@@ -58,6 +59,7 @@ mod error;
 pub mod fence;
 mod lease;
 mod locks;
+mod loss;
 pub mod memory;
 mod metrics;
 mod name;
@@ -72,12 +74,13 @@ mod trace;
 pub use client::Client;
 pub use driver::{Guarantee, Guarantees, Holder, Inspection, Record, Support, Waiter};
 pub use error::{Error, ErrorKind, Phase, Retry};
-pub use lease::{Ended, Ending, ExpiresWithin, Lease, LossReason, Lost, WorkError};
+pub use lease::{Ended, Ending, ExpiresWithin, Lease, LeaveError, Lost, WorkError};
 pub use locks::{
     DetachError, DetachedMutex, DowngradeError, Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard,
     FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, Locks, Mutex, MutexGuard, Permit,
     ReadGuard, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, RwLock, Semaphore, WriteGuard, multi,
 };
+pub use loss::LossReason;
 pub use memory::MemoryLocks;
 pub use name::LockName;
 pub use options::{ClientOptions, LeaseOptions};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, histogram};
 
-use crate::lease::LossReason;
+use crate::loss::LossReason;
 
 /// The meters of one client.
 #[derive(Clone)]

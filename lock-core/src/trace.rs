@@ -38,10 +38,21 @@ impl Operation {
         })
     }
 
+    /// One step for so many acquisitions at once.
+    pub(crate) fn acquire_together(backend: &'static str, locks: usize) -> Self {
+        Self::of(|| debug_span!("lock.acquire_together", locks, backend, waited = Empty, outcome = Empty))
+    }
+
     /// One release that its caller waits for.
     pub(crate) fn release(backend: &'static str, attempt: &Attempt) -> Self {
         let (name, kind) = (&attempt.name, attempt.kind.name());
         Self::of(|| debug_span!("lock.release", %name, kind, backend, grant = %attempt.id, outcome = Empty))
+    }
+
+    /// One mutex that its holder leaves.
+    pub(crate) fn leave(backend: &'static str, attempt: &Attempt) -> Self {
+        let (name, kind) = (&attempt.name, attempt.kind.name());
+        Self::of(|| debug_span!("lock.leave", %name, kind, backend, grant = %attempt.id, outcome = Empty))
     }
 
     /// One job of the reaper, which belongs to no caller any more.

@@ -41,13 +41,13 @@ impl BootInstant {
         self.0
     }
 
-    /// This much later; at most [`BootInstant::FAR_FUTURE`].
+    /// Returns the instant that is this much later; at most [`BootInstant::FAR_FUTURE`].
     #[must_use]
     pub const fn plus(self, by: Duration) -> Self {
         Self(self.0.saturating_add(by))
     }
 
-    /// This much earlier; at least the clock's origin.
+    /// Returns the instant that is this much earlier; at least the clock's origin.
     #[must_use]
     pub const fn minus(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(by))

@@ -68,7 +68,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::lease::LossReason;
+    use crate::loss::LossReason;
     use crate::memory::MemoryStore;
     use crate::options::LeaseOptions;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Phase};
-use crate::lease::LossReason;
+use crate::loss::LossReason;
 use crate::name::LockName;
 use crate::options::ClientOptions;
 use crate::owner::{GrantId, Owner};
@@ -211,6 +211,19 @@ pub enum Renewed {
 pub enum Released {
     /// The grant was there and is gone now.
     Done,
+    /// The grant was not there; nothing was changed.
+    NotHeld(Option<LossReason>),
+}
+
+/// The answer to a request that a grant be left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Left {
+    /// The grant was there, and ends by itself after the time that was asked for.
+    Done,
+    /// The grant was there, and the server does not end it by itself: the core asks for its [release](super::Backend::release) when the time
+    /// is over.
+    UntilReleased,
     /// The grant was not there; nothing was changed.
     NotHeld(Option<LossReason>),
 }

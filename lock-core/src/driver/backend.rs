@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::attempt::{Attempt, Cancelled, Grant, Kind, Released, Renewal, Renewed};
+use super::attempt::{Attempt, Cancelled, Grant, Kind, Left, Released, Renewal, Renewed};
 use super::doubts::Doubts;
 use super::notices::Notices;
+use super::together::Together;
 use super::wait;
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::driver::Guarantees;
 use crate::driver::Inspection;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::name::LockName;
+use crate::options::LeaseOptions;
 use crate::owner::{GrantId, Owner};
 
 /// The part of a backend that every one has, whatever the kinds it offers.
@@ -63,6 +65,24 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// May be dropped; renewals that were sent may still be carried out.
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed>;
 
+    /// One try of several locks of one client, without waiting: each attempt has its lock after it, or nothing of any of them is left, and at
+    /// no instant does anybody see a part of them held. They are mutexes and write sides of read-write locks in any mix, at least two, each
+    /// another lock, in the order of their names. Each gets a grant as [`MutexBackend::try_lock`] or [`RwLockBackend::try_write`] would give
+    /// it, with its own token, and is refused where that would refuse it.
+    ///
+    /// [`Together::Apart`] by default, and wherever the server has no step that takes just these: they are on different servers, or too
+    /// many for one request that holds nobody else up. An error about one of the locks may be told so as well: whoever asks for it by
+    /// itself finds it again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if nothing was sent, [`ErrorKind::Indeterminate`] if no answer came.
+    ///
+    /// # Cancel safety
+    /// May be dropped: the core then calls [`cancel`](Backend::cancel) for each attempt.
+    async fn try_together(&self, _attempts: &[&Attempt]) -> Result<Together, Error> {
+        Ok(Together::Apart)
+    }
+
     /// Gives a grant back, only if the server still has it under the attempt's id, and lets the next waiter in.
     /// Idempotent.
     ///
@@ -73,6 +93,29 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     /// May be dropped; the core repeats it.
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error>;
+
+    /// Lets the grant of a mutex end `time` from now by the server's clock, sooner or later than it would have, only if the server still has
+    /// it under the attempt's id. From then on it is under the id `left`: no renewal, release or cancellation of the attempt that comes later
+    /// changes it. Idempotent: what is under `left` already gets the same time once more. Waiters are granted the lock when it ends.
+    ///
+    /// A server that cannot end a grant by itself answers [`Left::UntilReleased`], and keeps the attempt's id.
+    ///
+    /// The core asks only where [`Leave`](super::Guarantee::Leave) is promised, and for no more than [`longest_leave`](Backend::longest_leave).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] by default. [`ErrorKind::Unavailable`] if nothing was sent, [`ErrorKind::Indeterminate`] if no answer
+    /// came; the core then repeats the call with what is left of the time.
+    ///
+    /// # Cancel safety
+    /// May be dropped; the core repeats it.
+    async fn leave(&self, attempt: &Attempt, _left: GrantId, _time: Duration) -> Result<Left, Error> {
+        Err(attempt.error(ErrorKind::Unsupported, Phase::Release, "this backend's grants cannot be left"))
+    }
+
+    /// The longest time for which a grant can be left.
+    fn longest_leave(&self) -> Duration {
+        LeaseOptions::MAX_TTL
+    }
 
     /// Takes care that nothing is left of an attempt that was given up: neither a queue entry nor a grant. If nothing of it
     /// was ever sent, that is [`Cancelled::Settled`] without asking the server: in an outage there are many of these.

@@ -102,6 +102,8 @@ guarantees! {
     RecordAcrossFailover => record_across_failover,
     /// A mutex that is held can be passed on to another client.
     Adoption => adoption,
+    /// A mutex can be left: it ends after a time that its holder has chosen, by the server's clock, whatever becomes of the holder's client.
+    Leave => leave,
 }
 
 impl Guarantees {

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use tokio::sync::mpsc;
 
-use crate::lease::LossReason;
+use crate::loss::LossReason;
 use crate::owner::GrantId;
 use crate::sync::locked;
 

@@ -20,7 +20,7 @@ const PANICKED: u64 = u64::MAX;
 pub(super) trait Carried: Send + Sync + 'static {
     fn background(&self) -> &Background;
 
-    /// Other runtimes for the task, if neither the client's own nor the present one carries it.
+    /// The other runtimes for the task, if neither the client's own nor the present one carries it.
     fn runtimes(&self) -> Vec<Handle>;
 
     /// Whether the task is to go on when its runtime ends.

@@ -8,15 +8,16 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
+use super::LiveGrant;
 use super::keeper::Keeper;
-use super::{LiveGrant, LossReason};
 use crate::clock::{BootInstant, Clock};
+use crate::loss::LossReason;
 
 /// The end of a hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ending {
-    /// The holder has given the lock back, or dropped its guard. Whether it was held to the end is what `release` tells.
+    /// The holder has given the lock back, left it, or dropped its guard. Whether it was held to the end is what `release` tells.
     Released,
     /// The lock was lost.
     Lost(LossReason),

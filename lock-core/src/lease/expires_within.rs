@@ -66,3 +66,45 @@ impl fmt::Debug for ExpiresWithin {
         f.write_str("ExpiresWithin")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+    use crate::clock::VirtualClock;
+    use crate::driver::{Attempt, Grant, Kind};
+    use crate::options::LeaseOptions;
+    use crate::owner::Owner;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn lease(grant: &Grant) -> Arc<LiveGrant> {
+        let attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), TTL).unwrap();
+        LiveGrant::new(Arc::new(attempt), grant, LeaseOptions::new(TTL), Duration::ZERO)
+    }
+
+    #[tokio::test]
+    async fn a_warning_comes_at_its_instant_and_not_before() {
+        let clock = VirtualClock::new();
+        let live = lease(&Grant::new(None, clock.now(), TTL));
+        let keeper = Weak::new();
+        let mut warning = Box::pin(warn(&live, &keeper, &clock, TTL / 2));
+        let until = live.deadline().minus(TTL / 2).since(clock.now());
+        clock.advance(until - Duration::from_nanos(1));
+        assert_eq!(futures_util::poll!(&mut warning), Poll::Pending);
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!(futures_util::poll!(&mut warning), Poll::Ready(()));
+    }
+
+    #[tokio::test]
+    async fn a_short_grant_that_is_to_be_claimed_is_no_reason_to_warn_until_it_is_over() {
+        let clock = VirtualClock::new();
+        let live = lease(&Grant::new(None, clock.now(), TTL / 10).with_claim());
+        let keeper = Weak::new();
+        let mut warning = Box::pin(warn(&live, &keeper, &clock, TTL / 2));
+        assert_eq!(futures_util::poll!(&mut warning), Poll::Pending);
+        clock.advance(TTL / 10);
+        assert_eq!(futures_util::poll!(&mut warning), Poll::Ready(()));
+    }
+}

@@ -8,10 +8,10 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::LossReason;
 use super::state::{Actions, Event, LeaseState};
 use crate::clock::{BootInstant, Clock};
 use crate::driver::{Attempt, Grant};
+use crate::loss::LossReason;
 use crate::options::LeaseOptions;
 use crate::sync::locked;
 use crate::token::FencingToken;

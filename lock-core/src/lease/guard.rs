@@ -9,11 +9,12 @@ use tracing::field::debug;
 
 use super::keeper::{Keeper, KeeperHandle};
 use super::state::{Answer, Event};
-use super::{Ended, ExpiresWithin, LiveGrant, LossReason, Lost, WorkError, drop_when};
+use super::{Ended, ExpiresWithin, LiveGrant, Lost, WorkError, drop_when};
 use crate::clock::BootInstant;
 use crate::driver::bound::{asked, bounded};
 use crate::driver::{Attempt, Released, Renewal, Renewed};
 use crate::error::{Error, ErrorKind, Phase};
+use crate::loss::LossReason;
 use crate::name::LockName;
 use crate::options::check_ttl;
 use crate::owner::GrantId;
@@ -343,10 +344,15 @@ impl Lease {
     /// Ends the lease without giving the lock back.
     pub(crate) fn detach(mut self) {
         self.keeper.settle(&self.live, Event::Release);
-        self.armed = false;
-        self.keeper.meters.released(self.keeper.clock.now().since(self.since));
+        self.disarm();
         // Nothing is asked of this attempt any more: another one has the lock.
         asked(|| self.keeper.backend.forget(&self.live.attempt));
+    }
+
+    /// Has the drop of this give nothing back any more; the hold is over.
+    pub(super) fn disarm(&mut self) {
+        self.armed = false;
+        self.keeper.meters.released(self.keeper.clock.now().since(self.since));
     }
 
     pub(crate) fn keeper(&self) -> &Keeper {

@@ -13,16 +13,17 @@ use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use super::LiveGrant;
 use super::background::{self, Background, Carried};
 use super::reaper::Reaper;
 use super::runtime::BackgroundRuntime;
 use super::state::{Actions, Answer, Event};
 use super::table::LeaseTable;
-use super::{LiveGrant, LossReason};
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{asked, bounded, caught};
 use crate::driver::{Backend, Doubts, Notices, Renewal, Renewed};
 use crate::error::{Error, Phase};
+use crate::loss::LossReason;
 use crate::metrics::Meters;
 use crate::name::LockName;
 use crate::owner::GrantId;
@@ -68,7 +69,7 @@ impl Drop for KeeperHandle {
 #[derive(Debug)]
 pub(crate) struct Keeper {
     pub(crate) backend: Arc<dyn Backend>,
-    /// Its name, asked for once: a backend that panics at the question ends nothing that goes on by itself.
+    /// The backend's name, asked for once: one that panics at the question ends nothing that goes on by itself.
     pub(crate) backend_name: &'static str,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) reaper: Reaper,
@@ -180,7 +181,7 @@ impl Keeper {
         self.schedule(&mut locked(&self.registry), live);
     }
 
-    /// One request for these renewals.
+    /// Sends one request for these renewals.
     pub(super) async fn ask(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let Some(first) = batch.first() else { return Vec::new() };
         let operation = Operation::renew(self.backend_name, batch.len());
@@ -341,7 +342,7 @@ async fn next_doubt(doubts: &mut Option<Doubts>) {
     std::future::pending().await
 }
 
-/// One request for up to [`BATCH`] leases. The instant of sending is read before the backend is asked, however long it
+/// Sends one request for up to [`BATCH`] leases. The instant of sending is read before the backend is asked, however long it
 /// needs to find a connection: that can only end a lease too early.
 async fn renew(
     keeper: Arc<Keeper>,

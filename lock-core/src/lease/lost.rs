@@ -6,9 +6,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::LiveGrant;
 use super::ended::{Ending, end_of};
 use super::keeper::Keeper;
-use super::{LiveGrant, LossReason};
+use crate::loss::LossReason;
 
 /// Resolves once, with the reason, when a lock is lost. From [`Lease::lost`](super::Lease::lost).
 #[must_use = "futures do nothing unless polled"]

@@ -47,7 +47,7 @@ pub struct DetachedMutex {
     pub name: LockName,
     /// The grant, as the servers have it until it is adopted.
     pub grant: GrantId,
-    /// Its token, which it keeps, where the configuration has them.
+    /// The lock's token, which it keeps, where the configuration has them.
     pub token: Option<FencingToken>,
     /// The time, in ms, for which it was held at least when it was detached: to be shown. Nobody goes by it, as nobody knows how long the
     /// message has travelled.

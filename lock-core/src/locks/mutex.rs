@@ -9,7 +9,7 @@ use crate::acquire::{AcquireRequest, Core, Wait};
 use crate::driver::Inspection;
 use crate::driver::{Attempt, Grant, Kind, MutexBackend};
 use crate::error::Error;
-use crate::lease::{Lease, WorkError, scoped};
+use crate::lease::{Lease, LeaveError, WorkError, check_leave, leave, scoped};
 use crate::locks::{DetachError, DetachedMutex, Fenced};
 use crate::name::LockName;
 use crate::options::LeaseOptions;
@@ -170,6 +170,27 @@ impl Mutex {
         self.acquire(self.core.deadline(wait)).await
     }
 
+    /// Refuses a time for which this lock cannot be left, as [`MutexGuard::leave`] would. No traffic.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where locks cannot be left ([`Guarantee::Leave`](crate::Guarantee::Leave));
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `time` is zero, or more than 24 h or the configuration's longest lease.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    ///
+    /// let report = locks.mutex("report");
+    /// assert!(report.check_leave(Duration::from_secs(60)).is_ok());
+    /// assert!(report.check_leave(Duration::MAX).is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn check_leave(&self, time: Duration) -> Result<(), Error> {
+        check_leave(&self.core.keeper, &self.name, time)
+    }
+
     /// Waits for the lock, runs `body` while it is held, and gives it back.
     ///
     /// `Ok` means that the lock was held when `body` ended, and that it is given back. `body` is dropped at its next await point when the lock is
@@ -257,7 +278,7 @@ impl Mutex {
         Ok(lease.map(MutexGuard))
     }
 
-    fn request(&self) -> AcquireRequest<'_> {
+    pub(crate) fn request(&self) -> AcquireRequest<'_> {
         AcquireRequest {
             name: &self.name,
             kind: Kind::Mutex,
@@ -325,6 +346,44 @@ impl MutexGuard {
     /// The guard of a dropped call is released in the background.
     pub async fn detach(self) -> Result<DetachedMutex, DetachError> {
         DetachedMutex::of(self).await
+    }
+
+    /// Leaves the lock behind: it stays taken for `time` from now by the server's clock, which may be sooner or later than its lease would
+    /// have ended, and is free then, on memcached up to 6 s later. It is not renewed any more, and no drop, no late release and no end of this client frees it before. On
+    /// ZooKeeper the client keeps the time, and the lock ends with the client's session at the latest
+    /// ([`Guarantee::Leave`](crate::Guarantee::Leave)). `inspect` shows it, elsewhere than there under an id of its own, and by what it shows the
+    /// lock can be freed by force. Where a reply was lost, the time may begin anew with the repetition: up to one operation timeout later.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    ///
+    /// let report = locks.mutex("report");
+    /// let guard = report.lock().await?;
+    /// // A job of some milliseconds, which is not to run again for a minute.
+    /// guard.leave(Duration::from_secs(60)).await?;
+    /// assert!(report.try_lock().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The guard comes back in the error, as it was, after
+    /// - [`Unsupported`](crate::ErrorKind::Unsupported) where locks cannot be left ([`Guarantee::Leave`](crate::Guarantee::Leave));
+    /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `time` is zero or too long: more than 24 h, or than the configuration's
+    ///   longest lease;
+    /// - [`Lost`](crate::ErrorKind::Lost) if the lock was lost before.
+    ///
+    /// It does not after
+    /// - [`Lost`](crate::ErrorKind::Lost) if the server says only now that it was lost: whatever it has under this name was not touched;
+    /// - [`Indeterminate`](crate::ErrorKind::Indeterminate) if no confirmation came: the client goes on in the background until it is confirmed or
+    ///   the time is over. Until then the lock may be free as soon as its lease has ended.
+    ///
+    /// # Cancel safety
+    /// A dropped call is finished in the background. One that was never polled has asked nothing: its drop releases the lock.
+    pub async fn leave(self, time: Duration) -> Result<(), LeaveError<Self>> {
+        leave(self.0, time).await.map_err(|failed| failed.map(Self))
     }
 
     /// Gives the lock back and reports the outcome, within one operation timeout.

@@ -10,8 +10,9 @@ use crate::clock::BootInstant;
 use crate::driver::bound::{before, bounded};
 use crate::driver::{Guarantee, Record, RecordBackend, RecordWrite, Support};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::lease::{Lease, LossReason};
+use crate::lease::{Lease, LeaveError};
 use crate::locks::{FencedGuard, FencedMutexGuard, Mutex, MutexGuard};
+use crate::loss::LossReason;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::Owner;
@@ -274,6 +275,19 @@ impl RecordedGuard {
                 Err(self.lock.named(Error::lost(phase, reason)))
             }
         }
+    }
+
+    /// Leaves the lock behind: it stays taken for `time` from now by the server's clock, and is free then. The record stays. See
+    /// [`MutexGuard::leave`].
+    ///
+    /// # Errors
+    /// Those of [`MutexGuard::leave`]. The guard comes back in the error if nothing was asked of the servers.
+    ///
+    /// # Cancel safety
+    /// A dropped call is finished in the background. One that was never polled has asked nothing: its drop releases the lock.
+    pub async fn leave(self, time: Duration) -> Result<(), LeaveError<Self>> {
+        let Self { lock, guard, record } = self;
+        guard.leave(time).await.map_err(|failed| failed.map(|guard| Self { lock, guard, record }))
     }
 
     /// Gives the lock back and reports the outcome, within one operation timeout. The record stays.

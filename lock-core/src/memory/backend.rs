@@ -13,12 +13,13 @@ use crate::driver::Inspection;
 use crate::driver::bound::before;
 use crate::driver::wait;
 use crate::driver::{
-    AdoptBackend, Attempt, Backend, Cancelled, Grant, Kind, MutexBackend, Notices, Operator, Record, RecordBackend,
-    RecordWrite, ReentrantBackend, Released, Renewal, Renewed, RwLockBackend, SemaphoreBackend,
+    AdoptBackend, Attempt, Backend, Cancelled, Grant, Kind, Left, MutexBackend, Notices, Operator, Record,
+    RecordBackend, RecordWrite, ReentrantBackend, Released, Renewal, Renewed, RwLockBackend, SemaphoreBackend,
+    Together,
 };
 use crate::driver::{Guarantees, Support};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::lease::LossReason;
+use crate::loss::LossReason;
 use crate::name::LockName;
 use crate::owner::{GrantId, Owner};
 use crate::token::FencingToken;
@@ -138,6 +139,7 @@ impl Backend for MemoryBackend {
         guarantees.renewal_across_runtimes = Support::Yes;
         guarantees.record = Support::Yes;
         guarantees.adoption = Support::Yes;
+        guarantees.leave = Support::Yes;
         guarantees
     }
 
@@ -168,10 +170,25 @@ impl Backend for MemoryBackend {
         batch.iter().map(renew).collect()
     }
 
+    async fn try_together(&self, attempts: &[&Attempt]) -> Result<Together, Error> {
+        let Some(first) = attempts.first() else { return Ok(Together::Apart) };
+        self.reach(first, Phase::Acquire).await?;
+        attempts.iter().for_each(|attempt| attempt.mark_sent(REACHED));
+        self.server.ask_together(&self.namespace, attempts, self.client)
+    }
+
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
         self.reach(attempt, Phase::Release).await?;
         let held = self.server.with(&self.namespace, &attempt.name, attempt.kind, |lock, _, _| lock.remove(attempt.id));
         Ok(if held.is_some() { Released::Done } else { Released::NotHeld(None) })
+    }
+
+    async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
+        self.reach(attempt, Phase::Release).await?;
+        let (name, kind) = (&attempt.name, attempt.kind);
+        let leave = |lock: &mut super::rules::Lock, now| lock.leave(attempt.id, left, time, now);
+        let is_left = self.server.with(&self.namespace, name, kind, |lock, now, _| leave(lock, now));
+        Ok(if is_left { Left::Done } else { Left::NotHeld(None) })
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {

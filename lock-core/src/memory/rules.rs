@@ -76,6 +76,15 @@ impl Lock {
         Some(Grant::new(Some(token), now, attempt.ttl))
     }
 
+    /// Puts a grant under another id, under which it ends after this time; whether it is there.
+    pub(super) fn leave(&mut self, id: GrantId, left: GrantId, time: Duration, now: BootInstant) -> bool {
+        let Some(held) = self.holders.remove(left).or_else(|| self.holders.remove(id)) else { return false };
+        let expires = now.plus(time);
+        self.holders.insert(Holding { id: left, expires, ..held });
+        self.ends_by(expires);
+        true
+    }
+
     /// Puts the request at the end of the queue.
     pub(super) fn enqueue(&mut self, attempt: &Attempt, client: u64, now: BootInstant) -> oneshot::Receiver<Grant> {
         let (tell, told) = oneshot::channel();
@@ -215,13 +224,18 @@ impl Lock {
         };
         let expires = now.plus(ttl);
         self.holders.insert(Holding { id, client, kind, owner, token, since: now, expires });
+        self.ends_by(expires);
+        Grant::new(Some(token), now, ttl)
+    }
+
+    /// A grant ends at this instant: waiters that would sleep past it are woken.
+    fn ends_by(&mut self, expires: BootInstant) {
         if expires < self.slept_to {
             self.slept_to = expires;
             if let Some(sooner) = &self.sooner {
                 sooner.notify_waiters();
             }
         }
-        Grant::new(Some(token), now, ttl)
     }
 }
 

@@ -9,9 +9,9 @@ use super::holders::Holding;
 use super::records::Records;
 use super::rules::{Fence, Lock};
 use crate::clock::{BootInstant, Clock};
-use crate::driver::{Attempt, Kind, NoticeSource, Notices, Record, RecordWrite};
+use crate::driver::{Attempt, Kind, NoticeSource, Notices, Record, RecordWrite, Together};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::lease::LossReason;
+use crate::loss::LossReason;
 use crate::name::LockName;
 use crate::owner::GrantId;
 use crate::sync::locked;
@@ -135,6 +135,35 @@ impl Server {
         let mut state = locked(&self.state);
         let now = self.clock.now();
         state.with(key, now, |lock, fence| work(lock, now, fence))
+    }
+
+    /// Asks for several locks as one step: all of them or none.
+    pub(super) fn ask_together(
+        &self,
+        namespace: &Arc<str>,
+        attempts: &[&Attempt],
+        client: u64,
+    ) -> Result<Together, Error> {
+        let mut state = locked(&self.state);
+        let now = self.clock.now();
+        let key = |attempt: &Attempt| Key::of(namespace, &attempt.name, attempt.kind);
+        let mut grants = Vec::with_capacity(attempts.len());
+        for attempt in attempts {
+            let refused = match state.with(key(attempt), now, |lock, fence| lock.ask(attempt, client, now, fence)) {
+                Ok(Some(grant)) => {
+                    grants.push(grant);
+                    continue;
+                }
+                Ok(None) => Ok(Together::Held),
+                Err(error) => Err(error),
+            };
+            // Nobody has seen them, and nobody waits for them: they are as they were.
+            for attempt in &attempts[..grants.len()] {
+                state.with(key(attempt), now, |lock, _| lock.remove(attempt.id));
+            }
+            return refused;
+        }
+        Ok(Together::Granted(grants))
     }
 
     /// The record beside a mutex.

@@ -37,7 +37,7 @@ pub(crate) struct Silence {
 }
 
 impl Silence {
-    /// This one, with the one before it if there was nothing in between.
+    /// Joins a silence to the one before it, if there was nothing in between.
     pub(crate) fn after(self, before: Option<Self>) -> Self {
         let before = before.filter(|before| before.until >= self.since);
         Self { since: before.map_or(self.since, |before| before.since), ..self }
@@ -45,7 +45,7 @@ impl Silence {
 }
 
 impl Entry {
-    /// One level deeper, if the owner is inside: the lease, which the caller gives back through [`leave`](Entry::leave).
+    /// Enters one level deeper, if the owner is inside; returns the lease, which the caller gives back through [`leave`](Entry::leave).
     pub(crate) fn join(&self, max_depth: u32) -> Result<Option<Arc<Lease>>, Error> {
         self.deeper(&mut locked(&self.inside), max_depth)
     }
@@ -85,7 +85,7 @@ impl Entry {
         }
     }
 
-    /// One level less; the lease itself if this was the last one.
+    /// Leaves one level; returns the lease itself if this was the last one.
     pub(crate) fn leave(&self, mine: Arc<Lease>) -> Option<Lease> {
         let mut slot = locked(&self.inside);
         let inside = slot.as_mut().filter(|inside| Arc::ptr_eq(&inside.lease, &mine))?;

@@ -19,7 +19,7 @@ pub(crate) type UsedGrant = OnceLock<Weak<LiveGrant>>;
 /// The owners that use the locks of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    /// Those that are inside reentrant locks, or ask for them.
+    /// The owners that are inside reentrant locks, or ask for them.
     pub(crate) inside: OwnerTable<Entry>,
     /// The explicit owners that use read-write locks.
     pub(crate) uses: OwnerTable<UsedGrant>,

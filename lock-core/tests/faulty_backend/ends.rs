@@ -33,6 +33,7 @@ async fn the_end_is_told_whatever_it_is_and_to_everybody_who_asked() {
     let locks = store.connect();
     let mutex = locks.mutex("a").with_ttl(TTL);
     let guard = mutex.lock().await.unwrap();
+    assert_eq!(format!("{:?} {:?}", guard.ended(), guard.expires_within(TTL / 2).unwrap()), "Ended ExpiresWithin");
     let (first, second) = (waiting(guard.ended()).await, waiting(guard.ended()).await);
     guard.release().await.unwrap();
     for told in [first, second] {

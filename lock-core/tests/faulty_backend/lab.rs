@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::clock::{Clock, Deadline, VirtualClock};
 use lock_core::driver::{
-    Attempt, Backend, Cancelled, DoubtSource, Doubts, Grant, Kind, MutexBackend, Notices, Operator, ReentrantBackend,
-    Released, Renewal, Renewed, RwLockBackend, SemaphoreBackend,
+    Attempt, Backend, Cancelled, DoubtSource, Doubts, Grant, Kind, Left, MutexBackend, Notices, Operator,
+    ReentrantBackend, Released, Renewal, Renewed, RwLockBackend, SemaphoreBackend, Together,
 };
 use lock_core::memory::{MemoryBackend, MemoryStore};
 use lock_core::{
@@ -36,6 +36,21 @@ pub(crate) enum Fault {
     Panics,
 }
 
+/// The server's part in leaving a lock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// It ends the lock by itself.
+    #[default]
+    ByItself,
+    /// It keeps the lock until it is released.
+    UntilReleased,
+    /// It cannot.
+    No,
+}
+
+/// The time for which a lock is kept that the server does not end by itself.
+const KEPT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 #[derive(Debug, Default)]
 struct State {
     fault: Fault,
@@ -51,6 +66,8 @@ struct State {
     has_one_place: bool,
     panics_at_questions: bool,
     has_no_tokens: bool,
+    takes_together: Option<usize>,
+    leaves: Leaves,
     announces_losses: bool,
     doubts: DoubtSource,
     forgotten: Vec<GrantId>,
@@ -128,6 +145,16 @@ impl Line {
     /// Promises no fencing tokens.
     pub(crate) fn has_no_tokens(&self) {
         self.state().has_no_tokens = true;
+    }
+
+    /// Several locks are taken in one step from now on, of whose grants this many do not come back.
+    pub(crate) fn takes_together(&self, short_of: usize) {
+        self.state().takes_together = Some(short_of);
+    }
+
+    /// From now on locks are left like this.
+    pub(crate) fn leaves(&self, leaves: Leaves) {
+        self.state().leaves = leaves;
     }
 
     /// The attempts that the core has given up on.
@@ -286,6 +313,9 @@ impl Backend for Faulty {
         if self.line.state().has_no_tokens {
             guarantees.fencing = Support::No;
         }
+        if self.line.state().leaves == Leaves::No {
+            guarantees.leave = Support::No;
+        }
         guarantees
     }
 
@@ -314,8 +344,32 @@ impl Backend for Faulty {
         answers
     }
 
+    async fn try_together(&self, attempts: &[&Attempt]) -> Result<Together, Error> {
+        let Some(short_of) = self.line.state().takes_together else { return Ok(Together::Apart) };
+        let (first, taken) = (attempts[0], self.inner().try_together(attempts));
+        let answer = self.carry("together", first, Phase::Acquire, first.op_timeout, taken).await?;
+        let Together::Granted(mut grants) = answer else { return Ok(answer) };
+        grants.truncate(attempts.len() - short_of);
+        // The first of them came in time.
+        for grant in grants.iter_mut().skip(1) {
+            grant.sent_at = grant.sent_at.minus(self.line.state().late);
+        }
+        Ok(Together::Granted(grants))
+    }
+
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
         self.carry("release", attempt, Phase::Release, attempt.op_timeout, self.inner().release(attempt)).await
+    }
+
+    async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
+        let leave = async {
+            if self.line.state().leaves == Leaves::ByItself {
+                return self.inner().leave(attempt, left, time).await;
+            }
+            let kept = self.inner().leave(attempt, attempt.id, KEPT).await?;
+            Ok(if kept == Left::Done { Left::UntilReleased } else { kept })
+        };
+        self.carry("leave", attempt, Phase::Release, attempt.op_timeout, leave).await
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {

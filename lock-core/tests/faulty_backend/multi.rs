@@ -135,6 +135,28 @@ async fn a_refused_try_of_several_does_not_wait_for_releases_that_are_not_answer
     held.release().await.unwrap();
 }
 
+/// A wait for a lock says nothing of the link.
+#[tokio::test]
+async fn a_refused_try_that_had_to_wait_does_not_wait_as_long_for_releases_that_are_not_answered() {
+    let lab = Lab::new();
+    let (locks, other) = (lab.connect(), lab.store.connect());
+    let [first, second] = [other.mutex("a").lock().await.unwrap(), other.mutex("b").lock().await.unwrap()];
+    let both = ["a", "b"].map(|name| locks.mutex(name).with_ttl(Duration::from_secs(300)));
+    let trying = tokio::spawn(try_lock_all_for(both, Duration::from_secs(20)));
+    lab.line.asked_times("lock", 1).await;
+    lab.pass(Duration::from_secs(10)).await;
+    first.release().await.unwrap();
+    lab.line.asked_times("lock", 2).await;
+    lab.line.set(Fault::Hangs);
+    lab.pass(Duration::from_millis(10_200)).await;
+    lab.line.asked_times("release", 1).await;
+    // Less than the core gives a backend that gives nothing up.
+    lab.pass(Duration::from_millis(2_100)).await;
+    assert!(trying.is_finished(), "it waits for the release as long as it waited for the lock");
+    assert!(trying.await.unwrap().unwrap().is_none());
+    drop(second);
+}
+
 #[tokio::test]
 async fn an_error_is_not_definite_while_what_was_taken_may_still_be_held() {
     for waits in [true, false] {

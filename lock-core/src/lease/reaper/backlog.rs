@@ -23,7 +23,7 @@ const EACH: Duration = Duration::from_millis(1);
 /// Jobs that wait for their next try.
 #[derive(Debug)]
 pub(super) struct Backlog<J> {
-    /// Those without an answer, by the number of a place. An idle lane is forgotten.
+    /// The jobs without an answer, by the number of a place. An idle lane is forgotten.
     lanes: BTreeMap<u64, Lane<J>>,
     later: BTreeMap<(BootInstant, u64), WaitingJob<J>>,
     /// The number that was given out last.

@@ -1,16 +1,21 @@
 //! One thing to be finished in the background.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{asked, bounded, caught};
-use crate::driver::{Attempt, Backend, Cancelled, SemaphoreBackend};
+use crate::driver::{Attempt, Backend, Cancelled, Left, SemaphoreBackend};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::LiveGrant;
+use crate::owner::GrantId;
 use crate::shutdown::UnderWay;
 use crate::trace::Operation;
 
-/// A release, a cancellation or the return of permits, until the server has confirmed it.
+/// The shortest time for which a grant is left: servers count in milliseconds.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// A release, a cancellation, the leaving of a lock or the return of permits, until the server has confirmed it.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) attempt: Arc<Attempt>,
@@ -25,7 +30,16 @@ pub(super) struct Job {
 pub(super) enum Task {
     Release,
     Cancel,
-    Shrink { semaphore: Arc<dyn SemaphoreBackend>, live: Arc<LiveGrant>, keep: u32 },
+    /// Lets the grant end at this instant, under another id; once that has passed, gives it back.
+    Leave {
+        left: GrantId,
+        ends_at: BootInstant,
+    },
+    Shrink {
+        semaphore: Arc<dyn SemaphoreBackend>,
+        live: Arc<LiveGrant>,
+        keep: u32,
+    },
 }
 
 /// The result of one try of a job.
@@ -34,10 +48,14 @@ pub(super) enum Progress {
     Done,
     /// Given back; a late copy of the acquisition may still be on its way.
     Returned,
+    /// Left, to be given back at this instant.
+    Left {
+        ends_at: BootInstant,
+    },
     Again,
     /// The server has refused it.
     Refused,
-    /// There was no answer.
+    /// The server has not answered.
     Unanswered,
 }
 
@@ -53,7 +71,7 @@ impl Job {
         Self { attempt, task, until, tries: 0, operation, _under_way: under_way }
     }
 
-    /// One try.
+    /// Tries the job once.
     pub(super) async fn attempt_once(&self, backend: &dyn Backend, clock: &dyn Clock) -> Progress {
         let phase = self.task.phase();
         let once = caught(phase, self.ask(backend, clock));
@@ -69,9 +87,17 @@ impl Job {
 
     async fn ask(&self, backend: &dyn Backend, clock: &dyn Clock) -> Result<Progress, Error> {
         match &self.task {
-            Task::Release => {
-                backend.release(&self.attempt).await?;
-                Ok(if asked(|| backend.is_settled(&self.attempt)) { Progress::Done } else { Progress::Returned })
+            Task::Release => self.release(backend).await,
+            &Task::Leave { left, ends_at } => {
+                let rest = ends_at.since(clock.now());
+                if rest < SHORTEST {
+                    // What an earlier request has left has another id, and is not touched.
+                    return self.release(backend).await;
+                }
+                Ok(match backend.leave(&self.attempt, left, rest).await? {
+                    Left::UntilReleased => Progress::Left { ends_at },
+                    Left::Done | Left::NotHeld(_) => self.returned(backend),
+                })
             }
             Task::Cancel => match backend.cancel(&self.attempt).await? {
                 Cancelled::Settled => Ok(Progress::Done),
@@ -83,6 +109,16 @@ impl Job {
                 _ => Ok(Progress::Done),
             },
         }
+    }
+
+    async fn release(&self, backend: &dyn Backend) -> Result<Progress, Error> {
+        backend.release(&self.attempt).await?;
+        Ok(self.returned(backend))
+    }
+
+    /// The attempt has no grant any more.
+    fn returned(&self, backend: &dyn Backend) -> Progress {
+        if asked(|| backend.is_settled(&self.attempt)) { Progress::Done } else { Progress::Returned }
     }
 
     /// Ends the job, and says how in its span.
@@ -103,7 +139,7 @@ impl Job {
 impl Task {
     fn phase(&self) -> Phase {
         match self {
-            Self::Release | Self::Shrink { .. } => Phase::Release,
+            Self::Release | Self::Leave { .. } | Self::Shrink { .. } => Phase::Release,
             Self::Cancel => Phase::Cancel,
         }
     }
@@ -112,6 +148,7 @@ impl Task {
         match self {
             Self::Release => "release",
             Self::Cancel => "cancel",
+            Self::Leave { .. } => "leave",
             Self::Shrink { .. } => "shrink",
         }
     }

@@ -1,6 +1,6 @@
 //! The one task per client that finishes, in the background, what callers no longer wait for: releases of dropped
-//! guards, releases whose answer never came, permits that were given back without an answer, and the undoing of
-//! acquisitions that were given up.
+//! guards, releases whose answer never came, permits that were given back without an answer, locks that were left, and the
+//! undoing of acquisitions that were given up.
 //!
 //! Each job is tried at once; [`Backlog`] says when those that are not done by then are tried again, place by place. About
 //! [`MOST`] of them wait for that, whatever their places: one that comes on top has had its one try. As many are tried for the
@@ -10,6 +10,7 @@
 mod backlog;
 mod job;
 mod lane;
+mod left;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -24,12 +25,14 @@ use tokio::sync::Notify;
 
 use self::backlog::Backlog;
 use self::job::{Job, Progress, Task};
+use self::left::LeftGrants;
 use super::LiveGrant;
 use super::background::{self, Background, Carried};
 use super::runtime::BackgroundRuntime;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::asked;
 use crate::driver::{Attempt, Backend, SemaphoreBackend};
+use crate::owner::GrantId;
 use crate::shutdown::Shutdown;
 use crate::sync::locked;
 
@@ -63,6 +66,8 @@ struct JobQueue {
     backlog: Backlog<Job>,
     /// The number of jobs that are being tried.
     trying: usize,
+    /// The grants that were left, and are to be released when their time is over.
+    left: LeftGrants,
     /// The number of jobs that there was no room for, and until when what the last of them left may stay.
     discarded: usize,
     remains_until: Option<BootInstant>,
@@ -70,7 +75,7 @@ struct JobQueue {
 
 impl JobQueue {
     fn len(&self) -> usize {
-        self.fresh.len() + self.backlog.len() + self.trying
+        self.fresh.len() + self.backlog.len() + self.trying + self.left.len()
     }
 }
 
@@ -107,6 +112,28 @@ impl Reaper {
         let now = self.0.clock.now();
         let until = self.0.gone_by(&attempt, lasts_until.max(now.plus(attempt.ttl)));
         self.push(attempt, Task::Release, until);
+    }
+
+    /// Has the grant end at this instant in the background, under the id `left`, until that is confirmed or the server, which may keep it to
+    /// `lasts_until` if it never hears of that, has ended it by itself.
+    pub(crate) fn leave(&self, attempt: Arc<Attempt>, left: GrantId, ends_at: BootInstant, lasts_until: BootInstant) {
+        let now = self.0.clock.now();
+        let until = self.0.gone_by(&attempt, lasts_until.max(now.plus(attempt.ttl)));
+        self.push(attempt, Task::Leave { left, ends_at }, until);
+    }
+
+    /// Releases a grant that was left at this instant, or when the client is closed.
+    pub(crate) fn release_at(&self, attempt: Arc<Attempt>, ends_at: BootInstant) {
+        self.0.release_at(attempt, ends_at);
+        self.ensure_running();
+    }
+
+    /// Releases the grants that were left: the client is being closed.
+    pub(crate) fn end_left(&self) {
+        // Counted before they are taken, as where they are due: another call that closes the client waits for them.
+        let _under_way = self.0.shutdown.track();
+        let left = locked(&self.0.queue).left.take_all();
+        left.into_iter().for_each(|attempt| self.0.is_left_no_more(attempt));
     }
 
     /// Undoes an attempt in the background, until that is confirmed or whatever it left is over.
@@ -162,6 +189,24 @@ impl Jobs {
         self.wake.notify_one();
     }
 
+    /// Releases a grant that was left at this instant. Nothing is under way until then.
+    fn release_at(&self, attempt: Arc<Attempt>, ends_at: BootInstant) {
+        let mut queue = locked(&self.queue);
+        if self.shutdown.has_begun() {
+            drop(queue);
+            return self.is_left_no_more(attempt);
+        }
+        queue.left.put(attempt, ends_at);
+        drop(queue);
+        self.wake.notify_one();
+    }
+
+    /// The time of a grant that was left is over.
+    fn is_left_no_more(&self, attempt: Arc<Attempt>) {
+        let until = self.gone_by(&attempt, self.clock.now().plus(attempt.ttl));
+        self.take_in(Job::new(self.backend_name, attempt, Task::Release, until, self.shutdown.track()));
+    }
+
     /// Whether there must be room for this job: what it undoes does not end with a lease by itself.
     fn must_stay(&self, job: &Job) -> bool {
         matches!(job.task, Task::Shrink { .. }) || asked(|| self.backend.may_remain(&job.attempt))
@@ -198,11 +243,16 @@ impl Jobs {
         for job in over {
             self.is_over(job, now, false);
         }
+        // Counted before they are taken: a client that is being closed finds them either left or under way.
+        let under_way = self.shutdown.track();
+        let left = locked(&self.queue).left.take_due(now);
+        left.into_iter().for_each(|attempt| self.is_left_no_more(attempt));
+        drop(under_way);
         let mut queue = locked(&self.queue);
         let mut due: Vec<_> = queue.fresh.drain(..).map(|job| (job, None)).collect();
         due.append(&mut queue.backlog.due(now));
         queue.trying += due.len();
-        let next = queue.backlog.wake_at();
+        let next = queue.backlog.wake_at().min(queue.left.wake_at());
         drop(queue);
         let trying = |(job, probe)| Trying { jobs: self.clone(), job: Some(job), probe };
         (due.into_iter().map(trying).collect(), next)
@@ -239,6 +289,11 @@ impl Jobs {
         match progress {
             Progress::Done => {
                 drop(queue);
+                return job.ends("done");
+            }
+            &Progress::Left { ends_at } => {
+                drop(queue);
+                self.release_at(job.attempt.clone(), ends_at);
                 return job.ends("done");
             }
             Progress::Returned => {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::LossReason;
 use crate::clock::BootInstant;
+use crate::loss::LossReason;
 use crate::options::LeaseOptions;
 
 /// An input of a lease's state machine.

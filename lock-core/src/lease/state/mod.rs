@@ -16,9 +16,9 @@ use std::time::Duration;
 
 pub use event::{Actions, Answer, Event};
 
-use super::LossReason;
 use crate::clock::BootInstant;
 use crate::driver::Grant;
+use crate::loss::LossReason;
 use crate::options::LeaseOptions;
 
 /// The first pause before a renewal is tried again after an unknown answer.

@@ -22,6 +22,13 @@ fn the_margin_is_one_per_cent_and_the_granularity() {
 }
 
 #[test]
+fn the_least_that_is_left_is_that_at_the_next_renewal_less_the_margin() {
+    let options = LeaseOptions::new(TTL);
+    assert_eq!(lease(options).least_left(), Duration::from_millis(3000 - 30 - 2 - 1000));
+    assert_eq!(lease(options.with_auto_renew(false)).least_left(), Duration::from_millis(3000 - 30 - 2));
+}
+
+#[test]
 fn renewals_are_due_every_third_and_count_from_their_sending() {
     let mut lease = lease(LeaseOptions::new(TTL));
     assert_eq!(lease.step(at(999), Event::Tick).renew, None);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Fenced, FencedGuard};
 use crate::error::Error;
-use crate::lease::{WorkError, scoped};
+use crate::lease::{LeaveError, WorkError, scoped};
 use crate::locks::{DowngradeError, ReadGuard, RwLock, WriteGuard};
 use crate::locks::{Mutex, MutexGuard};
 use crate::locks::{ReentrantGuard, ReentrantMutex};
@@ -117,6 +117,20 @@ macro_rules! guards {
 }
 
 guards!(MutexGuard ReadGuard WriteGuard ReentrantGuard);
+
+impl FencedGuard<MutexGuard> {
+    /// Leaves the lock behind: it stays taken for `time` from now by the server's clock, and is free then. See [`MutexGuard::leave`].
+    ///
+    /// # Errors
+    /// Those of [`MutexGuard::leave`]. The guard comes back in the error if nothing was asked of the servers.
+    ///
+    /// # Cancel safety
+    /// A dropped call is finished in the background. One that was never polled has asked nothing: its drop releases the lock.
+    pub async fn leave(self, time: Duration) -> Result<(), LeaveError<Self>> {
+        let token = self.token;
+        self.guard.leave(time).await.map_err(|failed| failed.map(|guard| Self { guard, token }))
+    }
+}
 
 impl FencedGuard<WriteGuard> {
     /// Turns the exclusive grant into a shared one, without a gap in which a waiting writer could enter. The token stays.

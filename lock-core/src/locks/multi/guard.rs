@@ -12,7 +12,8 @@ use super::one_guard::OneGuard;
 #[cfg(doc)]
 use crate::ErrorKind;
 use crate::error::{Error, Phase};
-use crate::lease::{LossReason, Lost, WorkError, drop_when};
+use crate::lease::{Lost, WorkError, drop_when};
+use crate::loss::LossReason;
 use crate::name::LockName;
 use crate::token::FencingToken;
 

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::one_guard::OneGuard;
-use crate::acquire::Core;
+use crate::acquire::{AcquireRequest, Core};
 use crate::error::Error;
-use crate::locks::{FencedGuard, FencedMutex, FencedRwLock, Mutex, RwLock};
+use crate::lease::Lease;
+use crate::locks::{FencedGuard, FencedMutex, FencedRwLock, Mutex, MutexGuard, RwLock};
 use crate::name::LockName;
+use crate::owners::{Owned, UsedGrant};
 
 /// A lock that can be one of several: a mutex or the write side of a read-write lock, with or without the promise of a token.
 ///
@@ -71,6 +73,37 @@ impl Lockable {
             Side::Write(lock) => lock.core(),
             Side::FencedWrite(lock) => lock.as_unfenced().core(),
         }
+    }
+
+    /// Marks the explicit owner's use of the lock, if it has one.
+    pub(super) fn used(&self) -> Result<Option<Arc<Owned<UsedGrant>>>, Error> {
+        match &self.0 {
+            Side::Mutex(_) | Side::FencedMutex(_) => Ok(None),
+            Side::Write(lock) => lock.used(),
+            Side::FencedWrite(lock) => lock.as_unfenced().used(),
+        }
+    }
+
+    /// The request for the lock.
+    pub(super) fn request(&self) -> AcquireRequest<'_> {
+        match &self.0 {
+            Side::Mutex(lock) => lock.request(),
+            Side::FencedMutex(lock) => lock.as_unfenced().request(),
+            Side::Write(lock) => lock.write_request(),
+            Side::FencedWrite(lock) => lock.as_unfenced().write_request(),
+        }
+    }
+
+    /// The guard of a grant of the lock.
+    pub(super) fn guard(&self, lease: Lease, used: Option<Arc<Owned<UsedGrant>>>) -> Result<OneGuard, Error> {
+        Ok(match &self.0 {
+            Side::Mutex(_) => OneGuard::Mutex(MutexGuard::of(lease)),
+            Side::FencedMutex(_) => OneGuard::Mutex(FencedGuard::of(MutexGuard::of(lease))?.into_inner()),
+            Side::Write(lock) => OneGuard::Write(lock.write_guard(lease, used)),
+            Side::FencedWrite(lock) => {
+                OneGuard::Write(FencedGuard::of(lock.as_unfenced().write_guard(lease, used))?.into_inner())
+            }
+        })
     }
 
     /// Waits for the lock.

@@ -1,5 +1,14 @@
 //! Several locks at once: all or nothing, in one order everywhere, so that two callers never wait for each other.
+//!
+//! # In one step or one by one
+//! Where the server has a step that takes all of them or none, that is tried first: one request, and nobody ever sees a part of them
+//! held. In memory there always is one; on Redis for up to 64 locks on one server, or in one slot of a cluster; on ZooKeeper for up to
+//! 64 that are not at shared paths.
+//!
+//! If one of them is held, a try is over. A wait goes on one by one, in the order of the names: whoever waits for a lock holds those
+//! before it, and no other caller waits for a lock before one that it holds. So it is from the beginning where there is no such step.
 
+mod at_once;
 mod guard;
 mod lockable;
 mod one_guard;
@@ -8,11 +17,13 @@ mod taking;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{Clock, Deadline};
+use crate::acquire::Core;
+use crate::clock::Deadline;
 use crate::error::{Error, Phase};
 #[cfg(doc)]
 use crate::{ErrorKind, Mutex};
 
+use at_once::{AtOnce, Certainty, at_once};
 pub use guard::{LostOne, MultiGuard};
 pub use lockable::Lockable;
 pub use one_guard::OneGuard;
@@ -20,8 +31,8 @@ use taking::Taking;
 
 /// Locks all of these, waiting as long as it takes.
 ///
-/// They are mutexes and write locks in any mix, fenced or not: whatever is a [`Lockable`]. They are taken one after the other in the
-/// order of their names, whatever the order of the arguments. They may come from one client only, as names of different clients have no
+/// They are mutexes and write locks in any mix, fenced or not: whatever is a [`Lockable`]. They are taken [in one step](self#in-one-step-or-one-by-one)
+/// or else one after the other in the order of their names, whatever the order of the arguments. They may come from one client only, as names of different clients have no
 /// common order.
 ///
 /// ```
@@ -42,8 +53,13 @@ use taking::Taking;
 /// # Cancel safety
 /// May be dropped at any await point: nothing of any of the locks stays behind.
 pub async fn lock_all(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> Result<MultiGuard, Error> {
-    let (locks, clock) = sorted(locks)?;
-    let mut taking = Taking::begin(clock);
+    let (locks, core) = sorted(locks)?;
+    let before = match at_once(&core, &locks, Deadline::NEVER).await? {
+        AtOnce::Taken(all) => return Ok(all),
+        AtOnce::Held => Certainty::Known,
+        AtOnce::OneByOne(before) => before,
+    };
+    let mut taking = Taking::begin(core.keeper.clock.clone(), core.options.op_timeout, before);
     for lock in &locks {
         if let Err(error) = taking.one(async { lock.lock().await.map(Some) }).await {
             return Err(taking.put_back().await.after(error));
@@ -54,9 +70,9 @@ pub async fn lock_all(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> R
 
 /// Locks all of these without waiting; `Ok(None)` and none of them if one is held.
 ///
-/// Locks that were taken are released before the answer, for at most 100 ms or, on a slow link, twice the time in which the quickest of
-/// them was taken. A release that is not confirmed by then goes on in the background, and the next call may find its own locks in
-/// the way.
+/// Where they are taken [in one step](self#in-one-step-or-one-by-one), a refusal leaves nothing to be released. Elsewhere, locks that were taken are released before the answer, for at most 100 ms or, on a slow link, twice the time in which the quickest of
+/// them was taken, and one operation timeout at most. A release that is not confirmed by then goes on in the background, and the
+/// next call may find its own locks in the way.
 ///
 /// # Errors
 /// [`ErrorKind::Unavailable`] or
@@ -97,9 +113,19 @@ pub async fn try_lock_all_for(
     locks: impl IntoIterator<Item = impl Into<Lockable>>,
     wait: Duration,
 ) -> Result<Option<MultiGuard>, Error> {
-    let (locks, clock) = sorted(locks)?;
+    let (locks, core) = sorted(locks)?;
+    let clock = &core.keeper.clock;
     let deadline = Deadline::after(clock.now(), wait);
-    let mut taking = Taking::begin(clock.clone());
+    let before = match at_once(&core, &locks, deadline).await? {
+        AtOnce::Taken(all) => return Ok(Some(all)),
+        AtOnce::Held if deadline.has_passed(clock.now()) => {
+            core.keeper.meters.refused();
+            return Ok(None);
+        }
+        AtOnce::Held => Certainty::Known,
+        AtOnce::OneByOne(before) => before,
+    };
+    let mut taking = Taking::begin(clock.clone(), core.options.op_timeout, before);
     for lock in &locks {
         let left = if deadline.is_never() { Duration::MAX } else { deadline.left(clock.now()) };
         match taking.one(lock.try_lock_for(left)).await {
@@ -115,12 +141,12 @@ pub async fn try_lock_all_for(
     taking.checked().await.map(Some)
 }
 
-/// The locks in the order in which they are taken, and their client's clock.
-fn sorted(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> Result<(Vec<Lockable>, Arc<dyn Clock>), Error> {
+/// The locks in the order in which they are taken, and their client's core.
+fn sorted(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> Result<(Vec<Lockable>, Arc<Core>), Error> {
     let mut locks: Vec<Lockable> = locks.into_iter().map(Into::into).collect();
     locks.sort_by(|one, other| one.place().cmp(&other.place()));
     let Some(first) = locks.first() else { return Err(Error::invalid(Phase::Configure, "no lock was named")) };
-    let clock = first.core().keeper.clock.clone();
+    let core = first.core().clone();
     for pair in locks.windows(2) {
         if pair[0].place() == pair[1].place() {
             let what = "a lock is named twice: the second would wait for the first for ever";
@@ -131,5 +157,5 @@ fn sorted(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> Result<(Vec<L
             return Err(Error::invalid(Phase::Configure, what).with_name(pair[1].name()));
         }
     }
-    Ok((locks, clock))
+    Ok((locks, core))
 }

@@ -4,6 +4,7 @@ use std::convert::identity;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::at_once::Certainty;
 use super::guard::MultiGuard;
 use super::one_guard::OneGuard;
 use crate::acquire::CANCEL_GRACE;
@@ -14,13 +15,18 @@ use crate::error::{Error, ErrorKind, Phase};
 pub(super) struct Taking {
     taken: MultiGuard,
     clock: Arc<dyn Clock>,
-    /// The time in which the quickest of them was taken. A release takes about as long at most: one request, of all at once.
+    op_timeout: Duration,
+    /// The time in which the quickest of them was taken. A release takes about as long at most: one request, of all at once. It may
+    /// have been waited for, however, on a link that is quick.
     quickest: Option<Duration>,
+    /// The certainty that what came before left nothing.
+    before: Certainty,
 }
 
 impl Taking {
-    pub(super) fn begin(clock: Arc<dyn Clock>) -> Self {
-        Self { taken: MultiGuard::none(), clock, quickest: None }
+    /// Nothing yet; a release is waited for by one operation timeout at most.
+    pub(super) fn begin(clock: Arc<dyn Clock>, op_timeout: Duration, before: Certainty) -> Self {
+        Self { taken: MultiGuard::none(), clock, op_timeout, quickest: None, before }
     }
 
     /// Asks for one lock more, for as long as the others are held; whether it was granted.
@@ -39,12 +45,14 @@ impl Taking {
 
     /// Releases what a failed call had taken. What is not confirmed in time goes on in the background.
     pub(super) async fn put_back(self) -> PutBack {
-        let grace = CANCEL_GRACE.max(self.quickest.unwrap_or_default().saturating_mul(2));
+        let slow = self.quickest.unwrap_or_default().saturating_mul(2).min(self.op_timeout);
+        let grace = CANCEL_GRACE.max(slow);
         let late = self.clock.sleep_until(self.clock.now().plus(grace));
         tokio::select! {
             biased;
             released = self.taken.release() => match released {
                 Err(error) if error.kind() != ErrorKind::NotHeld => PutBack::Unconfirmed,
+                _ if self.before == Certainty::Unknown => PutBack::Unconfirmed,
                 _ => PutBack::Confirmed,
             },
             () = late => PutBack::Unconfirmed,

@@ -266,7 +266,7 @@ impl ReentrantMutex {
         self.ask_for_all(&entry, owner, wait, patience).await
     }
 
-    /// One level deeper, if the owner is inside.
+    /// Enters one level deeper, if the owner is inside.
     async fn join(&self, entry: &Arc<Owned<Entry>>, wait: Wait) -> Result<Option<ReentrantGuard>, Error> {
         let guard = entry.join(self.max_depth)?.map(|lease| ReentrantGuard::new(entry.clone(), lease));
         if let Some(guard) = &guard {

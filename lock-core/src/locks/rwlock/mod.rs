@@ -10,7 +10,7 @@ use crate::acquire::{AcquireRequest, Core, Wait};
 use crate::driver::Inspection;
 use crate::driver::{Attempt, Grant, Kind, RwLockBackend};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::lease::{WorkError, scoped};
+use crate::lease::{Lease, WorkError, scoped};
 use crate::locks::Fenced;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
@@ -33,7 +33,7 @@ pub use guards::{DowngradeError, ReadGuard, WriteGuard};
 /// [`downgrade`](WriteGuard::downgrade).
 ///
 /// # When the lock is lost
-/// See [`Lease`](crate::Lease).
+/// See [`Lease`].
 ///
 /// # Examples
 /// ```
@@ -196,7 +196,7 @@ impl RwLock {
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         let used = self.used()?;
         let lease = self.core.acquire_unbounded(self.request(Kind::Write), |a, wait| self.ask(a, wait)).await?;
-        Ok(WriteGuard { held: Held::new(lease, used), backend: self.backend.clone() })
+        Ok(self.write_guard(lease, used))
     }
 
     /// Takes the exclusive grant if it can be had now; `Ok(None)` if not.
@@ -353,6 +353,16 @@ impl RwLock {
         &self.core
     }
 
+    /// The request for the exclusive grant.
+    pub(crate) fn write_request(&self) -> AcquireRequest<'_> {
+        self.request(Kind::Write)
+    }
+
+    /// The guard of an exclusive grant, and the mark of the owner who uses it.
+    pub(crate) fn write_guard(&self, lease: Lease, used: Option<Arc<Owned<UsedGrant>>>) -> WriteGuard {
+        WriteGuard { held: Held::new(lease, used), backend: self.backend.clone() }
+    }
+
     async fn acquire(&self, kind: Kind, wait: Wait) -> Result<Option<Held>, Error> {
         let used = self.used()?;
         let lease = self.core.acquire(self.request(kind), wait, |a, wait| self.ask(a, wait)).await?;
@@ -374,7 +384,7 @@ impl RwLock {
     }
 
     /// Marks the explicit owner's use of the lock, until the guard's end; refuses a second one.
-    fn used(&self) -> Result<Option<Arc<Owned<UsedGrant>>>, Error> {
+    pub(crate) fn used(&self) -> Result<Option<Arc<Owned<UsedGrant>>>, Error> {
         let Some(owner) = &self.owner else { return Ok(None) };
         let used = self.core.owners.uses.exclusive(&self.name, owner.id(), |grant| self.is_in_use(grant));
         used.map(Some).ok_or_else(|| {

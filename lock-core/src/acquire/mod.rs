@@ -1,5 +1,7 @@
 //! The part of a client that does not depend on the backend's type: one acquisition, from the checks to the lease.
 
+mod together;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +20,8 @@ use crate::owner::{GrantId, Owner};
 use crate::owners::Owners;
 use crate::shutdown::UnderWay;
 use crate::trace::Operation;
+
+pub(crate) use together::{InOneStep, together};
 
 /// The time that a wait that ran out may spend on confirming that nothing of it is left.
 pub(crate) const CANCEL_GRACE: Duration = Duration::from_millis(100);
@@ -49,7 +53,7 @@ impl Wait {
     }
 }
 
-type Answer = Result<Option<Grant>, Error>;
+type Acquired = Result<Option<Grant>, Error>;
 
 impl Core {
     pub(crate) fn new(backend: Arc<dyn Backend>, options: ClientOptions) -> Self {
@@ -90,7 +94,7 @@ impl Core {
     ) -> Result<Option<Lease>, Error>
     where
         F: FnOnce(Arc<Attempt>, Wait) -> T,
-        T: Future<Output = Answer>,
+        T: Future<Output = Acquired>,
     {
         let attempt = self.attempt(&request).map_err(|error| self.named(error, request.name))?;
         let mut operation = Operation::acquire(self.keeper.backend_name, &attempt, wait.name());
@@ -121,9 +125,9 @@ impl Core {
     ) -> Result<Option<Lease>, Error>
     where
         F: FnOnce(Arc<Attempt>, Wait) -> T,
-        T: Future<Output = Answer>,
+        T: Future<Output = Acquired>,
     {
-        let undo = Undo { core: self, attempt, armed: true, _under_way: self.keeper.shutdown.track() };
+        let undo = Undo::of(self, attempt);
         if self.keeper.shutdown.has_begun() {
             let error = self.named(closed(), &undo.attempt.name);
             undo.disarm();
@@ -167,7 +171,7 @@ impl Core {
     ) -> Result<Lease, Error>
     where
         F: FnOnce(Arc<Attempt>, Wait) -> T,
-        T: Future<Output = Answer>,
+        T: Future<Output = Acquired>,
     {
         self.acquire(request, Wait::Until(Deadline::NEVER), ask).await?.ok_or_else(|| {
             let what = "the backend ended a wait that has no deadline";
@@ -194,19 +198,30 @@ impl Core {
 
     /// Turns a grant into a lease, unless it came so late that nothing is left of it.
     fn into_lease(self: &Arc<Self>, undo: Undo<'_>, lease: &LeaseOptions, grant: &Grant) -> Result<Lease, Error> {
+        // On an error, dropping `undo` gives the grant back.
+        let live = self.live(&undo, lease, grant)?;
+        Ok(self.leased(undo, live, grant))
+    }
+
+    /// The state of a grant that came in time.
+    fn live(&self, undo: &Undo<'_>, lease: &LeaseOptions, grant: &Grant) -> Result<Arc<LiveGrant>, Error> {
         let live = LiveGrant::new(undo.attempt.clone(), grant, *lease, self.granularity);
-        if !live.is_held(&*self.keeper.clock) {
-            // Dropping `undo` gives the grant back.
-            let what = "the grant came so late that its lease was over; it is given back";
-            return Err(self.named(Error::new(ErrorKind::TimedOut, Phase::Acquire, what), &live.attempt.name));
+        if live.is_held(&*self.keeper.clock) {
+            return Ok(live);
         }
+        let what = "the grant came so late that its lease was over; it is given back";
+        Err(self.named(Error::new(ErrorKind::TimedOut, Phase::Acquire, what), &live.attempt.name))
+    }
+
+    /// Has a grant kept from now on.
+    fn leased(self: &Arc<Self>, undo: Undo<'_>, live: Arc<LiveGrant>, grant: &Grant) -> Lease {
         undo.disarm();
         self.keeper.register(&live);
         let lease = Lease::new(self.keeper.clone(), live);
         if let Some(woken_at) = grant.woken_at {
             self.keeper.meters.woken(lease.since().since(woken_at));
         }
-        Ok(lease)
+        lease
     }
 
     /// After a wait that ran out: confirms that nothing is left, or leaves that to the reaper.
@@ -228,6 +243,7 @@ impl Core {
     pub(crate) async fn close(&self) -> Result<(), Error> {
         let Keeper { shutdown, clock, reaper, .. } = &***self.keeper;
         shutdown.begin();
+        reaper.end_left();
         reaper.ensure_running();
         tokio::select! {
             biased;
@@ -312,7 +328,11 @@ struct Undo<'a> {
     _under_way: UnderWay,
 }
 
-impl Undo<'_> {
+impl<'a> Undo<'a> {
+    fn of(core: &'a Core, attempt: Arc<Attempt>) -> Self {
+        Self { core, attempt, armed: true, _under_way: core.keeper.shutdown.track() }
+    }
+
     fn disarm(mut self) {
         self.armed = false;
     }

@@ -1,0 +1,102 @@
+//! Several acquisitions in one step of the backend: all of them, or none.
+
+use std::sync::Arc;
+
+use super::{AcquireRequest, Core, Undo, closed};
+use crate::driver::bound::bounded;
+use crate::driver::{Attempt, Grant, Together};
+use crate::error::{Error, ErrorKind, Phase};
+use crate::lease::Lease;
+use crate::trace::Operation;
+
+/// The outcome of one step for several locks.
+#[derive(Debug)]
+pub(crate) enum InOneStep {
+    /// The leases, in the order of the requests.
+    Granted(Vec<Lease>),
+    /// One of them is held; nothing of any of them is left.
+    Held,
+    /// There is no such step here; nothing of any of them is left.
+    Apart,
+}
+
+/// Asks for all of these in one step, without waiting.
+///
+/// From before the first request until the outcome is known, dropping this future hands every attempt to the reaper.
+///
+/// # Errors
+/// Those of one acquisition without waiting. Unless the backend told it and it is definite, every attempt is handed to the reaper.
+pub(crate) async fn together(core: &Arc<Core>, requests: &[AcquireRequest<'_>]) -> Result<InOneStep, Error> {
+    let mut undos = Vec::with_capacity(requests.len());
+    for request in requests {
+        match core.attempt(request) {
+            Ok(attempt) => undos.push(Undo::of(core, attempt)),
+            Err(error) => {
+                undos.into_iter().for_each(Undo::disarm);
+                return Err(core.named(error, request.name));
+            }
+        }
+    }
+    let began = core.keeper.clock.now();
+    let mut operation = Operation::acquire_together(core.keeper.backend_name, requests.len());
+    let outcome = operation.run(ask(core, undos, requests)).await;
+    match &outcome {
+        Ok(InOneStep::Granted(leases)) => {
+            let waited = core.keeper.clock.now().since(began);
+            leases.iter().for_each(|_| core.keeper.meters.granted(waited));
+            operation.note("waited", tracing::field::debug(waited));
+            operation.ends("granted");
+        }
+        Ok(InOneStep::Held) => operation.ends("refused"),
+        Ok(InOneStep::Apart) => operation.ends("apart"),
+        Err(error) => operation.fails(error),
+    }
+    outcome
+}
+
+async fn ask(core: &Arc<Core>, undos: Vec<Undo<'_>>, requests: &[AcquireRequest<'_>]) -> Result<InOneStep, Error> {
+    // Those of one caller: an error is told with the name of the first.
+    let named = |error: Error| requests.iter().take(1).fold(error, |error, first| core.named(error, first.name));
+    if core.keeper.shutdown.has_begun() {
+        undos.into_iter().for_each(Undo::disarm);
+        return Err(named(closed()));
+    }
+    let attempts: Vec<Arc<Attempt>> = undos.iter().map(|undo| undo.attempt.clone()).collect();
+    let attempts: Vec<&Attempt> = attempts.iter().map(|attempt| &**attempt).collect();
+    let asked = core.keeper.backend.try_together(&attempts);
+    let answer = tokio::select! {
+        biased;
+        answer = bounded(&*core.keeper.clock, core.options.op_timeout, Phase::Acquire, asked) => answer,
+        () = core.keeper.shutdown.begun() => Err(closed()),
+    };
+    let refused = match answer {
+        Ok(Together::Granted(grants)) => return granted(core, undos, requests, &grants).map(InOneStep::Granted),
+        Ok(Together::Held) => Ok(InOneStep::Held),
+        Ok(Together::Apart) => Ok(InOneStep::Apart),
+        Err(error) if error.is_definite() && error.kind() != ErrorKind::Closed => Err(named(error)),
+        // Dropping `undos` undoes each.
+        Err(error) => return Err(named(error)),
+    };
+    undos.into_iter().for_each(Undo::disarm);
+    refused
+}
+
+/// Turns the grants into leases, unless one of them came so late that nothing is left of it: then all are given back.
+fn granted(
+    core: &Arc<Core>,
+    undos: Vec<Undo<'_>>,
+    requests: &[AcquireRequest<'_>],
+    grants: &[Grant],
+) -> Result<Vec<Lease>, Error> {
+    if grants.len() != requests.len() {
+        let what =
+            format!("the backend gave {} grants for {} attempts; they are given back", grants.len(), requests.len());
+        let error = Error::new(ErrorKind::Protocol, Phase::Acquire, what);
+        return Err(requests.iter().take(1).fold(error, |error, first| core.named(error, first.name)));
+    }
+    let each = undos.iter().zip(requests).zip(grants);
+    let live = each.map(|((undo, request), grant)| core.live(undo, request.lease, grant));
+    let live = live.collect::<Result<Vec<_>, _>>()?;
+    let each = undos.into_iter().zip(live).zip(grants);
+    Ok(each.map(|((undo, live), grant)| core.leased(undo, live, grant)).collect())
+}

@@ -1,0 +1,59 @@
+//! Several locks in one step, where the backend has one.
+
+use std::sync::Arc;
+
+use super::guard::MultiGuard;
+use super::lockable::Lockable;
+use crate::acquire::{Core, InOneStep, together};
+use crate::clock::Deadline;
+use crate::error::{Error, ErrorKind};
+
+/// The outcome of one step for all of the locks.
+#[derive(Debug)]
+pub(super) enum AtOnce {
+    Taken(MultiGuard),
+    /// One of them is held.
+    Held,
+    /// They are to be taken one by one.
+    OneByOne(Certainty),
+}
+
+/// The certainty that a step left nothing behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Certainty {
+    Known,
+    /// A part may be taken, and is undone in the background.
+    Unknown,
+}
+
+impl Certainty {
+    /// After a step that failed. Of grants that came too late, or that cannot be, something is there until it is given back.
+    fn after(error: &Error) -> Self {
+        let were_granted = matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Protocol);
+        if error.is_definite() && !were_granted { Self::Known } else { Self::Unknown }
+    }
+}
+
+/// Takes all of them in one step. After an error there is a second way as long as the deadline has not passed.
+pub(super) async fn at_once(core: &Arc<Core>, locks: &[Lockable], deadline: Deadline) -> Result<AtOnce, Error> {
+    // One lock is taken in one step anyway.
+    if locks.len() < 2 {
+        return Ok(AtOnce::OneByOne(Certainty::Known));
+    }
+    let uses = locks.iter().map(Lockable::used).collect::<Result<Vec<_>, _>>()?;
+    let requests: Vec<_> = locks.iter().map(Lockable::request).collect();
+    let leases = match together(core, &requests).await {
+        Ok(InOneStep::Granted(leases)) => leases,
+        Ok(InOneStep::Held) => return Ok(AtOnce::Held),
+        Ok(InOneStep::Apart) => return Ok(AtOnce::OneByOne(Certainty::Known)),
+        Err(error) if error.kind() == ErrorKind::Closed || deadline.has_passed(core.keeper.clock.now()) => {
+            return Err(error);
+        }
+        Err(error) => return Ok(AtOnce::OneByOne(Certainty::after(&error))),
+    };
+    let mut all = MultiGuard::none();
+    for ((lock, lease), used) in locks.iter().zip(leases).zip(uses) {
+        all.push(lock.guard(lease, used)?);
+    }
+    Ok(AtOnce::Taken(all))
+}
