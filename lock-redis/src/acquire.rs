@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
-use lock_core::{Error, ErrorKind, FencingToken, GrantId, Owner, Phase};
+use lock_core::{Error, ErrorKind, GrantId, Owner, Phase};
 
 use crate::client::identity::Identity;
 use crate::client::link::request::milliseconds;
-use crate::client::link::together::ShortWay;
+use crate::client::link::together::{ShortRequest, ShortWay};
 use crate::client::links::Links;
 use crate::confirm::Confirmation;
 use crate::store::dialect::Form;
@@ -99,7 +99,10 @@ impl Acquisitions {
         until: BootInstant,
     ) -> Result<Option<Grant>, Error> {
         match (granted, &self.confirmation) {
-            (Some(grant), Some(confirmation)) => confirmation.confirmed(attempt, grant, until).await.map(Some),
+            (Some(grant), Some(confirmation)) => {
+                // Boxed, since it is rare, and would be in the future of every acquisition.
+                Box::pin(confirmation.confirmed(attempt, grant, until)).await.map(Some)
+            }
             _ => Ok(granted),
         }
     }
@@ -112,14 +115,12 @@ impl Acquisitions {
         until: BootInstant,
     ) -> Result<ShortAcquire, Error> {
         let nonce = attempt.id.to_string();
-        let owner = self.owner(&attempt.owner)?;
-        let me = [&*nonce, ":", &*self.identity.client, ":", &*owner, ":"].concat();
+        let me = [&*nonce, ":", &*self.identity.client, ":", &*self.owner(&attempt.owner)?, ":"].concat();
         let ttl = milliseconds(attempt.ttl);
-        let (keys, args) = (keys.to_acquire(), [&*me, &*ttl]);
-        let asked = self.links.run_short_for(attempt, ShortWay::Acquire, &keys, args, Phase::Acquire, until);
-        let (reply, _) = asked.await?;
+        let short = ShortRequest { way: ShortWay::Acquire, keys: &keys.to_acquire(), args: &[&me, &ttl], until };
+        let (reply, _) = self.links.run_short_for(attempt, &short).await?;
         let (sign, token) = self.links.short_reply(reply.value, &nonce, Phase::Acquire)?;
-        match (sign, token.parse().ok().and_then(FencingToken::new)) {
+        match (sign, token) {
             (b'+', Some(token)) => Ok(ShortAcquire::Granted(Grant::new(Some(token), reply.sent_at, attempt.ttl))),
             (b'-', _) => Ok(ShortAcquire::Held),
             (b'?', _) => Ok(ShortAcquire::AskTheQueue),
@@ -218,7 +219,7 @@ impl Acquisitions {
     }
 
     /// The owner of an attempt, as it is written beside the nonce.
-    fn owner(&self, owner: &Owner) -> Result<Arc<str>, Error> {
+    pub(crate) fn owner(&self, owner: &Owner) -> Result<Arc<str>, Error> {
         if let Some((id, json)) = &*self.owner.read().unwrap_or_else(PoisonError::into_inner)
             && *id == owner.id()
         {

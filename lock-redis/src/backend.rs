@@ -1,12 +1,13 @@
 //! The backend: the parts of one client, and what lock-core asks of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::driver::{
-    Attempt, Backend, Cancelled, Doubts, NoticeSource, Notices, Operator, Released, Renewal, Renewed,
+    Attempt, Backend, Cancelled, Doubts, Left, NoticeSource, Notices, Operator, Released, Renewal, Renewed, Together,
 };
-use lock_core::{Error, Guarantees};
+use lock_core::{Error, GrantId, Guarantees};
 
 use crate::acquire::Acquisitions;
 use crate::client::identity::Identity;
@@ -18,6 +19,7 @@ use crate::inspect::Inspector;
 use crate::records::Records;
 use crate::release::Releases;
 use crate::renew::Renewals;
+use crate::several::SeveralAcquisitions;
 use crate::store::keys::KeySpace;
 use crate::wait::Waits;
 use crate::wait::foreign::ForeignHolders;
@@ -34,6 +36,7 @@ pub struct RedisBackend {
     queues: Arc<WaitQueues>,
     losses: Arc<NoticeSource>,
     pub(crate) acquisitions: Arc<Acquisitions>,
+    several: SeveralAcquisitions,
     pub(crate) waits: Waits,
     renewals: Arc<Renewals>,
     pub(crate) releases: Arc<Releases>,
@@ -59,12 +62,26 @@ impl RedisBackend {
         let confirm = |needed| Confirmation::new(links.replica_acks(needed), &keys, &links, &renewals, &releases);
         let confirmation = config.replicas.map(confirm).map(Arc::new);
         let acquisitions = Arc::new(Acquisitions::new(&links, &keys, &identity, &queues, confirmation.clone()));
+        let several = SeveralAcquisitions::new(&links, &keys, &identity, &acquisitions, &releases);
         let waits = Waits::new(&acquisitions, &links, &keys, &queues, &foreign);
         let inspector = Inspector::new(&links, &keys, &identity, &queues);
         let records = Records::new(&links, &keys, confirmation);
         let heartbeats = Heartbeats::new(&links, &queues, &push, identity, foreign);
         tokio::spawn(heartbeats.run());
-        Ok(Self { links, push, keys, queues, losses, acquisitions, waits, renewals, releases, inspector, records })
+        Ok(Self {
+            links,
+            push,
+            keys,
+            queues,
+            losses,
+            acquisitions,
+            several,
+            waits,
+            renewals,
+            releases,
+            inspector,
+            records,
+        })
     }
 }
 
@@ -98,8 +115,16 @@ impl Backend for RedisBackend {
         self.renewals.renew(batch).await
     }
 
+    async fn try_together(&self, attempts: &[&Attempt]) -> Result<Together, Error> {
+        self.several.try_together(attempts).await
+    }
+
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
         self.releases.release(attempt).await
+    }
+
+    async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
+        self.releases.leave(attempt, left, time).await
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {

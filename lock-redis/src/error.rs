@@ -176,7 +176,7 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
         Some("LOCKLIMIT") => (ErrorKind::LimitMismatch, "the permits in use were asked for with another limit"),
         Some("LOCKKIND") => (ErrorKind::Protocol, "the key is in use by another kind of lock"),
         Some("LOCKRECORD") => (ErrorKind::Protocol, "something else is in the record's place"),
-        Some("NOSCRIPT") => (ErrorKind::Unavailable, "the server forgot the script twice in a row"),
+        Some("NOSCRIPT") => (ErrorKind::Unavailable, "the server did not know the script, and was not told it in time"),
         _ => (ErrorKind::Protocol, "the server refused the request"),
     }
 }

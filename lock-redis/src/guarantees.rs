@@ -21,6 +21,7 @@ fn on_one_server() -> Guarantees {
     guarantees.shared_owner = Support::Yes;
     guarantees.foreign_clients = Support::Yes;
     guarantees.adoption = Support::Yes;
+    guarantees.leave = Support::Yes;
     guarantees.record = Support::Yes;
     guarantees.record_across_restart =
         Support::Unless("the server loses data it had acknowledged (no persistence, or power loss), or evicts it");

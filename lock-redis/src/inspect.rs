@@ -18,7 +18,7 @@ use crate::wait::queue::WaitQueues;
 
 /// The answer of `permits_held.lua` for a count that is not at its end.
 const UNFINISHED: i64 = 1;
-/// Its answer for one at its end that counts leases which have ended since they were looked at.
+/// The answer of `permits_held.lua` for a count at its end that counts leases which have ended since they were looked at.
 const HAS_ENDED: i64 = 2;
 
 /// The operator's side of one client.

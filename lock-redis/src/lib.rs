@@ -30,6 +30,7 @@ mod records;
 mod registry;
 mod release;
 mod renew;
+mod several;
 mod store;
 mod tls;
 mod url;

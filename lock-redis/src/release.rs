@@ -1,15 +1,16 @@
-//! Releases, cancellations and changes of what is held: take it back, undo that.
+//! Releases, cancellations and changes of what is held: take it back, undo that, let it end by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::clock::BootInstant;
-use lock_core::driver::{Attempt, Cancelled, Released};
-use lock_core::{Error, ErrorKind, Phase};
+use lock_core::driver::{Attempt, Cancelled, Left, Released};
+use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::cause::Cause;
 use crate::client::identity::Identity;
-use crate::client::link::together::ShortWay;
+use crate::client::link::request::milliseconds_at_least;
+use crate::client::link::together::{ShortRequest, ShortWay};
 use crate::client::links::{Links, SentBefore};
 use crate::client::push;
 use crate::store::dialect::Form;
@@ -48,7 +49,9 @@ impl Releases {
             ShortRelease::Done => Ok(Released::Done),
             ShortRelease::TakeLongWay(before) => {
                 let script = &keys.scripts().release;
-                self.run(ReleaseRequest { script, keys, attempt, mode: "", phase: Phase::Release, until }, before).await
+                let request = ReleaseRequest { script, keys, attempt, mode: "", phase: Phase::Release, until };
+                // Boxed: most releases go the short way, and their futures stay small.
+                Box::pin(self.run(request, before)).await
             }
         }
     }
@@ -77,6 +80,38 @@ impl Releases {
         attempt.first_sent().is_none_or(|first| self.links.is_settled(first, lock))
     }
 
+    /// Has the grant of a mutex end after this time, under another id.
+    pub(crate) async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
+        let keys = &self.keys.of(&attempt.name, attempt.kind);
+        let Some(script) = keys.form.leave() else {
+            let what = "a lock of this kind cannot be left";
+            return Err(attempt.error(ErrorKind::Unsupported, Phase::Release, what));
+        };
+        self.links.asks_for(time);
+        let (nonce, left) = (attempt.id.to_string(), left.to_string());
+        let (time, forced) = (milliseconds_at_least(time), keys.forced());
+        let args = [nonce.as_bytes(), left.as_bytes(), time.as_bytes(), forced.as_bytes()];
+        let (lock, until) = (keys.to_release(), self.links.until());
+        let asked = self.links.run_for(attempt, script, &lock, &args, Phase::Release, until).await;
+        let (reply, before) = match asked {
+            Ok(answered) => answered,
+            // Whatever the key holds, it is not this grant.
+            Err(error) if is_foreign(&error) => return Ok(Left::NotHeld(None)),
+            Err(error) => return Err(error),
+        };
+        let mut fields = self.links.fields(reply.value, &nonce, Phase::Release)?;
+        if fields.number()? == 1 {
+            return Ok(Left::Done);
+        }
+        let why = fields.text()?;
+        if why.is_empty() && before.0 {
+            // Either an earlier sending of this request has left it, and it has ended since, or it was lost before.
+            let what = "the grant is gone; whether it was left is unknown, as the first answer never came";
+            return Err(attempt.error(ErrorKind::Indeterminate, Phase::Release, what).with_server(self.links.server()));
+        }
+        Ok(Left::NotHeld((!why.is_empty()).then(|| push::forced(&why))))
+    }
+
     /// Gives a grant another mode, of no more weight.
     pub(crate) async fn change_mode(&self, attempt: &Attempt, mode: &str, phase: Phase) -> Result<(), Error> {
         let keys = &self.keys.of(&attempt.name, attempt.kind);
@@ -97,9 +132,8 @@ impl Releases {
             return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER));
         }
         let nonce = attempt.id.to_string();
-        let (keys_of_it, args) = (keys.to_release(), [&*nonce]);
-        let asked = self.links.run_short_for(attempt, ShortWay::Release, &keys_of_it, args, Phase::Release, until);
-        let (reply, before) = match asked.await {
+        let short = ShortRequest { way: ShortWay::Release, keys: &keys.to_release(), args: &[&nonce], until };
+        let (reply, before) = match self.links.run_short_for(attempt, &short).await {
             Ok(reply) => reply,
             Err(error) if is_foreign(&error) => return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER)),
             Err(error) => return Err(error),

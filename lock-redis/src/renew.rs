@@ -97,5 +97,5 @@ impl Renewals {
 
 /// The call of a renewal script for the lease of this lock.
 pub(crate) fn renewal_of(keys: Keys, Renewal { attempt, ttl, .. }: &Renewal<'_>) -> Call {
-    Call::of([&*keys.lock]).with([attempt.id]).with([milliseconds(*ttl).as_str(), &keys.forced()])
+    Call::of([&*keys.lock]).with([&*attempt.id.to_string(), &milliseconds(*ttl), &keys.forced()])
 }

@@ -1,13 +1,15 @@
 //! The command connections of one client, however its servers are arranged.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Doubts};
-use lock_core::{Error, Phase};
+use lock_core::{Error, FencingToken, Phase};
 use redis::Value;
 
 use super::address::Address;
@@ -16,8 +18,9 @@ use super::dial::{Dial, Opener};
 use super::key_tracking::{KeyTracking, OnChange};
 use super::link::Link;
 use super::link::request::{Failed, Raw, Reply, Request};
-use super::link::together::ShortWay;
+use super::link::together::ShortRequest;
 use super::locate::cluster::Router;
+use super::locate::cluster::slot::slot;
 use super::locate::sentinel::{self, Sentinels};
 use super::push::Push;
 use super::replica_acks::ReplicaAcks;
@@ -123,6 +126,17 @@ impl Links {
         }
     }
 
+    /// Whether one run of a script can have all of these keys.
+    pub(crate) fn are_together<'a>(&self, keys: impl IntoIterator<Item = &'a str>) -> bool {
+        match &self.masters {
+            Masters::One { .. } => true,
+            Masters::Cluster(_) => {
+                let mut slots = keys.into_iter().map(|key| slot(key.as_bytes()));
+                slots.next().is_none_or(|first| slots.all(|other| other == first))
+            }
+        }
+    }
+
     /// Tracking of keys at the masters.
     pub(crate) fn tracking(&self, heard: OnChange) -> KeyTracking {
         KeyTracking::new(self.opener.clone(), heard)
@@ -214,7 +228,7 @@ impl Links {
 
     /// Runs a script that is idempotent by the attempt's nonce, within one operation timeout that ends at `until`. If the
     /// connection breaks under it, it is sent once more on a clean one; the answer then says whether it was sent before.
-    pub(crate) async fn run_for(
+    pub(crate) fn run_for(
         &self,
         attempt: &Attempt,
         script: &Script,
@@ -222,64 +236,96 @@ impl Links {
         args: &[&[u8]],
         phase: Phase,
         until: BootInstant,
+    ) -> impl Future<Output = Result<(Reply, SentBefore), Error>> {
+        self.run_for_all(slice::from_ref(attempt), script, keys, args, phase, until)
+    }
+
+    /// [`run_for`](Links::run_for) for several attempts, whose keys are in one place.
+    pub(crate) async fn run_for_all(
+        &self,
+        attempts: &[impl Borrow<Attempt>],
+        script: &Script,
+        keys: &[Cow<'_, str>],
+        args: &[&[u8]],
+        phase: Phase,
+        until: BootInstant,
     ) -> Result<(Reply, SentBefore), Error> {
-        self.run_in(attempt, None, Request { script, keys, args }, phase, until).await
+        attempts.iter().for_each(|attempt| self.asks_for(attempt.borrow().ttl));
+        let mark = |generation| mark_all(attempts, generation);
+        match self.run(script, keys, args, phase, until, mark).await {
+            Ok(reply) => Ok((reply, SentBefore::NEVER)),
+            Err(failed) => {
+                let request = Request { script, keys, args };
+                Box::pin(self.run_again(attempts, request, phase, until, failed)).await
+            }
+        }
     }
 
     /// [`run_for`](Links::run_for) in a short way, together with what others ask for at the same moment if they do.
-    pub(crate) async fn run_short_for<const ARGS: usize>(
+    pub(crate) async fn run_short_for(
         &self,
         attempt: &Attempt,
-        way: ShortWay,
-        keys: &[Cow<'_, str>],
-        args: [&str; ARGS],
-        phase: Phase,
-        until: BootInstant,
+        short: &ShortRequest<'_>,
     ) -> Result<(Reply, SentBefore), Error> {
-        let alone = Request { script: way.alone(), keys, args: &args.map(str::as_bytes) };
-        self.run_in(attempt, Some((way, &args)), alone, phase, until).await
+        let link = self.only();
+        let caller = link.map(|link| link.caller());
+        if let Some(link) = link.filter(|_| caller.as_ref().is_some_and(|caller| !caller.is_alone)) {
+            self.asks_for(attempt.ttl);
+            match link.run_together(short, |generation| attempt.mark_sent(generation)).await {
+                Some(Ok(reply)) => return Ok((reply, SentBefore::NEVER)),
+                Some(Err(failed)) => return self.run_short_alone(attempt, short, Some(failed)).await,
+                None => {}
+            }
+        }
+        self.run_short_alone(attempt, short, None).await
     }
 
-    async fn run_in(
+    /// Runs a short way by itself: again, if it failed with others.
+    ///
+    /// Boxed, since most requests of a busy client go together: every one of them is moved into a box, the smaller the better.
+    fn run_short_alone<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+        short: &'a ShortRequest<'_>,
+        failed: Option<Failed>,
+    ) -> BoxFuture<'a, Result<(Reply, SentBefore), Error>> {
+        Box::pin(async move {
+            let (phase, until) = (short.way.phase(), short.until);
+            let args: Vec<_> = short.args.iter().map(|arg| arg.as_bytes()).collect();
+            let request = Request { script: short.way.alone(), keys: short.keys, args: &args };
+            match failed {
+                Some(failed) => self.run_again(slice::from_ref(attempt), request, phase, until, failed).await,
+                None => self.run_for(attempt, request.script, request.keys, request.args, phase, until).await,
+            }
+        })
+    }
+
+    /// Runs a script again that failed, as long as nothing of its earlier runs can still be carried out.
+    async fn run_again(
         &self,
-        attempt: &Attempt,
-        short: Option<(ShortWay, &[&str])>,
+        attempts: &[impl Borrow<Attempt>],
         Request { script, keys, args }: Request<'_>,
         phase: Phase,
         until: BootInstant,
+        mut failed: Failed,
     ) -> Result<(Reply, SentBefore), Error> {
         let mut unknown = None;
-        self.asks_for(attempt.ttl);
-        // The smallest number is of the earliest connection that may have carried anything of this attempt.
-        let mark = |generation| attempt.mark_sent(generation);
-        let mut short = short.and_then(|(way, args)| Some((self.only()?, way, args)));
-        let caller = short.as_ref().map(|(link, ..)| link.caller());
-        if caller.as_ref().is_some_and(|caller| caller.is_alone) {
-            short = None;
-        }
         loop {
-            let together = match short.take() {
-                Some((link, way, args)) => link.run_together(way, keys, args, phase, until, mark).await,
-                None => None,
-            };
-            let outcome = match together {
-                Some(outcome) => outcome,
-                None => self.run(script, keys, args, phase, until, mark).await,
-            };
-            let Failed { fate, error, .. } = match outcome {
-                Ok(reply) => return Ok((reply, SentBefore(unknown.is_some()))),
-                Err(failed) => failed,
-            };
-            if fate == RequestFate::Refused {
-                return Err(unknown.unwrap_or(error));
-            }
-            let again = SystemClock.now() < until
+            let Failed { fate, error, .. } = failed;
+            let again = fate != RequestFate::Refused
+                && SystemClock.now() < until
                 && self.ready(&keys[0], until).await.is_ok()
-                && self.is_settled(attempt.first_sent().unwrap_or(0), || keys[0].to_string());
+                && self.is_settled(first_sent(attempts).unwrap_or(0), || keys[0].to_string());
             if !again {
                 return Err(unknown.unwrap_or(error));
             }
             unknown.get_or_insert(error);
+            // The smallest number is of the earliest connection that may have carried anything of an attempt.
+            let mark = |generation| mark_all(attempts, generation);
+            failed = match self.run(script, keys, args, phase, until, mark).await {
+                Ok(reply) => return Ok((reply, SentBefore(true))),
+                Err(failed) => failed,
+            };
         }
     }
 
@@ -309,12 +355,13 @@ impl Links {
         fields.ok_or_else(|| self.not_mine(raw.generation, phase))
     }
 
-    /// Reads `<nonce><sign><rest>`, the reply of the short ways.
-    pub(crate) fn short_reply(&self, raw: Raw, nonce: &str, phase: Phase) -> Result<(u8, String), Error> {
-        if let Value::BulkString(bytes) = raw.value
+    /// Reads `<nonce><sign><token>`, the reply of the short ways, where not each sign has a token.
+    pub(crate) fn short_reply(&self, raw: Raw, nonce: &str, phase: Phase) -> Result<(u8, Option<FencingToken>), Error> {
+        if let Value::BulkString(bytes) = &raw.value
             && let Some((sign, rest)) = bytes.strip_prefix(nonce.as_bytes()).and_then(<[u8]>::split_first)
         {
-            return Ok((*sign, String::from_utf8_lossy(rest).into_owned()));
+            let token = std::str::from_utf8(rest).ok().and_then(|digits| digits.parse().ok());
+            return Ok((*sign, token.and_then(FencingToken::new)));
         }
         Err(self.not_mine(raw.generation, phase))
     }
@@ -357,6 +404,16 @@ impl Links {
             Masters::Cluster(router) => router.run_each(script, calls, phase, until).await,
         }
     }
+}
+
+/// Notes that these attempts are sent over the connection of this number.
+fn mark_all(attempts: &[impl Borrow<Attempt>], generation: u64) {
+    attempts.iter().for_each(|attempt| attempt.borrow().mark_sent(generation));
+}
+
+/// The number of the earliest connection over which anything of these attempts was sent.
+fn first_sent(attempts: &[impl Borrow<Attempt>]) -> Option<u64> {
+    attempts.iter().filter_map(|attempt| attempt.borrow().first_sent()).min()
 }
 
 impl Masters {

@@ -1,5 +1,6 @@
-//! The network that connections are made over, where it is not the system's: the workspace's simulation has one. Not part
-//! of the public API; see `docs/decisions/0019-the-simulation-has-one-door.md`.
+//! The network that connections are made over, where it is not the system's: the workspace's simulation has one, and the
+//! conformance suite leads connections through proxies by one. Not part of the public API; see
+//! `docs/decisions/0019-the-simulation-has-one-door.md`.
 
 use std::fmt;
 use std::io;

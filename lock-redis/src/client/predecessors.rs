@@ -45,7 +45,7 @@ pub(crate) struct Predecessors {
 struct Known {
     /// The newest [`MOST`] of them, the oldest first.
     each: Vec<Predecessor>,
-    /// Those that there was no room for.
+    /// The former connections that there was no room for.
     merged: Option<Merged>,
 }
 

@@ -167,7 +167,7 @@ fn tell_all(batch: Vec<AckRequest>, outcome: RedisResult<(Vec<Value>, u32)>) {
     }
 }
 
-/// One answer for each, and how many replicas have all of them.
+/// Returns one answer for each, and how many replicas have all of them.
 async fn acknowledge(
     commands: &mut Commands,
     needed: Replicas,

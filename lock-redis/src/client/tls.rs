@@ -113,7 +113,7 @@ mod without_feature {
 
     use crate::tls::Tls;
 
-    /// There is none in this build.
+    /// The encryption of connections, of which there is none in this build.
     #[derive(Debug, Clone)]
     pub(crate) enum Encryption {}
 

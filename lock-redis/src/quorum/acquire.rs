@@ -20,7 +20,7 @@ use super::member::{ScriptRequest, ScriptVote};
 use super::members::Members;
 use super::release_requests::{ReleaseRequests, first_sent};
 use super::scripts;
-use super::tally::Standing;
+use super::tally::VoteState;
 use super::ttl_limit::TtlLimit;
 use super::votes::Votes;
 use crate::client::link::request::{Failed, milliseconds};
@@ -122,7 +122,7 @@ impl Acquisitions {
         let mut asked = self.members.ask(|member| member.put(request.clone(), until));
         let mut votes = Votes::of(self.members.count());
         let verdict = decide(&mut asked, &mut votes, until).await;
-        if verdict == Standing::Granted {
+        if verdict == VoteState::Granted {
             // Every server that granted it began its TTL after this instant.
             let grant = Grant::new(None, sent_at, attempt.ttl);
             return Ok(Round::Granted { grant, by: votes.granted, contested: !votes.refused.is_empty(), rest: asked });
@@ -134,9 +134,9 @@ impl Acquisitions {
         refused.iter().filter(|place| self.is_settled(attempt, **place)).for_each(|place| left.remove(*place));
         reasons.extend(self.undo(attempt, round, granted, &refused, until, left).await);
         match verdict {
-            Standing::Held => Ok(Round::Held(ends_in)),
-            Standing::MayBeHeld => Ok(Round::MayBeHeld),
-            Standing::Split => Ok(Round::Split),
+            VoteState::Held => Ok(Round::Held(ends_in)),
+            VoteState::MayBeHeld => Ok(Round::MayBeHeld),
+            VoteState::Split => Ok(Round::Split),
             _ => Err(self.members.too_few(Phase::Acquire, reasons)),
         }
     }
@@ -207,10 +207,10 @@ impl Acquisitions {
 }
 
 /// Waits for as many votes as decide.
-async fn decide(asked: &mut FanOut<Result<ScriptVote, Failed>>, votes: &mut Votes, until: BootInstant) -> Standing {
+async fn decide(asked: &mut FanOut<Result<ScriptVote, Failed>>, votes: &mut Votes, until: BootInstant) -> VoteState {
     loop {
         let verdict = votes.verdict();
-        if verdict != Standing::Open {
+        if verdict != VoteState::Open {
             return verdict;
         }
         match asked.next_until(until).await {
@@ -219,7 +219,7 @@ async fn decide(asked: &mut FanOut<Result<ScriptVote, Failed>>, votes: &mut Vote
             None => {
                 let what = "no answer within the operation timeout";
                 votes.reasons.push(Error::indeterminate(Phase::Acquire, what).with_backend(NAME));
-                return Standing::Failed;
+                return VoteState::Failed;
             }
         }
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::clock::{Clock, Deadline, SystemClock};
 use lock_core::driver::{
-    Attempt, Backend, Cancelled, Doubts, Grant, MutexBackend, Operator, Released, Renewal, Renewed,
+    Attempt, Backend, Cancelled, Doubts, Grant, Left, MutexBackend, Operator, Released, Renewal, Renewed,
 };
-use lock_core::{Error, Guarantees};
+use lock_core::{Error, GrantId, Guarantees, LeaseOptions};
 
 use super::acquire::Acquisitions;
 use super::config::QuorumConfig;
@@ -80,6 +80,19 @@ impl Backend for QuorumBackend {
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
         self.releases.release(attempt).await
+    }
+
+    async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
+        let answer = self.renewals.leave(attempt, left, time).await;
+        if let Ok(Left::NotHeld(_)) = answer {
+            self.releases.give_back_left(attempt, left, time);
+        }
+        answer
+    }
+
+    /// A server that has started is not asked for so long: what it has forgotten has ended by then.
+    fn longest_leave(&self) -> Duration {
+        self.ttl.longest().unwrap_or(LeaseOptions::MAX_TTL)
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {

@@ -46,6 +46,7 @@ fn guarantees(young_are_refused: bool) -> Guarantees {
     });
     guarantees.inspect = Support::Yes;
     guarantees.force_release = Support::Yes;
+    guarantees.leave = Support::Yes;
     guarantees.foreign_clients = Support::Unless("they do not ask a majority of the same servers");
     guarantees
 }

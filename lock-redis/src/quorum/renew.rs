@@ -1,4 +1,4 @@
-//! Renewals: leases are extended on all servers.
+//! Renewals: leases are extended on all servers, or end there after a time when their holder leaves the lock.
 //!
 //! A majority has to confirm. A minority that has lost the entry never gets it back by a renewal: only a new acquisition
 //! may take what is free.
@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Kind, Renewal, Renewed};
-use lock_core::{Error, LossReason, Phase};
+use lock_core::driver::{Attempt, Kind, Left, Renewal, Renewed};
+use lock_core::{Error, GrantId, LossReason, Phase};
 
 use super::member::Member;
 use super::members::Members;
 use super::release_requests::lost_by;
 use super::ttl_limit::TtlLimit;
 use crate::client::call::Call;
-use crate::client::link::request::{Failed, Raw};
+use crate::client::link::request::{Failed, Raw, milliseconds_at_least};
 use crate::renew::renewal_of;
 use crate::store::keys::KeySpace;
-use crate::store::scripts;
+use crate::store::scripts::{self, Script};
 
 /// One server's answer to one renewal.
 enum RenewalVote {
@@ -67,7 +67,8 @@ impl Renewals {
             let these = places.iter().map(|place| &batch[*place]);
             let patience = these.clone().map(|renewal| self.patience(renewal)).min().unwrap_or_default();
             let call = |renewal: &Renewal<'_>| renewal_of(self.keys.of(&renewal.attempt.name, Kind::Mutex), renewal);
-            let answers = self.extend(these.map(call).collect(), SystemClock.now().plus(patience)).await;
+            let until = SystemClock.now().plus(patience);
+            let answers = self.ask(&scripts::MUTEX.renew, these.map(call).collect(), until, Phase::Renew).await;
             (places, answers)
         });
         for (places, answers) in join_all(asked).await {
@@ -78,6 +79,25 @@ impl Renewals {
         // Every place is in a group, or was refused.
         let missing = || Renewed::Unknown(Error::indeterminate(Phase::Renew, "there was no answer for one of many"));
         renewed.into_iter().map(|renewed| renewed.unwrap_or_else(missing)).collect()
+    }
+
+    /// Has a grant end after this time, under another id.
+    pub(super) async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
+        self.ttl.check(time)?;
+        let keys = self.keys.of(&attempt.name, Kind::Mutex);
+        let ids = [attempt.id, left].map(|id| id.to_string());
+        let call = Call::of([&*keys.lock]).with(ids).with([&*milliseconds_at_least(time), &keys.forced()]);
+        let mut answers = self.ask(&scripts::LEAVE, Arc::new([call]), self.members.until(), Phase::Release).await;
+        // One for each call.
+        let answers = answers.pop().unwrap_or_default();
+        let majority = self.members.majority();
+        if answers.extended >= majority {
+            return Ok(Left::Done);
+        }
+        if answers.gone >= majority {
+            return Ok(Left::NotHeld(answers.why));
+        }
+        Err(self.members.too_few(Phase::Release, answers.failures.into_iter().chain(self.members.outages()).collect()))
     }
 
     /// The time for which a renewal may wait for its answers: if none come within a third of the lease, it is tried again
@@ -98,10 +118,16 @@ impl Renewals {
     }
 
     /// Asks the servers that can be reached, until each call has a majority for one answer or none can come.
-    async fn extend(&self, calls: Arc<[Call]>, until: BootInstant) -> Vec<RenewalVotes> {
+    async fn ask(
+        &self,
+        script: &'static Script,
+        calls: Arc<[Call]>,
+        until: BootInstant,
+        phase: Phase,
+    ) -> Vec<RenewalVotes> {
         let majority = self.members.majority();
         let mut answers: Vec<_> = calls.iter().map(|_| RenewalVotes::default()).collect();
-        let mut asked = self.members.ask_reachable(|member| extend(member, calls.clone(), until));
+        let mut asked = self.members.ask_reachable(|member| ask_one(member, script, calls.clone(), until, phase));
         while answers.iter().any(|answers| answers.extended < majority && answers.gone < majority) {
             let Some((_, of_one)) = asked.next_until(until).await else { break };
             answers.iter_mut().zip(of_one).for_each(|(answers, answer)| answers.count(answer));
@@ -123,11 +149,19 @@ impl RenewalVotes {
     }
 }
 
-/// Asks one server to extend leases.
-async fn extend(member: Arc<Member>, calls: Arc<[Call]>, until: BootInstant) -> Vec<RenewalVote> {
-    let values = member.link.run_each(&scripts::MUTEX.renew, &calls, Phase::Renew, until).await;
+/// Asks one server to move the ends of leases.
+async fn ask_one(
+    member: Arc<Member>,
+    script: &'static Script,
+    calls: Arc<[Call]>,
+    until: BootInstant,
+    phase: Phase,
+) -> Vec<RenewalVote> {
+    let values = member.link.run_each(script, &calls, phase, until).await;
     let read = |(call, value): (&Call, Result<_, Failed>)| match value {
-        Ok(raw) => extended(&member, call.args().next().unwrap_or_default(), raw).unwrap_or_else(RenewalVote::Failed),
+        Ok(raw) => {
+            extended(&member, call.args().next().unwrap_or_default(), raw, phase).unwrap_or_else(RenewalVote::Failed)
+        }
         Err(Failed { wrong_type: true, .. }) => RenewalVote::Gone(None),
         Err(Failed { error, .. }) => RenewalVote::Failed(error),
     };
@@ -135,8 +169,8 @@ async fn extend(member: Arc<Member>, calls: Arc<[Call]>, until: BootInstant) -> 
 }
 
 /// Reads `{nonce, 1}` or `{nonce, 0, why}`.
-fn extended(member: &Member, nonce: &str, raw: Raw) -> Result<RenewalVote, Error> {
-    let mut fields = member.fields(raw, nonce, Phase::Renew)?;
+fn extended(member: &Member, nonce: &str, raw: Raw, phase: Phase) -> Result<RenewalVote, Error> {
+    let mut fields = member.fields(raw, nonce, phase)?;
     if fields.number()? == 1 {
         return Ok(RenewalVote::Extended);
     }

@@ -19,7 +19,7 @@ pub(super) enum Vote {
 
 /// The state of the vote so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum VoteState {
     /// Further votes may decide.
     Open,
     /// A majority granted it.
@@ -66,24 +66,24 @@ impl Tally {
         self.granted + self.held.values().sum::<usize>()
     }
 
-    pub(super) fn verdict(&self) -> Standing {
+    pub(super) fn verdict(&self) -> VoteState {
         let majority = majority(self.servers);
         let pending = self.servers - self.answered() - self.failed;
         let others = self.held.values().max().copied().unwrap_or_default();
         if self.granted >= majority {
-            Standing::Granted
+            VoteState::Granted
         } else if others >= majority {
-            Standing::Held
+            VoteState::Held
         } else if self.answered() + pending < majority {
-            Standing::Failed
+            VoteState::Failed
         } else if self.granted + pending >= majority || self.answered() < majority {
-            Standing::Open
+            VoteState::Open
         } else if others + self.failed >= majority {
-            Standing::MayBeHeld
+            VoteState::MayBeHeld
         } else if others + self.failed + pending < majority {
-            Standing::Split
+            VoteState::Split
         } else {
-            Standing::Open
+            VoteState::Open
         }
     }
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     /// `+` granted, `x` failed, any other letter: held by that one.
-    fn verdict(servers: usize, votes: &str) -> Standing {
+    fn verdict(servers: usize, votes: &str) -> VoteState {
         let mut tally = Tally::of(servers);
         for vote in votes.chars() {
             tally.count(match vote {
@@ -112,29 +112,29 @@ mod tests {
 
     #[test]
     fn a_majority_decides_without_the_rest() {
-        assert_eq!(verdict(5, "++"), Standing::Open);
-        assert_eq!(verdict(5, "++xx+"), Standing::Granted);
-        assert_eq!(verdict(5, "+++"), Standing::Granted);
-        assert_eq!(verdict(5, "aaa"), Standing::Held);
-        assert_eq!(verdict(5, "xxx"), Standing::Failed);
-        assert_eq!(verdict(4, "++"), Standing::Open);
-        assert_eq!(verdict(4, "++xx"), Standing::Failed);
+        assert_eq!(verdict(5, "++"), VoteState::Open);
+        assert_eq!(verdict(5, "++xx+"), VoteState::Granted);
+        assert_eq!(verdict(5, "+++"), VoteState::Granted);
+        assert_eq!(verdict(5, "aaa"), VoteState::Held);
+        assert_eq!(verdict(5, "xxx"), VoteState::Failed);
+        assert_eq!(verdict(4, "++"), VoteState::Open);
+        assert_eq!(verdict(4, "++xx"), VoteState::Failed);
     }
 
     #[test]
     fn a_split_vote_is_nobody_s() {
-        assert_eq!(verdict(5, "++aab"), Standing::Split);
-        assert_eq!(verdict(5, "+aabb"), Standing::Split);
-        assert_eq!(verdict(5, "+abc"), Standing::Split, "the fifth can help nobody");
-        assert_eq!(verdict(4, "++aa"), Standing::Split);
+        assert_eq!(verdict(5, "++aab"), VoteState::Split);
+        assert_eq!(verdict(5, "+aabb"), VoteState::Split);
+        assert_eq!(verdict(5, "+abc"), VoteState::Split, "the fifth can help nobody");
+        assert_eq!(verdict(4, "++aa"), VoteState::Split);
     }
 
     #[test]
     fn who_may_have_a_majority_with_silent_servers_may_hold_it() {
-        assert_eq!(verdict(5, "+aaxx"), Standing::MayBeHeld);
-        assert_eq!(verdict(5, "aaxxa"), Standing::Held);
-        assert_eq!(verdict(5, "+aab"), Standing::Open, "a may have the fifth");
-        assert_eq!(verdict(5, "+aabx"), Standing::MayBeHeld);
+        assert_eq!(verdict(5, "+aaxx"), VoteState::MayBeHeld);
+        assert_eq!(verdict(5, "aaxxa"), VoteState::Held);
+        assert_eq!(verdict(5, "+aab"), VoteState::Open, "a may have the fifth");
+        assert_eq!(verdict(5, "+aabx"), VoteState::MayBeHeld);
     }
 
     /// Tests that, whatever comes after it, a verdict other than `Open` was right; and when all have voted there is one.
@@ -144,12 +144,15 @@ mod tests {
         for servers in [3, 4, 5] {
             for code in 0..letters.len().pow(servers as u32) {
                 let votes: String = (0..servers).map(|i| letters[code / letters.len().pow(i as u32) % 4]).collect();
-                assert_ne!(verdict(servers, &votes), Standing::Open, "{votes}");
+                assert_ne!(verdict(servers, &votes), VoteState::Open, "{votes}");
                 let granted = votes.chars().filter(|vote| *vote == '+').count() >= majority(servers);
                 for seen in 0..=servers {
                     let early = verdict(servers, &votes[..seen]);
-                    assert!(early != Standing::Granted || granted, "{votes} after {seen}");
-                    assert!(early == Standing::Granted || early == Standing::Open || !granted, "{votes} after {seen}");
+                    assert!(early != VoteState::Granted || granted, "{votes} after {seen}");
+                    assert!(
+                        early == VoteState::Granted || early == VoteState::Open || !granted,
+                        "{votes} after {seen}"
+                    );
                 }
             }
         }

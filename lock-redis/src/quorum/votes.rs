@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::Error;
 
 use super::member::ScriptVote;
-use super::tally::{Standing, Tally, Vote};
+use super::tally::{Tally, Vote, VoteState};
 use crate::client::link::request::Failed;
 
 /// The votes on one round so far.
@@ -37,7 +37,7 @@ impl Votes {
         }
     }
 
-    pub(super) fn verdict(&self) -> Standing {
+    pub(super) fn verdict(&self) -> VoteState {
         self.tally.verdict()
     }
 
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!((&*votes.granted, &*may_leave(&votes)), (&[3][..], &[2, 3, 4][..]));
         let mut votes = Votes::of(5);
         (0..3).for_each(|place| votes.count(place, said(false, "9:a")));
-        assert_eq!((votes.verdict(), may_leave(&votes)), (Standing::Held, vec![3, 4]));
+        assert_eq!((votes.verdict(), may_leave(&votes)), (VoteState::Held, vec![3, 4]));
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(votes.ends_in, None);
         votes.count(1, said(false, "70:b"));
         votes.count(2, said(false, "90:b"));
-        assert_eq!((votes.ends_in, votes.verdict()), (Some(Duration::from_millis(70)), Standing::Held));
+        assert_eq!((votes.ends_in, votes.verdict()), (Some(Duration::from_millis(70)), VoteState::Held));
     }
 
     #[test]

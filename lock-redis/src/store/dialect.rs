@@ -6,7 +6,7 @@ use lock_core::LockName;
 use lock_core::driver::Kind;
 
 use super::redisson;
-use super::scripts::{self, Scripts};
+use super::scripts::{self, Script, Scripts};
 
 /// The library whose clients share the mutex at a key ([`LockName::from_key`]). Everybody there must speak the same: to others the
 /// key holds data of another type, and they are refused.
@@ -48,6 +48,15 @@ impl Form {
             Self::Text => &scripts::MUTEX,
             Self::Redisson => &redisson::REDISSON,
             Self::Holders => &scripts::HOLDERS,
+        }
+    }
+
+    /// The script that has a lock end after a time, under another nonce, where there is one.
+    pub(crate) fn leave(self) -> Option<&'static Script> {
+        match self {
+            Self::Text => Some(&scripts::LEAVE),
+            Self::Redisson => Some(&redisson::LEAVE),
+            Self::Holders => None,
         }
     }
 }

@@ -72,6 +72,8 @@ pub(crate) static RELEASE_BATCH: LazyLock<Script> =
     LazyLock::new(|| script!("mutex/batch_begin.lua" "mutex/release_short.lua" "mutex/release_batch_end.lua"));
 /// The usual sign of life at many mutexes at once.
 pub(crate) static HEARTBEAT_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/heartbeat_short.lua"));
+/// Has a mutex end after a time, under another nonce.
+pub(crate) static LEAVE: LazyLock<Script> = LazyLock::new(|| script!("mutex/leave.lua"));
 /// Stamps or writes the record beside a mutex.
 pub(crate) static RECORD: LazyLock<Script> = LazyLock::new(|| script!("mutex/record.lua"));
 /// Reads the record beside a mutex.
@@ -82,3 +84,15 @@ pub(crate) static PERMITS_HELD: LazyLock<Script> =
 /// Gives a grant another mode.
 pub(crate) static CHANGE_MODE: LazyLock<Script> =
     LazyLock::new(|| script!("base.lua" "holders/many.lua" "queue.lua" "holders/change_mode.lua"));
+/// Takes several locks of one slot at once: all of them, or none.
+pub(crate) static SEVERAL: LazyLock<Script> = LazyLock::new(|| {
+    script!(
+        "mutex/batch_begin.lua" "mutex/acquire_short.lua" "several/mutex_taken.lua"
+        "mutex/batch_begin.lua" "mutex/release_short.lua" "several/mutex_given.lua"
+        "mutex/batch_begin.lua" "holders/acquire_short.lua" "base.lua" "holders/many.lua" "acquire_free.lua"
+        "several/holders_taken.lua"
+        "mutex/batch_begin.lua" "holders/release_short.lua" "base.lua" "holders/many.lua" "release.lua"
+        "several/holders_given.lua"
+        "several/all_or_none.lua"
+    )
+});

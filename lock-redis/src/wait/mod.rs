@@ -63,7 +63,7 @@ impl Waits {
     }
 
     async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        let keys = Arc::new(self.keys.checked(&attempt.name, attempt.kind)?);
+        let keys = self.keys.checked(&attempt.name, attempt.kind)?;
         let (mut silent_since, mut unknown) = (SystemClock.now(), None);
         if keys.form == Form::Text && !self.queues.is_busy(&keys.lock) {
             match self.acquisitions.short(&keys, attempt, self.links.until()).await {
@@ -75,22 +75,23 @@ impl Waits {
             }
             self.queues.found_held(&keys.lock);
         }
-        self.in_turn(&keys, attempt, deadline, silent_since, unknown).await
+        // Boxed: a free lock is granted without it.
+        Box::pin(self.in_turn(Arc::new(keys), attempt, deadline, silent_since, unknown)).await
     }
 
     /// Waits in the queue, for a caller that has had no answer since `silent_since`, and perhaps an error that left an earlier
     /// request of this attempt `unknown`.
     async fn in_turn(
         &self,
-        keys: &Arc<Keys>,
+        keys: Arc<Keys>,
         attempt: &Attempt,
         deadline: Deadline,
         mut silent_since: BootInstant,
         mut unknown: Option<Error>,
     ) -> Result<Option<Grant>, Error> {
-        let (waiting, mut ticket) = (self.queues.enter(attempt.id, keys), None);
+        let (waiting, mut ticket) = (self.queues.enter(attempt.id, &keys), None);
         loop {
-            let error = match self.acquisitions.ask(keys, attempt, Stays::AtTicket(ticket), self.links.until()).await {
+            let error = match self.acquisitions.ask(&keys, attempt, Stays::AtTicket(ticket), self.links.until()).await {
                 Ok(AcquireReply::Granted(grant)) => {
                     waiting.is_over();
                     return Ok(Some(grant));
@@ -106,7 +107,7 @@ impl Waits {
                 Ok(AcquireReply::Queued(queued)) => {
                     ticket = Some(queued.ticket);
                     waiting.queued(queued);
-                    self.foreign.look_out(keys, queued.pause);
+                    self.foreign.look_out(&keys, queued.pause);
                     // From here on it may be granted without being told.
                     unknown = None;
                     match turn(&waiting, attempt, deadline)

@@ -1,11 +1,11 @@
 //! Refusals of a server, said by a proxy in its place at one chosen request (C-F20): what is asked for again works, a lease
 //! is not lost by them, and a release comes about all the same.
 
-use lock_redis::{ErrorKind, Phase, RedisLocks, Retry};
+use lock_redis::{ClientOptions, ErrorKind, Phase, RedisConfig, RedisLocks, Retry};
 use lock_testkit::faults::Injected;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, long, ms, obtain, often, refused, renewed, soon};
+use crate::server::{PROMPTLY, Server, configured, long, ms, obtain, often, refused, renewed, soon};
 
 /// Refusals of a server, and the errors that we make of them.
 const REFUSALS: [(&str, ErrorKind); 9] = [
@@ -31,7 +31,10 @@ impl Refusing {
     async fn start() -> Option<Self> {
         let server = Server::start().await?;
         let proxy = Proxy::to(server.address(), Protocol::Resp).unwrap();
-        let locks = RedisLocks::connect(format!("redis://{}", proxy.address())).await.unwrap();
+        // A machine that is slow has time for its answers all the same.
+        let options = ClientOptions::default().with_op_timeout(ms(6000));
+        let config = RedisConfig::new(format!("redis://{}", proxy.address())).with_client(options);
+        let locks = configured(config).await.unwrap();
         server.knows_the_scripts().await;
         Some(Self { server, proxy, locks })
     }
@@ -55,7 +58,7 @@ async fn an_acquisition_that_is_refused_says_why_for_certain_and_works_the_next_
         assert!(error.is_definite(), "{text}: {error:?}");
         assert_eq!(error.retry() == Retry::Later, kind == ErrorKind::Unavailable, "{text}: {error:?}");
         refusing.server.has_nothing_left().await;
-        obtain(&refusing.locks, "answers", HAND_OVER + SLACK).await.release().await.unwrap();
+        obtain(&refusing.locks, "answers", PROMPTLY).await.release().await.unwrap();
     }
 }
 
@@ -83,7 +86,7 @@ async fn renewals_that_are_refused_do_not_lose_the_lock() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_is_refused_comes_about_in_the_background() {
     let Some(refusing) = Refusing::start().await else { return };
-    let other = refusing.server.client().await;
+    let other = refusing.server.patient_client().await;
     for (text, _) in REFUSALS {
         let held = refusing.locks.mutex("answers").with_lease(long()).lock().await.unwrap();
         let refusal = refusing.refuse(1, "answers", text);
@@ -92,7 +95,7 @@ async fn a_release_that_is_refused_comes_about_in_the_background() {
         if let Err(error) = released {
             assert_eq!(error.kind(), ErrorKind::Indeterminate, "{text}: {error:?}");
         }
-        obtain(&other, "answers", ms(3000)).await.release().await.unwrap();
+        obtain(&other, "answers", PROMPTLY).await.release().await.unwrap();
     }
     refusing.server.is_as_new(&refusing.locks, "answers").await;
 }
@@ -101,7 +104,7 @@ async fn a_release_that_is_refused_comes_about_in_the_background() {
 async fn a_request_that_arrives_twice_counts_once() {
     let Some(refusing) = Refusing::start().await else { return };
     let mutex = refusing.locks.mutex("answers").with_lease(long());
-    let other = refusing.server.client().await;
+    let other = refusing.server.patient_client().await;
     let double = || {
         let fault = LinkFault::new(Toxic::Duplicate, Direction::ToServer).on_request(1, "{answers}");
         refusing.proxy.inject(fault)
@@ -115,7 +118,7 @@ async fn a_request_that_arrives_twice_counts_once() {
         let doubled = double();
         held.release().await.unwrap();
         doubled.heal().unwrap();
-        let next = soon("handed over", HAND_OVER + SLACK, waiting).await.unwrap();
+        let next = soon("handed over", PROMPTLY, waiting).await.unwrap();
         assert!(mutex.try_lock().await.unwrap().is_none(), "the second release freed the next one's lock");
         next.release().await.unwrap();
     }

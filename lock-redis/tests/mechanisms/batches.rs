@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use futures_util::FutureExt;
-use futures_util::future::{join_all, poll_fn};
+use futures_util::future::{join, join_all, poll_fn};
 use lock_redis::{ErrorKind, MutexGuard, RedisConfig, RedisLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
@@ -149,6 +149,26 @@ async fn a_batch_that_is_never_answered_leaves_each_outcome_unknown() {
         assert!(error.kind() == ErrorKind::Indeterminate && !error.is_definite(), "{error:?}");
     }
     held_up.heal().unwrap();
+    crowded.are_free().await;
+}
+
+/// The thread stands still from when all have asked until their time is over. The first one, which was sent by itself, is not
+/// polled before its answer is there.
+#[tokio::test]
+async fn what_has_no_time_left_when_its_batch_is_due_is_not_sent_and_told_so() {
+    let Some(crowded) = Crowded::start().await else { return };
+    let before = runs(&crowded.server).await;
+    let mutexes: Vec<_> = (0..CROWD).map(|i| crowded.locks.mutex(name(i)).with_lease(long())).collect();
+    let mut first = Box::pin(mutexes[0].try_lock());
+    assert!((&mut first).now_or_never().is_none());
+    let others = join_all(mutexes[1..].iter().map(lock_redis::Mutex::try_lock));
+    let stands_still = async { std::thread::sleep(hasty().op_timeout + ms(1)) };
+    for outcome in join(others, stands_still).await.0 {
+        let error = outcome.expect_err("it had no time");
+        assert!(error.kind() == ErrorKind::Unavailable && error.is_definite(), "{error:?}");
+    }
+    assert!(runs(&crowded.server).await <= before + 1, "somebody's request was sent");
+    drop(first);
     crowded.are_free().await;
 }
 

@@ -134,22 +134,6 @@ async fn a_dead_line_that_nobody_watched_delays_a_newcomer_by_five_seconds_at_mo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiters_that_cancel_anywhere_in_the_line_leave_the_others_in_order() {
-    let Some(server) = Server::start().await else { return };
-    let (holder, a, b) = (server.client().await, server.client().await, server.client().await);
-    for cancelled in [&[0][..], &[3], &[7], &[0, 1, 2], &[2, 4, 5], &[1, 3, 5, 7], &[0, 1, 2, 3, 4, 5, 6, 7]] {
-        let held = holder.mutex("line").with_lease(long()).lock().await.unwrap();
-        let line = Line::up(&server, &[&a, &b], "line", 8).await;
-        cancelled.iter().for_each(|number| line.cancel(*number));
-        server.until_queued("line", 8 - cancelled.len()).await;
-        held.release().await.unwrap();
-        let expected: Vec<_> = (0..8).filter(|number| !cancelled.contains(number)).collect();
-        assert_eq!(line.order(PROMPTLY).await, expected);
-        server.is_as_new(&holder, "line").await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn waiters_that_cancel_at_the_instant_of_the_hand_over_lose_nothing() {
     let Some(server) = Server::start().await else { return };
     let (holder, a, b) = (server.client().await, server.client().await, server.client().await);

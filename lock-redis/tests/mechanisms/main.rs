@@ -35,5 +35,6 @@ mod relay;
 mod rights;
 mod secrets;
 mod server;
+mod several;
 mod stalls;
 mod turns;

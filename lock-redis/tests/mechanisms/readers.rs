@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use lock_redis::{ErrorKind, LeaseOptions, LossReason};
+use lock_redis::{ErrorKind, LeaseOptions};
 
 use crate::line::Doomed;
 use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, about_time, long, ms, runs, soon};
@@ -134,29 +134,6 @@ async fn two_hundred_readers_in_line_are_let_in_together_for_three_commands_each
     let signs = 2.0 * 2.0 * began.elapsed().as_secs_f64();
     assert!(runs <= 3.0 * 200.0 + signs, "{runs} commands for 200 grants, {signs} of them signs of life");
     join_all(readers.into_iter().map(|reader| async { reader.release().await.unwrap() })).await;
-    server.has_nothing_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_reader_among_many_is_freed_by_force_and_the_others_hold_on() {
-    let Some(server) = Server::start().await else { return };
-    let (a, b) = (server.client().await, server.client().await);
-    let read = async |number: usize| [&a, &b][number % 2].rwlock("readers").with_lease(long()).read().await.unwrap();
-    let mut readers = Vec::new();
-    for number in 0..6 {
-        readers.push(read(number).await);
-    }
-    let doomed = readers.remove(3);
-    assert!(a.rwlock("readers").force_release(doomed.grant_id(), "the test asks").await.unwrap());
-    assert!(!a.rwlock("readers").force_release(doomed.grant_id(), "the test asks").await.unwrap());
-    let reason = soon("it is told", HAND_OVER + SLACK, doomed.lost()).await;
-    assert!(matches!(reason, LossReason::ForceReleased { .. }), "{reason}");
-    assert_eq!(a.rwlock("readers").inspect().await.unwrap().holders.len(), 5);
-    for reader in readers {
-        assert!(reader.is_held());
-        reader.extend(ms(40_000)).await.unwrap();
-        reader.release().await.unwrap();
-    }
     server.has_nothing_left().await;
 }
 

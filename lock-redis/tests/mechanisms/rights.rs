@@ -32,7 +32,7 @@ fn the_rights_in_the_readme_are_the_commands_of_the_scripts_and_of_a_connection(
         ["evalsha", "eval", "subscribe", "client|info", "client|kill", "client|setinfo", "client|tracking", "select"]
             .map(str::to_owned)
             .into();
-    for folder in ["", "/mutex", "/holders"] {
+    for folder in ["", "/mutex", "/holders", "/several"] {
         for file in std::fs::read_dir(format!("{}/src/store/scripts{folder}", env!("CARGO_MANIFEST_DIR"))).unwrap() {
             let file = file.unwrap().path();
             if file.is_file() {

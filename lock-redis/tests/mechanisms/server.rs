@@ -173,7 +173,7 @@ impl Server {
     /// An uncontended lock and release leave nothing but a token: no mark of an earlier queue is in their way.
     pub(crate) async fn is_as_new(&self, locks: &RedisLocks, name: &str) {
         self.has_nothing_left().await;
-        let held = obtain(locks, name, HAND_OVER + SLACK).await;
+        let held = obtain(locks, name, PROMPTLY).await;
         held.release().await.unwrap();
         self.has_nothing_left().await;
     }

@@ -97,3 +97,17 @@ async fn a_lease_that_is_too_short_for_its_links_costs_the_others_nothing() {
     assert!(matches!(answers[1], Renewed::For(_)), "{answers:?}");
     backend.release(&long).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_could_not_be_left_stays_at_no_server() {
+    let Some(servers) = Servers::start().await else { return };
+    let locks = servers.client().await;
+    let held = servers.hold_everywhere(&locks.mutex("renewal").with_lease(long())).await;
+    for i in [0, 2, 3] {
+        servers.run(i, &["DEL", &key("renewal")]).await;
+    }
+    let failed = held.leave(ms(60_000)).await.unwrap_err();
+    assert_eq!(failed.error.loss(), Some(&LossReason::Taken), "{failed}");
+    assert!(failed.guard.is_none(), "the servers were asked");
+    servers.have_nothing_left(ALL).await;
+}

@@ -3,8 +3,8 @@
 use lock_testkit_servers::resp::Value;
 
 use crate::lock::{Lock, server};
+use crate::random_state::{CLIENTS, RandomState};
 use crate::scripts::{ACQUIRE_BATCH, ACQUIRE_SHORT, RELEASE_BATCH, RELEASE_SHORT, Script};
-use crate::sequence::{CLIENTS, Sequence};
 
 /// The lock of each batch at whose key, or at whose fence, there is something else.
 const SPOILED: usize = 5;
@@ -57,14 +57,11 @@ async fn a_batch_does_for_each_lock_what_its_own_run_does_and_one_that_fails_dis
         let mut now = 0;
         for i in 0..8 {
             let seed = round * 8 + i;
-            let mut sequence = Sequence::of_mutexes(lock(String::new()), seed + 1000);
-            for _ in 0..seed % 9 {
-                sequence.step().await;
-            }
-            now = now.max(sequence.lock.now);
+            let mut state = RandomState::after(lock(String::new()), seed + 1000, seed % 9).await;
+            now = now.max(state.lock.now);
             let both = ["together", "alone"].map(|way| lock(format!("{way}{seed}")));
             for copy in &both {
-                sequence.lock.copy_to(copy).await;
+                state.lock.copy_to(copy).await;
                 if i == SPOILED as u64 {
                     // Something else is where the fence belongs, or the lock.
                     let wrong = copy.key(if round % 2 == 0 { ":f" } else { "" });
@@ -75,7 +72,7 @@ async fn a_batch_does_for_each_lock_what_its_own_run_does_and_one_that_fails_dis
             let [together, alone] = both;
             batch.together.push(together);
             batch.one_by_one.push(alone);
-            let holder = sequence.model.holders.first().map(|holder| (holder.nonce.clone(), holder.client.clone()));
+            let holder = state.holder().await;
             let newcomer = (format!("{seed:032x}"), CLIENTS[0].to_owned());
             requests.push(holder.filter(|_| seed % 4 != 0).unwrap_or(newcomer));
         }

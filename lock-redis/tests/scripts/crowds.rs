@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use lock_testkit_servers::redis::RedisServer;
 
 use crate::lock::{ALL, CHANNELS, Lock, server, texts};
-use crate::scripts::{HOLDERS, MUTEX, PERMITS_HELD, Scripts};
+use crate::scripts::{CHANGE_MODE, HOLDERS, MUTEX, PERMITS_HELD, Scripts};
 
 /// As `scripts/queue.lua` has them.
 const MOST_LET_IN: usize = 250;
@@ -148,6 +148,20 @@ async fn readers_behind_a_writer_are_let_in_some_at_a_time() {
         assert_eq!(data.held["#used"], READERS.to_string());
         assert!(data.queue.is_empty() && data.waiters.is_empty());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_behind_a_writer_that_becomes_a_reader_are_let_in_some_at_a_time() {
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &HOLDERS, "R");
+    crowd.ask(0, &client(1), "W").await;
+    crowd.gather(1..=MOST_LET_IN + 50, false).await;
+    let args = [&*nonce(0), &client(1), CHANNELS, "", "R"];
+    let changed = texts(crowd.lock.run(&CHANGE_MODE, &ALL, &args).await.unwrap());
+    assert_eq!(changed[1], "2", "there is more to do");
+    assert_eq!(crowd.lock.look().await.0.held["#used"], (1 + MOST_LET_IN).to_string());
+    crowd.heartbeat_to_the_end(&client(3)).await;
+    assert_eq!(crowd.lock.look().await.0.held["#used"], (1 + MOST_LET_IN + 50).to_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,6 @@
 //! One lock at the server, reached by its scripts only, under a clock that the test sets.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Instant;
 
 use lock_testkit::testing::installed;
 use lock_testkit_servers::redis::RedisServer;
@@ -179,17 +178,4 @@ pub(crate) fn texts(value: Value) -> Vec<String> {
 
 pub(crate) fn pairs(texts: &[String]) -> BTreeMap<String, String> {
     texts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
-}
-
-/// The server's own time that has gone by; by so much its keys end earlier than by the test's clock.
-pub(crate) struct Real(Instant);
-
-impl Real {
-    pub(crate) fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    pub(crate) fn ms(&self) -> i64 {
-        self.0.elapsed().as_millis() as i64 + 2
-    }
 }

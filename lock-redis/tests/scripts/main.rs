@@ -1,7 +1,6 @@
-//! The scripts by themselves: random sequences of them, on a real server and under a clock that the test sets, compared
-//! step by step with a model of what they promise; and the short ways of the mutex compared with the long ones.
-//!
-//! A failure names its seed; the same seed makes the same sequence.
+//! The scripts by themselves, on a real server and under a clock that the test sets: the short ways of the mutex compared with
+//! the long ones, crowds, records, turns. Random sequences, compared step by step with the specification and with the simulated
+//! server, are in `tests/simulation/tests/agreement`.
 
 #![cfg(test)]
 
@@ -9,11 +8,12 @@ mod batches;
 mod crowds;
 mod dead;
 mod heartbeat_short;
+mod leave;
 mod lock;
 mod misfits;
-mod model;
+mod random_state;
 mod record;
-mod sequence;
+mod several;
 mod short_ways;
 mod turns;
 

@@ -3,8 +3,8 @@
 use lock_testkit_servers::resp::Value;
 
 use crate::lock::{ALL, CHANNELS, Data, Lock, server, texts};
+use crate::random_state::{CLIENTS, RandomState};
 use crate::scripts::{ACQUIRE_SHORT, MUTEX, RELEASE_SHORT};
-use crate::sequence::{CLIENTS, Sequence};
 
 const JOIN: &str = include_str!("../../src/store/scripts/mutex/enqueue_short.lua");
 const HAND_OVER: &str = include_str!("../../src/store/scripts/mutex/handover_short.lua");
@@ -101,27 +101,22 @@ fn ask<'a>(nonce: &'a str, client: &'a str, waits: bool) -> [&'a str; 10] {
 async fn the_short_ways_of_a_mutex_do_what_the_long_ones_do_or_nothing() {
     let Some(server) = server().await else { return };
     let lock = |name| Lock::new(server.client().unwrap(), name);
-    let mut sequence = Sequence::of_mutexes(lock(""), 0);
-    let before = sequence.lock.look().await.0;
+    let before = lock("empty").look().await.0;
     let mut twins = Twins { short: lock("short"), long: lock("long"), before, decided: [0; 4] };
     for seed in 1..=120 {
-        sequence = Sequence::of_mutexes(sequence.lock, seed);
-        for _ in 0..1 + seed % 12 {
-            sequence.step().await;
-        }
-        let holders = sequence.model.holders.iter().map(|holder| (holder.nonce.clone(), holder.client.clone()));
+        let mut state = RandomState::after(lock(""), seed, 1 + seed % 12).await;
         let newcomers = CLIENTS.iter().map(|client| (format!("{seed:032x}"), (*client).to_owned()));
-        let mut others: Vec<_> = holders.chain(newcomers).collect();
-        others.extend(sequence.requests.first().map(|(request, _)| (request.nonce.clone(), request.client.clone())));
+        let mut others: Vec<_> = state.holder().await.into_iter().chain(newcomers).collect();
+        others.extend(state.attempts.first().cloned());
         for (nonce, client) in others {
-            let asked_before = sequence.requests.iter().any(|(request, _)| request.nonce == nonce);
-            twins.of(&mut sequence.lock).await;
+            let asked_before = state.attempts.iter().any(|(earlier, _)| *earlier == nonce);
+            twins.of(&mut state.lock).await;
             twins.take(&nonce, &client).await;
-            twins.of(&mut sequence.lock).await;
+            twins.of(&mut state.lock).await;
             twins.join(&nonce, &client, asked_before).await;
-            twins.of(&mut sequence.lock).await;
+            twins.of(&mut state.lock).await;
             twins.drop(&nonce, &client).await;
-            twins.of(&mut sequence.lock).await;
+            twins.of(&mut state.lock).await;
             twins.hand_over(&nonce, &client).await;
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
+use lock_redis::multi::{lock_all, try_lock_all};
 use lock_redis::{ErrorKind, Guarantee, LockName, RedisConfig, RedisLocks};
 use lock_testkit_servers::redis::{ClusterDeployment, RedisOptions, RedisServer};
 
@@ -27,6 +28,44 @@ fn planned_failovers_under_load_let_no_call_hang_and_no_reply_go_astray() {
             cluster.until_ready().await.unwrap();
         }
         load.end().await;
+        nothing_is_left(&cluster).await;
+    });
+}
+
+#[test]
+fn several_locks_of_one_slot_are_one_script_and_others_are_taken_one_by_one() {
+    about_time(async || {
+        let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+        let (locks, other) = (connect(cluster.url()).await, connect(cluster.url()).await);
+        let scripts = async || {
+            let mut runs = 0;
+            for node in cluster.nodes() {
+                let stats = say(node, "INFO commandstats").await.as_text().unwrap();
+                // A replica is told of the effects only.
+                let lines = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+                runs += lines.map(|line| line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()).sum::<u64>();
+            }
+            runs
+        };
+        let one_slot =
+            |locks: &RedisLocks| ["{t}:a", "{t}:b", "{t}:c"].map(|key| locks.mutex(LockName::from_key(key).unwrap()));
+        let slots = |locks: &RedisLocks| ["a", "b", "c"].map(|name| locks.mutex(name));
+        for (names, together) in [(&one_slot as &dyn Fn(&RedisLocks) -> [lock_redis::Mutex; 3], true), (&slots, false)]
+        {
+            // Whatever is to be told is told.
+            lock_all(names(&locks)).await.unwrap().release().await.unwrap();
+            let before = scripts().await;
+            let all = try_lock_all(names(&locks)).await.unwrap().expect("nobody holds them");
+            assert_eq!(scripts().await - before, if together { 1 } else { 3 });
+            assert!(try_lock_all(names(&other)).await.unwrap().is_none());
+            all.release().await.unwrap();
+            lock_all(names(&other)).await.unwrap().release().await.unwrap();
+        }
+        // Its first server may have been asked before it moved there.
+        let slot = cluster.slot_of("{t}:a").await.unwrap();
+        cluster.fail_over(slot).await.unwrap();
+        cluster.until_ready().await.unwrap();
+        lock_all(one_slot(&locks)).await.unwrap().release().await.unwrap();
         nothing_is_left(&cluster).await;
     });
 }

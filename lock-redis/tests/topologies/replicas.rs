@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use lock_redis::multi::try_lock_all;
 use lock_redis::{ClientOptions, ErrorKind, RedisConfig, RedisLocks};
 use lock_testkit_servers::redis::{ClusterDeployment, RedisServer, SentinelDeployment};
 
@@ -33,6 +34,31 @@ impl Drop for Stopped<'_> {
     fn drop(&mut self) {
         self.0.iter().for_each(|server| server.cont().unwrap());
     }
+}
+
+#[test]
+fn of_several_locks_each_grant_has_its_replicas_or_none_counts() {
+    about_time(async || {
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let both = insisting(deployment.url(), 2).await;
+        let master = deployment.master().await.unwrap();
+        let replicas = || deployment.nodes().iter().filter(|node| node.address() != master.address());
+        let three = || ["a", "b", "c"].map(|name| both.mutex(name));
+
+        let held = try_lock_all(three()).await.unwrap().expect("nobody holds them");
+        for (replica, name) in replicas().flat_map(|replica| ["a", "b", "c"].map(|name| (replica, name))) {
+            assert!(has(replica, name).await, "acknowledged, but not there");
+        }
+        held.release().await.unwrap();
+
+        let stopped = Stopped::now(replicas().take(1).collect());
+        let refused = try_lock_all(three()).await.unwrap_err();
+        assert_eq!((refused.kind(), refused.is_definite()), (ErrorKind::Unavailable, true), "{refused:?}");
+        for name in ["a", "b", "c"] {
+            assert!(!has(master, name).await, "{name} was not undone");
+        }
+        drop(stopped);
+    });
 }
 
 #[test]

@@ -12,7 +12,7 @@ const MOST_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct Batch<T> {
     /// In the order of their places. Whoever has gone away leaves a hole.
-    waiting: VecDeque<(Place, Option<Request<T>>)>,
+    waiting: VecDeque<(Place, Option<BatchRequest<T>>)>,
     next: u64,
     /// The number of those that wait, holes not counted.
     len: usize,
@@ -21,7 +21,7 @@ pub(super) struct Batch<T> {
 }
 
 #[derive(Debug)]
-struct Request<T> {
+struct BatchRequest<T> {
     what: T,
     bytes: usize,
 }
@@ -49,7 +49,7 @@ impl<T> Batch<T> {
         let place = Place(self.next);
         self.next += 1;
         self.len += 1;
-        self.waiting.push_back((place, Some(Request { what, bytes })));
+        self.waiting.push_back((place, Some(BatchRequest { what, bytes })));
         Joined { place, sees_to_it: !std::mem::replace(&mut self.is_seen_to, true) }
     }
 
@@ -76,7 +76,7 @@ impl<T> Batch<T> {
     pub(super) fn take(&mut self, most: usize) -> Vec<T> {
         let (mut taken, mut bytes) = (Vec::with_capacity(most.min(self.len)), 0);
         while let Some((_, request)) = self.waiting.front_mut() {
-            if let Some(Request { bytes: more, .. }) = request {
+            if let Some(BatchRequest { bytes: more, .. }) = request {
                 if taken.len() == most || (!taken.is_empty() && bytes + *more > MOST_BYTES) {
                     break;
                 }

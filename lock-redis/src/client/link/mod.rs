@@ -64,15 +64,18 @@ struct Presence {
     newest: u64,
 }
 
+const CROWDED: &str = "too many requests of this client wait for their turn";
+const NO_TIME: &str = "no time was left to send the request";
+
 /// The turn of a request on a connection.
 #[derive(Debug)]
 pub(in crate::client) enum SendTurn {
-    /// It has come, and lasts until this is dropped.
+    /// The turn has come, and lasts until this is dropped.
     Now(OwnedSemaphorePermit),
     /// The connection was given up before.
     Ended,
-    /// It has not come in time.
-    Never,
+    /// The turn has not come in time, because of this.
+    Never(&'static str),
 }
 
 /// A connection that is in use.
@@ -239,7 +242,7 @@ impl Link {
         }
     }
 
-    /// That there is no connection, and why.
+    /// The error that there is no connection, and why.
     pub(in crate::client) fn down(&self) -> Error {
         let (kind, what, cause) = match &*self.last_error() {
             Some(error) => {
@@ -283,7 +286,7 @@ impl Link {
         }
     }
 
-    /// One attempt to connect.
+    /// Attempts to connect once.
     async fn dial_once(&self) -> Result<Predecessor, Error> {
         let (server, mut commands) = self.dial.commands().await?;
         let sent_at = SystemClock.now();
@@ -313,19 +316,30 @@ impl Link {
 }
 
 impl Live {
-    /// Waits for the turn of a request that has time until `until`, for half of that at most: the other half is for the answer.
+    /// Waits for the turn of a request that has time until `until`, for half of that at most: the other half is for the answer. One
+    /// that has no time left has no turn.
     pub(in crate::client) async fn turn(&self, until: BootInstant) -> SendTurn {
+        let now = SystemClock.now();
+        // What is sent may be carried out, whether anybody has the time to be told so or not.
+        if now >= until {
+            return SendTurn::Never(NO_TIME);
+        }
         // The usual case costs no timer.
         match self.turns.clone().try_acquire_owned() {
             Ok(turn) => return SendTurn::Now(turn),
             Err(TryAcquireError::Closed) => return SendTurn::Ended,
             Err(TryAcquireError::NoPermits) => {}
         }
-        let now = SystemClock.now();
-        tokio::select! {
+        let turn = tokio::select! {
             biased;
-            turn = self.turns.clone().acquire_owned() => turn.map_or(SendTurn::Ended, SendTurn::Now),
-            () = SystemClock.sleep_until(now.plus(until.since(now) / 2)) => SendTurn::Never,
+            turn = self.turns.clone().acquire_owned() => turn,
+            () = SystemClock.sleep_until(now.plus(until.since(now) / 2)) => return SendTurn::Never(CROWDED),
+        };
+        match turn {
+            // This process may have stood still meanwhile.
+            Ok(turn) if SystemClock.now() < until => SendTurn::Now(turn),
+            Ok(_) => SendTurn::Never(NO_TIME),
+            Err(_) => SendTurn::Ended,
         }
     }
 

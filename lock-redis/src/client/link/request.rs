@@ -53,9 +53,9 @@ impl Failed {
         Self { fate: RequestFate::Refused, error, wrong_type: false }
     }
 
-    /// Nothing was sent: the turn of the request did not come in time.
-    pub(in crate::client) fn no_turn(phase: Phase, server: &str) -> Self {
-        let error = Error::unavailable(phase, "too many requests of this client wait for their turn");
+    /// Nothing was sent: the turn of the request did not come in time, because of this.
+    pub(in crate::client) fn no_turn(why: &'static str, phase: Phase, server: &str) -> Self {
+        let error = Error::unavailable(phase, why);
         Self::unsent(error.with_backend(crate::guarantees::NAME).with_server(server))
     }
 
@@ -94,7 +94,7 @@ impl Link {
             let _turn = match live.turn(until).await {
                 SendTurn::Now(turn) => turn,
                 SendTurn::Ended => continue,
-                SendTurn::Never => return Err(Failed::no_turn(phase, self.server())),
+                SendTurn::Never(why) => return Err(Failed::no_turn(why, phase, self.server())),
             };
             sent(live.generation);
             let outcome = self.run_on(live, Request { script, keys, args }, false, until).await;
@@ -131,7 +131,8 @@ impl Link {
         let mut outcome = self.send(&mut live, &by_digest, asking, until).await;
         if outcome.as_ref().is_err_and(error::is_no_script) {
             // A flushed or restarted server.
-            (sent_at, outcome) = self.tell(&mut live, request, &by_digest, asking, until, (sent_at, outcome)).await;
+            let telling = self.tell(&mut live, request, &by_digest, asking, until, (sent_at, outcome));
+            (sent_at, outcome) = Box::pin(telling).await;
         }
         Ok(Reply { sent_at, value: Raw { value: outcome?, generation: live.generation } })
     }
@@ -264,7 +265,12 @@ impl Link {
 /// Whole milliseconds, as Redis wants them. What is rounded off a TTL is less than the granularity that every lease has
 /// subtracted.
 pub(crate) fn milliseconds(duration: Duration) -> String {
-    duration.as_millis().to_string()
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).to_string()
+}
+
+/// Whole milliseconds, rounded up: for what must not end sooner.
+pub(crate) fn milliseconds_at_least(duration: Duration) -> String {
+    milliseconds(duration.saturating_add(Duration::from_nanos(999_999)))
 }
 
 pub(super) fn late() -> RedisError {
@@ -274,9 +280,9 @@ pub(super) fn late() -> RedisError {
 /// Whether a script's text travels with a run of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::client) enum Text {
-    /// It does not: the server knows it.
+    /// The text is not sent: the server knows the script.
     Never,
-    /// With the first run, from which the server has it for the others.
+    /// The text is sent with the first run, from which the server has it for the others.
     Once,
 }
 
@@ -316,7 +322,7 @@ pub(in crate::client) fn evaluation_of(script: &Script, call: &Call, text: Text)
     eval
 }
 
-/// One run of a script for many calls: the keys of all, and then the arguments of all.
+/// Makes one run of a script for many calls: the keys of all, and then the arguments of all.
 pub(super) fn evaluation_of_all<'a>(script: &Script, calls: impl Iterator<Item = &'a Call> + Clone) -> Cmd {
     let parts = |call: &Call| (call.keys().len(), call.args().len(), call.len());
     let (keys, args, bytes) = calls.clone().map(parts).fold((0, 0, 0), |(a, b, c), (x, y, z)| (a + x, b + y, c + z));

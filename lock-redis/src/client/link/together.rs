@@ -38,28 +38,38 @@ pub(crate) enum ShortWay {
     Release,
 }
 
+/// A request in a short way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShortRequest<'a> {
+    pub(crate) way: ShortWay,
+    pub(crate) keys: &'a [Cow<'a, str>],
+    pub(crate) args: &'a [&'a str],
+    /// The end of the operation.
+    pub(crate) until: BootInstant,
+}
+
 /// The requests of one link that wait to be sent together, and how many callers there are.
 #[derive(Debug)]
 pub(super) struct Together {
-    acquires: Line,
-    releases: Line,
+    acquires: ShortWayBatches,
+    releases: ShortWayBatches,
     /// The callers whose requests are on their way, or wait to be.
     callers: AtomicUsize,
     /// The connection's own, which sends them: a caller may be polled when it likes, or never again.
     runtime: Handle,
 }
 
-/// Those of one kind.
+/// The batches of one short way.
 #[derive(Debug, Default)]
-struct Line {
-    batch: Mutex<Batch<Member>>,
+struct ShortWayBatches {
+    batch: Mutex<Batch<BatchMember>>,
     /// Held from the taking of a batch until it is in the connection's queue: whoever waits for this comes behind it there.
     sending: Mutex<()>,
 }
 
 /// A request in a batch.
 #[derive(Debug)]
-struct Member {
+struct BatchMember {
     call: Call,
     until: BootInstant,
     /// The number of the connection over which it was sent.
@@ -72,11 +82,19 @@ struct Member {
 #[derive(Debug)]
 pub(in crate::client) struct Caller<'a> {
     together: &'a Together,
-    /// Nobody else asks.
+    /// Whether nobody else asks.
     pub(in crate::client) is_alone: bool,
 }
 
 impl ShortWay {
+    /// The phase of a request.
+    pub(in crate::client) fn phase(self) -> Phase {
+        match self {
+            Self::Acquire => Phase::Acquire,
+            Self::Release => Phase::Release,
+        }
+    }
+
     /// The script of one request.
     pub(in crate::client) fn alone(self) -> &'static Script {
         match self {
@@ -98,14 +116,14 @@ impl Together {
     /// Nothing yet; what is to be sent is sent in the present runtime.
     pub(super) fn new() -> Self {
         Self {
-            acquires: Line::default(),
-            releases: Line::default(),
+            acquires: ShortWayBatches::default(),
+            releases: ShortWayBatches::default(),
             callers: AtomicUsize::new(0),
             runtime: Handle::current(),
         }
     }
 
-    fn line(&self, way: ShortWay) -> &Line {
+    fn line(&self, way: ShortWay) -> &ShortWayBatches {
         match way {
             ShortWay::Acquire => &self.acquires,
             ShortWay::Release => &self.releases,
@@ -113,8 +131,8 @@ impl Together {
     }
 }
 
-impl Line {
-    fn batch(&self) -> MutexGuard<'_, Batch<Member>> {
+impl ShortWayBatches {
+    fn batch(&self) -> MutexGuard<'_, Batch<BatchMember>> {
         // Every critical section leaves it valid after each statement.
         self.batch.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,47 +160,62 @@ impl Link {
     /// `sent` is told the connection by the end of this future, however it ends, if anything may have been sent.
     pub(in crate::client) async fn run_together(
         self: &Arc<Self>,
-        way: ShortWay,
-        keys: &[Cow<'_, str>],
-        args: &[&str],
-        phase: Phase,
-        until: BootInstant,
+        short: &ShortRequest<'_>,
         sent: impl Fn(u64),
     ) -> Option<Result<Reply, Failed>> {
-        let call = Call::of(keys).with(args);
-        let (bytes, line, sent_over) = (call.len(), self.together.line(way), Arc::new(AtomicU64::new(UNSENT)));
-        let (told, outcome) = oneshot::channel();
-        let member = Member { call, until, sent_over: sent_over.clone(), told };
-        let Joined { place, sees_to_it } = line.batch().join(member, bytes);
-        let mut stay = Stay { line, place, sent_over: &sent_over, sent, is_told: false };
-        if sees_to_it {
-            let sender = Sender { link: self.clone(), way, is_done: false };
-            self.together.runtime.spawn(sender.run());
-        }
+        let (mut stay, outcome) = self.join(short, sent);
         // The batch has its own timeout, but is sent by a runtime that may stand still.
-        let left = until.plus(SLACK * 2).since(SystemClock.now());
+        let left = short.until.plus(SLACK * 2).since(SystemClock.now());
         let outcome = tokio::time::timeout(left, outcome).await;
         stay.is_told = outcome.is_ok();
-        drop(stay);
+        let is_unsent = stay.end();
         let outcome = match outcome {
             Ok(Ok(outcome)) => outcome?,
-            _ if sent_over.load(Ordering::Acquire) == UNSENT => return None,
+            _ if is_unsent => return None,
             // Nobody is left to wait for its answer, or none came.
             Ok(Err(_)) => Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe).into()),
             Err(_) => Err(late()),
         };
-        Some(outcome.map_err(|error| Failed::of(error, phase, self.server())))
+        Some(outcome.map_err(|error| Failed::of(error, short.way.phase(), self.server())))
+    }
+
+    /// Puts a request into a batch, and sees to it that this is sent if nobody else does.
+    fn join<S: Fn(u64)>(
+        self: &Arc<Self>,
+        short: &ShortRequest<'_>,
+        sent: S,
+    ) -> (Stay<'_, S>, oneshot::Receiver<Option<RedisResult<Reply>>>) {
+        let call = Call::of(short.keys).with(short.args);
+        let (bytes, line, sent_over) = (call.len(), self.together.line(short.way), Arc::new(AtomicU64::new(UNSENT)));
+        let (told, outcome) = oneshot::channel();
+        let member = BatchMember { call, until: short.until, sent_over: sent_over.clone(), told };
+        let Joined { place, sees_to_it } = line.batch().join(member, bytes);
+        let stay = Stay { line, place, sent_over, sent, is_told: false };
+        if sees_to_it {
+            let sender = Sender { link: self.clone(), way: short.way, is_done: false };
+            self.together.runtime.spawn(sender.run());
+        }
+        (stay, outcome)
     }
 }
 
 /// The stay of a request in a batch.
 struct Stay<'a, S: Fn(u64)> {
-    line: &'a Line,
+    line: &'a ShortWayBatches,
     place: Place,
-    sent_over: &'a AtomicU64,
+    sent_over: Arc<AtomicU64>,
     sent: S,
     /// Whether it was told its outcome.
     is_told: bool,
+}
+
+impl<S: Fn(u64)> Stay<'_, S> {
+    /// Ends it; returns whether nothing was sent.
+    fn end(self) -> bool {
+        let sent_over = self.sent_over.clone();
+        drop(self);
+        sent_over.load(Ordering::Acquire) == UNSENT
+    }
 }
 
 impl<S: Fn(u64)> Drop for Stay<'_, S> {
@@ -225,7 +258,7 @@ impl Sender {
             let turns = match live.turns(number, until).await {
                 SendTurn::Now(turns) => turns,
                 SendTurn::Ended => continue,
-                SendTurn::Never => return,
+                SendTurn::Never(_) => return,
             };
             let Some(sent) = self.send(live, turns) else { continue };
             if line.batch().due().is_none() {
@@ -241,7 +274,10 @@ impl Sender {
         let (link, way) = (self.link.clone(), self.way);
         let line = self.link.together.line(way);
         let _sending = line.sending();
-        let members = line.batch().take(turns.num_permits());
+        let mut members = line.batch().take(turns.num_permits());
+        let sent_at = SystemClock.now();
+        // Whoever has no time left is not sent, and finds that out by itself.
+        members.retain(|member| sent_at < member.until);
         if members.len() < 2 {
             return None;
         }
@@ -251,7 +287,6 @@ impl Sender {
         for member in &members {
             member.sent_over.store(live.generation, Ordering::Release);
         }
-        let sent_at = SystemClock.now();
         let (by, mut over) = (link.clone(), live.clone());
         let mut request: InFlight =
             Box::pin(unconstrained(async move { by.send(&mut over, &command, false, until).await }));
@@ -279,7 +314,7 @@ struct Sent {
     way: ShortWay,
     live: Live,
     turns: OwnedSemaphorePermit,
-    members: Vec<Member>,
+    members: Vec<BatchMember>,
     sent_at: BootInstant,
     request: InFlight,
     /// The outcome, if that was there at once.
@@ -321,7 +356,7 @@ impl Sent {
     }
 }
 
-impl Member {
+impl BatchMember {
     fn tell(self, outcome: Option<RedisResult<Reply>>) {
         // Whoever has gone away is not told; what it asked for is undone.
         let _ = self.told.send(outcome);

@@ -71,7 +71,7 @@ pub(in crate::quorum) struct Handover {
     pub(in crate::quorum) here: bool,
     /// The servers tell the next waiting client.
     pub(in crate::quorum) elsewhere: bool,
-    /// Both ask after this pause, in which foreign clients have their turn.
+    /// The pause after which both ask, in which foreign clients have their turn.
     pub(in crate::quorum) pause: Duration,
 }
 

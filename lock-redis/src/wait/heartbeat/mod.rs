@@ -12,7 +12,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, GrantId, Phase};
 
 use self::echo::Echo;
-use self::schedule::{Batch, HeartbeatSchedule, PipelineOutcome};
+use self::schedule::{HeartbeatBatch, HeartbeatSchedule, PipelineOutcome};
 use crate::client::address::Address;
 use crate::client::call::Call;
 use crate::client::identity::Identity;
@@ -37,7 +37,7 @@ const MOST_RETURNS: usize = 128;
 const LOCKS_PER_RUN: usize = 64;
 /// The answer of `scripts/mutex/heartbeat_short.lua` for a lock that is for a long heartbeat.
 const NOT_QUIET: i64 = -5;
-/// Its answer for a lock whose holder is the one that was asked about.
+/// The answer of `scripts/mutex/heartbeat_short.lua` for a lock whose holder is the one that was asked about.
 const SAME: i64 = 0;
 
 /// The heartbeats of one client.
@@ -73,7 +73,11 @@ impl Heartbeats {
     }
 
     /// Sends the heartbeats of one pipeline. With `echo`, the first asks for an echo.
-    async fn send(&self, Batch { server, kind, heartbeats: due, timeout }: Pipeline, echo: bool) -> HeartbeatOutcome {
+    async fn send(
+        &self,
+        HeartbeatBatch { server, kind, heartbeats: due, timeout }: Pipeline,
+        echo: bool,
+    ) -> HeartbeatOutcome {
         let sent_at = SystemClock.now();
         let until = sent_at.plus(timeout);
         if kind.quiet {
@@ -107,7 +111,7 @@ impl Heartbeats {
             let mut call = Call::of(some.iter().flat_map(|due| due.lock.to_heartbeat())).with(first);
             for DueHeartbeat { nonces, holder, .. } in some {
                 // It has one waiter.
-                nonces.iter().take(1).for_each(|nonce| call.push(nonce));
+                nonces.iter().take(1).for_each(|nonce| call.push(nonce.to_string()));
                 call.push(holder.as_ref().map_or("", KnownHolder::beginning));
             }
             call
@@ -141,7 +145,7 @@ impl Heartbeats {
             &due.number.to_string(),
             echo,
         ];
-        Call::of(due.lock.all()).with(first).with(&due.nonces)
+        Call::of(due.lock.all()).with(first).with(due.nonces.iter().map(ToString::to_string))
     }
 
     fn read(&self, due: &DueHeartbeat, sent_at: BootInstant, raw: Raw) -> Result<HeartbeatReply, Error> {
@@ -171,7 +175,7 @@ impl Heartbeats {
                 returns.push(async move { this.return_unwanted(nonce, &keys).await });
             }
             due.into_iter().for_each(|due| self.lay(&mut schedule, due));
-            let size = |kind: Kind| if kind.quiet { QUIET_PIPELINE } else { PIPELINE };
+            let size = |kind: HeartbeatKind| if kind.quiet { QUIET_PIPELINE } else { PIPELINE };
             for batch in schedule.take(size, |due| self.queues.is_wanted(due)) {
                 heartbeats.push(self.send(batch, echo.ask(SystemClock.now())));
             }
@@ -186,13 +190,13 @@ impl Heartbeats {
     }
 
     /// Lays a heartbeat beside the others for its server.
-    fn lay(&self, schedule: &mut HeartbeatSchedule<Server, Kind, DueHeartbeat>, due: DueHeartbeat) {
+    fn lay(&self, schedule: &mut HeartbeatSchedule<Server, HeartbeatKind, DueHeartbeat>, due: DueHeartbeat) {
         let in_cluster = self.links.topology() == Topology::Cluster;
         let server = if in_cluster { self.links.master(&due.lock.lock) } else { None };
         let form = due.lock.form;
         // In a cluster a script has the keys of one slot.
         let quiet = due.quiet && form == Form::Text && !due.lock.shared && !in_cluster;
-        schedule.add(server, Kind { form, quiet }, DueHeartbeat { quiet, ..due });
+        schedule.add(server, HeartbeatKind { form, quiet }, DueHeartbeat { quiet, ..due });
     }
 
     /// Takes what a pipeline brought.
@@ -200,7 +204,7 @@ impl Heartbeats {
         &self,
         HeartbeatOutcome { server, sent_at, echo: asked, answers }: HeartbeatOutcome,
         echo: &mut Echo,
-        schedule: &mut HeartbeatSchedule<Server, Kind, DueHeartbeat>,
+        schedule: &mut HeartbeatSchedule<Server, HeartbeatKind, DueHeartbeat>,
     ) {
         let now = SystemClock.now();
         if asked {
@@ -274,7 +278,7 @@ type HeartbeatAnswer = (DueHeartbeat, Result<Option<HeartbeatReply>, Error>);
 
 /// The properties that heartbeats of one pipeline share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Kind {
+struct HeartbeatKind {
     form: Form,
     /// Whether they are short ones.
     quiet: bool,
@@ -282,7 +286,7 @@ struct Kind {
 
 /// The shard, in a cluster.
 type Server = Option<Address>;
-type Pipeline = Batch<Server, Kind, DueHeartbeat>;
+type Pipeline = HeartbeatBatch<Server, HeartbeatKind, DueHeartbeat>;
 
 /// A pipeline of heartbeats that was answered, or was not.
 struct HeartbeatOutcome {

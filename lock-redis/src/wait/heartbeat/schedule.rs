@@ -21,13 +21,13 @@ const SWEPT_FROM: usize = 1024;
 /// `S` names a server, `K` what heartbeats of one pipeline have in common, `P` is a heartbeat.
 #[derive(Debug)]
 pub(super) struct HeartbeatSchedule<S, K, P> {
-    servers: HashMap<S, Server<K, P>>,
+    servers: HashMap<S, ServerHeartbeats<K, P>>,
     op_timeout: Duration,
 }
 
 /// The heartbeats for one server.
 #[derive(Debug)]
-struct Server<K, P> {
+struct ServerHeartbeats<K, P> {
     /// By kind, the one whose turn it is first; no kind is without any.
     due: VecDeque<(K, VecDeque<P>)>,
     on_their_way: usize,
@@ -38,7 +38,7 @@ struct Server<K, P> {
 
 /// Heartbeats for one pipeline, and the time for their answers.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Batch<S, K, P> {
+pub(super) struct HeartbeatBatch<S, K, P> {
     pub(super) server: S,
     pub(super) kind: K,
     pub(super) heartbeats: Vec<P>,
@@ -50,9 +50,9 @@ pub(super) struct Batch<S, K, P> {
 pub(super) enum PipelineOutcome {
     /// Everything was answered, after so long.
     Answered(Duration),
-    /// Some of it was.
+    /// A part of it was answered.
     InPart,
-    /// Nothing was.
+    /// Nothing was answered.
     Failed,
 }
 
@@ -64,7 +64,8 @@ impl<S: Clone + Eq + Hash, K: Copy + Eq + Hash, P> HeartbeatSchedule<S, K, P> {
     /// Puts a heartbeat behind those that are due at the same server.
     pub(super) fn add(&mut self, server: S, kind: K, heartbeat: P) {
         let timeout = || ReplyTimeout::new(self.op_timeout);
-        let new = || Server { due: VecDeque::new(), on_their_way: 0, swept_from: SWEPT_FROM, timeout: timeout() };
+        let new =
+            || ServerHeartbeats { due: VecDeque::new(), on_their_way: 0, swept_from: SWEPT_FROM, timeout: timeout() };
         let due = &mut self.servers.entry(server).or_insert_with(new).due;
         // There are a few kinds at most.
         match due.iter_mut().find(|(other, _)| *other == kind) {
@@ -75,7 +76,11 @@ impl<S: Clone + Eq + Hash, K: Copy + Eq + Hash, P> HeartbeatSchedule<S, K, P> {
 
     /// The pipelines that can be sent now, each of `size(kind)` heartbeats at most, one of each kind in turn: many
     /// heartbeats of one kind do not hold up the others. Those that are not wanted any more are left out.
-    pub(super) fn take(&mut self, size: impl Fn(K) -> usize, is_wanted: impl Fn(&P) -> bool) -> Vec<Batch<S, K, P>> {
+    pub(super) fn take(
+        &mut self,
+        size: impl Fn(K) -> usize,
+        is_wanted: impl Fn(&P) -> bool,
+    ) -> Vec<HeartbeatBatch<S, K, P>> {
         let mut batches = Vec::new();
         for (name, server) in &mut self.servers {
             while server.on_their_way < MOST_PIPELINES
@@ -85,7 +90,12 @@ impl<S: Clone + Eq + Hash, K: Copy + Eq + Hash, P> HeartbeatSchedule<S, K, P> {
                     std::iter::from_fn(|| due.pop_front()).filter(&is_wanted).take(size(kind)).collect();
                 if !heartbeats.is_empty() {
                     server.on_their_way += 1;
-                    batches.push(Batch { server: name.clone(), kind, heartbeats, timeout: server.timeout.get() });
+                    batches.push(HeartbeatBatch {
+                        server: name.clone(),
+                        kind,
+                        heartbeats,
+                        timeout: server.timeout.get(),
+                    });
                 }
                 if !due.is_empty() {
                     server.due.push_back((kind, due));
@@ -112,7 +122,7 @@ impl<S: Clone + Eq + Hash, K: Copy + Eq + Hash, P> HeartbeatSchedule<S, K, P> {
     }
 }
 
-impl<K, P> Server<K, P> {
+impl<K, P> ServerHeartbeats<K, P> {
     /// Drops what is not wanted any more, once that is worth a look at everything that is due.
     fn sweep(&mut self, is_wanted: impl Fn(&P) -> bool) {
         let due = |due: &VecDeque<(K, VecDeque<P>)>| due.iter().map(|(_, due)| due.len()).sum::<usize>();
@@ -150,7 +160,7 @@ mod tests {
         schedule.ended(&"healthy", PipelineOutcome::Answered(Duration::ZERO), |_| true);
         schedule.ended(&"dead", PipelineOutcome::Failed, |_| true);
         schedule.add("healthy", (), 2);
-        let limits = |batch: Batch<_, _, _>| (batch.server, batch.heartbeats, batch.timeout);
+        let limits = |batch: HeartbeatBatch<_, _, _>| (batch.server, batch.heartbeats, batch.timeout);
         let mut next: Vec<_> = schedule.take(|()| 2, |heartbeat| *heartbeat != 32).into_iter().map(limits).collect();
         next.sort();
         // The next of the dead one's that are still wanted, in their order, and the time for an answer is each server's own.

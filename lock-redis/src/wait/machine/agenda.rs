@@ -6,12 +6,12 @@ use lock_core::clock::BootInstant;
 
 /// An entry of the agenda: when it is due, and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
+pub(super) struct AgendaEntry {
     at: BootInstant,
     number: u64,
 }
 
-impl Entry {
+impl AgendaEntry {
     pub(super) fn at(self) -> BootInstant {
         self.at
     }
@@ -20,7 +20,7 @@ impl Entry {
 /// The locks that are waited for, by when they are due. As many entries as there are queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Agenda<L> {
-    entries: BTreeMap<Entry, L>,
+    entries: BTreeMap<AgendaEntry, L>,
     last: u64,
 }
 
@@ -32,22 +32,22 @@ impl<L> Default for Agenda<L> {
 
 impl<L> Agenda<L> {
     /// Makes a new entry.
-    pub(super) fn enter(&mut self, at: BootInstant, lock: L) -> Entry {
+    pub(super) fn enter(&mut self, at: BootInstant, lock: L) -> AgendaEntry {
         self.last += 1;
-        let entry = Entry { at, number: self.last };
+        let entry = AgendaEntry { at, number: self.last };
         self.entries.insert(entry, lock);
         entry
     }
 
     /// Moves an entry to another time.
-    pub(super) fn put_off(&mut self, entry: &mut Entry, at: BootInstant) {
+    pub(super) fn put_off(&mut self, entry: &mut AgendaEntry, at: BootInstant) {
         if let Some(lock) = self.entries.remove(entry) {
             entry.at = at;
             self.entries.insert(*entry, lock);
         }
     }
 
-    pub(super) fn remove(&mut self, entry: Entry) {
+    pub(super) fn remove(&mut self, entry: AgendaEntry) {
         self.entries.remove(&entry);
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::clock::BootInstant;
 use lock_core::{Error, GrantId};
 
-use super::agenda::{Agenda, Entry};
+use super::agenda::{Agenda, AgendaEntry};
 use super::{DueHeartbeat, HeartbeatReply, KnownHolder, Lock, Pause};
 
 /// The time between two heartbeats of a client for a lock on which it waits: a lost push, a foreign release or a crashed holder
@@ -35,7 +35,7 @@ pub(super) struct LockQueue<L> {
     pub(super) lock: L,
     pub(super) waiting: BTreeSet<(u64, GrantId)>,
     /// The time to ask for it; never while a heartbeat is on its way.
-    pub(super) entry: Entry,
+    pub(super) entry: AgendaEntry,
     /// Whether a heartbeat is on its way, and the number of the last one.
     pub(super) asking: bool,
     pub(super) heartbeat: u64,

@@ -69,7 +69,7 @@ pub struct Waiters<L, W> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Actions<W> {
-    /// There are news for these waiters.
+    /// The waiters for whom there are news.
     pub wake: Vec<W>,
     /// The heartbeat task has something to do earlier than it knows.
     pub ask: bool,
@@ -81,7 +81,7 @@ pub struct Actions<W> {
 pub enum Action<W> {
     /// Nothing.
     Nothing,
-    /// There are news for this waiter.
+    /// A waiter is to be woken: there are news for it.
     Wake(W),
     /// The heartbeat task has a grant to give back.
     GiveBack,

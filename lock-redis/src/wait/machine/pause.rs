@@ -9,7 +9,7 @@ pub enum Pause {
     None,
     /// After this time, when the holder's lease ends.
     Until(Duration),
-    /// There is no holder with a lease.
+    /// The usual pause: there is no holder with a lease.
     Regular,
     /// A foreign client holds a shared key, and this client's waiter is the first: when it gives the key back.
     Foreign,

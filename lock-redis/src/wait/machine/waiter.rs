@@ -25,9 +25,9 @@ pub(super) struct Waiter<W> {
 /// The news that a waiter is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// It has the lock.
+    /// The waiter has the lock.
     Granted(Grant),
-    /// Its entry is gone, or a grant needs to be confirmed: ask again under the same nonce.
+    /// The waiter's entry is gone, or a grant needs to be confirmed: ask again under the same nonce.
     AskAgain,
 }
 
@@ -53,7 +53,7 @@ impl<W: Clone> Waiter<W> {
         }
     }
 
-    /// It has the lock for the claim time: from `sent_at` or, if that is not known, from its own last question.
+    /// The waiter has the lock for the claim time: from `sent_at` or, if that is not known, from its own last question.
     pub(super) fn granted(&mut self, now: BootInstant, granted: Granted, sent_at: Option<BootInstant>) -> Option<W> {
         let Granted { token, claim, .. } = granted;
         // The answer to a later question is about its present stay, however far behind the clock of the server is that has taken over.
@@ -81,7 +81,7 @@ impl<W: Clone> Waiter<W> {
         Some(self.ask_again())
     }
 
-    /// It is to ask again, unless it has been told of a grant.
+    /// Has the waiter ask again, unless it has been told of a grant.
     pub(super) fn ask_again(&mut self) -> W {
         self.news.get_or_insert(News::AskAgain);
         self.wake.clone()

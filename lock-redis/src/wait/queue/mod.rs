@@ -17,7 +17,7 @@ use crate::store::keys::Keys;
 /// A heartbeat that is due.
 pub(crate) type DueHeartbeat = super::machine::DueHeartbeat<Arc<Keys>>;
 
-/// Everybody who waits through one client.
+/// The waiters of one client.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueues {
     waiters: Mutex<Waiters<Arc<Keys>, Arc<Notify>>>,

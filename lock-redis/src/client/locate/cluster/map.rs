@@ -27,7 +27,7 @@ const NOBODY: u16 = u16::MAX;
 /// The nodes of a cluster, and the slots that each serves.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Map {
-    /// Those that serve slots.
+    /// The servers that serve slots.
     masters: Vec<Address>,
     others: Vec<Address>,
     /// For each slot, which of the masters.

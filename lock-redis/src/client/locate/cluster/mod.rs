@@ -75,7 +75,7 @@ struct Used {
 
 /// The node to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Way {
+enum Route {
     /// The master of the slot.
     Owner,
     /// The one that another node named.
@@ -163,7 +163,7 @@ impl Router {
     /// # Errors
     /// If there is none until `until`.
     pub(crate) async fn ready(&self, key: &str, until: BootInstant) -> Result<(), Error> {
-        self.reach(slot(key.as_bytes()), &Way::Owner, until).await.map(|_| ())
+        self.reach(slot(key.as_bytes()), &Route::Owner, until).await.map(|_| ())
     }
 
     /// The address of the master of this key, if there is one.
@@ -192,7 +192,7 @@ impl Router {
         sent: impl Fn(u64),
     ) -> Result<Reply, Failed> {
         let slot = slot(request.keys[0].as_bytes());
-        let (mut way, mut hops) = (Way::Owner, 0);
+        let (mut way, mut hops) = (Route::Owner, 0);
         loop {
             let (link, live) = self.reach(slot, &way, until).await.map_err(Failed::unsent)?;
             // Until this request is answered.
@@ -200,11 +200,11 @@ impl Router {
                 None => None,
                 Some(SendTurn::Now(turn)) => Some(turn),
                 Some(SendTurn::Ended) => continue,
-                Some(SendTurn::Never) => return Err(Failed::no_turn(phase, link.server())),
+                Some(SendTurn::Never(why)) => return Err(Failed::no_turn(why, phase, link.server())),
             };
             sent(live.generation);
             let node = live.server.clone();
-            let asking = matches!(way, Way::Asking(_));
+            let asking = matches!(way, Route::Asking(_));
             let error = match link.run_on(live, request, asking, until).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
@@ -214,7 +214,7 @@ impl Router {
             let Some(next) = next.filter(|_| !out_of_time) else {
                 return Err(not_served(error, phase, link.server()));
             };
-            hops = if next == Way::Owner { HOPS } else { hops + 1 };
+            hops = if next == Route::Owner { HOPS } else { hops + 1 };
             if hops >= HOPS {
                 SystemClock.sleep_until(SystemClock.now().plus(PAUSE)).await;
                 hops = 0;
@@ -259,7 +259,7 @@ impl Router {
         until: BootInstant,
     ) -> Vec<Result<Raw, Failed>> {
         let patience = until.since(SystemClock.now());
-        let (link, live) = match self.reach(slot(calls[0].key().as_bytes()), &Way::Owner, until).await {
+        let (link, live) = match self.reach(slot(calls[0].key().as_bytes()), &Route::Owner, until).await {
             Ok(reached) => reached,
             Err(error) => {
                 let failed = Failed::unsent(error);
@@ -287,7 +287,7 @@ impl Router {
     }
 
     /// The way on for a request that this node has refused for certain; `None` if it is not for the router to decide.
-    fn after(&self, slot: u16, node: &Address, error: &RedisError) -> Option<Way> {
+    fn after(&self, slot: u16, node: &Address, error: &RedisError) -> Option<Route> {
         use ServerErrorKind::{Ask, ClusterDown, MasterDown, Moved, ReadOnly, TryAgain};
         if error.is_io_error() {
             self.wanted.notify_one();
@@ -299,25 +299,25 @@ impl Router {
             Ask => {
                 let target = named()?;
                 locked(&self.asked).insert((slot, target.clone()), SystemClock.now());
-                Some(Way::Asking(target))
+                Some(Route::Asking(target))
             }
             Moved => {
                 self.wanted.notify_one();
-                Some(named().map_or(Way::Owner, Way::To))
+                Some(named().map_or(Route::Owner, Route::To))
             }
             TryAgain | ClusterDown | MasterDown | ReadOnly => {
                 self.wanted.notify_one();
-                Some(Way::Owner)
+                Some(Route::Owner)
             }
             _ => None,
         }
     }
 
     /// A connection to the node that is meant, or to whichever takes over meanwhile.
-    async fn reach(&self, slot: u16, way: &Way, until: BootInstant) -> Result<(Arc<Link>, Live), Error> {
+    async fn reach(&self, slot: u16, way: &Route, until: BootInstant) -> Result<(Arc<Link>, Live), Error> {
         let mut named = match way {
-            Way::Owner => None,
-            Way::To(address) | Way::Asking(address) => Some(address),
+            Route::Owner => None,
+            Route::To(address) | Route::Asking(address) => Some(address),
         };
         if let Some((link, Some(live))) = self.look(slot, named) {
             return Ok((link, live));
@@ -341,7 +341,7 @@ impl Router {
                 Ok(()) = made.changed() => {}
                 () = SystemClock.sleep_until(until.min(now.plus(LOOK))) => {
                     self.wanted.notify_one();
-                    if !matches!(way, Way::Asking(_)) {
+                    if !matches!(way, Route::Asking(_)) {
                         named = None;
                     }
                 }

@@ -1,0 +1,2 @@
+end
+local give_holders = one

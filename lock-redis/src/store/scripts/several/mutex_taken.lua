@@ -1,0 +1,2 @@
+end
+local take_mutex = one
