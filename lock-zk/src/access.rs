@@ -11,7 +11,7 @@ use lock_core::{Error, Phase};
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Access {
-    /// Everybody who reaches the servers, as with Curator's defaults.
+    /// Anybody who reaches the servers, as with Curator's defaults.
     #[default]
     Everybody,
     /// All that show the same credentials as this client.

@@ -45,7 +45,7 @@ impl Acquirer {
         Self { sessions, queue, permits, releaser }
     }
 
-    /// One try: a node in the queue, and away with it unless it is the first.
+    /// Tries once: a node in the queue, and away with it unless it is the first.
     pub(crate) async fn try_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let until = Instant::now() + attempt.op_timeout;
         let answer = async |session: &Arc<Session>| {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::driver::{Attempt, Backend, Cancelled, Notices, Operator, Released, Renewal, Renewed};
-use lock_core::{Error, Guarantees, LockName};
+use lock_core::driver::{Attempt, Backend, Cancelled, Left, Notices, Operator, Released, Renewal, Renewed, Together};
+use lock_core::{Error, GrantId, Guarantees, LockName};
 
 use crate::acquire::Acquirer;
 use crate::client::ClientCrate;
@@ -16,6 +16,7 @@ use crate::registry::Registry;
 use crate::release::Releaser;
 use crate::renew::Renewer;
 use crate::session::{SessionState, Sessions};
+use crate::several::SeveralClaims;
 use crate::store::force_release::ForceReleases;
 use crate::store::layout;
 use crate::wait::permits::Permits;
@@ -27,6 +28,7 @@ pub struct ZkBackend {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) acquirer: Acquirer,
+    several: SeveralClaims,
     renewer: Renewer,
     pub(crate) releaser: Releaser,
     pub(crate) inspector: Inspector,
@@ -46,7 +48,15 @@ impl ZkBackend {
         let releaser = Releaser::new(registry.clone(), force_releases.clone());
         let queue = LockQueues::new(registry.clone(), layout.clone(), config.unfair_mutex);
         let permits = Permits::new(queue.clone(), registry.clone(), releaser.clone());
+        let several = SeveralClaims::new(
+            sessions.clone(),
+            registry.clone(),
+            layout.clone(),
+            releaser.clone(),
+            client_crate.has_transactions(),
+        );
         Ok(Self {
+            several,
             acquirer: Acquirer::new(sessions.clone(), queue, permits, releaser.clone()),
             renewer: Renewer::new(registry.clone(), force_releases.clone()),
             releaser,
@@ -88,8 +98,17 @@ impl Backend for ZkBackend {
         self.renewer.renew(batch).await
     }
 
+    async fn try_together(&self, attempts: &[&Attempt]) -> Result<Together, Error> {
+        self.several.try_together(attempts).await
+    }
+
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
         self.releaser.release(attempt).await
+    }
+
+    /// The servers end a node only with its session: this client deletes it when the time is over.
+    async fn leave(&self, attempt: &Attempt, _left: GrantId, _time: Duration) -> Result<Left, Error> {
+        self.renewer.leave(attempt).await
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {

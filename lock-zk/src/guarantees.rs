@@ -27,6 +27,9 @@ pub(crate) fn of_queues() -> Guarantees {
     guarantees.force_release =
         Support::Unless("the operator's client is gone before the holder's next renewal: it is told, but not by whom");
     guarantees.foreign_clients = Support::Yes;
+    guarantees.leave = Support::Unless(
+        "the client that left it is closed, or its session ends, before the time is over: the lock ends with the session",
+    );
     guarantees.record = Support::Yes;
     guarantees.record_across_restart = Support::Unless("the servers lose data they had acknowledged");
     guarantees.record_across_failover = Support::Yes;

@@ -227,7 +227,7 @@ async fn known(session: &Session, directory: &str, all: Vec<Contender>) -> Resul
     Ok(all.into_iter().zip(nodes).map(|(contender, node)| Some((contender, node?))).collect())
 }
 
-/// Those of these grants that are there, with what one node of each says.
+/// Returns those of these grants that are there, with what one node of each says.
 async fn held(session: &Session, directory: &str, grants: Vec<Vec<Contender>>) -> Result<Vec<HeldGrant>, Error> {
     let firsts = grants.iter().filter_map(|nodes| nodes.first().cloned()).collect();
     let mut all = Vec::new();

@@ -31,6 +31,7 @@ mod registry;
 mod release;
 mod renew;
 mod session;
+mod several;
 mod store;
 mod tls;
 mod url;

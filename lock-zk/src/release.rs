@@ -79,6 +79,12 @@ impl Releaser {
         attempt.error(ErrorKind::Indeterminate, phase, what).with_source(error)
     }
 
+    /// Deletes whatever several attempts have at the servers, as often as answers are lost.
+    pub(crate) async fn clear_all(&self, registered: &[Arc<Registration>]) -> Result<(), StepError> {
+        let cleared = registered.iter().map(|one| retry_unanswered(async || Ok(clear(one).await?)));
+        join_all(cleared).await.into_iter().collect()
+    }
+
     /// Ends a try in vain: deletes its nodes, and returns that it has no grant.
     pub(crate) async fn withdraw(&self, registration: &Registration) -> Result<Option<Grant>, StepError> {
         retry_unanswered(async || Ok(self.delete_known(registration).await?)).await?;

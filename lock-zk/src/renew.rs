@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::clock::{Clock, SystemClock};
-use lock_core::driver::{Renewal, Renewed};
+use lock_core::driver::{Attempt, Left, Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 use tokio::time::{Instant, timeout_at};
 
@@ -73,6 +73,16 @@ impl Renewer {
         let limits = batch.iter().map(|renewal| renewal.attempt.op_timeout.min(renewal.attempt.ttl / 3));
         let limit = limits.min().unwrap_or_default();
         self.verify(batch, limit).await
+    }
+
+    /// Looks whether a grant that is to be left is still there. Its nodes stay until they are deleted, or with their session.
+    pub(crate) async fn leave(&self, attempt: &Attempt) -> Result<Left, Error> {
+        let answers = self.verify(&[Renewal::new(attempt, attempt.ttl)], attempt.op_timeout).await;
+        match answers.into_iter().next() {
+            Some(Renewed::Lost(reason)) => Ok(Left::NotHeld(Some(reason))),
+            Some(Renewed::Unknown(error)) => Err(error),
+            _ => Ok(Left::UntilReleased),
+        }
     }
 
     /// Looks whether these grants' nodes are still there. What is not answered within this time is unknown.

@@ -72,6 +72,11 @@ impl ClientCrate {
         }
     }
 
+    /// Whether several changes can be made as one.
+    pub(crate) fn has_transactions(self) -> bool {
+        self == Self::ZookeeperClient
+    }
+
     /// A new session with one of the servers.
     pub(crate) async fn connect(self, options: &ConnectOptions) -> Result<Arc<dyn Connection>, Failure> {
         Ok(match self {
@@ -131,6 +136,21 @@ impl NewNode {
     pub(crate) fn path(&self) -> &str {
         let (Self::Named(path) | Self::Sequential(path)) = self;
         path
+    }
+}
+
+/// A node that is to be the only one in its directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) directory: String,
+    pub(crate) path: String,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Claim {
+    /// Returns the number of bytes of paths and data that it takes in a request.
+    pub(crate) fn bytes(&self) -> usize {
+        3 * self.directory.len() + self.path.len() + self.data.len()
     }
 }
 
@@ -201,6 +221,9 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// Makes an ephemeral node of exactly this path in an empty directory, by a transaction that makes the directory anew and so
     /// fails as long as there is anything in it; `None` then. Only a transaction can; a client without them refuses.
     fn claim<'a>(&'a self, directory: &'a str, path: &'a str, data: &[u8]) -> Response<'a, Option<Created>>;
+
+    /// Makes several such nodes by one transaction, each in a directory of its own: all of them, which have its number then, or none.
+    fn claim_all(&self, claims: &[Claim]) -> Response<'static, Option<Vec<Created>>>;
 
     /// Makes a directory that the server removes when it has become empty, with every parent that is missing. It need not
     /// travel in the order of its call: whoever asks waits for it.

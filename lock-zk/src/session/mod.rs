@@ -6,6 +6,8 @@
 pub(crate) mod lease;
 mod manager;
 mod poll;
+#[cfg(test)]
+mod remaining;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,7 +44,7 @@ pub enum SessionState {
     /// No server is reached. What is held stays held while [`is_held`](lock_core::Lease::is_held) says so; nothing new
     /// is granted.
     Suspended,
-    /// There is no session: what it held is lost, and a new one is being opened.
+    /// The session is lost with what it held, and a new one is being opened.
     Lost,
 }
 
@@ -66,7 +68,7 @@ struct SessionStatus {
     answered_until: BootInstant,
     /// The refusal of the last try to open a session, while there is none.
     refusal: Option<Refusal>,
-    /// There is no session any more, and never will be.
+    /// Whether the client is closed: there is no session any more, and never will be.
     closed: bool,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Pollers(AtomicU32);
 pub(crate) struct Poller<'a>(&'a Pollers);
 
 impl Pollers {
-    /// One waiter more.
+    /// Counts one waiter more.
     pub(crate) fn begin(&self) -> Poller<'_> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Poller(self)

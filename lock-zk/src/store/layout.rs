@@ -26,6 +26,9 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 /// The number of nodes that one grant may have, where one transaction can make them all.
 const MOST_NODES: u32 = 1000;
 
+/// The characters of somebody else's node that an error shows.
+const LONGEST_SHOWN: usize = 100;
+
 /// The directories of a semaphore: of its queue, and of its permits.
 const QUEUE: &str = "/locks";
 const LEASES: &str = "/leases";
@@ -99,7 +102,8 @@ impl LockPaths {
     /// `Protocol`, naming the node.
     pub(crate) fn check_beside(&self, names: &[String]) -> Result<(), Error> {
         names.iter().find(|name| Dialect::is_any(name)).map_or(Ok(()), |name| {
-            let what = format!("the node {name:?} at this path is of another kind of lock than a semaphore");
+            let what =
+                format!("the node {:?} at this path is of another kind of lock than a semaphore", beginning(name));
             Err(Error::new(ErrorKind::Protocol, Phase::Acquire, what))
         })
     }
@@ -153,7 +157,7 @@ impl LockPaths {
         Ok(vec![wanted(self.dialect.stem_of_many(grant, permits))])
     }
 
-    /// Everybody in the queue, first in the queue first.
+    /// Returns the contenders in the queue, the first of them first.
     ///
     /// # Errors
     /// `Protocol`, naming the node, if one of them belongs to another kind of lock or to no lock at all: whoever made it
@@ -226,11 +230,17 @@ pub(crate) fn without_root(path: &str) -> &str {
 }
 
 fn contenders(dialect: Dialect, directory: &str, role: Role, names: Vec<String>) -> Result<Vec<Contender>, Error> {
-    let foreign = |name| {
-        let what = format!("the node \"{directory}/{name}\" is of no such lock in the dialect {dialect:?}");
+    let foreign = |name: String| {
+        let node = format!("{directory}/{}", beginning(&name));
+        let what = format!("the node \"{node}\" is of no such lock in the dialect {dialect:?}");
         Error::new(ErrorKind::Protocol, Phase::Acquire, what)
     };
     names.into_iter().map(|name| dialect.read(role, name).map_err(foreign)).collect()
+}
+
+/// The beginning of a name that somebody else chose, which may be as long as the server lets it be.
+fn beginning(name: &str) -> &str {
+    name.char_indices().nth(LONGEST_SHOWN).map_or(name, |(end, _)| &name[..end])
 }
 
 /// Returns the directory of the records beside mutexes.
@@ -257,6 +267,14 @@ pub(crate) fn forced(prefix: &str, grant: GrantId) -> String {
 mod tests {
     use super::*;
     use crate::wait::contention::waits_for;
+
+    #[test]
+    fn an_error_shows_the_beginning_of_a_foreign_name_only() {
+        let long = "ü".repeat(100_000);
+        let error = lock(Kind::Mutex).queue(vec![long.clone()]).unwrap_err();
+        assert!(error.what().len() < 500 && error.what().contains(&long[..200]), "{} bytes", error.what().len());
+        assert_eq!(beginning("short"), "short");
+    }
 
     fn layout(dialects: &[(&str, Dialect)]) -> Layout {
         let dialects = dialects.iter().map(|(path, dialect)| ((*path).to_owned(), *dialect)).collect();

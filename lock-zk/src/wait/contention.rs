@@ -44,11 +44,11 @@ pub enum Request {
 /// The position of an attempt in its queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum QueuePosition<M> {
-    /// Nobody that matters is before it, by a request that was sent at this instant.
+    /// Nobody that matters is before the attempt, by a request that was sent at this instant.
     First(BootInstant),
     /// This node is to go first.
     Behind(M),
-    /// It has no node, or one that is not listed.
+    /// The attempt has no node, or one that is not listed.
     Missing,
 }
 
@@ -57,7 +57,7 @@ pub enum QueuePosition<M> {
 pub enum Event<N, M> {
     /// The attempt begins, or a session has taken the place of one that is over.
     Begin,
-    /// Its node was made, by a request that was sent at this instant.
+    /// The attempt's node was made, by a request that was sent at this instant.
     Created(N, BootInstant),
     /// No node was made, since there is no directory.
     NoDirectory,
@@ -76,9 +76,9 @@ pub enum Event<N, M> {
     Look,
     /// The node that is waited for was deleted provided that our node was there, by a request that was sent at this instant.
     HandedOver(BootInstant),
-    /// Its node was taken away by this client itself.
+    /// The attempt's node was taken away by this client itself.
     Withdrawn,
-    /// It wants a place although it has lost its node.
+    /// The attempt wants a place although it has lost its node.
     Rejoin,
 }
 

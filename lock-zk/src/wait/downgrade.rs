@@ -14,7 +14,7 @@ pub(crate) struct Downgrade {
 pub(crate) enum Downgraded {
     /// The reader's node is there.
     Done,
-    /// It is not known: the request is to be repeated.
+    /// The outcome is not known: the request is to be repeated.
     Again,
     /// The writer's node was gone.
     Gone,

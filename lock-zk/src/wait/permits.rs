@@ -70,7 +70,7 @@ impl Permits {
         Self { queue, registry, releaser }
     }
 
-    /// One try of somebody who waits in the queue: not before those who came earlier, unless there are enough for all of them.
+    /// Tries once for an attempt that waits in the queue: not before those who came earlier, unless there are enough for all of them.
     /// If one of these is stuck, the try is refused.
     pub(crate) async fn try_acquire(
         &self,

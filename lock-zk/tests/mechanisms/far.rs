@@ -34,24 +34,6 @@ async fn a_lease_counts_from_when_it_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_downgrade_has_no_gap_however_long_its_answer_takes() {
-    let Some(server) = server().await else { return };
-    let ((a, link), b) = (linked(&server).await, client(server.url(), LASTING).await);
-    let write = a.rwlock("far").write().await.unwrap();
-    let other = b.rwlock("far");
-    let waiting = tokio::spawn(async move { other.write().await.unwrap() });
-    eventually("a watch", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() == 1).await;
-    let far = far_away(&link);
-    let read = soon("the downgrade", PROMPTLY, write.downgrade()).await.unwrap();
-    assert!(!waiting.is_finished(), "a writer beside a reader");
-    let seen = b.rwlock("far").inspect().await.unwrap();
-    assert_eq!(seen.holders.iter().map(|holder| holder.grant).collect::<Vec<_>>(), [Some(read.grant_id())]);
-    far.heal().unwrap();
-    read.release().await.unwrap();
-    soon("the writer", PROMPTLY, waiting).await.unwrap().release().await.unwrap();
-}
-
-#[tokio::test]
 async fn a_renewal_that_meets_a_downgrade_does_not_take_the_lock_for_lost() {
     let Some(server) = server().await else { return };
     let link = link(&server);

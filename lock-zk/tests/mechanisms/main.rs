@@ -15,6 +15,7 @@ mod flood;
 mod hand_over;
 mod input;
 mod kept;
+mod leave;
 mod left;
 mod load;
 mod lost;
@@ -26,6 +27,7 @@ mod rights;
 #[cfg(feature = "sasl")]
 mod sasl;
 mod session;
+mod several;
 mod shared;
 mod silent;
 mod support;

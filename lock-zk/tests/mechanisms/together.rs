@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::testing::about_time;
-use lock_testkit_servers::zookeeper::{Acl, ZooKeeperClient};
+use lock_testkit_servers::zookeeper::{Acl, NodeKind, ZooKeeperClient};
 use lock_zk::{ErrorKind, Mutex, MutexGuard, SessionState, ZkLocks};
 
 use crate::support::{LASTING, PROMPTLY, SESSION, client, eventually, fails, link, ms, nodes, over, server, soon};
@@ -259,6 +259,34 @@ fn a_batch_whose_session_is_lost_is_granted_in_the_next_one() {
         release_all(held).await;
         left(&truth, |_| 0).await;
     });
+}
+
+/// Others stand behind in each queue, as long as if they were thousands: the listings of all are longer than what servers and other
+/// clients take in one request by default (`jute.maxbuffer`, 1 MiB).
+#[tokio::test]
+async fn listings_of_long_queues_that_go_together_cost_nobody_the_connection() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let locks = client(&over([&link]), LASTING).await;
+    prepare(&locks).await;
+    for task in 0..TASKS {
+        let beside = (0..16).map(|number| {
+            let path = format!("/lock/mutex/{}/_c_{}-lock-{:010}", name(task), "long".repeat(2000), 9000 + number);
+            let truth = &truth;
+            async move { truth.create(&path, &[], NodeKind::Persistent).await.unwrap() }
+        });
+        join_all(beside).await;
+    }
+    let made = link.connections();
+    release_all(lock_all(&mutexes(&locks)).await).await;
+    // From now on it is known how long they are: four of 128 KB are one answer.
+    let sent = link.requests();
+    let held = lock_all(&mutexes(&locks)).await;
+    let sent = link.requests() - sent;
+    let listings = TASKS as u64 / 4;
+    assert!(sent >= 2 + listings && sent <= 4 + listings + BESIDE, "{sent} requests");
+    release_all(held).await;
+    assert_eq!((link.connections(), locks.session_state()), (made, SessionState::Connected));
 }
 
 /// Without the right to the stamp no transaction makes places: each goes by itself.

@@ -16,7 +16,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// The answers of the servers.
 #[derive(Debug)]
 pub(super) struct Handshake {
-    /// Those that answered, then those that are down at present. The crate would wait for minutes for one that is silent, so such
+    /// The servers that answered, then those that are down at present. The crate would wait for minutes for one that is silent, so such
     /// a one is left out.
     pub(super) servers: Vec<SocketAddr>,
     /// The shortest timeout that any of them grants.

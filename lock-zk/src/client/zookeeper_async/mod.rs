@@ -32,7 +32,7 @@ use tokio::sync::{Mutex, watch};
 use zookeeper_async::{Acl, CreateMode, Permission, ZooKeeper};
 
 use super::{
-    ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, NewNode, Node,
+    Claim, ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, NewNode, Node,
     NodeChange, Priority, ReadNodes, Response,
 };
 use crate::access::Access;
@@ -203,6 +203,10 @@ impl Connection for ZookeeperAsync {
 
     /// Needs a transaction. Who asks for it is refused with the configuration.
     fn claim<'a>(&'a self, _directory: &'a str, _path: &'a str, _data: &[u8]) -> Response<'a, Option<Created>> {
+        Box::pin(future::ready(Err(no_transactions())))
+    }
+
+    fn claim_all(&self, _claims: &[Claim]) -> Response<'static, Option<Vec<Created>>> {
         Box::pin(future::ready(Err(no_transactions())))
     }
 

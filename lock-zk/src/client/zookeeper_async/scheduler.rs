@@ -288,7 +288,7 @@ impl SchedulerTask {
         }
     }
 
-    /// One answer; or the news that it is owed for too long.
+    /// Takes one answer; or the news that it is owed for too long.
     async fn answer(&mut self) {
         let answered = tokio::time::timeout_at(self.last_answer + self.silence, self.under_way.next()).await;
         self.last_answer = Instant::now();

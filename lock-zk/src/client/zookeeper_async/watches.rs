@@ -12,9 +12,9 @@ use super::NodeChange;
 /// The part of a node that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
-    /// Its data and its end.
+    /// The node's data and its end.
     Node,
-    /// Its children and its end.
+    /// The node's children and its end.
     Children,
 }
 

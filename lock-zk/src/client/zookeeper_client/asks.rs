@@ -5,16 +5,17 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use zookeeper_client::{Acl, Acls, Client, CreateMode, Error, MultiReadResult, MultiWriteError, MultiWriteResult};
 
-use super::batch::{Kind, Part};
+use super::batch::{Part, RequestKind};
+use super::listings::Listings;
 use super::{Created, Failure, Fate};
 
 /// The way to tell an answer.
-pub(super) type Answer<T> = oneshot::Sender<Result<T, Failure>>;
+pub(super) type AnswerSender<T> = oneshot::Sender<Result<T, Failure>>;
 
 /// A place at the end of a queue.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Its path without the number.
+    /// The node's path without the number.
     pub(super) stem: String,
     /// The queue's directory.
     pub(super) directory: String,
@@ -26,13 +27,13 @@ pub(super) struct Place {
 /// The making of a place, and the listing behind it.
 pub(super) struct Append {
     pub(super) place: Arc<Place>,
-    pub(super) created: Answer<Created>,
-    pub(super) listed: Answer<Vec<String>>,
+    pub(super) created: AnswerSender<Created>,
+    pub(super) listed: AnswerSender<Vec<String>>,
 }
 
 impl Append {
     /// Returns how to tell of the place, and the listing.
-    pub(super) fn into_parts(self) -> (Answer<Created>, List) {
+    pub(super) fn into_parts(self) -> (AnswerSender<Created>, List) {
         (self.created, List { path: self.place.directory.as_str().into(), answer: self.listed })
     }
 }
@@ -40,7 +41,7 @@ impl Append {
 /// A request about one path.
 pub(super) struct OfPath<T> {
     pub(super) path: Arc<str>,
-    pub(super) answer: Answer<T>,
+    pub(super) answer: AnswerSender<T>,
 }
 
 /// Requests of one kind.
@@ -60,7 +61,7 @@ impl Ask for Append {
 
     fn part(&self) -> Part<'_> {
         let Place { stem, directory, data, .. } = &*self.place;
-        Part { kind: Kind::Append, path: directory, bytes: stem.len() + directory.len() + data.len() }
+        Part { kind: RequestKind::Append, path: directory, bytes: stem.len() + directory.len() + data.len() }
     }
 
     fn is_wanted(&self) -> bool {
@@ -75,7 +76,7 @@ impl Ask for Delete {
     const TURNS: usize = 1;
 
     fn part(&self) -> Part<'_> {
-        Part { kind: Kind::Delete, path: &self.path, bytes: self.path.len() }
+        Part { kind: RequestKind::Delete, path: &self.path, bytes: self.path.len() }
     }
 
     fn is_wanted(&self) -> bool {
@@ -90,7 +91,7 @@ impl Ask for List {
     const TURNS: usize = 1;
 
     fn part(&self) -> Part<'_> {
-        Part { kind: Kind::List, path: &self.path, bytes: self.path.len() }
+        Part { kind: RequestKind::List, path: &self.path, bytes: self.path.len() }
     }
 
     fn is_wanted(&self) -> bool {
@@ -114,9 +115,11 @@ pub(super) async fn delete(client: Arc<Client>, path: Arc<str>) -> Result<bool, 
     }
 }
 
-/// Returns the names in a directory.
-pub(super) async fn list(client: Arc<Client>, path: Arc<str>) -> Result<Vec<String>, Error> {
-    client.list_children(&path).await
+/// Returns the names in a directory, and notes how long they are.
+pub(super) async fn list(client: Arc<Client>, listings: Arc<Listings>, path: Arc<str>) -> Result<Vec<String>, Error> {
+    let names = client.list_children(&path).await?;
+    listings.note(&path, &names);
+    Ok(names)
 }
 
 /// The outcome of many requests as one that was not carried out.
@@ -184,8 +187,12 @@ pub(super) async fn delete_all(client: Arc<Client>, paths: Vec<Arc<str>>) -> Res
 /// The names in one of several directories.
 pub(super) type Listed = Result<Vec<String>, Error>;
 
-/// Lists directories, each with an outcome of its own.
-pub(super) async fn list_all(client: Arc<Client>, paths: Vec<Arc<str>>) -> Result<Result<Vec<Listed>, Refused>, Error> {
+/// Lists directories, each with an outcome of its own, and notes how long they are.
+pub(super) async fn list_all(
+    client: Arc<Client>,
+    listings: Arc<Listings>,
+    paths: Vec<Arc<str>>,
+) -> Result<Result<Vec<Listed>, Refused>, Error> {
     let mut reader = client.new_multi_reader();
     if paths.iter().any(|path| reader.add_get_children(path).is_err()) {
         return Ok(Err(Refused::Batch));
@@ -197,12 +204,15 @@ pub(super) async fn list_all(client: Arc<Client>, paths: Vec<Arc<str>>) -> Resul
     if results.len() != paths.len() {
         return Err(unexpected());
     }
-    let listed = |result| match result {
-        MultiReadResult::Children { children } => Ok(children),
+    let listed = |(path, result)| match result {
+        MultiReadResult::Children { children } => {
+            listings.note(path, &children);
+            Ok(children)
+        }
         MultiReadResult::Error { err } => Err(err),
         _ => Err(unexpected()),
     };
-    Ok(Ok(results.into_iter().map(listed).collect()))
+    Ok(Ok(paths.iter().zip(results).map(listed).collect()))
 }
 
 /// Returns the results of a transaction; `None` if it was refused, so that nothing of it was done.

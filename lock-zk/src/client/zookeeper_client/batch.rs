@@ -17,7 +17,7 @@ const MOST_BYTES_TOGETHER: usize = 64 * 1024;
 
 /// The kinds of requests, in the order of their sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     /// Deletes a node.
     Delete,
     /// Makes a place at the end of a queue, and lists the queue behind it.
@@ -31,7 +31,7 @@ pub(super) enum Kind {
 /// One request, as far as it matters here.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: RequestKind,
     /// The node that is deleted, or the directory.
     pub(super) path: &'a str,
     pub(super) bytes: usize,
@@ -58,19 +58,19 @@ impl Batch {
 /// Returns the batches of these requests in the order of their sending, each by the indices of its parts. All of one batch are of
 /// one kind.
 pub(super) fn batches(parts: &[Part<'_>]) -> Vec<Vec<usize>> {
-    let kinds = [Kind::Delete, Kind::Append, Kind::Other, Kind::List];
+    let kinds = [RequestKind::Delete, RequestKind::Append, RequestKind::Other, RequestKind::List];
     kinds.into_iter().flat_map(|kind| batches_of(kind, parts)).map(|batch| batch.parts).collect()
 }
 
-fn batches_of(kind: Kind, parts: &[Part<'_>]) -> Vec<Batch> {
+fn batches_of(kind: RequestKind, parts: &[Part<'_>]) -> Vec<Batch> {
     let mut batches = Vec::<Batch>::new();
     // By path: the first batch that a further one may join. It comes behind the one before it, whatever else has room.
     let mut next = HashMap::new();
     for (index, part) in parts.iter().enumerate().filter(|(_, part)| part.kind == kind) {
         let first = match kind {
-            Kind::Delete | Kind::Append => next.get(part.path).copied().unwrap_or(0),
-            Kind::List => 0,
-            Kind::Other => batches.len(),
+            RequestKind::Delete | RequestKind::Append => next.get(part.path).copied().unwrap_or(0),
+            RequestKind::List => 0,
+            RequestKind::Other => batches.len(),
         };
         let joined = (first..batches.len()).find(|batch| batches[*batch].has_room_for(part));
         let batch = joined.unwrap_or_else(|| {
@@ -87,21 +87,21 @@ fn batches_of(kind: Kind, parts: &[Part<'_>]) -> Vec<Batch> {
 mod tests {
     use super::*;
 
-    fn part(kind: Kind, path: &str) -> Part<'_> {
+    fn part(kind: RequestKind, path: &str) -> Part<'_> {
         Part { kind, path, bytes: 100 }
     }
 
     #[test]
     fn deletions_go_first_and_listings_last() {
         let asked = [
-            part(Kind::List, "/a"),
-            part(Kind::Append, "/a"),
-            part(Kind::Other, ""),
-            part(Kind::Delete, "/a/1"),
-            part(Kind::Append, "/b"),
-            part(Kind::Other, ""),
-            part(Kind::List, "/a"),
-            part(Kind::Delete, "/b/1"),
+            part(RequestKind::List, "/a"),
+            part(RequestKind::Append, "/a"),
+            part(RequestKind::Other, ""),
+            part(RequestKind::Delete, "/a/1"),
+            part(RequestKind::Append, "/b"),
+            part(RequestKind::Other, ""),
+            part(RequestKind::List, "/a"),
+            part(RequestKind::Delete, "/b/1"),
         ];
         assert_eq!(batches(&asked), [vec![3, 7], vec![1, 4], vec![2], vec![5], vec![0, 6]]);
         assert!(batches(&[]).is_empty());
@@ -109,16 +109,16 @@ mod tests {
 
     #[test]
     fn no_two_places_in_one_directory_go_together_and_each_comes_behind_the_one_before_it() {
-        let asked = ["/a", "/b", "/a", "/a", "/b", "/c"].map(|path| part(Kind::Append, path));
+        let asked = ["/a", "/b", "/a", "/a", "/b", "/c"].map(|path| part(RequestKind::Append, path));
         assert_eq!(batches(&asked), [vec![0, 1, 5], vec![2, 4], vec![3]]);
-        let twice = ["/a/1", "/a/2", "/a/1"].map(|path| part(Kind::Delete, path));
+        let twice = ["/a/1", "/a/2", "/a/1"].map(|path| part(RequestKind::Delete, path));
         assert_eq!(batches(&twice), [vec![0, 1], vec![2]], "the second one would be refused, and all with it");
     }
 
     #[test]
     fn a_place_never_overtakes_the_one_before_it_into_a_batch_that_has_room() {
         let half = MOST_BYTES_TOGETHER / 2 + 1;
-        let of = |path, bytes| Part { kind: Kind::Append, path, bytes };
+        let of = |path, bytes| Part { kind: RequestKind::Append, path, bytes };
         let asked = [of("/a", half), of("/b", half), of("/b", 10), of("/c", 10)];
         assert_eq!(batches(&asked), [vec![0, 3], vec![1], vec![2]]);
     }
@@ -126,18 +126,18 @@ mod tests {
     #[test]
     fn a_batch_has_bounds() {
         let names: Vec<_> = (0..MOST_TOGETHER + 1).map(|number| format!("/{number}")).collect();
-        for kind in [Kind::Delete, Kind::Append, Kind::List] {
+        for kind in [RequestKind::Delete, RequestKind::Append, RequestKind::List] {
             let many: Vec<_> = names.iter().map(|name| part(kind, name)).collect();
             let lengths: Vec<_> = batches(&many).iter().map(Vec::len).collect();
             assert_eq!(lengths, [MOST_TOGETHER, 1]);
         }
-        let long = |path| Part { kind: Kind::Append, path, bytes: MOST_BYTES_TOGETHER + 1 };
-        assert_eq!(batches(&[long("/a"), part(Kind::Append, "/b"), long("/c")]), [vec![0], vec![1], vec![2]]);
+        let long = |path| Part { kind: RequestKind::Append, path, bytes: MOST_BYTES_TOGETHER + 1 };
+        assert_eq!(batches(&[long("/a"), part(RequestKind::Append, "/b"), long("/c")]), [vec![0], vec![1], vec![2]]);
     }
 
     #[test]
     fn every_request_is_in_one_batch() {
-        let kinds = [Kind::List, Kind::Append, Kind::Delete, Kind::Other];
+        let kinds = [RequestKind::List, RequestKind::Append, RequestKind::Delete, RequestKind::Other];
         let names: Vec<_> = (0..7).map(|number| format!("/{number}")).collect();
         let many: Vec<_> = (0..500).map(|number| part(kinds[number % 4], &names[number % 7])).collect();
         let mut sent: Vec<_> = batches(&many).into_iter().flatten().collect();

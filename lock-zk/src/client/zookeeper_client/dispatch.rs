@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use zookeeper_client::{Client, Error};
 
 use super::Response;
+use super::listings::Listings;
 use super::pending::{PendingRequests, Tracked};
 use super::waiting::Waiting;
 
@@ -26,6 +27,7 @@ pub(super) struct Dispatch {
     /// Told of every request that enters the backlog.
     pub(super) entered: Notify,
     pub(super) stamp: Stamp,
+    pub(super) listings: Arc<Listings>,
 }
 
 /// The client, and what waits for it.

@@ -6,6 +6,7 @@ mod batch;
 mod connect;
 mod dispatch;
 mod error;
+mod listings;
 mod pending;
 mod scheduler;
 mod sending;
@@ -29,8 +30,8 @@ use zookeeper_client::{
 pub(crate) use tls::check as check_tls;
 
 use super::{
-    ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, MOST_BYTES, NewNode,
-    Node, NodeChange, Priority, ReadNodes, Response,
+    Claim, ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, MOST_BYTES,
+    NewNode, Node, NodeChange, Priority, ReadNodes, Response,
 };
 use asks::Place;
 use scheduler::Scheduler;
@@ -190,15 +191,25 @@ impl Connection for ZookeeperClient {
     }
 
     fn claim<'a>(&'a self, directory: &'a str, path: &'a str, data: &[u8]) -> Response<'a, Option<Created>> {
-        let (directory, path, data) = (directory.to_owned(), path.to_owned(), data.to_vec());
-        let access = self.access.clone();
+        let claim = Claim { directory: directory.to_owned(), path: path.to_owned(), data: data.to_vec() };
+        let claimed = self.claim_all(&[claim]);
+        Box::pin(async move { Ok(claimed.await?.and_then(|mut nodes| nodes.pop())) })
+    }
+
+    fn claim_all(&self, claims: &[Claim]) -> Response<'static, Option<Vec<Created>>> {
+        let (claims, access) = (claims.to_vec(), self.access.clone());
         self.ask(Priority::Normal, async move |client: Arc<Client>| {
             let access = Acls::new(&access);
             let mut writer = client.new_multi_writer();
-            writer.add_delete(&directory, None)?;
-            writer.add_create(&directory, &[], &CreateMode::Container.with_acls(access))?;
-            writer.add_set_data(&directory, &[], None)?;
-            writer.add_create(&path, &data, &CreateMode::Ephemeral.with_acls(access))?;
+            for (i, Claim { directory, path, data }) in claims.iter().enumerate() {
+                writer.add_delete(directory, None)?;
+                writer.add_create(directory, &[], &CreateMode::Container.with_acls(access))?;
+                // For its answer alone, which is the same for all.
+                if i == 0 {
+                    writer.add_set_data(directory, &[], None)?;
+                }
+                writer.add_create(path, data, &CreateMode::Ephemeral.with_acls(access))?;
+            }
             let results = match writer.commit().await.map_err(Error::from) {
                 Err(Error::NotEmpty) => return Ok(None),
                 written => written?,
@@ -209,7 +220,8 @@ impl Connection for ZookeeperClient {
                 _ => None,
             });
             let lacking = || Error::UnexpectedError("the answer to a change is missing".to_owned());
-            Ok(Some(Created { path, czxid: transaction.ok_or_else(lacking)? }))
+            let czxid = transaction.ok_or_else(lacking)?;
+            Ok(Some(claims.into_iter().map(|claim| Created { path: claim.path, czxid }).collect()))
         })
     }
 

@@ -44,6 +44,7 @@ impl Scheduler {
             waited: AtomicUsize::new(0),
             entered: Notify::new(),
             stamp: Stamp::of(stamp),
+            listings: Arc::default(),
         });
         let (closed, closing) = watch::channel(false);
         let task = backlog::run(shared.clone(), closing);
@@ -127,7 +128,7 @@ impl Scheduler {
             let [created, listed] = [(); 2].map(|()| Some(InFlight::new(&self.shared.under_way)));
             let directory = place.directory.as_str().into();
             let created = self.shared.ask(created, asks::create(client.clone(), place));
-            return (created, self.shared.ask(listed, asks::list(client, directory)));
+            return (created, self.shared.ask(listed, asks::list(client, self.shared.listings.clone(), directory)));
         }
         if way.waiting.len() >= LONGEST_BACKLOG {
             return (failed(Failure::no_room()), failed(Failure::no_room()));
@@ -154,7 +155,10 @@ impl Scheduler {
         let (mut way, path) = (self.shared.way(), Arc::from(path));
         let Some(client) = way.client.clone() else { return failed(over()) };
         if self.shared.is_idle(&way) {
-            return self.shared.ask(Some(InFlight::new(&self.shared.under_way)), asks::list(client, path));
+            return self.shared.ask(
+                Some(InFlight::new(&self.shared.under_way)),
+                asks::list(client, self.shared.listings.clone(), path),
+            );
         }
         if way.waiting.len() >= LONGEST_BACKLOG {
             return failed(Failure::no_room());

@@ -13,11 +13,14 @@ use futures_util::future::{self, join_all};
 use zookeeper_client::Client;
 
 use super::Failure;
-use super::asks::{self, Answer, Append, Ask, Delete, List, Refused};
+use super::asks::{self, AnswerSender, Append, Ask, Delete, List, Refused};
 use super::batch;
 use super::dispatch::Dispatch;
 use super::pending::Tracked;
 use super::waiting::{RequestFuture, Waiting};
+
+/// The answer to one request for many listings.
+type Frame = Result<Vec<asks::Listed>, Refused>;
 
 /// Requests under way, and how many they are.
 type Sent = Pin<Box<dyn Future<Output = usize> + Send>>;
@@ -100,7 +103,7 @@ impl Sending {
         let places = appends.iter().map(|append| append.place.clone()).collect();
         let directories = appends.iter().map(|append| append.place.directory.as_str().into()).collect();
         let created = self.shared.track(asks::create_all(client.clone(), self.shared.stamp.path.clone(), places));
-        let listed = self.shared.track(asks::list_all(client.clone(), directories));
+        let listed = self.list_all(client, directories);
         let sending = self.clone();
         Box::pin(async move {
             match created.await {
@@ -144,13 +147,30 @@ impl Sending {
         {
             return list_singly(&self.shared, client, only);
         }
-        let listed =
-            self.shared.track(asks::list_all(client.clone(), lists.iter().map(|list| list.path.clone()).collect()));
+        let listed = self.list_all(client, lists.iter().map(|list| list.path.clone()).collect());
         let sending = self.clone();
         Box::pin(async move { sending.tell_lists(lists, listed).await })
     }
 
-    async fn tell_lists(&self, lists: Vec<List>, listed: Tracked<Result<Vec<asks::Listed>, Refused>>) {
+    /// Lists these directories, by as few requests as their answers are to be long; says how many each one is about.
+    fn list_all(&self, client: &Arc<Client>, directories: Vec<Arc<str>>) -> Vec<(usize, Tracked<Frame>)> {
+        let listings = &self.shared.listings;
+        let divided = listings.divide(directories).into_iter();
+        let list = |together: Vec<_>| {
+            (together.len(), self.shared.track(asks::list_all(client.clone(), listings.clone(), together)))
+        };
+        divided.map(list).collect()
+    }
+
+    async fn tell_lists(&self, lists: Vec<List>, listed: Vec<(usize, Tracked<Frame>)>) {
+        let mut lists = lists.into_iter();
+        join_all(
+            listed.into_iter().map(|(number, frame)| self.tell_frame(lists.by_ref().take(number).collect(), frame)),
+        )
+        .await;
+    }
+
+    async fn tell_frame(&self, lists: Vec<List>, listed: Tracked<Frame>) {
         match listed.await {
             Ok(Ok(listed)) => {
                 for (list, names) in lists.into_iter().zip(listed) {
@@ -179,7 +199,7 @@ impl Sending {
 fn append_singly(shared: &Dispatch, client: &Arc<Client>, append: Append) -> RequestFuture {
     let directory = append.place.directory.as_str().into();
     let created = shared.track(asks::create(client.clone(), append.place));
-    let listed = shared.track(asks::list(client.clone(), directory));
+    let listed = shared.track(asks::list(client.clone(), shared.listings.clone(), directory));
     Box::pin(async move {
         // Here and below: nobody may wait for it any more.
         let _ = append.created.send(created.await);
@@ -193,12 +213,12 @@ fn delete_singly(shared: &Dispatch, client: &Arc<Client>, delete: Delete) -> Req
 }
 
 fn list_singly(shared: &Dispatch, client: &Arc<Client>, list: List) -> RequestFuture {
-    let listed = shared.track(asks::list(client.clone(), list.path));
+    let listed = shared.track(asks::list(client.clone(), shared.listings.clone(), list.path));
     Box::pin(async move { drop(list.answer.send(listed.await)) })
 }
 
 /// Tells each part its outcome, or all of them the one failure.
-fn tell<T>(answers: impl IntoIterator<Item = Answer<T>>, outcome: Result<Vec<T>, Failure>) {
+fn tell<T>(answers: impl IntoIterator<Item = AnswerSender<T>>, outcome: Result<Vec<T>, Failure>) {
     let answers = answers.into_iter();
     match outcome {
         Ok(outcomes) => answers.zip(outcomes).for_each(|(answer, outcome)| drop(answer.send(Ok(outcome)))),

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use super::asks::{Append, Ask, Delete, List};
-use super::batch::{Kind, Part};
+use super::batch::{Part, RequestKind};
 
 /// A request on its way, which tells its answers by itself.
 pub(super) type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -24,7 +24,7 @@ impl Waiting {
             Self::Append(append) => append.part(),
             Self::Delete(delete) => delete.part(),
             Self::List(list) => list.part(),
-            Self::Other(_) => Part { kind: Kind::Other, path: "", bytes: 0 },
+            Self::Other(_) => Part { kind: RequestKind::Other, path: "", bytes: 0 },
         }
     }
 
