@@ -23,7 +23,7 @@ use crate::store::values::{self, Nonce};
 #[derive(Debug)]
 pub(crate) enum TryOutcome {
     Granted(Grant),
-    /// Somebody else has it.
+    /// Somebody else has the lock.
     Held,
     /// Nobody is granted anything now.
     NotNow(NotNow),
@@ -43,7 +43,7 @@ pub(crate) trait WantedLock: Send + Sync {
     /// Whether a claim has a chance, by one cheap read.
     fn looks_free(&self) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// One try.
+    /// Tries once.
     fn take(&self) -> impl Future<Output = Result<TryOutcome, Error>> + Send;
 
     /// The number of keys at which a look looks, or at which this waiter has looked since it was asked last.
@@ -87,7 +87,7 @@ impl Acquirer {
         Ok(!self.link.within(attempt, Phase::Wait, look).await?)
     }
 
-    /// One try of a lock of any kind. If it comes to nothing, nothing is left of it.
+    /// Tries once to take a lock of any kind. If it comes to nothing, nothing is left of it.
     pub(crate) async fn try_once(&self, wanted: &impl WantedLock, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let taken = self.link.within(attempt, Phase::Acquire, wanted.take()).await;
         let granted = taken.and_then(|outcome| outcome.answer(Phase::Acquire));
@@ -167,6 +167,9 @@ impl Acquirer {
             }
             _ => {
                 entry.refused(key);
+                // Whatever was known of it before: there is an item, and whose it is has to be seen.
+                let before: Vec<_> = entry.pieces().into_iter().filter(|piece| piece.key == *key).collect();
+                entry.doubt(&before, self.link.gone_by(SystemClock.now(), Duration::from_secs(seconds.into())));
                 if entry.unsure().contains(key) { Box::pin(self.recognise(entry, key, seconds)).await } else { Ok(()) }
             }
         }

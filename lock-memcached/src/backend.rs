@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::driver::{Attempt, Backend, Cancelled, Operator, Released, Renewal, Renewed};
-use lock_core::{Error, Guarantees};
+use lock_core::driver::{Attempt, Backend, Cancelled, Kind, Left, Operator, Released, Renewal, Renewed};
+use lock_core::{Error, ErrorKind, GrantId, Guarantees, Phase};
 
 use crate::acquire::Acquirer;
 use crate::client::link::Link;
@@ -15,6 +15,7 @@ use crate::epoch::gate::EpochGate;
 use crate::inspect::Inspector;
 use crate::kinds::slots::Slots;
 use crate::kinds::{reader_slots::ReaderSlots, rwlock::RwLocks, semaphore::Semaphores};
+use crate::leave::Leaver;
 use crate::records::Records;
 use crate::registry::Registry;
 use crate::release::Releaser;
@@ -32,6 +33,7 @@ pub struct MemcachedBackend {
     pub(crate) records: Records,
     renewer: Renewer,
     releaser: Arc<Releaser>,
+    leaver: Leaver,
     gate: Arc<EpochGate>,
     /// On a server that evicts nothing.
     guarantees: Guarantees,
@@ -92,6 +94,7 @@ impl MemcachedBackend {
                 longest,
                 longest_pause,
             },
+            leaver: Leaver { link: link.clone(), registry: registry.clone(), records: records.clone(), longest },
             renewer: Renewer {
                 link: link.clone(),
                 refresher,
@@ -135,6 +138,19 @@ impl Backend for MemcachedBackend {
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
         self.releaser.release(attempt).await
+    }
+
+    async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
+        if attempt.kind != Kind::Mutex {
+            let what = "a lock of this kind cannot be left";
+            return Err(attempt.error(ErrorKind::Unsupported, Phase::Release, what));
+        }
+        self.leaver.leave(attempt, left, time).await
+    }
+
+    /// After a restart nobody is granted a lock for so long.
+    fn longest_leave(&self) -> Duration {
+        self.leaver.longest.get()
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {

@@ -2,7 +2,7 @@
 //!
 //! | what happens | we say | outcome |
 //! |---|---|---|
-//! | the name cannot be resolved, the connection is refused or not free in time, nothing was sent in full | `Unavailable` | definite |
+//! | the name cannot be resolved, the connection is refused or not free in time, no time is left to send, nothing was sent in full | `Unavailable` | definite |
 //! | `SERVER_ERROR` (no memory) | `Unavailable` | definite: refused |
 //! | `CLIENT_ERROR`, `ERROR` | `Protocol` | definite: refused |
 //! | sent, not answered | `Indeterminate`; `Unavailable` if it only reads | may have been carried out |
@@ -85,6 +85,12 @@ impl Failure {
     /// Every connection is in use for others.
     pub(crate) fn crowded() -> Self {
         let what = "no connection was free in time: all of them wait for the server";
+        Self { kind: ErrorKind::Unavailable, is_unknown: false, what: what.into(), source: None }
+    }
+
+    /// A request that has no time left; nothing was sent.
+    pub(crate) fn late() -> Self {
+        let what = "no time was left to send the request";
         Self { kind: ErrorKind::Unavailable, is_unknown: false, what: what.into(), source: None }
     }
 

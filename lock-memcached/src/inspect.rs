@@ -149,7 +149,7 @@ impl Inspector {
     }
 }
 
-/// One holder for each number, with as many permits as it has items; the earliest first. A writer that waits for the readers
+/// Returns one holder for each number, with as many permits as it has items; the earliest first. A writer that waits for the readers
 /// that are there is no holder yet.
 pub(crate) fn told(items: &[(bool, Item)], records: &HashMap<Nonce, HolderRecord>) -> Inspection {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -26,6 +26,7 @@ mod guarantees;
 mod inputs;
 mod inspect;
 mod kinds;
+mod leave;
 #[cfg(test)]
 mod moves;
 mod records;

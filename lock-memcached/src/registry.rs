@@ -159,7 +159,7 @@ impl Entry {
         self.turn.clone().lock_owned().await
     }
 
-    /// Its item with this number.
+    /// The attempt's item with this number.
     pub(crate) fn own(&self, seen: CasNumber) -> OwnItem {
         OwnItem { value: self.nonce.number(), seen }
     }
@@ -305,7 +305,7 @@ impl Entry {
         self.state().is_shown = true;
     }
 
-    /// It is not told any more who holds it; whether it was.
+    /// Has the holder told no more; returns whether it was.
     pub(crate) fn hide(&self) -> bool {
         std::mem::take(&mut self.state().is_shown)
     }

@@ -103,11 +103,11 @@ impl Releaser {
                 offer.grant(Grant::new(token, sent_at, ttl));
             }
             HandedOver::Void => {
-                // Not to be told: it looks for itself, once this one is gone.
-                let pieces = offer.entry.pieces();
-                if self.pieces.release_all(&offer.entry, Phase::Release).await.is_err() {
-                    offer.entry.doubt(&pieces, until);
-                }
+                // Not to be told: it looks for itself, once this one is gone. Whatever becomes of this future and of the request, it
+                // does not count on the item by what it had.
+                offer.entry.doubt(&offer.entry.pieces(), until);
+                // What is left of it is found as a claim that was not answered.
+                let _ = self.pieces.release_unanswered(&offer.entry, Phase::Release).await;
             }
             HandedOver::No => offer.entry.refused(&key),
             HandedOver::Perhaps => {}

@@ -4,9 +4,8 @@
 //! be read: so a future that is dropped halfway goes on in the background, where its time limit ends it. On a runtime that
 //! nobody drives any more it would not even come to that end, and keep what others wait for: the client's own runtime ends it then.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use lock_core::clock::{Clock, SystemClock};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+use super::shared_work::{SharedWork, Work};
 
 /// The runtime of a client, which ends what was left on others.
 #[derive(Debug, Clone)]
@@ -65,42 +64,27 @@ impl<T: Send + 'static> Drop for DetachOnDrop<T> {
             here.spawn(async move { drop(work.await) });
             return;
         };
-        let shared = Arc::new(Mutex::new(Some(work)));
-        let (ended, end) = oneshot::channel::<()>();
-        let (ours, patience) = (Arc::downgrade(&shared), self.home.patience);
+        let (work, end) = SharedWork::new(work);
+        let (done, is_done) = oneshot::channel::<()>();
+        let patience = self.home.patience;
         here.spawn(async move {
-            poll_fn(|context| poll_shared(&shared, context)).await;
-            drop(ended);
+            drop(work.await);
+            drop(done);
         });
         home.spawn(async move {
             tokio::select! {
                 biased;
-                _ = end => {}
-                () = SystemClock.sleep_until(SystemClock.now().plus(patience)) => {
-                    let left = ours.upgrade().and_then(|shared| locked(&shared).take());
-                    drop(left);
-                }
+                _ = is_done => {}
+                () = SystemClock.sleep_until(SystemClock.now().plus(patience)) => end.end(),
             }
         });
     }
 }
 
-/// Goes on with a work, unless it was taken away.
-fn poll_shared<T>(shared: &Mutex<Option<Work<T>>>, context: &mut Context<'_>) -> Poll<()> {
-    let mut work = locked(shared);
-    if let Some(going_on) = work.as_mut() {
-        drop(std::task::ready!(going_on.as_mut().poll(context)));
-        *work = None;
-    }
-    Poll::Ready(())
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use super::*;
 
     const PATIENCE: Duration = Duration::from_millis(50);

@@ -59,7 +59,7 @@ impl ServerHealth {
         Ok(())
     }
 
-    /// It was asked in this epoch.
+    /// Notes that the server was asked in this epoch.
     pub(crate) fn is_checked_in(&self, epoch: u64) {
         self.epoch.store(epoch, Ordering::Relaxed);
     }

@@ -66,7 +66,7 @@ pub(crate) struct InUse<'a> {
     until: BootInstant,
     /// Where it was opened.
     runtime: Option<Id>,
-    _right: Right<'a>,
+    right: Right<'a>,
 }
 
 impl Link {
@@ -114,7 +114,7 @@ impl Link {
         }
     }
 
-    /// One command.
+    /// Sends one command.
     pub(crate) async fn run_one(&self, command: Command) -> CommandAnswer {
         // There are as many answers as commands.
         self.run(vec![command]).await.pop().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()))
@@ -188,7 +188,7 @@ impl Link {
     pub(crate) async fn newly_opened(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
         let right = self.right(until).await?;
         let (pipe, moves) = self.open(until).await?;
-        Ok(InUse { link: self, pipe: Some(pipe), moves, until, runtime: self.runtime(), _right: right })
+        Ok(InUse { link: self, pipe: Some(pipe), moves, until, runtime: self.runtime(), right })
     }
 
     /// The right to have one connection more in use.
@@ -204,7 +204,7 @@ impl Link {
             Some(pipe) => (pipe, moves),
             None => self.open(until).await?,
         };
-        Ok(InUse { link: self, pipe: Some(pipe), moves, until, runtime, _right: right })
+        Ok(InUse { link: self, pipe: Some(pipe), moves, until, runtime, right })
     }
 
     /// A request that is carried through although nobody waits for it any more, once it has begun.
@@ -235,7 +235,7 @@ impl Link {
                 }
             }
         };
-        let number = self.pool().opens(self.most.saturating_sub(self.in_use()));
+        let number = self.pool().opens(self.most.saturating_sub(self.rights.given()));
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         let many = places.len();
         for (tried, place) in places.into_iter().enumerate() {
@@ -246,10 +246,6 @@ impl Link {
         }
         self.pool().places.in_doubt();
         Err(Failure::of_io(last, false))
-    }
-
-    fn in_use(&self) -> usize {
-        self.most.saturating_sub(self.rights.free())
     }
 }
 
@@ -296,7 +292,7 @@ impl InUse<'_> {
         }
     }
 
-    /// One command.
+    /// Sends one command.
     pub(crate) async fn run_one(&mut self, command: Command) -> CommandAnswer {
         // There are as many answers as commands.
         self.run(vec![command]).await.pop().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()))
@@ -316,8 +312,8 @@ impl Drop for InUse<'_> {
         let Some(pipe) = self.pipe.take().filter(Connection::is_in_order) else { return };
         let Some(runtime) = self.runtime else { return };
         let mut pool = self.link.pool();
-        // One that was overdue, and whose right others have by now, is one too many.
-        if pool.moves == self.moves && pool.idle.len() + self.link.in_use() <= self.link.most {
+        // If it was overdue, others have its right by now. Its own right, if it still has it, goes back after this.
+        if pool.moves == self.moves && pool.idle.len() + self.right.besides() < self.link.most {
             pool.idle.push(IdleConnection { pipe, since: SystemClock.now(), runtime });
         }
     }
@@ -353,6 +349,34 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let place = listener.local_addr().unwrap();
         (listener, place)
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_time_has_passed_is_not_kept_beside_as_many_as_there_may_be() {
+        let (_server, place) = socket().await;
+        let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 1, Duration::from_secs(60));
+        let late = link.for_steps(SystemClock.now().plus(Duration::from_millis(10))).await.unwrap();
+        let next = link.for_steps(link.deadline()).await.expect("its right is another's by then");
+        drop(next);
+        drop(late);
+        assert_eq!(link.pool().idle.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_has_no_time_left_is_not_sent_and_told_so() {
+        let (server, place) = socket().await;
+        let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 1, Duration::from_secs(60));
+        drop(link.for_steps(link.deadline()).await.unwrap());
+        let mut late = link.for_steps(SystemClock.now().plus(Duration::from_millis(10))).await.unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let answer = late.run_one(Command::Forget { key: crate::store::keys::writer("a") }).await;
+        assert!(answer.failure().is_some_and(|failure| !failure.is_unknown), "{answer:?}");
+        drop(late);
+        assert_eq!(link.pool().idle.len(), 1, "the connection is in order");
+        drop(link);
+        let (mut accepted, mut received) = (server.accept().await.unwrap().0, Vec::new());
+        tokio::io::AsyncReadExt::read_to_end(&mut accepted, &mut received).await.unwrap();
+        assert!(received.is_empty(), "{received:?}");
     }
 
     #[tokio::test]

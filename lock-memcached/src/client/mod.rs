@@ -8,5 +8,7 @@ pub(crate) mod link;
 mod pipeline;
 pub(crate) mod protocol;
 pub(crate) mod resolved;
-mod rights;
+pub(crate) mod rights;
+mod rights_ledger;
+pub(crate) mod shared_work;
 pub(crate) mod words;

@@ -65,7 +65,7 @@ impl Connection {
         Ok(Self { reader: BufReader::new(reader), writer, number, answered: None, mark: 0, is_broken: false })
     }
 
-    /// Its number: later ones have higher ones.
+    /// The connection's number: later ones have higher ones.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -120,6 +120,10 @@ impl Connection {
         if self.is_broken {
             let failed = |_| CommandAnswer::Failed(Failure::of_io(io::ErrorKind::NotConnected.into(), false));
             return commands.iter().map(failed).collect();
+        }
+        // What is sent may be carried out, whether anybody has the time to be told so or not.
+        if SystemClock.now() >= until {
+            return commands.iter().map(|_| CommandAnswer::Failed(Failure::late())).collect();
         }
         let batch = match CommandBatch::of(commands, self.mark) {
             Ok(batch) => batch,

@@ -42,13 +42,13 @@ pub(crate) enum Command {
 /// Answer of the server to a command.
 #[derive(Debug)]
 pub(crate) enum CommandAnswer {
-    /// It was done. The item now has this CAS number; 0 where that has none.
+    /// The command was carried out. The item now has this CAS number; 0 where that has none.
     Done(CasNumber),
-    /// There is such an item.
+    /// An item is there.
     Item(Item),
-    /// There is none.
+    /// No item is there.
     Missing,
-    /// There is another one.
+    /// Another item is there.
     Other,
     /// Nothing that says how it is, and why.
     Failed(Failure),

@@ -52,7 +52,7 @@ impl ResolvedPlaces {
         self.reached.replace(place).is_some_and(|before| before != place)
     }
 
-    /// Nobody was reached.
+    /// Notes that nobody was reached.
     pub(super) fn in_doubt(&mut self) {
         self.is_in_doubt = true;
     }

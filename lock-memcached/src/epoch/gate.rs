@@ -12,6 +12,7 @@ use crate::client::cas::OwnItem;
 use crate::client::health::ServerHealth;
 use crate::client::link::{InUse, Link};
 use crate::client::protocol::{Command, CommandAnswer, Item};
+use crate::client::rights::Rights;
 use crate::config::{MemcachedConfig, RestartPolicy};
 use crate::epoch::{self, Epoch, EpochWatch, GateVerdict, NotNow};
 use crate::error::Failure;
@@ -34,8 +35,8 @@ pub(crate) struct EpochGate {
     /// The epoch that was seen last.
     seen: AtomicU64,
     pub(crate) health: ServerHealth,
-    /// Held by the task that puts it back or opens it.
-    tending: tokio::sync::Mutex<()>,
+    /// The one right to tend the epoch. Whoever opens it or puts it back has this right, until its time has passed at the latest.
+    tending: Rights,
 }
 
 impl EpochGate {
@@ -49,7 +50,7 @@ impl EpochGate {
             watch: Mutex::default(),
             seen: AtomicU64::new(0),
             health: ServerHealth::new(link, config),
-            tending: tokio::sync::Mutex::default(),
+            tending: Rights::new(1),
         }
     }
 
@@ -134,10 +135,14 @@ impl EpochGate {
         judged.map_err(|failure| self.link.error(failure, Phase::Acquire))
     }
 
-    /// Looks at the epoch until the server's clock is known to run, for as long as a tick may take, and half the operation
-    /// timeout at most: the rest is for the request that asks for it.
-    async fn until_it_ticks(&self) -> Result<(), Error> {
-        let until = SystemClock.now().plus(LONGEST_TICK.min(self.op_timeout / 2));
+    /// The instant by which the server's clock ticks, and after half the operation timeout at most: the rest is for the
+    /// request that asks for it.
+    fn ticks_by(&self) -> BootInstant {
+        SystemClock.now().plus(LONGEST_TICK.min(self.op_timeout / 2))
+    }
+
+    /// Looks at the epoch until the server's clock is known to run. The last look may begin just before `until`.
+    async fn until_it_ticks(&self, until: BootInstant) -> Result<(), Error> {
         while SystemClock.now() < until && matches!(self.asked().await?, GateVerdict::No(NotNow::ClockStands)) {
             SystemClock.sleep_until(SystemClock.now().plus(BETWEEN_LOOKS)).await;
         }
@@ -150,12 +155,14 @@ impl EpochGate {
     }
 
     async fn tend_by(&self, why: NotNow, until: BootInstant) -> Result<(), Error> {
-        let Ok(_tending) = self.tending.try_lock() else { return Ok(()) };
         if !why.can_be_tended(self.mode == RestartPolicy::EndEarly) {
             return Ok(());
         }
-        if matches!(why, NotNow::ClockStands) {
-            return self.until_it_ticks().await;
+        let ticks = matches!(why, NotNow::ClockStands).then(|| self.ticks_by());
+        let ends = ticks.map_or(until, |ticks| ticks.plus(self.op_timeout));
+        let Some(_tending) = self.tending.at_once(ends) else { return Ok(()) };
+        if let Some(ticks) = ticks {
+            return self.until_it_ticks(ticks).await;
         }
         let done = async {
             let mut connection = self.link.for_steps(until).await?;

@@ -43,14 +43,14 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 pub struct Epoch {
     /// The longest lease that its clients may have, in seconds.
     longest: u64,
-    /// Its beginning, in µs since 1970.
+    /// The epoch's beginning, in µs since 1970.
     micros: u64,
     /// Whether locks are granted.
     pub open: bool,
 }
 
 impl Epoch {
-    /// One that begins now, closed.
+    /// Makes an epoch that begins now, closed.
     #[must_use]
     pub fn new(longest: Duration, since_1970: Duration) -> Self {
         let micros = u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX).min(FencingToken::MAX.as_u64());
@@ -118,9 +118,9 @@ fn whole_seconds(longest: Duration) -> u64 {
 /// Verdict on a claim that was sent before the epoch was read.
 #[derive(Debug, Clone, Copy)]
 pub enum GateVerdict {
-    /// It counts.
+    /// The answers count.
     Counts(Option<Epoch>),
-    /// It does not, now.
+    /// The answers do not count, now.
     No(NotNow),
 }
 

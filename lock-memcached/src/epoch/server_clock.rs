@@ -44,7 +44,7 @@ pub(crate) struct ServerClock {
 pub(crate) struct ClockLook {
     /// The item's epoch: numbers of different items cannot be compared.
     pub(crate) epoch: u64,
-    /// Its rest, in whole seconds.
+    /// The item's rest, in whole seconds.
     pub(crate) left: i64,
     pub(crate) asked: BootInstant,
     pub(crate) answered: BootInstant,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     impl Server {
-        /// Its clock's time when it answers: at the instant at which it goes on it has not caught up yet.
+        /// The server's time when it answers: at the instant at which it goes on it has not caught up yet.
         fn says(&self, at: i64) -> i64 {
             let known = if at == self.went_on { self.stopped } else { at };
             (known - self.phase - self.drift).div_euclid(1000)

@@ -301,8 +301,8 @@ impl WantedLock for Writer<'_> {
         self.locks.acquirer.is_free(self.attempt, &keys::writer(&self.entry.lock)).await
     }
 
-    /// One as long as a reader that was there still is. Whenever all of them have left it has looked at every slot, and others may
-    /// have come and gone there all the time.
+    /// Returns the number of keys that the last look was at, at least one. A look is at one slot as long as a reader that was there still is.
+    /// Whenever all of them have left it is at every slot, and others may have come and gone there all the time.
     fn keys(&self) -> u32 {
         self.looked_at.swap(0, Ordering::Relaxed).max(1)
     }

@@ -81,7 +81,7 @@ pub(crate) fn looks(lock: &Key, some: impl Iterator<Item = u32>) -> impl Iterato
     some.map(|number| Command::Look { key: keys::slot(lock, number) })
 }
 
-/// One of so many slots, another one for every attempt and try, so that they seldom meet.
+/// Chooses one of so many slots, another one for every attempt and try, so that they seldom meet.
 pub(crate) fn any(entry: &Entry, turn: u32, many: u32) -> u32 {
     let number = entry.nonce.number() % u64::from(many.max(1));
     // It is below a number of 32 bits.

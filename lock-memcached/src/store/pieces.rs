@@ -130,7 +130,7 @@ impl Removed {
         entry.lost(&piece.key);
     }
 
-    /// It is not there: by an earlier request that was not answered, or else it was lost.
+    /// Notes that a piece is not there: by an earlier request that was not answered, or else it was lost.
     fn gone(&mut self, entry: &Entry, piece: &Piece) {
         if entry.may_be_released(&piece.key) {
             self.released += 1;

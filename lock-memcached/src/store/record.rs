@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::clock::{Clock, SystemClock};
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 use lock_core::{GrantId, LossReason, Owner};
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,10 @@ const BATCH: usize = 128;
 /// The most grants that wait to be described. One more is not described.
 const WAITING: usize = 1024;
 
+/// The time after which a task that has not come to what waits is left alone, and another one started. It goes on with what
+/// it has, if it is driven again.
+const LEFT_AFTER: Duration = Duration::from_secs(1);
+
 /// Record of a holder, beside its number.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct HolderRecord {
@@ -47,8 +51,16 @@ pub(crate) struct HolderRecords {
     link: Arc<Link>,
     keys: Arc<Keys>,
     longest: LongestLease,
-    /// To the task that writes them. It ends with its runtime, and is started again on that of the next grant.
-    writer: Mutex<Option<mpsc::Sender<Task>>>,
+    /// The task that writes. It ends with its runtime, or is left with it, and is started again on that of the next grant.
+    writer: Mutex<Option<Writer>>,
+}
+
+/// The way to the task that writes records.
+#[derive(Debug)]
+struct Writer {
+    tasks: mpsc::Sender<Task>,
+    /// The last instant at which nothing waited for it.
+    idle_at: BootInstant,
 }
 
 #[derive(Debug)]
@@ -84,22 +96,20 @@ impl HolderRecords {
     }
 
     fn describe(self: &Arc<Self>, attempt: &Attempt, entry: &Arc<Entry>, token: Option<u64>, waits: bool) {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let since = u64::try_from(since).unwrap_or_default();
-        let task = Task { entry: Arc::downgrade(entry), token, since, waits, ttl: attempt.ttl };
+        let task = Task { entry: Arc::downgrade(entry), token, since: since_1970(), waits, ttl: attempt.ttl };
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = writer.take().filter(|sender| !sender.is_closed());
-        let sender = running.or_else(|| {
+        let now = SystemClock.now();
+        let running = writer.take().filter(|writer| writer.goes_on(now));
+        let mut next = running.or_else(|| {
             let runtime = tokio::runtime::Handle::try_current().ok()?;
             let (sender, tasks) = mpsc::channel(WAITING);
             runtime.spawn(write_all(Arc::downgrade(self), tasks));
-            Some(sender)
+            Some(Writer { tasks: sender, idle_at: now })
         });
-        if let Some(sender) = &sender {
-            // If it has just ended, or has too many before it, this one is not described: it is best effort.
-            let _ = sender.try_send(task);
+        if let Some(next) = &mut next {
+            next.send(task, now);
         }
-        *writer = sender;
+        *writer = next;
     }
 
     /// Keeps a grant's record for as long as the grant, if it has one.
@@ -120,6 +130,25 @@ impl HolderRecords {
             let (link, forget) = (self.link.clone(), self.forget(entry.nonce));
             runtime.spawn(async move { link.run_one(forget).await });
         }
+    }
+
+    /// Describes a grant in the background under the id under which it was left for this time.
+    pub(crate) fn left_soon(self: &Arc<Self>, entry: &Entry, left: GrantId, time: Duration) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            entry.hide();
+            let (records, nonce, owner) = (self.clone(), entry.nonce, entry.owner.clone());
+            runtime.spawn(async move { records.left(nonce, owner, left, time).await });
+        }
+    }
+
+    async fn left(&self, nonce: Nonce, owner: Owner, left: GrantId, time: Duration) {
+        let before = self.read(&[nonce]).await.ok().and_then(|mut records| records.remove(&nonce));
+        // A short hold was not described.
+        let new = HolderRecord { grant: left, owner, token: None, since: since_1970(), waits: false };
+        let record = before.map_or(new, |before| HolderRecord { grant: left, ..before });
+        let (key, seconds) = (self.keys.holder(Nonce::of(left)), values::seconds(time));
+        let note = serde_json::to_string(&record).ok().map(|text| Command::Note { key, text, seconds });
+        self.link.run(note.into_iter().chain([self.forget(nonce)]).collect()).await;
     }
 
     /// Leaves a reason for the holder, for as long as that may ask.
@@ -172,6 +201,31 @@ impl HolderRecords {
         if !forget.is_empty() {
             self.link.run(forget).await;
         }
+    }
+}
+
+/// The present time in ms.
+fn since_1970() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or_default()
+}
+
+impl Writer {
+    /// Whether it has not ended, and comes to what waits for it: nobody may drive its runtime any more.
+    fn goes_on(&self, now: BootInstant) -> bool {
+        !self.tasks.is_closed() && (self.is_idle() || now.since(self.idle_at) < LEFT_AFTER)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.tasks.capacity() == self.tasks.max_capacity()
+    }
+
+    /// If it has just ended, or has too many before it, this one is not described: it is best effort.
+    fn send(&mut self, task: Task, now: BootInstant) {
+        if self.is_idle() {
+            self.idle_at = now;
+        }
+        let _ = self.tasks.try_send(task);
     }
 }
 

@@ -10,7 +10,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 
 use crate::client::cas::{CasNumber, OwnItem};
 use crate::client::link::Link;
-use crate::client::protocol::{Command, CommandAnswer};
+use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::epoch::GateVerdict;
 use crate::epoch::gate::EpochGate;
 use crate::error::Failure;
@@ -61,7 +61,7 @@ impl ItemRefresh {
         }
     }
 
-    /// It is tried again, unless it is being released.
+    /// Has the item tried again, unless it is being released.
     fn changed(&mut self) {
         if self.entry.is_ending() {
             self.fate = Some(Err(restless()));
@@ -150,7 +150,13 @@ pub(crate) fn lasts(look: &CommandAnswer, seconds: u32) -> Result<bool, Failure>
     }
 }
 
-/// It was there each time: others of this client renew it all the time, or it is being released.
+/// Whether an item ends when it was told to, neither sooner nor later. A second may have begun since.
+pub(crate) fn ends_after(look: &CommandAnswer, seconds: u32) -> Result<bool, Failure> {
+    let in_time = |item: &Item| (0..=i64::from(seconds)).contains(&item.left);
+    Ok(lasts(look, seconds)? && matches!(look, CommandAnswer::Item(item) if in_time(item)))
+}
+
+/// The failure of an item that was there each time: others of this client renew it all the time, or it is being released.
 fn restless() -> Failure {
     Failure::protocol("the item changes all the time")
 }

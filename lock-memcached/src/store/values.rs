@@ -84,6 +84,11 @@ impl LongestLease {
         Err(attempt.error(ErrorKind::InvalidArgument, Phase::Configure, what))
     }
 
+    /// The longest lease itself.
+    pub(crate) fn get(self) -> Duration {
+        self.0
+    }
+
     /// The TTL of an item that is to outlast every lease.
     pub(crate) fn seconds(self) -> u32 {
         seconds(self.0)

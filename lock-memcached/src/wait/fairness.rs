@@ -43,7 +43,7 @@ impl Fairness {
         false
     }
 
-    /// It was taken once more.
+    /// Counts a lock that was taken once more.
     pub(crate) fn counts(&mut self, now: BootInstant) {
         self.since.get_or_insert(now);
         self.times += 1;
@@ -55,7 +55,7 @@ impl Fairness {
         is_their_turn.then(|| self.others_until())
     }
 
-    /// It was free, and taken by a claim. If others want it that is one more time in a row; otherwise no row is counted.
+    /// Counts a lock that was free, and taken by a claim. If others want it that is one more time in a row; otherwise no row is counted.
     pub(crate) fn claimed(&mut self, now: BootInstant) {
         if self.is_contended(now) {
             self.counts(now);
@@ -64,12 +64,12 @@ impl Fairness {
         }
     }
 
-    /// It was taken after somebody else had it.
+    /// Begins a new row: the lock was taken after somebody else had it.
     pub(crate) fn reset(&mut self) {
         *self = Self { refused_at: self.refused_at, ..Self::default() };
     }
 
-    /// Somebody else has it.
+    /// Notes that somebody else has the lock.
     pub(crate) fn refused(&mut self, now: BootInstant) {
         self.refused_at = Some(now);
     }

@@ -13,7 +13,7 @@ const LOOKS_PER_SECOND: u64 = 2_000;
 #[derive(Debug, Default)]
 pub(crate) struct Pace(AtomicU64);
 
-/// One waiter's part of them, until it is dropped.
+/// One waiter's part of the looks, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct PaceShare<'a> {
     pace: &'a Pace,

@@ -17,9 +17,9 @@ pub struct Ticket(u64);
 /// Limits of one wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitLimits {
-    /// Its beginning.
+    /// The beginning of the wait.
     pub since: BootInstant,
-    /// Its end.
+    /// The end of the wait.
     pub deadline: Deadline,
     /// The longest silence of the server that is borne.
     pub patience: Duration,
@@ -34,7 +34,7 @@ pub struct WaitLimits {
 pub enum Tried {
     /// The lock is the waiter's.
     Granted,
-    /// Somebody else has it.
+    /// Somebody else has the lock.
     Held,
     /// Nobody is granted anything now; worth another look after this pause.
     NotNow(Duration),
@@ -57,7 +57,7 @@ pub enum AfterTry {
 /// Step of a waiter that stands behind others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// It stands there until then, or until it is the first one.
+    /// The waiter stands there until then, or until it is the first one.
     Until(BootInstant),
     /// The wait ends: the server was silent for this long.
     Silent(Duration),
@@ -70,7 +70,7 @@ pub enum Standing {
 pub struct Turns<W, O> {
     /// The only one that asks the server.
     first: Option<Ticket>,
-    /// Those behind it, in order of arrival.
+    /// The waiters behind the first one, in order of arrival.
     behind: BTreeMap<Ticket, W>,
     /// The last number that was given.
     last: u64,

@@ -1,14 +1,16 @@
 //! Calls that are left on a runtime which nobody drives any more.
 
+use std::pin::Pin;
 use std::time::Duration;
 
+use lock_core::{Error, MutexGuard};
 use lock_memcached::{MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 use tokio::runtime::Runtime;
 
-use crate::support::{config, eventually, server};
+use crate::support::{config, eventually, far, pass, server};
 
 const LONG: Duration = Duration::from_secs(300);
 
@@ -49,32 +51,101 @@ fn a_call_that_is_dropped_or_left_where_nobody_drives_it_keeps_no_connection_fro
     }
 }
 
-/// The waiter has offered itself, and is told nothing more.
 #[test]
-fn a_hand_over_that_is_left_where_nobody_drives_it_does_not_keep_the_waiter() {
+fn a_call_that_is_left_while_it_waits_for_a_connection_keeps_none_from_the_others() {
     let (own, left) = runtimes();
     let Some(server) = own.block_on(server(MemcachedOptions::new())) else { return };
-    let (link, locks) = own.block_on(behind(&server, 32));
+    let (link, locks) = own.block_on(behind(&server, 1));
+    let slow = link.inject(LinkFault::new(Toxic::Swallow, Direction::ToServer).on_request(1, "ma lock:mutex:a "));
+    let [first, waits] = ["a", "b"].map(|name| {
+        let mutex = locks.mutex(name);
+        async move { mutex.try_lock().await }
+    });
+    let first = own.spawn(first);
+    own.block_on(slow.applied(Duration::from_secs(15))).unwrap();
+    let mut waits = Box::pin(waits);
+    left.block_on(async {
+        let asked = tokio::time::timeout(ms(10), &mut waits).await;
+        assert!(asked.is_err(), "{asked:?}");
+    });
+    own.block_on(async {
+        assert!(first.await.unwrap().is_err(), "it was answered");
+        eventually("others are served", async || matches!(locks.mutex("c").try_lock().await, Ok(Some(_)))).await;
+    });
+    drop(waits);
+}
+
+#[test]
+fn a_call_that_is_left_while_it_opens_the_epoch_does_not_keep_the_others_from_it() {
+    let (own, left) = runtimes();
+    let Some(server) = own.block_on(server(MemcachedOptions::new())) else { return };
+    // It makes the epoch, which is closed for as long as a lease may last.
+    let (link, locks) = own.block_on(far(&server, RestartPolicy::Quarantine));
+    let lost = link.inject(LinkFault::new(Toxic::Swallow, Direction::ToServer).on_request(1, "ma lock:epoch "));
+    let mutex = locks.mutex("a");
+    let mut opens = Box::pin(async move { mutex.lock().await });
+    left.block_on(async {
+        tokio::select! {
+            lost = lost.applied(Duration::from_secs(30)) => lost.unwrap(),
+            granted = &mut opens => panic!("{granted:?}"),
+        }
+    });
+    let granted = own.block_on(locks.mutex("b").try_lock_for(Duration::from_secs(30)));
+    drop(granted.unwrap().expect("nobody opens it"));
+    drop(opens);
+}
+
+#[test]
+fn a_hand_over_that_is_dropped_where_nobody_drives_it_does_not_keep_the_waiter() {
+    let (own, left) = runtimes();
+    let Some(server) = own.block_on(server(MemcachedOptions::new())) else { return };
+    let (_link, waiting, release) = handed_over(&own, &left, &server, LONG);
+    left.block_on(async { drop(release) });
+    let granted = own.block_on(async { tokio::time::timeout(Duration::from_secs(30), waiting).await });
+    drop(granted.expect("it is never told").unwrap().unwrap());
+}
+
+/// The task that describes grants began on a runtime that nobody drives any more.
+#[test]
+fn grants_are_described_although_the_first_one_was_left_where_nobody_drives_it() {
+    let (own, left) = runtimes();
+    let Some(server) = own.block_on(server(MemcachedOptions::new())) else { return };
+    let (_link, locks) = own.block_on(behind(&server, 32));
+    let first = left.block_on(locks.mutex("first").lock()).unwrap();
+    own.block_on(eventually("a grant is described", async || {
+        let held = locks.mutex("later").lock().await.unwrap();
+        // What is held for no time is not described.
+        pass(ms(50)).await;
+        let shown = locks.mutex("later").inspect().await.unwrap().holders[0].grant;
+        let is_shown = shown == Some(held.grant_id());
+        held.release().await.unwrap();
+        is_shown
+    }));
+    drop(first);
+}
+
+type Waiting = tokio::task::JoinHandle<Result<MutexGuard, Error>>;
+type Release = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+
+/// A waiter that has offered itself, and the release that hands it the lock and is not driven any more.
+fn handed_over(own: &Runtime, left: &Runtime, server: &MemcachedServer, ttl: Duration) -> (Proxy, Waiting, Release) {
+    let (link, locks) = own.block_on(behind(server, 32));
     // The first one that meets the waiter in a pause, and not in a look, hands the lock over.
     for name in 0..100 {
-        let mutex = locks.mutex(format!("{name}")).with_ttl(LONG);
+        let mutex = locks.mutex(format!("{name}")).with_ttl(ttl);
         let held = left.block_on(mutex.lock()).unwrap();
         let waiting = own.spawn(async move { mutex.lock().await });
         own.block_on(eventually("it waits", async || format!("{:?}", locks.backend()).contains("Offer {")));
         let command = format!("ma lock:mutex:{name} ");
         let lost = link.inject(LinkFault::new(Toxic::Blackhole, Direction::ToServer).on_request(1, &command));
-        if left.block_on(async { tokio::time::timeout(ms(200), held.release()).await }).is_ok() {
-            drop(lost);
-            drop(own.block_on(waiting).unwrap().unwrap());
-            continue;
-        }
-        own.block_on(async {
-            lost.applied(Duration::from_secs(15)).await.unwrap();
+        let mut release: Release = Box::pin(held.release());
+        if left.block_on(async { tokio::time::timeout(ms(200), &mut release).await }).is_err() {
+            own.block_on(lost.applied(Duration::from_secs(15))).unwrap();
             lost.heal().unwrap();
-            let granted = tokio::time::timeout(Duration::from_secs(30), waiting).await;
-            drop(granted.expect("it is never told").unwrap().unwrap());
-        });
-        return;
+            return (link, waiting, release);
+        }
+        drop(lost);
+        drop(own.block_on(waiting).unwrap().unwrap());
     }
     panic!("no lock was handed over");
 }

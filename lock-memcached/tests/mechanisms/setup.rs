@@ -1,7 +1,5 @@
 //! Servers and clients that are set up in ways that cannot work, and are told so.
 
-use std::time::Duration;
-
 use lock_memcached::{ErrorKind, Guarantee, LockName, MemcachedLocks, RestartPolicy};
 use lock_testkit::testing::about_time;
 use lock_testkit_servers::memcached::MemcachedOptions;
@@ -69,27 +67,6 @@ async fn a_shared_key_that_is_another_prefix_s_own_is_that_lock_or_is_told() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_that_waits_is_shown_as_a_waiter() {
-    let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let locks = client(&server, RestartPolicy::Off).await;
-    let lock = locks.rwlock("a").with_ttl(LEASE * 60);
-    let reader = lock.read().await.unwrap();
-    let other = client(&server, RestartPolicy::Off).await.rwlock("a").with_ttl(LEASE * 60);
-    let writing = tokio::spawn(async move { other.write().await });
-    eventually("it waits", async || lock.inspect().await.unwrap().waiters.len() == 1).await;
-    let seen = lock.inspect().await.unwrap();
-    assert!(seen.waiters[0].owner.is_some(), "{seen:?}");
-    assert!(matches!(&*seen.holders, [holder] if holder.shared), "{seen:?}");
-    reader.release().await.unwrap();
-    let writer = writing.await.unwrap().unwrap();
-    eventually("it holds", async || {
-        let seen = lock.inspect().await.unwrap();
-        seen.waiters.is_empty() && seen.holders.iter().any(|holder| holder.grant == Some(writer.grant_id()))
-    })
-    .await;
-}
-
 /// A connection of one runtime is not used on another: the first may stand still.
 #[test]
 fn a_second_runtime_has_connections_of_its_own_and_tells_who_holds() {
@@ -155,15 +132,4 @@ async fn nobody_there_is_unavailable() {
     server.kill().unwrap();
     let error = MemcachedLocks::connect_with(config(&server)).await.unwrap_err();
     assert_eq!((error.kind(), error.server()), (ErrorKind::Unavailable, Some(server.address())));
-}
-
-#[tokio::test]
-async fn too_many_permits_are_refused() {
-    let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let locks = client(&server, RestartPolicy::Off).await;
-    let error = locks.semaphore("a", 1001).try_acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    assert!(
-        locks.semaphore("a", 1000).with_ttl(Duration::from_secs(60)).try_acquire_many(1000).await.unwrap().is_some()
-    );
 }

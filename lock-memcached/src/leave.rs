@@ -1,0 +1,84 @@
+//! Leaving: the item of a mutex becomes one of another number, which nobody of this client renews or releases, and ends by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::driver::{Attempt, Left};
+use lock_core::{Error, GrantId, Phase};
+
+use crate::client::cas::OwnItem;
+use crate::client::link::Link;
+use crate::client::protocol::{Command, CommandAnswer};
+use crate::error::Failure;
+use crate::registry::{Entry, Piece, Registry};
+use crate::store::record::HolderRecords;
+use crate::store::refresh::ends_after;
+use crate::store::values::{self, LongestLease, Nonce};
+
+/// Rounds for an item that another request of this client has changed meanwhile, or that did not get its time.
+const ROUNDS: usize = 20;
+
+/// Leaves mutexes.
+pub(crate) struct Leaver {
+    pub(crate) link: Arc<Link>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) records: Arc<HolderRecords>,
+    pub(crate) longest: LongestLease,
+}
+
+impl Leaver {
+    /// Has a mutex end after this time, under another id.
+    pub(crate) async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
+        self.longest.check(attempt, time)?;
+        let Some(entry) = self.registry.get(attempt.id) else { return Ok(Left::NotHeld(None)) };
+        let is_left = async {
+            let is_left = self.leave_item(&entry, Nonce::of(left), values::seconds(time)).await;
+            is_left.map_err(|failure| self.link.error(failure, Phase::Release))
+        };
+        let is_left = self.link.within(attempt, Phase::Release, is_left).await?;
+        if is_left {
+            self.records.left_soon(&entry, left, time);
+        } else {
+            self.records.forget_soon(&entry);
+        }
+        self.registry.close(attempt.id);
+        if is_left {
+            return Ok(Left::Done);
+        }
+        let reasons = Box::pin(self.records.read_reasons([entry.nonce].into_iter())).await;
+        Ok(Left::NotHeld(reasons.into_iter().next().flatten()))
+    }
+
+    /// Turns the item into one of this number; whether it was the attempt's, or had become that one before.
+    async fn leave_item(&self, entry: &Entry, to: Nonce, seconds: u32) -> Result<bool, Failure> {
+        // A renewal that fails from now on is not tried again.
+        entry.end();
+        let [Piece { key, seen }] = &*entry.pieces() else { return Ok(false) };
+        let mut own = entry.own(*seen);
+        for _ in 0..ROUNDS {
+            let change = Command::HandOver { key: key.clone(), own, to, seconds };
+            let mut answers = self.link.run(vec![change, Command::Look { key: key.clone() }]).await.into_iter();
+            match answers.next() {
+                Some(CommandAnswer::Done(seen)) => {
+                    if answers.next().is_some_and(|look| matches!(ends_after(&look, seconds), Ok(true))) {
+                        entry.lost(key);
+                        return Ok(true);
+                    }
+                    own = OwnItem { value: to.number(), seen };
+                }
+                Some(CommandAnswer::Failed(failure)) => return Err(failure),
+                // It has changed: by a renewal, or an earlier request of this kind; or it is gone, or another's.
+                _ => {
+                    let found = self.link.run_one(Command::Read { key: key.clone() }).await.item()?;
+                    let found = found.and_then(|item| Some((Nonce::read(&item.value)?, item.seen)));
+                    let Some((nonce, seen)) = found.filter(|(nonce, _)| [entry.nonce, to].contains(nonce)) else {
+                        entry.lost(key);
+                        return Ok(false);
+                    };
+                    own = OwnItem { value: nonce.number(), seen };
+                }
+            }
+        }
+        Err(Failure::protocol("the item changes all the time"))
+    }
+}
