@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, ErrorKind, FencingToken, RecordedGuard, RecordedMutex, WorkError};
 
 use crate::outcome::{OnceError, Outcome};
@@ -75,13 +76,20 @@ pub struct Once {
     attempts: Attempts,
     failures: Failures,
     wait: Duration,
+    at_least: Duration,
 }
 
 impl Once {
     /// The job of this lock's name. The lock's lease is renewed while the job runs.
     #[must_use]
     pub fn new(lock: RecordedMutex) -> Self {
-        Self { lock, attempts: Attempts::default(), failures: Failures::default(), wait: Duration::ZERO }
+        Self {
+            lock,
+            attempts: Attempts::default(),
+            failures: Failures::default(),
+            wait: Duration::ZERO,
+            at_least: Duration::ZERO,
+        }
     }
 
     /// Sets what becomes of a slot that was begun by somebody who has gone.
@@ -106,11 +114,43 @@ impl Once {
         self
     }
 
+    /// Keeps the lock for this long from the beginning of each job that runs here, by the server's clock: not at all beyond the job by
+    /// default. A job that ends sooner leaves its lock behind ([`leave`](lock_core::RecordedGuard::leave)), whatever it has come to, and
+    /// whoever asks for another slot meanwhile finds it busy; one that takes longer gives it back when it ends. A job whose lock is lost, or
+    /// whose call is dropped, leaves nothing. If it is not confirmed that the lock was left, the value comes back in
+    /// [`OnceError::NotLeft`].
+    ///
+    /// On ZooKeeper the lock is left for as long as the process has its session, and not longer
+    /// ([`Guarantee::Leave`](lock_core::Guarantee::Leave)).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    /// use lock_recipes::{Once, Outcome};
+    ///
+    /// let once = Once::new(locks.recorded("mail")?).with_at_least(Duration::from_secs(60))?;
+    /// assert_eq!(once.run(1, |_token| async { "sent" }).await?, Outcome::Ran("sent"));
+    /// let next = once.run(2, |_token| async { "sent" }).await?;
+    /// assert!(matches!(next, Outcome::Busy(_))); // for a minute
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where locks cannot be left; [`ErrorKind::InvalidArgument`] for no time, and for more than 24 h or than
+    /// the longest lease of the configuration.
+    pub fn with_at_least(mut self, time: Duration) -> Result<Self, Error> {
+        self.lock.mutex().check_leave(time)?;
+        self.at_least = time;
+        Ok(self)
+    }
+
     /// Runs the job, unless this slot or a later one was begun before. The job is given the fencing token of its lock, and is dropped
     /// at its next await point if the lock is lost; what it has spawned is not.
     ///
     /// # Errors
-    /// [`OnceError`], by how far the job came. A value whose end could not be recorded comes back in it.
+    /// [`OnceError`], by how far the job came. A value whose end could not be recorded, or whose lock not be left, comes back in it.
     ///
     /// # Panics
     /// If the job does, after that was recorded.
@@ -197,7 +237,7 @@ impl Once {
         J: FnOnce(FencingToken) -> F,
         F: Future<Output = T>,
     {
-        let token = guard.fencing_token();
+        let (token, began) = (guard.fencing_token(), SystemClock.now());
         // The closure itself may panic, too.
         let job = AssertUnwindSafe(async { job(token).await }).catch_unwind();
         let ended = match guard.while_held(job).await {
@@ -210,14 +250,31 @@ impl Once {
             Err(_) => self.failures == Failures::Count,
         };
         let noted = self.note(&guard, slot, if is_done { Stage::Done } else { Stage::Failed }).await;
-        release(guard).await;
+        let given_back = self.give_back(guard, began).await;
         match ended {
             Err(panic) => resume_unwind(panic),
-            Ok(value) => match noted {
-                Ok(()) => Ok(Outcome::Ran(value)),
-                Err(source) => Err(OnceError::NotRecorded { value, source }),
+            Ok(value) => match (noted, given_back) {
+                (Ok(()), Ok(())) => Ok(Outcome::Ran(value)),
+                // That it may run again is the graver of the two.
+                (Err(source), _) => Err(OnceError::NotRecorded { value, source }),
+                (Ok(()), Err(source)) => Err(OnceError::NotLeft { value, source }),
             },
         }
+    }
+
+    /// Leaves the lock of a job that has begun at this instant, or releases it if the job took long enough.
+    async fn give_back(&self, guard: RecordedGuard, began: BootInstant) -> Result<(), Error> {
+        let rest = self.at_least.saturating_sub(SystemClock.now().since(began));
+        if rest.is_zero() {
+            release(guard).await;
+            return Ok(());
+        }
+        let left = guard.leave(rest).await;
+        left.map_err(|failed| {
+            // A job that has panicked has no value to come back with, and one that was not recorded has a graver error.
+            tracing::debug!(name = %self.lock.name(), error = %failed.error, "the lock of a job was not left");
+            failed.error
+        })
     }
 
     /// Whether a job that came so far is not to be run in this slot any more, once the lock is free.

@@ -46,11 +46,21 @@ pub enum OnceError<T> {
     NotStarted(Error),
     /// The lock was lost while the job ran, and the job was dropped at its next await point.
     Dropped(Error),
-    /// The job ran to its end, and it was not confirmed that this is recorded. The slot counts as begun, and perhaps as done.
+    /// The job ran to its end, and it was not confirmed that this is recorded. The slot counts as begun, and perhaps as done. Its
+    /// lock may be free before the time of [`with_at_least`](crate::Once::with_at_least), too.
     NotRecorded {
         /// The value of the job.
         value: T,
         /// The reason for which it was not recorded.
+        source: Error,
+    },
+    /// The job ran to its end, and what it came to is recorded; it was not confirmed that its lock stays taken for the time that was
+    /// [asked for](crate::Once::with_at_least). The next slot's job may run sooner; if the outcome is unknown, the client goes on leaving the
+    /// lock in the background.
+    NotLeft {
+        /// The value of the job.
+        value: T,
+        /// The reason for which the lock was not left.
         source: Error,
     },
 }
@@ -60,14 +70,14 @@ impl<T> OnceError<T> {
     pub fn error(&self) -> &Error {
         match self {
             Self::NotRun(error) | Self::NotStarted(error) | Self::Dropped(error) => error,
-            Self::NotRecorded { source, .. } => source,
+            Self::NotRecorded { source, .. } | Self::NotLeft { source, .. } => source,
         }
     }
 
     /// The value of a job that ran to its end.
     pub fn into_value(self) -> Option<T> {
         match self {
-            Self::NotRecorded { value, .. } => Some(value),
+            Self::NotRecorded { value, .. } | Self::NotLeft { value, .. } => Some(value),
             _ => None,
         }
     }
@@ -80,6 +90,7 @@ impl<T> fmt::Display for OnceError<T> {
             Self::NotStarted(_) => "the job did not run: its beginning was not recorded",
             Self::Dropped(_) => "the lock was lost, and the job dropped",
             Self::NotRecorded { .. } => "the job has run, and that was not recorded",
+            Self::NotLeft { .. } => "the job has run, and its lock may be free too soon",
         })
     }
 }

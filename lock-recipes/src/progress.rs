@@ -15,11 +15,11 @@ const LONGEST_NAME: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Stage {
-    /// Somebody has begun it. If the lock is free, that one has gone without saying how it ended.
+    /// A job was begun. If the lock is free, whoever began it has gone without saying how it ended.
     Started,
-    /// It is done.
+    /// The job is done.
     Done,
-    /// It has failed, and may be run again.
+    /// The job has failed, and may be run again.
     Failed,
 }
 
@@ -64,14 +64,15 @@ impl Progress {
         self.slot == slot && self.stage == Stage::Started
     }
 
-    /// This progress, refreshed now: its record is kept for its retention from then on.
+    /// Returns this progress, refreshed now: its record is kept for its retention from then on.
     pub(crate) fn refreshed(&self) -> Self {
         Self { refreshed: Some(now()), ..self.clone() }
     }
 
-    /// Whether it was written longer ago than this, by the clocks of its writer and of this process.
+    /// Whether it was written longer ago than this, by the clocks of its writer and of this process. One that is of the future, by a
+    /// clock that is as far ahead, may be as old.
     pub(crate) fn is_older_than(&self, age: Duration) -> bool {
-        now().saturating_sub(self.refreshed.unwrap_or(self.at)) > u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
+        now().abs_diff(self.refreshed.unwrap_or(self.at)) > u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -93,6 +94,20 @@ fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_is_old_by_its_age_or_by_a_clock_that_is_as_far_ahead() {
+        let day = Duration::from_secs(86_400);
+        let is_old = |refreshed| {
+            let record = Progress::new(Slot::from(1), Stage::Done, &Owner::new());
+            Progress { refreshed: Some(refreshed), ..record }.is_older_than(day)
+        };
+        let minute = 60_000;
+        assert!(!is_old(now()) && !is_old(now() - minute) && !is_old(now() + minute), "clocks may be a minute apart");
+        assert!(is_old(now() - 2 * 86_400_000));
+        // It would never be refreshed, and end with its retention.
+        assert!(is_old(now() + 2 * 86_400_000));
+    }
 
     #[test]
     fn the_longest_name_fits_into_a_record() {

@@ -32,7 +32,7 @@ impl Standing {
         self.changes.send_replace(());
     }
 
-    /// It does not campaign for so long.
+    /// Has the candidate not campaign for so long.
     pub(crate) fn cool_down(&self, time: Duration) {
         self.latest().cools_until = Instant::now().checked_add(time).or_else(|| Instant::now().checked_add(LONGEST));
     }

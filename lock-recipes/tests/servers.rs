@@ -3,7 +3,7 @@
 #![cfg(test)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_core::{Error, Guarantee, Locks};
 use lock_memcached::{MemcachedConfig, MemcachedLocks};
@@ -52,6 +52,7 @@ async fn recipes(a: Locks, b: Locks) {
     a.require(&[Guarantee::Fencing, Guarantee::Record]).unwrap();
     each_slot_runs_once(&a, &b).await;
     a_job_that_was_dropped_is_run_again(&a, &b).await;
+    a_lock_is_kept_for_a_while(&a, &b).await;
     one_leads_after_the_other(&a, &b).await;
     for locks in [a, b] {
         locks.close().await.unwrap();
@@ -68,6 +69,17 @@ async fn each_slot_runs_once(a: &Locks, b: &Locks) {
         }
     }
     assert_eq!(ran.into_inner(), 100);
+}
+
+async fn a_lock_is_kept_for_a_while(a: &Locks, b: &Locks) {
+    let least = Duration::from_secs(1);
+    let kept = Once::new(a.recorded("kept").unwrap()).with_at_least(least).unwrap();
+    let began = Instant::now();
+    assert_eq!(kept.run(1, |_| async { 1 }).await.unwrap(), Outcome::Ran(1));
+    let next = Once::new(b.recorded("kept").unwrap()).with_wait(PATIENCE);
+    let after = next.run(2, |_| async { began.elapsed() }).await.unwrap().ran().expect("nobody else wants it");
+    // The clocks of two machines differ by a little.
+    assert!(after >= least.mul_f64(0.99), "run after {after:?}");
 }
 
 async fn a_job_that_was_dropped_is_run_again(a: &Locks, b: &Locks) {
