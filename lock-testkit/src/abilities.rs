@@ -35,6 +35,8 @@ pub(crate) enum Need {
     Promise(Guarantee),
     /// A promise that it makes without any.
     Always(Guarantee),
+    /// A promise that it does not make: it says so instead.
+    Without(Guarantee),
     /// A second process that reaches the same servers.
     Processes,
     /// A harness that can read the servers' state.
@@ -112,6 +114,9 @@ impl Abilities {
             Need::Always(guarantee) => {
                 let reason = format!("the backend does not promise {} without reservation", guarantee.name());
                 (self.always_promises(guarantee), reason)
+            }
+            Need::Without(guarantee) => {
+                (!self.promises(guarantee), format!("the backend promises {}", guarantee.name()))
             }
             Need::Processes => (self.processes, "the backend lives in one process (`Harness::endpoint`)".to_owned()),
             Need::GroundTruth => (self.ground_truth, "the harness cannot read the servers' state (`Harness::ground_truth`)".to_owned()),

@@ -40,9 +40,9 @@ pub(crate) struct Order {
 /// The event for which the parent waits before it goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// That the child holds the lock.
+    /// The child says that it holds the lock.
     Holder,
-    /// That it has asked for it.
+    /// The child says that it has asked for the lock.
     Waiter,
 }
 

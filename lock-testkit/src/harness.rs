@@ -153,7 +153,7 @@ pub trait Admin: Send + Sync {
 /// A client of another library, which uses a raw key in that library's own way.
 #[async_trait]
 pub trait Foreign: Send + Sync {
-    /// One try for the key; whether it was taken.
+    /// Tries once for the key; returns whether it was taken.
     ///
     /// # Errors
     /// What the server or the connection reports.
@@ -182,6 +182,11 @@ pub trait Linked: Send + Sync {
     /// # Errors
     /// What the backend reports.
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error>;
+
+    /// Whether each lock is at one of the servers, and not at all of them: a fault of the links shows where the lock is.
+    fn are_shards(&self) -> bool {
+        false
+    }
 
     /// Replies of these servers that refuse a request, as [`Toxic::Answer`](crate::proxy::Toxic::Answer) says them: that
     /// they have no memory, or no rights for the client. Nothing that is about a lock.
@@ -232,11 +237,11 @@ pub trait DisposableServers: Send + Sync {
 pub enum ServerFault {
     /// The server that leads dies, and another one takes over.
     FailOver,
-    /// Their wall clock is stepped.
+    /// The servers' wall clock is stepped.
     ClockStep,
-    /// They are killed, and started again with what they had written, or with nothing.
+    /// The servers are killed, and started again with what they had written, or with nothing.
     Restart,
-    /// They forget everything while they run.
+    /// The servers forget everything while they run.
     Flush,
 }
 

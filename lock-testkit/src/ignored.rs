@@ -22,7 +22,7 @@ struct One {
 }
 
 impl Ignored {
-    /// One more, by its id and its name as it is shown.
+    /// Adds one, by its id and its name as it is shown.
     pub(crate) fn add(&mut self, id: &'static str, name: String, reason: String) {
         self.all.push(One { id, name, reason });
     }

@@ -13,6 +13,7 @@ use crate::time::{eventually, promptly};
 pub(crate) struct Links {
     proxies: Vec<Proxy>,
     addresses: Vec<String>,
+    are_shards: bool,
 }
 
 impl Links {
@@ -20,7 +21,7 @@ impl Links {
         let proxies = servers.servers().into_iter().map(|server| Proxy::to(server, servers.protocol()));
         let proxies: Vec<_> = proxies.collect::<Result<_, _>>()?;
         let addresses = proxies.iter().map(Proxy::address).collect();
-        Ok(Self { proxies, addresses })
+        Ok(Self { proxies, addresses, are_shards: servers.are_shards() })
     }
 
     /// The addresses at which the client finds the servers.
@@ -30,11 +31,15 @@ impl Links {
 
     /// Injects the fault on every link. It has to show on most of those that are in use: a client may have connections
     /// to some servers only, and need not ask the last one when a majority has failed it. Ports are closed without its doing,
-    /// one after the other: that has to show on all of them.
+    /// one after the other: that has to show on all of them. Of shards one has the lock.
     pub(crate) fn inject(&self, fault: &LinkFault) -> Trouble {
         let used = self.proxies.iter().filter(|proxy| proxy.open_connections() > 0).count();
         let links = self.proxies.iter().map(|proxy| proxy.inject(fault.clone()));
-        let needed = if fault.toxic == Toxic::Refuse { self.proxies.len() } else { used / 2 + 1 };
+        let needed = match fault.toxic {
+            Toxic::Refuse => self.proxies.len(),
+            _ if self.are_shards => 1,
+            _ => used / 2 + 1,
+        };
         Trouble { links: links.collect(), needed }
     }
 

@@ -214,7 +214,7 @@ fn run(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: Form)
     if says_nothing { Outcome::Unknown(why) } else { Outcome::Rejected(why) }
 }
 
-/// One run of a case, with fresh names, in a runtime of its own. Whatever panics meanwhile fails it.
+/// Runs a case once, with fresh names, in a runtime of its own. Whatever panics meanwhile fails it.
 fn run_once(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: Form) -> Verdict {
     let run = Run::new();
     let (watch, _working) = (Watch::of(run), Run::work(Some(run)));

@@ -59,7 +59,7 @@ pub(crate) fn calm_down() {
     }
 }
 
-/// One for each processor. A panic elsewhere is not passed on: every critical section leaves the records valid.
+/// The records, one for each processor. A panic elsewhere is not passed on: every critical section leaves the records valid.
 static RECORDS: LazyLock<Mutex<Vec<Record>>> = LazyLock::new(|| {
     let mut records = Vec::new();
     for processor in processors() {

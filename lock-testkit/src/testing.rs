@@ -56,7 +56,7 @@ pub fn about_time(mut test: impl AsyncFnMut()) {
     }
 }
 
-/// One run of a test, of which nothing is left for the next one.
+/// Runs a test once, of which nothing is left for the next one.
 fn run_once(test: &mut impl AsyncFnMut()) -> Result<(), Panic> {
     let runtime = runtime(None).map_err(|error| Panic(Box::new(format!("no runtime: {error}"))))?;
     let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(test())));

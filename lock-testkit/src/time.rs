@@ -25,7 +25,7 @@ static SCALE: LazyLock<f64> = LazyLock::new(|| {
     asked.filter(|scale| scale.is_finite() && *scale > 0.0).unwrap_or(1.0)
 });
 
-/// This many milliseconds, stretched by the scale.
+/// Returns this many milliseconds, stretched by the scale.
 #[must_use]
 pub fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds).mul_f64(*SCALE)

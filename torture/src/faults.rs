@@ -13,7 +13,7 @@ const STOPPING: Duration = Duration::from_secs(1);
 /// Something that is wrong for a while. Whatever began is healed, also when the run ends in between.
 #[async_trait]
 pub(crate) trait Fault: Send {
-    /// Its name, on the command line and in the history.
+    /// The fault's name, on the command line and in the history.
     fn name(&self) -> &'static str;
 
     /// The process that it hits: a worker, or else the server.

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::fence::FenceGate;
-use lock_core::{Error, FencingToken, Locks};
-use lock_recipes::{Attempts, Once, OnceError, Outcome};
+use lock_core::{Error, FencingToken, Locks, RecordedMutex};
+use lock_recipes::{Attempts, Failures, Once, OnceError, Outcome};
 use lock_testkit::{HarnessError, SeededRng};
 use lock_testkit_checker::history::event::{Call, Failed, Step, Text};
 use lock_testkit_checker::history::recipe::{SlotAnswer, SlotAsk, Work};
@@ -74,7 +74,7 @@ pub(crate) async fn work(plan: &Plan, locks: Locks) -> Result<(), HarnessError> 
     for ((name, attempts), number) in JOBS.into_iter().zip(0..) {
         let mut rng = SeededRng::new(plan.seed.wrapping_add(number));
         let wait = rng.one_of(&[Duration::ZERO, plan.ttl * 2]);
-        let once = Once::new(locks.recorded(name)?.with_ttl(plan.ttl)).with_attempts(attempts).with_wait(wait);
+        let once = once(locks.recorded(name)?.with_ttl(plan.ttl), attempts).with_wait(wait);
         let again = attempts == Attempts::AtLeastOnce;
         let timer = Timer { plan: plan.clone(), name: name.into(), once, again, recorder: recorder.clone(), rng };
         tasks.push(tokio::spawn(timer.run()));
@@ -84,6 +84,12 @@ pub(crate) async fn work(plan: &Plan, locks: Locks) -> Result<(), HarnessError> 
     }
     let _ = locks.close().await;
     if recorder.is_complete() { Ok(()) } else { Err(HarnessError::new("not everything could be written down")) }
+}
+
+/// A job with this policy. One that has not heard of its resource has failed: at least once, it is run again.
+fn once(lock: RecordedMutex, attempts: Attempts) -> Once {
+    let failures = if attempts == Attempts::AtLeastOnce { Failures::RunAgain } else { Failures::Count };
+    Once::new(lock).with_attempts(attempts).with_failures(failures)
 }
 
 /// The timer of one job in one process.
@@ -123,18 +129,8 @@ impl Timer {
         let id = self.recorder.fresh_id();
         self.note(&id, Step::Invoke(SlotAsk { job: self.name.clone(), slot, again: self.again }));
         let (job, at) = (self.job(&id, slot), self.plan.resources);
-        let outcome = self.once.run(slot, |token| job.work(at, token)).await;
-        let (step, latest) = match &outcome {
-            Ok(Outcome::Ran(())) => (Step::Ok(SlotAnswer { ran: true, latest: slot }), Some(slot)),
-            Ok(Outcome::Skipped { slot: latest, .. }) => {
-                let latest = latest.as_u64();
-                (Step::Ok(SlotAnswer { ran: false, latest }), Some(latest))
-            }
-            Err(OnceError::NotRun(error)) => (Step::Fail(failed(error)), None),
-            Err(error) => (Step::Info(failed(error.error())), None),
-            // Somebody is at it, or at another slot.
-            Ok(_) => (Step::Fail(Failed { err: "held".into(), note: None }), None),
-        };
+        let outcome = self.once.try_run(slot, |token| job.work(at, token)).await;
+        let (step, latest) = answer(slot, &outcome);
         self.note(&id, step);
         latest
     }
@@ -164,15 +160,38 @@ struct Task {
 }
 
 impl Task {
-    /// Works on the resource, over a connection of its own: a job may be dropped in the middle.
-    async fn work(self, resource: SocketAddr, token: FencingToken) {
+    /// Works on the resource, over a connection of its own: a job may be dropped in the middle. Whether the resource has admitted it
+    /// is in its log.
+    ///
+    /// # Errors
+    /// If the resource was not reached, or has not answered: then nobody knows whether it worked.
+    async fn work(self, resource: SocketAddr, token: FencingToken) -> io::Result<()> {
         let Self { id, name, slot, by, is_long, length } = self;
         let job = Job { id, name, slot, token: token.as_u64(), by, is_long };
-        if let Ok(mut resource) = Client::<Job, bool>::connect(resource).await {
-            // What it has admitted is in its log.
-            let _ = resource.ask(&job).await;
-        }
+        Client::<Job, bool>::connect(resource).await?.ask(&job).await?;
         sleep(length).await;
+        Ok(())
+    }
+}
+
+/// The answer for the history, and the latest slot that was begun if it is settled what became of this one.
+fn answer(
+    slot: u64,
+    outcome: &Result<Outcome<io::Result<()>>, OnceError<io::Result<()>>>,
+) -> (Step<SlotAsk, SlotAnswer>, Option<u64>) {
+    match outcome {
+        Ok(Outcome::Ran(Ok(()))) => (Step::Ok(SlotAnswer { ran: true, latest: slot }), Some(slot)),
+        Ok(Outcome::Ran(Err(error))) => {
+            (Step::Info(Failed { err: "no answer".into(), note: Some(error.to_string().into()) }), None)
+        }
+        Ok(Outcome::Skipped { slot: latest, .. }) => {
+            let latest = latest.as_u64();
+            (Step::Ok(SlotAnswer { ran: false, latest }), Some(latest))
+        }
+        Err(OnceError::NotRun(error)) => (Step::Fail(failed(error)), None),
+        Err(error) => (Step::Info(failed(error.error())), None),
+        // Somebody is at it, or at another slot.
+        Ok(_) => (Step::Fail(Failed { err: "held".into(), note: None }), None),
     }
 }
 
@@ -182,4 +201,38 @@ fn failed(error: &Error) -> Failed {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use lock_core::MemoryLocks;
+
+    use super::*;
+
+    fn task(slot: u64) -> Task {
+        let length = Duration::ZERO;
+        Task { id: "1".into(), name: "a job".into(), slot, by: "a worker".to_owned(), is_long: false, length }
+    }
+
+    /// Asks for a slot of a job whose resource is nowhere, and then for the same one when it is there.
+    async fn without_and_with_its_resource(attempts: Attempts) -> [(Step<SlotAsk, SlotAnswer>, Option<u64>); 2] {
+        let nowhere = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+        let resource = exchange::serve(|_: Job| true).await.unwrap();
+        let once = once(MemoryLocks::new().recorded("a job").unwrap(), attempts);
+        let first = once.try_run(7, |token| task(7).work(nowhere, token)).await;
+        let second = once.try_run(7, |token| task(7).work(resource, token)).await;
+        [answer(7, &first), answer(7, &second)]
+    }
+
+    #[tokio::test]
+    async fn a_job_that_has_not_reached_its_resource_has_not_run() {
+        let [(first, settled), (second, then)] = without_and_with_its_resource(Attempts::AtLeastOnce).await;
+        assert!(matches!(first, Step::Info(_)) && settled.is_none(), "{first:?}");
+        assert_eq!((second, then), (Step::Ok(SlotAnswer { ran: true, latest: 7 }), Some(7)), "it is run again");
+        let [(first, settled), (second, then)] = without_and_with_its_resource(Attempts::AtMostOnce).await;
+        assert!(matches!(first, Step::Info(_)) && settled.is_none(), "{first:?}");
+        assert_eq!((second, then), (Step::Ok(SlotAnswer { ran: false, latest: 7 }), Some(7)), "it may have worked");
+    }
 }

@@ -63,6 +63,10 @@ struct Cli {
     #[arg(long, default_value = "all")]
     faults: String,
 
+    /// The number of slots of jobs, or of faults after which another one leads, without which the run has seen too little
+    #[arg(long)]
+    least: Option<usize>,
+
     /// The number of processes (of the backend in memory: clients) that work
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
     workers: u32,

@@ -77,6 +77,10 @@ impl SystemUnderTest for Memcached {
         self.ttl + LONGER
     }
 
+    fn kept_for(&self, ttl: Duration) -> Duration {
+        ttl + LONGER
+    }
+
     fn tries_meet(&self) -> bool {
         true
     }

@@ -16,13 +16,13 @@ use crate::system::{Body, SystemUnderTest, Worker};
 
 /// The time without a fault when everything has settled after one: waiters are judged then.
 const CALM: Duration = Duration::from_secs(3);
-/// For somebody to lead again after a fault.
+/// The time within which somebody leads again after a fault.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Those who are to be hit.
+/// The workers that are to be hit.
 #[derive(Debug, Clone)]
 pub(crate) enum Prey {
-    /// The leader, as soon as it leads, for long enough to lose its lease.
+    /// The leader, as soon as it leads, for long enough to lose its lock.
     Leader(watch::Receiver<Seen>),
     /// The worker that has just begun a job that takes its time.
     AtWork(watch::Receiver<Seen>),
@@ -80,7 +80,8 @@ impl Nemesis {
                 }
                 Some(Prey::Leader(seen)) => {
                     sleep(self.ttl / 2 + pause).await;
-                    (hunt(seen, workers).await.unwrap_or(victim), length.max(self.ttl * 11 / 10))
+                    let lost_after = system.kept_for(self.ttl) * 5 / 4;
+                    (hunt(seen, workers).await.unwrap_or(victim), length.max(lost_after))
                 }
                 Some(Prey::AtWork(seen)) => {
                     sleep(self.ttl * 2 + pause).await;

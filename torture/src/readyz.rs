@@ -61,7 +61,7 @@ pub(crate) async fn serve(plan: &Plan, election: Election) -> Result<(), Harness
 /// The worker that was seen last: its name, and its token.
 pub(crate) type Seen = Option<(String, u64)>;
 
-/// Those who ask.
+/// The clients that ask.
 #[derive(Debug)]
 pub(crate) struct Askers {
     pub(crate) address: SocketAddr,

@@ -103,8 +103,11 @@ struct Stage {
 
 impl Stage {
     async fn set(cli: &Cli, system: &dyn SystemUnderTest, seed: u64) -> Result<Self, HarnessError> {
-        std::fs::create_dir_all(&cli.out)?;
         let workload = cli.workload;
+        if workload == Workload::Locks && cli.least.is_some() {
+            return Err(HarnessError::new("--least is for jobs and leaders: locks have no number of their own"));
+        }
+        std::fs::create_dir_all(&cli.out)?;
         let name = match workload {
             Workload::Locks => format!("{}-{seed}", system.name()),
             _ => format!("{}-{}-{seed}", system.name(), workload.name()),
@@ -119,7 +122,7 @@ impl Stage {
         locks.mutex("first").lock().await?.release().await?;
         let guarantees = locks.guarantees();
         let mut rules = rules(system, &guarantees, length, cli.faults == "none");
-        workload.expect(&mut rules, length);
+        workload.expect(&mut rules, length, cli.least);
         let mut faults = Nemesis::choose(system, &cli.faults)?;
         faults.retain(|name| workload.bears(name, &guarantees));
         rules.records = Workload::keeps_records(&faults, &guarantees);
@@ -161,8 +164,9 @@ impl Stage {
 
     fn how_to_replay(&self, cli: &Cli) -> String {
         let backend = format!("{:?}", cli.backend).to_lowercase();
+        let least = cli.least.map_or_else(String::new, |least| format!(" --least {least}"));
         format!(
-            "torture --backend {backend} --workload {} --minutes {} --seed {} --faults {} --workers {} --ttl-ms {}",
+            "torture --backend {backend} --workload {} --minutes {} --seed {} --faults {} --workers {} --ttl-ms {}{least}",
             self.workload.name(),
             cli.minutes,
             self.seed,

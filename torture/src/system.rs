@@ -31,6 +31,11 @@ pub(crate) trait SystemUnderTest: Send + Sync + 'static {
         Duration::from_secs(2)
     }
 
+    /// The time for which the servers keep the lock of a holder with this TTL who is away, at the longest.
+    fn kept_for(&self, ttl: Duration) -> Duration {
+        ttl
+    }
+
     /// Whether tries may get in each other's way, because they take several requests.
     fn tries_meet(&self) -> bool {
         false
@@ -57,7 +62,7 @@ pub(crate) struct Worker {
     pub(crate) body: Body,
     /// `None` of a task.
     pub(crate) pid: Option<Pid>,
-    /// Its way to the servers, if it shares it with nobody.
+    /// The worker's way to the servers, if it shares it with nobody.
     pub(crate) links: Option<WorkerLinks>,
 }
 

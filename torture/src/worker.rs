@@ -106,7 +106,7 @@ impl Hand {
         }
         names.truncate(self.rng.one_of(&[2, 2, 3]));
         let wish = GroupWish::new(names, self.plan.ttl).with_wait(self.wait());
-        let Ok(Ok(Some(group))) = timeout(self.patience(), self.locks.acquire_all(&wish)).await else { return };
+        let Ok(Ok(Some(group))) = timeout(self.patience(), wish.acquire(&self.locks)).await else { return };
         self.stay(|| group.check()).await;
         self.give_all_back(group).await;
     }

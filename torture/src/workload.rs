@@ -46,8 +46,8 @@ impl Workload {
             || !names.iter().any(|name| matches!(*name, "restart-server" | "flush-server"))
     }
 
-    /// Asks for as much as this work does in this time.
-    pub(crate) fn expect(self, rules: &mut Rules, length: Duration) {
+    /// Asks for as much as this work does in this time, or for so many slots or rounds.
+    pub(crate) fn expect(self, rules: &mut Rules, length: Duration, wanted: Option<usize>) {
         let seconds = usize::try_from(length.as_secs()).unwrap_or(usize::MAX);
         let least = &mut rules.least;
         match self {
@@ -60,7 +60,11 @@ impl Workload {
                 let (faults, residues) = (least.faults, least.residues);
                 *least = Least::default();
                 (least.grants, least.contended, least.faults, least.residues) = (0, 0, faults, residues);
-                (least.slots, least.terms) = if self == Self::Once { (seconds, 0) } else { (0, (seconds / 30).max(1)) };
+                if self == Self::Once {
+                    least.slots = wanted.unwrap_or(seconds);
+                } else {
+                    (least.terms, least.rounds) = ((seconds / 30).max(1), wanted.unwrap_or_default());
+                }
             }
         }
     }

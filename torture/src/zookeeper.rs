@@ -74,6 +74,10 @@ impl SystemUnderTest for ZooKeeper {
         Duration::from_secs(2) + SESSION + TICK
     }
 
+    fn kept_for(&self, _ttl: Duration) -> Duration {
+        SESSION + TICK
+    }
+
     fn tries_meet(&self) -> bool {
         true
     }

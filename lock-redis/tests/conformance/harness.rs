@@ -1,10 +1,14 @@
 //! The harness of the conformance suite for Redis, however the servers are arranged.
 
+use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{Error, LockName, Locks};
+use lock_redis::network::{Network, Stream};
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::proxy::Protocol;
 use lock_testkit::{
@@ -13,6 +17,7 @@ use lock_testkit::{
 };
 use lock_testkit_servers::Deployment;
 use lock_testkit_servers::resp::{Resp, Value};
+use tokio::net::TcpStream;
 
 use crate::foreign::ForeignClient;
 
@@ -33,6 +38,8 @@ pub(crate) trait Arrangement: Deployment {
 
 pub(crate) struct Redis<D> {
     url: String,
+    /// The addresses that clients are told by sentinels or a cluster, if they are.
+    told: Vec<String>,
     /// `None` in a child process, which owns no server.
     _servers: Option<D>,
     foreign: ForeignClient,
@@ -40,14 +47,34 @@ pub(crate) struct Redis<D> {
 
 impl<D: Deployment> Redis<D> {
     fn at(url: String, servers: Option<D>) -> Self {
-        Self { url, _servers: servers, foreign: ForeignClient::default() }
+        Self { url, told: Vec::new(), _servers: servers, foreign: ForeignClient::default() }
+    }
+
+    /// The addresses that clients are told: of all nodes of a cluster, or of the master behind sentinels.
+    async fn told(&self) -> Result<Vec<String>, HarnessError> {
+        let (mut hosts, name) = self.hosts();
+        if self.url.starts_with("redis-cluster:") {
+            return Ok(hosts.map(str::to_owned).collect());
+        }
+        match hosts.next() {
+            Some(sentinel) if self.url.starts_with("redis-sentinel:") => {
+                Ok(master_told_by(&Resp::new(sentinel), name).await?.into_iter().collect())
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The hosts in the URL, and the name behind them.
+    fn hosts(&self) -> (impl Iterator<Item = &str>, &str) {
+        let rest = self.url.split_once("://").map_or("", |(_, rest)| rest);
+        let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
+        (hosts.split(','), name)
     }
 
     /// The servers that have the locks: one, the masters of a cluster, or all that are independent of each other.
     async fn masters(&self) -> Result<Vec<Resp>, HarnessError> {
-        let rest = self.url.split_once("://").map_or("", |(_, rest)| rest);
-        let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
-        let hosts = hosts.split(',').map(Resp::new);
+        let (hosts, name) = self.hosts();
+        let hosts = hosts.map(Resp::new);
         if self.url.starts_with("redis-cluster:") {
             return masters_among(hosts).await;
         }
@@ -55,9 +82,8 @@ impl<D: Deployment> Redis<D> {
             return self.url.split(' ').map(Resp::from_url).collect();
         }
         for sentinel in hosts {
-            let place = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]).await?.into_parts();
-            if let [host, port] = &*place {
-                return Ok(vec![Resp::new(format!("{host}:{port}"))]);
+            if let Some(master) = master_told_by(&sentinel, name).await? {
+                return Ok(vec![Resp::new(master)]);
             }
         }
         Err(HarnessError::new("no sentinel knows the master"))
@@ -92,6 +118,25 @@ async fn masters_among(nodes: impl Iterator<Item = Resp>) -> Result<Vec<Resp>, H
     Ok(masters)
 }
 
+async fn master_told_by(sentinel: &Resp, name: &str) -> Result<Option<String>, HarnessError> {
+    let place = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]).await?.into_parts();
+    Ok(if let [host, port] = &*place { Some(format!("{host}:{port}")) } else { None })
+}
+
+/// A network in which some places are reached at others: servers that tell clients their own addresses, behind proxies.
+#[derive(Debug)]
+struct Detour(HashMap<String, String>);
+
+#[async_trait]
+impl Network for Detour {
+    async fn connect(&self, host: &str, port: u16) -> io::Result<Box<dyn Stream>> {
+        let place = format!("{host}:{port}");
+        let stream = TcpStream::connect(self.0.get(&place).unwrap_or(&place)).await?;
+        stream.set_nodelay(true)?;
+        Ok(Box::new(stream))
+    }
+}
+
 #[async_trait]
 impl<D: Arrangement> Harness for Redis<D> {
     fn name(&self) -> &'static str {
@@ -100,7 +145,9 @@ impl<D: Arrangement> Harness for Redis<D> {
 
     async fn start() -> Result<Self, Missing> {
         let servers = D::start().await?;
-        Ok(Self::at(servers.url().to_owned(), Some(servers)))
+        let mut harness = Self::at(servers.url().to_owned(), Some(servers));
+        harness.told = harness.told().await.map_err(|error| Missing::new(error.to_string()))?;
+        Ok(harness)
     }
 
     async fn attach(endpoint: &str) -> Result<Self, Missing> {
@@ -127,9 +174,8 @@ impl<D: Arrangement> Harness for Redis<D> {
         Some(self)
     }
 
-    /// Of single servers only: sentinels and clusters tell clients other addresses than those of a proxy.
     fn linked(&self) -> Option<&dyn Linked> {
-        self.url.starts_with("redis://").then_some(self)
+        (self.url.starts_with("redis://") || !self.told.is_empty()).then_some(self)
     }
 
     fn disposable_servers(&self) -> Option<&dyn DisposableServers> {
@@ -167,10 +213,22 @@ impl<D: Arrangement> Linked for Redis<D> {
     }
 
     fn servers(&self) -> Vec<String> {
+        if !self.told.is_empty() {
+            return self.told.clone();
+        }
         self.url.split(' ').map(|url| host_in(url).to_owned()).collect()
     }
 
+    fn are_shards(&self) -> bool {
+        self.url.starts_with("redis-cluster:")
+    }
+
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
+        if !self.told.is_empty() {
+            let detour = Detour(self.told.iter().cloned().zip(addresses.iter().cloned()).collect());
+            let config = RedisConfig::new(&self.url).with_prefix(namespace).with_network(Arc::new(detour));
+            return Ok(RedisLocks::connect_with(config).await?.into());
+        }
         let urls = self.url.split(' ').zip(addresses).map(|(url, address)| url.replace(host_in(url), address));
         D::connect(&urls.collect::<Vec<_>>().join(" "), namespace).await
     }

@@ -2,7 +2,7 @@
 
 use super::claim::Claim;
 use super::ledger::Ledger;
-use super::mark::{Mark, Outcome};
+use super::mark::{CallEnd, Mark};
 use super::piece::Piece;
 use crate::history::event::Sample;
 
@@ -21,7 +21,7 @@ pub(super) fn belief(claim: &Claim<'_>) -> Option<(Mark, Mark)> {
     let released = releases.filter(|release| match release.asks.held {
         Some(held) => held,
         // Who cannot be asked is believed to hold until the release, unless its answer says otherwise.
-        None => !matches!(release.outcome, Outcome::Fail(..)),
+        None => !matches!(release.outcome, CallEnd::Fail(..)),
     });
     let to = checks.chain(released.map(|release| release.asked)).max().unwrap_or(from);
     Some((from, to.max(from)))
@@ -51,14 +51,14 @@ fn parts(place: usize, claim: &Claim<'_>) -> Vec<Piece> {
     let Some((from, to)) = belief(claim) else { return Vec::new() };
     let mut pieces = vec![Piece { claim: place, from, to, kind: claim.ask.kind, permits: claim.ask.permits }];
     for change in &claim.changes {
-        if matches!(change.outcome, Outcome::Fail(..)) || change.asked >= to {
+        if matches!(change.outcome, CallEnd::Fail(..)) || change.asked >= to {
             continue;
         }
         if let Some(last) = pieces.last_mut() {
             last.to = change.asked.max(last.from);
         }
         // Without an answer nobody knows what is left of it.
-        if !matches!(change.outcome, Outcome::Ok(..)) {
+        if !matches!(change.outcome, CallEnd::Ok(..)) {
             break;
         }
         let (kind, permits) = (change.asks.kind, change.asks.permits);

@@ -1,6 +1,6 @@
 //! One acquisition, with what became of it.
 
-use super::mark::{Deed, Mark, Outcome};
+use super::mark::{CallEnd, Deed, Mark};
 use crate::history::event::{Ask, Change, Done, Granted, Renewed, Sample, Text};
 
 /// One acquisition.
@@ -8,15 +8,15 @@ use crate::history::event::{Ask, Change, Done, Granted, Renewed, Sample, Text};
 pub(super) struct Claim<'h> {
     pub(super) id: &'h Text,
     pub(super) proc: &'h Text,
-    /// Its place among the locks.
+    /// The lock's place among the locks.
     pub(super) lock: usize,
     pub(super) asked: Mark,
     pub(super) ask: &'h Ask,
     /// Whether its answer was stamped before its request: nothing is known of it then.
     pub(super) is_early: bool,
-    pub(super) answer: Outcome<'h, Granted>,
+    pub(super) answer: CallEnd<'h, Granted>,
     pub(super) checks: Vec<(Mark, Sample)>,
-    pub(super) renewals: Vec<(Mark, Outcome<'h, Renewed>)>,
+    pub(super) renewals: Vec<(Mark, CallEnd<'h, Renewed>)>,
     pub(super) changes: Vec<Deed<'h, Change, Done>>,
     pub(super) releases: Vec<Deed<'h, Sample, Done>>,
     pub(super) lost: Option<(Mark, &'h Text)>,
@@ -50,6 +50,6 @@ impl<'h> Claim<'h> {
 
     /// Whether somebody else was said to hold.
     pub(super) fn is_refused(&self) -> bool {
-        matches!(self.answer, Outcome::Fail(_, failed) if &*failed.err == "held")
+        matches!(self.answer, CallEnd::Fail(_, failed) if &*failed.err == "held")
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::belief::pieces;
 use super::check::Check;
 use super::finding::Finding;
-use super::ledger::{Ledger, Lock};
+use super::ledger::{Ledger, LockClaims};
 use super::mark::Mark;
 use super::piece::Piece;
 use super::violation::Findings;
@@ -28,7 +28,7 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
 
 /// ME: the server itself never shows two holders of a mutex. (What it shows of the other kinds may be put together from
 /// several answers.)
-fn shown_together(lock: &Lock<'_>, findings: &mut Findings) {
+fn shown_together(lock: &LockClaims<'_>, findings: &mut Findings) {
     let several = |truth: &Truth| truth.kind == Kind::Mutex && truth.holders.iter().collect::<BTreeSet<_>>().len() > 1;
     for (mark, truth) in lock.truths.iter().filter(|(_, truth)| several(truth)) {
         let what = format!("the server has {} holders: {}", truth.holders.len(), truth.holders.join(", "));
@@ -62,7 +62,7 @@ fn sweep<'p>(held: &'p [Piece], mut meet: impl FnMut(Turn, usize, &'p Piece)) {
     }
 }
 
-fn exclusion(ledger: &Ledger<'_>, lock: &Lock<'_>, held: &[Piece], findings: &mut Findings) {
+fn exclusion(ledger: &Ledger<'_>, lock: &LockClaims<'_>, held: &[Piece], findings: &mut Findings) {
     let (mut exclusive, mut shared) = (BTreeSet::new(), BTreeSet::new());
     sweep(held, |turn, place, piece| {
         let set = if piece.kind.is_exclusive() { &mut exclusive } else { &mut shared };
@@ -92,7 +92,7 @@ fn are_different(ledger: &Ledger<'_>, one: &Piece, other: &Piece) -> bool {
     one.claim != other.claim && (one.kind == Kind::Mutex || a.ask.owner != b.ask.owner)
 }
 
-fn overlap(ledger: &Ledger<'_>, lock: &Lock<'_>, one: &Piece, other: &Piece) -> super::violation::Violation {
+fn overlap(ledger: &Ledger<'_>, lock: &LockClaims<'_>, one: &Piece, other: &Piece) -> super::violation::Violation {
     let check = if lock.kind.space() == "rwlock" { Check::RW } else { Check::ME };
     let [a, b] = [one, other].map(|piece| &ledger.claims[piece.claim]);
     let until = one.to.min(other.to);
@@ -101,7 +101,7 @@ fn overlap(ledger: &Ledger<'_>, lock: &Lock<'_>, one: &Piece, other: &Piece) -> 
     Finding::new(check, what).of(lock.res).shown_by([one.from, other.from, one.to, other.to])
 }
 
-fn permits(ledger: &Ledger<'_>, lock: &Lock<'_>, held: &[Piece], findings: &mut Findings) {
+fn permits(ledger: &Ledger<'_>, lock: &LockClaims<'_>, held: &[Piece], findings: &mut Findings) {
     // Clients that disagree are refused; a limit that changed was at most the largest one.
     let limit = ledger.claims_of(lock).map(|claim| u64::from(claim.ask.limit)).max().unwrap_or_default();
     let (mut in_use, mut sum) = (BTreeSet::new(), 0_u64);
@@ -124,7 +124,7 @@ fn permits(ledger: &Ledger<'_>, lock: &Lock<'_>, held: &[Piece], findings: &mut 
 
 /// The fewest holds that are too many together: the largest ones.
 fn excess(
-    lock: &Lock<'_>,
+    lock: &LockClaims<'_>,
     held: &[Piece],
     in_use: &BTreeSet<(u32, usize)>,
     last: &Piece,

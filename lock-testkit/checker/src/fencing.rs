@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::check::Check;
 use super::claim::Claim;
 use super::finding::Finding;
-use super::ledger::{Ledger, Lock};
+use super::ledger::{Ledger, LockClaims};
 use super::mark::Mark;
 use super::violation::Findings;
 use crate::history::event::Kind;
@@ -23,14 +23,14 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
 /// A grant, with its token.
 type Tokened<'c, 'h> = (Mark, u64, &'c Claim<'h>);
 
-fn tokened<'c, 'h>(ledger: &'c Ledger<'h>, lock: &Lock<'h>) -> Vec<Tokened<'c, 'h>> {
+fn tokened<'c, 'h>(ledger: &'c Ledger<'h>, lock: &LockClaims<'h>) -> Vec<Tokened<'c, 'h>> {
     let outermost = ledger.claims_of(lock).filter(|claim| !claim.is_nested());
     let with_token = |claim: &'c Claim<'h>| Some((claim.granted()?.0, claim.token()?, claim));
     outermost.filter_map(with_token).collect()
 }
 
 /// Checks that a holder before another one asked has the smaller token. A reader may have the token of the last writer.
-fn order(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
+fn order(ledger: &Ledger<'_>, lock: &LockClaims<'_>, findings: &mut Findings) {
     let mut by_grant = tokened(ledger, lock);
     let mut by_request = by_grant.clone();
     by_grant.sort_by_key(|(granted, ..)| *granted);
@@ -59,7 +59,7 @@ fn larger<'c, 'h>(one: Option<Tokened<'c, 'h>>, other: Tokened<'c, 'h>) -> Optio
 }
 
 /// No two exclusive grants have one token, also if they were asked for together.
-fn distinct(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
+fn distinct(ledger: &Ledger<'_>, lock: &LockClaims<'_>, findings: &mut Findings) {
     let mut seen = HashMap::new();
     for (mark, token, claim) in tokened(ledger, lock) {
         if !claim.ask.kind.is_exclusive() {

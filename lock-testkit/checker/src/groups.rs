@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use super::check::Check;
 use super::claim::Claim;
 use super::finding::Finding;
-use super::ledger::{Ledger, Lock};
-use super::mark::{Mark, Outcome};
+use super::ledger::{Ledger, LockClaims};
+use super::mark::{CallEnd, Mark};
 use super::violation::Findings;
 use crate::history::event::Text;
 
@@ -22,7 +22,7 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
 fn halved<'c>(group: &Text, claims: impl Iterator<Item = &'c Claim<'c>> + Clone, findings: &mut Findings) {
     let granted = claims.clone().find_map(|claim| claim.granted());
     let refused = claims.clone().find_map(|claim| match claim.answer {
-        Outcome::Fail(mark, _) => Some((mark, claim)),
+        CallEnd::Fail(mark, _) => Some((mark, claim)),
         _ => None,
     });
     if let (Some((mark, _)), Some((other, claim))) = (granted, refused) {
@@ -33,7 +33,7 @@ fn halved<'c>(group: &Text, claims: impl Iterator<Item = &'c Claim<'c>> + Clone,
 
 /// A lock that is kept although not all could be had: the server has a grant of it that nobody was told of, for longer than
 /// any request can have left it there.
-fn kept(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
+fn kept(ledger: &Ledger<'_>, lock: &LockClaims<'_>, findings: &mut Findings) {
     let suspects = Suspects::of(ledger, lock);
     if suspects.grouped.0.is_empty() {
         return;
@@ -55,11 +55,11 @@ fn kept(ledger: &Ledger<'_>, lock: &Lock<'_>, findings: &mut Findings) {
 struct Stranger {
     first: Mark,
     last: Mark,
-    /// It was still there after this instant.
+    /// The last instant after which the grant was still there.
     after: u64,
 }
 
-fn strangers(ledger: &Ledger<'_>, lock: &Lock<'_>) -> impl Iterator<Item = Stranger> {
+fn strangers(ledger: &Ledger<'_>, lock: &LockClaims<'_>) -> impl Iterator<Item = Stranger> {
     let granted = ledger.claims_of(lock).filter_map(|claim| claim.granted());
     let known: HashSet<_> = granted.filter_map(|(_, granted)| granted.grant.as_ref()).collect();
     let mut strangers = HashMap::<&Text, Stranger>::new();
@@ -81,7 +81,7 @@ struct Suspects<'c> {
 }
 
 impl<'c> Suspects<'c> {
-    fn of(ledger: &'c Ledger<'_>, lock: &'c Lock<'_>) -> Self {
+    fn of(ledger: &'c Ledger<'_>, lock: &'c LockClaims<'_>) -> Self {
         let mut suspects = Self::default();
         for claim in ledger.claims_of(lock).filter(|claim| claim.granted().is_none()) {
             let answered = claim.answer.mark().or_else(|| ledger.deaths.get(claim.proc).copied());

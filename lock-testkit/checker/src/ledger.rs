@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::claim::Claim;
-use super::mark::{Deed, Mark, Outcome};
+use super::mark::{CallEnd, Deed, Mark};
 use super::theft::{Theft, Thefts};
 use super::windows::Windows;
 use crate::history::History;
@@ -13,7 +13,7 @@ use crate::history::recipe::{Lead, RecordSeen, SlotAnswer, SlotAsk, Work};
 
 /// One lock, with the places of its claims, in the order of their requests.
 #[derive(Debug)]
-pub(super) struct Lock<'h> {
+pub(super) struct LockClaims<'h> {
     pub(super) res: &'h Text,
     pub(super) kind: Kind,
     pub(super) claims: Vec<usize>,
@@ -36,7 +36,7 @@ pub(super) struct Use<'h> {
 pub(super) struct Ledger<'h> {
     pub(super) rules: Rules,
     pub(super) claims: Vec<Claim<'h>>,
-    pub(super) locks: Vec<Lock<'h>>,
+    pub(super) locks: Vec<LockClaims<'h>>,
     /// The places of the claims that were asked for at once.
     pub(super) groups: HashMap<&'h Text, Vec<usize>>,
     pub(super) uses: Vec<Use<'h>>,
@@ -84,7 +84,7 @@ impl<'h> Ledger<'h> {
         ledger
     }
 
-    pub(super) fn claims_of(&self, lock: &Lock<'h>) -> impl DoubleEndedIterator<Item = &Claim<'h>> {
+    pub(super) fn claims_of(&self, lock: &LockClaims<'h>) -> impl DoubleEndedIterator<Item = &Claim<'h>> {
         lock.claims.iter().map(|claim| &self.claims[*claim])
     }
 
@@ -126,23 +126,23 @@ impl<'h> Ledger<'h> {
         let later = |t| self.forgotten(claim, t);
         let granted = match claim.answer {
             // What was had of several locks is given back as a guard that is dropped.
-            Outcome::Fail(mark, _) if claim.is_grouped() => return Some(later(mark.t)),
-            Outcome::Fail(..) => return None,
-            Outcome::Ok(..) => true,
-            Outcome::Info(..) | Outcome::Pending => false,
+            CallEnd::Fail(mark, _) if claim.is_grouped() => return Some(later(mark.t)),
+            CallEnd::Fail(..) => return None,
+            CallEnd::Ok(..) => true,
+            CallEnd::Info(..) | CallEnd::Pending => false,
         };
         let mut ends = Vec::new();
         for release in &claim.releases {
             match release.outcome {
-                Outcome::Ok(mark, _) => ends.push(mark.t),
-                Outcome::Fail(mark, _) => ends.push(mark.t.saturating_add(lease)),
-                Outcome::Info(mark) => ends.push(later(mark.t)),
-                Outcome::Pending => ends.push(later(release.asked.t)),
+                CallEnd::Ok(mark, _) => ends.push(mark.t),
+                CallEnd::Fail(mark, _) => ends.push(mark.t.saturating_add(lease)),
+                CallEnd::Info(mark) => ends.push(later(mark.t)),
+                CallEnd::Pending => ends.push(later(release.asked.t)),
             }
         }
         ends.extend(claim.lost.map(|(mark, _)| later(mark.t)));
         ends.extend(self.deaths.get(claim.proc).map(|mark| later(mark.t)));
-        if let (false, Outcome::Info(mark)) = (granted || claim.is_early, &claim.answer) {
+        if let (false, CallEnd::Info(mark)) = (granted || claim.is_early, &claim.answer) {
             ends.push(later(mark.t));
         }
         Some(ends.into_iter().min().unwrap_or(u64::MAX))
@@ -160,9 +160,9 @@ impl<'h> Ledger<'h> {
             What::Renew(call) => {
                 self.sees_renewals = true;
                 let known = self.claim(&call.id).map(|claim| match outcome(at, &call.step) {
-                    Err(_) => claim.renewals.push((at, Outcome::Pending)),
+                    Err(_) => claim.renewals.push((at, CallEnd::Pending)),
                     Ok(end) => match claim.renewals.last_mut() {
-                        Some((_, last)) if matches!(last, Outcome::Pending) => *last = end,
+                        Some((_, last)) if matches!(last, CallEnd::Pending) => *last = end,
                         _ => claim.renewals.push((at, end)),
                     },
                 });
@@ -210,8 +210,8 @@ impl<'h> Ledger<'h> {
 
     fn note_acquisition(&mut self, at: Mark, proc: &'h Text, call: &'h Call<Ask, Granted>) {
         let Step::Invoke(ask) = &call.step else {
-            let end = outcome(at, &call.step).unwrap_or(Outcome::Pending);
-            let known = self.claim(&call.id).filter(|claim| matches!(claim.answer, Outcome::Pending));
+            let end = outcome(at, &call.step).unwrap_or(CallEnd::Pending);
+            let known = self.claim(&call.id).filter(|claim| matches!(claim.answer, CallEnd::Pending));
             let known = known.map(|claim| claim.answer = end);
             if known.is_none() && !self.by_id.contains_key(&call.id) {
                 self.early.insert(&call.id, at);
@@ -241,7 +241,7 @@ impl<'h> Ledger<'h> {
             asked: early.unwrap_or(at),
             ask,
             is_early: early.is_some(),
-            answer: early.map_or(Outcome::Pending, Outcome::Info),
+            answer: early.map_or(CallEnd::Pending, CallEnd::Info),
             checks: Vec::new(),
             renewals: Vec::new(),
             changes: Vec::new(),
@@ -255,7 +255,7 @@ impl<'h> Ledger<'h> {
         match outcome(at, &call.step) {
             Err(asks) => {
                 let place = self.slots.len();
-                self.slots.push(SlotCall { asked: at, asks, outcome: Outcome::Pending });
+                self.slots.push(SlotCall { asked: at, asks, outcome: CallEnd::Pending });
                 let known = self.slot_places.insert(&call.id, place).is_none().then_some(());
                 self.expect(known, at, "an id that is used twice");
             }
@@ -276,7 +276,7 @@ impl<'h> Ledger<'h> {
         let next = self.locks.len();
         let place = *self.lock_places.entry((res, kind.space())).or_insert(next);
         if place == next {
-            self.locks.push(Lock { res, kind, claims: Vec::new(), truths: Vec::new() });
+            self.locks.push(LockClaims { res, kind, claims: Vec::new(), truths: Vec::new() });
         }
         place
     }
@@ -289,19 +289,19 @@ impl<'h> Ledger<'h> {
 }
 
 /// Returns how a call ended, or what it asks for.
-fn outcome<'h, I, O>(at: Mark, step: &'h Step<I, O>) -> Result<Outcome<'h, O>, &'h I> {
+fn outcome<'h, I, O>(at: Mark, step: &'h Step<I, O>) -> Result<CallEnd<'h, O>, &'h I> {
     match step {
         Step::Invoke(asks) => Err(asks),
-        Step::Ok(answer) => Ok(Outcome::Ok(at, answer)),
-        Step::Fail(failed) => Ok(Outcome::Fail(at, failed)),
-        Step::Info(_) => Ok(Outcome::Info(at)),
+        Step::Ok(answer) => Ok(CallEnd::Ok(at, answer)),
+        Step::Fail(failed) => Ok(CallEnd::Fail(at, failed)),
+        Step::Info(_) => Ok(CallEnd::Info(at)),
     }
 }
 
 fn follow<'h, I, O>(deeds: &mut Vec<Deed<'h, I, O>>, at: Mark, step: &'h Step<I, O>) -> Option<()> {
     match outcome(at, step) {
-        Err(asks) => deeds.push(Deed { asked: at, asks, outcome: Outcome::Pending }),
-        Ok(end) => deeds.iter_mut().find(|deed| matches!(deed.outcome, Outcome::Pending))?.outcome = end,
+        Err(asks) => deeds.push(Deed { asked: at, asks, outcome: CallEnd::Pending }),
+        Ok(end) => deeds.iter_mut().find(|deed| matches!(deed.outcome, CallEnd::Pending))?.outcome = end,
     }
     Some(())
 }

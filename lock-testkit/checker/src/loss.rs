@@ -4,8 +4,8 @@ use super::belief::{belief, first_denial};
 use super::check::Check;
 use super::claim::Claim;
 use super::finding::{Finding, time};
-use super::ledger::{Ledger, Lock};
-use super::mark::{Mark, Outcome};
+use super::ledger::{Ledger, LockClaims};
+use super::mark::{CallEnd, Mark};
 use super::violation::Findings;
 use crate::history::event::Kind;
 
@@ -26,7 +26,7 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
 }
 
 /// L1: a holder that says it holds, and that its lease was over before, is wrong by its own word, whatever was renewed.
-fn own_word(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+fn own_word(lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let over = |(asked, deadline): &(Mark, Option<u64>)| deadline.is_some_and(|deadline| deadline < asked.t);
     if let Some((asked, _)) = assertions(claim).find(over) {
         let what = format!("{} said that it holds, and that its lease was over", claim.id);
@@ -37,7 +37,7 @@ fn own_word(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
 /// L1: nobody believes in a lease for longer than it lasts from the sending of the request that it rests on. Where neither
 /// the sending nor the renewals can be seen, the answer stands for the request, and a renewed lease is not judged. A renewal
 /// that is sent when the lease is over gives nothing more.
-fn deadline(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+fn deadline(ledger: &Ledger<'_>, lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let Some((granted, answer)) = claim.granted() else { return };
     if ledger.rules.renewed && !ledger.sees_renewals && answer.sent.is_none() {
         return;
@@ -67,7 +67,7 @@ fn deadline(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &
 
 /// L3: what the server was seen without is not renewed any more. Of a mutex only: the others are looked at in several parts, and
 /// a hold that moves from one to the other meanwhile is seen in neither.
-fn revived(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+fn revived(lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     if !claim.changes.is_empty() {
         return;
     }
@@ -95,7 +95,7 @@ fn assertions<'c>(claim: &'c Claim<'_>) -> impl Iterator<Item = (Mark, Option<u6
 }
 
 /// L1: what was lost stays lost. (A downgrade without an answer is in doubt until it is asked for again.)
-fn final_loss(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+fn final_loss(lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     if !claim.changes.is_empty() {
         return;
     }
@@ -107,7 +107,7 @@ fn final_loss(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
 }
 
 /// L2: who finds out by asking that the lock is lost is told so, soon.
-fn news(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+fn news(ledger: &Ledger<'_>, lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let denied = claim.checks.iter().find(|(_, sample)| sample.held == Some(false)).map(|(mark, _)| *mark);
     let (Some(denied), true) = (denied, claim.changes.is_empty()) else { return };
     let due = denied.t.saturating_add(ledger.rules.notice);
@@ -133,7 +133,7 @@ fn is_told_by(ledger: &Ledger<'_>, claim: &Claim<'_>, due: u64) -> bool {
 }
 
 /// L3: whose entry is gone at the server does not believe in it for longer than one lease.
-fn truth(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+fn truth(ledger: &Ledger<'_>, lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let (Some((granted, answer)), Some((_, until))) = (claim.granted(), belief(claim)) else { return };
     let Some(name) = &answer.grant else { return };
     let latest = until.t.saturating_sub(ledger.rules.longest(claim.ask.ttl));
@@ -147,7 +147,7 @@ fn truth(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut
 }
 
 /// L3: who was robbed hears of it within one lease, and believes for no longer. (A waiter may have lost its place only.)
-fn robbed(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+fn robbed(ledger: &Ledger<'_>, lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let (Some((granted, _)), Some((_, until))) = (claim.granted(), belief(claim)) else { return };
     for theft in ledger.thefts_from(claim).filter(|theft| granted.t <= theft.after) {
         let stood_still = ledger.windows.stood_still(claim.proc, theft.after, theft.due);
@@ -166,7 +166,7 @@ fn robbed(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mu
 /// A release, of whom, from its request until its answer.
 type Released = (Mark, u64, usize);
 
-fn releases(ledger: &Ledger<'_>, lock: &Lock<'_>) -> Vec<Released> {
+fn releases(ledger: &Ledger<'_>, lock: &LockClaims<'_>) -> Vec<Released> {
     let mut releases: Vec<Released> = Vec::new();
     for place in &lock.claims {
         for release in &ledger.claims[*place].releases {
@@ -179,7 +179,13 @@ fn releases(ledger: &Ledger<'_>, lock: &Lock<'_>) -> Vec<Released> {
 }
 
 /// E1: every loss has a cause. R2: if the only cause is somebody else's release, that is the bug.
-fn cause(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, releases: &[Released], findings: &mut Findings) {
+fn cause(
+    ledger: &Ledger<'_>,
+    lock: &LockClaims<'_>,
+    claim: &Claim<'_>,
+    releases: &[Released],
+    findings: &mut Findings,
+) {
     let Some((from, until)) = belief(claim) else { return };
     let Some((noticed, forced)) = loss(claim) else { return };
     let lease = ledger.rules.longest(claim.ask.ttl);
@@ -207,11 +213,11 @@ fn cause(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, releases: &[Re
 fn loss(claim: &Claim<'_>) -> Option<(Mark, bool)> {
     let forced = claim.lost.is_some_and(|(_, reason)| &**reason == "forced");
     let refused = claim.releases.first().and_then(|release| match release.outcome {
-        Outcome::Fail(mark, _) => Some(mark),
+        CallEnd::Fail(mark, _) => Some(mark),
         _ => None,
     });
     let renewal = claim.renewals.iter().find_map(|(_, outcome)| match outcome {
-        Outcome::Fail(mark, _) => Some(*mark),
+        CallEnd::Fail(mark, _) => Some(*mark),
         _ => None,
     });
     let noticed = [claim.lost.map(|(mark, _)| mark), refused, renewal].into_iter().flatten().min()?;

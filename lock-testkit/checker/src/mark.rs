@@ -11,14 +11,14 @@ pub(super) struct Mark {
 
 /// The end of a call.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Outcome<'h, T> {
+pub(super) enum CallEnd<'h, T> {
     Pending,
     Ok(Mark, &'h T),
     Fail(Mark, &'h Failed),
     Info(Mark),
 }
 
-impl<'h, T> Outcome<'h, T> {
+impl<'h, T> CallEnd<'h, T> {
     pub(super) fn mark(&self) -> Option<Mark> {
         match self {
             Self::Pending => None,
@@ -39,5 +39,5 @@ impl<'h, T> Outcome<'h, T> {
 pub(super) struct Deed<'h, I, O> {
     pub(super) asked: Mark,
     pub(super) asks: &'h I,
-    pub(super) outcome: Outcome<'h, O>,
+    pub(super) outcome: CallEnd<'h, O>,
 }

@@ -3,7 +3,7 @@
 use super::check::Check;
 use super::claim::Claim;
 use super::finding::Finding;
-use super::ledger::{Ledger, Lock};
+use super::ledger::{Ledger, LockClaims};
 use super::mark::Mark;
 use super::violation::Findings;
 use crate::history::event::Kind;
@@ -31,7 +31,7 @@ pub(super) fn most_overtaken(ledger: &Ledger<'_>) -> usize {
 ///
 /// Only where one grant has to end before the next one begins does the order of answers tell the order of grants: so
 /// readers are not compared with readers, and semaphores are judged if they have one permit.
-fn overtaken<'c, 'h>(ledger: &'c Ledger<'h>, lock: &Lock<'h>) -> Vec<(&'c Claim<'h>, Mark, usize, Option<Mark>)> {
+fn overtaken<'c, 'h>(ledger: &'c Ledger<'h>, lock: &LockClaims<'h>) -> Vec<(&'c Claim<'h>, Mark, usize, Option<Mark>)> {
     let single = |claim: &&Claim<'_>| claim.ask.kind != Kind::Sem || claim.ask.limit == 1;
     let outermost = ledger.claims_of(lock).filter(single).filter(|claim| !claim.is_nested());
     let mut granted: Vec<_> = outermost.filter_map(|claim| Some((claim.granted()?.0, claim))).collect();

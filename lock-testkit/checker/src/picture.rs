@@ -6,7 +6,7 @@ use super::belief::belief;
 use super::claim::Claim;
 use super::judge;
 use super::ledger::Ledger;
-use super::mark::Outcome;
+use super::mark::CallEnd;
 use super::verdict::Judgement;
 use super::violation::Violation;
 use crate::history::History;
@@ -41,7 +41,7 @@ pub struct Picture {
 pub struct Seen {
     /// When.
     pub t: u64,
-    /// Its line in the file.
+    /// The event's line in the file.
     pub line: u32,
     /// The acquisition that it is about.
     pub id: Option<Text>,
@@ -53,7 +53,7 @@ pub struct Seen {
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct Bar {
-    /// Its id.
+    /// The acquisition's id.
     pub id: Text,
     /// The lock.
     pub res: Text,
@@ -87,9 +87,9 @@ pub struct Shade {
     pub name: Text,
     /// At whom.
     pub target: Text,
-    /// Its beginning.
+    /// The fault's beginning.
     pub from: u64,
-    /// Its end.
+    /// The fault's end.
     pub to: u64,
 }
 
@@ -158,12 +158,12 @@ fn bar(ledger: &Ledger<'_>, scale: Scale, claim: &Claim<'_>) -> Bar {
         asked: scale.micros(claim.asked.t),
         answered: claim.answer.mark().or(died).map(|mark| scale.micros(mark.t)),
         outcome: match claim.answer {
-            Outcome::Ok(..) => "granted",
-            Outcome::Fail(..) if claim.is_refused() => "refused",
-            Outcome::Fail(..) => "failed",
-            Outcome::Info(..) => "unclear",
-            Outcome::Pending if died.is_some() => "died",
-            Outcome::Pending => "pending",
+            CallEnd::Ok(..) => "granted",
+            CallEnd::Fail(..) if claim.is_refused() => "refused",
+            CallEnd::Fail(..) => "failed",
+            CallEnd::Info(..) => "unclear",
+            CallEnd::Pending if died.is_some() => "died",
+            CallEnd::Pending => "pending",
         },
         held: belief(claim).map(|(from, to)| (scale.micros(from.t), scale.micros(to.t))),
         possible: ledger.possible_until(claim).map(|t| scale.micros(t)),

@@ -1,7 +1,7 @@
 //! Upper bounds on how much of a lock was taken at some time: they excuse a refusal.
 
 use super::claim::Claim;
-use super::ledger::{Ledger, Lock};
+use super::ledger::{Ledger, LockClaims};
 
 /// The possible intervals of a lock's claims, with their weights.
 #[derive(Debug, Default)]
@@ -13,7 +13,11 @@ pub(super) struct Presence {
 
 impl Presence {
     /// Of those claims of a lock that may have been in the way; waiters count, because they may be next in line.
-    pub(super) fn of<'c>(ledger: &'c Ledger<'_>, lock: &'c Lock<'_>, counts: impl Fn(&Claim<'_>) -> bool) -> Self {
+    pub(super) fn of<'c>(
+        ledger: &'c Ledger<'_>,
+        lock: &'c LockClaims<'_>,
+        counts: impl Fn(&Claim<'_>) -> bool,
+    ) -> Self {
         let mut presence = Self::default();
         for claim in ledger.claims_of(lock).filter(|claim| counts(claim)) {
             if let Some((from, to)) = span(ledger, claim) {

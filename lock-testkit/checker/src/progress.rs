@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use super::check::Check;
 use super::claim::Claim;
 use super::finding::{Finding, time};
-use super::ledger::{Ledger, Lock};
-use super::mark::{Mark, Outcome};
+use super::ledger::{Ledger, LockClaims};
+use super::mark::{CallEnd, Mark};
 use super::presence::{Presence, weight};
 use super::violation::Findings;
 use crate::history::event::{Kind, Text};
@@ -60,7 +60,7 @@ enum Turn {
 
 /// All gaps of a lock. A claim holds from its answer (without one: from its request) until nothing of it can be left. One of
 /// several at once may hold from its request, and waits for nobody knows which of them.
-pub(super) fn gaps(ledger: &Ledger<'_>, lock: &Lock<'_>) -> Vec<Gap> {
+pub(super) fn gaps(ledger: &Ledger<'_>, lock: &LockClaims<'_>) -> Vec<Gap> {
     let mut turns = Vec::new();
     let end = Mark { t: ledger.end, event: usize::MAX };
     for claim in ledger.claims_of(lock) {
@@ -74,8 +74,8 @@ pub(super) fn gaps(ledger: &Ledger<'_>, lock: &Lock<'_>) -> Vec<Gap> {
             // Whoever waits without an answer does not hold: it would be the one to be accused of waiting.
             let (from, turn) = match claim.answer {
                 _ if claim.is_grouped() => (claim.asked, Turn::MayHold),
-                Outcome::Ok(mark, _) => (mark, Turn::Holds),
-                Outcome::Pending if !ledger.deaths.contains_key(claim.proc) => continue,
+                CallEnd::Ok(mark, _) => (mark, Turn::Holds),
+                CallEnd::Pending if !ledger.deaths.contains_key(claim.proc) => continue,
                 _ => (claim.asked, Turn::Holds),
             };
             turns.push((from, turn, weight));
@@ -129,7 +129,7 @@ fn find_gaps(turns: &[(Mark, Turn, u64)], limit: u64) -> Vec<Gap> {
 }
 
 /// P1.
-fn idle(ledger: &Ledger<'_>, lock: &Lock<'_>, gap: Gap, findings: &mut Findings) {
+fn idle(ledger: &Ledger<'_>, lock: &LockClaims<'_>, gap: Gap, findings: &mut Findings) {
     if gap.length() > ledger.rules.hand_over && !ledger.windows.touch_anybody(gap.from.t, gap.to.t) {
         let what = format!("it was free for {} while somebody waited", time(gap.length()));
         let marks = [gap.from, gap.to].into_iter().filter(|mark| mark.event != usize::MAX);
@@ -155,7 +155,7 @@ fn forgotten(ledger: &Ledger<'_>, findings: &mut Findings) {
     }
 }
 
-/// Those who wait for a lock without limit when nothing is wrong any more, with the end of what is known of their wait.
+/// The waits for a lock without limit when nothing is wrong any more, with the end of what is known of their wait.
 struct PatientWaits<'c, 'h> {
     waits: Vec<(&'c Claim<'h>, Mark)>,
     /// The two that kept others waiting for longest.
@@ -163,8 +163,8 @@ struct PatientWaits<'c, 'h> {
 }
 
 impl<'c, 'h> PatientWaits<'c, 'h> {
-    fn of(ledger: &'c Ledger<'h>, lock: &'c Lock<'h>, healed: u64) -> Self {
-        let pending = |claim: &&Claim<'_>| matches!(claim.answer, Outcome::Pending);
+    fn of(ledger: &'c Ledger<'h>, lock: &'c LockClaims<'h>, healed: u64) -> Self {
+        let pending = |claim: &&Claim<'_>| matches!(claim.answer, CallEnd::Pending);
         let waiters: HashSet<_> = ledger.claims_of(lock).filter(pending).map(|claim| &claim.ask.owner).collect();
         // Who waits for itself would hold for ever.
         let others = ledger.claims_of(lock).filter(|claim| !waiters.contains(&claim.ask.owner));
@@ -174,8 +174,8 @@ impl<'c, 'h> PatientWaits<'c, 'h> {
         let patient = |claim: &&Claim<'_>| claim.ask.wait.is_none() && !ledger.deaths.contains_key(claim.proc);
         let waits = ledger.claims_of(lock).filter(patient).filter_map(|claim| {
             let until = match claim.answer {
-                Outcome::Pending => Mark { t: ledger.end, event: claim.asked.event },
-                Outcome::Ok(mark, _) => mark,
+                CallEnd::Pending => Mark { t: ledger.end, event: claim.asked.event },
+                CallEnd::Ok(mark, _) => mark,
                 _ => return None,
             };
             (until.t > healed).then_some((claim, until))
@@ -198,7 +198,7 @@ fn hold(ledger: &Ledger<'_>, claim: &Claim<'_>) -> Option<u64> {
 }
 
 /// P3: a wait ends when it was to end, at most one request later; of several locks at once, one for each.
-fn late(ledger: &Ledger<'_>, lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+fn late(ledger: &Ledger<'_>, lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let answered = claim.answer.mark().filter(|_| ledger.speaks_for_all(claim));
     let (Some(wait), Some(mark)) = (claim.ask.wait, answered) else { return };
     let requests = ledger.together(claim).map(|_| ledger.rules.op_timeout).fold(SLACK, u64::saturating_add);
@@ -233,7 +233,7 @@ struct Obstacles {
 
 impl Obstacles {
     /// `None` of a lock of which no try was refused.
-    fn of(ledger: &Ledger<'_>, lock: &Lock<'_>) -> Option<Self> {
+    fn of(ledger: &Ledger<'_>, lock: &LockClaims<'_>) -> Option<Self> {
         ledger.claims_of(lock).any(|claim| claim.is_try() && claim.is_refused()).then(|| Self {
             all: Presence::of(ledger, lock, |_| true),
             writers: Presence::of(ledger, lock, |claim| claim.ask.kind != Kind::Read),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::check::Check;
 use super::claim::Claim;
 use super::finding::{Finding, time};
-use super::ledger::{Ledger, Lock};
+use super::ledger::{Ledger, LockClaims};
 use super::mark::Mark;
 use super::violation::Findings;
 use crate::history::event::{Kind, Text};
@@ -22,7 +22,7 @@ struct Inside<'c, 'h> {
     levels: Vec<&'c Claim<'h>>,
 }
 
-fn levels<'c, 'h>(ledger: &'c Ledger<'h>, lock: &Lock<'h>, findings: &mut Findings) {
+fn levels<'c, 'h>(ledger: &'c Ledger<'h>, lock: &LockClaims<'h>, findings: &mut Findings) {
     // Grants and the requests of releases, in the order of time.
     let mut steps: Vec<(Mark, bool, &'c Claim<'h>)> = Vec::new();
     for claim in ledger.claims_of(lock) {
@@ -47,7 +47,7 @@ fn levels<'c, 'h>(ledger: &'c Ledger<'h>, lock: &Lock<'h>, findings: &mut Findin
 /// A level within another one has the same token, and never shortens the lease.
 fn nests(
     ledger: &Ledger<'_>,
-    lock: &Lock<'_>,
+    lock: &LockClaims<'_>,
     outer: &Claim<'_>,
     inner: &Claim<'_>,
     mark: Mark,

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::check::Check;
 use super::claim::Claim;
 use super::finding::Finding;
-use super::ledger::{Ledger, Lock};
-use super::mark::{Mark, Outcome};
+use super::ledger::{Ledger, LockClaims};
+use super::mark::{CallEnd, Mark};
 use super::violation::Findings;
 use crate::history::event::Text;
 
@@ -21,7 +21,7 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
 }
 
 /// R1.
-fn once(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+fn once(lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let done: Vec<_> = claim.releases.iter().filter_map(|release| release.outcome.ok()).collect();
     if let [(first, _), (second, _), ..] = done.as_slice() {
         let what = format!("{} was given back {} times", claim.id, done.len());
@@ -32,7 +32,7 @@ fn once(lock: &Lock<'_>, claim: &Claim<'_>, findings: &mut Findings) {
 /// The last sight of each grant at the server: after which instant, and by which event.
 type LastSeen<'h> = HashMap<&'h Text, (u64, Mark)>;
 
-fn last_seen<'h>(lock: &Lock<'h>) -> LastSeen<'h> {
+fn last_seen<'h>(lock: &LockClaims<'h>) -> LastSeen<'h> {
     let mut seen = LastSeen::new();
     for (mark, truth) in &lock.truths {
         for holder in &truth.holders {
@@ -44,17 +44,17 @@ fn last_seen<'h>(lock: &Lock<'h>) -> LastSeen<'h> {
 }
 
 /// R3: after a release that succeeded the server does not have the grant, and neither after one that found nothing.
-fn honest(lock: &Lock<'_>, claim: &Claim<'_>, seen: &LastSeen<'_>, findings: &mut Findings) {
+fn honest(lock: &LockClaims<'_>, claim: &Claim<'_>, seen: &LastSeen<'_>, findings: &mut Findings) {
     let Some((_, granted)) = claim.granted() else { return };
     let Some((after, look)) = granted.grant.as_ref().and_then(|grant| seen.get(grant)) else { return };
     for release in &claim.releases {
         let (mark, said) = match release.outcome {
-            Outcome::Ok(mark, _) => (mark, "was given back"),
-            Outcome::Fail(mark, _) => (mark, "was not held any more when it was given back"),
-            Outcome::Pending | Outcome::Info(..) => continue,
+            CallEnd::Ok(mark, _) => (mark, "was given back"),
+            CallEnd::Fail(mark, _) => (mark, "was not held any more when it was given back"),
+            CallEnd::Pending | CallEnd::Info(..) => continue,
         };
         // What a local deadline has ended may linger at the server until its own.
-        let is_local = matches!(release.outcome, Outcome::Fail(..)) && super::belief::first_denial(claim).is_some();
+        let is_local = matches!(release.outcome, CallEnd::Fail(..)) && super::belief::first_denial(claim).is_some();
         if mark.t < *after && !is_local {
             let what = format!("{} {said}, but the server still has it", claim.id);
             findings.add(Finding::new(Check::R3, what).of(lock.res).shown_by([release.asked, mark, *look]));

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::check::Check;
 use super::finding::Finding;
 use super::ledger::{Ledger, SlotCall};
-use super::mark::{Mark, Outcome};
+use super::mark::{CallEnd, Mark};
 use super::violation::Findings;
 use crate::history::event::Text;
 use crate::history::recipe::Work;
@@ -85,7 +85,7 @@ fn never_begun(name: &Text, job: &Job<'_, '_>, findings: &mut Findings) {
     }
     let mut asked: HashMap<u64, (Mark, bool)> = HashMap::new();
     for call in &job.calls {
-        let may_be_recorded = !call.asks.again && matches!(call.outcome, Outcome::Info(_) | Outcome::Pending);
+        let may_be_recorded = !call.asks.again && matches!(call.outcome, CallEnd::Info(_) | CallEnd::Pending);
         let (first, excused) = asked.entry(call.asks.slot).or_insert((call.asked, false));
         *first = (*first).min(call.asked);
         *excused |= may_be_recorded;

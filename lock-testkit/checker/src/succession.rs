@@ -6,8 +6,8 @@
 
 use super::belief::pieces;
 use super::claim::Claim;
-use super::ledger::{Ledger, Lock};
-use super::mark::Outcome;
+use super::ledger::{Ledger, LockClaims};
+use super::mark::CallEnd;
 use crate::history::event::Kind;
 
 /// Writes down by when each claim is gone, where a later holder proves it.
@@ -23,7 +23,7 @@ pub(super) fn note(ledger: &mut Ledger<'_>) {
 }
 
 /// The places of claims, and the first instant after each at which somebody certainly held whom it excludes.
-fn successions(ledger: &Ledger<'_>, lock: &Lock<'_>) -> Vec<(usize, u64)> {
+fn successions(ledger: &Ledger<'_>, lock: &LockClaims<'_>) -> Vec<(usize, u64)> {
     let (mut all, mut writers) = (Vec::new(), Vec::new());
     for piece in lock.claims.iter().filter_map(|place| pieces(ledger, *place).into_iter().next()) {
         all.push(piece.from.t);
@@ -42,9 +42,9 @@ fn successions(ledger: &Ledger<'_>, lock: &Lock<'_>) -> Vec<(usize, u64)> {
 /// Returns by when the server had granted it, if it ever did; `None` if that may still have happened later.
 fn begun_by(claim: &Claim<'_>) -> Option<u64> {
     match claim.answer {
-        Outcome::Ok(mark, _) => Some(mark.t),
-        Outcome::Fail(mark, _) if claim.is_grouped() => Some(mark.t),
-        Outcome::Fail(..) | Outcome::Info(_) | Outcome::Pending => None,
+        CallEnd::Ok(mark, _) => Some(mark.t),
+        CallEnd::Fail(mark, _) if claim.is_grouped() => Some(mark.t),
+        CallEnd::Fail(..) | CallEnd::Info(_) | CallEnd::Pending => None,
     }
 }
 

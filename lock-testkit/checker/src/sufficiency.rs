@@ -15,6 +15,7 @@ pub(super) fn doubts(history: &History, ledger: &Ledger<'_>, summary: &Summary) 
         ("looks at what is left", ledger.residues.len(), least.residues),
         ("slots that were worked on", summary.slots.1, least.slots),
         ("terms of leaders", summary.terms, least.terms),
+        ("faults after which another one led", summary.rounds, least.rounds),
     ];
     for (what, seen, wanted) in counts {
         if seen < wanted {

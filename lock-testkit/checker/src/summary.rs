@@ -45,6 +45,8 @@ pub struct Summary {
     pub slots: (usize, usize, usize),
     /// Terms in which somebody was seen to lead.
     pub terms: usize,
+    /// Faults after which, and before the next one, another process was seen to lead than before.
+    pub rounds: usize,
     /// The number of times that somebody was seen to lead, by each way of asking.
     pub leads: Vec<(Text, usize)>,
     /// Readings of records.
@@ -97,6 +99,7 @@ impl Summary {
             resources: resources(ledger),
             slots: slots::figures(ledger),
             terms,
+            rounds: terms::rounds(ledger),
             leads,
             records: ledger.records.len(),
             wait: Spread::of(granted().map(|(claim, (mark, _))| mark.t.saturating_sub(claim.asked.t))),
@@ -111,7 +114,7 @@ impl Summary {
 }
 
 fn is_unclear(claim: &super::claim::Claim<'_>) -> bool {
-    use super::mark::Outcome::{Info, Pending};
+    use super::mark::CallEnd::{Info, Pending};
     matches!(claim.answer, Info(..) | Pending)
         || claim.releases.iter().any(|release| matches!(release.outcome, Info(..) | Pending))
 }
@@ -134,7 +137,7 @@ fn groups(ledger: &Ledger<'_>) -> usize {
 }
 
 fn holders(ledger: &Ledger<'_>) -> usize {
-    let most = |lock: &super::ledger::Lock<'_>| {
+    let most = |lock: &super::ledger::LockClaims<'_>| {
         let held = lock.claims.iter().flat_map(|claim| pieces(ledger, *claim));
         let mut turns: Vec<_> = held.flat_map(|piece| [(piece.from.t, 1), (piece.to.t, -1)]).collect();
         turns.sort_unstable();
@@ -208,7 +211,8 @@ impl fmt::Display for Summary {
         }
         if self.terms > 0 {
             let ways = self.leads.iter().map(|(by, count)| format!("{count} by {by}")).collect::<Vec<_>>().join(", ");
-            writeln!(f, "{} terms of leaders; seen to lead: {ways}", self.terms)?;
+            let rounds = self.rounds;
+            writeln!(f, "{} terms of leaders, another one after {rounds} faults; seen to lead: {ways}", self.terms)?;
         }
         let spreads =
             [("wait", &self.wait), ("hold", &self.hold), ("hand-over", &self.hand_over), ("margin", &self.margin)];

@@ -82,3 +82,33 @@ pub(super) fn figures(ledger: &Ledger<'_>) -> (usize, Vec<(Text, usize)>) {
     readings.sort_unstable();
     (terms.len(), readings)
 }
+
+/// Returns after how many faults, and before the next one, somebody else was seen to lead than before, in a later term.
+pub(super) fn rounds(ledger: &Ledger<'_>) -> usize {
+    let mut elections: HashMap<&Text, Vec<(u64, u64, &Text)>> = HashMap::new();
+    for (at, lead) in &ledger.leads {
+        if let Some(term) = lead.term {
+            elections.entry(&lead.election).or_default().push((at.t, term, &lead.leader));
+        }
+    }
+    let windows = ledger.windows.all().iter().filter(|window| window.is_chosen() && window.proven);
+    let mut begins: Vec<_> = windows.map(|window| window.from).collect();
+    begins.sort_unstable();
+    let mut rounds = 0;
+    for readings in elections.values_mut() {
+        readings.sort_unstable();
+        let (mut from, mut latest) = (0, None);
+        for (place, begin) in begins.iter().enumerate() {
+            let until = begins.get(place + 1).copied().unwrap_or(u64::MAX);
+            let place_of = |t| readings.partition_point(|reading| reading.0 < t);
+            let (began, ended) = (place_of(*begin), place_of(until));
+            latest = readings[from..began].iter().chain(latest).max_by_key(|reading| reading.1);
+            from = began;
+            let is_another = |(_, term, leader): &(u64, u64, &Text)| {
+                latest.is_some_and(|(_, before, led)| term > before && leader != led)
+            };
+            rounds += usize::from(readings[began..ended].iter().any(is_another));
+        }
+    }
+    rounds
+}

@@ -98,7 +98,7 @@ async fn work(locks: &RecordedLocks) -> Result<(), HarnessError> {
     inner.release().await?;
     outer.release().await?;
     let wish = GroupWish::new(["y", "x"], TTL).with_wait(Duration::MAX);
-    let both = locks.acquire_all(&wish).await?.ok_or_else(|| HarnessError::new("a wait without limit ended"))?;
+    let both = wish.acquire(locks).await?.ok_or_else(|| HarnessError::new("a wait without limit ended"))?;
     assert!(both.check());
     Ok(both.release().await?)
 }
@@ -108,11 +108,11 @@ async fn several_locks_at_once_are_written_down_one_by_one() {
     let paper = Paper::new("several");
     let locks = RecordedLocks::new(MemoryStore::new().connect().into(), paper.recorder("w").unwrap());
     let wish = GroupWish::new(["y", "x"], TTL);
-    let both = locks.acquire_all(&wish).await.unwrap().unwrap();
-    assert!(locks.acquire_all(&wish).await.unwrap().is_none());
+    let both = wish.acquire(&locks).await.unwrap().unwrap();
+    assert!(wish.acquire(&locks).await.unwrap().is_none());
     let waiting = wish.clone().with_wait(Duration::MAX);
-    assert!(tokio::time::timeout(Duration::from_millis(10), locks.acquire_all(&waiting)).await.is_err());
-    assert!(locks.acquire_all(&GroupWish::new(["x", "x"], TTL)).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_millis(10), waiting.acquire(&locks)).await.is_err());
+    assert!(GroupWish::new(["x", "x"], TTL).acquire(&locks).await.is_err());
     drop(both);
     let history = paper.history().unwrap();
     let events = history.events().iter().map(|event| shown(&event.what)).collect::<Vec<_>>();
@@ -137,7 +137,7 @@ async fn of_several_locks_that_were_refused_none_is_kept() {
     let [one, other] =
         ["w0", "w1"].map(|worker| RecordedLocks::new(store.connect().into(), paper.recorder(worker).unwrap()));
     let held = other.acquire(&Wish::new("y", Kind::Mutex, TTL)).await.unwrap().unwrap();
-    assert!(one.acquire_all(&GroupWish::new(["x", "y"], TTL)).await.unwrap().is_none());
+    assert!(GroupWish::new(["x", "y"], TTL).acquire(&one).await.unwrap().is_none());
     let wish = Wish::new("x", Kind::Mutex, TTL).with_wait(Duration::MAX);
     let free = other.acquire(&wish).await.unwrap().unwrap();
     free.release().await.unwrap();

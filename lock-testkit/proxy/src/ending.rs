@@ -5,11 +5,11 @@ use std::io;
 /// The reason that a connection ends before both sides are through with it.
 #[derive(Debug)]
 pub(super) enum Ending {
-    /// It is closed.
+    /// The connection is closed.
     Fin,
-    /// It is reset.
+    /// The connection is reset.
     Reset,
-    /// One side is gone.
+    /// One side of the connection is gone.
     Gone,
 }
 

@@ -15,7 +15,7 @@ pub struct LinkFault {
     pub toxic: Toxic,
     /// The direction that it hits.
     pub direction: Direction,
-    /// Its beginning.
+    /// The fault's beginning.
     pub trigger: Trigger,
     /// The seed of its chance (the jitter of a delay).
     pub seed: u64,
@@ -83,7 +83,7 @@ pub enum Direction {
     ToServer,
     /// Replies, and whatever the server says by itself.
     ToClient,
-    /// Both.
+    /// Both directions.
     Both,
 }
 
@@ -114,7 +114,7 @@ pub enum Trigger {
 }
 
 impl LinkFault {
-    /// This fault from its injection on, with the seed 0.
+    /// Makes a fault that begins with its injection, with the seed 0.
     #[must_use]
     pub fn new(toxic: Toxic, direction: Direction) -> Self {
         Self { toxic, direction, trigger: Trigger::Now, seed: 0 }

@@ -9,7 +9,7 @@ use super::active::Active;
 use super::connection::Connection;
 use super::ending::Ending;
 use super::fault::{Direction, Toxic, Trigger};
-use super::reader::Reader;
+use super::reader::FrameReader;
 use super::writer;
 
 /// Joins the two ends until both, one of them, or a fault has ended it.
@@ -48,9 +48,9 @@ async fn join(connection: &Connection, client: &mut TcpStream, server: &mut TcpS
     let (replies, for_client) = mpsc::unbounded_channel();
     let both = async {
         tokio::try_join!(
-            Reader::of_requests(connection, requests, replies.clone()).read(&mut from_client),
+            FrameReader::of_requests(connection, requests, replies.clone()).read(&mut from_client),
             writer::write(for_server, &mut to_server),
-            Reader::of_replies(connection, replies).read(&mut from_server),
+            FrameReader::of_replies(connection, replies).read(&mut from_server),
             writer::write(for_client, &mut to_client),
         )
     };

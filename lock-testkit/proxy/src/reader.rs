@@ -17,7 +17,7 @@ use super::parcel::Parcel;
 use super::replies::ReplyFate;
 
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct FrameReader<'a> {
     connection: &'a Connection,
     way: Direction,
     frames: Frames,
@@ -28,7 +28,7 @@ pub(super) struct Reader<'a> {
     due: Instant,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FrameReader<'a> {
     pub(super) fn of_requests(
         connection: &'a Connection,
         onward: UnboundedSender<Parcel>,

@@ -19,11 +19,11 @@ pub(super) struct Expected {
 /// The fate of a reply.
 #[derive(Debug)]
 pub(super) enum ReplyFate {
-    /// It passes, but for the faults that its request has triggered.
+    /// The reply passes, but for the faults that its request has triggered.
     Passes(Vec<Arc<Active>>),
-    /// It is the second one to a duplicate.
+    /// The reply is the second one to a duplicate.
     Swallowed,
-    /// It is none of the server's: this is said in its turn.
+    /// The reply is none of the server's: this is said in its turn.
     Said(Vec<u8>),
 }
 

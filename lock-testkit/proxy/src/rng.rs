@@ -47,7 +47,7 @@ impl SeededRng {
         Duration::from_micros(self.below(most.saturating_add(1)))
     }
 
-    /// One of several.
+    /// Chooses one of several.
     ///
     /// # Panics
     /// If there are none.

@@ -107,7 +107,7 @@ impl DisposableServer for MemcachedServer {
         Self::url(self)
     }
 
-    /// It keeps nothing, whatever it is to find.
+    /// Starts the server again. A memcached keeps nothing, whatever it is to find.
     async fn restart(&self, data: Data) -> Result<Proof, HarnessError> {
         let proof = kill_and_start(self.into(), data)?;
         self.until_ready().await?;

@@ -138,7 +138,7 @@ impl Resp {
         Self::of(self.server.clone())
     }
 
-    /// One command, each part of it as it goes over the wire; an error reply is an error.
+    /// Sends one command, each part of it as it goes over the wire; an error reply is an error.
     ///
     /// # Errors
     /// If the server refuses the command, cannot be reached, or does not answer within five seconds.

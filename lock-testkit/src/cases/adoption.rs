@@ -1,9 +1,10 @@
 //! C-AD: a mutex that is taken by one client and goes on in another.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::future::join;
-use lock_core::{Error, ErrorKind, Locks, Mutex, MutexGuard};
+use lock_core::{DetachError, DetachedMutex, Error, ErrorKind, Locks, Mutex, MutexGuard};
 
 use crate::context::{Cx, LOCK};
 use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
@@ -73,8 +74,16 @@ pub(super) async fn a_message_that_is_delivered_to_several_is_adopted_once(cx: A
 
 pub(super) async fn a_detached_mutex_that_nobody_adopts_ends_with_its_lease(cx: Arc<Cx>) -> Verdict {
     let ((_, mine), (theirs, other)) = (client(&cx).await?, client(&cx).await?);
-    let detached = mine.lock().await?.detach().await?;
+    let held = mine.lock().await?;
+    let began = Instant::now();
+    // For its whole TTL from then on.
+    let detached = held.detach().await?;
     let next = other.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free after its lease")?;
+    ensure!(
+        began.elapsed() >= ttl().mul_f64(0.99),
+        "free {:?} after it was detached, before its lease's end",
+        began.elapsed()
+    );
     expect_kind("an adoption after its end", ErrorKind::NotHeld, theirs.adopt(&detached).await)?;
     ensure!(next.is_held(), "a late adoption has taken the next holder's lock");
     next.release().await?;
@@ -117,4 +126,30 @@ async fn is_held_or_unknown(adopted: Result<MutexGuard, Error>) -> Verdict {
         Err(error) if error.kind() == ErrorKind::NotHeld => Err(error.into()),
         Err(_) => Ok(()),
     }
+}
+
+pub(super) async fn what_cannot_be_passed_on_is_unsupported_and_holds_on(cx: Arc<Cx>) -> Verdict {
+    let ((_, mine), (theirs, other)) = (client(&cx).await?, client(&cx).await?);
+    let held = mine.lock().await?;
+    let refused = held.detach().await;
+    let DetachError { guard: held, error } = refused.err().or_fail("detached, although no grant can be passed on")?;
+    ensure!(error.kind() == ErrorKind::Unsupported, "a detachment says {error}");
+    ensure!(held.is_held(), "a refused detachment costs the lock");
+    is_taken(&other).await?;
+    // As it would be written by somebody else.
+    let message = serde_json::json!({
+        "name": held.name(),
+        "grant": held.grant_id(),
+        "token": held.fencing_token(),
+        "left_ms": ttl().as_millis(),
+    });
+    let detached: DetachedMutex = serde_json::from_value(message)?;
+    expect_kind("an adoption", ErrorKind::Unsupported, theirs.adopt(&detached).await)?;
+    // By renewals.
+    pass(ttl() * 3 / 2).await;
+    ensure!(held.is_held(), "a refused adoption costs the lock");
+    is_taken(&other).await?;
+    held.release().await?;
+    other.try_lock_for(hand_over()).await?.or_fail("not free after its release")?.release().await?;
+    cx.nothing_is_left().await
 }

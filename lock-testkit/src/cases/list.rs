@@ -7,8 +7,9 @@
 use lock_core::Guarantee;
 
 use super::{
-    Case, adoption, cancel, foreign, forgetting, interposed, lease, mutex, naming, observe, outage, process, record,
-    reentrant, refusals, renewal, replies, runtimes, rwlock, semaphore, servers, session, stale, swallowed, waiting,
+    Case, adoption, cancel, foreign, forgetting, interposed, lease, leave, mutex, naming, observe, outage, process,
+    record, record_survival, reentrant, refusals, renewal, replies, runtimes, rwlock, semaphore, servers, session,
+    several, stale, swallowed, waiting,
 };
 use crate::abilities::Need;
 use crate::adapters::{ALL, FENCED, ONCE, SIMPLE};
@@ -45,6 +46,7 @@ const SHARED_OWNER: Need = Need::Promise(Guarantee::SharedOwner);
 const FOREIGN: Need = Need::Promise(Guarantee::ForeignClients);
 const RECORD: Need = Need::Promise(Guarantee::Record);
 const ADOPTION: Need = Need::Promise(Guarantee::Adoption);
+const LEAVE: Need = Need::Promise(Guarantee::Leave);
 
 cases! {
     "Mutex" {
@@ -159,6 +161,12 @@ cases! {
         "C-RW17" "K1 K2" rwlock::a_downgrade_keeps_the_length_of_an_extended_lease ONCE [Need::RwLock];
         /// A write lease that ends while its downgrade is under way leaves nothing behind.
         "C-RW18" "K2 K8" replies::a_write_lease_that_ends_during_its_downgrade_leaves_nothing ONCE [Need::RwLock, Need::Links];
+        /// A downgrade leaves no gap for a waiting writer, also if each of its replies is late.
+        "C-RW19" "K1" rwlock::a_downgrade_leaves_no_gap_however_late_its_replies ONCE [Need::RwLock, Need::Links];
+        /// One of six readers is freed by force: it is told, once, and the others keep the lock.
+        "C-RW20" "K3 K11 K16" rwlock::one_reader_that_is_freed_by_force_costs_the_others_nothing ONCE [Need::RwLock, FORCE];
+        /// Inspection shows a reader as holder and the writer behind it as waiter, and then the writer as holder.
+        "C-RW21" "K16" rwlock::a_writer_that_waits_is_shown_behind_the_reader_that_holds ONCE [Need::RwLock, INSPECT];
     }
     "Semaphore" {
         /// A fourth of three permits is refused.
@@ -191,6 +199,8 @@ cases! {
         "C-S15" "K16" semaphore::what_is_shown_as_free_can_be_taken ONCE [Need::Semaphore, INSPECT];
         /// A release of some permits of which the request or the reply is lost is carried through, and costs the others nothing.
         "C-S16" "K9 K12" replies::permits_whose_release_is_not_answered_do_not_end_the_others ONCE [Need::Semaphore, Need::Links];
+        /// Owners that take one permit again and again do not starve one that asks for all.
+        "C-S17" "K5" semaphore::a_request_for_all_is_not_overtaken_by_a_stream_of_small_ones ONCE [Need::Semaphore, FIFO];
     }
     "Lease and loss" {
         /// A holder whose session is ended behind its client's back is told within a lease, and believes no more; the same client takes the lock
@@ -284,7 +294,7 @@ cases! {
         /// Tries, waits with a limit and releases, 220 at once, at silent servers end within one operation timeout of it, each with an
         /// error, and none is late.
         "C-W11" "K7 K10" outage::silent_servers_hold_nobody_up_for_long SIMPLE [Need::Links];
-        /// The third of five waiters cancels: the others keep their order.
+        /// Of five waiters the first, the third, the last, or two cancel: the others keep their order.
         "C-W12" "K5 K8" waiting::a_waiter_that_cancels_does_not_change_the_order ALL [FIFO];
         /// A release between any two requests of a waiter is not missed: granted within 1 s.
         "C-W13" "K5" interposed::a_release_between_two_requests_of_a_waiter_is_not_missed SIMPLE [Need::Links];
@@ -445,6 +455,15 @@ cases! {
         /// Each reply to a write is lost, and the grant freed by force before the client connects again: if the data is there, the
         /// write is not told as definitely undone.
         "C-RC08" "K9" record::a_write_whose_reply_is_lost_with_its_grant_is_not_told_as_undone ONCE [RECORD, FORCE, Need::Links];
+        /// A server is killed and started again with what it had written, when A has gone, and again while B holds: where that is promised, the
+        /// record is as it was written last, by a write that was told as done; otherwise it may be gone. The next holder finds it, and writes.
+        "C-RC09" "K4" record_survival::a_record_is_found_after_a_restart ONCE [RECORD, Need::DisposableServer(ServerFault::Restart)];
+        /// A server is killed and started again with nothing while A holds: B finds no record, and A writes nothing beside B.
+        "C-RC10" "K3 K4" record_survival::a_former_holder_writes_nothing_after_a_restart_without_data ONCE [RECORD, Need::DisposableServer(ServerFault::Restart)];
+        /// A server forgets everything while A holds: B finds no record, and A writes nothing beside B.
+        "C-RC10b" "K3 K4" record_survival::a_former_holder_writes_nothing_after_a_flush ONCE [RECORD, Need::DisposableServer(ServerFault::Flush)];
+        /// The server that leads is killed, and another one takes over, when A has gone, and again while B holds: as C-RC09.
+        "C-RC11" "K4" record_survival::a_record_is_found_after_a_failover ONCE [RECORD, Need::DisposableServer(ServerFault::FailOver)];
     }
 
     "Adoption" {
@@ -452,9 +471,50 @@ cases! {
         "C-AD01" "K1 K4" adoption::a_detached_mutex_goes_on_in_the_client_that_adopts_it ONCE [ADOPTION];
         /// B and C adopt one detached mutex at once: one has it, the other one is told `NotHeld`, and so is whoever comes later.
         "C-AD02" "K1 K3" adoption::a_message_that_is_delivered_to_several_is_adopted_once ONCE [ADOPTION];
-        /// A detached mutex that nobody adopts is free 1 s after its lease at the latest; an adoption comes too late then, and harms nobody.
+        /// A detached mutex that nobody adopts is taken until its lease ends, and free 1 s later at the latest; an adoption comes too late then, and
+        /// harms nobody.
         "C-AD03" "K2 K3" adoption::a_detached_mutex_that_nobody_adopts_ends_with_its_lease ONCE [ADOPTION];
         /// Each request of an adoption, or its reply, is lost: it is adopted, or that is not known, and nothing stays.
         "C-AD04" "K8 K9" adoption::an_adoption_whose_request_or_reply_is_lost_is_done_or_unknown ONCE [ADOPTION, Need::Links];
+        /// Where grants cannot be passed on, a detachment is `Unsupported`, and its guard holds on; an adoption is `Unsupported`, too, and changes
+        /// nothing.
+        "C-AD05" "K15" adoption::what_cannot_be_passed_on_is_unsupported_and_holds_on ONCE [Need::Without(Guarantee::Adoption)];
+    }
+    "Leaving" {
+        /// A leaves its mutex for 1 s of a lease of 6 s: nobody has it before, and B soon after; the end of A's hold is told.
+        "C-LV01" "K1 K2" leave::a_lock_that_was_left_for_less_than_its_lease_is_free_after_that_time ONCE [LEAVE];
+        /// A leaves its mutex for three times its lease: nobody has it before that time is over, and B soon after.
+        "C-LV02" "K1 K2" leave::a_lock_that_was_left_for_more_than_its_lease_is_taken_for_that_time ONCE [LEAVE];
+        /// B waits while A leaves its mutex for 1 s of a lease of 6 s: B is granted it when it ends.
+        "C-LV03" "K5 K7" leave::whoever_waits_for_a_lock_that_was_left_is_granted_it_when_it_ends ONCE [LEAVE];
+        /// A leaves its mutex, and closes its client: the mutex is taken for the time for which it was left.
+        "C-LV04" "K1" leave::a_lock_that_was_left_outlasts_its_client ONCE [Need::Always(Guarantee::Leave)];
+        /// A's mutex was freed by force, or its entry deleted, and B has it: A is told of the loss when it leaves the lock, and B's is not touched.
+        "C-LV05" "K3 K11" leave::a_lock_that_was_lost_cannot_be_left_and_nobody_elses_is_touched ONCE [LEAVE, FORCE];
+        /// `inspect` shows a mutex that was left, under another id than before if the servers end it, and by that it can be freed by force.
+        "C-LV06" "K16" leave::a_lock_that_was_left_is_shown_and_can_be_freed_by_force ONCE [LEAVE, INSPECT, FORCE];
+        /// Each request of A, who leaves its mutex for less than its lease, or for more, is lost, or its reply: it is left, or that is not known,
+        /// and the client goes on; nobody has the mutex before, and B at most one operation timeout later than without a loss. Nothing stays.
+        "C-LV07" "K9 K10" leave::a_request_to_leave_a_lock_that_is_lost_or_its_reply_is_sent_again ONCE [LEAVE, Need::Links];
+        /// A leaves its mutex for no time, or for ever: that is refused, and A holds it as before.
+        "C-LV08" "K15" leave::a_time_out_of_range_is_refused_and_the_lock_is_held_on ONCE [LEAVE];
+    }
+    "Several at once" {
+        /// A holds three locks at once, the last a write lock where there is one: each has a nonce and, where there are tokens, a token of its
+        /// own, is refused to B, is renewed, and can be given back by itself.
+        "C-ML01" "K1 K3 K4" several::several_locks_are_each_held_by_a_grant_of_its_own ONCE [];
+        /// A holds one of three, each in turn: B's try of all three says `Ok(None)`, the other two are free, and a wait that ends leaves them free,
+        /// too.
+        "C-ML02" "K1 K7 K8" several::a_try_of_several_one_of_which_is_held_leaves_nothing ONCE [];
+        /// Four clients try two of three locks again and again: never do two hold one lock at once, whoever waits is granted, and nothing
+        /// is left.
+        "C-ML03" "K1 K5" several::clients_that_try_overlapping_sets_never_hold_one_lock_at_once ONCE [];
+        /// B waits for three locks, two of which A holds and gives back one after the other: B is granted all of them.
+        "C-ML04" "K5 K7" several::whoever_waits_for_several_is_granted_all_of_them_in_the_end ONCE [];
+        /// A try of three free locks that is dropped at any poll leaves nothing after its TTL + 1 s.
+        "C-ML05" "K8" several::a_try_of_several_that_is_dropped_at_any_poll_leaves_nothing ONCE [];
+        /// Each request of a try of three free locks, or its reply, is lost: all are granted, or nothing stays, and nothing is told as certain that
+        /// is not.
+        "C-ML06" "K8 K9" several::a_try_of_several_whose_request_or_reply_is_lost_takes_all_or_nothing ONCE [Need::Links];
     }
 }

@@ -163,11 +163,14 @@ pub(super) async fn a_write_whose_reply_is_lost_is_done_or_unknown_and_can_be_re
                 drop(loss);
             }
             let other = recorded(&cx.client().await?)?;
+            let seen = read(&other).await?;
+            let is_written = seen.is_of_term();
+            ensure!(!is_written || seen.data == b"once", "written by halves, or twice: {seen:?}");
             match &outcome {
                 Err(error) if error.is_definite() => {
-                    let seen = read(&other).await?;
-                    ensure!(seen.data != b"once" || !seen.is_of_term(), "written, and told as definitely not: {error}");
+                    ensure!(!is_written, "written, and told as definitely not: {error}")
                 }
+                Ok(()) => ensure!(is_written, "told as done, and not written: {seen:?}"),
                 outcome => is_done_or_unknown(outcome)?,
             }
             eventually("it is written again", promptly(), async || Ok(held.write(b"again").await.ok())).await?;

@@ -182,24 +182,28 @@ pub(super) async fn replies_that_are_cut_in_the_middle_reach_nobody_else(cx: Arc
     cx.residue_within(cx.freed_by(ttl())).await
 }
 
+/// Its lease is long: what frees the lock in time is a cancellation, and no end of a lease.
 pub(super) async fn an_owner_whose_first_grant_was_not_answered_is_inside_once(cx: Arc<Cx>) -> Verdict {
-    let links = cx.links()?;
-    let lock = cx.client_at(&links).await?.reentrant(LOCK).or_fail("no reentrant lock")?;
-    let lock = lock.with_ttl(ttl());
-    let me = Owner::new();
-    lock.lock(&me).await?.release().await?;
-    let loss = links.inject(&next_reply(&cx, Toxic::Reset));
-    let first = soon("the first acquisition ends", op_timeout() + ms(500), lock.try_lock(&me)).await?;
-    loss.heal()?;
-    if let Ok(first) = first {
-        first.or_fail("a lock that nobody else holds was refused")?.release().await?;
+    let other = cx.client().await?.reentrant(LOCK).or_fail("no reentrant lock")?.with_ttl(ttl());
+    for toxic in [Toxic::Reset, Toxic::Blackhole] {
+        let links = cx.links()?;
+        let lock = cx.client_at(&links).await?.reentrant(LOCK).or_fail("no reentrant lock")?;
+        let lock = lock.with_ttl(ms(15_000));
+        let me = Owner::new();
+        lock.lock(&me).await?.release().await?;
+        let loss = links.inject(&next_reply(&cx, toxic));
+        let first = soon("the first acquisition ends", op_timeout() + ms(500), lock.try_lock(&me)).await?;
+        loss.applied().await.and_then(|()| loss.heal())?;
+        if let Ok(first) = first {
+            first.or_fail("a lock that nobody else holds was refused")?.release().await?;
+        }
+        let again = lock.try_lock_for(&me, cx.freed_by(ttl())).await?.or_fail("its owner is not let in again")?;
+        ensure!(again.depth() == 1, "depth {} after one acquisition that counts", again.depth());
+        again.release().await?;
+        // The reply that was lost may have hurt a connection, and the cancellation waits for another one.
+        let next = other.try_lock_for(&Owner::new(), op_timeout() + hand_over()).await?;
+        next.or_fail("one release after one acquisition that counts does not free")?.release().await?;
     }
-    let again = lock.try_lock_for(&me, cx.freed_by(ttl())).await?.or_fail("its owner is not let in again")?;
-    ensure!(again.depth() == 1, "depth {} after one acquisition that counts", again.depth());
-    again.release().await?;
-    let next = cx.client().await?.reentrant(LOCK).or_fail("no reentrant lock")?.with_ttl(ttl());
-    let next = next.try_lock_for(&Owner::new(), cx.freed_by(ttl())).await?;
-    next.or_fail("one release after one acquisition that counts does not free")?.release().await?;
     cx.residue_within(cx.freed_by(ttl())).await
 }
 

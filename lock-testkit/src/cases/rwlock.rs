@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use lock_core::{ErrorKind, Guarantee, LeaseOptions, Owner, RwLock};
+use lock_core::{ErrorKind, Guarantee, Holder, LeaseOptions, Owner, RwLock};
 use tokio::sync::mpsc;
 
 use crate::adapters::Exclusive;
 use crate::context::{Cx, LOCK};
 use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
 use crate::isolated_client::in_isolation;
-use crate::time::{hand_over, ms, pass, promptly, soon, stays_pending, ttl};
+use crate::proxy::{Direction, LinkFault, Toxic};
+use crate::time::{eventually, hand_over, ms, pass, promptly, soon, stays_pending, ttl};
 
 async fn lock(cx: &Cx) -> Result<RwLock, Failure> {
     Ok(cx.client().await?.rwlock(LOCK).or_fail("no read-write lock")?.with_ttl(ttl()))
@@ -175,6 +176,29 @@ pub(super) async fn a_downgrade_leaves_no_gap_for_a_waiting_writer(cx: Arc<Cx>) 
     cx.nothing_is_left().await
 }
 
+pub(super) async fn a_downgrade_leaves_no_gap_however_late_its_replies(cx: Arc<Cx>) -> Verdict {
+    let (links, b) = (cx.links()?, lock(&cx).await?);
+    let a = cx.client_at(&links).await?.rwlock(LOCK).or_fail("no read-write lock")?.with_ttl(ttl() * 3);
+    let write = a.write().await?;
+    let mut waiting = pin!(b.write());
+    stays_pending("a writer beside a writer", ms(100), waiting.as_mut()).await?;
+    let late = links.inject(&LinkFault::new(Toxic::Delay { by: ms(200), jitter: ms(0) }, Direction::ToClient));
+    let read = {
+        let mut downgrading = pin!(write.downgrade());
+        tokio::select! {
+            downgraded = &mut downgrading => downgraded?,
+            writer = &mut waiting => return Err(Failure::new(format!("a gap in the downgrade: {writer:?}"))),
+        }
+    };
+    late.applied().await?;
+    stays_pending("a writer beside the downgraded one", ms(250), waiting.as_mut()).await?;
+    ensure!(read.is_held(), "the downgraded lock is not held");
+    late.heal()?;
+    read.release().await?;
+    soon("the writer enters", hand_over(), waiting).await??.release().await?;
+    cx.nothing_is_left().await
+}
+
 pub(super) async fn a_downgraded_lock_keeps_its_grant_and_admits_readers(cx: Arc<Cx>) -> Verdict {
     let (a, b) = (lock(&cx).await?, lock(&cx).await?);
     let write = a.write().await?;
@@ -215,6 +239,51 @@ pub(super) async fn a_short_reader_s_end_leaves_the_long_one_its_lease(cx: Arc<C
     long.release().await?;
     c.try_write_for(hand_over()).await?.or_fail("still taken after the long reader")?.release().await?;
     Ok(())
+}
+
+pub(super) async fn one_reader_that_is_freed_by_force_costs_the_others_nothing(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = (lock(&cx).await?, lock(&cx).await?);
+    let mut readers = Vec::new();
+    for i in 0..6 {
+        readers.push([&a, &b][i % 2].read().await?);
+    }
+    let freed = readers.remove(3);
+    ensure!(a.force_release(freed.grant_id(), "the case asks").await?, "a reader's grant cannot be freed");
+    ensure!(!a.force_release(freed.grant_id(), "the case asks").await?, "a reader's grant was freed twice");
+    soon("the freed reader is told", cx.freed_by(ttl()), freed.lost()).await?;
+    for reader in &readers {
+        ensure!(reader.is_held(), "another reader lost the lock");
+        reader.extend(ttl() * 2).await?;
+    }
+    ensure!(b.try_write().await?.is_none(), "a writer was let in beside readers");
+    for reader in readers {
+        reader.release().await?;
+    }
+    b.try_write_for(hand_over()).await?.or_fail("still taken after all releases")?.release().await?;
+    cx.nothing_is_left().await
+}
+
+pub(super) async fn a_writer_that_waits_is_shown_behind_the_reader_that_holds(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = (lock(&cx).await?, lock(&cx).await?);
+    let read = a.read().await?;
+    let waiting = tokio::spawn(async move { b.write().await });
+    let shown = async || {
+        let seen = a.inspect().await?;
+        let is_reader = |holder: &Holder| holder.shared && holder.grant == Some(read.grant_id());
+        let is_shown = matches!(&*seen.holders, [holder] if is_reader(holder));
+        Ok((is_shown && matches!(&*seen.waiters, [waiter] if waiter.owner.is_some())).then_some(()))
+    };
+    eventually("the reader is shown as holder, the writer as waiter with its owner", promptly(), shown).await?;
+    read.release().await?;
+    let write = soon("the writer enters", hand_over(), waiting).await???;
+    let shown = async || {
+        let seen = a.inspect().await?;
+        let is_writer = |holder: &Holder| !holder.shared && holder.grant == Some(write.grant_id());
+        Ok((seen.waiters.is_empty() && matches!(&*seen.holders, [holder] if is_writer(holder))).then_some(()))
+    };
+    eventually("the writer is shown as holder, and nobody as waiter", promptly(), shown).await?;
+    write.release().await?;
+    cx.nothing_is_left().await
 }
 
 pub(super) async fn a_dead_reader_among_live_ones_delays_a_writer_by_its_ttl(cx: Arc<Cx>) -> Verdict {

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use futures_util::future::join_all;
@@ -209,23 +209,67 @@ pub(super) async fn clients_that_disagree_on_the_limit_are_told(cx: Arc<Cx>) -> 
     Ok(())
 }
 
+/// Each of three owners that got one permit of two would keep the others from theirs.
 pub(super) async fn owners_that_ask_for_two_of_three_never_deadlock(cx: Arc<Cx>) -> Verdict {
-    let mut owners = Vec::new();
-    for _ in 0..2 {
-        let semaphore = semaphore(&cx, 3).await?;
+    let (mut owners, inside) = (Vec::new(), Arc::<AtomicU32>::default());
+    for _ in 0..3 {
+        let (semaphore, inside) = (semaphore(&cx, 3).await?, inside.clone());
         owners.push(tokio::spawn(async move {
-            for _ in 0..50 {
+            for _ in 0..35 {
                 let permit = semaphore.acquire_many(2).await?;
                 ensure!(permit.permits() == 2, "a part of two permits was granted: {}", permit.permits());
+                let before = inside.fetch_add(2, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                inside.fetch_sub(2, Ordering::SeqCst);
+                ensure!(before == 0 || !permit.is_held(), "two were granted of three of which {before} were taken");
                 permit.release().await?;
             }
             Ok(())
         }));
     }
-    for owner in soon("both owners finish", promptly() * 2, join_all(owners)).await? {
+    for owner in soon("all owners finish", promptly() * 2, join_all(owners)).await? {
         owner??;
     }
     free(&semaphore(&cx, 3).await?, 3).await
+}
+
+pub(super) async fn a_request_for_all_is_not_overtaken_by_a_stream_of_small_ones(cx: Arc<Cx>) -> Verdict {
+    let done = Arc::new(AtomicBool::new(false));
+    let mut small = Vec::new();
+    for i in 0..6 {
+        let (semaphore, done) = (semaphore(&cx, 4).await?, done.clone());
+        small.push(tokio::spawn(async move {
+            while !done.load(Ordering::SeqCst) {
+                let permit = semaphore.acquire().await?;
+                // Never all at the same instant.
+                pass(ms(15 + 7 * i)).await;
+                permit.release().await?;
+            }
+            Ok::<_, Failure>(())
+        }));
+    }
+    let all = semaphore(&cx, 4).await?;
+    let served = async {
+        for turn in 1..=3 {
+            let are_inside = async || match all.try_acquire().await? {
+                Some(permit) => permit.release().await.map(|()| None).map_err(Into::into),
+                None => Ok(Some(())),
+            };
+            eventually("the small ones are inside", promptly(), are_inside).await?;
+            let held = all.try_acquire_many_for(4, promptly()).await?;
+            let held =
+                held.or_fail(&format!("the request for all permits starved behind small ones in turn {turn}"))?;
+            free(&all, 0).await?;
+            held.release().await?;
+        }
+        Ok(())
+    };
+    let served = served.await;
+    done.store(true, Ordering::SeqCst);
+    for small in small {
+        small.await??;
+    }
+    served
 }
 
 pub(super) async fn senseless_numbers_of_permits_are_refused(cx: Arc<Cx>) -> Verdict {
@@ -236,6 +280,9 @@ pub(super) async fn senseless_numbers_of_permits_are_refused(cx: Arc<Cx>) -> Ver
     expect_kind("four of three", ErrorKind::InvalidArgument, of(3)?.try_acquire_many(4).await)?;
     expect_kind("a wait for four of three", ErrorKind::InvalidArgument, of(3)?.acquire_many(4).await)?;
     let most = cx.harness.most_permits();
+    if let Some(too_many) = most.checked_add(1) {
+        expect_kind("one more than a great many", ErrorKind::InvalidArgument, of(too_many)?.try_acquire().await)?;
+    }
     let all = of(most)?.try_acquire_many(most).await?.or_fail("all of a great many permits")?;
     ensure!(of(most)?.try_acquire().await?.is_none(), "one more than a great many was granted");
     all.release().await?;

@@ -16,7 +16,7 @@ pub use crate::proxy::{Injected, LinkFault, Proof, Unproven};
 /// The data that a server finds when it starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Data {
-    /// Its own, as far as it had written it; nothing, if it runs without persistence.
+    /// The server's own data, as far as they were written; nothing, if it runs without persistence.
     Kept,
     /// Nothing.
     Gone,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{BoxFuture, OptionFuture};
 use lock_core::clock::{BootInstant, Deadline};
-use lock_core::driver::{Attempt, Backend, Cancelled, Grant, MutexBackend, Operator, Released, Renewal, Renewed};
-use lock_core::{Client, ClientOptions, Error, ErrorKind, Guarantees, Locks, LossReason, Phase, driver::wait};
+use lock_core::driver::{Attempt, Backend, Cancelled, Grant, Left, MutexBackend, Operator, Released, Renewal, Renewed};
+use lock_core::{Client, ClientOptions, Error, ErrorKind, GrantId, Guarantees, Locks, LossReason, Phase, driver::wait};
 use lock_testkit::HarnessError;
 use tokio::sync::Mutex;
 
@@ -29,6 +29,11 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
 
     /// The renewal; whether the lock is still there.
     async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, HarnessError>;
+
+    /// Has the lock end after this time, under another id.
+    async fn leave(&self, _attempt: &Attempt, _left: GrantId, _time: Duration) -> Result<Left, HarnessError> {
+        Err(HarnessError::new("it cannot be left"))
+    }
 
     /// Cleans up after an acquisition that was given up.
     async fn abandon(&self, attempt: &Attempt) -> Result<(), HarnessError>;
@@ -69,7 +74,7 @@ pub(super) fn mutexes(steps: impl Steps) -> Result<Locks, Error> {
 
 /// A client that takes these steps.
 pub(super) fn client<S: Steps>(steps: S) -> Result<Client<SpecimenBackend<S>>, Error> {
-    Client::new(SpecimenBackend(steps), ClientOptions::default())
+    Client::new(SpecimenBackend::of(steps), ClientOptions::default())
 }
 
 /// A specimen's client.
@@ -106,6 +111,10 @@ impl<S: Steps> Backend for SpecimenBackend<S> {
         }
     }
 
+    async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
+        in_time(self.0.leave(attempt, left, time)).await.map_err(|error| unknown(attempt, Phase::Release, &error))
+    }
+
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
         match in_time(self.0.abandon(attempt)).await {
             Ok(()) => Ok(Cancelled::Settled),
@@ -131,6 +140,10 @@ impl<S: Steps> MutexBackend for SpecimenBackend<S> {
 
 /// Steps that are the same for every kind.
 impl<S: Steps> SpecimenBackend<S> {
+    pub(super) fn of(steps: S) -> Self {
+        Self(steps)
+    }
+
     pub(super) async fn try_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let _turn = OptionFuture::from(self.0.line().map(Mutex::lock)).await;
         let sent_at = self.clock().now();

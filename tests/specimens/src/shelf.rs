@@ -7,6 +7,10 @@
 //!   after a longer one ends the entry while its holder believes in the longer one.
 //! - [`Recipe::CountsFromTheReply`], a lease that counts from the answer, in a client to which answers take 120 ms; to others they
 //!   take none.
+//! - [`Recipe::LeavesByRenewal`], a lock that is left by a renewal, which never shortens: it ends with its lease.
+//! - [`Recipe::LeavesToItsClient`], a lock that is left to the client to release: it goes with the client.
+//! - [`Recipe::KeepsItsId`], a lock that is left under the id that it had: whoever knows that can free it.
+//! - [`Recipe::LeavesAnybodys`], a lock that is left without a look at whose it is: one who has lost it ends the next holder's.
 //! - [`Recipe::LosesItsTask`], a task that panics. Everything else goes on, and nobody looks.
 
 use std::collections::HashMap;
@@ -15,11 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use lock_core::driver::Attempt;
-use lock_core::{Error, GrantId, LockName, Locks};
+use lock_core::driver::{Attempt, Kind, Left, Operator};
+use lock_core::{Error, GrantId, Guarantees, Holder, Inspection, LockName, Locks, Owner, Support};
 use lock_testkit::{Admin, GroundTruth, Harness, HarnessError, Missing, ms};
 
 use super::{Rejection, backend};
+
+/// The time for which a lock is kept that waits for its release.
+const KEPT: Duration = Duration::from_secs(3600);
 
 /// A way to keep a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +40,14 @@ pub enum Recipe {
     Shortens,
     /// Counts its lease from an answer that takes its time.
     CountsFromTheReply,
+    /// Leaves a lock for no less than its lease.
+    LeavesByRenewal,
+    /// Leaves a lock for as long as its client lives.
+    LeavesToItsClient,
+    /// Leaves a lock under the id that it had.
+    KeepsItsId,
+    /// Leaves a lock whoever holds it.
+    LeavesAnybodys,
     /// Has a task that panics.
     LosesItsTask,
 }
@@ -42,6 +57,10 @@ pub const REJECTIONS: &[Rejection<Recipe>] = &[
     Rejection { recipe: Recipe::WritesAnew, case: "C-R07b", symptom: "its entry is gone: not within" },
     Rejection { recipe: Recipe::Shortens, case: "C-R08c", symptom: "granted although" },
     Rejection { recipe: Recipe::CountsFromTheReply, case: "C-D11", symptom: "still believed" },
+    Rejection { recipe: Recipe::LeavesByRenewal, case: "C-LV01", symptom: "nobody was granted it in time" },
+    Rejection { recipe: Recipe::LeavesToItsClient, case: "C-LV04", symptom: "but the lock was left for" },
+    Rejection { recipe: Recipe::KeepsItsId, case: "C-LV06", symptom: "under another id than before: not within" },
+    Rejection { recipe: Recipe::LeavesAnybodys, case: "C-LV05", symptom: "a lock of somebody else was left" },
     Rejection { recipe: Recipe::LosesItsTask, case: "C-M07", symptom: "a task or thread panicked: \"the flaw\"" },
 ];
 
@@ -75,6 +94,10 @@ impl Recipe {
             Self::WritesAnew => "a renewal that writes anew",
             Self::Shortens => "a renewal that shortens",
             Self::CountsFromTheReply => "a deadline that counts from a late reply",
+            Self::LeavesByRenewal => "a lock that is left by a renewal",
+            Self::LeavesToItsClient => "a lock that is left to its client",
+            Self::KeepsItsId => "a lock that is left under the id that it had",
+            Self::LeavesAnybodys => "a lock that is left without a comparison",
             Self::LosesItsTask => "a task that panics",
         }
     }
@@ -138,6 +161,32 @@ impl Shelf {
     }
 }
 
+#[async_trait]
+impl Operator for Shelf {
+    async fn inspect(&self, name: &LockName, _kind: Kind) -> Result<Inspection, Error> {
+        let mut inspection = Inspection::default();
+        if let Some((grant, _)) = self.entries().get(name.as_str()) {
+            let mut holder = Holder::unknown();
+            holder.grant = Some(*grant);
+            inspection.holders.push(holder);
+        }
+        Ok(inspection)
+    }
+
+    async fn force_release(
+        &self,
+        name: &LockName,
+        _kind: Kind,
+        freed: GrantId,
+        _by: &Owner,
+        _why: &str,
+    ) -> Result<bool, Error> {
+        let mut entries = self.entries();
+        let is_there = entries.get(name.as_str()).is_some_and(|(holder, _)| *holder == freed);
+        Ok(is_there && entries.remove(name.as_str()).is_some())
+    }
+}
+
 /// A recipe's client.
 #[derive(Debug)]
 struct OnShelf {
@@ -180,6 +229,33 @@ impl backend::Steps for OnShelf {
         let Some((_, ends)) = mine else { return Ok(false) };
         *ends = if self.recipe == Recipe::Shortens { until } else { until.max(*ends) };
         Ok(true)
+    }
+
+    async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, HarnessError> {
+        let mut entries = self.shelf.entries();
+        let is_mine = |holder: &GrantId| [attempt.id, left].contains(holder) || self.recipe == Recipe::LeavesAnybodys;
+        let mine = entries.get_mut(attempt.name.as_str()).filter(|(holder, _)| is_mine(holder));
+        let Some((holder, ends)) = mine else { return Ok(Left::NotHeld(None)) };
+        if self.recipe == Recipe::LeavesToItsClient {
+            *ends = Instant::now() + KEPT;
+            return Ok(Left::UntilReleased);
+        }
+        let until = Instant::now() + time;
+        if self.recipe != Recipe::KeepsItsId {
+            *holder = left;
+        }
+        *ends = if self.recipe == Recipe::LeavesByRenewal { until.max(*ends) } else { until };
+        Ok(Left::Done)
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        let mut guarantees = Guarantees::none();
+        (guarantees.leave, guarantees.inspect, guarantees.force_release) = (Support::Yes, Support::Yes, Support::Yes);
+        guarantees
+    }
+
+    fn operator(&self) -> Option<&dyn Operator> {
+        Some(&self.shelf)
     }
 
     async fn abandon(&self, attempt: &Attempt) -> Result<(), HarnessError> {

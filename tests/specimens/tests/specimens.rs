@@ -13,12 +13,15 @@ use lock_testkit_servers::Deployment;
 use lock_testkit_servers::memcached::MemcachedServer;
 use lock_testkit_servers::redis::RedisServer;
 use lock_testkit_servers::zookeeper::ZooKeeperServer;
+use specimens::redis::records;
 use specimens::{Rejection, memcached, redis, shelf, zookeeper};
 use tokio::runtime::Runtime;
 
 /// Cases that reject no specimen yet, which the reference on Redis passes too: it is a lock.
 const MORE_ON_REDIS: &[&str] =
     &["C-M03", "C-M04", "C-M07", "C-M09", "C-M13", "C-D03", "C-R01", "C-W06", "C-W13", "C-F11"];
+/// Likewise of records on Redis.
+const MORE_ON_RECORDS: &[&str] = &["C-RC03"];
 /// Likewise on ZooKeeper, where readers and writers stand in line too.
 const MORE_ON_ZOOKEEPER: &[&str] = &[
     "C-M02", "C-M05", "C-M07", "C-M09", "C-D03", "C-R01", "C-W06", "C-W07", "C-W12", "C-RW01", "C-RW02", "C-RW03",
@@ -28,7 +31,8 @@ const MORE_ON_ZOOKEEPER: &[&str] = &[
 const MORE_ON_MEMCACHED: &[&str] = &["C-M02", "C-M05", "C-M07", "C-M09", "C-D03", "C-R01", "C-W06"];
 
 /// Likewise on a shelf in memory.
-const MORE_ON_A_SHELF: &[&str] = &["C-M02", "C-M05", "C-M09", "C-D03", "C-R01", "C-R06b", "C-R07", "C-R08", "C-W06"];
+const MORE_ON_A_SHELF: &[&str] =
+    &["C-M02", "C-M05", "C-M09", "C-D03", "C-LV02", "C-LV03", "C-LV08", "C-R01", "C-R06b", "C-R07", "C-R08", "C-W06"];
 
 /// The deployment of a shelf in memory, which needs no server.
 struct NoServer;
@@ -124,6 +128,14 @@ fn trials(runtime: &Arc<Runtime>) -> Result<Vec<Trial>, Missing> {
         rejections: redis::REJECTIONS,
         more: MORE_ON_REDIS,
     };
+    let on_records = Laboratory {
+        runtime: runtime.clone(),
+        server: required(runtime.block_on(RedisServer::start()))?,
+        make: |recipe, url| Arc::new(records::RecordSpecimen::new(recipe, url)),
+        reference: records::Recipe::Reference,
+        rejections: records::REJECTIONS,
+        more: MORE_ON_RECORDS,
+    };
     let on_zookeeper = Laboratory {
         runtime: runtime.clone(),
         server: required(runtime.block_on(ZooKeeperServer::start()))?,
@@ -148,8 +160,9 @@ fn trials(runtime: &Arc<Runtime>) -> Result<Vec<Trial>, Missing> {
         rejections: shelf::REJECTIONS,
         more: MORE_ON_A_SHELF,
     };
-    let all = [on_redis.trials(), on_zookeeper.trials(), on_memcached.trials(), on_a_shelf.trials()];
-    Ok(all.into_iter().flatten().collect())
+    let on_redis = on_redis.trials().into_iter().chain(on_records.trials());
+    let others = [on_zookeeper.trials(), on_memcached.trials(), on_a_shelf.trials()];
+    Ok(on_redis.chain(others.into_iter().flatten()).collect())
 }
 
 /// A server that is missing keeps trials from running, unless it has to be there.

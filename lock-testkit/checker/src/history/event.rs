@@ -107,11 +107,11 @@ pub struct Call<I, O> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "lowercase")]
 pub enum Step<I, O> {
-    /// It is about to be made.
+    /// The call is about to be made.
     Invoke(I),
-    /// It has succeeded.
+    /// The call has succeeded.
     Ok(O),
-    /// It has certainly not been carried out.
+    /// The call has certainly not been carried out.
     Fail(Failed),
     /// Whether it was, or will be, carried out is not known.
     Info(Failed),
@@ -176,7 +176,7 @@ pub enum Kind {
     Read,
     /// Exclusive, of a read-write lock.
     Write,
-    /// Some of the permits of a semaphore.
+    /// A number of the permits of a semaphore.
     Sem,
 }
 
@@ -332,9 +332,9 @@ pub struct Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FaultPhase {
-    /// It is about to begin.
+    /// The fault is about to begin.
     Start,
-    /// It is over.
+    /// The fault is over.
     Heal,
 }
 
@@ -354,7 +354,7 @@ pub struct Death {
 pub struct Theft {
     /// The session that had them, as the server calls its client.
     pub session: Text,
-    /// Their names at the server. Those of waiters are among them, who may be granted the lock in another session.
+    /// The grants' names at the server. Those of waiters are among them, who may be granted the lock in another session.
     pub grants: Vec<Text>,
     /// Before this instant nothing had been taken; by the event's time, everything was.
     pub after: u64,
@@ -365,7 +365,7 @@ pub struct Theft {
 pub struct Truth {
     /// The lock's name.
     pub res: Text,
-    /// Its kind; `write` stands for all of a read-write lock.
+    /// The lock's kind; `write` stands for all of a read-write lock.
     pub kind: Kind,
     /// Before this instant the question had not been sent; the answer had come by the event's time.
     pub after: u64,

@@ -38,6 +38,23 @@ impl GroupWish {
         self
     }
 
+    /// Asks for all of them; `Ok(None)` if somebody else holds one of them until the wait is over.
+    ///
+    /// # Errors
+    /// As [`multi::try_lock_all_for`].
+    ///
+    /// # Cancel safety
+    /// As [`multi::try_lock_all_for`]; written down as acquisitions of which nobody knows the outcome.
+    pub async fn acquire(&self, locks: &RecordedLocks) -> Result<Option<RecordedGroup>, Error> {
+        let group = locks.recorder().fresh_id();
+        let parts: Vec<_> = self.names.iter().map(|name| (name, locks.recorder().fresh_id())).collect();
+        let asks = parts.iter().map(|(name, id)| (id.clone(), self.ask(name, id, &group)));
+        let pending = Pending::begin(locks.recorder(), asks);
+        let mutexes = self.names.iter().map(|name| locks.locks().mutex(name.clone()).with_ttl(self.ttl));
+        let granted = pending.end(self.take(mutexes.collect()).await)?;
+        Ok(granted.map(|(guard, t)| RecordedGroup::new(guard, t, parts, locks.recorder().clone())))
+    }
+
     fn ask(&self, name: &LockName, id: &Text, group: &Text) -> Ask {
         Ask {
             owner: id.clone(),
@@ -60,32 +77,13 @@ impl GroupWish {
     }
 }
 
-impl RecordedLocks {
-    /// Asks for several mutexes at once; `Ok(None)` if somebody else holds one of them until the wait is over.
-    ///
-    /// # Errors
-    /// As [`multi::try_lock_all_for`].
-    ///
-    /// # Cancel safety
-    /// As [`multi::try_lock_all_for`]; written down as acquisitions of which nobody knows the outcome.
-    pub async fn acquire_all(&self, wish: &GroupWish) -> Result<Option<RecordedGroup>, Error> {
-        let group = self.recorder().fresh_id();
-        let parts: Vec<_> = wish.names.iter().map(|name| (name, self.recorder().fresh_id())).collect();
-        let asks = parts.iter().map(|(name, id)| (id.clone(), wish.ask(name, id, &group)));
-        let pending = Pending::begin(self.recorder(), asks);
-        let mutexes = wish.names.iter().map(|name| self.locks().mutex(name.clone()).with_ttl(wish.ttl));
-        let granted = pending.end(wish.take(mutexes.collect()).await)?;
-        Ok(granted.map(|(guard, t)| RecordedGroup::new(guard, t, parts, self.recorder().clone())))
-    }
-}
-
 /// Holds several mutexes, and writes down what becomes of each.
 #[must_use = "the locks are released as soon as the guard is dropped"]
 pub struct RecordedGroup {
     /// `None` only once it was given back.
     guard: Option<MultiGuard>,
     recorder: Recorder,
-    /// One for each guard, in their order.
+    /// The ids of the guards, in their order.
     ids: Vec<Text>,
     /// Wait for the losses.
     watches: Vec<JoinHandle<()>>,

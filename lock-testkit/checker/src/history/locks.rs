@@ -26,7 +26,7 @@ pub struct RecordedLocks {
 pub struct Wish {
     /// The lock.
     pub name: LockName,
-    /// Its kind.
+    /// The lock's kind.
     pub kind: Kind,
     /// The number of permits, of a semaphore.
     pub permits: u32,

@@ -62,6 +62,9 @@ pub struct Least {
     pub slots: usize,
     /// Terms in which somebody was seen to lead.
     pub terms: usize,
+    /// Faults after which another process was seen to lead than before.
+    #[serde(default)]
+    pub rounds: usize,
 }
 
 impl Default for Rules {
@@ -87,7 +90,7 @@ impl Default for Rules {
 
 impl Default for Least {
     fn default() -> Self {
-        Self { grants: 1, contended: 1, groups: 0, faults: 1, residues: 0, slots: 0, terms: 0 }
+        Self { grants: 1, contended: 1, groups: 0, faults: 1, residues: 0, slots: 0, terms: 0, rounds: 0 }
     }
 }
 

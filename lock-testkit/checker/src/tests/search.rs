@@ -26,7 +26,7 @@ pub(super) struct Window {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum OrderStep {
     Begin,
     Change,
     End,
@@ -36,9 +36,9 @@ enum Step {
 pub(super) fn is_legal(holds: &[Hold], limit: u32) -> bool {
     let mut steps = Vec::new();
     for (place, hold) in holds.iter().enumerate() {
-        steps.push((place, Step::Begin, hold.begin));
-        steps.extend(hold.change.map(|(window, ..)| (place, Step::Change, window)));
-        steps.push((place, Step::End, hold.end));
+        steps.push((place, OrderStep::Begin, hold.begin));
+        steps.extend(hold.change.map(|(window, ..)| (place, OrderStep::Change, window)));
+        steps.push((place, OrderStep::End, hold.end));
     }
     Search { holds, limit, steps, seen: HashSet::new() }.go(0, 0)
 }
@@ -46,7 +46,7 @@ pub(super) fn is_legal(holds: &[Hold], limit: u32) -> bool {
 struct Search<'a> {
     holds: &'a [Hold],
     limit: u32,
-    steps: Vec<(usize, Step, Window)>,
+    steps: Vec<(usize, OrderStep, Window)>,
     seen: HashSet<u32>,
 }
 
@@ -70,11 +70,12 @@ impl Search<'_> {
     fn can(&self, done: u32, step: usize) -> bool {
         let (place, what, _) = self.steps[step];
         match what {
-            Step::Begin => self.admits(done, place),
-            Step::Change => self.state(done, place).is_some(),
+            OrderStep::Begin => self.admits(done, place),
+            OrderStep::Change => self.state(done, place).is_some(),
             // What changed surely did so before its end.
-            Step::End => {
-                let changed = |(other, what, _): &(usize, Step, Window)| *other == place && *what == Step::Change;
+            OrderStep::End => {
+                let changed =
+                    |(other, what, _): &(usize, OrderStep, Window)| *other == place && *what == OrderStep::Change;
                 let change = self.steps.iter().position(changed);
                 self.state(done, place).is_some() && change.is_none_or(|change| done & (1 << change) != 0)
             }
@@ -90,9 +91,9 @@ impl Search<'_> {
                 continue;
             }
             state = match what {
-                Step::Begin => Some((hold.kind, hold.permits)),
-                Step::Change => hold.change.map(|(_, kind, permits)| (kind, permits)),
-                Step::End => return None,
+                OrderStep::Begin => Some((hold.kind, hold.permits)),
+                OrderStep::Change => hold.change.map(|(_, kind, permits)| (kind, permits)),
+                OrderStep::End => return None,
             };
         }
         state

@@ -30,9 +30,9 @@ struct Garbled;
 /// The mark by which a reply is known to belong to its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ticket {
-    /// It is the next one.
+    /// The reply is the next one.
     InTurn,
-    /// It carries the same number.
+    /// The reply carries the same number.
     Number(i32),
 }
 

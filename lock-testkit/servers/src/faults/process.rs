@@ -18,10 +18,10 @@ use crate::zookeeper::ZooKeeperServer;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ProcessFault {
-    /// It stands still (SIGSTOP) and goes on when healed (SIGCONT): connections stay, nothing is answered, and what was
+    /// The server stands still (SIGSTOP) and goes on when healed (SIGCONT): connections stay, nothing is answered, and what was
     /// sent meanwhile is carried out afterwards.
     Freeze,
-    /// It is killed (SIGKILL) and started again when healed. Whoever needs an answer has to wait for it.
+    /// The server is killed (SIGKILL) and started again when healed. Whoever needs an answer has to wait for it.
     Kill {
         /// The data that it finds then.
         data: Data,

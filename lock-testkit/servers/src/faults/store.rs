@@ -29,7 +29,7 @@ pub enum StoreFault {
     FailOver,
     /// Somebody takes over a session and ends it, which to its client is as if it had expired.
     StealSession {
-        /// Its id.
+        /// The session's id.
         session: i64,
     },
 }

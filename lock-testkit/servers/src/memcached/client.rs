@@ -133,7 +133,7 @@ impl Memcached {
         Ok(items)
     }
 
-    /// One look at every item that is not in use. A cold one that was read twice counts as in use until the server moves it, which
+    /// Looks once at every item that is not in use. A cold one that was read twice counts as in use until the server moves it, which
     /// takes a second on a server that was idle.
     async fn dump(&self) -> Result<Vec<Item>, HarnessError> {
         loop {

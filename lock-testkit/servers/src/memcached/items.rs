@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Item {
-    /// Its key.
+    /// The item's key.
     pub key: String,
     /// The end of the item, in whole seconds since 1970 by the server's clock; `None` if it has none.
     pub ends_at: Option<u64>,

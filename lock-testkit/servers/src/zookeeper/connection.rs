@@ -10,7 +10,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinSet;
 
-use super::jute::{Reader, Writer, frame_length};
+use super::jute::{JuteReader, Writer, frame_length};
 use super::session::Session;
 use super::watch::{self, Changes};
 
@@ -34,7 +34,7 @@ pub(super) enum Operation {
 }
 
 /// The answer to a request: what the server says, or why it refuses.
-pub(super) type Answer = Result<Vec<u8>, Refusal>;
+pub(super) type Reply = Result<Vec<u8>, Refusal>;
 
 /// A server's reason to refuse a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,17 +111,17 @@ impl Connection {
     }
 
     /// Shows credentials, such as `user:password` by the scheme `digest`.
-    pub(super) async fn authenticate(&mut self, scheme: &str, credentials: &str) -> io::Result<Answer> {
+    pub(super) async fn authenticate(&mut self, scheme: &str, credentials: &str) -> io::Result<Reply> {
         let body = |header: Writer| header.int(0).text(scheme).text(credentials);
         self.exchange(Self::CREDENTIALS, Operation::Authenticate, body).await
     }
 
-    /// One request.
+    /// Sends one request.
     pub(super) async fn request(
         &mut self,
         operation: Operation,
         body: impl FnOnce(Writer) -> Writer,
-    ) -> io::Result<Answer> {
+    ) -> io::Result<Reply> {
         self.xid += 1;
         self.exchange(self.xid, operation, body).await
     }
@@ -131,11 +131,11 @@ impl Connection {
         xid: i32,
         operation: Operation,
         body: impl FnOnce(Writer) -> Writer,
-    ) -> io::Result<Answer> {
+    ) -> io::Result<Reply> {
         let header = Writer::default().int(xid).int(operation as i32);
         self.requests.write_all(&body(header).frame()).await?;
         let frame = self.answers.recv().await.unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))?;
-        let mut reader = Reader::new(&frame);
+        let mut reader = JuteReader::new(&frame);
         let (answered, _zxid, error) = (reader.int()?, reader.long()?, reader.int()?);
         if answered != xid {
             let what = format!("an answer to the request {answered} instead of {xid}");
@@ -180,7 +180,7 @@ fn greeting(session: &Session, timeout: Duration) -> Vec<u8> {
 }
 
 fn welcome(frame: &[u8]) -> io::Result<(Session, Duration)> {
-    let mut reader = Reader::new(frame);
+    let mut reader = JuteReader::new(frame);
     let (_version, timeout) = (reader.int()?, reader.int()?);
     let session = Session::granted(reader.long()?, reader.bytes()?);
     match u64::try_from(timeout) {

@@ -241,7 +241,7 @@ impl ZooKeeperEnsemble {
     }
 }
 
-/// One URL of several servers.
+/// Makes one URL of those of several servers.
 fn joined(servers: &[ZooKeeperServer], url: impl Fn(&ZooKeeperServer) -> &str) -> String {
     let parts = servers.iter().filter_map(|server| url(server).split_once("://"));
     let (schemes, addresses): (Vec<_>, Vec<_>) = parts.unzip();

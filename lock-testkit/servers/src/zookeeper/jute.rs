@@ -59,9 +59,9 @@ pub(super) fn frame_length(prefix: [u8; 4]) -> io::Result<usize> {
 
 /// A frame that is being read.
 #[derive(Debug)]
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(super) struct JuteReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> JuteReader<'a> {
     pub(super) fn new(frame: &'a [u8]) -> Self {
         Self(frame)
     }
@@ -119,10 +119,10 @@ mod tests {
             Writer::default().int(-7).long(1 << 40).bytes(b"\0\xff").each(&names, |w, name| w.text(name)).frame();
         let (prefix, body) = frame.split_first_chunk().unwrap();
         assert_eq!(frame_length(*prefix).unwrap(), body.len());
-        let mut reader = Reader::new(body);
+        let mut reader = JuteReader::new(body);
         assert_eq!((reader.int().unwrap(), reader.long().unwrap()), (-7, 1 << 40));
         assert_eq!(reader.bytes().unwrap(), b"\0\xff");
-        assert_eq!(reader.each(Reader::text).unwrap(), names);
+        assert_eq!(reader.each(JuteReader::text).unwrap(), names);
         assert!(reader.rest().is_empty());
     }
 
@@ -134,11 +134,12 @@ mod tests {
             if let Some(prefix) = input.first_chunk() {
                 assert!(frame_length(*prefix).is_ok_and(|length| length <= MOST) || frame_length(*prefix).is_err());
             }
-            let mut reader = Reader::new(input);
-            let read =
-                (|| Ok::<_, io::Error>((reader.int()?, reader.long()?, reader.bytes()?, reader.each(Reader::text)?)))();
+            let mut reader = JuteReader::new(input);
+            let read = (|| {
+                Ok::<_, io::Error>((reader.int()?, reader.long()?, reader.bytes()?, reader.each(JuteReader::text)?))
+            })();
             assert!(read.is_err() || reader.rest().len() < input.len());
-            drop(Reader::new(input).each(Reader::bytes));
+            drop(JuteReader::new(input).each(JuteReader::bytes));
         });
     }
 
@@ -151,10 +152,10 @@ mod tests {
     #[test]
     fn what_is_no_frame_is_an_error() {
         assert!(frame_length([0xff; 4]).is_err() && frame_length([0x7f; 4]).is_err());
-        assert!(Reader::new(&[0, 0, 1]).int().is_err());
-        assert!(Reader::new(&[0, 0, 0, 9, b'a']).bytes().is_err());
-        assert!(Reader::new(&[0, 0, 0, 1, 0xff]).text().is_err());
-        assert!(Reader::new(&[0x7f, 0, 0, 1, 0xff]).each(Reader::text).is_err());
-        assert_eq!(Reader::new(&[0xff; 4]).bytes().unwrap(), b"");
+        assert!(JuteReader::new(&[0, 0, 1]).int().is_err());
+        assert!(JuteReader::new(&[0, 0, 0, 9, b'a']).bytes().is_err());
+        assert!(JuteReader::new(&[0, 0, 0, 1, 0xff]).text().is_err());
+        assert!(JuteReader::new(&[0x7f, 0, 0, 1, 0xff]).each(JuteReader::text).is_err());
+        assert_eq!(JuteReader::new(&[0xff; 4]).bytes().unwrap(), b"");
     }
 }

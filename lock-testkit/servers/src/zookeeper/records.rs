@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::jute::{Reader, Writer};
+use super::jute::{JuteReader, Writer};
 
 /// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    pub(super) fn read(reader: &mut Reader<'_>) -> io::Result<Self> {
+    pub(super) fn read(reader: &mut JuteReader<'_>) -> io::Result<Self> {
         let (czxid, mzxid) = (reader.long()?, reader.long()?);
         let (_ctime, _mtime) = (reader.long()?, reader.long()?);
         let (version, cversion, _aversion) = (reader.int()?, reader.int()?, reader.int()?);
@@ -72,7 +72,7 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Everybody may do everything.
+    /// Returns the list by which anybody may do everything.
     #[must_use]
     pub fn open() -> Self {
         Self { permissions: 31, scheme: "world".to_owned(), id: "anyone".to_owned() }
@@ -82,7 +82,7 @@ impl Acl {
         writer.int(self.permissions).text(&self.scheme).text(&self.id)
     }
 
-    pub(super) fn read(reader: &mut Reader<'_>) -> io::Result<Self> {
+    pub(super) fn read(reader: &mut JuteReader<'_>) -> io::Result<Self> {
         Ok(Self { permissions: reader.int()?, scheme: reader.text()?, id: reader.text()? })
     }
 }

@@ -3,7 +3,7 @@
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::jute::Reader;
+use super::jute::JuteReader;
 
 /// The number of changes that may wait to be heard; a receiver that misses one looks again.
 pub(super) const MOST: usize = 64;
@@ -42,7 +42,7 @@ impl Change {
 
 /// The path that the server says to have changed; `None` if the frame answers a request.
 pub(super) fn path_of(frame: &[u8]) -> Option<String> {
-    let mut reader = Reader::new(frame);
+    let mut reader = JuteReader::new(frame);
     let (xid, _zxid, _error) = (reader.int().ok()?, reader.long().ok()?, reader.int().ok()?);
     if xid != UNASKED {
         return None;

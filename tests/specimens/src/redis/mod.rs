@@ -38,6 +38,7 @@
 mod leader;
 mod recipe;
 mod recipes;
+pub mod records;
 mod steps;
 mod troubled;
 

@@ -33,17 +33,9 @@ impl Operator for Line {
         _by: &Owner,
         _why: &str,
     ) -> Result<bool, Error> {
-        self.free(name, kind, freed).await.map_err(|error| unanswered(name, &error))
-    }
-}
-
-impl Line {
-    async fn free(&self, name: &LockName, kind: Kind, freed: GrantId) -> Result<bool, HarnessError> {
-        let line = self.everybody(name, kind).await?;
-        match line.iter().find(|node| grant(node) == Some(freed)) {
-            Some(node) => self.session.delete(self.path(name, kind, node)).await,
-            None => Ok(false),
-        }
+        let line = self.everybody(name, kind).await.map_err(|error| unanswered(name, &error))?;
+        let Some(node) = line.iter().find(|node| grant(node) == Some(freed)) else { return Ok(false) };
+        self.session.delete(self.path(name, kind, node)).await.map_err(|error| unanswered(name, &error))
     }
 }
 

@@ -171,3 +171,25 @@ fn too_few_slots_or_terms_are_unknown() {
         assert_eq!((judgement.summary.slots, judgement.summary.terms), ((1, 1, 1), 1));
     }
 }
+
+#[test]
+fn a_round_is_a_fault_after_which_another_one_leads() {
+    let judged = |leader, term, t, rounds| {
+        let mut rules = rules();
+        (rules.least.grants, rules.least.rounds) = (0, rounds);
+        let mut sketch = Sketch::by(rules);
+        sketch.lead(5, 8, "a", Some(1));
+        sketch.fault(10, 20, "a", Some("it stood still"));
+        sketch.lead(t, t + 1, leader, Some(term));
+        sketch.fault(40, 50, "b", Some("it stood still"));
+        sketch.end(60).judge()
+    };
+    let rounds = |leader, term, t| judged(leader, term, t, 0).summary.rounds;
+    assert_eq!(rounds("b", 2, 15), 1, "while it lasts");
+    assert_eq!(rounds("b", 2, 30), 1, "afterwards");
+    assert_eq!(rounds("b", 2, 8), 0, "before");
+    assert_eq!(rounds("a", 2, 30), 0, "the same one again");
+    assert_eq!(rounds("a", 1, 30), 0, "the same one still");
+    assert_eq!(judged("b", 2, 30, 1).verdict, Verdict::Ok);
+    assert_eq!(judged("b", 2, 30, 2).verdict, Verdict::Unknown);
+}

@@ -9,7 +9,7 @@ use lock_testkit::HarnessError;
 use tokio::sync::Mutex;
 
 use crate::url::{Credentials, ServerUrl};
-use crate::zookeeper::connection::{Answer, Connection, Operation};
+use crate::zookeeper::connection::{Connection, Operation, Reply};
 use crate::zookeeper::jute::Writer;
 use crate::zookeeper::session::Session;
 use crate::zookeeper::watch::{Change, Changes};
@@ -76,7 +76,7 @@ impl ZooKeeperClient {
         Ok(Self { deployment, session, timeout, connection: Mutex::new(Some(connection)) })
     }
 
-    /// This session.
+    /// Returns the present session.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
@@ -97,32 +97,32 @@ impl ZooKeeperClient {
         Ok(())
     }
 
-    /// One request, on the connection that is open or else on another one.
+    /// Sends one request, on the connection that is open or else on another one.
     pub(in crate::zookeeper) async fn request(
         &self,
         operation: Operation,
         body: impl FnOnce(Writer) -> Writer,
-    ) -> Result<Answer, HarnessError> {
+    ) -> Result<Reply, HarnessError> {
         Ok(self.exchange(operation, body).await?.0)
     }
 
-    /// One request that sets a watch on the node at this full path, and what tells when that has changed.
+    /// Sends a request that sets a watch on the node at this full path; returns what tells when that has changed.
     pub(in crate::zookeeper) async fn watch(
         &self,
         operation: Operation,
         full: &str,
         body: impl FnOnce(Writer) -> Writer,
-    ) -> Result<(Answer, Change), HarnessError> {
+    ) -> Result<(Reply, Change), HarnessError> {
         let (answer, changes) = self.exchange(operation, body).await?;
         Ok((answer, Change::new(full, changes)))
     }
 
-    /// One request, and what changes from then on.
+    /// Sends one request; returns what changes from then on.
     async fn exchange(
         &self,
         operation: Operation,
         body: impl FnOnce(Writer) -> Writer,
-    ) -> Result<(Answer, Changes), HarnessError> {
+    ) -> Result<(Reply, Changes), HarnessError> {
         let mut slot = self.connection.lock().await;
         patiently(async {
             // Out of its slot while in use, so that a dropped future leaves no half-read stream behind.

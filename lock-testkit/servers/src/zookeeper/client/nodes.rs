@@ -3,8 +3,8 @@
 use lock_testkit::HarnessError;
 
 use super::ZooKeeperClient;
-use crate::zookeeper::connection::{Answer, Operation, Refusal};
-use crate::zookeeper::jute::{Reader, Writer};
+use crate::zookeeper::connection::{Operation, Refusal, Reply};
+use crate::zookeeper::jute::{JuteReader, Writer};
 use crate::zookeeper::records::{Acl, NodeKind, Stat};
 use crate::zookeeper::watch::Change;
 
@@ -48,7 +48,7 @@ impl ZooKeeperClient {
             writer.each(&[Acl::open()], |writer, acl| acl.write(writer)).int(kind.flags())
         };
         let made = unless(Refusal::NODE_EXISTS, self.request(operation, body).await?)?;
-        let made = made.map(|made| Reader::new(&made).text()).transpose()?;
+        let made = made.map(|made| JuteReader::new(&made).text()).transpose()?;
         Ok(made.map(|made| self.below_chroot(&made)))
     }
 
@@ -67,7 +67,7 @@ impl ZooKeeperClient {
     /// As said above.
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>, HarnessError> {
         let stat = self.look(Operation::Exists, path).await?;
-        Ok(stat.map(|stat| Stat::read(&mut Reader::new(&stat))).transpose()?)
+        Ok(stat.map(|stat| Stat::read(&mut JuteReader::new(&stat))).transpose()?)
     }
 
     /// The data of a node; `None` if there is no such node.
@@ -76,7 +76,7 @@ impl ZooKeeperClient {
     /// As said above.
     pub async fn data(&self, path: &str) -> Result<Option<Vec<u8>>, HarnessError> {
         let data = self.look(Operation::Data, path).await?;
-        Ok(data.map(|data| Reader::new(&data).bytes()).transpose()?)
+        Ok(data.map(|data| JuteReader::new(&data).bytes()).transpose()?)
     }
 
     /// Replaces the data of a node, whatever its version; whether there was one.
@@ -94,7 +94,7 @@ impl ZooKeeperClient {
     /// As said above.
     pub async fn acl(&self, path: &str) -> Result<Option<Vec<Acl>>, HarnessError> {
         let acl = self.ask(Operation::Acl, |writer| writer.text(&self.full(path))).await?;
-        Ok(acl.map(|acl| Reader::new(&acl).each(Acl::read)).transpose()?)
+        Ok(acl.map(|acl| JuteReader::new(&acl).each(Acl::read)).transpose()?)
     }
 
     /// Replaces the access control list of a node; whether there was one.
@@ -115,7 +115,7 @@ impl ZooKeeperClient {
     /// As said above.
     pub async fn children(&self, path: &str) -> Result<Option<Vec<String>>, HarnessError> {
         let Some(names) = self.look(Operation::Children, path).await? else { return Ok(None) };
-        let mut names = Reader::new(&names).each(Reader::text)?;
+        let mut names = JuteReader::new(&names).each(JuteReader::text)?;
         names.sort_unstable();
         Ok(Some(names))
     }
@@ -127,7 +127,7 @@ impl ZooKeeperClient {
     pub async fn watch_children(&self, path: &str) -> Result<Option<(Vec<String>, Change)>, HarnessError> {
         let (names, change) = self.look_and_watch(Operation::Children, path).await?;
         let Some(names) = names else { return Ok(None) };
-        Ok(Some((Reader::new(&names).each(Reader::text)?, change)))
+        Ok(Some((JuteReader::new(&names).each(JuteReader::text)?, change)))
     }
 
     /// Watches for a change of a node's data, or its deletion; `None` if there is no such node, and then there is no
@@ -177,7 +177,7 @@ impl ZooKeeperClient {
     /// As said above; `Unimplemented` by a server older than 3.6.
     pub async fn ephemerals(&self) -> Result<Vec<String>, HarnessError> {
         let paths = self.request(Operation::Ephemerals, |writer| writer.text("/")).await??;
-        Ok(Reader::new(&paths).each(Reader::text)?)
+        Ok(JuteReader::new(&paths).each(JuteReader::text)?)
     }
 
     /// Waits until the server that answers here knows what the leader knows. Without it, a follower may answer from a
@@ -214,7 +214,7 @@ impl ZooKeeperClient {
 }
 
 /// `None` for this one refusal; an error for every other.
-fn unless(expected: Refusal, answer: Answer) -> Result<Option<Vec<u8>>, HarnessError> {
+fn unless(expected: Refusal, answer: Reply) -> Result<Option<Vec<u8>>, HarnessError> {
     match answer {
         Ok(body) => Ok(Some(body)),
         Err(refusal) if refusal == expected => Ok(None),

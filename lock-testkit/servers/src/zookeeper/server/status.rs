@@ -18,11 +18,11 @@ const SOON: u64 = 250;
 /// A server's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// It is alone.
+    /// The server is alone.
     Standalone,
-    /// It leads an ensemble.
+    /// The server leads an ensemble.
     Leader,
-    /// It follows the leader.
+    /// The server follows the leader.
     Follower,
 }
 
@@ -45,7 +45,7 @@ impl ZooKeeperServer {
         Ok(answer)
     }
 
-    /// Its part.
+    /// Returns the server's part.
     ///
     /// # Errors
     /// If it has none yet, because there is no quorum, and as [`ask`](ZooKeeperServer::ask).
