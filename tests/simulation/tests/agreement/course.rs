@@ -1,4 +1,5 @@
-//! One random sequence.
+//! A random sequence on both servers that does more than the specification knows of: foreign data under the keys, keys that
+//! foreign clients share, records, several mutexes in one script.
 
 use std::time::Duration;
 
@@ -7,12 +8,11 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
+use crate::EPOCH;
+use crate::model::{Mode, Request};
 use crate::pair::Pair;
-use crate::requests::{Kind, Request};
+use crate::requests::{Attempt, CHANNELS, Kind};
 use crate::scripts::{self, Script};
-
-const CHANNELS: &str = "c:";
-const EPOCH: Duration = Duration::from_secs(1_763_703_842);
 
 /// A lock on which things are done at random.
 pub(crate) struct Course<'a> {
@@ -24,7 +24,7 @@ pub(crate) struct Course<'a> {
     keys: [String; 9],
     /// `1` if foreign clients use the lock's key too.
     shared: &'static str,
-    requests: Vec<Request>,
+    attempts: Vec<Attempt>,
     /// The ms for which each key lived on when it was last looked at.
     left: Vec<i64>,
 }
@@ -37,7 +37,7 @@ impl<'a> Course<'a> {
             .map(|ending| format!("{{{seed}}}{ending}"));
         let shared = if kind == Kind::Mutex && rng.random_ratio(1, 4) { "1" } else { "" };
         pair.now = EPOCH;
-        Self { pair, rng, kind, keys, shared, requests: Vec::new(), left: Vec::new() }
+        Self { pair, rng, kind, keys, shared, attempts: Vec::new(), left: Vec::new() }
     }
 
     /// Runs it; where the two differ, if they do.
@@ -45,7 +45,8 @@ impl<'a> Course<'a> {
         for step in 0..self.rng.random_range(10..60) {
             let outcome = self.step().await;
             outcome.map_err(|difference| format!("step {step} of {:?}: {difference}", self.kind))?;
-            self.left = self.pair.look(&self.keys).await.map_err(|what| format!("after step {step}: {what}"))?;
+            let looked = self.pair.look(&self.keys).await.map_err(|what| format!("after step {step}: {what}"))?;
+            self.left = looked.iter().map(|look| look.left).collect();
             self.pair.command(&["DEL", &self.keys[5]]).await?;
         }
         Ok(())
@@ -61,6 +62,7 @@ impl<'a> Course<'a> {
             17..=20 => self.release().await,
             21 | 22 => self.cancel().await,
             23 | 24 => self.renew().await,
+            25 if self.kind == Kind::Mutex => self.leave().await,
             25 => self.change().await,
             26 => self.force().await,
             27 | 28 => self.poke().await,
@@ -79,21 +81,26 @@ impl<'a> Course<'a> {
     }
 
     async fn ask_anew(&mut self) -> Result<(), String> {
-        self.requests.push(Request::any(self.kind, &mut self.rng));
-        self.ask(self.requests.len() - 1).await
+        let mut attempt = Attempt::any(self.kind, &mut self.rng);
+        if let Mode::Permits { limit, .. } = &mut attempt.request.mode {
+            // Now and then one that is of another opinion.
+            *limit += u64::from(self.rng.random_ratio(1, 30));
+        }
+        self.attempts.push(attempt);
+        self.ask(self.attempts.len() - 1).await
     }
 
     /// A copy of an earlier request, or a waiter that asks again.
     async fn ask_again(&mut self) -> Result<(), String> {
-        if self.requests.is_empty() {
+        if self.attempts.is_empty() {
             return Ok(());
         }
-        let number = self.rng.random_range(0..self.requests.len());
+        let number = self.rng.random_range(0..self.attempts.len());
         self.ask(number).await
     }
 
     async fn ask(&mut self, number: usize) -> Result<(), String> {
-        let request = self.requests[number].clone();
+        let Attempt { request, ticket, .. } = self.attempts[number].clone();
         if self.kind == Kind::Mutex && self.rng.random_ratio(1, 3) {
             let me = format!("{}:{}:{{}}:", request.nonce, request.client);
             let keys = [self.keys[0].clone(), self.keys[3].clone()];
@@ -107,15 +114,21 @@ impl<'a> Course<'a> {
             let args = [&*rival, &ttl, &me, &ttl, &me, &ttl, &rival, &ttl];
             return self.run_with(&scripts::ACQUIRE_BATCH, &keys, &args).await.map(drop);
         }
+        // The only one of several.
+        if [Mode::Mutex, Mode::Write].contains(&request.mode) && self.shared.is_empty() && self.rng.random_ratio(1, 5) {
+            let (ttl, mode) = (request.ttl.to_string(), request.mode.text());
+            return self.all(&scripts::SEVERAL, &[&request.nonce, &request.client, &ttl, "{}", &mode]).await.map(drop);
+        }
         let stays = if self.rng.random_ratio(2, 3) { "1" } else { "" };
-        let (ttl, claim) = (request.ttl.to_string(), request.claim().to_string());
-        let Request { nonce, client, mode, .. } = &request;
+        let Request { nonce, client, mode, ttl, claim } = &request;
+        let (ttl, claim, mode) = (ttl.to_string(), claim.to_string(), mode.text());
+        let ticket = ticket.map_or(String::new(), |ticket| ticket.to_string());
         // "0" says that it has asked before, and heard nothing.
-        let ticket = if self.rng.random_ratio(1, 4) { "0" } else { &*request.ticket };
-        let args = [nonce, client, &*ttl, "{}", stays, ticket, CHANNELS, self.shared, &claim, mode];
+        let ticket = if self.rng.random_ratio(1, 4) { "0" } else { &*ticket };
+        let args = [nonce, client, &*ttl, "{}", stays, ticket, CHANNELS, self.shared, &claim, &mode];
         let reply = self.all(&self.kind.scripts().acquire, &args).await?.into_parts();
         if let Some(ticket) = reply.get(3).and_then(Value::as_text).filter(|_| stays == "1") {
-            self.requests[number].ticket = ticket;
+            self.attempts[number].ticket = ticket.parse().ok().filter(|ticket| *ticket > 0);
         }
         Ok(())
     }
@@ -149,12 +162,18 @@ impl<'a> Course<'a> {
         self.run_with(&self.kind.scripts().renew, &keys, &args).await.map(drop)
     }
 
+    /// Has a mutex end after a time, under another nonce: always the same one, as a repetition has it.
+    async fn leave(&mut self) -> Result<(), String> {
+        let Some(Request { nonce, .. }) = self.a_request() else { return Ok(()) };
+        let (left, time): (String, _) =
+            (nonce.chars().rev().collect(), *["1", "700", "20000"].choose(&mut self.rng).unwrap());
+        let (keys, forced) = ([self.keys[0].clone()], self.keys[4].clone());
+        self.run_with(&scripts::LEAVE, &keys, &[&nonce, &left, time, &forced]).await.map(drop)
+    }
+
     async fn change(&mut self) -> Result<(), String> {
         let Some(Request { nonce, client, mode, .. }) = self.a_request() else { return Ok(()) };
-        if self.kind == Kind::Mutex {
-            return Ok(());
-        }
-        let mode = self.kind.changed(&mode, &mut self.rng);
+        let mode = self.kind.changed(mode, &mut self.rng).text();
         self.all(&scripts::CHANGE_MODE, &[&nonce, &client, CHANNELS, "", &mode]).await.map(drop)
     }
 
@@ -171,7 +190,7 @@ impl<'a> Course<'a> {
             let args = [&client, CHANNELS, "7", "", &nonce, &holder[..holder.len().min(16)]];
             return self.run_with(&scripts::HEARTBEAT_SHORT, &keys, &args).await.map(drop);
         }
-        let own = self.requests.iter().filter(|request| request.client == client);
+        let own = self.attempts.iter().map(|attempt| &attempt.request).filter(|request| request.client == client);
         let nonces: Vec<_> = own.map(|request| request.nonce.clone()).collect();
         let args = [&*client, CHANNELS, self.shared, "7", "1"].into_iter().chain(nonces.iter().map(String::as_str));
         self.all(&self.kind.scripts().heartbeat, &args.collect::<Vec<_>>()).await.map(drop)
@@ -217,7 +236,7 @@ impl<'a> Course<'a> {
     }
 
     fn a_request(&mut self) -> Option<Request> {
-        self.requests.choose(&mut self.rng).cloned()
+        self.attempts.choose(&mut self.rng).map(|attempt| attempt.request.clone())
     }
 
     /// With all keys of the lock.

@@ -1,14 +1,17 @@
-//! The simulated Redis and a real one, side by side: the real scripts in random sequences, under one clock that stands still
-//! during each step, also in the very millisecond in which something ends. Every reply and everything that the keys hold is
-//! compared after each step.
+//! The specification of the scripts, the real Redis and the simulated one, side by side: the real scripts in random sequences,
+//! under one clock that stands still during each step, also in the very millisecond in which something ends. After each step
+//! every reply and everything that the keys hold is compared: in `sequence/` on all three sides, in `course.rs`, which does more
+//! than the specification knows of, on both servers.
 //!
 //! `SEQUENCES=10000 cargo test -p simulation --test agreement` tries more of them; a failure names the one to look at.
 
 #![cfg(test)]
 
 mod course;
+mod model;
 mod pair;
 mod requests;
+mod sequence;
 
 /// The scripts, put together as the library does it.
 #[path = "../../../../lock-redis/src/store/scripts.rs"]
@@ -27,11 +30,23 @@ use lock_testkit::Missing;
 use lock_testkit_servers::WallClock;
 use lock_testkit_servers::redis::{RedisOptions, RedisServer};
 
+use rand::rngs::StdRng;
+
 use course::Course;
 use pair::Pair;
+use requests::Kind;
+use sequence::Sequence;
 
-/// The number of sequences that the default run tries.
+/// The number of sequences on two sides that the default run tries, and of each kind on three.
 const SEQUENCES: u64 = 500;
+const OF_EACH_KIND: u64 = 300;
+
+/// The time at which sequences begin.
+const EPOCH: Duration = Duration::from_secs(1_763_703_842);
+
+fn sequences(usual: u64) -> u64 {
+    std::env::var("SEQUENCES").ok().and_then(|number| number.parse().ok()).unwrap_or(usual)
+}
 
 /// A server and the clock that it goes by; `None`, loudly, where there is none.
 async fn server() -> Option<(RedisServer, WallClock)> {
@@ -74,7 +89,7 @@ async fn differ(pair: &mut Pair, sequences: u64) -> Option<String> {
 #[tokio::test]
 async fn random_sequences_of_scripts_do_the_same_on_both() {
     let Some((server, clock)) = server().await else { return };
-    let sequences = std::env::var("SEQUENCES").ok().and_then(|number| number.parse().ok()).unwrap_or(SEQUENCES);
+    let sequences = sequences(SEQUENCES);
     let mut pair = Pair::new(server.client().unwrap(), clock);
     assert_eq!(differ(&mut pair, sequences).await, None);
     assert!(pair.steps >= sequences * 10, "{} steps only", pair.steps);
@@ -85,4 +100,34 @@ async fn a_clock_that_is_one_millisecond_off_is_noticed() {
     let Some((server, clock)) = server().await else { return };
     let mut pair = Pair::new(server.client().unwrap(), clock).with_lag(Duration::from_millis(1));
     assert!(differ(&mut pair, SEQUENCES).await.is_some());
+}
+
+/// Runs sequences on all three sides.
+async fn agree(kind: fn(&mut StdRng) -> Kind) {
+    let Some((server, clock)) = server().await else { return };
+    let mut pair = Pair::new(server.client().unwrap(), clock);
+    for seed in 0..sequences(OF_EACH_KIND) {
+        pair.now = EPOCH;
+        Sequence::new(&mut pair, kind, seed).run().await;
+    }
+}
+
+#[tokio::test]
+async fn random_sequences_on_a_mutex_do_the_same_on_all_three() {
+    agree(|_| Kind::Mutex).await;
+}
+
+#[tokio::test]
+async fn random_sequences_on_a_reentrant_lock_do_the_same_on_all_three() {
+    agree(|_| Kind::Reentrant).await;
+}
+
+#[tokio::test]
+async fn random_sequences_on_a_read_write_lock_do_the_same_on_all_three() {
+    agree(|_| Kind::ReadWrite).await;
+}
+
+#[tokio::test]
+async fn random_sequences_on_a_semaphore_do_the_same_on_all_three() {
+    agree(Kind::semaphore).await;
 }

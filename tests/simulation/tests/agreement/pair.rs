@@ -42,6 +42,15 @@ end
 return found
 ";
 
+/// The content of one key.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) kind: String,
+    /// The ms for which it lives on; negative: not at all, or for ever.
+    pub(crate) left: i64,
+    pub(crate) content: Value,
+}
+
 /// The two.
 pub(crate) struct Pair {
     real: Resp,
@@ -72,12 +81,15 @@ impl Pair {
         self.evaluate(&script.digest, || format!("{NOTED}{}", script.code), keys, args).await
     }
 
-    /// Returns for how many ms each key lives on (negative: not at all, or for ever), if both hold the same.
-    pub(crate) async fn look(&mut self, keys: &[String]) -> Result<Vec<i64>, String> {
+    /// Returns what there is under each key, if both hold the same.
+    pub(crate) async fn look(&mut self, keys: &[String]) -> Result<Vec<Look>, String> {
         let keys: Vec<_> = keys.iter().map(String::as_str).collect();
         let found = self.evaluate("look", || LOOK.to_owned(), &keys, &[]).await?;
-        let left = |key: Value| key.into_parts().get(1).and_then(Value::as_int);
-        Ok(found.into_parts().into_iter().filter_map(left).collect())
+        let look = |key: Value| {
+            let [kind, left, content] = key.into_parts().try_into().unwrap();
+            Look { kind: kind.as_text().unwrap(), left: left.as_int().unwrap(), content }
+        };
+        Ok(found.into_parts().into_iter().map(look).collect())
     }
 
     async fn evaluate(

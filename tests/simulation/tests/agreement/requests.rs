@@ -4,7 +4,13 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
+use crate::model::{Mode, Request};
 use crate::scripts::{HOLDERS, MUTEX, Scripts};
+
+/// The prefix of the push channels.
+pub(crate) const CHANNELS: &str = "c:";
+
+pub(crate) const CLIENTS: [&str; 4] = ["000000000000000a", "000000000000000b", "000000000000000c", "000000000000000d"];
 
 /// A kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,63 +18,63 @@ pub(crate) enum Kind {
     Mutex,
     Reentrant,
     ReadWrite,
-    Semaphore { limit: u32 },
+    Semaphore { limit: u64 },
 }
 
 impl Kind {
     pub(crate) fn any(rng: &mut StdRng) -> Self {
-        let limit = rng.random_range(1..5);
-        *[Self::Mutex, Self::Mutex, Self::Reentrant, Self::ReadWrite, Self::Semaphore { limit }].choose(rng).unwrap()
+        let semaphore = Self::semaphore(rng);
+        *[Self::Mutex, Self::Mutex, Self::Reentrant, Self::ReadWrite, semaphore].choose(rng).unwrap()
+    }
+
+    pub(crate) fn semaphore(rng: &mut StdRng) -> Self {
+        Self::Semaphore { limit: rng.random_range(1..=5) }
     }
 
     pub(crate) fn scripts(self) -> &'static Scripts {
         if self == Self::Mutex { &MUTEX } else { &HOLDERS }
     }
 
-    /// Returns the mode of a request, as the scripts write it.
-    pub(crate) fn mode(self, rng: &mut StdRng) -> String {
+    fn mode(self, rng: &mut StdRng) -> Mode {
         match self {
-            Self::Mutex => String::new(),
-            Self::Reentrant => format!("O{:032x}", rng.random_range(0..3)),
-            Self::ReadWrite => (*["R", "R", "W"].choose(rng).unwrap()).to_owned(),
-            // Now and then one that is of another opinion.
-            Self::Semaphore { limit } if rng.random_ratio(1, 30) => format!("P1/{}", limit + 1),
-            Self::Semaphore { limit } => format!("P{}/{limit}", rng.random_range(1..=limit)),
+            Self::Mutex => Mode::Mutex,
+            Self::Reentrant => Mode::Owner(rng.random_range(0..3)),
+            Self::ReadWrite => *[Mode::Read, Mode::Read, Mode::Write].choose(rng).unwrap(),
+            Self::Semaphore { limit } => Mode::Permits { permits: rng.random_range(1..=limit), limit },
         }
     }
 
     /// Returns a mode that a grant of this one can become.
-    pub(crate) fn changed(self, mode: &str, rng: &mut StdRng) -> String {
+    pub(crate) fn changed(self, mode: Mode, rng: &mut StdRng) -> Mode {
         match (self, mode) {
-            (Self::ReadWrite, "W") => "R".to_owned(),
-            (Self::Semaphore { limit }, _) => format!("P{}/{limit}", rng.random_range(1..=limit)),
-            _ => mode.to_owned(),
+            (Self::ReadWrite, Mode::Write) => Mode::Read,
+            (Self::Semaphore { limit }, _) => Mode::Permits { permits: rng.random_range(1..=limit), limit },
+            _ => mode,
         }
     }
 }
 
-/// One attempt.
+/// A request, which may be sent several times.
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
-    pub(crate) nonce: String,
-    pub(crate) client: String,
-    pub(crate) ttl: u64,
-    pub(crate) mode: String,
+pub(crate) struct Attempt {
+    pub(crate) request: Request,
+    /// Whether it waits in the queue if it can have the lock not at once.
+    pub(crate) waits: bool,
     /// That of its place in the queue, if it was ever told one.
-    pub(crate) ticket: String,
+    pub(crate) ticket: Option<u64>,
 }
 
-impl Request {
+impl Attempt {
     pub(crate) fn any(kind: Kind, rng: &mut StdRng) -> Self {
         let nonce = format!("{:032x}", rng.random::<u128>());
-        let client = format!("{:016x}", rng.random_range(0..4));
-        let ttl = *[1, 100, 1000, 2000, 5000, 20_000].choose(rng).unwrap();
-        Self { nonce, client, ttl, mode: kind.mode(rng), ticket: String::new() }
-    }
-
-    /// The time for which what is handed over is kept for it.
-    pub(crate) fn claim(&self) -> u64 {
-        // The shortest TTL that a client accepts has three digits.
-        self.ttl.clamp(100, 2000)
+        let client = (*CLIENTS.choose(rng).unwrap()).to_owned();
+        let ttl = *[1, 100, 1000, 2000, 5000, 20_000, 60_000].choose(rng).unwrap();
+        // The time for which a lock that is handed over is kept. The shortest TTL that a client accepts has three digits.
+        let claim = ttl.clamp(100, 2000);
+        Self {
+            request: Request { nonce, client, mode: kind.mode(rng), ttl, claim },
+            waits: rng.random_ratio(2, 3),
+            ticket: None,
+        }
     }
 }
