@@ -32,6 +32,10 @@ const MEANING: &[(Guarantee, &str)] = &[
     (Guarantee::RecordAcrossRestart, "a record is there when the server crashes and comes back"),
     (Guarantee::RecordAcrossFailover, "a record is there when another server takes over"),
     (Guarantee::Adoption, "a mutex that is held can be passed on to another client"),
+    (
+        Guarantee::Leave,
+        "a mutex can be left: it ends after a time by the server's clock, whatever becomes of its client",
+    ),
 ];
 
 fn table(backends: &[(&str, Guarantees)]) -> String {

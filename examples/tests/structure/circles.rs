@@ -1,48 +1,18 @@
 //! The modules of a crate use each other in one direction only: no two use each other, neither at once nor by way of others. A
 //! module and the one that it is part of may.
 
-#![cfg(test)]
-
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
-/// A module's path from the crate's root.
-type Module = Vec<String>;
-
-const ROOTS: [&str; 20] = [
-    "lock-core/src",
-    "lock-redis/src",
-    "lock-zk/src",
-    "lock-memcached/src",
-    "lock-recipes/src",
-    "lock-testkit/src",
-    "lock-testkit/checker/src",
-    "lock-testkit/proxy/src",
-    "lock-testkit/servers/src",
-    "torture/src",
-    "tests/bench-support/src",
-    "tests/interop/src",
-    "tests/models/src",
-    "tests/simulation/src",
-    "tests/simulation/tests/seeds",
-    "tests/specimens/src",
-    "lock-testkit/checker/tests/mutants",
-    "lock-redis/tests/mechanisms",
-    "lock-zk/tests/mechanisms",
-    "lock-memcached/tests/mechanisms",
-];
+use crate::source::{Module, ROOTS, code, modules};
 
 #[test]
 fn modules_use_each_other_in_one_direction() {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for root in ROOTS {
-        let root = workspace.join(root);
-        let modules = modules(&root);
-        assert!(modules.len() > 3, "{} has hardly any modules", root.display());
+        let modules = modules(root);
         let uses: BTreeMap<_, _> =
             modules.iter().map(|(module, text)| (module.clone(), uses(module, text, &modules))).collect();
         let circle = uses.keys().find_map(|module| circle(module, &uses));
-        assert_eq!(circle, None, "modules of {} use each other in a circle", root.display());
+        assert_eq!(circle, None, "modules of {root} use each other in a circle");
     }
 }
 
@@ -67,30 +37,9 @@ fn a_circle_is_found_and_parents_and_children_are_none() {
     assert_eq!(circle(&module("c"), &uses), None);
 }
 
-/// Every file below this folder, as a module with its text.
-fn modules(root: &Path) -> BTreeMap<Module, String> {
-    let (mut modules, mut folders) = (BTreeMap::new(), vec![PathBuf::from(root)]);
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let name = path.strip_prefix(root).unwrap().with_extension("");
-                let mut module: Module = name.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-                module.pop_if(|last| ["mod", "lib", "main"].contains(&last.as_str()));
-                modules.insert(module, std::fs::read_to_string(&path).unwrap());
-            }
-        }
-    }
-    modules
-}
-
 /// The modules that this one names, without those that it is part of and its own parts.
 fn uses(module: &Module, text: &str, modules: &BTreeMap<Module, String>) -> BTreeSet<Module> {
-    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    let code: String =
-        text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join(" ");
+    let code = code(text).collect::<Vec<_>>().join(" ");
     let mut named = BTreeSet::new();
     for (at, _) in code.match_indices(['c', 's']) {
         let is_whole = !code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == ':');
