@@ -112,10 +112,22 @@ impl Guarantees {
     /// # Errors
     /// [`ErrorKind::Unsupported`], listing everything that fails at once.
     pub fn require(&self, wanted: &[Guarantee]) -> Result<(), Error> {
+        self.check(wanted, |support| support == Support::Yes)
+    }
+
+    /// Checks that every promise in `wanted` holds, be it with a reservation: `Unless` counts as holding.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`], listing everything that fails at once.
+    pub fn require_with_reservations(&self, wanted: &[Guarantee]) -> Result<(), Error> {
+        self.check(wanted, |support| support != Support::No)
+    }
+
+    fn check(&self, wanted: &[Guarantee], suffices: fn(Support) -> bool) -> Result<(), Error> {
         let failing: Vec<_> = wanted
             .iter()
             .map(|guarantee| (guarantee, self.of(*guarantee)))
-            .filter(|(_, support)| *support != Support::Yes)
+            .filter(|(_, support)| !suffices(*support))
             .map(|(guarantee, support)| format!("{} ({support})", guarantee.name()))
             .collect();
         if failing.is_empty() {
@@ -142,5 +154,8 @@ mod tests {
         let error = has.require(Guarantee::ALL).unwrap_err().to_string();
         assert!(error.contains("Fifo (unless the server restarts)") && error.contains("Push (no)"), "{error}");
         assert!(!error.contains("Fencing (yes)"));
+        assert!(has.require_with_reservations(&[Guarantee::Fencing, Guarantee::Fifo]).is_ok());
+        let error = has.require_with_reservations(Guarantee::ALL).unwrap_err().to_string();
+        assert!(error.contains("Push (no)") && !error.contains("Fifo"), "{error}");
     }
 }

@@ -116,6 +116,18 @@ pub trait RecordBackend: MutexBackend {
     /// Reads only.
     async fn read_record(&self, name: &LockName) -> Result<Option<Record>, Error>;
 
+    /// Reads the record as the server has it to which this client is connected, which may be some moments behind the others; never older
+    /// than what this client has read before. By default as [`read_record`](RecordBackend::read_record).
+    ///
+    /// # Errors
+    /// Those of [`read_record`](RecordBackend::read_record).
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    async fn peek_record(&self, name: &LockName) -> Result<Option<Record>, Error> {
+        self.read_record(name).await
+    }
+
     /// Stamps the record with the token of this grant and, if there are any, writes the data; see [`Record::next`]. Both are one
     /// step at the server. It is refused if a newer token is there. A backend that can also refuses it, in the same step, if
     /// the grant is gone. The record is kept for `retention` from then on, at least. Idempotent.

@@ -173,7 +173,8 @@ impl Lease {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if `time` is not below what is left of the lease when a renewal is due (about two thirds of the TTL by
-    /// default) or, without renewal, below the TTL: it would warn although all is well.
+    /// default) or, without renewal, below the TTL: it would warn although all is well. Where the server keeps a lock for less than its
+    /// TTL at a time, as ZooKeeper does with a shorter session, that shorter time counts.
     ///
     /// # Cancel safety
     /// Dropping it has no effect.

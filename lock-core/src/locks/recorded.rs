@@ -138,6 +138,19 @@ impl RecordedMutex {
         self.core.operate(self.backend.read_record(self.name())).await.map_err(|error| self.named(error))
     }
 
+    /// Reads the record as the server has it to which this client is connected, without the lock: on ZooKeeper one request less than
+    /// [`read`](RecordedMutex::read), and perhaps some moments old. Elsewhere there is no difference.
+    ///
+    /// # Errors
+    /// Those of [`read`](RecordedMutex::read).
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    pub async fn peek(&self) -> Result<Option<Record>, Error> {
+        self.name().check().map_err(|error| self.named(error))?;
+        self.core.operate(self.backend.peek_record(self.name())).await.map_err(|error| self.named(error))
+    }
+
     /// Waits for the lock, and stamps the record.
     ///
     /// # Errors

@@ -53,6 +53,8 @@ pub struct LeaseState {
     asked_until: BootInstant,
     /// The instant until which the server keeps the grant, margins aside.
     kept_until: BootInstant,
+    /// The time for which the server kept it at its last answer.
+    kept_for: Duration,
     /// The instant until which the server may keep the grant by itself, whatever it has answered.
     may_last_until: BootInstant,
     /// The instant since which the server may have forgotten the grant; answers to earlier renewals do not dispel that.
@@ -75,6 +77,7 @@ impl LeaseState {
             claimed: !grant.claim,
             asked_until: grant.sent_at.plus(options.ttl),
             kept_until: grant.sent_at,
+            kept_for: grant.valid_for,
             may_last_until: grant.sent_at.plus(options.ttl.max(grant.valid_for)),
             suspect_since: grant.sent_at,
         };
@@ -105,13 +108,17 @@ impl LeaseState {
         self.claimed
     }
 
-    /// Returns the time that is left at least as long as every renewal comes in time: what is left of a whole lease when the next one
-    /// is due or, if it is not renewed, at its beginning.
+    /// Returns the time that is left at least as long as every renewal comes in time: what is left of a whole lease, or of the part of
+    /// it that the server keeps at a time, when the next one is due or, if it is not renewed, at its beginning.
     #[must_use]
     pub fn least_left(&self) -> Duration {
+        if self.claimed && self.is_in_parts() {
+            let left = self.kept_for.saturating_sub(self.margin_of(self.kept_for));
+            return left.saturating_sub(self.interval_in_parts(self.kept_for));
+        }
         let LeaseOptions { ttl, auto_renew, .. } = self.options;
-        let whole = ttl.saturating_sub(ttl / 100 + self.granularity);
-        if auto_renew { whole.saturating_sub(self.options.renewal_interval()) } else { whole }
+        let left = ttl.saturating_sub(self.margin_of(ttl));
+        if auto_renew { left.saturating_sub(self.options.renewal_interval()) } else { left }
     }
 
     /// Returns the reason of the loss, if the lease was lost and somebody has looked.
@@ -279,8 +286,7 @@ impl LeaseState {
 
     /// The server keeps the grant for `valid_for` from `sent_at` at least.
     fn extend_to(&mut self, sent_at: BootInstant, valid_for: Duration) {
-        let margin = valid_for / 100 + self.granularity;
-        let mut end = sent_at.plus(valid_for.saturating_sub(margin));
+        let mut end = sent_at.plus(valid_for.saturating_sub(self.margin_of(valid_for)));
         let mut renew_at = BootInstant::FAR_FUTURE;
         if self.options.auto_renew {
             // Due one interval after the lease was full; an extension by hand puts the next renewal off.
@@ -288,9 +294,9 @@ impl LeaseState {
             renew_at = sent_at.plus(surplus.saturating_add(self.options.renewal_interval()));
         }
         self.kept_until = self.kept_until.max(sent_at.plus(valid_for));
+        self.kept_for = valid_for;
         if self.is_in_parts() {
-            let interval = self.options.renewal_interval().min(valid_for / 3).max(LeaseOptions::MIN_INTERVAL);
-            renew_at = renew_at.min(sent_at.plus(interval));
+            renew_at = renew_at.min(sent_at.plus(self.interval_in_parts(valid_for)));
         }
         if let Some(max) = self.options.max_hold {
             end = end.min(self.granted_at.plus(max));
@@ -302,6 +308,16 @@ impl LeaseState {
         } else if self.is_renewed() {
             self.renew_at = self.renew_at.max(renew_at);
         }
+    }
+
+    /// The part of this time that is not counted on.
+    fn margin_of(&self, time: Duration) -> Duration {
+        time / 100 + self.granularity
+    }
+
+    /// The time after which a lease is renewed of which the server keeps only a part at a time, of this length.
+    fn interval_in_parts(&self, kept_for: Duration) -> Duration {
+        self.options.renewal_interval().min(kept_for / 3).max(LeaseOptions::MIN_INTERVAL)
     }
 
     fn lose(&mut self, reason: LossReason, discard: bool, actions: &mut Actions) {

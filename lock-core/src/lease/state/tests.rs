@@ -29,6 +29,17 @@ fn the_least_that_is_left_is_that_at_the_next_renewal_less_the_margin() {
 }
 
 #[test]
+fn the_least_that_is_left_of_a_lease_in_parts_is_that_of_a_part() {
+    let (asked, part) = (LeaseOptions::new(Duration::from_secs(60)), Duration::from_secs(9));
+    let mut lease = LeaseState::new(&Grant::new(None, at(0), part), asked, Duration::from_millis(2));
+    assert_eq!(lease.least_left(), Duration::from_millis(9000 - 90 - 2 - 3000));
+    assert_eq!(lease.wake_at(), Some(at(3000)), "it is renewed when so much is left");
+    lease.step(at(3000), Event::Tick);
+    lease.step(at(3001), answer(3000, Answer::Part { valid_for: part / 2, asked: asked.ttl }));
+    assert_eq!(lease.least_left(), Duration::from_millis(4500 - 45 - 2 - 1500));
+}
+
+#[test]
 fn renewals_are_due_every_third_and_count_from_their_sending() {
     let mut lease = lease(LeaseOptions::new(TTL));
     assert_eq!(lease.step(at(999), Event::Tick).renew, None);
