@@ -160,10 +160,11 @@ fn whatever_a_node_says_is_read_or_not() {
     const CARD: &str = r#"{"owner":{"id":"0f8fad5bd9cb469fa16570867728950e","host":"a","pid":7,"label":null},
         "ttl_ms":10000,"session_ms":10000,"token":12,"permits":{"asked":1,"limit":3}}"#;
     fuzz::with_rng("what nodes say", |rng| {
-        let mut data = match rng.below(2) {
+        let mut data = match rng.below(3) {
             0 => {
                 text(rng, &["{", "}", "\"owner\":", "[", "18446744073709551616", "1e999", "null", ","], 20).into_bytes()
             }
+            1 => bent(rng, "00000060:0000000000000007:0000000000000006:up to line 17").into_bytes(),
             _ => bent(rng, CARD).into_bytes(),
         };
         if rng.once_in(4) && !data.is_empty() {

@@ -1,7 +1,7 @@
 //! The records beside mutexes: a node each that outlives sessions, changed in one transaction with a look at the holder's node.
 //!
-//! A record that nobody has touched for [`Record::LONGEST_RETENTION`], by the servers' clock, is deleted by a client that makes another
-//! one: at most once an hour, and a few hundred at a time.
+//! A record that nobody has touched for its retention, by the servers' clock, is deleted by a client that makes another one: each
+//! client looks at all of them at most once an hour, some hundreds at a time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use crate::client::{Connection, Failure, Fate, Node};
 use crate::error;
 use crate::registry::{Registration, Registry};
 use crate::session::{Session, Sessions};
+use crate::store::kept_record::KeptRecord;
 use crate::store::layout;
 
 /// Rounds of reading and changing, when others change the record at the same time.
@@ -23,8 +24,11 @@ const ROUNDS: usize = 5;
 /// The time between two looks for records that have ended.
 const SWEEP_EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// The most records that are looked at in one such look.
+/// The most records that are looked at by one request of such a look.
 const SWEPT: usize = 256;
+
+/// The pause between two requests of such a look, which leaves the servers to those who want locks.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The records of one client.
 #[derive(Debug)]
@@ -41,23 +45,28 @@ impl Records {
         Self { sessions, registry, prefix, op_timeout, swept: Mutex::default() }
     }
 
-    /// Reads as the leader has it, within one operation timeout.
-    pub(crate) async fn read(&self, name: &LockName) -> Result<Option<Record>, Error> {
+    /// Reads within one operation timeout, as the leader has it or, if `any` server will do, as that of this session has it.
+    pub(crate) async fn read(&self, name: &LockName, any: bool) -> Result<Option<Record>, Error> {
         let until = Instant::now() + self.op_timeout;
         let session = self.sessions.current_by(until, Phase::Inspect).await?;
         let path = layout::record(&self.prefix, name);
         let read = async {
             let connection = &*session.connection;
-            let synced = connection.sync(&path);
+            let synced = (!any).then(|| connection.sync(&path));
             let read = connection.read_all(std::slice::from_ref(&path));
-            synced.await?;
+            if let Some(synced) = synced {
+                synced.await?;
+            }
             read.await
         };
-        let late = || Err(Error::unavailable(Phase::Inspect, "no answer within the operation timeout"));
         match timeout_at(until, read).await {
-            Ok(Ok(mut nodes)) => nodes.pop().flatten().map(|node| record_in(&node, Phase::Inspect)).transpose(),
+            Ok(Ok(mut nodes)) => {
+                let node = nodes.pop().flatten();
+                node.map(|node| record_in(&node, Phase::Inspect).map(|kept| kept.record)).transpose()
+            }
             Ok(Err(failure)) => Err(error::of_request(failure, Phase::Inspect)),
-            Err(_) => late().map_err(|error: Error| error.with_backend(crate::guarantees::NAME)),
+            Err(_) => Err(Error::unavailable(Phase::Inspect, "no answer within the operation timeout")
+                .with_backend(crate::guarantees::NAME)),
         }
     }
 
@@ -66,12 +75,13 @@ impl Records {
         attempt: &Attempt,
         token: FencingToken,
         data: Option<&[u8]>,
+        retention: Duration,
     ) -> Result<RecordWrite, Error> {
         let Some(registration) = self.registry.get(attempt.id) else { return Ok(RecordWrite::NotHeld) };
         let written = async {
             tokio::select! {
                 biased;
-                written = self.write_under(&registration, &attempt.name, token, data) => written,
+                written = self.write_under(&registration, &attempt.name, token, data, retention) => written,
                 () = registration.session.ended() => Err(error::out_of_time(Phase::Hold)),
             }
         };
@@ -84,6 +94,7 @@ impl Records {
         name: &LockName,
         token: FencingToken,
         data: Option<&[u8]>,
+        retention: Duration,
     ) -> Result<RecordWrite, Error> {
         let (connection, path) = (&*registration.session.connection, layout::record(&self.prefix, name));
         let Some(holder) = registration.node() else { return Ok(RecordWrite::NotHeld) };
@@ -97,13 +108,17 @@ impl Records {
             let [Some(_), stored] = &read[..] else { return Ok(RecordWrite::NotHeld) };
             let version = stored.as_ref().map(|node| node.version);
             let stored = stored.as_ref().map(|node| record_in(node, Phase::Hold)).transpose()?;
-            let Ok(next) = Record::next(stored, token, data) else { return Ok(RecordWrite::NotHeld) };
+            let before = stored.as_ref().map(|kept| kept.seconds);
+            let Ok(next) = Record::next(stored.map(|kept| kept.record), token, data) else {
+                return Ok(RecordWrite::NotHeld);
+            };
+            let next = KeptRecord::new(next, retention, before);
             match connection.write_beside(&holder.path, &path, &next.to_bytes(), version).await {
                 Ok(()) => {
                     if version.is_none() {
                         self.sweep(&registration.session, path);
                     }
-                    return Ok(RecordWrite::Done(next));
+                    return Ok(RecordWrite::Done(next.record));
                 }
                 Err(failure) if failure.fate == Fate::Missing && version.is_none() => {
                     connection.make_directory(&layout::record_directory(&self.prefix)).await.map_err(of_request)?;
@@ -137,29 +152,27 @@ impl Records {
     }
 }
 
-/// Deletes some of the records in this directory that have ended, by the time at which a record was made just now.
+/// Deletes the records in this directory that have ended, by the time at which a record was made just now.
 async fn sweep(connection: &dyn Connection, directory: &str, made: &str) -> Result<(), Failure> {
-    let mut names = connection.children(directory).await?;
-    // Another part of them each time.
-    let from = usize::try_from(SystemClock.now().since(BootInstant::from_origin(Duration::ZERO)).subsec_nanos());
-    let from = from.unwrap_or_default() % names.len().max(1);
-    names.rotate_left(from);
-    names.truncate(SWEPT);
-    let mut paths = vec![made.to_owned()];
-    paths.extend(names.iter().map(|name| format!("{directory}/{name}")));
-    let nodes = connection.read_all(&paths).await?;
-    let Some(Some(made)) = nodes.first() else { return Ok(()) };
-    let retention = i64::try_from(Record::LONGEST_RETENTION.as_millis()).unwrap_or(i64::MAX);
-    let oldest = made.made_at.saturating_sub(retention);
-    let ended = paths.iter().zip(&nodes).filter_map(|(path, node)| Some((path, node.as_ref()?)));
-    for (path, node) in ended.filter(|(_, node)| node.changed_at < oldest) {
-        connection.delete_unchanged(path, node.version).await?;
+    let nodes = connection.read_all(&[made.to_owned()]).await?;
+    let Some(Some(Node { made_at: now, .. })) = nodes.first() else { return Ok(()) };
+    let names = connection.children(directory).await?;
+    for names in names.chunks(SWEPT) {
+        let paths: Vec<_> = names.iter().map(|name| format!("{directory}/{name}")).collect();
+        let nodes = connection.read_all(&paths).await?;
+        for (path, node) in paths.iter().zip(nodes).filter_map(|(path, node)| Some((path, node?))) {
+            // Something else is not ours to delete.
+            if KeptRecord::from_bytes(&node.data).is_some_and(|kept| kept.has_ended(node.changed_at, *now)) {
+                connection.delete_unchanged(path, node.version).await?;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
     }
     Ok(())
 }
 
-pub(crate) fn record_in(node: &Node, phase: Phase) -> Result<Record, Error> {
-    Record::from_bytes(&node.data).ok_or_else(|| {
+pub(crate) fn record_in(node: &Node, phase: Phase) -> Result<KeptRecord, Error> {
+    KeptRecord::from_bytes(&node.data).ok_or_else(|| {
         Error::new(ErrorKind::Protocol, phase, "something else is in the record's place")
             .with_backend(crate::guarantees::NAME)
     })

@@ -43,17 +43,20 @@ impl ReentrantBackend for ZkBackend {
 #[async_trait]
 impl RecordBackend for ZkBackend {
     async fn read_record(&self, name: &LockName) -> Result<Option<Record>, Error> {
-        self.records.read(name).await
+        self.records.read(name, false).await
     }
 
-    /// The record is kept for [`Record::LONGEST_RETENTION`], whatever is asked for.
+    async fn peek_record(&self, name: &LockName) -> Result<Option<Record>, Error> {
+        self.records.read(name, true).await
+    }
+
     async fn write_record(
         &self,
         attempt: &Attempt,
         token: FencingToken,
         data: Option<&[u8]>,
-        _retention: Duration,
+        retention: Duration,
     ) -> Result<RecordWrite, Error> {
-        self.records.write(attempt, token, data).await
+        self.records.write(attempt, token, data, retention).await
     }
 }

@@ -3,5 +3,6 @@
 pub(crate) mod contender;
 pub(crate) mod dialect;
 pub(crate) mod force_release;
+pub(crate) mod kept_record;
 pub(crate) mod layout;
 pub(crate) mod record;

@@ -23,6 +23,7 @@ mod parts;
 mod patience;
 mod permits;
 mod queue;
+mod records;
 mod rights;
 #[cfg(feature = "sasl")]
 mod sasl;

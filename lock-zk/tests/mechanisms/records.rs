@@ -1,0 +1,47 @@
+//! Records beside mutexes: nodes that outlive sessions, until their time is over.
+
+use std::time::Duration;
+
+use lock_core::driver::{Attempt, Backend, Kind, MutexBackend, RecordBackend, RecordWrite};
+use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperClient};
+use lock_zk::{Owner, ZkLocks};
+
+use crate::support::{LASTING, PROMPTLY, client, eventually, server};
+
+/// A record of this name that is kept for so long: through the driver, since the shortest time that a user can ask for is a minute.
+async fn write(locks: &ZkLocks, name: &str, retention: Duration) {
+    let attempt = Attempt::new(name.into(), Kind::Mutex, Owner::new(), LASTING).unwrap();
+    let grant = locks.backend().try_lock(&attempt).await.unwrap().unwrap();
+    let written = locks.backend().write_record(&attempt, grant.token.unwrap(), Some(b"data"), retention).await.unwrap();
+    assert!(matches!(written, RecordWrite::Done(_)), "{written:?}");
+    locks.backend().release(&attempt).await.unwrap();
+}
+
+async fn records(truth: &ZooKeeperClient) -> Vec<String> {
+    let mut names = truth.children("/lock/record").await.unwrap().unwrap_or_default();
+    names.sort_unstable();
+    names
+}
+
+#[tokio::test]
+async fn records_whose_time_is_over_are_deleted_by_whoever_makes_another_one() {
+    const MANY: usize = 300;
+    let Some(server) = server().await else { return };
+    let (locks, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
+    let (second, day) = (Duration::from_secs(1), Duration::from_secs(24 * 60 * 60));
+    // The first one that is made looks for those that have ended, and this client not again for an hour.
+    write(&locks, "kept", day).await;
+    for number in 0..MANY {
+        write(&locks, &format!("short-{number}"), second).await;
+    }
+    // Written again with a shorter time, it is kept as long as before.
+    write(&locks, "kept", second).await;
+    // Something else is nobody's to delete.
+    truth.create("/lock/record/foreign", b"somebody else's", NodeKind::Persistent).await.unwrap();
+    assert_eq!(records(&truth).await.len(), MANY + 2);
+    // The server's clock is this machine's.
+    tokio::time::sleep(second * 2).await;
+    let next = client(server.url(), LASTING).await;
+    write(&next, "new", day).await;
+    eventually("they are gone", PROMPTLY, async || records(&truth).await == ["foreign", "kept", "new"]).await;
+}
