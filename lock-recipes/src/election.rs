@@ -5,9 +5,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::{Error, ErrorKind, FencingToken, Phase, Record, RecordedMutex};
-use serde::{Deserialize, Serialize};
+use lock_core::{Error, ErrorKind, FencingToken, Phase, RecordedGuard, RecordedMutex};
 
+use crate::announcement::Announcement;
 use crate::leadership::Leadership;
 use crate::standing::Standing;
 use crate::term::Term;
@@ -62,12 +62,6 @@ pub struct Leader {
     pub address: String,
 }
 
-/// The content of a leader's record.
-#[derive(Debug, Serialize, Deserialize)]
-struct Announcement {
-    address: String,
-}
-
 impl Election {
     /// An election by the mutex of this name. Its TTL is the time after which another one can lead when the leader has crashed.
     #[must_use]
@@ -108,11 +102,8 @@ impl Election {
     /// May be dropped at any await point: nothing of the campaign stays behind.
     pub async fn campaign(&self) -> Result<Leadership, Error> {
         let margin = self.checked_margin()?;
-        let announcement = self.announcement()?;
-        if let Some(until) = self.standing.cools_until() {
-            tokio::time::sleep_until(until).await;
-        }
-        let guard = self.lock.lock().await?;
+        let announcement = Announcement { address: self.address.clone() }.to_bytes(self.lock.name())?;
+        let guard = self.cooled_lock().await?;
         if let Err(error) = guard.write(&announcement).await {
             // Not in the background: who campaigns again is not to meet its own lock.
             let _ = guard.release().await;
@@ -139,7 +130,8 @@ impl Election {
     /// A server that does not answer is no end: it campaigns again after a second.
     ///
     /// # Errors
-    /// Those of [`campaign`](Election::campaign) that no repetition mends: a wrong argument, missing rights, a closed client.
+    /// Those of [`campaign`](Election::campaign) that no repetition mends: a wrong argument, missing rights, a closed client, something
+    /// else in the place of the lock or its record ([`ErrorKind::Protocol`]). Whoever gets one does not stand for election any more.
     ///
     /// # Cancel safety
     /// A dropped call drops `body`, and the lock is given back in the background.
@@ -159,7 +151,11 @@ impl Election {
                 Err(error) => return Err(error),
             };
             let began = Instant::now();
-            let ran = while_leading(leadership.term(), body(leadership.term().clone())).await;
+            let ran = tokio::select! {
+                biased;
+                ran = while_leading(leadership.term(), body(leadership.term().clone())) => ran,
+                () = self.announce_again(&leadership) => None,
+            };
             if let Err(error) = leadership.step_down().await {
                 tracing::debug!(name = %self.lock.name(), %error, "the leader's lock was not released");
             }
@@ -169,6 +165,31 @@ impl Election {
             if began.elapsed() < PAUSE {
                 // Leases that end at once would end again.
                 tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Waits for the lock. One that comes while this process cools down, because a clone of this election has stepped down meanwhile, is
+    /// given back.
+    async fn cooled_lock(&self) -> Result<RecordedGuard, Error> {
+        loop {
+            if let Some(until) = self.standing.cools_until() {
+                tokio::time::sleep_until(until).await;
+            }
+            let guard = self.lock.lock().await?;
+            if self.standing.cools_until().is_none_or(|until| until <= tokio::time::Instant::now()) {
+                return Ok(guard);
+            }
+            guard.release().await?;
+        }
+    }
+
+    /// Writes the address down again before its record can end: in each quarter of the retention. It never ends.
+    async fn announce_again(&self, leadership: &Leadership) {
+        loop {
+            tokio::time::sleep(self.lock.retention() / 4).await;
+            if let Err(error) = leadership.announce(&self.address).await {
+                tracing::warn!(name = %self.lock.name(), %error, "the leader's address was not written down again");
             }
         }
     }
@@ -193,8 +214,9 @@ impl Election {
 
     /// Asks the servers who leads: the address of the holder of the lock, if it has announced itself in its present term.
     ///
-    /// An address is kept for the [retention](RecordedMutex::with_retention) of its record, 30 days unless set otherwise, from the
-    /// beginning of its term: a leader of a longer term steps down once in that time to be found.
+    /// An address is kept for the [retention](RecordedMutex::with_retention) of its record, 30 days unless set otherwise.
+    /// [`run`](Election::run) writes it down again before that is over; whoever leads by [`campaign`](Election::campaign) for longer
+    /// [announces](Leadership::announce) it again.
     ///
     /// # Errors
     /// Those of [`RecordedMutex::read`] and [`Mutex::inspect`](lock_core::Mutex::inspect);
@@ -203,6 +225,14 @@ impl Election {
     /// # Cancel safety
     /// Reads only.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        // A hand-over may lie between the two questions: then the second look sees its end.
+        match self.look_for_leader().await? {
+            None => self.look_for_leader().await,
+            found => Ok(found),
+        }
+    }
+
+    async fn look_for_leader(&self) -> Result<Option<Leader>, Error> {
         // In this order: an address that was read first could be of a term before.
         let seen = self.lock.mutex().inspect().await?;
         let Some(holder) = seen.holders.first() else { return Ok(None) };
@@ -210,22 +240,8 @@ impl Election {
         if !record.is_of_term() || holder.token != Some(record.term.as_u64()) {
             return Ok(None);
         }
-        let announcement: Announcement = serde_json::from_slice(&record.data).map_err(|error| {
-            let what = "the record beside the lock is not a leader's";
-            Error::new(ErrorKind::Protocol, Phase::Inspect, what).with_name(self.lock.name()).with_source(error)
-        })?;
+        let announcement = Announcement::of(&record, self.lock.name())?;
         Ok(Some(Leader { term: record.term, address: announcement.address }))
-    }
-
-    fn announcement(&self) -> Result<Vec<u8>, Error> {
-        let announcement = Announcement { address: self.address.clone() };
-        // A text always has a form.
-        let bytes = serde_json::to_vec(&announcement).unwrap_or_default();
-        if bytes.len() > Record::MAX_BYTES {
-            let what = format!("the address has {} bytes, too many for a record", self.address.len());
-            return Err(self.invalid(what));
-        }
-        Ok(bytes)
     }
 
     fn checked_margin(&self) -> Result<Duration, Error> {

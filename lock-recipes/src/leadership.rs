@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lock_core::{Error, RecordedGuard};
 
+use crate::announcement::Announcement;
 use crate::standing::Standing;
 use crate::term::Term;
 
@@ -45,6 +46,22 @@ impl Leadership {
         &self.term
     }
 
+    /// Advertises this address from now on, or the present one anew: its record is kept for its
+    /// [retention](lock_core::RecordedMutex::with_retention) from then on. [`Election::run`](crate::Election::run) does so by itself.
+    ///
+    /// # Errors
+    /// Those of [`RecordedGuard::write`]; [`ErrorKind::InvalidArgument`](lock_core::ErrorKind::InvalidArgument) for an address that does
+    /// not fit into a record.
+    ///
+    /// # Cancel safety
+    /// May be carried out although the future was dropped.
+    pub async fn announce(&self, address: impl Into<String>) -> Result<(), Error> {
+        // Only this leadership takes it away, at its end.
+        let Some(guard) = self.term.lock() else { return Ok(()) };
+        let announcement = Announcement { address: address.into() }.to_bytes(guard.name())?;
+        guard.write(&announcement).await
+    }
+
     /// Ends the term, and gives the lock back, within one operation timeout.
     ///
     /// # Errors
@@ -66,7 +83,8 @@ impl Leadership {
     fn end(&self) -> Option<RecordedGuard> {
         let guard = self.term.take()?;
         self.standing.cool_down(self.cool_down);
-        Some(guard)
+        // An announcement borrows the leadership, so none is under way.
+        Arc::into_inner(guard)
     }
 }
 

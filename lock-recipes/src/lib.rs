@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod announcement;
 mod election;
 mod leadership;
 mod once;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, ErrorKind, FencingToken, RecordedGuard, RecordedMutex, WorkError};
+use lock_core::{Error, ErrorKind, FencingToken, Guarantee, RecordedGuard, RecordedMutex, WorkError};
 
 use crate::outcome::{OnceError, Outcome};
 use crate::progress::{Progress, Stage};
@@ -23,7 +23,8 @@ pub enum Attempts {
     /// It is skipped: a job runs at most once per slot.
     #[default]
     AtMostOnce,
-    /// It is run again: a job that is asked for often enough runs at least once per slot.
+    /// It is run again: a job that is asked for often enough runs at least once per slot, unless a later slot was begun by then. A
+    /// process whose clock is ahead by more than a period begins slots later than those of the others, which are then skipped.
     AtLeastOnce,
 }
 
@@ -42,8 +43,7 @@ pub enum Failures {
 ///
 /// A plain mutex does not do that: a job that takes 10 ms is over, and its lock free, when the next process's timer goes off.
 /// Here the latest slot is written into the [record](lock_core::RecordedMutex) beside the lock, before the job begins and when it
-/// has ended. A slot that is not later than the recorded one is skipped, after one request (on ZooKeeper two, sent together) and without the
-/// lock.
+/// has ended. A slot that is not later than the recorded one is skipped, after one request and without the lock.
 ///
 /// # What it promises
 /// At most once per slot, or at least once, [by choice](Attempts); never exactly once. It promises as much as the backend does of its
@@ -51,7 +51,12 @@ pub enum Failures {
 /// how the server writes its data down. A record is kept for its [retention](RecordedMutex::with_retention), and one that is
 /// asked for meanwhile for longer: a job whose slots are further apart than half of that has to be asked for in between. Slots are compared with each
 /// other, never with a clock, so the clocks of the processes may differ. A holder that is paused past its lease can record nothing
-/// afterwards; what its job does outside is stopped only by the fencing token that it is given.
+/// afterwards; what its job does outside is stopped only by the fencing token that it is given. One process that names a slot far in the
+/// future, by a wrong clock, has all slots up to that one skipped: [`forget`](Once::forget) begins anew.
+///
+/// The time of a call is bounded by parts: the request that reads takes one operation timeout at most; the lock takes the
+/// [wait](Once::with_wait) and one more; each of the two writes is repeated for as long as the lock is held, four times at most, with 1.25 s of
+/// pauses in between.
 ///
 /// # Examples
 /// ```
@@ -146,6 +151,30 @@ impl Once {
         Ok(self)
     }
 
+    /// Refuses a configuration that does not keep what is recorded over these events, such as
+    /// [`RecordAcrossRestart`](Guarantee::RecordAcrossRestart). A promise with a reservation suffices; the reservation is told by
+    /// [`RecordedMutex::guarantees`].
+    ///
+    /// # Examples
+    /// ```
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_core::{ErrorKind, Guarantee};
+    /// use lock_recipes::Once;
+    ///
+    /// let once = Once::new(locks.recorded("invoices")?);
+    /// let refused = once.with_required(&[Guarantee::RecordAcrossRestart]).unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::Unsupported); // the store in memory ends with its process
+    /// # Ok::<(), lock_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`], with everything that is not promised.
+    pub fn with_required(self, wanted: &[Guarantee]) -> Result<Self, Error> {
+        let required = self.lock.guarantees().require_with_reservations(wanted);
+        required.map_err(|error| error.with_name(self.lock.name()))?;
+        Ok(self)
+    }
+
     /// Runs the job, unless this slot or a later one was begun before. The job is given the fencing token of its lock, and is dropped
     /// at its next await point if the lock is lost; what it has spawned is not.
     ///
@@ -153,7 +182,7 @@ impl Once {
     /// [`OnceError`], by how far the job came. A value whose end could not be recorded, or whose lock not be left, comes back in it.
     ///
     /// # Panics
-    /// If the job does, after that was recorded.
+    /// If the job does, after that was recorded or, if it cannot be, logged.
     ///
     /// # Cancel safety
     /// A dropped call drops the job. A slot that was begun by then counts as begun by somebody who has gone.
@@ -171,7 +200,7 @@ impl Once {
     /// [`OnceError`], by how far the job came. The job's own error is a value.
     ///
     /// # Panics
-    /// If the job does, after that was recorded.
+    /// If the job does, after that was recorded or, if it cannot be, logged.
     ///
     /// # Cancel safety
     /// A dropped call drops the job. A slot that was begun by then counts as begun by somebody who has gone.
@@ -188,6 +217,36 @@ impl Once {
         self.run_if(slot.into(), job, |value| value.is_ok() || failures_count).await
     }
 
+    /// Forgets the slots that were begun: whichever is asked for next is run, unless it is asked for while another one is run. For an
+    /// operator, after a slot was begun that is far in the future. Whether it is done; `false` if somebody is at it.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_recipes::{Once, Outcome};
+    ///
+    /// let once = Once::new(locks.recorded("invoices")?);
+    /// once.run(209_912_31, |_token| async {}).await?; // by a wrong clock
+    /// assert!(matches!(once.run(202_612_01, |_token| async {}).await?, Outcome::Skipped { .. }));
+    /// assert!(once.forget().await?);
+    /// assert_eq!(once.run(202_612_01, |_token| async {}).await?, Outcome::Ran(()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`RecordedMutex::try_lock_for`] and [`RecordedGuard::write`].
+    /// [`ErrorKind::Indeterminate`]: the slots may be forgotten, and asking again is sound.
+    ///
+    /// # Cancel safety
+    /// May be carried out although the future was dropped.
+    pub async fn forget(&self) -> Result<bool, Error> {
+        let Some(guard) = self.lock.try_lock_for(self.wait).await? else { return Ok(false) };
+        let forgotten = self.write(&guard, &[]).await;
+        release(guard).await;
+        forgotten.map(|()| true)
+    }
+
     async fn run_if<T, J, F>(
         &self,
         slot: Slot,
@@ -199,7 +258,7 @@ impl Once {
         F: Future<Output = T>,
     {
         let seen =
-            self.lock.read().await.and_then(|record| Progress::of(record.as_ref())).map_err(OnceError::NotRun)?;
+            self.lock.peek().await.and_then(|record| Progress::of(record.as_ref())).map_err(OnceError::NotRun)?;
         // Without the lock nobody can tell whether who has begun it is still at it.
         if let Some(seen) = seen.filter(|seen| self.is_over(seen, slot) && !seen.is_open(slot)) {
             if seen.is_older_than(self.lock.retention() / 2) {
@@ -252,7 +311,12 @@ impl Once {
         let noted = self.note(&guard, slot, if is_done { Stage::Done } else { Stage::Failed }).await;
         let given_back = self.give_back(guard, began).await;
         match ended {
-            Err(panic) => resume_unwind(panic),
+            Err(panic) => {
+                if let Err(error) = noted {
+                    tracing::warn!(name = %self.lock.name(), %error, "the panic of a job was not recorded");
+                }
+                resume_unwind(panic)
+            }
             Ok(value) => match (noted, given_back) {
                 (Ok(()), Ok(())) => Ok(Outcome::Ran(value)),
                 // That it may run again is the graver of the two.
@@ -288,19 +352,24 @@ impl Once {
                 }
     }
 
-    /// Writes how far it came. What is unknown is written again, as long as the lock is held and a few times: only this holder writes.
+    /// Writes how far it came.
     async fn note(&self, guard: &RecordedGuard, slot: Slot, stage: Stage) -> Result<(), Error> {
-        let progress = Progress::new(slot, stage, self.lock.owner()).to_bytes();
+        self.write(guard, &Progress::new(slot, stage, self.lock.owner()).to_bytes()).await
+    }
+
+    /// Writes the record, again if that is unknown or no server could be asked, as long as the lock is held and a few times: only this
+    /// holder writes.
+    async fn write(&self, guard: &RecordedGuard, data: &[u8]) -> Result<(), Error> {
         for pause in PAUSES {
-            match guard.write(&progress).await {
-                Err(error) if error.kind() == ErrorKind::Indeterminate && guard.is_held() => {
+            match guard.write(data).await {
+                Err(error) if may_pass(error.kind()) && guard.is_held() => {
                     tracing::debug!(name = %self.lock.name(), %error, "a record may not be written; writing it again");
                     tokio::time::sleep(pause).await;
                 }
-                noted => return noted,
+                written => return written,
             }
         }
-        guard.write(&progress).await
+        guard.write(data).await
     }
 
     /// Has a record that is still asked for kept for longer, unless somebody has the lock or it has changed: best effort, once in half
@@ -319,6 +388,11 @@ impl Once {
     async fn holder(&self) -> Option<lock_core::Holder> {
         self.lock.mutex().inspect().await.ok()?.holders.into_iter().next()
     }
+}
+
+/// Whether the same request may succeed soon: no server could be asked, or its answer is not known.
+fn may_pass(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Indeterminate | ErrorKind::Unavailable)
 }
 
 /// Gives the lock back. It ends with its lease if that fails; what is recorded counts.

@@ -47,12 +47,12 @@ impl Progress {
         Self { slot, stage, by, at: now(), refreshed: None }
     }
 
-    /// Reads what a record says; `None` if nothing was written yet.
+    /// Reads what a record says; `None` if nothing was written yet, or all was forgotten.
     ///
     /// # Errors
     /// If it holds something else.
     pub(crate) fn of(record: Option<&Record>) -> Result<Option<Self>, Error> {
-        let Some(record) = record.filter(|record| record.written.is_some()) else { return Ok(None) };
+        let Some(record) = record.filter(|record| !record.data.is_empty()) else { return Ok(None) };
         serde_json::from_slice(&record.data).map(Some).map_err(|error| {
             let what = "the record beside the lock is not of a job that runs once";
             Error::new(ErrorKind::Protocol, Phase::Inspect, what).with_source(error)
@@ -93,6 +93,9 @@ fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use lock_core::FencingToken;
+    use lock_testkit::fuzz;
+
     use super::*;
 
     #[test]
@@ -107,6 +110,33 @@ mod tests {
         assert!(is_old(now() - 2 * 86_400_000));
         // It would never be refreshed, and end with its retention.
         assert!(is_old(now() + 2 * 86_400_000));
+    }
+
+    #[test]
+    fn whatever_a_record_says_is_a_progress_or_an_error() {
+        let owner = Owner::new();
+        fuzz::with_rng("progress of jobs", |rng| {
+            let mut data = Progress::new(Slot::from(rng.next_u64()), Stage::Started, &owner).to_bytes();
+            for _ in 0..rng.below(4) {
+                let at = usize::try_from(rng.below(data.len() as u64)).unwrap();
+                match rng.below(3) {
+                    0 => data[at] = rng.next_u64() as u8,
+                    1 => data.truncate(at + 1),
+                    _ => data.insert(at, rng.next_u64() as u8),
+                }
+            }
+            let mut record = Record::new(FencingToken::new(1).unwrap());
+            record.data = data;
+            match Progress::of(Some(&record)) {
+                Ok(Some(read)) => {
+                    record.data = read.to_bytes();
+                    assert_eq!(Progress::of(Some(&record)).unwrap(), Some(read.clone()));
+                    let _: Outcome<()> = read.skipped();
+                }
+                Ok(None) => unreachable!("it is not empty"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Protocol, "{error}"),
+            }
+        });
     }
 
     #[test]

@@ -23,8 +23,8 @@ struct TermLock {
     margin: Duration,
     /// Whether somebody has been told that it leads no more.
     over: AtomicBool,
-    /// Taken away by whoever ends the term.
-    guard: Mutex<Option<RecordedGuard>>,
+    /// Taken away by whoever ends the term. Shared only with its leadership's announcements.
+    guard: Mutex<Option<Arc<RecordedGuard>>>,
     /// Told when a term begins or ends.
     changes: watch::Sender<()>,
 }
@@ -40,7 +40,7 @@ impl Term {
             number,
             margin,
             over: AtomicBool::new(false),
-            guard: Mutex::new(Some(guard)),
+            guard: Mutex::new(Some(Arc::new(guard))),
             changes,
         }))
     }
@@ -85,7 +85,7 @@ impl Term {
     }
 
     /// Takes the lock away from the term, and tells.
-    pub(crate) fn take(&self) -> Option<RecordedGuard> {
+    pub(crate) fn take(&self) -> Option<Arc<RecordedGuard>> {
         let guard = self.guard().take();
         if guard.is_some() {
             self.0.changes.send_replace(());
@@ -93,12 +93,17 @@ impl Term {
         guard
     }
 
+    /// The lock of the term, unless it was taken away.
+    pub(crate) fn lock(&self) -> Option<Arc<RecordedGuard>> {
+        self.guard().clone()
+    }
+
     /// The time until the margin begins; `None` if the lock was given back.
     fn left(&self) -> Option<Duration> {
         self.guard().as_ref().map(|guard| guard.remaining().saturating_sub(self.0.margin))
     }
 
-    fn guard(&self) -> MutexGuard<'_, Option<RecordedGuard>> {
+    fn guard(&self) -> MutexGuard<'_, Option<Arc<RecordedGuard>>> {
         self.0.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

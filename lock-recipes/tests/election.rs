@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use lock_core::clock::TokioClock;
 use lock_core::memory::{MemoryConfig, MemoryStore};
 use lock_core::{ClientOptions, ErrorKind, LeaseOptions, MemoryLocks};
 use lock_recipes::Election;
@@ -272,4 +273,65 @@ async fn what_makes_no_sense_is_refused_by_name() {
     assert_eq!(address.kind(), ErrorKind::InvalidArgument);
     assert!(address.to_string().contains("address"), "{address}");
     assert_eq!(store.used(), 0, "nothing of it is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_is_announced_again_before_its_record_ends() {
+    let store = MemoryStore::with_clock(TokioClock::new());
+    let locks = client(&store, LONG);
+    let minute = Duration::from_secs(60);
+    let election = Election::new(locks.recorded("leader").unwrap().with_retention(minute)).with_address("a:1");
+    let body = election.run(|_| async { tokio::time::sleep(minute * 5).await });
+    let seen = async {
+        for _ in 0..8 {
+            tokio::time::sleep(minute / 2).await;
+            assert_eq!(election.leader().await.unwrap().map(|leader| leader.address).as_deref(), Some("a:1"));
+        }
+    };
+    let (ran, ()) = tokio::join!(body, seen);
+    ran.unwrap();
+    // Without `run` it is announced by whoever leads.
+    let leadership = election.campaign().await.unwrap();
+    tokio::time::sleep(minute / 2).await;
+    leadership.announce("b:2").await.unwrap();
+    tokio::time::sleep(minute / 2).await;
+    assert_eq!(election.leader().await.unwrap().map(|leader| leader.address).as_deref(), Some("b:2"));
+    tokio::time::sleep(minute).await;
+    assert_eq!(election.leader().await.unwrap(), None, "its record has ended");
+    leadership.step_down().await.unwrap();
+}
+
+/// A clone of the election that waits in the queue is handed the lock when the leader steps down.
+#[tokio::test]
+async fn a_clone_that_waited_already_cools_down_too() {
+    let store = MemoryStore::new();
+    let (first, second) = (client(&store, LONG), client(&store, LONG));
+    let cooling = election(&first, "a:1").with_cool_down(LONG * 20);
+    let leadership = cooling.campaign().await.unwrap();
+    let mut waiting = Box::pin(cooling.campaign());
+    assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+    leadership.step_down().await.unwrap();
+    let other = election(&second, "b:2");
+    let leads = tokio::select! {
+        biased;
+        again = &mut waiting => panic!("{again:?}"),
+        leads = soon("another one leads", LONG, other.campaign()) => leads.unwrap(),
+    };
+    leads.step_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_is_closed_while_it_leads_goes_on_until_it_steps_down() {
+    let store = MemoryStore::new();
+    let (first, second) = (client(&store, LONG), client(&store, LONG));
+    let (a, b) = (election(&first, "a:1"), election(&second, "b:2"));
+    let leadership = a.campaign().await.unwrap();
+    first.close().await.unwrap();
+    assert!(leadership.is_leading());
+    let mut next = Box::pin(b.campaign());
+    assert!(futures_util::poll!(next.as_mut()).is_pending(), "two lead");
+    leadership.step_down().await.unwrap();
+    soon("the next one leads", LONG, next).await.unwrap().step_down().await.unwrap();
+    assert_eq!(a.campaign().await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(a.run(|_| async {}).await.unwrap_err().kind(), ErrorKind::Closed);
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use lock_core::clock::VirtualClock;
 use lock_core::memory::{MemoryConfig, MemoryStore};
-use lock_core::{ClientOptions, ErrorKind, LeaseOptions, MemoryLocks};
+use lock_core::{ClientOptions, ErrorKind, Guarantee, LeaseOptions, MemoryLocks};
 use lock_recipes::{Attempts, Failures, Once, OnceError, Outcome, Slot};
 use lock_testkit::testing::eventually;
 
@@ -185,6 +185,52 @@ async fn a_value_whose_end_could_not_be_recorded_comes_back() {
     // The first one's lock is given back in the background.
     let waiting = once(&locks).with_wait(Duration::from_secs(30));
     assert_eq!(waiting.run(2, |_| job()).await.unwrap_err().into_value(), Some("receipt"));
+}
+
+/// A server that starts anew refuses for a while, and the lock is still held then.
+#[tokio::test]
+async fn an_end_that_no_server_takes_down_at_first_is_recorded_when_one_does() {
+    let store = MemoryStore::new();
+    let (one, other) = (store.connect(), store.connect());
+    let job = async || {
+        store.set_reachable(false);
+        let store = store.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            store.set_reachable(true);
+        });
+        "receipt"
+    };
+    assert_eq!(once(&one).run(1, |_| job()).await.unwrap(), Outcome::Ran("receipt"));
+    let least = once(&other).with_attempts(Attempts::AtLeastOnce);
+    let again = least.run(1, |_| async { "twice" }).await.unwrap();
+    assert!(matches!(again, Outcome::Skipped { .. }), "{again:?}");
+}
+
+#[tokio::test]
+async fn what_is_forgotten_is_run_again_and_by_everybody() {
+    let store = MemoryStore::new();
+    let (one, other) = (store.connect(), store.connect());
+    let (wrong, right) = (209_900_u64, 202_600_u64);
+    once(&one).run(wrong, |_| async {}).await.unwrap();
+    let skipped = once(&other).run(right, |_| async {}).await.unwrap();
+    assert!(matches!(skipped, Outcome::Skipped { slot, .. } if slot == Slot::from(wrong)), "{skipped:?}");
+    let at_it = once(&one).run(wrong + 1, |_| async { once(&other).forget().await.unwrap() }).await.unwrap();
+    assert_eq!(at_it, Outcome::Ran(false), "somebody is at it");
+    assert!(once(&other).forget().await.unwrap());
+    assert_eq!(once(&one).run(right, |_| async {}).await.unwrap(), Outcome::Ran(()));
+    assert!(matches!(once(&other).run(right, |_| async {}).await.unwrap(), Outcome::Skipped { .. }));
+    assert_eq!(store.used(), 0);
+}
+
+#[tokio::test]
+async fn a_promise_that_is_missing_is_refused_by_name() {
+    let locks = MemoryLocks::new();
+    let refused = once(&locks).with_required(&[Guarantee::Record, Guarantee::RecordAcrossRestart]).unwrap_err();
+    assert_eq!((refused.kind(), refused.name()), (ErrorKind::Unsupported, Some("job")), "{refused}");
+    let what = refused.to_string();
+    assert!(what.contains("RecordAcrossRestart") && !what.contains("Record (yes)"), "{what}");
+    assert!(once(&locks).with_required(&[Guarantee::Record]).is_ok());
 }
 
 #[tokio::test]
