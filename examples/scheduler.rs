@@ -1,7 +1,7 @@
 //! A small scheduler: several processes with the same cron expression, each run done by one of them, also when one is killed.
 //!
 //! `cargo run --example scheduler -- redis://127.0.0.1:6379 --runs 10` or `-- zk://127.0.0.1:2181`. It starts three processes, kills the
-//! one that has just run, and counts the runs.
+//! one that is at it in the middle of a run, and counts the runs.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -22,7 +22,10 @@ use tokio::sync::mpsc;
 /// Every second.
 const WHEN: &str = "* * * * * *";
 const PROCESSES: usize = 3;
-/// A run is lost if its process dies in the middle of it, and a job takes 5 ms of each second.
+/// The time of a run.
+const WORK: Duration = Duration::from_millis(50);
+/// A run is lost if its process dies in the middle of it, and so are those that follow while its lease or session lasts.
+const TTL: Duration = Duration::from_secs(3);
 const LONGEST_GAP: u64 = 15_000;
 
 #[derive(Parser)]
@@ -44,25 +47,29 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn open(url: &str) -> Result<Locks, Box<dyn Error>> {
-    let locks: Locks = match url.split_once(':') {
-        Some(("redis", _)) => RedisLocks::connect(url).await?.into(),
-        Some(("zk", _)) => ZkLocks::connect(url).await?.into(),
-        _ => return Err(format!("{url:?} is none of redis://… and zk://…").into()),
-    };
-    locks.require(&[Guarantee::Record])?;
-    Ok(locks)
+    match url.split_once(':') {
+        Some(("redis", _)) => Ok(RedisLocks::connect(url).await?.into()),
+        Some(("zk", _)) => Ok(ZkLocks::connect(url).await?.into()),
+        _ => Err(format!("{url:?} is none of redis://… and zk://…").into()),
+    }
 }
 
 /// One process: at each planned time it asks whether the run is still to be done. That is all there is to it.
 async fn work(url: &str) -> Result<(), Box<dyn Error>> {
-    let once = Once::new(open(url).await?.recorded("scheduler")?);
+    let lock = open(url).await?.recorded("scheduler")?.with_ttl(TTL);
+    // A restarted server that knows no slots would have the last one run again.
+    let once = Once::new(lock).with_required(&[Guarantee::RecordAcrossRestart])?;
     let cron: Cron = WHEN.parse()?;
     loop {
         let planned: DateTime<Utc> = cron.find_next_occurrence(&Utc::now(), false)?;
         tokio::time::sleep((planned - Utc::now()).to_std().unwrap_or_default()).await;
         let slot = Slot::at(SystemTime::from(planned));
-        match once.run(slot, |_token| tokio::time::sleep(Duration::from_millis(5))).await {
-            Ok(Outcome::Ran(())) => println!("{slot}"),
+        let job = |_token| async move {
+            println!("begins {slot}");
+            tokio::time::sleep(WORK).await;
+        };
+        match once.run(slot, job).await {
+            Ok(Outcome::Ran(())) => println!("done {slot}"),
             Ok(_) => {} // another one has done it, or is at it
             Err(error) => eprintln!("{slot}: {error}: {}", error.error()),
         }
@@ -88,24 +95,34 @@ async fn watch(args: &Args) -> Result<(), Box<dyn Error>> {
         workers.push(worker);
     }
     drop(ran);
-    let (mut done, mut last) = (HashSet::new(), None);
+    let (mut begun, mut done, mut last) = (HashSet::new(), HashSet::new(), None);
+    let mut killed = None;
     while done.len() < args.runs {
         let next = tokio::time::timeout(Duration::from_millis(2 * LONGEST_GAP), runs.recv()).await?;
         let (number, line) = next.ok_or("every process has ended")?;
-        let slot: u64 = line.parse()?;
-        println!("process {number} has done the run of {slot}");
-        if !done.insert(slot) {
-            return Err(format!("the run of {slot} was done twice").into());
+        let (what, slot) = line.split_once(' ').ok_or("a line says what was done")?;
+        let slot: u64 = slot.parse()?;
+        if what == "begins" {
+            if !begun.insert(slot) {
+                return Err(format!("the run of {slot} was begun twice").into());
+            }
+            if killed.is_none() && done.len() >= args.runs / 2 {
+                println!("process {number} is killed in the run of {slot}");
+                workers[number].kill().await?;
+                killed = Some(slot);
+            }
+            continue;
         }
+        println!("process {number} has done the run of {slot}");
+        done.insert(slot);
         if let Some(last) = last.replace(slot)
             && slot.saturating_sub(last) > LONGEST_GAP
         {
             return Err(format!("nothing was run between {last} and {slot}").into());
         }
-        if done.len() == args.runs / 2 {
-            println!("process {number} is killed");
-            workers[number].kill().await?;
-        }
+    }
+    if killed.is_none_or(|slot| done.contains(&slot)) {
+        return Err("the process was killed too late".into());
     }
     for worker in &mut workers {
         worker.kill().await?;
