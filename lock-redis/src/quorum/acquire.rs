@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant, Kind, wait};
-use lock_core::{Error, ErrorKind, Phase};
+use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use super::NAME;
 use super::fan_out::FanOut;
@@ -106,6 +106,32 @@ impl Acquisitions {
         left.judge(refused(may_be_held))
     }
 
+    /// Goes on with a lock that another client has detached: a majority puts it under this attempt's id. `None` if a majority does not
+    /// have it (any more). An adoption that fails is undone like a round: nobody has the lock then.
+    pub(super) async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
+        let keys = self.check(attempt)?;
+        self.check_reachable()?;
+        let (until, mut left) = (self.members.until(), self.leftovers());
+        let (sent_at, round) = begin(attempt);
+        let (card, nonces) = (card_of(attempt)?, [attempt.id, from].map(|id| id.to_string()));
+        let [nonce, before] = nonces;
+        let args = vec![nonce, round.to_string(), milliseconds(attempt.ttl), card, before];
+        let request = ScriptRequest { script: &scripts::ADOPT, keys: vec![keys.lock], args, phase: Phase::Acquire };
+        let request = Arc::new(request);
+        let mut asked = self.members.ask(|member| member.put(request.clone(), until));
+        let mut votes = Votes::of(self.members.count());
+        if decide(&mut asked, &mut votes, until).await == VoteState::Granted {
+            return Ok(Some(Grant::new(None, sent_at, attempt.ttl)));
+        }
+        drop(asked);
+        votes.may_leave().for_each(|place| left.add(place));
+        let Votes { granted, refused, mut reasons, .. } = votes;
+        // Those that have not answered may have it yet.
+        let is_absent = self.members.count() - refused.len() < self.members.majority();
+        reasons.extend(self.undo(attempt, round, granted, &refused, until, &mut left).await);
+        if is_absent { left.judge(Ok(None)) } else { left.judge(Err(self.members.too_few(Phase::Acquire, reasons))) }
+    }
+
     /// Asks every server once, for a try or for a wait that began at `waits_since`. Takes note of what the round may have left.
     pub(super) async fn round(
         &self,
@@ -115,9 +141,7 @@ impl Acquisitions {
         left: &mut Leftovers,
     ) -> Result<Round, Error> {
         self.check_reachable()?;
-        let sent_at = SystemClock.now();
-        let round = u64::try_from(sent_at.since_origin().as_micros()).unwrap_or(u64::MAX);
-        attempt.mark_sent(round);
+        let (sent_at, round) = begin(attempt);
         let request = Arc::new(self.request(attempt, round, waits_since.map(|since| sent_at.since(since)))?);
         let mut asked = self.members.ask(|member| member.put(request.clone(), until));
         let mut votes = Votes::of(self.members.count());
@@ -155,8 +179,7 @@ impl Acquisitions {
     }
 
     fn request(&self, attempt: &Attempt, round: u64, waited: Option<Duration>) -> Result<ScriptRequest, Error> {
-        let card = serde_json::to_string(&attempt.owner)
-            .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))?;
+        let card = card_of(attempt)?;
         let client = waited.map_or_else(String::new, |_| self.requests.client().to_string());
         let waited = waited.unwrap_or_default().as_micros().to_string();
         let keys = self.keys.checked(&attempt.name, Kind::Mutex)?;
@@ -204,6 +227,20 @@ impl Acquisitions {
             }
         }
     }
+}
+
+/// Begins a round: its instant, which the attempt takes note of, and its number, that instant in µs.
+fn begin(attempt: &Attempt) -> (BootInstant, u64) {
+    let sent_at = SystemClock.now();
+    let round = u64::try_from(sent_at.since_origin().as_micros()).unwrap_or(u64::MAX);
+    attempt.mark_sent(round);
+    (sent_at, round)
+}
+
+/// The holder's text at the servers.
+fn card_of(attempt: &Attempt) -> Result<String, Error> {
+    serde_json::to_string(&attempt.owner)
+        .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))
 }
 
 /// Waits for as many votes as decide.

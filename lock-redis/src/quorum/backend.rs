@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::clock::{Clock, Deadline, SystemClock};
 use lock_core::driver::{
-    Attempt, Backend, Cancelled, Doubts, Grant, Left, MutexBackend, Operator, Released, Renewal, Renewed,
+    AdoptBackend, Attempt, Backend, Cancelled, Doubts, Grant, Left, MutexBackend, Operator, Released, Renewal, Renewed,
 };
 use lock_core::{Error, GrantId, Guarantees, LeaseOptions};
 
@@ -120,5 +120,12 @@ impl MutexBackend for QuorumBackend {
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         self.waits.acquire(attempt, deadline).await
+    }
+}
+
+#[async_trait]
+impl AdoptBackend for QuorumBackend {
+    async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
+        self.acquisitions.adopt(attempt, from).await
     }
 }

@@ -46,6 +46,7 @@ fn guarantees(young_are_refused: bool) -> Guarantees {
     });
     guarantees.inspect = Support::Yes;
     guarantees.force_release = Support::Yes;
+    guarantees.adoption = Support::Yes;
     guarantees.leave = Support::Yes;
     guarantees.foreign_clients = Support::Unless("they do not ask a majority of the same servers");
     guarantees
@@ -111,7 +112,7 @@ impl Deref for QuorumLocks {
 
 impl From<&QuorumLocks> for Locks {
     fn from(QuorumLocks(client): &QuorumLocks) -> Self {
-        Self::new(client)
+        Self::new(client).with_adopt(client)
     }
 }
 

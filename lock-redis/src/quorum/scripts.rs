@@ -12,6 +12,8 @@ macro_rules! script {
 
 /// One server's part of taking a lock.
 pub(super) static ACQUIRE: LazyLock<Script> = script!("acquire.lua");
+/// One server's part of putting a lock under another nonce.
+pub(super) static ADOPT: LazyLock<Script> = script!("adopt.lua");
 /// One server's part of releasing a lock.
 pub(super) static RELEASE: LazyLock<Script> = script!("release.lua");
 /// Reads what one server knows of a lock.

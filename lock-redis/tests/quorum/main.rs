@@ -6,6 +6,7 @@
 
 #![cfg(test)]
 
+mod adoption;
 /// Shared with the tests of one server.
 #[path = "../mechanisms/bounds.rs"]
 mod bounds;
