@@ -95,7 +95,6 @@ impl Releases {
         let asked = self.links.run_for(attempt, script, &lock, &args, Phase::Release, until).await;
         let (reply, before) = match asked {
             Ok(answered) => answered,
-            // Whatever the key holds, it is not this grant.
             Err(error) if is_foreign(&error) => return Ok(Left::NotHeld(None)),
             Err(error) => return Err(error),
         };
@@ -161,14 +160,13 @@ impl Releases {
         let reply = self.links.run_for(attempt, script, &keys.all(), &args, phase, until).await;
         let (reply, again) = match reply {
             Ok(reply) => reply,
-            // Whatever the key holds, it is not this grant.
-            Err(error) if is_foreign(&error) => return Ok(Released::NotHeld(None)),
-            Err(error) if before.0 && error.is_definite() => {
+            Err(error) if before.0 && (error.is_definite() || is_foreign(&error)) => {
                 let what =
                     "whether an earlier sending of this release freed the grant is unknown, and the next one failed";
                 let unknown = attempt.error(ErrorKind::Indeterminate, phase, what).with_server(self.links.server());
                 return Err(unknown.with_source(error));
             }
+            Err(error) if is_foreign(&error) => return Ok(Released::NotHeld(None)),
             Err(error) => return Err(error),
         };
         lost_news.disarm();
@@ -240,6 +238,8 @@ impl Drop for AskOnDrop<'_> {
     }
 }
 
+/// Whether the key holds something that is no grant of ours. An error that says so is of a request that was sent once only:
+/// otherwise [`Links::run_for`] tells the unknown outcome of the first sending in its place.
 fn is_foreign(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
     source.is_some_and(Cause::is_wrong_type)

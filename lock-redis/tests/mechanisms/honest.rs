@@ -1,10 +1,12 @@
-//! Errors of a wait whose outcome is unknown, and of a server that refuses what a waiter asks.
+//! Errors of waits and releases whose outcome is unknown, and of a server that refuses what a waiter asks.
 
-use lock_redis::{ClientOptions, Error, RedisConfig, RedisLocks};
+use std::time::Duration;
+
+use lock_redis::{ClientOptions, Error, ErrorKind, RedisConfig, RedisLocks};
 use lock_testkit::faults::Injected;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::server::{PROMPTLY, SHORT, Server, key, ms, soon};
+use crate::server::{PROMPTLY, SHORT, Server, key, long, ms, soon};
 
 /// A client behind a link that loses the answer to its first request about a name, and cannot be made again then.
 struct Cut {
@@ -15,14 +17,25 @@ struct Cut {
 
 impl Cut {
     async fn new() -> Option<Self> {
+        Self::with_op_timeout(SHORT).await
+    }
+
+    async fn with_op_timeout(op_timeout: Duration) -> Option<Self> {
         let server = Server::start().await?;
         server.knows_the_scripts().await;
         let proxy = Proxy::to(server.address().to_owned(), Protocol::Resp).unwrap();
         let mut options = ClientOptions::default();
-        (options.op_timeout, options.patience) = (SHORT, ms(2000));
+        (options.op_timeout, options.patience) = (op_timeout, ms(2000));
         let config = RedisConfig::new(format!("redis://{}", proxy.address())).with_client(options);
         let locks = RedisLocks::connect_with(config).await.unwrap();
         Some(Self { server, proxy, locks })
+    }
+
+    /// The answer to the next request that contains this is lost, and the `nth` one from now on is held on its way.
+    fn unheard_and_held(&self, nth: u64, containing: &str) -> [Injected<'static>; 2] {
+        let reset = LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, containing);
+        let hold = LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(nth, containing);
+        [reset, hold].map(|fault| self.proxy.inject(fault))
     }
 
     /// From now on the server cannot be reached anew, and the answer to the next request that contains this is lost.
@@ -82,4 +95,40 @@ async fn a_waiter_whose_server_refuses_to_write_is_told_why() {
     assert!(cause.contains("out of memory"), "{error}: {cause}");
     server.say("CONFIG SET maxmemory 0").await;
     held.release().await.unwrap();
+}
+
+/// Tests what is told when the grant is gone by an earlier sending and foreign data is in its place by the next one: which
+/// sending that is depends on whether the request goes the short way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_meets_foreign_data_where_an_earlier_sending_may_have_freed_the_lock_does_not_know() {
+    let Some(cut) = Cut::with_op_timeout(PROMPTLY).await else { return };
+    for (nth, name) in [(2, "second"), (3, "third")] {
+        let held = cut.locks.mutex(name).with_lease(long()).lock().await.unwrap();
+        let [unheard, way] = cut.unheard_and_held(nth, &key(name));
+        let releasing = tokio::spawn(held.release());
+        way.applied(PROMPTLY).await.unwrap();
+        assert_eq!(cut.server.run(&["EXISTS", &key(name)]).await.as_int(), Some(0), "it was carried out");
+        cut.server.run(&["RPUSH", &key(name), "foreign"]).await;
+        way.heal().unwrap();
+        unheard.heal().unwrap();
+        let error = soon("it ends", PROMPTLY, releasing).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "sending {nth}: {error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leaving_that_meets_foreign_data_where_an_earlier_sending_may_have_left_the_lock_does_not_know() {
+    let Some(cut) = Cut::with_op_timeout(PROMPTLY).await else { return };
+    // So that the server knows the script, and the first request is the one that counts.
+    cut.locks.mutex("other").lock().await.unwrap().leave(ms(1000)).await.unwrap();
+    let held = cut.locks.mutex("left").with_lease(long()).lock().await.unwrap();
+    let [unheard, way] = cut.unheard_and_held(2, &key("left"));
+    let leaving = tokio::spawn(held.leave(ms(10_000)));
+    way.applied(PROMPTLY).await.unwrap();
+    cut.server.run(&["DEL", &key("left")]).await;
+    cut.server.run(&["RPUSH", &key("left"), "foreign"]).await;
+    way.heal().unwrap();
+    unheard.heal().unwrap();
+    let failed = soon("it ends", PROMPTLY, leaving).await.unwrap().unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::Indeterminate, "{failed:?}");
 }
