@@ -1,9 +1,14 @@
 //! Waiting for a lock of a quorum: what it costs, and who comes next.
 
+use std::time::Instant;
+
 use futures_util::future::join_all;
+use lock_redis::{QuorumConfig, QuorumLocks};
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use lock_testkit::testing::soon;
 use lock_testkit_servers::resp::Value;
 
-use crate::servers::{ALL, PROMPTLY, Servers, eventually, key, long, ms};
+use crate::servers::{ALL, PROMPTLY, SLACK, Servers, about_time, eventually, key, long, ms};
 
 impl Servers {
     /// The number of clients that wait for a lock at one server.
@@ -97,6 +102,51 @@ async fn a_server_that_refuses_a_waiter_after_the_others_have_granted_forgets_it
     let forgotten = async || (servers.waiting(late, "late").await == Some(0)).then_some(());
     eventually("the client is taken out", ms(1500), forgotten).await;
     guard.release().await.unwrap();
+}
+
+/// Tests that no waiter depends on a push. Of a release all servers tell the client that has waited longest, and here none of the
+/// pushes comes. The client asks 0.9 s after it asked last, so it is granted within 1 s of the release: one poll interval, and what
+/// a round of requests takes. What a busy machine may add comes on top.
+#[test]
+fn a_waiter_whose_pushes_are_swallowed_at_every_server_is_granted_within_a_second() {
+    about_time(async || {
+        let Some(servers) = Servers::start().await else { return };
+        let links: Vec<_> =
+            servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
+        let urls = links.iter().map(|link| format!("redis://{}", link.address()));
+        let locks = QuorumLocks::connect_with(QuorumConfig::new(urls).with_young_servers(true)).await.unwrap();
+        let (holder, mutex) = (servers.client().await, locks.mutex("untold").with_lease(long()));
+        for server in ALL {
+            let listen = async || {
+                let channels = servers.run(*server, &["PUBSUB", "CHANNELS"]).await.into_parts();
+                (channels.len() == 2).then_some(())
+            };
+            eventually(&format!("both clients listen to server {server}"), PROMPTLY, listen).await;
+        }
+        for _ in 0..5 {
+            let held = servers.hold_everywhere(&holder.mutex("untold").with_lease(long())).await;
+            let swallowed: Vec<_> = links
+                .iter()
+                .map(|link| link.inject(LinkFault::new(Toxic::Swallow, Direction::ToClient).on_push(1, key("untold"))))
+                .collect();
+            let waiter = mutex.clone();
+            let wait = tokio::spawn(async move { waiter.lock().await.map(|held| (held, Instant::now())) });
+            servers.until_waiting("untold", 1).await;
+            let began = Instant::now();
+            held.release().await.unwrap();
+            let (granted, at) = soon("the waiter is granted", PROMPTLY, wait).await.unwrap().unwrap();
+            let took = at.duration_since(began);
+            println!("granted {took:?} after the release");
+            // Each server has told it, and nothing has come.
+            for push in swallowed {
+                push.applied(PROMPTLY).await.unwrap();
+                push.heal().unwrap();
+            }
+            assert!(took < ms(1000) + SLACK, "granted {took:?} after the release");
+            granted.release().await.unwrap();
+        }
+        servers.have_nothing_left(ALL).await;
+    });
 }
 
 /// Tests hand-overs with others in between: the lock is reserved for the waiter in the step that frees it.
