@@ -1,5 +1,7 @@
 //! Tries that fail when their node is there already: nothing of them is left.
 
+use std::collections::BTreeSet;
+
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::testing::about_time;
 use lock_zk::{Access, ClientOptions, ErrorKind, LeaseOptions, SessionState, ZkConfig};
@@ -80,7 +82,7 @@ async fn a_try_for_permits_that_is_refused_at_any_request_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn permits_that_nobody_else_may_read_count_like_others() {
+async fn permits_that_nobody_else_may_read_count_like_others_and_tries_beside_them_leave_nothing() {
     let Some(server) = server().await else { return };
     let config = ZkConfig::new(server.url()).with_session_timeout(LASTING).with_tick_time(ms(200));
     let config = config.with_prefix("own");
@@ -89,14 +91,26 @@ async fn permits_that_nobody_else_may_read_count_like_others() {
     // The directories are open to everybody, and whoever comes now keeps his permits to himself.
     let own = connected(config.with_access(Access::Creator).with_digest("me", "secret")).await.semaphore("left", 3);
     let held = own.acquire_many(2).await.unwrap();
-    for _ in 0..10 {
+    let truth = server.client().await.unwrap();
+    let listed = async |directory: &str| {
+        let directory = format!("/own/semaphore/left/{directory}");
+        truth.children(&directory).await.unwrap().unwrap_or_default().into_iter().collect::<BTreeSet<_>>()
+    };
+    let leases = listed("leases").await;
+    assert!(!leases.is_empty(), "nothing is shown as held");
+    for round in 0..100 {
         assert!(open.try_acquire_many(2).await.unwrap().is_none(), "four of three");
+        assert_eq!(listed("locks").await, BTreeSet::new(), "left by the refused try of round {round}");
+        assert_eq!(listed("leases").await, leases, "left by the refused try of round {round}");
         open.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(listed("locks").await, BTreeSet::new(), "left by the permit of round {round}");
+        assert_eq!(listed("leases").await, leases, "left by the permit of round {round}");
     }
     let third = open.acquire().await.unwrap();
     assert!(open.try_acquire().await.unwrap().is_none(), "four of three");
     held.release().await.unwrap();
     third.release().await.unwrap();
+    assert_eq!([listed("locks").await, listed("leases").await], [BTreeSet::new(), BTreeSet::new()]);
 }
 
 #[test]
