@@ -113,8 +113,8 @@ impl Mutex {
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind. It is cleaned up at once if the
     /// link is healthy, by the TTL otherwise.
     ///
-    /// Neither poll it nor drop it, and it may stay in line before everybody else: the backend cannot tell. Spawn it,
-    /// or drop it.
+    /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
+    /// time is over, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn lock(&self) -> Result<MutexGuard, Error> {
         self.core.acquire_unbounded(self.request(), |attempt, wait| self.ask(attempt, wait)).await.map(MutexGuard)
     }
