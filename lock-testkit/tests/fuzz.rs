@@ -1,7 +1,8 @@
-//! Input from outside breaks nothing in `lock-core`: names, owners, grants, tokens and options, as texts and as JSON. (It is
-//! here because `lock-core` itself depends on no testkit.)
+//! Input from outside breaks nothing in `lock-core`: names, owners, grants, tokens and options, as texts and as JSON, and
+//! mutexes on their way from one client to another. (It is here because `lock-core` itself depends on no testkit.)
 
-use lock_core::{ClientOptions, ErrorKind, FencingToken, GrantId, LeaseOptions, LockName, Owner};
+use lock_core::memory::MemoryStore;
+use lock_core::{ClientOptions, DetachedMutex, ErrorKind, FencingToken, GrantId, LeaseOptions, LockName, Owner};
 use lock_testkit::fuzz::texts;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -69,5 +70,30 @@ fn ids_of_grants_are_read_as_they_are_shown() {
         if let Ok(id) = text.parse::<GrantId>() {
             assert!(id.to_string().eq_ignore_ascii_case(text), "{text} is {id}");
         }
+    });
+}
+
+/// Anybody may write into the queue by which a detached mutex travels.
+#[test]
+fn detached_mutexes_are_read_as_they_were_written_and_a_made_up_one_takes_nothing() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (locks, held) = runtime.block_on(async {
+        let locks = MemoryStore::new().connect();
+        let held = locks.mutex("import/7").with_lease(LeaseOptions::new(LeaseOptions::MAX_TTL)).lock().await.unwrap();
+        (locks, held)
+    });
+    let samples = [
+        r#"{"name":"import/7","grant":"0123456789abcdef0123456789abcdef","token":7,"left_ms":30000}"#,
+        r#"{"name":{"at_key":"raw"},"grant":"ffffffffffffffffffffffffffffffff","token":null,"left_ms":0}"#,
+        r#"{"left_ms":18446744073709551615,"token":9007199254740991,"grant":"0123456789abcdef0123456789abcdef","name":"ü"}"#,
+    ];
+    texts("detached mutexes as JSON", &samples, |json| {
+        let Some(detached) = survives::<DetachedMutex>(json) else { return };
+        // A name out of its limits is refused where it is used, as any other.
+        let fits = (1..=LockName::MAX_BYTES).contains(&detached.name.as_str().len());
+        assert!(detached.token.is_none_or(|token| token <= FencingToken::MAX));
+        let error = runtime.block_on(locks.adopt(&detached)).unwrap_err();
+        assert_eq!(error.kind(), if fits { ErrorKind::NotHeld } else { ErrorKind::InvalidArgument }, "{error}");
+        assert!(held.is_held(), "taken over by {json}");
     });
 }
