@@ -8,6 +8,7 @@ use lock_testkit::HarnessError;
 use lock_testkit_servers::redis::RedisServer;
 
 use crate::ours::Ours;
+use crate::storm::judged;
 use crate::turns::{Children, PROCESSES, Seen};
 use crate::{Bench, Outcome};
 
@@ -60,7 +61,7 @@ async fn idle(bench: &Bench, servers: &[RedisServer]) -> Outcome {
         tokio::time::sleep(bench.round * bench.rounds * 2).await;
         let seconds = start.elapsed().as_secs_f64() * servers.len() as f64;
         let rate = (commands(servers).await? - before) as f64 / seconds;
-        println!("| {waiters} | {rate:.1} | {:.2} | ≤ 60: {} |", rate / *one.get_or_insert(rate), met(rate <= 60.0));
+        println!("| {waiters} | {rate:.1} | {:.2} | ≤ 60: {} |", rate / *one.get_or_insert(rate), judged(rate <= 60.0));
         waiting.iter().for_each(tokio::task::JoinHandle::abort);
         // Closed when every waiter has gone.
         let _: Option<()> = told.recv().await;
@@ -94,8 +95,8 @@ async fn hand_over(bench: &Bench, servers: &[RedisServer]) -> Outcome {
         eight.add(&Children::start(&urls.join(","), "quorum").await?.take_turns(bench.round).await?, bench.round);
     }
     let processes = format!("{PROCESSES} processes");
-    let at_least = |series: &Series, least: f64| format!("≥ {least:.0} /s: {}", met(series.per_second() >= least));
-    let late = met(eight.series.micros(0.99) <= 20_000.0);
+    let at_least = |series: &Series, least: f64| format!("≥ {least:.0} /s: {}", judged(series.per_second() >= least));
+    let late = judged(eight.series.micros(0.99) <= 20_000.0);
     for (name, series, shares, bar) in [
         ("one task, lock + release", &alone, &[][..], String::new()),
         ("16 tasks of one process", &tasks.series, &tasks.shares, at_least(&tasks.series, 3000.0)),
@@ -111,10 +112,6 @@ async fn hand_over(bench: &Bench, servers: &[RedisServer]) -> Outcome {
         );
     }
     Ok(())
-}
-
-fn met(is_met: bool) -> &'static str {
-    if is_met { "met" } else { "missed" }
 }
 
 /// The testkit's own failure is a message.

@@ -20,10 +20,11 @@ use std::time::Duration;
 use crate::{Bench, Outcome};
 
 pub(crate) use crowds::child;
+pub(crate) use table::judged;
 
 /// The scenes, each of which can be asked for by itself, as `storm/names`.
-pub(crate) const SCENES: [&str; 8] =
-    ["outage", "names", "crowds", "leavers", "replicas", "shard", "rights", "renewals"];
+pub(crate) const SCENES: [&str; 9] =
+    ["outage", "names", "crowds", "leavers", "waiters", "replicas", "shard", "rights", "renewals"];
 
 /// The shortest time in which a rate is measured.
 const LONG_ENOUGH: Duration = Duration::from_secs(5);
@@ -38,6 +39,7 @@ pub(crate) async fn run(bench: &Bench, wanted: impl Fn(&str) -> bool) -> Outcome
             "names" => names::run(bench).await?,
             "crowds" => crowds::run(bench).await?,
             "leavers" => leavers::run(bench).await?,
+            "waiters" => crate::waiters::run(bench).await?,
             "replicas" => replicas::run(bench).await?,
             "shard" => shard::run(bench).await?,
             "rights" => rights::run(bench).await?,

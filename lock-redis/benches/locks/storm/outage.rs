@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lock_redis::ClientOptions;
+use lock_redis::{ClientOptions, ErrorKind};
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use tokio::time::sleep;
 
@@ -21,13 +21,20 @@ const BEFORE: Duration = Duration::from_secs(5);
 const AFTER: Duration = Duration::from_secs(12);
 /// An acquire with this much time left when the server is back succeeds.
 const ENOUGH: Duration = Duration::from_secs(2).saturating_add(ROUND_TRIP);
+/// The time that a release may take beside one operation timeout, since thousands end at once.
+const SLACK: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 struct Seen {
     grants: Mutex<Vec<Instant>>,
     /// Beginning and end of the acquires that failed.
     failed: Mutex<Vec<(Instant, Instant)>>,
+    /// Releases that found nothing, or do not know what they found.
     lost: AtomicU64,
+    /// Releases that ended in any other error.
+    failed_releases: AtomicU64,
+    /// The longest release, in µs.
+    longest_release: AtomicU64,
     ends: AtomicBool,
 }
 
@@ -75,7 +82,11 @@ pub(super) async fn run(bench: &Bench) -> Outcome {
     table.row("acquires that failed with less", (all.len() - early - failed) as f64, Some(early as f64), Bar::None);
     table.row("seconds until the rate of before is there", recovered.as_secs_f64(), None, Bar::AtMost(2.0));
     table.row("grants/s, 6 to 12 s afterwards", later as f64 / (AFTER / 2).as_secs_f64(), Some(rate), Bar::None);
-    table.row("releases of what the server had forgotten", seen.lost.load(Ordering::Relaxed) as f64, None, Bar::None);
+    let told = |number: &AtomicU64| number.load(Ordering::Relaxed) as f64;
+    let bound = Bar::AtMost((ClientOptions::default().op_timeout + SLACK).as_secs_f64());
+    table.row("longest release, s", told(&seen.longest_release) / 1e6, None, bound);
+    table.row("releases not held or unknown: the server had forgotten the lock", told(&seen.lost), None, Bar::None);
+    table.row("releases that ended in another error", told(&seen.failed_releases), None, Bar::AtMost(0.0));
     Ok(())
 }
 
@@ -88,8 +99,20 @@ async fn cycles(mutex: lock_redis::Mutex, seen: Arc<Seen>) {
         };
         locked(&seen.grants).push(Instant::now());
         sleep(HOLD).await;
-        // The server has forgotten what was held when it was killed.
-        seen.lost.fetch_add(u64::from(guard.release().await.is_err()), Ordering::Relaxed);
+        let began = Instant::now();
+        let released = guard.release().await;
+        let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        seen.longest_release.fetch_max(took, Ordering::Relaxed);
+        match released.map_err(|error| error.kind()) {
+            Ok(()) => {}
+            // The server has forgotten what was held when it was killed.
+            Err(ErrorKind::NotHeld | ErrorKind::Indeterminate) => {
+                seen.lost.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(_) => {
+                seen.failed_releases.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 }
 

@@ -10,6 +10,15 @@ pub(super) fn missed() -> usize {
     MISSED.load(Ordering::Relaxed)
 }
 
+/// Says whether a bar is met, and counts it if it is missed.
+pub(crate) fn judged(is_met: bool) -> &'static str {
+    if is_met {
+        return "met";
+    }
+    MISSED.fetch_add(1, Ordering::Relaxed);
+    "missed"
+}
+
 /// A table whose heading has been printed.
 pub(super) struct Table;
 
@@ -31,11 +40,7 @@ impl Table {
     #[expect(clippy::unused_self, reason = "there is a heading")]
     pub(super) fn row(&self, what: &str, seen: f64, baseline: Option<f64>, bar: Bar) {
         let (bar, met) = match bar {
-            Bar::AtMost(most) if seen <= most => (format!("≤ {}", shown(most)), "met"),
-            Bar::AtMost(most) => {
-                MISSED.fetch_add(1, Ordering::Relaxed);
-                (format!("≤ {}", shown(most)), "missed")
-            }
+            Bar::AtMost(most) => (format!("≤ {}", shown(most)), judged(seen <= most)),
             Bar::None => (String::new(), ""),
         };
         let ratio = baseline.filter(|baseline| *baseline > 0.0).map(|baseline| format!("{:.2}", seen / baseline));
