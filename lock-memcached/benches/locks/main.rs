@@ -6,6 +6,7 @@
 
 mod bare;
 mod child;
+mod connect;
 mod crashes;
 mod handover;
 mod idle;
@@ -21,7 +22,7 @@ use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit_servers::memcached::MemcachedServer;
 
 /// The parts that can be asked for by name.
-const PARTS: [&str; 6] = ["uncontended", "handover", "processes", "idle", "crashes", "storm"];
+const PARTS: [&str; 7] = ["uncontended", "connect", "handover", "processes", "idle", "crashes", "storm"];
 
 /// The lease: short, so that a new server's quarantine and a dead holder's lock are over soon.
 const LEASE: Duration = Duration::from_secs(1);
@@ -48,11 +49,15 @@ impl Bench {
     }
 }
 
-async fn locks(url: &str, policy: RestartPolicy) -> Outcome<MemcachedLocks> {
+async fn fresh(url: &str, policy: RestartPolicy) -> Outcome<MemcachedLocks> {
     let mut client = ClientOptions::default();
     client.lease = LeaseOptions::new(LEASE);
     let config = MemcachedConfig::new(url).with_prefix("bench").with_client(client).with_longest_lease(LEASE);
-    let locks = MemcachedLocks::connect_with(config.with_restart_policy(policy)).await?;
+    Ok(MemcachedLocks::connect_with(config.with_restart_policy(policy)).await?)
+}
+
+async fn locks(url: &str, policy: RestartPolicy) -> Outcome<MemcachedLocks> {
+    let locks = fresh(url, policy).await?;
     // A new server grants nothing until the leases of a former one would be over.
     locks.mutex("first").lock().await?.release().await?;
     Ok(locks)
@@ -68,6 +73,9 @@ fn main() -> Outcome {
         let bench = Bench { server: MemcachedServer::start_own().await?, plan };
         if bench.plan.wants("uncontended") {
             uncontended::run(&bench).await?;
+        }
+        if bench.plan.wants("connect") {
+            connect::run(&bench).await?;
         }
         if bench.plan.wants("handover") {
             handover::run(&bench).await?;

@@ -7,6 +7,7 @@ mod bare;
 mod child;
 mod churn;
 mod clusters;
+mod connect;
 mod handover;
 mod held;
 mod idle;
@@ -35,9 +36,10 @@ struct Bench {
 }
 
 /// The parts that can be asked for by name.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "held",
     "uncontended",
+    "connect",
     "handover",
     "processes",
     "idle",
@@ -86,6 +88,9 @@ fn main() -> Outcome {
         }
         if wanted("uncontended") {
             uncontended::run(&bench).await?;
+        }
+        if wanted("connect") {
+            connect::run(&bench).await?;
         }
         if wanted("handover") {
             handover::run(&bench).await?;

@@ -1,10 +1,11 @@
 //! `cargo bench -p lock-zk`: every figure beside its baseline, measured in turn in the same run on servers of its own.
 //!
 //! `cargo bench -p lock-zk -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts:
-//! `uncontended`, `together`, `handover`, `processes`, `idle`, `failover`, `churn`,
+//! `uncontended`, `connect`, `together`, `handover`, `processes`, `idle`, `failover`, `churn`,
 //! `unfair`, `storm`, and with the feature `zookeeper-async` `crates`.
 
 mod churn;
+mod connect;
 #[cfg(feature = "zookeeper-async")]
 mod crates;
 mod curator;
@@ -71,6 +72,9 @@ fn main() -> Outcome {
         let bench = Bench { server, round, rounds };
         if wanted("uncontended") {
             uncontended::run(&bench).await?;
+        }
+        if wanted("connect") {
+            connect::run(&bench).await?;
         }
         if wanted("together") {
             together::run(&bench).await?;
