@@ -9,6 +9,7 @@ use lock_core::driver::{Attempt, Backend, Cancelled, Kind, Left, Operator, Relea
 use lock_core::{Error, ErrorKind, GrantId, Guarantees, Phase};
 
 use crate::acquire::Acquirer;
+use crate::adopt::Adopter;
 use crate::client::link::Link;
 use crate::config::MemcachedConfig;
 use crate::epoch::gate::EpochGate;
@@ -31,6 +32,7 @@ pub struct MemcachedBackend {
     pub(crate) semaphores: Semaphores,
     pub(crate) inspector: Inspector,
     pub(crate) records: Records,
+    pub(crate) adopter: Arc<Adopter>,
     renewer: Renewer,
     releaser: Arc<Releaser>,
     leaver: Leaver,
@@ -94,6 +96,12 @@ impl MemcachedBackend {
                 longest,
                 longest_pause,
             },
+            adopter: Arc::new(Adopter {
+                link: link.clone(),
+                gate: gate.clone(),
+                registry: registry.clone(),
+                records: records.clone(),
+            }),
             leaver: Leaver { link: link.clone(), registry: registry.clone(), records: records.clone(), longest },
             renewer: Renewer {
                 link: link.clone(),

@@ -104,6 +104,11 @@ impl Failure {
         Self { kind: ErrorKind::Protocol, is_unknown: true, what: what.into(), source: None }
     }
 
+    /// Others change all the time what was to be changed; this request has changed nothing.
+    pub(crate) fn busy(what: &'static str) -> Self {
+        Self { kind: ErrorKind::Unavailable, is_unknown: false, what: what.into(), source: None }
+    }
+
     /// Something that is not ours in a place of ours; nothing was changed.
     pub(crate) fn foreign(what: &'static str) -> Self {
         Self { kind: ErrorKind::Protocol, is_unknown: false, what: what.into(), source: None }

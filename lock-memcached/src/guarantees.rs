@@ -18,6 +18,7 @@ pub(crate) fn on_one_server(notices_restarts: bool) -> Guarantees {
     guarantees.inspect = Support::Unless("the lock was granted a few milliseconds ago, or waits are asked for");
     guarantees.force_release = Support::Yes;
     guarantees.foreign_clients = Support::Yes;
+    guarantees.adoption = Support::Yes;
     guarantees.leave = Support::Yes;
     guarantees.renewal_across_runtimes = Support::Yes;
     guarantees
@@ -26,8 +27,8 @@ pub(crate) fn on_one_server(notices_restarts: bool) -> Guarantees {
 /// Promises on a server that evicts items when its memory is full: a lock that is evicted is free, and so is a limit.
 pub(crate) fn evicting(mut guarantees: Guarantees) -> Guarantees {
     const EVICTS: &str = "the server, which runs without -M, evicts an item";
-    let Guarantees { exclusion_across_restart, limit_check, record, leave, .. } = &mut guarantees;
-    for support in [exclusion_across_restart, limit_check, record, leave] {
+    let Guarantees { exclusion_across_restart, limit_check, record, adoption, leave, .. } = &mut guarantees;
+    for support in [exclusion_across_restart, limit_check, record, adoption, leave] {
         if *support != Support::No {
             *support = Support::Unless(EVICTS);
         }

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod adopt;
 mod backend;
 mod client;
 mod config;
@@ -104,7 +105,12 @@ impl Deref for MemcachedLocks {
 
 impl From<&MemcachedLocks> for Locks {
     fn from(MemcachedLocks(client): &MemcachedLocks) -> Self {
-        Self::new(client).with_reentrant(client).with_rwlock(client).with_semaphore(client).with_record(client)
+        Self::new(client)
+            .with_reentrant(client)
+            .with_rwlock(client)
+            .with_semaphore(client)
+            .with_record(client)
+            .with_adopt(client)
     }
 }
 

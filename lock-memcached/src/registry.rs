@@ -191,6 +191,11 @@ impl Entry {
         }
     }
 
+    /// No claim of a key can be carried out any more.
+    pub(crate) fn settled(&self, key: &Key) {
+        self.state().unsure.remove(key);
+    }
+
     /// The last claim of a key was answered: it is.
     pub(crate) fn won(&self, key: &Key, seen: CasNumber) {
         self.refused(key);

@@ -89,7 +89,12 @@ impl SemaphoreBackend for RedisBackend {
 /// A mutex goes on under another nonce.
 #[async_trait]
 impl AdoptBackend for RedisBackend {
-    async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
+    async fn adopt(
+        &self,
+        attempt: &Attempt,
+        from: GrantId,
+        _token: Option<FencingToken>,
+    ) -> Result<Option<Grant>, Error> {
         self.acquisitions.adopt(attempt, from).await
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::acquire::{AcquireRequest, Core, Wait};
-use crate::driver::{AdoptBackend, Guarantee, Kind, Support};
+use crate::driver::{AdoptBackend, Attempt, Guarantee, Kind, Support};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::locks::MutexGuard;
 use crate::name::LockName;
@@ -47,7 +47,7 @@ pub struct DetachedMutex {
     pub name: LockName,
     /// The grant, as the servers have it until it is adopted.
     pub grant: GrantId,
-    /// The lock's token, which it keeps, where the configuration has them.
+    /// The lock's token, which it keeps, where the configuration has them. A server that stores no tokens (memcached) knows it from here only.
     pub token: Option<FencingToken>,
     /// The time, in ms, for which it was held at least when it was detached: to be shown. Nobody goes by it, as nobody knows how long the
     /// message has travelled.
@@ -92,8 +92,8 @@ pub(crate) async fn adopt(
         let what = "this backend's grants cannot be passed on";
         return Err(core.named(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &detached.name));
     }
-    let asked = core.acquire(request, Wait::Try, async |attempt, _| backend.adopt(&attempt, detached.grant).await);
-    asked.await?.map(MutexGuard::of).ok_or_else(|| {
+    let ask = async |attempt: Arc<Attempt>, _| backend.adopt(&attempt, detached.grant, detached.token).await;
+    core.acquire(request, Wait::Try, ask).await?.map(MutexGuard::of).ok_or_else(|| {
         let what = "the servers have no such grant (any more): it has ended, or was adopted before";
         core.named(Error::new(ErrorKind::NotHeld, Phase::Acquire, what), &detached.name)
     })

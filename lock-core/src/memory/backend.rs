@@ -239,7 +239,12 @@ impl MutexBackend for MemoryBackend {
 
 #[async_trait]
 impl AdoptBackend for MemoryBackend {
-    async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
+    async fn adopt(
+        &self,
+        attempt: &Attempt,
+        from: GrantId,
+        _token: Option<FencingToken>,
+    ) -> Result<Option<Grant>, Error> {
         self.reach(attempt, Phase::Acquire).await?;
         attempt.mark_sent(REACHED);
         let (name, kind) = (&attempt.name, attempt.kind);

@@ -91,6 +91,11 @@ impl Epoch {
         self.micros.checked_add(cas).and_then(FencingToken::new)
     }
 
+    /// Whether an item that has this CAS number now may have been taken under this token in this epoch.
+    pub(crate) fn may_have_given(self, token: FencingToken, cas: u64) -> bool {
+        token.as_u64() > self.micros && Some(token) <= self.token(cas)
+    }
+
     /// Time for which it has to stay closed yet.
     pub(crate) fn closed_for(self, age: Age) -> Duration {
         let longest = self.longest();

@@ -11,9 +11,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::clock::Deadline;
 use lock_core::driver::{
-    Attempt, Grant, MutexBackend, Record, RecordBackend, RecordWrite, ReentrantBackend, RwLockBackend, SemaphoreBackend,
+    AdoptBackend, Attempt, Grant, MutexBackend, Record, RecordBackend, RecordWrite, ReentrantBackend, RwLockBackend,
+    SemaphoreBackend,
 };
-use lock_core::{Error, FencingToken, LockName};
+use lock_core::{Error, FencingToken, GrantId, LockName};
 
 use crate::acquire::{Acquirer, TryOutcome, WantedLock};
 use crate::backend::MemcachedBackend;
@@ -28,6 +29,18 @@ impl MutexBackend for MemcachedBackend {
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         self.waits.wait(&Single::new(&self.acquirer, attempt)?, attempt, deadline).await
+    }
+}
+
+#[async_trait]
+impl AdoptBackend for MemcachedBackend {
+    async fn adopt(
+        &self,
+        attempt: &Attempt,
+        from: GrantId,
+        token: Option<FencingToken>,
+    ) -> Result<Option<Grant>, Error> {
+        self.adopter.adopt(attempt, from, token).await
     }
 }
 

@@ -124,10 +124,15 @@ impl HolderRecords {
 
     /// Deletes a grant's record in the background, unless that was done with the release.
     pub(crate) fn forget_soon(&self, entry: &Entry) {
-        if let Ok(runtime) = tokio::runtime::Handle::try_current()
-            && entry.hide()
-        {
-            let (link, forget) = (self.link.clone(), self.forget(entry.nonce));
+        if entry.hide() {
+            self.forget_number_soon(entry.nonce);
+        }
+    }
+
+    /// Deletes the record of a grant of another client in the background.
+    pub(crate) fn forget_number_soon(&self, nonce: Nonce) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (link, forget) = (self.link.clone(), self.forget(nonce));
             runtime.spawn(async move { link.run_one(forget).await });
         }
     }

@@ -5,6 +5,7 @@
 
 #![cfg(test)]
 
+mod adoption;
 mod claims;
 mod forgets;
 mod lives;

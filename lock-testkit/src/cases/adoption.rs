@@ -12,7 +12,7 @@ use crate::proxy::{Direction, LinkFault, Toxic};
 use crate::time::{hand_over, ms, op_timeout, pass, soon, ttl};
 
 /// An adoption makes no more requests than this.
-const REQUESTS: u64 = 2;
+const REQUESTS: u64 = 5;
 
 fn mutex(locks: &Locks) -> Mutex {
     locks.mutex(LOCK).with_ttl(ttl())
