@@ -5,6 +5,10 @@ use lock_core::{Guarantees, Support};
 /// The name of this backend in errors and metrics.
 pub(crate) const NAME: &str = "memcached";
 
+/// The server changes a record in another step than that in which the lock is looked at.
+const IN_FLIGHT: &str =
+    "a write is on its way when the lock passes to a holder of the plain mutex, which stamps no record";
+
 /// Promises on a server that evicts nothing, to clients that notice its restarts or do not.
 pub(crate) fn on_one_server(notices_restarts: bool) -> Guarantees {
     let mut guarantees = Guarantees::none();
@@ -12,7 +16,7 @@ pub(crate) fn on_one_server(notices_restarts: bool) -> Guarantees {
         guarantees.exclusion_across_restart = Support::Yes;
         guarantees.fencing = Support::Yes;
         guarantees.fencing_across_restart = Support::Unless("the clocks of two clients differ by the longest lease");
-        guarantees.record = Support::Yes;
+        guarantees.record = Support::Unless(IN_FLIGHT);
     }
     guarantees.limit_check = Support::Unless("two clients take their first permits at the same instant");
     guarantees.inspect = Support::Unless("the lock was granted a few milliseconds ago, or waits are asked for");
@@ -27,10 +31,13 @@ pub(crate) fn on_one_server(notices_restarts: bool) -> Guarantees {
 /// Promises on a server that evicts items when its memory is full: a lock that is evicted is free, and so is a limit.
 pub(crate) fn evicting(mut guarantees: Guarantees) -> Guarantees {
     const EVICTS: &str = "the server, which runs without -M, evicts an item";
+    const EVICTS_OR_IN_FLIGHT: &str = "the server, which runs without -M, evicts an item, or a write is on its way when the lock passes to \
+                                       a holder of the plain mutex, which stamps no record";
     let Guarantees { exclusion_across_restart, limit_check, record, adoption, leave, .. } = &mut guarantees;
-    for support in [exclusion_across_restart, limit_check, record, adoption, leave] {
+    let others = [exclusion_across_restart, limit_check, adoption, leave].map(|support| (support, EVICTS));
+    for (support, why) in others.into_iter().chain([(record, EVICTS_OR_IN_FLIGHT)]) {
         if *support != Support::No {
-            *support = Support::Unless(EVICTS);
+            *support = Support::Unless(why);
         }
     }
     guarantees

@@ -3,17 +3,21 @@
 //! The server cannot look at the lock and change another item in one step. So it is the token in the record that turns a late
 //! holder away: the next one stamps the record before it is told of its grant, and a change counts only if the item's CAS number is
 //! the one under which an older token was read, over one connection.
+//!
+//! A holder of the mutex alone does not stamp the record. So the lock's own item is read with the record, and a change is asked for only
+//! if it has the attempt's number. That leaves a change that was asked for already when the lock passes to such a holder.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::driver::{Attempt, Record, RecordWrite};
+use lock_core::driver::{Attempt, Kind, Record, RecordWrite};
 use lock_core::{Error, FencingToken, LockName, Phase};
 
 use crate::client::link::{InUse, Link};
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::error::Failure;
 use crate::store::keys::Keys;
+use crate::store::values::Nonce;
 
 /// Rounds of reading and changing, when others change the record at the same time.
 const ROUNDS: usize = 5;
@@ -60,10 +64,17 @@ impl Records {
         retention: Duration,
     ) -> Result<RecordWrite, Error> {
         let error = |failure| self.link.error(failure, Phase::Hold);
-        let key = self.keys.record(&attempt.name);
+        let (key, lock) = (self.keys.record(&attempt.name), self.keys.lock(&attempt.name, Kind::Mutex)?);
         for _ in 0..ROUNDS {
-            let read = connection.run_one(Command::Read { key: key.clone() }).await;
-            let item = read.item().map_err(error)?;
+            // The lock last: as late as can be.
+            let reads = [&key, &lock].map(|key| Command::Read { key: key.clone() });
+            let mut answers = connection.run(reads.into()).await.into_iter();
+            // There are as many answers as commands.
+            let mut read = || answers.next().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless())).item();
+            let (item, holder) = (read().map_err(error)?, read().map_err(error)?);
+            if !holder.is_some_and(|item| Nonce::read(&item.value) == Some(Nonce::of(attempt.id))) {
+                return Ok(RecordWrite::NotHeld);
+            }
             let stored = item.as_ref().map(record_in).transpose().map_err(error)?;
             let Ok(next) = Record::next(stored, token, data) else { return Ok(RecordWrite::NotHeld) };
             let command = Command::Store {
@@ -80,7 +91,7 @@ impl Records {
             }
         }
         let what = "others change the record all the time";
-        Err(error(Failure::protocol(what)).with_name(&attempt.name))
+        Err(error(Failure::busy(what)).with_name(&attempt.name))
     }
 }
 

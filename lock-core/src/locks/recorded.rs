@@ -26,7 +26,9 @@ use crate::token::FencingToken;
 /// [retention](RecordedMutex::with_retention) may be gone.
 ///
 /// The lock is the mutex of that name: whoever takes that without the record excludes this one's holders, and leaves the record as
-/// it is.
+/// it is, without a stamp. A holder before that one writes nothing more all the same: each write is refused once the grant is gone. Where the
+/// server cannot look at the grant in the step of the write (memcached), a write that was sent while the lock was held, and is carried out when a
+/// holder of the mutex alone has it, counts: [`Guarantee::Record`] says so there. Where all holders of a name take it with the record, none does.
 ///
 /// # Examples
 /// ```

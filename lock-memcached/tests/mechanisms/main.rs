@@ -13,6 +13,7 @@ mod memory;
 mod pauses;
 mod queue;
 mod reader;
+mod records;
 mod refusals;
 mod renewals;
 mod runtimes;

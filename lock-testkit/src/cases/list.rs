@@ -464,6 +464,12 @@ cases! {
         "C-RC10b" "K3 K4" record_survival::a_former_holder_writes_nothing_after_a_flush ONCE [RECORD, Need::DisposableServer(ServerFault::Flush)];
         /// The server that leads is killed, and another one takes over, when A has gone, and again while B holds: as C-RC09.
         "C-RC11" "K4" record_survival::a_record_is_found_after_a_failover ONCE [RECORD, Need::DisposableServer(ServerFault::FailOver)];
+        /// A's grant is freed by force, and B takes the mutex without the record: A's next write is `Lost`, changes nothing, and A believes no
+        /// more.
+        "C-RC12" "K3 K4" record::a_holder_before_a_plain_one_that_was_freed_by_force_writes_nothing_more ONCE [RECORD, FORCE];
+        /// The first request of A's write is held up until A's grant was freed by force and B has taken the mutex without the record: it
+        /// changes nothing.
+        "C-RC12b" "K3 K4" record::a_write_that_arrives_after_a_plain_grant_changes_nothing ONCE [RECORD, FORCE, Need::Links];
     }
 
     "Adoption" {

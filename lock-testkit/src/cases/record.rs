@@ -212,3 +212,48 @@ pub(super) async fn a_write_whose_reply_is_lost_with_its_grant_is_not_told_as_un
     }
     Ok(())
 }
+
+/// The next holder takes the mutex without the record, and so leaves no stamp there.
+pub(super) async fn a_holder_before_a_plain_one_that_was_freed_by_force_writes_nothing_more(cx: Arc<Cx>) -> Verdict {
+    let (a, b) = (recorded(&cx.client().await?)?, recorded(&cx.client().await?)?);
+    let held = a.lock().await?;
+    held.write(b"in time").await?;
+    let (grant, before) = (held.grant_id(), read(&b).await?);
+    let freed = async || Ok(b.mutex().force_release(grant, "its machine hangs").await?.then_some(()));
+    // Some backends know a grant by its id a moment after it was granted.
+    eventually("the grant is freed by force", hand_over(), freed).await?;
+    let next = b.mutex().try_lock_for(hand_over()).await?.or_fail("not granted after a forced release")?;
+    expect_kind("a write after a forced release", ErrorKind::Lost, held.write(b"too late").await)?;
+    ensure!(!held.is_held(), "it believes in its lock although its write was refused");
+    let after = read(&b).await?;
+    ensure!(after == before, "the former holder has written: {after:?}");
+    next.release().await?;
+    Ok(())
+}
+
+/// Within an operation timeout: the holder does not give up before its first request arrives.
+pub(super) async fn a_write_that_arrives_after_a_plain_grant_changes_nothing(cx: Arc<Cx>) -> Verdict {
+    let (links, b) = (cx.links()?, recorded(&cx.client().await?)?);
+    let held = recorded(&cx.client_at(&links).await?)?.lock().await?;
+    held.write(b"in time").await?;
+    let (grant, before) = (held.grant_id(), read(&b).await?);
+    // Some backends know a grant by its id a moment after it was granted.
+    let shown = async || Ok(b.mutex().inspect().await?.holders.iter().any(|h| h.grant == Some(grant)).then_some(()));
+    eventually("the grant is shown", hand_over(), shown).await?;
+    let late = links.inject(&LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, &cx.namespace));
+    let writing = tokio::spawn(async move { (held.write(b"too late").await, held) });
+    late.applied().await?;
+    ensure!(b.mutex().force_release(grant, "its machine sleeps").await?, "there is no such grant");
+    let next = b.mutex().try_lock_for(hand_over()).await?.or_fail("not granted after a forced release")?;
+    late.heal()?;
+    let (outcome, _held) = soon("the late write ends", op_timeout() + promptly(), writing).await??;
+    ensure!(outcome.is_err(), "a write that came after the next grant says that it is done");
+    // What was held up arrives a moment after it was let go.
+    for _ in 0..10 {
+        let seen = read(&b).await?;
+        ensure!(seen == before, "the former holder has written: {seen:?}");
+        crate::time::pass(ms(20)).await;
+    }
+    next.release().await?;
+    Ok(())
+}
