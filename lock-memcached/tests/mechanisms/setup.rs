@@ -1,6 +1,6 @@
 //! Servers and clients that are set up in ways that cannot work, and are told so.
 
-use lock_memcached::{ErrorKind, Guarantee, LockName, MemcachedLocks, RestartPolicy};
+use lock_memcached::{ErrorKind, Guarantee, LockName, Locks, MemcachedLocks, RestartPolicy};
 use lock_testkit::testing::about_time;
 use lock_testkit_servers::memcached::MemcachedOptions;
 
@@ -23,6 +23,17 @@ async fn a_server_that_evicts_is_refused_if_that_is_wanted() {
     let locks = MemcachedLocks::connect_with(config(&server)).await.unwrap();
     let error = locks.guarantees().require(&[Guarantee::ExclusionAcrossRestart]).unwrap_err().to_string();
     assert!(error.contains("evicts"), "{error}");
+}
+
+/// Without an epoch there are no tokens, which tell a late holder.
+#[tokio::test]
+async fn a_client_without_protection_across_restarts_keeps_no_records() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let locks = client(&server, RestartPolicy::Off).await;
+    for refused in [locks.recorded("a").unwrap_err(), Locks::from(&locks).recorded("a").unwrap_err()] {
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+    }
+    assert!(locks.mutex("a").try_lock().await.unwrap().is_some(), "it has no mutex either");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

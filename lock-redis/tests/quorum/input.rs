@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use lock_redis::{Error, ErrorKind, Guarantee, LeaseOptions, LockName, Phase, QuorumConfig, QuorumLocks, Support};
+use lock_redis::{
+    Error, ErrorKind, Guarantee, LeaseOptions, LockName, Locks, Phase, QuorumConfig, QuorumLocks, Support,
+};
 
 use crate::servers::{ALL, PROMPTLY, Servers, eventually, key, long, ms, renewed};
 
@@ -30,11 +32,15 @@ async fn servers_that_make_no_quorum_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quorum_has_no_fencing_tokens_and_says_so() {
+async fn a_quorum_has_no_fencing_tokens_nor_records_and_says_so() {
     let Some(servers) = Servers::start().await else { return };
     let locks = servers.client().await;
     assert_eq!(locks.guarantees().of(Guarantee::Fencing), Support::No);
     assert_eq!(locks.mutex("input").fenced().unwrap_err().kind(), ErrorKind::Unsupported);
+    // Without tokens nobody could tell a late holder from the present one.
+    assert_eq!(locks.guarantees().of(Guarantee::Record), Support::No);
+    let refused = Locks::from(&locks).recorded("input").unwrap_err();
+    assert_eq!((refused.kind(), refused.phase()), (ErrorKind::Unsupported, Phase::Configure), "{refused}");
     let held = locks.mutex("input").lock().await.unwrap();
     assert_eq!(held.fencing_token(), None);
     assert_eq!(locks.mutex("input").inspect().await.unwrap().holders[0].token, None);
