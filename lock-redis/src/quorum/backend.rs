@@ -8,7 +8,7 @@ use lock_core::clock::{Clock, Deadline, SystemClock};
 use lock_core::driver::{
     AdoptBackend, Attempt, Backend, Cancelled, Doubts, Grant, Left, MutexBackend, Operator, Released, Renewal, Renewed,
 };
-use lock_core::{Error, GrantId, Guarantees, LeaseOptions};
+use lock_core::{Error, FencingToken, GrantId, Guarantees, LeaseOptions};
 
 use super::acquire::Acquisitions;
 use super::config::QuorumConfig;
@@ -125,7 +125,12 @@ impl MutexBackend for QuorumBackend {
 
 #[async_trait]
 impl AdoptBackend for QuorumBackend {
-    async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
+    async fn adopt(
+        &self,
+        attempt: &Attempt,
+        from: GrantId,
+        _token: Option<FencingToken>,
+    ) -> Result<Option<Grant>, Error> {
         self.acquisitions.adopt(attempt, from).await
     }
 }
