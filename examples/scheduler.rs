@@ -22,8 +22,8 @@ use tokio::sync::mpsc;
 /// Every second.
 const WHEN: &str = "* * * * * *";
 const PROCESSES: usize = 3;
-/// The time of a run.
-const WORK: Duration = Duration::from_millis(50);
+/// The time of a run: enough to be killed in the middle of it.
+const WORK: Duration = Duration::from_millis(500);
 /// A run is lost if its process dies in the middle of it, and so are those that follow while its lease or session lasts.
 const TTL: Duration = Duration::from_secs(3);
 const LONGEST_GAP: u64 = 15_000;

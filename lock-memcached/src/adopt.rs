@@ -107,6 +107,7 @@ impl Adopter {
         let Some(change) = found.and_then(|item| adoption.change(entry, &item, epoch)) else {
             // A request of before can change nothing any more: the item that it is about has had its last number.
             entry.settled(&entry.lock);
+            entry.lost(&entry.lock);
             return Ok(Round::Ends(None));
         };
         let sent_at = SystemClock.now();
@@ -144,6 +145,13 @@ impl Adopter {
         sent_at: BootInstant,
     ) -> Result<Option<(CasNumber, GateVerdict)>, Failure> {
         let key = &entry.lock;
+        let is_hand_over = matches!(change, Command::HandOver { .. });
+        // A renewal of what an earlier command may have brought says nothing about that command.
+        let refused = || {
+            if is_hand_over {
+                entry.refused(key)
+            }
+        };
         let commands = [change, Command::Look { key: key.clone() }].into_iter();
         let (answers, verdict) = self.gate.run(commands, sent_at).await;
         let mut answers = answers.into_iter();
@@ -151,13 +159,13 @@ impl Adopter {
             Some(CommandAnswer::Done(seen)) => seen,
             Some(CommandAnswer::Failed(failure)) => {
                 if !failure.is_unknown {
-                    entry.refused(key);
+                    refused();
                 }
                 return Err(failure);
             }
             // It has changed since it was read.
             _ => {
-                entry.refused(key);
+                refused();
                 return Ok(None);
             }
         };

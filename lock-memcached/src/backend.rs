@@ -169,6 +169,10 @@ impl Backend for MemcachedBackend {
         self.releaser.registry.get(attempt.id).is_none()
     }
 
+    fn is_answered(&self, attempt: &Attempt) -> bool {
+        self.releaser.registry.get(attempt.id).is_none_or(|entry| entry.is_answered())
+    }
+
     fn outlasts_lease(&self) -> Duration {
         values::OUTLASTS
     }

@@ -97,7 +97,8 @@ impl Records {
 
 /// The whole seconds for which the record is to be kept: never fewer than it has already.
 fn seconds(retention: Duration, item: Option<&Item>) -> u32 {
-    let asked = u32::try_from(retention.as_secs()).unwrap_or(u32::MAX);
+    let whole = retention.as_secs().saturating_add(u64::from(retention.subsec_nanos() > 0));
+    let asked = u32::try_from(whole).unwrap_or(u32::MAX);
     let left = item.and_then(|item| u32::try_from(item.left).ok()).unwrap_or_default();
     // More than that would be an instant since 1970.
     asked.max(left).min(u32::try_from(Record::LONGEST_RETENTION.as_secs()).unwrap_or(u32::MAX))

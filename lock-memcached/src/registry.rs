@@ -324,6 +324,11 @@ impl Entry {
         self.state().is_ending = true;
     }
 
+    /// Whether no claim can be carried out any more that was not answered.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.unsure().is_empty()
+    }
+
     /// Whether the attempt has nothing, for certain.
     pub(crate) fn is_empty(&self) -> bool {
         self.unsure().is_empty() && self.state().pieces.is_empty()

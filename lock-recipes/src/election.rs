@@ -85,7 +85,8 @@ impl Election {
         self
     }
 
-    /// Sets how long a leader that has stepped down, or lost its lock, waits before it campaigns again: not at all by default.
+    /// Sets how long a leader that has stepped down, or lost its lock, waits before it campaigns again: not at all by default. It counts from
+    /// the end of its [`Leadership`]: a clone of this election that waits already when the lock is lost may lead before that.
     #[must_use]
     pub fn with_cool_down(mut self, cool_down: Duration) -> Self {
         self.cool_down = cool_down;
@@ -180,7 +181,10 @@ impl Election {
             if self.standing.cools_until().is_none_or(|until| until <= tokio::time::Instant::now()) {
                 return Ok(guard);
             }
-            guard.release().await?;
+            // It ends with its lease if that fails, and was never led by.
+            if let Err(error) = guard.release().await {
+                tracing::debug!(name = %self.lock.name(), %error, "a lock that came while cooling down was not released");
+            }
         }
     }
 

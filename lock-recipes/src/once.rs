@@ -20,10 +20,10 @@ const PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Attempts {
-    /// It is skipped: a job runs at most once per slot.
+    /// Skips it: a job runs at most once per slot.
     #[default]
     AtMostOnce,
-    /// It is run again: a job that is asked for often enough runs at least once per slot, unless a later slot was begun by then. A
+    /// Runs it again: a job that is asked for often enough runs at least once per slot, unless a later slot was begun by then. A
     /// process whose clock is ahead by more than a period begins slots later than those of the others, which are then skipped.
     AtLeastOnce,
 }
@@ -32,10 +32,10 @@ pub enum Attempts {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failures {
-    /// It is done: the job is not run again.
+    /// Counts as done: the job is not run again.
     #[default]
     Count,
-    /// It is run again by whoever asks next.
+    /// Has it run again by whoever asks next.
     RunAgain,
 }
 
@@ -50,13 +50,14 @@ pub enum Failures {
 /// records: see what its guarantees say of [`RecordAcrossRestart`](lock_core::Guarantee::RecordAcrossRestart), on Redis that it depends on
 /// how the server writes its data down. A record is kept for its [retention](RecordedMutex::with_retention), and one that is
 /// asked for meanwhile for longer: a job whose slots are further apart than half of that has to be asked for in between. Slots are compared with each
-/// other, never with a clock, so the clocks of the processes may differ. A holder that is paused past its lease can record nothing
+/// other, never with a clock, so the clocks of the processes may differ; only how old a record is, is told by clocks, so the retention has to be far longer
+/// than they differ. A holder that is paused past its lease can record nothing
 /// afterwards; what its job does outside is stopped only by the fencing token that it is given. One process that names a slot far in the
 /// future, by a wrong clock, has all slots up to that one skipped: [`forget`](Once::forget) begins anew.
 ///
-/// The time of a call is bounded by parts: the request that reads takes one operation timeout at most; the lock takes the
-/// [wait](Once::with_wait) and one more; each of the two writes is repeated for as long as the lock is held, four times at most, with 1.25 s of
-/// pauses in between.
+/// The time of a call, beside the job's, is bounded by parts: the request that reads takes one operation timeout at most; the lock takes the
+/// [wait](Once::with_wait) and one more, and so does giving it back; each of the two writes is sent four times at most, for as long as the lock is
+/// held, with 1.25 s of pauses in between. A skip that refreshes an old record takes and gives the lock back for that.
 ///
 /// # Examples
 /// ```
@@ -218,7 +219,9 @@ impl Once {
     }
 
     /// Forgets the slots that were begun: whichever is asked for next is run, unless it is asked for while another one is run. For an
-    /// operator, after a slot was begun that is far in the future. Whether it is done; `false` if somebody is at it.
+    /// operator, after a slot was begun that is far in the future. Whether it is done; `false` if somebody has the lock: is at it, refreshes
+    /// the record, or has [left](Once::with_at_least) the lock. On several ZooKeeper servers a process whose server is behind goes on to skip
+    /// for some moments.
     ///
     /// # Examples
     /// ```

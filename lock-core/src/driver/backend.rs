@@ -137,6 +137,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         true
     }
 
+    /// Whether every request by which this attempt asked for its grant was answered, or can reach the server no more. The core asks
+    /// before a grant that is held is passed on: a copy that is late would bring it back after it has ended. By default as
+    /// [`is_settled`](Backend::is_settled), for backends whose answer does not depend on whether the grant is held.
+    fn is_answered(&self, attempt: &Attempt) -> bool {
+        self.is_settled(attempt)
+    }
+
     /// The time beyond its lease for which something of an attempt may block others at the server, if nobody takes it back:
     /// the core repeats a [`release`](Backend::release) or a [`cancel`](Backend::cancel) for that much longer.
     ///

@@ -116,8 +116,8 @@ pub trait RecordBackend: MutexBackend {
     /// Reads only.
     async fn read_record(&self, name: &LockName) -> Result<Option<Record>, Error>;
 
-    /// Reads the record as the server has it to which this client is connected, which may be some moments behind the others; never older
-    /// than what this client has read before. By default as [`read_record`](RecordBackend::read_record).
+    /// Reads the record as the server has it to which this client is connected, which may be some moments behind the others. By default as
+    /// [`read_record`](RecordBackend::read_record).
     ///
     /// # Errors
     /// Those of [`read_record`](RecordBackend::read_record).

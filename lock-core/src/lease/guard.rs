@@ -342,6 +342,11 @@ impl Lease {
         self.live.attempt.ttl
     }
 
+    /// Whether no request by which this lock was asked for can be carried out any more.
+    pub(crate) fn is_answered(&self) -> bool {
+        asked(|| self.keeper.backend.is_answered(&self.live.attempt))
+    }
+
     /// Ends the lease without giving the lock back.
     pub(crate) fn detach(mut self) {
         self.keeper.settle(&self.live, Event::Release);

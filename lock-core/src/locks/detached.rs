@@ -19,7 +19,8 @@ use crate::token::FencingToken;
 /// [`Client::adopt`](crate::Client::adopt). It can be sent as JSON or in any other format of serde.
 ///
 /// Nobody renews it on its way: it ends with its lease unless it is adopted before. It can be adopted once. A message that was
-/// delivered twice gives the second one [`ErrorKind::NotHeld`]. Whoever reads the message can take the lock over, so it is to be kept as a
+/// delivered twice gives the second one [`ErrorKind::NotHeld`]. On a quorum of servers two that adopt at one moment may both fail, and so may one
+/// that reaches no majority: then it is detached as before, or nobody holds the lock any more. Whoever reads the message can take the lock over, so it is to be kept as a
 /// secret is.
 ///
 /// # Examples
@@ -64,6 +65,12 @@ impl DetachedMutex {
         }
         // It may have been handed over for a short time, and has waited for its next renewal.
         if let Err(error) = guard.extend(guard.attempt_ttl()).await {
+            return Err(DetachError { guard, error });
+        }
+        if !guard.is_answered() {
+            let what =
+                "an earlier request for this lock was not answered and may still be carried out: detach it later";
+            let error = guard.named(Error::new(ErrorKind::Unavailable, Phase::Release, what));
             return Err(DetachError { guard, error });
         }
         let left_ms = u64::try_from(guard.remaining().as_millis()).unwrap_or(u64::MAX);

@@ -5,6 +5,7 @@
 mod asking;
 mod bounds;
 mod close;
+mod detach;
 mod ends;
 mod fenced;
 mod gone;

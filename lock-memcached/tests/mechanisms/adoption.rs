@@ -32,6 +32,7 @@ async fn an_adoption_whose_reply_is_lost_finds_its_own_number() {
     let before = number(&server).await;
     let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, CHANGE));
     let adopted = theirs.adopt(&detached).await.unwrap();
+    lost.applied(PATIENCE).await.unwrap();
     lost.heal().unwrap();
     assert_ne!(number(&server).await, before, "it has the number under which it was detached");
     assert!(mine.mutex("held").try_lock().await.unwrap().is_none());

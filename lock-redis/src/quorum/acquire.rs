@@ -107,7 +107,7 @@ impl Acquisitions {
     }
 
     /// Goes on with a lock that another client has detached: a majority puts it under this attempt's id. `None` if a majority does not
-    /// have it (any more). An adoption that fails is undone like a round: nobody has the lock then.
+    /// have it (any more). An adoption that fails is undone like a round: then it is detached as before, or nobody has the lock.
     pub(super) async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
         let keys = self.check(attempt)?;
         self.check_reachable()?;
@@ -121,6 +121,8 @@ impl Acquisitions {
         let mut asked = self.members.ask(|member| member.put(request.clone(), until));
         let mut votes = Votes::of(self.members.count());
         if decide(&mut asked, &mut votes, until).await == VoteState::Granted {
+            // A server that could not be asked keeps it under the id of before, which nobody will release.
+            drop(self.requests.send_except(&self.requests.left_over(&attempt.name, from, attempt.ttl), &votes.granted));
             return Ok(Some(Grant::new(None, sent_at, attempt.ttl)));
         }
         drop(asked);
@@ -128,8 +130,17 @@ impl Acquisitions {
         let Votes { granted, refused, mut reasons, .. } = votes;
         // Those that have not answered may have it yet.
         let is_absent = self.members.count() - refused.len() < self.members.majority();
+        let was_begun = !granted.is_empty();
         reasons.extend(self.undo(attempt, round, granted, &refused, until, &mut left).await);
-        if is_absent { left.judge(Ok(None)) } else { left.judge(Err(self.members.too_few(Phase::Acquire, reasons))) }
+        if is_absent {
+            return left.judge(Ok(None));
+        }
+        let error = self.members.too_few(Phase::Acquire, reasons);
+        if was_begun && error.is_definite() {
+            let what = "too few servers answered an adoption; what it had begun is undone, and the lock may be free";
+            return Err(Error::indeterminate(Phase::Acquire, what).with_backend(NAME).with_source(error));
+        }
+        left.judge(Err(error))
     }
 
     /// Asks every server once, for a try or for a wait that began at `waits_since`. Takes note of what the round may have left.

@@ -99,11 +99,11 @@ impl ReleaseRequests {
         self.release_of(attempt, EVERY_ROUND, phase, tells)
     }
 
-    /// The release of whatever has this id, which may be kept for so long.
+    /// The release of whatever has this id, which may be kept for so long, also at a server that is away now.
     pub(super) fn left_over(&self, name: &LockName, id: GrantId, lasts: Duration) -> OwedRelease {
         let keys = self.keys.of(name, Kind::Mutex);
         let request = self.request(&keys, Phase::Release, ReleaseArgs::of(id, Tells::Nobody));
-        self.owed(id, SystemClock.now(), lasts, request)
+        self.owed(id, BootInstant::from_origin(Duration::ZERO), lasts, request)
     }
 
     /// The release of a grant of anybody, by force.

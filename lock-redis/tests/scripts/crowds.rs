@@ -8,8 +8,8 @@ use crate::lock::{ALL, CHANNELS, Lock, server, texts};
 use crate::scripts::{CHANGE_MODE, HOLDERS, MUTEX, PERMITS_HELD, Scripts};
 
 /// As `scripts/queue.lua` has them.
-const MOST_LET_IN: usize = 250;
-const MOST_DROPPED: usize = 1000;
+const MOST_LET_IN: usize = 150;
+const MOST_DROPPED: usize = 600;
 
 /// The waiters of this client, and what they wait for.
 struct Crowd {

@@ -32,6 +32,9 @@ pub(super) async fn what_a_holder_writes_is_read_by_all_and_found_by_the_next(cx
         let seen = read(&b).await?;
         ensure!(seen.data == data && seen.is_of_term(), "written was {data:?}, and read {seen:?}");
         ensure!(seen.term == held.fencing_token(), "the record is of {}, not {}", seen.term, held.fencing_token());
+        // The writer's own server has it by now.
+        let peeked = a.peek().await?;
+        ensure!(peeked.as_ref() == Some(&seen), "written was {data:?}, and its writer peeks {peeked:?}");
     }
     let last = read(&b).await?;
     held.release().await?;

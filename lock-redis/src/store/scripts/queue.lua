@@ -14,7 +14,7 @@ local LIVENESS = 3000  -- ms without a sign after which a waiting client counts 
 local STALL = 1500     -- ms without a sign of any waiter: the server stood still, and who was alive before gets a full
                        -- liveness anew
 local KEEP = 30000     -- ms after which a queue without any sign is forgotten
-local MOST = 1000      -- waiters whom one run drops, or four times those whom it lets in: the server stands still meanwhile
+local MOST = 600       -- waiters whom one run drops, or four times those whom it lets in: the server stands still meanwhile
 local MORE = -3        -- in place of the ms until a lease ends: there is more to do than one run may; ask again at once
 local SWEEP = 32       -- fields that one run looks at for signs of clients that have gone
 local RUN, SLICE, YIELD = 20, 200, 50 -- hand-overs or ms in a row, then ms for which a shared key is left free
