@@ -127,7 +127,7 @@ impl Once {
     /// [`OnceError::NotLeft`].
     ///
     /// On ZooKeeper the lock is left for as long as the process has its session, and not longer
-    /// ([`Guarantee::Leave`](lock_core::Guarantee::Leave)).
+    /// ([`Guarantee::Leave`]).
     ///
     /// # Examples
     /// ```
