@@ -46,18 +46,13 @@ mod tests {
     #[test]
     fn whatever_a_record_says_is_an_address_or_an_error() {
         let election = LockName::from("leader");
-        fuzz::with_rng("announcements of leaders", |rng| {
-            let mut data = br#"{"address":"http://10.0.0.7:8080"}"#.to_vec();
-            for _ in 0..rng.below(4) {
-                let at = usize::try_from(rng.below(data.len() as u64)).unwrap();
-                match rng.below(3) {
-                    0 => data[at] = rng.next_u64() as u8,
-                    1 => data.truncate(at + 1),
-                    _ => data.insert(at, rng.next_u64() as u8),
-                }
+        let samples: [&[u8]; 2] = [br#"{"address":"http://10.0.0.7:8080"}"#, br#"{"address":""}"#];
+        fuzz::bytes("announcements of leaders", &samples, |bytes| {
+            if bytes.len() > Record::MAX_BYTES {
+                return; // no backend keeps it
             }
             let mut record = Record::new(FencingToken::new(1).unwrap());
-            record.data = data;
+            record.data = bytes.to_vec();
             match Announcement::of(&record, &election) {
                 Ok(read) => {
                     record.data = read.to_bytes(&election).unwrap();
