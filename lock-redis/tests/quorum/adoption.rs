@@ -1,6 +1,7 @@
 //! Mutexes that were taken by one client and go on in another, when not every server takes part.
 
-use lock_redis::ErrorKind;
+use lock_redis::{ErrorKind, QuorumConfig, QuorumLocks};
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
 use crate::servers::{ALL, Servers, eventually, key, long, ms};
 
@@ -52,5 +53,27 @@ async fn a_majority_that_has_lost_it_is_a_definite_no() {
     let free = web.mutex("adoption").lock().await.unwrap();
     free.release().await.unwrap();
     // What a minority had of it was taken back.
+    servers.have_nothing_left(ALL).await;
+}
+
+/// It would keep the lock under the id of before for the rest of the lease, and nobody could release it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_missed_it_does_not_keep_it_under_the_former_id() {
+    let Some(servers) = Servers::start().await else { return };
+    let web = servers.client().await;
+    let links: Vec<_> =
+        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
+    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
+    let worker = QuorumLocks::connect_with(QuorumConfig::new(urls).with_young_servers(true)).await.unwrap();
+    eventually("all are connected", ms(8000), async || links.iter().all(|link| link.open_connections() >= 2)).await;
+    let detached = servers.hold_everywhere(&web.mutex("adoption").with_lease(long())).await.detach().await.unwrap();
+    let missed = links[3].inject(LinkFault::new(Toxic::Reset, Direction::ToServer).on_request(1, key("adoption")));
+    let adopted = worker.adopt(&detached).await.unwrap();
+    missed.applied(ms(8000)).await.unwrap();
+    missed.heal().unwrap();
+    let former = async || servers.holding(ALL, "adoption", detached.grant).await.is_empty();
+    eventually("no server has it under the former id", ms(8000), former).await;
+    assert!(adopted.is_held());
+    adopted.release().await.unwrap();
     servers.have_nothing_left(ALL).await;
 }
