@@ -291,7 +291,7 @@ cases! {
         "C-W09" "K8" outage::what_was_given_up_while_the_link_was_down_leaves_nothing SIMPLE [Need::Links];
         /// A cancellation at the instant of grant leaves a guard or nothing.
         "C-W10" "K8" cancel::a_cancellation_at_the_instant_of_grant_leaves_a_guard_or_nothing ALL [];
-        /// Tries, waits with a limit and releases, 220 at once, at silent servers end within one operation timeout of it, each with an
+        /// Tries, waits with a limit and releases, 1,000 at once, at silent servers end within one operation timeout of it, each with an
         /// error, and none is late.
         "C-W11" "K7 K10" outage::silent_servers_hold_nobody_up_for_long SIMPLE [Need::Links];
         /// Of five waiters the first, the third, the last, or two cancel: the others keep their order.

@@ -160,7 +160,7 @@ pub(super) async fn what_was_given_up_while_the_link_was_down_leaves_nothing(cx:
 }
 
 /// The calls of each kind that meet silent servers at once.
-const CALLS: usize = 100;
+const CALLS: usize = 490;
 /// As many of them are about one lock that is held; the others each about one of their own, of which one is held.
 const CROWD: usize = 20;
 /// The locks that are released at once to silent servers.

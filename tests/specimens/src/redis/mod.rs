@@ -90,7 +90,7 @@ pub const REJECTIONS: &[Rejection<Recipe>] = &[
     Rejection { recipe: Recipe::LostAtOnce, case: "C-F20", symptom: "after a renewal that was refused" },
     Rejection { recipe: Recipe::Impatient, case: "C-F21", symptom: "a storm" },
     Rejection { recipe: Recipe::CancelsNothing, case: "C-F05b", symptom: "taken by an acquisition that was dropped" },
-    Rejection { recipe: Recipe::OneAtATime, case: "C-W11", symptom: "of 100 took longer than" },
+    Rejection { recipe: Recipe::OneAtATime, case: "C-W11", symptom: "of 490 took longer than" },
     Rejection { recipe: Recipe::Pinned, case: "C-F17", symptom: "every contender has its turns again: not within" },
 ];
 
