@@ -64,15 +64,23 @@ impl Verdict {
             return Self { rows, findings, hand_overs };
         }
         let kept = plan.scene.kept();
-        let longest_gap = LONGEST_GAP + kept;
-        for row in &rows {
-            let gap = seconds(row.longest_gap);
+        let longest = LONGEST_GAP + kept;
+        let ttl = Duration::from_millis(plan.ttl_ms);
+        let long_holds = long_holds(records, ttl);
+        for record in records {
+            // Ours stand in a queue. Another library asks now and then: it may well find the lock held by the next one each time
+            // that one is held for long, and those are half of the run.
+            let (besides, gap) = if is_ours(&record.name) {
+                ("", longest_gap(plan, record, &[]))
+            } else {
+                (" beside holds past the TTL", longest_gap(plan, record, &long_holds))
+            };
+            let (name, most, gap_seconds) = (&record.name, longest.as_secs(), seconds(gap));
             find(
-                format!("{}: never without a grant for more than {} s: {gap} s", row.name, longest_gap.as_secs()),
-                row.longest_gap <= longest_gap,
+                format!("{name}: never without a grant for more than {most} s{besides}: {gap_seconds} s"),
+                gap <= longest,
             );
         }
-        let ttl = Duration::from_millis(plan.ttl_ms);
         for (row, _) in rows.iter().zip(records).filter(|(_, record)| record.killed.is_none()) {
             let what =
                 format!("{}: held once past its TTL of {} s: {} s", row.name, seconds(ttl), seconds(row.longest_hold));
@@ -102,7 +110,7 @@ impl Row {
             grants: record.tenures.len(),
             share: record.tenures.len() as f64 * 100.0 / all.max(1) as f64,
             longest_wait: record.waits.iter().copied().max().unwrap_or_default(),
-            longest_gap: longest_gap(plan, record),
+            longest_gap: longest_gap(plan, record, &[]),
             longest_hold: record.tenures.iter().map(|tenure| tenure.length()).max().unwrap_or_default(),
         }
     }
@@ -175,16 +183,25 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// The longest time from one grant to the next, the run's beginning and its end counted as grants.
-fn longest_gap(plan: &Plan, record: &Record) -> Duration {
+/// The longest time from one grant to the next, without the part of it in these tenures. The run's beginning and its end count as
+/// grants.
+fn longest_gap(plan: &Plan, record: &Record, without: &[Tenure]) -> Duration {
     let mut before = plan.from;
     let mut longest = Duration::ZERO;
     let end = record.killed.unwrap_or(plan.until);
     for at in record.tenures.iter().map(|tenure| tenure.from).chain([end]) {
-        longest = longest.max(at.since(before));
+        let left_out = without.iter().map(|tenure| tenure.to.min(at).since(tenure.from.max(before))).sum();
+        longest = longest.max(at.since(before).saturating_sub(left_out));
         before = at;
     }
     longest
+}
+
+/// The tenures past the TTL, and for each member that was killed the time until its lease has ended.
+fn long_holds(records: &[Record], ttl: Duration) -> Vec<Tenure> {
+    let dead = records.iter().filter_map(|record| record.killed);
+    let dead = dead.map(|killed| Tenure { from: killed, to: killed.after(ttl), shared: false });
+    tenures(records).filter(|tenure| tenure.length() > ttl).chain(dead).collect()
 }
 
 /// Tenures that began while as many members as may, or a reader's while a writer, or a writer's while anybody, believed that they
@@ -316,6 +333,18 @@ mod tests {
             let missed = missed(&[starved], counted);
             assert!(missed.len() == 1 && missed[0].contains("never without a grant"), "{missed:?}");
         }
+    }
+
+    #[test]
+    fn a_library_that_polls_need_not_come_in_between_two_long_holds() {
+        let others = || record(&[(1, 4), (5, 7), (7, 9)]);
+        let polls = record(&[(0, 1), (8, 9)]);
+        assert_eq!(longest_gap(&plan(), &polls, &[]), Duration::from_secs(8));
+        assert_eq!(longest_gap(&plan(), &polls, &long_holds(&[others()], Duration::from_secs(2))), Duration::from_secs(5));
+        let waits = |missed: Vec<String>| missed.iter().filter(|what| what.contains("never without a grant")).count();
+        assert_eq!(waits(missed(&[polls, others()], 5)), 0);
+        let ours = Record { name: "ours-1".to_owned(), ..record(&[(0, 1), (8, 9)]) };
+        assert_eq!(waits(missed(&[ours, others()], 5)), 1, "ours stand in a queue");
     }
 
     #[test]
