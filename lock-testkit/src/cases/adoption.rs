@@ -91,13 +91,15 @@ pub(super) async fn a_detached_mutex_that_nobody_adopts_ends_with_its_lease(cx: 
 }
 
 pub(super) async fn an_adoption_whose_request_or_reply_is_lost_is_done_or_unknown(cx: Arc<Cx>) -> Verdict {
-    let ((_, mine), links) = (client(&cx).await?, cx.links()?);
+    let ((others, mine), links) = (client(&cx).await?, cx.links()?);
     let theirs = cx.client_at(&links).await?;
     // Whatever is loaded at first is loaded.
     theirs.adopt(&mine.lock().await?.detach().await?).await?.release().await?;
     for direction in [Direction::ToServer, Direction::ToClient] {
         for nth in 1..=REQUESTS {
-            let detached = mine.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free before")?.detach().await?;
+            let held = mine.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free before")?;
+            let began = Instant::now();
+            let detached = held.detach().await?;
             let loss = links.inject(&LinkFault::new(Toxic::Reset, direction).on_request(nth, &cx.namespace));
             let adopted = soon("the adoption ends", op_timeout() + ms(500), theirs.adopt(&detached)).await?;
             // Not every backend makes a second request.
@@ -106,25 +108,30 @@ pub(super) async fn an_adoption_whose_request_or_reply_is_lost_is_done_or_unknow
             } else {
                 drop(loss)
             }
-            is_held_or_unknown(adopted).await?;
+            match adopted {
+                Ok(adopted) => is_held(adopted).await?,
+                Err(error) if error.kind() == ErrorKind::NotHeld => return Err(error.into()),
+                // Nothing was done, so that the message is good for another client, if its lease goes on.
+                Err(error) if error.is_definite() && began.elapsed() + ms(500) < ttl() => {
+                    let again = others.adopt(&detached).await;
+                    let again =
+                        again.map_err(|again| Failure::new(format!("adoption says {error}, and then {again}")))?;
+                    again.release().await?;
+                }
+                Err(_) => {}
+            }
         }
     }
     mine.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free in the end")?.release().await?;
     cx.nothing_is_left_within(cx.freed_by(ttl())).await
 }
 
-async fn is_held_or_unknown(adopted: Result<MutexGuard, Error>) -> Verdict {
-    match adopted {
-        Ok(guard) => {
-            ensure!(guard.is_held(), "adopted, and not held");
-            // The connection may have ended meanwhile.
-            match guard.release().await {
-                Err(error) if error.is_definite() => Err(error.into()),
-                _ => Ok(()),
-            }
-        }
-        Err(error) if error.kind() == ErrorKind::NotHeld => Err(error.into()),
-        Err(_) => Ok(()),
+/// What was adopted is held, and can be released, unless its connection has ended meanwhile.
+async fn is_held(adopted: MutexGuard) -> Verdict {
+    ensure!(adopted.is_held(), "adopted, and not held");
+    match adopted.release().await {
+        Err(error) if error.is_definite() => Err(error.into()),
+        _ => Ok(()),
     }
 }
 

@@ -480,7 +480,8 @@ cases! {
         /// A detached mutex that nobody adopts is taken until its lease ends, and free 1 s later at the latest; an adoption comes too late then, and
         /// harms nobody.
         "C-AD03" "K2 K3" adoption::a_detached_mutex_that_nobody_adopts_ends_with_its_lease ONCE [ADOPTION];
-        /// Each request of an adoption, or its reply, is lost: it is adopted, or that is not known, and nothing stays.
+        /// Each request of an adoption, or its reply, is lost: it is adopted, or that is not known, or the message is still good for another
+        /// client; and nothing stays.
         "C-AD04" "K8 K9" adoption::an_adoption_whose_request_or_reply_is_lost_is_done_or_unknown ONCE [ADOPTION, Need::Links];
         /// Where grants cannot be passed on, a detachment is `Unsupported`, and its guard holds on; an adoption is `Unsupported`, too, and changes
         /// nothing.

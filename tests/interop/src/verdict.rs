@@ -340,7 +340,10 @@ mod tests {
         let others = || record(&[(1, 4), (5, 7), (7, 9)]);
         let polls = record(&[(0, 1), (8, 9)]);
         assert_eq!(longest_gap(&plan(), &polls, &[]), Duration::from_secs(8));
-        assert_eq!(longest_gap(&plan(), &polls, &long_holds(&[others()], Duration::from_secs(2))), Duration::from_secs(5));
+        assert_eq!(
+            longest_gap(&plan(), &polls, &long_holds(&[others()], Duration::from_secs(2))),
+            Duration::from_secs(5)
+        );
         let waits = |missed: Vec<String>| missed.iter().filter(|what| what.contains("never without a grant")).count();
         assert_eq!(waits(missed(&[polls, others()], 5)), 0);
         let ours = Record { name: "ours-1".to_owned(), ..record(&[(0, 1), (8, 9)]) };
