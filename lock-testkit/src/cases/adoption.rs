@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::join;
-use lock_core::{DetachError, DetachedMutex, Error, ErrorKind, Locks, Mutex, MutexGuard};
+use lock_core::{DetachError, DetachedMutex, ErrorKind, Locks, Mutex, MutexGuard};
 
 use crate::context::{Cx, LOCK};
 use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
@@ -91,31 +91,55 @@ pub(super) async fn a_detached_mutex_that_nobody_adopts_ends_with_its_lease(cx: 
 }
 
 pub(super) async fn an_adoption_whose_request_or_reply_is_lost_is_done_or_unknown(cx: Arc<Cx>) -> Verdict {
-    let ((others, mine), links) = (client(&cx).await?, cx.links()?);
+    let lost = |direction| ("a loss".to_owned(), vec![(0, LinkFault::new(Toxic::Reset, direction))]);
+    adoptions_meet(&cx, &[lost(Direction::ToServer), lost(Direction::ToClient)]).await
+}
+
+pub(super) async fn a_refused_request_of_an_adoption_leaves_it_done_or_unknown_or_the_message_good(
+    cx: Arc<Cx>,
+) -> Verdict {
+    let linked = cx.harness.linked().or_fail("the case needs links and did not say so")?;
+    let mut faults = Vec::new();
+    for text in linked.refusals() {
+        let refusal = LinkFault::new(Toxic::Answer { text: (*text).to_owned() }, Direction::ToServer);
+        let lost = LinkFault::new(Toxic::Reset, Direction::ToClient);
+        for later in 1..=REQUESTS {
+            let row = vec![(0, lost.clone()), (later, refusal.clone())];
+            faults.push((format!("a lost reply, and {text:?} {later} requests later,"), row));
+        }
+        faults.push((format!("{text:?}"), vec![(0, refusal)]));
+    }
+    adoptions_meet(&cx, &faults).await
+}
+
+/// Adoptions, each of which meets one row of these faults, so many requests after one of its own.
+async fn adoptions_meet(cx: &Cx, faults: &[(String, Vec<(u64, LinkFault)>)]) -> Verdict {
+    let ((others, mine), links) = (client(cx).await?, cx.links()?);
     let theirs = cx.client_at(&links).await?;
     // Whatever is loaded at first is loaded.
     theirs.adopt(&mine.lock().await?.detach().await?).await?.release().await?;
-    for direction in [Direction::ToServer, Direction::ToClient] {
+    for (what, row) in faults {
         for nth in 1..=REQUESTS {
             let held = mine.try_lock_for(cx.freed_by(ttl())).await?.or_fail("not free before")?;
             let began = Instant::now();
             let detached = held.detach().await?;
-            let loss = links.inject(&LinkFault::new(Toxic::Reset, direction).on_request(nth, &cx.namespace));
+            let inject =
+                |(later, fault): &(u64, LinkFault)| links.inject(&fault.clone().on_request(nth + later, &cx.namespace));
+            let met: Vec<_> = row.iter().map(inject).collect();
             let adopted = soon("the adoption ends", op_timeout() + ms(500), theirs.adopt(&detached)).await?;
             // Not every backend makes a second request.
             if nth == 1 {
-                loss.applied().await.and_then(|()| loss.heal())?
-            } else {
-                drop(loss)
+                met[0].applied().await?;
             }
+            drop(met);
             match adopted {
                 Ok(adopted) => is_held(adopted).await?,
                 Err(error) if error.kind() == ErrorKind::NotHeld => return Err(error.into()),
                 // Nothing was done, so that the message is good for another client, if its lease goes on.
                 Err(error) if error.is_definite() && began.elapsed() + ms(500) < ttl() => {
-                    let again = others.adopt(&detached).await;
-                    let again =
-                        again.map_err(|again| Failure::new(format!("adoption says {error}, and then {again}")))?;
+                    let again = others.adopt(&detached).await.map_err(|again| {
+                        Failure::new(format!("after {what} at request {nth} it says {error}, and then {again}"))
+                    })?;
                     again.release().await?;
                 }
                 Err(_) => {}

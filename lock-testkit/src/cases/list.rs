@@ -483,6 +483,9 @@ cases! {
         /// Each request of an adoption, or its reply, is lost: it is adopted, or that is not known, or the message is still good for another
         /// client; and nothing stays.
         "C-AD04" "K8 K9" adoption::an_adoption_whose_request_or_reply_is_lost_is_done_or_unknown ONCE [ADOPTION, Need::Links];
+        /// A server refuses one request of an adoption, perhaps after a lost reply: it is adopted, or that is not known, or the message is still good for another client;
+        /// and nothing stays.
+        "C-AD04b" "K8 K9" adoption::a_refused_request_of_an_adoption_leaves_it_done_or_unknown_or_the_message_good ONCE [ADOPTION, Need::Links];
         /// Where grants cannot be passed on, a detachment is `Unsupported`, and its guard holds on; an adoption is `Unsupported`, too, and changes
         /// nothing.
         "C-AD05" "K15" adoption::what_cannot_be_passed_on_is_unsupported_and_holds_on ONCE [Need::Without(Guarantee::Adoption)];
