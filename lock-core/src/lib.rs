@@ -55,6 +55,7 @@ mod acquire;
 mod client;
 pub mod clock;
 pub mod driver;
+mod erased;
 mod error;
 pub mod fence;
 mod lease;
@@ -73,12 +74,13 @@ mod trace;
 
 pub use client::Client;
 pub use driver::{Guarantee, Guarantees, Holder, Inspection, Record, Support, Waiter};
+pub use erased::Locks;
 pub use error::{Error, ErrorKind, Phase, Retry};
 pub use lease::{Ended, Ending, ExpiresWithin, Lease, LeaveError, Lost, WorkError};
 pub use locks::{
     DetachError, DetachedMutex, DowngradeError, Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard,
-    FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, Locks, Mutex, MutexGuard, Permit,
-    ReadGuard, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, RwLock, Semaphore, WriteGuard, multi,
+    FencedReentrantGuard, FencedReentrantMutex, FencedRwLock, FencedWriteGuard, Mutex, MutexGuard, Permit, ReadGuard,
+    RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, RwLock, Semaphore, WriteGuard, multi,
 };
 pub use loss::LossReason;
 pub use memory::MemoryLocks;

@@ -12,11 +12,11 @@ use crate::client::protocol::{Command, CommandAnswer};
 use crate::epoch::gate::{self, EpochGate};
 use crate::epoch::{Epoch, GateVerdict, NotNow};
 use crate::error::Failure;
+use crate::items::pieces::Pieces;
+use crate::items::record::HolderRecords;
+use crate::items::refresh;
 use crate::registry::{Entry, Piece, Registry};
 use crate::store::keys::Key;
-use crate::store::pieces::Pieces;
-use crate::store::record::HolderRecords;
-use crate::store::refresh;
 use crate::store::values::{self, Nonce};
 
 /// Outcome of one try.

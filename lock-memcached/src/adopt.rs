@@ -15,9 +15,9 @@ use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::epoch::gate::{self, EpochGate};
 use crate::epoch::{Epoch, GateVerdict};
 use crate::error::Failure;
+use crate::items::record::HolderRecords;
+use crate::items::refresh::lasts;
 use crate::registry::{Entry, Registry};
-use crate::store::record::HolderRecords;
-use crate::store::refresh::lasts;
 use crate::store::values::{self, Nonce};
 
 /// Rounds for an answer that was lost, an item that its former holder's last renewal has changed, or an epoch that was tended.

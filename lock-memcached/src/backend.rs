@@ -14,14 +14,15 @@ use crate::client::link::Link;
 use crate::config::MemcachedConfig;
 use crate::epoch::gate::EpochGate;
 use crate::inspect::Inspector;
-use crate::kinds::slots::Slots;
-use crate::kinds::{reader_slots::ReaderSlots, rwlock::RwLocks, semaphore::Semaphores};
+use crate::items::{pieces::Pieces, record::HolderRecords, refresh::Refresher};
 use crate::leave::Leaver;
 use crate::records::Records;
 use crate::registry::Registry;
 use crate::release::Releaser;
 use crate::renew::Renewer;
-use crate::store::{keys::Keys, pieces::Pieces, record::HolderRecords, refresh::Refresher, values};
+use crate::slots::Slots;
+use crate::slots::{reader_slots::ReaderSlots, rwlock::RwLocks, semaphore::Semaphores};
+use crate::store::{keys::Keys, values};
 use crate::wait::{Waits, pace::Pace, queue::WaitQueues};
 
 /// One client's connections to a server, and its waiters.

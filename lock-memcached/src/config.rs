@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use lock_core::{ClientOptions, Error, Guarantees, LeaseOptions, Phase};
 
-use crate::client::address::Address;
+use crate::address::Address;
 use crate::store::keys::Keys;
 use crate::store::values::LongestLease;
-use crate::{epoch, url};
+use crate::url;
 
 /// Configuration of a [`MemcachedLocks`](crate::MemcachedLocks) client.
 ///
@@ -179,10 +179,10 @@ impl MemcachedConfig {
         if prefix.is_empty() || Keys::new(prefix).prefix().len() > 64 {
             return Err(invalid(format!("the prefix {prefix:?} must have 1 to 64 bytes, as it is in keys")));
         }
-        if *longest < Duration::from_secs(1) || *longest > epoch::LONGEST {
+        if *longest < Duration::from_secs(1) || *longest > LongestLease::MOST {
             return Err(invalid(format!(
                 "longest_lease is {longest:?}, it must lie between 1s and {:?}",
-                epoch::LONGEST
+                LongestLease::MOST
             )));
         }
         if self.client.lease.ttl > *longest {

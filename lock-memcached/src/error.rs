@@ -16,7 +16,7 @@ use std::sync::Arc;
 use lock_core::{Error, ErrorKind, Phase};
 use memcache::exp::Error as ClientError;
 
-use crate::client::address::Address;
+use crate::address::Address;
 
 const NO_ANSWER: &str = "no answer came to what was sent";
 

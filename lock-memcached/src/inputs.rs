@@ -9,18 +9,18 @@ use lock_core::driver::{Kind, Record};
 use lock_core::{FencingToken, GrantId, LockName};
 use lock_testkit::{SeededRng, fuzz};
 
-use crate::client::address::Address;
+use crate::address::Address;
 use crate::client::cas::{CasNumber, OwnItem};
 use crate::client::protocol::{Command, CommandAnswer, Item, Reply, stat};
 use crate::client::words;
 use crate::config::MemcachedConfig;
-use crate::epoch::{self, Epoch};
+use crate::epoch::Epoch;
 use crate::inspect;
-use crate::kinds::slots::stored_limit;
+use crate::items::record::{self, HolderRecord};
 use crate::records::record_in;
+use crate::slots::stored_limit;
 use crate::store::keys::{self, Keys};
-use crate::store::record::{self, HolderRecord};
-use crate::store::values::{Nonce, number};
+use crate::store::values::{LongestLease, Nonce, number};
 use crate::url;
 
 const NUMBER: &str = "1234567890123456789";
@@ -241,7 +241,7 @@ fn epochs_are_read_as_they_were_written_or_not_at_all() {
     fuzz::bytes("epochs", &samples, |value| {
         let Some(epoch) = Epoch::of(value) else { return };
         assert_eq!(number(value), Some(epoch.value()), "{}", value.escape_ascii());
-        assert!(epoch.longest() >= Duration::from_secs(1) && epoch.longest() <= epoch::LONGEST);
+        assert!(epoch.longest() >= Duration::from_secs(1) && epoch.longest() <= LongestLease::MOST);
         assert!((1..=FencingToken::MAX.as_u64()).contains(&epoch.id()) && epoch.open == (epoch.value() & 1 == 1));
         assert_eq!(Epoch::of(epoch.value().to_string().as_bytes()), Some(epoch));
         if let Some(token) = epoch.token(9) {

@@ -13,9 +13,9 @@ use crate::client::cas::OwnItem;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::error::Failure;
-use crate::kinds::slots::stored_limit;
+use crate::items::record::{self, HolderRecord, HolderRecords};
+use crate::slots::stored_limit;
 use crate::store::keys::{self, Key, Keys};
-use crate::store::record::{self, HolderRecord, HolderRecords};
 use crate::store::values::Nonce;
 
 /// Looks for the record of a holder that is not described yet.

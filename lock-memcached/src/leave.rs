@@ -10,9 +10,9 @@ use crate::client::cas::OwnItem;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
+use crate::items::record::HolderRecords;
+use crate::items::refresh::ends_after;
 use crate::registry::{Entry, Piece, Registry};
-use crate::store::record::HolderRecords;
-use crate::store::refresh::ends_after;
 use crate::store::values::{self, LongestLease, Nonce};
 
 /// Rounds for an item that another request of this client has changed meanwhile, or that did not get its time.

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod address;
 mod adopt;
 mod backend;
 mod client;
@@ -26,6 +27,7 @@ mod guarantees;
 #[cfg(test)]
 mod inputs;
 mod inspect;
+mod items;
 mod kinds;
 mod leave;
 #[cfg(test)]
@@ -34,6 +36,7 @@ mod records;
 mod registry;
 mod release;
 mod renew;
+mod slots;
 mod store;
 mod url;
 mod wait;

@@ -11,11 +11,11 @@ use crate::client::link::Link;
 use crate::client::protocol::Command;
 use crate::epoch::GateVerdict;
 use crate::error::Failure;
-use crate::kinds::{reader_slots, slots};
+use crate::items::record::HolderRecords;
+use crate::items::refresh::{ItemRefresh, Refresher};
 use crate::registry::{Entry, Piece, Registry};
+use crate::slots::{self, reader_slots};
 use crate::store::keys::Keys;
-use crate::store::record::HolderRecords;
-use crate::store::refresh::{ItemRefresh, Refresher};
 use crate::store::values::{self, LongestLease};
 
 /// One lease of a batch.

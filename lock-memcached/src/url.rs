@@ -2,7 +2,7 @@
 
 use lock_core::{Error, Phase};
 
-use crate::client::address::Address;
+use crate::address::Address;
 
 /// The server that a URL names.
 pub(crate) fn parse(url: &str) -> Result<Address, Error> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::{ClientOptions, Error, Phase};
 
-use crate::client::network::Network;
+use crate::network::Network;
 use crate::store::dialect::{Dialect, Dialects};
 use crate::tls::Tls;
 use crate::url::{Login, Servers, Target};

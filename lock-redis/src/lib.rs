@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod address;
 mod backend;
 mod cause;
 mod client;
@@ -25,6 +26,8 @@ mod error;
 mod guarantees;
 mod inspect;
 mod kinds;
+#[doc(hidden)]
+pub mod network;
 pub mod quorum;
 mod records;
 mod registry;
@@ -39,8 +42,6 @@ mod wait;
 use std::ops::Deref;
 
 pub use backend::RedisBackend;
-#[doc(hidden)]
-pub use client::network;
 pub use config::{RedisConfig, Replicas};
 pub use guarantees::Topology;
 pub use lock_core::{

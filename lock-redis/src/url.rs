@@ -15,7 +15,7 @@ use std::fmt;
 use lock_core::{Error, Phase};
 use percent_encoding::percent_decode_str;
 
-use crate::client::address::Address;
+use crate::address::Address;
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;

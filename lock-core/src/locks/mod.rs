@@ -1,7 +1,6 @@
-//! The handles and guards of every kind of lock, and the client that offers them whatever its backend.
+//! The handles and guards of every kind of lock.
 
 mod detached;
-mod erased;
 mod fenced;
 pub mod multi;
 mod mutex;
@@ -12,7 +11,6 @@ mod semaphore;
 
 pub(crate) use detached::adopt;
 pub use detached::{DetachError, DetachedMutex};
-pub use erased::Locks;
 pub use fenced::{
     Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex,
     FencedRwLock, FencedWriteGuard,

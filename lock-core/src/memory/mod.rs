@@ -45,7 +45,7 @@ pub use backend::MemoryBackend;
 pub use store::MemoryStore;
 
 use crate::client::Client;
-use crate::locks::Locks;
+use crate::erased::Locks;
 use crate::options::ClientOptions;
 
 /// A client of a [`MemoryStore`]: locks in memory. Dereferences to [`Client`], which makes the handles.

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lock_core::clock::BootInstant;
 
 use crate::client::link::{InUse, Link};
-use crate::config::MemcachedConfig;
 use crate::error::Failure;
 
 /// Memory in use above which a server is said to be short of it, in percent.
@@ -28,13 +27,8 @@ pub(crate) struct ServerHealth {
 }
 
 impl ServerHealth {
-    pub(crate) fn new(link: &Arc<Link>, config: &MemcachedConfig) -> Self {
-        Self {
-            link: link.clone(),
-            refuse_eviction: config.refuse_eviction,
-            epoch: AtomicU64::new(0),
-            evicts: AtomicBool::new(false),
-        }
+    pub(crate) fn new(link: &Arc<Link>, refuse_eviction: bool) -> Self {
+        Self { link: link.clone(), refuse_eviction, epoch: AtomicU64::new(0), evicts: AtomicBool::new(false) }
     }
 
     /// Whether it evicts items when its memory is full.

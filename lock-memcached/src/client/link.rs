@@ -15,13 +15,13 @@ use lock_core::driver::{Attempt, wait};
 use lock_core::{Error, Phase};
 use tokio::runtime::{Handle, Id};
 
-use super::address::Address;
 use super::cas::CasNumber;
 use super::detach_on_drop::{DetachOnDrop, HomeRuntime};
 use super::pipeline::Connection;
 use super::protocol::{Command, CommandAnswer};
 use super::resolved::{ResolvedPlaces, Resolver};
 use super::rights::{Right, Rights};
+use crate::address::Address;
 use crate::error::Failure;
 use crate::store::keys::Key;
 use crate::store::values::{self, Nonce};

@@ -1,6 +1,5 @@
 //! Talking to the server.
 
-pub(crate) mod address;
 pub(crate) mod cas;
 pub(crate) mod detach_on_drop;
 pub(crate) mod health;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 
-use super::address::Address;
 use super::pipeline::by;
+use crate::address::Address;
 
 /// The number of places of one name that are tried: each has its part of the operation timeout.
 const MOST: usize = 32;

@@ -49,7 +49,7 @@ impl EpochGate {
             key,
             watch: Mutex::default(),
             seen: AtomicU64::new(0),
-            health: ServerHealth::new(link, config),
+            health: ServerHealth::new(link, config.refuse_eviction),
             tending: Rights::new(1),
         }
     }

@@ -20,9 +20,6 @@ use lock_core::{Error, ErrorKind, FencingToken, Phase};
 use crate::epoch::server_clock::{ClockLook, ServerClock};
 use crate::store::values::number;
 
-/// The longest lease that fits.
-pub(crate) const LONGEST: Duration = Duration::from_secs((1 << 9) - 1);
-
 /// TTL of a closed epoch, in seconds: 30 days, the longest relative TTL. What is left of it tells its age.
 pub(crate) const CLOSED_FOR: u32 = 30 * 24 * 60 * 60;
 
@@ -235,6 +232,7 @@ impl NotNow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::values::LongestLease;
 
     const SECOND: Duration = Duration::from_secs(1);
     const NOW: Duration = Duration::from_micros(1_795_247_659_123_456);
@@ -245,7 +243,7 @@ mod tests {
 
     #[test]
     fn an_epoch_survives_its_item() {
-        for longest in [SECOND, SECOND * 30, LONGEST] {
+        for longest in [SECOND, SECOND * 30, LongestLease::MOST] {
             for open in [false, true] {
                 let epoch = Epoch { open, ..Epoch::new(longest, NOW) };
                 assert_eq!(Epoch::of(epoch.value().to_string().as_bytes()), Some(epoch));

@@ -1,7 +1,4 @@
 //! Items at the server, and their encoding: keys, values, times to live.
 
 pub(crate) mod keys;
-pub(crate) mod pieces;
-pub(crate) mod record;
-pub(crate) mod refresh;
 pub(crate) mod values;

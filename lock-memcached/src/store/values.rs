@@ -71,6 +71,9 @@ pub(crate) fn seconds(lease: Duration) -> u32 {
 pub(crate) struct LongestLease(Duration);
 
 impl LongestLease {
+    /// The most that an epoch can say.
+    pub(crate) const MOST: Duration = Duration::from_secs((1 << 9) - 1);
+
     pub(crate) fn new(longest: Duration) -> Self {
         Self(longest)
     }

@@ -23,7 +23,7 @@ use lock_core::{Error, ErrorKind, Phase, driver::wait};
 use tokio::sync::oneshot;
 
 use crate::acquire::{TryOutcome, WantedLock, may_pass};
-use crate::store::record::HolderRecords;
+use crate::items::record::HolderRecords;
 use crate::wait::pace::Pace;
 use crate::wait::queue::{Offer, WaitQueue, WaitQueues};
 use crate::wait::turns::{AfterTry, Standing, Tried, WaitLimits};

@@ -15,11 +15,11 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::address::Address;
 use super::tls::Encryption;
 use super::uptime;
-use crate::client::network::{Network, Stream};
+use crate::address::Address;
 use crate::error;
+use crate::network::{Network, Stream};
 use crate::tls::Tls;
 use crate::url::Login;
 

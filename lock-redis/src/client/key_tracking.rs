@@ -14,9 +14,9 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::{Instant, timeout};
 
-use super::address::Address;
 use super::dial::{Commands, Opener};
 use super::pace::Pace;
+use crate::address::Address;
 
 /// The number of keys that one pipeline looks at.
 const MOST: usize = 128;

@@ -12,7 +12,6 @@ use lock_core::driver::{Attempt, Doubts};
 use lock_core::{Error, FencingToken, Phase};
 use redis::Value;
 
-use super::address::Address;
 use super::call::Call;
 use super::dial::{Dial, Opener};
 use super::key_tracking::{KeyTracking, OnChange};
@@ -20,16 +19,17 @@ use super::link::Link;
 use super::link::request::{Failed, Raw, Reply, Request};
 use super::link::together::ShortRequest;
 use super::locate::cluster::Router;
-use super::locate::cluster::slot::slot;
 use super::locate::sentinel::{self, Sentinels};
 use super::push::Push;
 use super::replica_acks::ReplicaAcks;
+use crate::address::Address;
 use crate::config::{RedisConfig, Replicas};
 use crate::error::{self, RequestFate};
 use crate::guarantees::Topology;
 use crate::store::keys::Keys;
 use crate::store::reply::Fields;
 use crate::store::scripts::Script;
+use crate::store::slot::slot;
 use crate::url::{Servers, Target};
 
 /// The command connections of one client.

@@ -6,7 +6,6 @@
 //! a connection with commands. It is used for the protocol and for one connection alone: finding servers ([`locate`]) and
 //! reaching them ([`dial`], [`tls`]) is done here.
 
-pub(crate) mod address;
 pub(crate) mod call;
 pub(crate) mod dial;
 pub(crate) mod identity;
@@ -15,7 +14,6 @@ pub(crate) mod link;
 pub(crate) mod links;
 mod loading;
 pub(crate) mod locate;
-pub mod network;
 mod pace;
 pub(crate) mod predecessors;
 mod pulse;

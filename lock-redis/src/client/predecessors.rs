@@ -23,7 +23,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 use tokio::sync::watch;
 
-use super::address::Address;
+use crate::address::Address;
 
 /// The number of predecessors, never confirmed to be dead, that are remembered one by one. Of the oldest beyond that it is only
 /// remembered until when they matter.

@@ -15,10 +15,10 @@ use lock_core::{Error, FencingToken, GrantId, LossReason};
 use redis::aio::PubSub;
 use tokio::sync::Notify;
 
-use super::address::Address;
 use super::dial::Dial;
 use super::pace::Pace;
-use crate::wait::machine::Granted;
+use crate::address::Address;
+use crate::store::reply::Granted;
 
 /// A message of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]

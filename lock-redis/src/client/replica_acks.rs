@@ -15,11 +15,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::address::Address;
 use super::call::Call;
 use super::dial::{Commands, Opener};
 use super::link::request::{Text, evaluation_of};
 use super::pace::Pace;
+use crate::address::Address;
 use crate::config::Replicas;
 use crate::error;
 use crate::store::scripts::Script;

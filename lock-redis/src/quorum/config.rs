@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{ClientOptions, Error, Guarantees, Phase};
 
 use super::NAME;
-use crate::client::address::Address;
+use crate::address::Address;
 use crate::client::dial::{Dial, Opener};
 use crate::config::RedisConfig;
 use crate::tls::Tls;

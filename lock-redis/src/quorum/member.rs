@@ -189,7 +189,7 @@ pub(super) fn said(value: Value, nonce: &str) -> Option<ScriptVote> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::address::Address;
+    use crate::address::Address;
     use crate::client::dial::Opener;
     use crate::quorum::scripts;
     use crate::url::Login;

@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 use lock_core::driver::Kind;
 use lock_core::{Error, LockName, Phase};
 
-use crate::client::locate::cluster::slot::{SLOTS, slot};
+use super::slot::{SLOTS, slot};
 use crate::store::dialect::{Dialects, Form};
 use crate::store::scripts::Scripts;
 

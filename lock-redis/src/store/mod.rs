@@ -7,3 +7,4 @@ pub(crate) mod record;
 mod redisson;
 pub(crate) mod reply;
 pub(crate) mod scripts;
+pub(crate) mod slot;

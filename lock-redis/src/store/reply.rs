@@ -1,4 +1,4 @@
-//! Reads a script's reply field by field.
+//! A script's reply, field by field, and the grants that it tells.
 
 use std::time::Duration;
 
@@ -7,10 +7,20 @@ use redis::Value;
 
 use crate::cause;
 use crate::error;
-use crate::wait::machine::Granted;
 
 /// The bytes of a wrong field that an error shows.
 const SHOWN: usize = 200;
+
+/// A waiter's grant, for its claim time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Granted {
+    /// Of the waiter.
+    pub nonce: GrantId,
+    /// The grant's token.
+    pub token: FencingToken,
+    /// The time for which it is kept.
+    pub claim: Duration,
+}
 
 /// The fields of a reply, in order.
 pub(crate) struct Fields {

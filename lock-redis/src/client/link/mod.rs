@@ -16,7 +16,7 @@ use lock_core::{Error, ErrorKind, Phase};
 use redis::RedisError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, TryAcquireError, watch};
 
-use crate::client::address::Address;
+use crate::address::Address;
 use crate::client::dial::{Commands, Dial};
 use crate::client::loading::Loading;
 use crate::client::pace::Pace;

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::client::address::Address;
+use crate::address::Address;
 use crate::client::dial::{Commands, Locate, Opener};
 use crate::client::link::Link;
 use crate::client::pace::Pace;

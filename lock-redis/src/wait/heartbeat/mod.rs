@@ -13,7 +13,7 @@ use lock_core::{Error, GrantId, Phase};
 
 use self::echo::Echo;
 use self::schedule::{HeartbeatBatch, HeartbeatSchedule, PipelineOutcome};
-use crate::client::address::Address;
+use crate::address::Address;
 use crate::client::call::Call;
 use crate::client::identity::Identity;
 use crate::client::link::request::{Failed, Raw};

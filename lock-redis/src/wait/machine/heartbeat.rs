@@ -1,11 +1,9 @@
 //! The events of a machine: what is asked of the server for waiters, and what it answers.
 
-use std::time::Duration;
-
+use lock_core::GrantId;
 use lock_core::clock::BootInstant;
-use lock_core::{FencingToken, GrantId};
 
-use super::{KnownHolder, Pause};
+use super::{Granted, KnownHolder, Pause};
 
 /// The reply to a waiter that the server put into the queue.
 #[derive(Debug, Clone, Copy)]
@@ -54,15 +52,4 @@ pub struct HeartbeatReply {
     pub holder: Option<KnownHolder>,
     /// The grants of this client: of a mutex the one grant, of other kinds those that were asked for.
     pub grants: Vec<Granted>,
-}
-
-/// A waiter's grant, for its claim time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Granted {
-    /// Of the waiter.
-    pub nonce: GrantId,
-    /// The grant's token.
-    pub token: FencingToken,
-    /// The time for which it is kept.
-    pub claim: Duration,
 }

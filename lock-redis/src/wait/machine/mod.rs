@@ -31,7 +31,7 @@ use lock_core::{Error, ErrorKind, GrantId};
 
 use self::agenda::Agenda;
 use self::busy::BusyLocks;
-pub use self::heartbeat::{DueHeartbeat, Enqueued, Granted, HeartbeatReply};
+pub use self::heartbeat::{DueHeartbeat, Enqueued, HeartbeatReply};
 pub use self::known_holder::KnownHolder;
 use self::lock_queue::LockQueue;
 #[cfg(test)]
@@ -40,6 +40,7 @@ pub use self::pause::Pause;
 pub use self::waiter::News;
 use self::waiter::Waiter;
 use crate::registry::Registry;
+pub use crate::store::reply::Granted;
 
 /// A lock, as its waiters know it.
 pub trait Lock: Clone + Debug {

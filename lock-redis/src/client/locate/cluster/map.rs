@@ -15,9 +15,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 use tokio::sync::watch;
 
-use super::slot::SLOTS;
-use crate::client::address::Address;
+use crate::address::Address;
 use crate::client::dial::Locate;
+use crate::store::slot::SLOTS;
 
 /// The number of nodes that are tried, where any of them would do.
 const MOST_CHOICES: usize = 3;

@@ -50,7 +50,7 @@ mod tests {
     use redis::Value;
 
     use super::*;
-    use crate::client::address::Address;
+    use crate::address::Address;
 
     fn address(text: &str) -> Address {
         Address::parse(text, 6379).unwrap()

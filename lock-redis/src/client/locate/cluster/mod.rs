@@ -11,7 +11,6 @@
 pub(crate) mod map;
 mod memory;
 mod refresh;
-pub(crate) mod slot;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +24,7 @@ use redis::{RedisError, ServerErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::client::address::Address;
+use crate::address::Address;
 use crate::client::call::Call;
 use crate::client::dial::{Commands, Dial, Opener};
 use crate::client::link::request::{Failed, Raw, Reply, Request};
@@ -33,8 +32,8 @@ use crate::client::link::{Link, Live, SendTurn};
 use crate::client::predecessors::Predecessors;
 use crate::error::{cause, nowhere};
 use crate::store::scripts::Script;
+use crate::store::slot::slot;
 use map::{Map, Nodes};
-use slot::slot;
 
 /// The pause before a node that is not ready is asked again.
 const PAUSE: Duration = Duration::from_millis(30);

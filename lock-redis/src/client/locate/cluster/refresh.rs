@@ -12,7 +12,7 @@ use redis::RedisResult;
 use super::Router;
 use super::map::{Map, View};
 use super::memory::Memory;
-use crate::client::address::Address;
+use crate::address::Address;
 use crate::client::dial::{Commands, Opener};
 use crate::error;
 use crate::error::nowhere;

@@ -1,10 +1,5 @@
 //! The kinds of locks, and where they differ: the keys they have, and the order in which those are taken.
 
-pub(crate) mod reader_slots;
-pub(crate) mod rwlock;
-pub(crate) mod semaphore;
-pub(crate) mod slots;
-
 use std::sync::Arc;
 use std::time::Duration;
 

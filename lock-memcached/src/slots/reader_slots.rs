@@ -12,8 +12,8 @@ use crate::acquire::{Acquirer, ClaimRound};
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
-use crate::kinds::slots::stored_limit;
 use crate::registry::Entry;
+use crate::slots::stored_limit;
 use crate::store::keys::{Key, Keys};
 
 /// The TTL of the number, which is stored anew in time: 30 days, the longest relative TTL.

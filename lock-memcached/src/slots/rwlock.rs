@@ -14,12 +14,12 @@ use lock_core::{Error, ErrorKind, Phase};
 use crate::acquire::{Acquirer, ClaimRound, TryOutcome, WantedLock};
 use crate::client::protocol::Command;
 use crate::epoch::GateVerdict;
-use crate::kinds::reader_slots::ReaderSlots;
-use crate::kinds::slots::{self, Slots, TRIES};
+use crate::items::record::HolderRecords;
 use crate::registry::{Entry, Piece};
 use crate::release::Releaser;
+use crate::slots::reader_slots::ReaderSlots;
+use crate::slots::{self, Slots, TRIES};
 use crate::store::keys::{self, Key};
-use crate::store::record::HolderRecords;
 use crate::store::values::Nonce;
 
 /// The read-write locks of one client.

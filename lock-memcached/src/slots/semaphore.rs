@@ -17,9 +17,9 @@ use crate::client::cas::OwnItem;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
-use crate::kinds::slots::{self, CHUNK, MOST, Slots, TRIES, stored_limit};
 use crate::registry::Entry;
 use crate::release::Releaser;
+use crate::slots::{self, CHUNK, MOST, Slots, TRIES, stored_limit};
 use crate::store::keys::{self, Key};
 use crate::store::values::LongestLease;
 

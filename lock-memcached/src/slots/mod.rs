@@ -1,5 +1,9 @@
 //! Locks of several keys of one kind: the slots of a semaphore, and those of a read-write lock's readers.
 
+pub(crate) mod reader_slots;
+pub(crate) mod rwlock;
+pub(crate) mod semaphore;
+
 use std::sync::Arc;
 
 use lock_core::driver::Attempt;

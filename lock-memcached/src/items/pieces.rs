@@ -7,8 +7,8 @@ use lock_core::{Error, Phase};
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
+use crate::items::record::HolderRecords;
 use crate::registry::{Entry, Piece};
-use crate::store::record::HolderRecords;
 
 /// Rounds for a piece that a renewal changes again and again.
 const ROUNDS: usize = 20;
