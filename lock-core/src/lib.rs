@@ -23,7 +23,7 @@
 //!
 //! # Watching locks
 //! Through `tracing`, at level `DEBUG`: a span for each acquisition that asks the server (`lock.acquire`), each step
-//! that asks for several locks at once (`lock.acquire_together`; it ends `apart` where they are taken one by one), each release
+//! that asks for several locks at once (`lock.acquire_several`; it ends `one_by_one` where they are taken one by one), each release
 //! that is waited for (`lock.release`), each request for renewals (`lock.renew`) and each job in the background
 //! (`lock.reap`). Each carries its `outcome`: `granted`, `refused`, `cancelled` for a dropped future, or the kind of the
 //! error. A loss is an event at level `WARN`.

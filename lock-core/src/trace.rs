@@ -39,8 +39,8 @@ impl Operation {
     }
 
     /// One step for so many acquisitions at once.
-    pub(crate) fn acquire_together(backend: &'static str, locks: usize) -> Self {
-        Self::of(|| debug_span!("lock.acquire_together", locks, backend, waited = Empty, outcome = Empty))
+    pub(crate) fn acquire_several(backend: &'static str, locks: usize) -> Self {
+        Self::of(|| debug_span!("lock.acquire_several", locks, backend, waited = Empty, outcome = Empty))
     }
 
     /// One release that its caller waits for.

@@ -10,8 +10,8 @@ use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, GrantId, Owner, Phase};
 
 use crate::client::identity::Identity;
+use crate::client::link::batches::{ShortRequest, ShortWay};
 use crate::client::link::request::milliseconds;
-use crate::client::link::together::{ShortRequest, ShortWay};
 use crate::client::links::Links;
 use crate::confirm::Confirmation;
 use crate::store::dialect::Form;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::driver::{
-    Attempt, Backend, Cancelled, Doubts, Left, NoticeSource, Notices, Operator, Released, Renewal, Renewed, Together,
+    Attempt, Backend, Cancelled, Doubts, Left, NoticeSource, Notices, Operator, Released, Renewal, Renewed,
+    SeveralOutcome,
 };
 use lock_core::{Error, GrantId, Guarantees};
 
@@ -115,8 +116,8 @@ impl Backend for RedisBackend {
         self.renewals.renew(batch).await
     }
 
-    async fn try_together(&self, attempts: &[&Attempt]) -> Result<Together, Error> {
-        self.several.try_together(attempts).await
+    async fn try_several(&self, attempts: &[&Attempt]) -> Result<SeveralOutcome, Error> {
+        self.several.try_several(attempts).await
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {

@@ -9,8 +9,8 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::cause::Cause;
 use crate::client::identity::Identity;
+use crate::client::link::batches::{ShortRequest, ShortWay};
 use crate::client::link::request::milliseconds_at_least;
-use crate::client::link::together::{ShortRequest, ShortWay};
 use crate::client::links::{Links, SentBefore};
 use crate::client::push;
 use crate::store::dialect::Form;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::clock::BootInstant;
-use lock_core::driver::{Attempt, Cancelled, Grant, Together};
+use lock_core::driver::{Attempt, Cancelled, Grant, SeveralOutcome};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire::Acquisitions;
@@ -51,13 +51,13 @@ impl SeveralAcquisitions {
 
     /// Takes all of them by one run of one script, or none.
     ///
-    /// Apart, if they are not all in one slot of a cluster, if one is shared with Redisson, if they are too many or too long, and where
+    /// OneByOne, if they are not all in one slot of a cluster, if one is shared with Redisson, if they are too many or too long, and where
     /// one of them needs more than that script has: a queue that is to be cleared of the dead, or an error that is to be told.
-    pub(crate) async fn try_together(&self, attempts: &[&Attempt]) -> Result<Together, Error> {
+    pub(crate) async fn try_several(&self, attempts: &[&Attempt]) -> Result<SeveralOutcome, Error> {
         let keys = attempts.iter().map(|attempt| self.keys.checked(&attempt.name, attempt.kind));
         let keys = keys.collect::<Result<Vec<_>, _>>()?;
         let Some((first, request)) = attempts.first().zip(self.request(attempts, &keys)?) else {
-            return Ok(Together::Apart);
+            return Ok(SeveralOutcome::OneByOne);
         };
         let until = self.links.until();
         let of_all: Vec<_> = keys.iter().flat_map(Keys::all).collect();
@@ -73,7 +73,7 @@ impl SeveralAcquisitions {
             // An earlier sending may have taken them, and others have come to wait for them since.
             self.undo(attempts, until).await?;
         }
-        Ok(if status == 0 { Together::Held } else { Together::Apart })
+        Ok(if status == 0 { SeveralOutcome::Held } else { SeveralOutcome::OneByOne })
     }
 
     /// The arguments of each; `None` if they cannot be asked for at once.
@@ -100,12 +100,12 @@ impl SeveralAcquisitions {
         attempts: &[&Attempt],
         grants: Vec<Grant>,
         until: BootInstant,
-    ) -> Result<Together, Error> {
+    ) -> Result<SeveralOutcome, Error> {
         let each = attempts.iter().zip(grants);
         let each = each.map(|(attempt, grant)| self.acquisitions.confirmed(attempt, Some(grant), until));
         let outcomes: Result<Vec<_>, _> = join_all(each).await.into_iter().collect();
         match outcomes {
-            Ok(grants) => Ok(Together::Granted(grants.into_iter().flatten().collect())),
+            Ok(grants) => Ok(SeveralOutcome::Granted(grants.into_iter().flatten().collect())),
             Err(error) => {
                 let undone = self.undo(attempts, until.plus(UNDOING)).await;
                 Err(match undone {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::driver::{Attempt, Backend, Cancelled, Left, Notices, Operator, Released, Renewal, Renewed, Together};
+use lock_core::driver::{
+    Attempt, Backend, Cancelled, Left, Notices, Operator, Released, Renewal, Renewed, SeveralOutcome,
+};
 use lock_core::{Error, GrantId, Guarantees, LockName};
 
 use crate::acquire::Acquirer;
@@ -98,8 +100,8 @@ impl Backend for ZkBackend {
         self.renewer.renew(batch).await
     }
 
-    async fn try_together(&self, attempts: &[&Attempt]) -> Result<Together, Error> {
-        self.several.try_together(attempts).await
+    async fn try_several(&self, attempts: &[&Attempt]) -> Result<SeveralOutcome, Error> {
+        self.several.try_several(attempts).await
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {

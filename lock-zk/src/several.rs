@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use lock_core::clock::{Clock, SystemClock};
-use lock_core::driver::{Attempt, Together};
+use lock_core::driver::{Attempt, SeveralOutcome};
 use lock_core::{Error, ErrorKind, Phase};
 use tokio::time::Instant;
 
@@ -47,16 +47,16 @@ impl SeveralClaims {
 
     /// Takes all of them by one transaction, or none.
     ///
-    /// Apart at paths that are shared with other libraries, which count on their directories; where there are no transactions; if they
+    /// OneByOne at paths that are shared with other libraries, which count on their directories; where there are no transactions; if they
     /// are too many or too long; and if the servers refuse it: whoever asks for each by itself is told why.
-    pub(crate) async fn try_together(&self, attempts: &[&Attempt]) -> Result<Together, Error> {
+    pub(crate) async fn try_several(&self, attempts: &[&Attempt]) -> Result<SeveralOutcome, Error> {
         let Some(first) = attempts.first().filter(|_| self.has_transactions && attempts.len() <= MOST) else {
-            return Ok(Together::Apart);
+            return Ok(SeveralOutcome::OneByOne);
         };
         let locks = attempts.iter().map(|attempt| LockPaths::of(&self.layout, &attempt.name, attempt.kind));
         let locks = locks.collect::<Result<Vec<_>, _>>()?;
         if locks.iter().any(LockPaths::is_shared) {
-            return Ok(Together::Apart);
+            return Ok(SeveralOutcome::OneByOne);
         }
         let ask = async |session: &Arc<Session>| {
             self.claim_in(session, attempts, locks).await.map_err(|failure| failure.error(Phase::Acquire))
@@ -79,7 +79,7 @@ impl SeveralClaims {
         session: &Arc<Session>,
         attempts: &[&Attempt],
         locks: Vec<LockPaths>,
-    ) -> Result<Together, StepError> {
+    ) -> Result<SeveralOutcome, StepError> {
         let timeout = session.connection.timeout();
         let claim = |(attempt, lock): (&&Attempt, &LockPaths)| Claim {
             directory: lock.directory.clone(),
@@ -88,7 +88,7 @@ impl SeveralClaims {
         };
         let claims: Vec<_> = attempts.iter().zip(&locks).map(claim).collect();
         if claims.iter().map(Claim::bytes).sum::<usize>() > MOST_BYTES {
-            return Ok(Together::Apart);
+            return Ok(SeveralOutcome::OneByOne);
         }
         let registered = attempts.iter().zip(locks);
         let registered = registered.map(|(attempt, lock)| self.registry.register(attempt.id, session, lock));
@@ -102,7 +102,7 @@ impl SeveralClaims {
         }
         let nodes = match claimed {
             Ok(Some(nodes)) => nodes,
-            Ok(None) => return Ok(self.left(&registered, Together::Held)),
+            Ok(None) => return Ok(self.left(&registered, SeveralOutcome::Held)),
             Err(failure) => return self.apart_after(&registered, failure).await,
         };
         let mut grants = Vec::with_capacity(nodes.len());
@@ -113,7 +113,7 @@ impl SeveralClaims {
             let suspended = || attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what);
             grants.push(granted(attempt, session, czxid, sent_at)?.ok_or_else(suspended)?);
         }
-        Ok(Together::Granted(grants))
+        Ok(SeveralOutcome::Granted(grants))
     }
 
     /// Makes the directory of each, all at once.
@@ -123,17 +123,21 @@ impl SeveralClaims {
     }
 
     /// The outcome after a failure. If there was no answer, nodes of all of them may be there: they are deleted first.
-    async fn apart_after(&self, registered: &[Arc<Registration>], failure: Failure) -> Result<Together, StepError> {
+    async fn apart_after(
+        &self,
+        registered: &[Arc<Registration>],
+        failure: Failure,
+    ) -> Result<SeveralOutcome, StepError> {
         match failure.fate {
             Fate::Ended => return Err(failure.into()),
             Fate::Unknown => self.releaser.clear_all(registered).await?,
             _ => {}
         }
-        Ok(self.left(registered, Together::Apart))
+        Ok(self.left(registered, SeveralOutcome::OneByOne))
     }
 
     /// The outcome of what left nothing.
-    fn left(&self, registered: &[Arc<Registration>], outcome: Together) -> Together {
+    fn left(&self, registered: &[Arc<Registration>], outcome: SeveralOutcome) -> SeveralOutcome {
         registered.iter().for_each(|registration| self.registry.deregister(registration));
         outcome
     }

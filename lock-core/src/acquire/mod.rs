@@ -1,6 +1,6 @@
 //! The part of a client that does not depend on the backend's type: one acquisition, from the checks to the lease.
 
-mod together;
+mod several;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::owners::Owners;
 use crate::shutdown::UnderWay;
 use crate::trace::Operation;
 
-pub(crate) use together::{InOneStep, together};
+pub(crate) use several::{SeveralLeases, several};
 
 /// The time that a wait that ran out may spend on confirming that nothing of it is left.
 pub(crate) const CANCEL_GRACE: Duration = Duration::from_millis(100);

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::attempt::{Attempt, Cancelled, Grant, Kind, Left, Released, Renewal, Renewed};
 use super::doubts::Doubts;
 use super::notices::Notices;
-use super::together::Together;
+use super::several::SeveralOutcome;
 use super::wait;
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::driver::Guarantees;
@@ -70,7 +70,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// another lock, in the order of their names. Each gets a grant as [`MutexBackend::try_lock`] or [`RwLockBackend::try_write`] would give
     /// it, with its own token, and is refused where that would refuse it.
     ///
-    /// [`Together::Apart`] by default, and wherever the server has no step that takes just these: they are on different servers, or too
+    /// [`SeveralOutcome::OneByOne`] by default, and wherever the server has no step that takes just these: they are on different servers, or too
     /// many for one request that holds nobody else up. An error about one of the locks may be told so as well: whoever asks for it by
     /// itself finds it again.
     ///
@@ -79,8 +79,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// May be dropped: the core then calls [`cancel`](Backend::cancel) for each attempt.
-    async fn try_together(&self, _attempts: &[&Attempt]) -> Result<Together, Error> {
-        Ok(Together::Apart)
+    async fn try_several(&self, _attempts: &[&Attempt]) -> Result<SeveralOutcome, Error> {
+        Ok(SeveralOutcome::OneByOne)
     }
 
     /// Gives a grant back, only if the server still has it under the attempt's id, and lets the next waiter in.

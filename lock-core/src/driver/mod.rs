@@ -13,8 +13,8 @@
 //!   compare on renewal and release, and by which a repeated request is recognised.
 //! - When the future of `try_lock` or `lock` is dropped, or its outcome is unknown, [`Backend::cancel`] is called until
 //!   it says [`Cancelled::Settled`], or until nothing of the attempt can be left ([`Backend::outlasts_lease`]).
-//! - The same holds for each attempt of a [`Backend::try_together`] whose future was dropped or whose outcome is unknown. After
-//!   [`Together::Apart`] the locks are asked for one after the other, by new attempts.
+//! - The same holds for each attempt of a [`Backend::try_several`] whose future was dropped or whose outcome is unknown. After
+//!   [`SeveralOutcome::OneByOne`] the locks are asked for one after the other, by new attempts.
 //! - When `lock` returns `Ok(None)` at its deadline, `cancel` is called before the caller is told.
 //! - Every request is bounded: one that has not ended half a second after its [`Attempt::op_timeout`] is dropped, and its
 //!   outcome unknown; a wait with a deadline half a second and one such timeout after that. A backend keeps the operation
@@ -34,7 +34,7 @@ mod guarantees;
 mod inspection;
 mod notices;
 mod record;
-mod together;
+mod several;
 pub mod wait;
 
 pub use adopt::AdoptBackend;
@@ -47,4 +47,4 @@ pub use guarantees::{Guarantee, Guarantees, Support};
 pub use inspection::{Holder, Inspection, Waiter};
 pub use notices::{NoticeSource, Notices};
 pub use record::{Record, RecordBackend, RecordWrite};
-pub use together::Together;
+pub use several::SeveralOutcome;

@@ -15,7 +15,7 @@ use crate::driver::wait;
 use crate::driver::{
     AdoptBackend, Attempt, Backend, Cancelled, Grant, Kind, Left, MutexBackend, Notices, Operator, Record,
     RecordBackend, RecordWrite, ReentrantBackend, Released, Renewal, Renewed, RwLockBackend, SemaphoreBackend,
-    Together,
+    SeveralOutcome,
 };
 use crate::driver::{Guarantees, Support};
 use crate::error::{Error, ErrorKind, Phase};
@@ -170,11 +170,11 @@ impl Backend for MemoryBackend {
         batch.iter().map(renew).collect()
     }
 
-    async fn try_together(&self, attempts: &[&Attempt]) -> Result<Together, Error> {
-        let Some(first) = attempts.first() else { return Ok(Together::Apart) };
+    async fn try_several(&self, attempts: &[&Attempt]) -> Result<SeveralOutcome, Error> {
+        let Some(first) = attempts.first() else { return Ok(SeveralOutcome::OneByOne) };
         self.reach(first, Phase::Acquire).await?;
         attempts.iter().for_each(|attempt| attempt.mark_sent(REACHED));
-        self.server.ask_together(&self.namespace, attempts, self.client)
+        self.server.ask_several(&self.namespace, attempts, self.client)
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {

@@ -9,7 +9,7 @@ use super::holders::Holding;
 use super::records::Records;
 use super::rules::{Fence, Lock};
 use crate::clock::{BootInstant, Clock};
-use crate::driver::{Attempt, Kind, NoticeSource, Notices, Record, RecordWrite, Together};
+use crate::driver::{Attempt, Kind, NoticeSource, Notices, Record, RecordWrite, SeveralOutcome};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::loss::LossReason;
 use crate::name::LockName;
@@ -138,12 +138,12 @@ impl Server {
     }
 
     /// Asks for several locks as one step: all of them or none.
-    pub(super) fn ask_together(
+    pub(super) fn ask_several(
         &self,
         namespace: &Arc<str>,
         attempts: &[&Attempt],
         client: u64,
-    ) -> Result<Together, Error> {
+    ) -> Result<SeveralOutcome, Error> {
         let mut state = locked(&self.state);
         let now = self.clock.now();
         let key = |attempt: &Attempt| Key::of(namespace, &attempt.name, attempt.kind);
@@ -154,7 +154,7 @@ impl Server {
                     grants.push(grant);
                     continue;
                 }
-                Ok(None) => Ok(Together::Held),
+                Ok(None) => Ok(SeveralOutcome::Held),
                 Err(error) => Err(error),
             };
             // Nobody has seen them, and nobody waits for them: they are as they were.
@@ -163,7 +163,7 @@ impl Server {
             }
             return refused;
         }
-        Ok(Together::Granted(grants))
+        Ok(SeveralOutcome::Granted(grants))
     }
 
     /// The record beside a mutex.

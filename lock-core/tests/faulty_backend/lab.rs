@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use lock_core::clock::{Clock, Deadline, VirtualClock};
 use lock_core::driver::{
     Attempt, Backend, Cancelled, DoubtSource, Doubts, Grant, Kind, Left, MutexBackend, Notices, Operator,
-    ReentrantBackend, Released, Renewal, Renewed, RwLockBackend, SemaphoreBackend, Together,
+    ReentrantBackend, Released, Renewal, Renewed, RwLockBackend, SemaphoreBackend, SeveralOutcome,
 };
 use lock_core::memory::{MemoryBackend, MemoryStore};
 use lock_core::{
@@ -66,7 +66,7 @@ struct State {
     has_one_place: bool,
     panics_at_questions: bool,
     has_no_tokens: bool,
-    takes_together: Option<usize>,
+    takes_several: Option<usize>,
     leaves: Leaves,
     announces_losses: bool,
     doubts: DoubtSource,
@@ -148,8 +148,8 @@ impl Line {
     }
 
     /// Several locks are taken in one step from now on, of whose grants this many do not come back.
-    pub(crate) fn takes_together(&self, short_of: usize) {
-        self.state().takes_together = Some(short_of);
+    pub(crate) fn takes_several(&self, short_of: usize) {
+        self.state().takes_several = Some(short_of);
     }
 
     /// From now on locks are left like this.
@@ -344,17 +344,17 @@ impl Backend for Faulty {
         answers
     }
 
-    async fn try_together(&self, attempts: &[&Attempt]) -> Result<Together, Error> {
-        let Some(short_of) = self.line.state().takes_together else { return Ok(Together::Apart) };
-        let (first, taken) = (attempts[0], self.inner().try_together(attempts));
-        let answer = self.carry("together", first, Phase::Acquire, first.op_timeout, taken).await?;
-        let Together::Granted(mut grants) = answer else { return Ok(answer) };
+    async fn try_several(&self, attempts: &[&Attempt]) -> Result<SeveralOutcome, Error> {
+        let Some(short_of) = self.line.state().takes_several else { return Ok(SeveralOutcome::OneByOne) };
+        let (first, taken) = (attempts[0], self.inner().try_several(attempts));
+        let answer = self.carry("several", first, Phase::Acquire, first.op_timeout, taken).await?;
+        let SeveralOutcome::Granted(mut grants) = answer else { return Ok(answer) };
         grants.truncate(attempts.len() - short_of);
         // The first of them came in time.
         for grant in grants.iter_mut().skip(1) {
             grant.sent_at = grant.sent_at.minus(self.line.state().late);
         }
-        Ok(Together::Granted(grants))
+        Ok(SeveralOutcome::Granted(grants))
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {

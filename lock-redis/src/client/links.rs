@@ -16,8 +16,8 @@ use super::call::Call;
 use super::dial::{Dial, Opener};
 use super::key_tracking::{KeyTracking, OnChange};
 use super::link::Link;
+use super::link::batches::ShortRequest;
 use super::link::request::{Failed, Raw, Reply, Request};
-use super::link::together::ShortRequest;
 use super::locate::cluster::Router;
 use super::locate::sentinel::{self, Sentinels};
 use super::push::Push;
@@ -271,7 +271,7 @@ impl Links {
         let caller = link.map(|link| link.caller());
         if let Some(link) = link.filter(|_| caller.as_ref().is_some_and(|caller| !caller.is_alone)) {
             self.asks_for(attempt.ttl);
-            match link.run_together(short, |generation| attempt.mark_sent(generation)).await {
+            match link.run_in_batch(short, |generation| attempt.mark_sent(generation)).await {
                 Some(Ok(reply)) => return Ok((reply, SentBefore::NEVER)),
                 Some(Err(failed)) => return self.run_short_alone(attempt, short, Some(failed)).await,
                 None => {}

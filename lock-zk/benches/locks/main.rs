@@ -4,6 +4,7 @@
 //! `uncontended`, `connect`, `together`, `handover`, `processes`, `idle`, `failover`, `churn`,
 //! `unfair`, `storm`, and with the feature `zookeeper-async` `crates`.
 
+mod batches;
 mod churn;
 mod connect;
 #[cfg(feature = "zookeeper-async")]
@@ -16,7 +17,6 @@ mod plain;
 mod processes;
 mod stats;
 mod storm;
-mod together;
 mod turns;
 mod uncontended;
 mod unfair;
@@ -76,8 +76,8 @@ fn main() -> Outcome {
         if wanted("connect") {
             connect::run(&bench).await?;
         }
-        if wanted("together") {
-            together::run(&bench).await?;
+        if wanted("batches") {
+            batches::run(&bench).await?;
         }
         if wanted("handover") {
             handover::run(&bench).await?;

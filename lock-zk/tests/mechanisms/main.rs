@@ -6,6 +6,7 @@
 
 #![cfg(test)]
 
+mod batches;
 mod behind;
 mod closed;
 mod cut;
@@ -35,7 +36,6 @@ mod support;
 mod swallowed;
 #[cfg(feature = "tls")]
 mod tls;
-mod together;
 mod unfair;
 
 use lock_zk::{Error, LossReason, Phase, ZkConfig, ZkLocks};

@@ -8,10 +8,10 @@
 //! If one of them is held, a try is over. A wait goes on one by one, in the order of the names: whoever waits for a lock holds those
 //! before it, and no other caller waits for a lock before one that it holds. So it is from the beginning where there is no such step.
 
-mod at_once;
 mod guard;
 mod lockable;
 mod one_guard;
+mod one_step;
 mod taking;
 
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::error::{Error, Phase};
 #[cfg(doc)]
 use crate::{ErrorKind, Mutex};
 
-use at_once::{AtOnce, Certainty, at_once};
 pub use guard::{LostOne, MultiGuard};
 pub use lockable::Lockable;
 pub use one_guard::OneGuard;
+use one_step::{Certainty, OneStep, one_step};
 use taking::Taking;
 
 /// Locks all of these, waiting as long as it takes.
@@ -54,10 +54,10 @@ use taking::Taking;
 /// May be dropped at any await point: nothing of any of the locks stays behind.
 pub async fn lock_all(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> Result<MultiGuard, Error> {
     let (locks, core) = sorted(locks)?;
-    let before = match at_once(&core, &locks, Deadline::NEVER).await? {
-        AtOnce::Taken(all) => return Ok(all),
-        AtOnce::Held => Certainty::Known,
-        AtOnce::OneByOne(before) => before,
+    let before = match one_step(&core, &locks, Deadline::NEVER).await? {
+        OneStep::Taken(all) => return Ok(all),
+        OneStep::Held => Certainty::Known,
+        OneStep::OneByOne(before) => before,
     };
     let mut taking = Taking::begin(core.keeper.clock.clone(), core.options.op_timeout, before);
     for lock in &locks {
@@ -116,14 +116,14 @@ pub async fn try_lock_all_for(
     let (locks, core) = sorted(locks)?;
     let clock = &core.keeper.clock;
     let deadline = Deadline::after(clock.now(), wait);
-    let before = match at_once(&core, &locks, deadline).await? {
-        AtOnce::Taken(all) => return Ok(Some(all)),
-        AtOnce::Held if deadline.has_passed(clock.now()) => {
+    let before = match one_step(&core, &locks, deadline).await? {
+        OneStep::Taken(all) => return Ok(Some(all)),
+        OneStep::Held if deadline.has_passed(clock.now()) => {
             core.keeper.meters.refused();
             return Ok(None);
         }
-        AtOnce::Held => Certainty::Known,
-        AtOnce::OneByOne(before) => before,
+        OneStep::Held => Certainty::Known,
+        OneStep::OneByOne(before) => before,
     };
     let mut taking = Taking::begin(clock.clone(), core.options.op_timeout, before);
     for lock in &locks {

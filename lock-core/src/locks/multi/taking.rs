@@ -4,9 +4,9 @@ use std::convert::identity;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::at_once::Certainty;
 use super::guard::MultiGuard;
 use super::one_guard::OneGuard;
+use super::one_step::Certainty;
 use crate::acquire::CANCEL_GRACE;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Phase};

@@ -2,8 +2,8 @@
 //! [`request`].
 
 mod batch;
+pub(crate) mod batches;
 pub(crate) mod request;
-pub(crate) mod together;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -23,7 +23,7 @@ use crate::client::pace::Pace;
 use crate::client::predecessors::{Predecessor, Predecessors};
 use crate::client::pulse::Pulse;
 use crate::error;
-use together::Together;
+use batches::Batches;
 
 /// The age that a connection must have for "you can't write against a read only replica" to mean that the address has moved on
 /// to another server since, so that dialling again may find that one.
@@ -52,7 +52,7 @@ pub(crate) struct Link {
     /// The news that there is reason to dial without a pause.
     hurried: Notify,
     closed: AtomicBool,
-    together: Together,
+    batches: Batches,
 }
 
 /// The present connection, and when the last one was given up.
@@ -119,7 +119,7 @@ impl Link {
             broken: Notify::new(),
             hurried: Notify::new(),
             closed: AtomicBool::new(false),
-            together: Together::new(),
+            batches: Batches::new(),
         })
     }
 

@@ -50,7 +50,7 @@ pub(crate) struct ShortRequest<'a> {
 
 /// The requests of one link that wait to be sent together, and how many callers there are.
 #[derive(Debug)]
-pub(super) struct Together {
+pub(super) struct Batches {
     acquires: ShortWayBatches,
     releases: ShortWayBatches,
     /// The callers whose requests are on their way, or wait to be.
@@ -81,7 +81,7 @@ struct BatchMember {
 /// A caller, for as long as its request takes.
 #[derive(Debug)]
 pub(in crate::client) struct Caller<'a> {
-    together: &'a Together,
+    batches: &'a Batches,
     /// Whether nobody else asks.
     pub(in crate::client) is_alone: bool,
 }
@@ -104,7 +104,7 @@ impl ShortWay {
     }
 
     /// The script of a batch.
-    fn together(self) -> &'static Script {
+    fn batch(self) -> &'static Script {
         match self {
             Self::Acquire => &scripts::ACQUIRE_BATCH,
             Self::Release => &scripts::RELEASE_BATCH,
@@ -112,7 +112,7 @@ impl ShortWay {
     }
 }
 
-impl Together {
+impl Batches {
     /// Nothing yet; what is to be sent is sent in the present runtime.
     pub(super) fn new() -> Self {
         Self {
@@ -123,7 +123,7 @@ impl Together {
         }
     }
 
-    fn line(&self, way: ShortWay) -> &ShortWayBatches {
+    fn of(&self, way: ShortWay) -> &ShortWayBatches {
         match way {
             ShortWay::Acquire => &self.acquires,
             ShortWay::Release => &self.releases,
@@ -144,21 +144,21 @@ impl ShortWayBatches {
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        self.together.callers.fetch_sub(1, Ordering::Relaxed);
+        self.batches.callers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Link {
     /// Counts a caller.
     pub(in crate::client) fn caller(&self) -> Caller<'_> {
-        let others = self.together.callers.fetch_add(1, Ordering::Relaxed);
-        Caller { together: &self.together, is_alone: others == 0 }
+        let others = self.batches.callers.fetch_add(1, Ordering::Relaxed);
+        Caller { batches: &self.batches, is_alone: others == 0 }
     }
 
     /// Has a request sent together with others; `None` if it is to go on by itself.
     ///
     /// `sent` is told the connection by the end of this future, however it ends, if anything may have been sent.
-    pub(in crate::client) async fn run_together(
+    pub(in crate::client) async fn run_in_batch(
         self: &Arc<Self>,
         short: &ShortRequest<'_>,
         sent: impl Fn(u64),
@@ -186,14 +186,14 @@ impl Link {
         sent: S,
     ) -> (Stay<'_, S>, oneshot::Receiver<Option<RedisResult<Reply>>>) {
         let call = Call::of(short.keys).with(short.args);
-        let (bytes, line, sent_over) = (call.len(), self.together.line(short.way), Arc::new(AtomicU64::new(UNSENT)));
+        let (bytes, batches, sent_over) = (call.len(), self.batches.of(short.way), Arc::new(AtomicU64::new(UNSENT)));
         let (told, outcome) = oneshot::channel();
         let member = BatchMember { call, until: short.until, sent_over: sent_over.clone(), told };
-        let Joined { place, sees_to_it } = line.batch().join(member, bytes);
-        let stay = Stay { line, place, sent_over, sent, is_told: false };
+        let Joined { place, sees_to_it } = batches.batch().join(member, bytes);
+        let stay = Stay { batches, place, sent_over, sent, is_told: false };
         if sees_to_it {
             let sender = Sender { link: self.clone(), way: short.way, is_done: false };
-            self.together.runtime.spawn(sender.run());
+            self.batches.runtime.spawn(sender.run());
         }
         (stay, outcome)
     }
@@ -201,7 +201,7 @@ impl Link {
 
 /// The stay of a request in a batch.
 struct Stay<'a, S: Fn(u64)> {
-    line: &'a ShortWayBatches,
+    batches: &'a ShortWayBatches,
     place: Place,
     sent_over: Arc<AtomicU64>,
     sent: S,
@@ -222,10 +222,10 @@ impl<S: Fn(u64)> Drop for Stay<'_, S> {
     /// Leaves the batch, or sees what it is left in: what undoes the request must not be sent before it.
     fn drop(&mut self) {
         if !self.is_told {
-            if self.line.batch().leave(self.place) {
+            if self.batches.batch().leave(self.place) {
                 return;
             }
-            drop(self.line.sending());
+            drop(self.batches.sending());
         }
         match self.sent_over.load(Ordering::Acquire) {
             UNSENT => {}
@@ -234,7 +234,7 @@ impl<S: Fn(u64)> Drop for Stay<'_, S> {
     }
 }
 
-/// The task that sends what waits in a line until nothing does.
+/// The task that sends the batches of one short way until nobody waits.
 struct Sender {
     link: Arc<Link>,
     way: ShortWay,
@@ -244,11 +244,11 @@ struct Sender {
 impl Sender {
     async fn run(mut self) {
         let link = self.link.clone();
-        let line = link.together.line(self.way);
+        let batches = link.batches.of(self.way);
         // Whoever is ready to run has its turn before.
         tokio::task::yield_now().await;
         loop {
-            let due = line.batch().due().map(|(number, first)| (number, first.until));
+            let due = batches.batch().due().map(|(number, first)| (number, first.until));
             let Some((number, until)) = due else {
                 self.is_done = true;
                 return;
@@ -261,20 +261,20 @@ impl Sender {
                 SendTurn::Never(_) => return,
             };
             let Some(sent) = self.send(live, turns) else { continue };
-            if line.batch().due().is_none() {
+            if batches.batch().due().is_none() {
                 self.is_done = true;
                 return sent.answered().await;
             }
-            self.link.together.runtime.spawn(sent.answered());
+            self.link.batches.runtime.spawn(sent.answered());
         }
     }
 
     /// Takes the next batch and puts it into the connection's queue, in one step; a single request goes on by itself.
     fn send(&self, live: Live, turns: OwnedSemaphorePermit) -> Option<Sent> {
         let (link, way) = (self.link.clone(), self.way);
-        let line = self.link.together.line(way);
-        let _sending = line.sending();
-        let mut members = line.batch().take(turns.num_permits());
+        let batches = self.link.batches.of(way);
+        let _sending = batches.sending();
+        let mut members = batches.batch().take(turns.num_permits());
         let sent_at = SystemClock.now();
         // Whoever has no time left is not sent, and finds that out by itself.
         members.retain(|member| sent_at < member.until);
@@ -283,7 +283,7 @@ impl Sender {
         }
         // Whoever has less time than the others has a timeout of his own.
         let until = members.iter().map(|member| member.until).max()?;
-        let command = evaluation_of_all(way.together(), members.iter().map(|member| &member.call));
+        let command = evaluation_of_all(way.batch(), members.iter().map(|member| &member.call));
         for member in &members {
             member.sent_over.store(live.generation, Ordering::Release);
         }
@@ -300,7 +300,7 @@ impl Drop for Sender {
     fn drop(&mut self) {
         if !self.is_done {
             // Told by this that they go on by themselves.
-            let left = self.link.together.line(self.way).batch().give_up();
+            let left = self.link.batches.of(self.way).batch().give_up();
             drop(left);
         }
     }
@@ -347,7 +347,7 @@ impl Sent {
                 members.into_iter().for_each(|member| member.tell(None));
                 if error::is_no_script(&error) {
                     // Not sent again with its text: some of it may have been given up and undone meanwhile.
-                    let nothing = Request { script: way.together(), keys: &[], args: &[] };
+                    let nothing = Request { script: way.batch(), keys: &[], args: &[] };
                     let until = SystemClock.now().plus(link.op_timeout());
                     let _ = link.run_on(live, nothing, false, until).await;
                 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::guard::MultiGuard;
 use super::lockable::Lockable;
-use crate::acquire::{Core, InOneStep, together};
+use crate::acquire::{Core, SeveralLeases, several};
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 
 /// The outcome of one step for all of the locks.
 #[derive(Debug)]
-pub(super) enum AtOnce {
+pub(super) enum OneStep {
     Taken(MultiGuard),
     /// One of them is held.
     Held,
@@ -35,25 +35,25 @@ impl Certainty {
 }
 
 /// Takes all of them in one step. After an error there is a second way as long as the deadline has not passed.
-pub(super) async fn at_once(core: &Arc<Core>, locks: &[Lockable], deadline: Deadline) -> Result<AtOnce, Error> {
+pub(super) async fn one_step(core: &Arc<Core>, locks: &[Lockable], deadline: Deadline) -> Result<OneStep, Error> {
     // One lock is taken in one step anyway.
     if locks.len() < 2 {
-        return Ok(AtOnce::OneByOne(Certainty::Known));
+        return Ok(OneStep::OneByOne(Certainty::Known));
     }
     let uses = locks.iter().map(Lockable::used).collect::<Result<Vec<_>, _>>()?;
     let requests: Vec<_> = locks.iter().map(Lockable::request).collect();
-    let leases = match together(core, &requests).await {
-        Ok(InOneStep::Granted(leases)) => leases,
-        Ok(InOneStep::Held) => return Ok(AtOnce::Held),
-        Ok(InOneStep::Apart) => return Ok(AtOnce::OneByOne(Certainty::Known)),
+    let leases = match several(core, &requests).await {
+        Ok(SeveralLeases::Granted(leases)) => leases,
+        Ok(SeveralLeases::Held) => return Ok(OneStep::Held),
+        Ok(SeveralLeases::OneByOne) => return Ok(OneStep::OneByOne(Certainty::Known)),
         Err(error) if error.kind() == ErrorKind::Closed || deadline.has_passed(core.keeper.clock.now()) => {
             return Err(error);
         }
-        Err(error) => return Ok(AtOnce::OneByOne(Certainty::after(&error))),
+        Err(error) => return Ok(OneStep::OneByOne(Certainty::after(&error))),
     };
     let mut all = MultiGuard::none();
     for ((lock, lease), used) in locks.iter().zip(leases).zip(uses) {
         all.push(lock.guard(lease, used)?);
     }
-    Ok(AtOnce::Taken(all))
+    Ok(OneStep::Taken(all))
 }

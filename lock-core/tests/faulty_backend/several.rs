@@ -11,7 +11,7 @@ use crate::lab::{Fault, Faulty, Lab, eventually};
 /// A lab whose line takes several locks in one step, and a client over the line.
 fn lab() -> (Lab, Client<Faulty>) {
     let lab = Lab::new();
-    lab.line.takes_together(0);
+    lab.line.takes_several(0);
     let locks = lab.connect();
     (lab, locks)
 }
@@ -37,7 +37,7 @@ fn trying(locks: &Client<Faulty>) -> JoinHandle<Result<Option<MultiGuard>, Error
 async fn several_locks_are_one_request_and_each_is_kept() {
     let (lab, locks) = lab();
     let all = lock_all(three(&locks)).await.unwrap();
-    assert_eq!((lab.line.asked("together"), lab.line.asked("lock"), lab.line.asked("try_lock")), (1, 0, 0));
+    assert_eq!((lab.line.asked("several"), lab.line.asked("lock"), lab.line.asked("try_lock")), (1, 0, 0));
     assert_eq!(all.fencing_tokens().filter(|(_, token)| token.is_some()).count(), 3);
     lab.pass(Duration::from_secs(120)).await;
     assert!(all.is_held());
@@ -49,7 +49,7 @@ async fn several_locks_are_one_request_and_each_is_kept() {
 async fn one_lock_needs_no_such_step() {
     let (lab, locks) = lab();
     let one = lock_all([locks.mutex("a")]).await.unwrap();
-    assert_eq!((lab.line.asked("together"), lab.line.asked("lock")), (0, 1));
+    assert_eq!((lab.line.asked("several"), lab.line.asked("lock")), (0, 1));
     drop(one);
 }
 
@@ -59,7 +59,7 @@ async fn a_try_that_is_refused_is_one_request_and_a_wait_goes_on_one_by_one() {
     let other = lab.store.connect();
     let held = other.mutex("c").lock().await.unwrap();
     assert!(try_lock_all(three(&locks)).await.unwrap().is_none());
-    assert_eq!((lab.line.asked("together"), lab.line.asked("try_lock"), lab.line.asked("release")), (1, 0, 0));
+    assert_eq!((lab.line.asked("several"), lab.line.asked("try_lock"), lab.line.asked("release")), (1, 0, 0));
     assert_eq!(lab.store.used(), 1, "something is left");
     let waiting = tokio::spawn(lock_all(three(&locks)));
     lab.line.asked_times("lock", 2).await;
@@ -105,7 +105,7 @@ async fn an_answer_that_is_lost_is_not_forgotten_when_a_wait_goes_on_one_by_one(
     let (lab, locks) = lab();
     lab.line.set(Fault::Hangs);
     let waiting = tokio::spawn(try_lock_all_for(three(&locks), Duration::from_secs(30)));
-    lab.line.asked_times("together", 1).await;
+    lab.line.asked_times("several", 1).await;
     lab.line.set(Fault::Down);
     // The core gives the step up; what comes after it is refused for certain.
     lab.pass(Duration::from_millis(2_600)).await;
@@ -121,7 +121,7 @@ async fn a_wait_survives_a_step_that_could_not_be_asked_for() {
     let (lab, locks) = lab();
     lab.line.set(Fault::Silent);
     let waiting = tokio::spawn(lock_all(three(&locks)));
-    lab.line.asked_times("together", 1).await;
+    lab.line.asked_times("several", 1).await;
     lab.line.set(Fault::None);
     lab.pass(Duration::from_millis(2_100)).await;
     let all = tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap().unwrap();
@@ -134,7 +134,7 @@ async fn a_try_that_is_dropped_gives_all_of_them_back() {
     let (lab, locks) = lab();
     lab.line.set(Fault::KeepsAnswers);
     let trying = trying(&locks);
-    lab.line.asked_times("together", 1).await;
+    lab.line.asked_times("several", 1).await;
     eventually("the request is carried out", || lab.store.used() == 3).await;
     trying.abort();
     assert!(trying.await.unwrap_err().is_cancelled());
@@ -175,7 +175,7 @@ async fn after_grants_that_came_too_late_no_error_of_a_wait_is_definite() {
 #[tokio::test]
 async fn a_backend_that_gives_too_few_grants_has_them_taken_back() {
     let (lab, locks) = lab();
-    lab.line.takes_together(1);
+    lab.line.takes_several(1);
     let error = try_lock_all(three(&locks)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
     nothing_is_left(&lab).await;

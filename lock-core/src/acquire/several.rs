@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use super::{AcquireRequest, Core, Undo, closed};
 use crate::driver::bound::bounded;
-use crate::driver::{Attempt, Grant, Together};
+use crate::driver::{Attempt, Grant, SeveralOutcome};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::Lease;
 use crate::trace::Operation;
 
 /// The outcome of one step for several locks.
 #[derive(Debug)]
-pub(crate) enum InOneStep {
+pub(crate) enum SeveralLeases {
     /// The leases, in the order of the requests.
     Granted(Vec<Lease>),
     /// One of them is held; nothing of any of them is left.
     Held,
     /// There is no such step here; nothing of any of them is left.
-    Apart,
+    OneByOne,
 }
 
 /// Asks for all of these in one step, without waiting.
@@ -26,7 +26,7 @@ pub(crate) enum InOneStep {
 ///
 /// # Errors
 /// Those of one acquisition without waiting. Unless the backend told it and it is definite, every attempt is handed to the reaper.
-pub(crate) async fn together(core: &Arc<Core>, requests: &[AcquireRequest<'_>]) -> Result<InOneStep, Error> {
+pub(crate) async fn several(core: &Arc<Core>, requests: &[AcquireRequest<'_>]) -> Result<SeveralLeases, Error> {
     let mut undos = Vec::with_capacity(requests.len());
     for request in requests {
         match core.attempt(request) {
@@ -38,23 +38,23 @@ pub(crate) async fn together(core: &Arc<Core>, requests: &[AcquireRequest<'_>]) 
         }
     }
     let began = core.keeper.clock.now();
-    let mut operation = Operation::acquire_together(core.keeper.backend_name, requests.len());
+    let mut operation = Operation::acquire_several(core.keeper.backend_name, requests.len());
     let outcome = operation.run(ask(core, undos, requests)).await;
     match &outcome {
-        Ok(InOneStep::Granted(leases)) => {
+        Ok(SeveralLeases::Granted(leases)) => {
             let waited = core.keeper.clock.now().since(began);
             leases.iter().for_each(|_| core.keeper.meters.granted(waited));
             operation.note("waited", tracing::field::debug(waited));
             operation.ends("granted");
         }
-        Ok(InOneStep::Held) => operation.ends("refused"),
-        Ok(InOneStep::Apart) => operation.ends("apart"),
+        Ok(SeveralLeases::Held) => operation.ends("refused"),
+        Ok(SeveralLeases::OneByOne) => operation.ends("one_by_one"),
         Err(error) => operation.fails(error),
     }
     outcome
 }
 
-async fn ask(core: &Arc<Core>, undos: Vec<Undo<'_>>, requests: &[AcquireRequest<'_>]) -> Result<InOneStep, Error> {
+async fn ask(core: &Arc<Core>, undos: Vec<Undo<'_>>, requests: &[AcquireRequest<'_>]) -> Result<SeveralLeases, Error> {
     // Those of one caller: an error is told with the name of the first.
     let named = |error: Error| requests.iter().take(1).fold(error, |error, first| core.named(error, first.name));
     if core.keeper.shutdown.has_begun() {
@@ -63,16 +63,18 @@ async fn ask(core: &Arc<Core>, undos: Vec<Undo<'_>>, requests: &[AcquireRequest<
     }
     let attempts: Vec<Arc<Attempt>> = undos.iter().map(|undo| undo.attempt.clone()).collect();
     let attempts: Vec<&Attempt> = attempts.iter().map(|attempt| &**attempt).collect();
-    let asked = core.keeper.backend.try_together(&attempts);
+    let asked = core.keeper.backend.try_several(&attempts);
     let answer = tokio::select! {
         biased;
         answer = bounded(&*core.keeper.clock, core.options.op_timeout, Phase::Acquire, asked) => answer,
         () = core.keeper.shutdown.begun() => Err(closed()),
     };
     let refused = match answer {
-        Ok(Together::Granted(grants)) => return granted(core, undos, requests, &grants).map(InOneStep::Granted),
-        Ok(Together::Held) => Ok(InOneStep::Held),
-        Ok(Together::Apart) => Ok(InOneStep::Apart),
+        Ok(SeveralOutcome::Granted(grants)) => {
+            return granted(core, undos, requests, &grants).map(SeveralLeases::Granted);
+        }
+        Ok(SeveralOutcome::Held) => Ok(SeveralLeases::Held),
+        Ok(SeveralOutcome::OneByOne) => Ok(SeveralLeases::OneByOne),
         Err(error) if error.is_definite() && error.kind() != ErrorKind::Closed => Err(named(error)),
         // Dropping `undos` undoes each.
         Err(error) => return Err(named(error)),
